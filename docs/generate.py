@@ -283,9 +283,15 @@ def _worker() -> Iterator[str]:
         yield from ("", f"### {called}", "", f"`{called}{signature.partition(' ->')[0]}`", "", *_docstring(method))
     yield from ("", "## Context", "", *_docstring(Context), "", "| field | type | meaning |", "|---|---|---|")
     for name, kind, text in _documented_fields(Context):
+        if name.startswith("_"):
+            continue
         yield f"| `{name}` | `{_cell(kind)}` | {_cell(text or _CONTEXT_FIELDS[name])} |"
     for name, kind in _CONTEXT_PROPERTIES.items():
         yield f"| `{name}` | {_cell(kind)} | {_cell(inspect.getdoc(Context.__dict__[name]) or '')} |"
+    for method in (Context.progress, Context.progress_in_thread, Context.heartbeat, Context.heartbeat_in_thread):
+        signature = str(inspect.signature(method)).replace("self, ", "").partition(" ->")[0]
+        name = method.__name__
+        yield from ("", f"### context.{name}", "", f"`context.{name}{signature}`", "", *_docstring(method))
     yield from ("", "## NonRetryableError", "", *_docstring(NonRetryableError))
 
 

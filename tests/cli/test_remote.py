@@ -13,8 +13,8 @@ from tests.http.conftest import World
 from tests.http.served import served
 from tocsin.cli import app
 from tocsin.domain.access import Role
-from tocsin.domain.events import DeadLettered, Defined, Failed, Failure
-from tocsin.subjects import Stream
+from tocsin.domain.events import DeadLettered, Defined, Failed, Failure, OutputLine
+from tocsin.subjects import Stream, subject_of
 
 RUN = "11111111-1111-7111-8111-111111111111"
 LETTER = "22222222-2222-7222-8222-222222222222"
@@ -34,6 +34,8 @@ async def prepare(world: World) -> None:
     for execution_id in (RUN, LETTER):
         update = {"job": "nightly", "execution_id": execution_id, "plan": plan()}
         await world.log.append(admitted().model_copy(update=update), expect=0)
+    line = OutputLine(job="nightly", execution_id=RUN, step="main", attempt=1, time=NOON, text="loading")
+    await world.log.publish(subject_of(line), line, message_id="line")
     failed = Failed(job="nightly", execution_id=LETTER, scheduled_time=NOON, trigger="cron", dead_letter=True)
     await world.log.append(failed, expect=(await world.log.load(f"execution.nightly.{LETTER}.>"))[-1].sequence)
     letter = DeadLettered(
@@ -79,6 +81,12 @@ def test_jobs_are_listed_shown_paused_triggered_and_deleted(url: str) -> None:
     assert call(url, "-o", "json", "jobs", "trigger", "nightly").json["execution_id"]
     assert call(url, "jobs", "delete", "nightly", "--yes").out == "deleted nightly\n"
     assert call(url, "-o", "json", "jobs", "list").json == []
+
+
+def test_logged_lines_are_read(url: str) -> None:
+    [line] = map(json.loads, call(url, "-o", "json", "executions", "logs", RUN[:8]).out.splitlines())
+    assert (line["step"], line["text"]) == ("main", "loading")
+    assert call(url, "-o", "json", "executions", "show", RUN).json["lines"] == [line]
 
 
 def test_files_are_applied_by_a_plan(url: str, tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ TABLE: dict[tuple[str, str], tuple[set[Role] | None, str, Any]] = {
     ("GET", "/v1/executions"): (EVERYONE, "/v1/executions", None),
     ("GET", "/v1/executions/{id}"): (EVERYONE, f"/v1/executions/{RUN}", None),
     ("GET", "/v1/executions/{id}/events"): (EVERYONE, f"/v1/executions/{RUN}/events", None),
+    ("GET", "/v1/executions/{id}/logs"): (EVERYONE, f"/v1/executions/{RUN}/logs", None),
     ("POST", "/v1/executions/{id}/cancel"): ({ADMIN, OPERATOR}, f"/v1/executions/{RUN}/cancel", None),
     ("GET", "/v1/dead-letters"): (EVERYONE, "/v1/dead-letters", None),
     ("GET", "/v1/dead-letters/{id}"): (EVERYONE, f"/v1/dead-letters/{LETTER}", None),
@@ -183,6 +184,7 @@ async def test_job_with_viewers_is_hidden_from_others(guarded: World) -> None:
         "/v1/jobs/job": 404,
         f"/v1/executions/{RUN}": 404,
         f"/v1/executions/{RUN}/events": 404,
+        f"/v1/executions/{RUN}/logs": 404,
         f"/v1/dead-letters/{LETTER}": 404,
         "/ojs/v1/cron/cron": 404,
     }

@@ -9,7 +9,9 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -18,18 +20,28 @@ from nats.errors import TimeoutError as NatsTimeoutError
 
 from tests.security.server import Server, server
 from tests.system.running import DEADLINE, Running
-from tocsin import Context, Worker, bootstrap
+from tocsin import Context, Worker, bootstrap, subjects
 from tocsin.adapters.nats.admin.permissions import password_variable, server_config
 from tocsin.adapters.nats.client.replies import JetStreamError
 from tocsin.adapters.nats.consumers.task_queues import NatsDurable
 from tocsin.bootstrap import STAGE_NAMES, Installation
 from tocsin.bootstrap.api_server import serving
 from tocsin.bootstrap.nats_roles import permissions
-from tocsin.domain.events import Acquired, Completed, CronTriggered, DeadLettered, ExecutionFact, Paused
-from tocsin.ports import LogUnavailable, NotAllowed
+from tocsin.domain.events import (
+    Acquired,
+    Completed,
+    CronTriggered,
+    DeadLettered,
+    ExecutionFact,
+    HeartbeatDetails,
+    OutputLine,
+    Paused,
+    StepProgress,
+)
+from tocsin.ports import LogUnavailable, NotAllowed, Publish
 from tocsin.services.jobs import Registry
 from tocsin.settings import Settings
-from tocsin.subjects import JOB_EXECUTORS, Bucket, Stream
+from tocsin.subjects import JOB_EXECUTORS, Bucket, Stream, subject_of
 
 ANY_PORT = {"server.port", "metrics.port"}
 
@@ -284,6 +296,9 @@ FACTS = {
     "ended": "agent.n.0198.ended",
     "switched": "agent.n.all.switched",
     "drain-started": "agent.n.0198.drain-started",
+    "line": "output.j.0198.line",
+    "progress": "progress.j.0198.main",
+    "heartbeat": "heartbeat.j.0198.main.1",
 }
 GRANTED = {
     "registrar": {"defined"},
@@ -297,8 +312,9 @@ GRANTED = {
     "recorder": set[str](),
     "recoverer": {"report", "failed"},
     "agent-keeper": {"registered", "ended"},
-    "scheduler": {*FACTS} - {"trigger", "enqueued", "replayed", "lease", "switched", "drain-started"},
-    "worker": {"started", "report"},
+    "scheduler": {*FACTS}
+    - {"trigger", "enqueued", "replayed", "lease", "switched", "drain-started", "line", "progress", "heartbeat"},
+    "worker": {"started", "report", "line", "progress", "heartbeat"},
     "operator": {"defined", "trigger", "cancelled", "replayed", "resolved", "switched", "drain-started"},
     "api": {
         *("defined", "trigger", "cancelled", "replayed", "resolved"),
@@ -334,6 +350,15 @@ FORBIDDEN = [
     ("worker", "$JS.API.STREAM.PURGE.TOCSIN_REPORTS"),
     ("worker", "$JS.API.CONSUMER.CREATE.TOCSIN_REPORTS.mine"),
     ("worker", "$JS.API.STREAM.UPDATE.TOCSIN_LOG"),
+    *(
+        ("worker", f"$JS.API.{verb}")
+        for verb in (
+            *("DIRECT.GET.TOCSIN_OUTPUT", "STREAM.MSG.GET.TOCSIN_OUTPUT", "CONSUMER.CREATE.TOCSIN_OUTPUT.mine"),
+            *("DIRECT.GET.TOCSIN_PROGRESS", "STREAM.MSG.GET.TOCSIN_PROGRESS", "STREAM.PURGE.TOCSIN_OUTPUT"),
+            *("DIRECT.GET.TOCSIN_OUTPUT.tocsin.0.output.j.0198.line", "CONSUMER.CREATE.TOCSIN_PROGRESS.mine"),
+            "DIRECT.GET.TOCSIN_PROGRESS.tocsin.0.progress.j.0198.main",
+        )
+    ),
     ("worker", "$JS.API.STREAM.MSG.DELETE.TOCSIN_LOG"),
     ("worker", "$JS.API.CONSUMER.MSG.NEXT.TOCSIN_REPORTS.retrier"),
     ("worker", "$JS.API.CONSUMER.DELETE.TOCSIN_LOG.dag-advancer"),
@@ -363,6 +388,24 @@ async def test_requests_to_jetstream_are_narrowed_too(role: str, subject: str, s
     async with connected(secured, tmp_path, role) as installation:
         with pytest.raises(NotAllowed, match="this NATS user may not publish there"):
             await installation.connection.request(subject)
+
+
+async def test_worker_says_and_viewer_reads(secured: Server, tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    place: dict[str, Any] = {"job": "said", "execution_id": "0198", "step": "main", "attempt": 1, "time": now}
+    said = (OutputLine(**place, text="x"), StepProgress(**place, fraction=0.5), HeartbeatDetails(**place, details=7))
+    heartbeat = subjects.heartbeat("said", "0198", "main", 1)
+    async with connected(secured, tmp_path, "worker") as installation:
+        written = await installation.log.write([Publish(subject_of(m), m, f"{n}") for n, m in enumerate(said)])
+        assert [result.error for result in written] == [None] * 3
+        last = await installation.log.last(heartbeat)
+        assert last is not None
+        assert last.message == said[2]
+    for role in ("viewer", "operator", "api"):
+        async with connected(secured, tmp_path, role) as installation:
+            [line] = await installation.log.read(subjects.lines("said", "0198"))
+            [[progress]] = (await installation.log.load_each("progress.said.0198.main")).facts
+            assert (line.message, progress.message) == said[:2]
 
 
 async def test_answers_to_another_user_are_hidden(secured: Server, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from tests.conformance.given import dispatched, report
 from tests.conformance.worlds import fresh_names
 from tocsin import subjects
 from tocsin.adapters.nats.admin import provision as provisioning
+from tocsin.adapters.nats.admin.desired_state import OutputLimits
 from tocsin.adapters.nats.admin.provision import Change, ProvisionError, provision
 from tocsin.adapters.nats.admin.purge import NatsStreamPurge
 from tocsin.adapters.nats.admin.resources import overlaps
@@ -35,7 +36,7 @@ from tocsin.adapters.nats.server.monitor import OLDEST_SERVER
 from tocsin.adapters.nats.server.process import installed_binary
 from tocsin.domain.events import Completion
 from tocsin.ports import DurableSpec, LogUnavailable, Publish
-from tocsin.subjects import INPUT_STREAMS, INSTALLATION_KEY, LAYOUT, LAYOUT_KEY, Bucket, Stream
+from tocsin.subjects import INPUT_STREAMS, INSTALLATION_KEY, LAYOUT, LAYOUT_KEY, OUTPUT_STREAMS, Bucket, Stream
 
 REPORTS = DurableSpec("reports", Stream.REPORTS, ("report.>",))
 START_S = 10.0
@@ -105,6 +106,19 @@ async def test_stream_of_inputs_is_limited_and_plain(connection: Connection, nam
     assert (config["discard"], config["max_bytes"], config["max_msg_size"]) == ("new", 5_000_000, 8_388_608)
     assert config["deny_delete"]
     allowed = ("allow_msg_schedules", "allow_msg_ttl", "allow_rollup_hdrs", "allow_atomic", "deny_purge")
+    assert not any(config.get(feature) for feature in allowed)
+
+
+@pytest.mark.parametrize("stream", sorted(OUTPUT_STREAMS))
+async def test_stream_of_output_is_limited(connection: Connection, names: Names, stream: Stream) -> None:
+    await provision(connection, names, output=OutputLimits(5_000_000, 3_600))
+
+    config = await _stream(connection, names.stream(stream))
+
+    bound = OUTPUT_STREAMS[stream]
+    assert (config["discard"], config["max_bytes"], config["max_age"]) == ("old", 5_000_000, 3_600 * 10**9)
+    assert (config["max_msgs_per_subject"], config["max_msg_size"]) == (bound.messages, bound.size)
+    allowed = ("allow_msg_schedules", "allow_msg_ttl", "allow_rollup_hdrs", "allow_atomic")
     assert not any(config.get(feature) for feature in allowed)
 
 

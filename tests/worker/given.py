@@ -18,6 +18,7 @@ from tocsin.worker.executor import Executor
 from tocsin.worker.handler_runner import HandlerRunner
 from tocsin.worker.handlers import Handlers
 from tocsin.worker.held_tasks import HeldTask
+from tocsin.worker.output import Output
 from tocsin.worker.shutdown import Flag
 from tocsin.worker.threads import Threads
 
@@ -91,10 +92,11 @@ class Bench:
         self.queue = InMemoryTaskQueue(self.log)
         self.handlers = Handlers()
         self.shutting_down = Flag()
+        self.output = Output(self.log, self.clock)
         self.executor = self.executor_over(self.log)
 
     def executor_over(self, log: EventLog) -> Executor:
-        runner = HandlerRunner(WORKER, self.clock, Threads(), self.shutting_down)
+        runner = HandlerRunner(WORKER, self.clock, Threads(), self.shutting_down, self.output)
         return Executor(log, self.handlers, runner, self.clock, worker=WORKER)
 
     def connection(self, **queues: InMemoryTaskQueue) -> Connection:

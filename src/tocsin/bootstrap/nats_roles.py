@@ -18,7 +18,9 @@ from ..domain.events import (
     Defined,
     Deleted,
     Enqueued,
+    HeartbeatDetails,
     LeaseTimer,
+    OutputLine,
     Paused,
     PoisonMessage,
     Released,
@@ -27,12 +29,13 @@ from ..domain.events import (
     Resolved,
     Resumed,
     Started,
+    StepProgress,
     Trigger,
 )
 from ..engine.stage import Access, AnyStage
 from ..ports import DurableSpec
 from ..settings import Settings
-from ..subjects import STREAMS, TIMEZONE_REQUEST, Bucket, Stream, executor_durable
+from ..subjects import OUTPUT_STREAMS, STREAMS, TIMEZONE_REQUEST, Bucket, Stream, executor_durable
 from . import durables_of, installed_stages, names_of
 
 SCHEDULER: Final = "scheduler"
@@ -46,7 +49,7 @@ PUBLIC: Final = "public"
 OUTSIDE: Final = "mq-executor"
 
 _SEEN: Final = Access(
-    reads=STREAMS,
+    reads=(*STREAMS, *OUTPUT_STREAMS),
     follows=STREAMS,
     looks_up=(Bucket.DEFINITIONS, Bucket.LOCKS, Bucket.LEADER, Bucket.CURSORS, Bucket.AGENTS),
     reads_archive=True,
@@ -62,7 +65,8 @@ _HANDED_OUT: Final = (Enqueued, Started, Released, Report, LeaseTimer)
 _SERVED: Final = replace(
     _SEEN, appends=(*_CHANGED, *_HANDED_OUT), looks_up=(*_SEEN.looks_up, Bucket.TOKENS), writes=((Bucket.ANSWERS, ">"),)
 )
-_WORKED: Final = Access(appends=(Started, Report), reads=(Stream.LOG, Stream.REPORTS), follows=(Stream.LOG,))
+_SAID: Final = (OutputLine, StepProgress, HeartbeatDetails)
+_WORKED: Final = Access(appends=(Started, Report, *_SAID), reads=(Stream.LOG, Stream.REPORTS), follows=(Stream.LOG,))
 
 
 def permissions(settings: Settings) -> dict[str, Permissions]:
@@ -78,7 +82,7 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
     roles |= {
         SCHEDULER: granting.part(SCHEDULER, _together(stages), [spec for specs in durables.values() for spec in specs]),
         API: granting.part(API, _SERVED, tasks),
-        WORKER: granting.working(WORKER, _WORKED, tasks),
+        WORKER: granting.reading_last(granting.working(WORKER, _WORKED, tasks), HeartbeatDetails),
         ADMIN: granting.provisioning(ADMIN),
         OPERATOR: granting.watching(OPERATOR, _OPERATED),
         VIEWER: granting.watching(VIEWER, _SEEN),

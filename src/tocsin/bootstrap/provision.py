@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Final
 
-from ..adapters.nats.admin.desired_state import durable_specs
+from ..adapters.nats.admin.desired_state import OutputLimits, durable_specs
 from ..adapters.nats.admin.inspection import NatsInspection
 from ..adapters.nats.admin.provision import Change, provision
 from ..engine.stage import AnyStage
@@ -34,6 +34,7 @@ async def initialize(installation: Installation) -> list[Change]:
         task_ack_wait=settings.worker.ack_wait,
         durables=_stage_durables(settings),
         input_bytes=settings.archive.input_bytes,
+        output=_output_limits(settings),
     )
 
 
@@ -68,6 +69,7 @@ def health_target(installation: Installation) -> HealthTarget:
             bridge=bool(settings.bridged_queues),
             durables=durables,
             input_bytes=settings.archive.input_bytes,
+            output=_output_limits(settings),
         ),
         open_history=installation.history,
         has_key=partial(is_set_up, installation, within=KEY_TIMEOUT_S),
@@ -76,6 +78,10 @@ def health_target(installation: Installation) -> HealthTarget:
         owners={(s.stream, s.durable): stage.name for stage in installed_stages(settings) for s in stage.subscriptions},
         recorded=RECORDED[Stream.LOG],
     )
+
+
+def _output_limits(settings: Settings) -> OutputLimits:
+    return OutputLimits(settings.output.max_bytes, settings.output.max_age)
 
 
 def _stage_durables(settings: Settings) -> tuple[DurableSpec, ...]:

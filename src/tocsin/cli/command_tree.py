@@ -19,6 +19,7 @@ _JOBS: Final[Tree] = {
 _EXECUTIONS: Final[Tree] = {
     "list": "executions.commands:list_executions",
     "show": "executions.commands:show",
+    "logs": "executions.commands:logs",
     "cancel": "executions.commands:cancel",
 }
 _DEAD_LETTERS: Final[Tree] = {

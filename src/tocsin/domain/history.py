@@ -60,6 +60,13 @@ class StepRecord:
     worker: str | None = None
     result: JsonValue = None
 
+    @property
+    def duration_ms(self) -> int | None:
+        """The time from the first start to the last end, if there are both."""
+        if self.started_at is None or self.ended_at is None:
+            return None
+        return round((self.ended_at - self.started_at).total_seconds() * 1_000)
+
 
 @dataclass(slots=True)
 class ExecutionRecord:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .operations.cancellation import Cancellation
     from .operations.dead_letter_lookup import Letter
     from .operations.dead_letters import Replay, Resolution
+    from .operations.execution_output import ExecutionOutput
     from .operations.lookup import ExecutionMatch
 from .operator import OpenHistory
 
@@ -114,6 +115,12 @@ class LocalOperator:
         from .operations import lookup  # noqa: PLC0415 - see above
 
         return await lookup.find(self._log, given, list_executions=self.executions, stored=self._stored)
+
+    async def output(self, match: "ExecutionMatch", *, after: int = 0) -> "ExecutionOutput":
+        """See `Operator`."""
+        from .operations import execution_output  # noqa: PLC0415 - see above
+
+        return await execution_output.read_output(self._log, match, after=after)
 
     async def cancel(self, given: str, *, reason: str | None = None, job: str | None = None) -> "Cancellation":
         """See `Operator`."""

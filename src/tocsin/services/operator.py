@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .operations.cancellation import Cancellation
     from .operations.dead_letter_lookup import Letter
     from .operations.dead_letters import Replay, Resolution
+    from .operations.execution_output import ExecutionOutput
     from .operations.lookup import ExecutionMatch
 
 OpenHistory: TypeAlias = Callable[[], AbstractAsyncContextManager[History]]
@@ -150,6 +151,14 @@ class Operator(Protocol):
 
         Raises:
             NotAnId, NotFound, Ambiguous: `given` does not name one execution.
+        """
+        ...
+
+    async def output(self, match: "ExecutionMatch", *, after: int = 0) -> "ExecutionOutput":
+        """Return the lines of an execution after a sequence, and the progress of its steps.
+
+        Raises:
+            LogUnavailable: the log does not answer.
         """
         ...
 

@@ -163,6 +163,18 @@ class Archive(_Section):
         return self.max_input_bytes if self.enabled else -1
 
 
+class Output(_Section):
+    """Output of running steps: their lines, progress and heartbeats.
+
+    An execution keeps its last 200 lines. Output is best effort: a full stream drops its oldest messages.
+    """
+
+    max_age: Duration = Field(default=604_800.0, ge=120)
+    """Time for which output is kept, at least two minutes."""
+    max_bytes: int = Field(default=268_435_456, ge=1_048_576)
+    """Size of the stream of lines, and of the stream of progress and heartbeats. Each server reserves it for each of both."""
+
+
 class Recovery(_Section):
     """Recovery of executions that stay open (cloacina, Recovery)."""
 

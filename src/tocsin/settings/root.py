@@ -19,6 +19,7 @@ from .model import (
     Leader,
     Metrics,
     Nats,
+    Output,
     Queue,
     Recovery,
     Redis,
@@ -63,6 +64,7 @@ class Settings(DocumentedModel, BaseSettings):
     execution: Execution = Execution()
     recovery: Recovery = Recovery()
     archive: Archive = Archive()
+    output: Output = Output()
     auth: Auth = Auth()
     metrics: Metrics = Metrics()
     redis: Redis = Redis()

@@ -16,6 +16,9 @@ the job's partition (`tocsin.0`) and removes them again, and it maps the public 
     report.<job>.<id>.<outcome>.<step>.<attempt>.<delivery>       inputs: reports
     timer.<job>.<id>.retry.<step>.<attempt>                       inputs: timers
     enqueue.<job>.<id>                                            inputs: unregistered jobs
+    output.<job>.<id>.line                                        output: lines of handlers
+    progress.<job>.<id>.<step>                                    output: progress of steps
+    heartbeat.<job>.<id>.<step>.<attempt>                         output: details for the next attempt
     delay.<job>.<id>.retry.<step>.<attempt>                       schedules of the server, whose targets are timers
     mq.scheduled.<job>, mq.scheduler.complete.<job>.<id>          tasks and answers of MQ executors (hip-62)
     mq.scheduler.cancel.<job>.<id>                                notices for MQ executors: the work is not needed
@@ -72,6 +75,7 @@ from .names import (
     MQ_BRIDGE,
     MQ_BRIDGE_ENDS,
     NO_DELIVERY,
+    OUTPUT_STREAMS,
     PUBLIC_EVENTS,
     RECOVERER,
     RECOVERER_LEASE,
@@ -83,6 +87,7 @@ from .names import (
     TIMEZONE_REPORT,
     TIMEZONE_REQUEST,
     WILDCARDS,
+    Bound,
     Bucket,
     Stream,
     cursor,
@@ -104,13 +109,16 @@ from .paths import (
     delay,
     execution,
     execution_scope,
+    heartbeat,
     is_lock,
     ledger,
     ledger_subjects,
+    lines,
     lock,
     mq_cancel,
     mq_tasks,
     parse_agent,
+    progress,
     public_event,
     scope_of,
     subject_of,
@@ -139,6 +147,7 @@ __all__ = [
     "MQ_BRIDGE_ENDS",
     "NO_DELIVERY",
     "OPENINGS",
+    "OUTPUT_STREAMS",
     "PARTITIONS",
     "PUBLIC_EVENTS",
     "RECORDED",
@@ -152,6 +161,7 @@ __all__ = [
     "TIMEZONE_REPORT",
     "TIMEZONE_REQUEST",
     "WILDCARDS",
+    "Bound",
     "Bucket",
     "DecodeError",
     "Stream",
@@ -174,6 +184,7 @@ __all__ = [
     "executor_durable",
     "filter_for",
     "filters_of",
+    "heartbeat",
     "is_ending",
     "is_lock",
     "job_filters",
@@ -181,6 +192,7 @@ __all__ = [
     "leadership",
     "ledger",
     "ledger_subjects",
+    "lines",
     "lock",
     "lock_key",
     "matches",
@@ -194,6 +206,7 @@ __all__ = [
     "partition",
     "partition_of",
     "partition_token",
+    "progress",
     "public_event",
     "queue_of",
     "reports",

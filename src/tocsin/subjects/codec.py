@@ -79,6 +79,7 @@ _DECISION: Final = {
 } | {
     "timer": 3,
     "delay": 3,
+    "output": 3,
 }
 _MODELS: Final[dict[str, type[e.Message]]] = {
     **{
@@ -115,6 +116,9 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
     "trigger": e.Trigger,
     "cancel": e.CancelRequest,
     "report": e.Report,
+    "output.line": e.OutputLine,
+    "progress": e.StepProgress,
+    "heartbeat": e.HeartbeatDetails,
     "enqueue": e.Enqueued,
     **{
         f"{kind}.{what}": timer

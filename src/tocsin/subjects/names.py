@@ -1,5 +1,6 @@
 """Names that are not subjects: streams, tokens, durables and buckets."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
@@ -44,6 +45,8 @@ class Stream(StrEnum):
     REPORTS = "REPORTS"
     LOG = "LOG"
     MQ = "MQ"
+    OUTPUT = "OUTPUT"
+    PROGRESS = "PROGRESS"
 
 
 STREAMS: Final = (Stream.LEDGER, Stream.REPORTS, Stream.LOG)
@@ -55,6 +58,23 @@ end. The stream of the MQ bridge is a queue: the log has what it holds.
 
 INPUT_STREAMS: Final = frozenset({Stream.REPORTS})
 """Streams of what others than the stages publish. They are limited in size, and refuse messages when they are full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The limits of each subject of a stream of output."""
+
+    messages: int
+    """The number of messages of a subject that the stream keeps, the newest."""
+    size: int
+    """The largest message, in bytes with its headers."""
+
+
+OUTPUT_STREAMS: Final = {Stream.OUTPUT: Bound(200, 1_310), Stream.PROGRESS: Bound(1, 20_480)}
+"""Streams of what running attempts say. They drop their oldest messages; no stage reads them, and nothing archives them.
+
+200 lines of at most 1,310 bytes are 256 KB for each execution.
+"""
 
 LAYOUT: Final = 4
 """The number of the layout of streams and subjects, stored with each stream.
@@ -69,6 +89,8 @@ STREAM_SUBJECTS: Final[dict[Stream, tuple[str, ...]]] = {
     Stream.LOG: ("execution.>", "lock.>", "cron.>", "dead-letter.>", "timer.>", "delay.>"),
     Stream.REPORTS: ("report.>",),
     Stream.MQ: ("mq.scheduled.>", "mq.scheduler.complete.>", "mq.scheduler.cancel.>"),
+    Stream.OUTPUT: ("output.>",),
+    Stream.PROGRESS: ("progress.>", "heartbeat.>"),
 }
 """The subjects that each stream stores."""
 PUBLIC_EVENTS: Final = "cron.>"
@@ -80,6 +102,8 @@ def stream_of(subject: str) -> Stream:
         return Stream.LEDGER
     if subject.startswith("report."):
         return Stream.REPORTS
+    if subject.startswith(("output.", "progress.", "heartbeat.")):
+        return Stream.OUTPUT if subject.startswith("output.") else Stream.PROGRESS
     return Stream.MQ if subject.startswith("mq.") else Stream.LOG
 
 

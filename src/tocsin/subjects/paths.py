@@ -85,6 +85,9 @@ _SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
     **dict.fromkeys((e.Defined, e.Paused, e.Resumed, e.Deleted, e.Due, e.Passed), _event_of_ledger),
     **dict.fromkeys((e.Acquired, e.Queued), _event_of_lock),
     e.Report: _report,
+    e.OutputLine: lambda line: lines(line.job, line.execution_id),
+    e.StepProgress: lambda progress: f"progress.{token(progress.job)}.{progress.execution_id}.{progress.step}",
+    e.HeartbeatDetails: lambda sent: heartbeat(sent.job, sent.execution_id, sent.step, sent.attempt),
     e.RetryTimer: lambda timer: f"{_timer(timer)}.retry.{timer.step}.{timer.attempt}",
     e.LeaseTimer: lambda timer: f"{_timer(timer)}.lease.{timer.step}.{timer.attempt}.{timer.delivery}",
     e.ExpiryTimer: lambda timer: f"{_timer(timer)}.expiry",
@@ -140,6 +143,21 @@ def cancel(job: str, execution_id: str) -> str:
 def delay(timer: e.Timer) -> str:
     """Return the subject of the schedule that publishes a timer; each subject has one schedule."""
     return f"delay.{subject_of(timer).removeprefix('timer.')}"
+
+
+def lines(job: str, execution_id: str) -> str:
+    """Return the subject of the lines of all steps of an execution."""
+    return f"output.{token(job)}.{execution_id}.line"
+
+
+def progress(job: str, execution_id: str) -> str:
+    """Return a filter over the progress of each step of an execution."""
+    return f"progress.{token(job)}.{execution_id}.>"
+
+
+def heartbeat(job: str, execution_id: str, step: str, attempt: int) -> str:
+    """Return the subject of the details that an attempt's handler sent last."""
+    return f"heartbeat.{token(job)}.{execution_id}.{step}.{attempt}"
 
 
 def public_event(event: str, job: str) -> str:

@@ -11,7 +11,10 @@ from pydantic import JsonValue
 from .. import telemetry
 from ..domain.errors import TocsinError
 from ..domain.events import Input, TriggerKind
+from .output import AttemptOutput
+from .output_values import checked_details, checked_progress
 from .shutdown import Flag
+from .task_logger import task_logger
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -87,6 +90,50 @@ class Context:
     """The scheduled time of a recovered execution."""
     recovery_attempt_time: datetime | None = None
     """The time at which a recovered execution was last recovered."""
+    last_heartbeat: JsonValue = field(default=None, repr=False)
+    """What `heartbeat` sent last in an earlier attempt or delivery of this step; None: nothing, or it is lost."""
+    _output: AttemptOutput | None = field(default=None, repr=False, compare=False)
+    """The buffer of `progress`, `heartbeat` and `logger`; None: the context was made by hand, and they send nothing."""
+
+    async def progress(self, fraction: float, message: str = "") -> None:
+        """Show how far the step is.
+
+            await context.progress(0.4, "loading")
+
+        Pass a number from 0 to 1, and what the step does now. It never waits for NATS. The newest progress counts, and it may be lost.
+
+        Raises:
+            InvalidProgressError: the fraction is not a finite number.
+        """
+        self.progress_in_thread(fraction, message)
+
+    def progress_in_thread(self, fraction: float, message: str = "") -> None:
+        """Do the same as `progress`, for sync handlers; from any thread."""
+        progress = checked_progress(fraction)
+        if self._output is not None:
+            self._output.progress(progress, message)
+
+    async def heartbeat(self, details: JsonValue) -> None:
+        """Keep the place that the work has reached, for the next attempt of this step.
+
+            start = (context.last_heartbeat or {"row": 0})["row"]
+            for row in range(start, len(rows)):
+                await context.heartbeat({"row": row})
+
+        It never waits for NATS. The newest details count, and are sent at most twice a second; they are sent before a
+        failure is reported. They may be lost, so the next attempt may repeat some of the work.
+
+        Raises:
+            InvalidHeartbeatError: the details are not a JSON value.
+            HeartbeatTooLargeError: the details are more than 16 KiB of JSON.
+        """
+        self.heartbeat_in_thread(details)
+
+    def heartbeat_in_thread(self, details: JsonValue) -> None:
+        """Do the same as `heartbeat`, for sync handlers; from any thread."""
+        checked = checked_details(details)
+        if self._output is not None:
+            self._output.heartbeat(checked)
 
     @property
     def cron_name(self) -> str | None:
@@ -101,8 +148,12 @@ class Context:
 
     @cached_property
     def logger(self) -> "FilteringBoundLogger":
-        """A logger that adds this attempt's identity to every line; created at the first use."""
-        return telemetry.get_logger("tocsin.task").bind(
+        """A logger that adds this attempt's identity to every line; created at the first use.
+
+        Lines from level INFO on are also kept with the execution, without secrets: the last 200
+        (`tocsin executions logs`). Lines that come too fast are dropped and counted.
+        """
+        logger = telemetry.get_logger("tocsin.task").bind(
             execution_id=self.execution_id,
             job=self.job,
             step=self.step,
@@ -111,3 +162,4 @@ class Context:
             function=self.function,
             worker=self.worker,
         )
+        return logger if self._output is None else task_logger(logger, self._output.line)

@@ -19,7 +19,8 @@ from . import results
 from .context import Context
 from .handlers import Handler, WrongInputError, bind
 from .held_tasks import HeldTask
-from .outcome import Failed, Outcome, Stopped, StopReason
+from .outcome import Failed, Outcome, Stopped, StopReason, Succeeded
+from .output import AttemptOutput, Output
 from .shutdown import Flag
 from .threads import Threads
 
@@ -71,12 +72,13 @@ class SecretValues:
 class HandlerRunner:
     """Runs the handlers of one worker."""
 
-    def __init__(self, worker: str, clock: Clock, threads: Threads, shutting_down: Flag) -> None:
-        """Run sync handlers in `threads`; every context contains `shutting_down`."""
+    def __init__(self, worker: str, clock: Clock, threads: Threads, shutting_down: Flag, output: Output) -> None:
+        """Run sync handlers in `threads`; every context contains `shutting_down`, and sends to `output`."""
         self._worker = worker
         self._clock = clock
         self._threads = threads
         self._shutting_down = shutting_down
+        self._output = output
 
     async def run(self, handler: Handler, task: Dispatched, held: HeldTask) -> Outcome:
         """Run a handler under its step's timeout.
@@ -85,8 +87,21 @@ class HandlerRunner:
         cannot be cancelled: that of a sync handler is abandoned (`held.abandoned`), and its result is discarded.
         """
         secrets = SecretValues()
+        output = self._output.of(task, secrets.redact)
         try:
-            call = self._prepare(handler, task, held, secrets)
+            outcome = await self._run(handler, task, held, secrets, output)
+        finally:
+            output.close()
+        if not isinstance(outcome, Succeeded):
+            await self._output.settle(output)
+        return outcome
+
+    async def _run(
+        self, handler: Handler, task: Dispatched, held: HeldTask, secrets: SecretValues, output: AttemptOutput
+    ) -> Outcome:
+        last = await self._output.last_heartbeat(task, held.delivery.delivered)
+        try:
+            call = self._prepare(handler, task, held, secrets, last, output)
         except (WrongInputError, SecretReferenceError) as error:
             return Failed(results.unusable_input(error))
         if held.stopped is not None:
@@ -124,17 +139,31 @@ class HandlerRunner:
         return results.outcome_of(returned)
 
     def _prepare(
-        self, handler: Handler, task: Dispatched, held: HeldTask, secrets: SecretValues
+        self,
+        handler: Handler,
+        task: Dispatched,
+        held: HeldTask,
+        secrets: SecretValues,
+        last_heartbeat: JsonValue,
+        output: AttemptOutput,
     ) -> Callable[[], object]:
         """Return the call of a handler. Only this method and the handler see the secrets."""
         given, args = secrets.resolve(task)
-        context = self._context(task, held, given, args)
+        context = self._context(task, held, given, args, last_heartbeat, output)
         if handler.parameters is None:
             return partial(handler.function, context)
         positional, by_name = bind(handler.parameters, args, given)
         return partial(handler.function, context, *positional, **by_name)
 
-    def _context(self, task: Dispatched, held: HeldTask, given: Input, args: tuple[JsonValue, ...]) -> Context:
+    def _context(
+        self,
+        task: Dispatched,
+        held: HeldTask,
+        given: Input,
+        args: tuple[JsonValue, ...],
+        last_heartbeat: JsonValue,
+        output: AttemptOutput,
+    ) -> Context:
         return Context(
             execution_id=task.execution_id,
             job=task.job,
@@ -159,6 +188,8 @@ class HandlerRunner:
             is_recovery=task.is_recovery,
             original_scheduled_time=task.original_scheduled_time,
             recovery_attempt_time=task.recovery_attempt_time,
+            last_heartbeat=last_heartbeat,
+            _output=output,
         )
 
     async def _in_thread(self, call: Callable[[], object], held: HeldTask) -> object:

@@ -16,6 +16,7 @@ from .handler_runner import HandlerRunner
 from .handlers import Handlers
 from .held_tasks import Heartbeat, HeldTasks
 from .outcome import StopReason
+from .output import Output
 from .shutdown import Shutdown
 from .task_pool import TAKE_WAIT_S, Intake, Slots, TaskPool
 from .threads import Threads
@@ -42,7 +43,8 @@ class Session:
         self._shutdown = shutdown
         self._held_tasks = HeldTasks()
         self._threads = Threads()
-        runner = HandlerRunner(options.name, clock, self._threads, shutdown.requested)
+        self._output = Output(connection.log, clock)
+        runner = HandlerRunner(options.name, clock, self._threads, shutdown.requested, self._output)
         executor = Executor(connection.log, handlers, runner, clock, worker=options.name)
         limit = connection.concurrency or options.concurrency
         slots = Slots(limit, shutdown.requested)
@@ -82,7 +84,8 @@ class Session:
                 await self._agent.end()
 
     async def _work(self, announcing: list[asyncio.Task[None]]) -> None:
-        background = [_start(self._heartbeat.run()), _start(self._cancellations.run()), *announcing]
+        own = (self._heartbeat.run(), self._cancellations.run(), self._output.run())
+        background = [*map(_start, own), *announcing]
         intakes = [_start(intake.run()) for intake in self._intakes]
         try:
             await _first(self._shutdown.requested.wait(), *map(_ended, (*background, *intakes)))
@@ -108,6 +111,7 @@ class Session:
         await _first(asyncio.wait(intakes), timeout_s=2 * TAKE_WAIT_S)
         self._pool.stop(StopReason.SHUTDOWN)
         await _first(self._all_settled(intakes), timeout_s=SETTLE_TIMEOUT_S)
+        await _first(self._output.drain(), timeout_s=SETTLE_TIMEOUT_S)
         self._pool.abandon()
         self._threads.close()
 

@@ -33,6 +33,7 @@ from ...services.operations.cancellation import Cancellation
 from ...services.operations.dead_letter_lookup import Letter, match_dead_letter
 from ...services.operations.dead_letters import Replay, Resolution
 from ...services.operations.errors import NotFound, OperationError
+from ...services.operations.execution_output import ExecutionOutput
 from ...services.operations.lookup import ExecutionMatch, match_execution
 from ...services.operator import NotServed
 from ..system_clock import SystemClock
@@ -46,6 +47,7 @@ MAX_TRIES: Final = 5
 
 _EXECUTIONS: Final = TypeAdapter(list[ExecutionRow])
 _ANSWER: Final = TypeAdapter(Answer)
+_OUTPUT: Final = TypeAdapter(ExecutionOutput)
 _DEAD_LETTERS: Final = TypeAdapter(list[DeadLetterRow])
 
 
@@ -157,6 +159,11 @@ class HttpOperator:
     async def execution(self, given: str) -> ExecutionMatch:
         """See `Operator`."""
         return await match_execution(given, self._facts, list_executions=self.executions)
+
+    async def output(self, match: ExecutionMatch, *, after: int = 0) -> ExecutionOutput:
+        """See `Operator`."""
+        result = await self._api.request("GET", f"/v1/executions/{match.execution_id}/logs", query={"after": after})
+        return _OUTPUT.validate_python({**result, "job": result["job_name"]})
 
     async def cancel(self, given: str, *, reason: str | None = None, job: str | None = None) -> Cancellation:
         """See `Operator`."""

@@ -27,7 +27,7 @@ from ...ports import (
     check_subject,
     write_each,
 )
-from ...subjects import STREAM_SUBJECTS, DecodeError, Stream
+from ...subjects import OUTPUT_STREAMS, STREAM_SUBJECTS, DecodeError, Stream
 from .clock import Alarm, ManualClock
 from .durable import InMemoryDurable
 from .proposals import Proposal, write_together
@@ -54,7 +54,7 @@ class InMemoryEventLog:
         self.clock = clock or ManualClock()
         self._is_replicated = is_replicated
         self._has_batches = has_batches
-        self._streams = {stream: StoredStream(self.clock) for stream in Stream}
+        self._streams = {stream: StoredStream(self.clock, OUTPUT_STREAMS.get(stream)) for stream in Stream}
         self._delays: dict[str, tuple[int, Alarm]] = {}
         self._durables: dict[tuple[Stream, str], InMemoryDurable] = {}
 

@@ -12,8 +12,8 @@ from typing import Final
 
 from ... import subjects
 from ...domain.events import Message, Recorded
-from ...ports import Decode, SequenceConflict
-from ...subjects import DecodeError
+from ...ports import Decode, RequestRefused, SequenceConflict
+from ...subjects import Bound, DecodeError
 from .clock import ManualClock
 
 DUPLICATE_WINDOW: Final = 120.0
@@ -124,9 +124,10 @@ class Entry:
 class StoredStream:
     """Messages by sequence and by subject, and the durables that wait for more."""
 
-    def __init__(self, clock: ManualClock) -> None:
-        """Start empty."""
+    def __init__(self, clock: ManualClock, bound: Bound | None = None) -> None:
+        """Start empty; `bound` limits each subject, for a stream of output."""
         self._clock = clock
+        self._bound = bound
         self._entries: dict[int, Entry] = {}
         self._tree = SubjectTree()
         self._known_ids: dict[str, tuple[float, int]] = {}
@@ -138,8 +139,16 @@ class StoredStream:
     def store(self, subject: str, body: bytes, *, message_id: str | None = None) -> int:
         """Store a message without a guard.
 
-        Return its sequence, or that of the first copy of its id.
+        Return its sequence, or that of the first copy of its id. A stream of output drops the oldest message of a full
+        subject.
+
+        Raises:
+            RequestRefused: the message is too large for the stream.
         """
+        headers = f"NATS/1.0\r\nNats-Msg-Id: {message_id}\r\n\r\n" if message_id else ""
+        if self._bound is not None and len(headers) + len(body) > self._bound.size:
+            reason = "message size exceeds maximum allowed"
+            raise RequestRefused(f"{subject}: {reason}", reason)
         if message_id is not None:
             known = self._known_ids.get(message_id)
             if known is not None and self._clock.monotonic() - known[0] < DUPLICATE_WINDOW:
@@ -148,10 +157,17 @@ class StoredStream:
         self.last_sequence += 1
         self._entries[self.last_sequence] = Entry(subject, self.last_sequence, self._clock.now(), body, message_id)
         self._tree.add(subject, self.last_sequence)
+        self._drop_oldest(subject)
         self.stored.notify()
         for notify in self._readers:
             notify(subject)
         return self.last_sequence
+
+    def _drop_oldest(self, subject: str) -> None:
+        if self._bound is not None:
+            for sequences in tuple(self._tree.each(subject)):
+                for sequence in sequences[: -self._bound.messages]:
+                    self.remove(sequence)
 
     def on_store(self, notify: Callable[[str], None]) -> None:
         """Call `notify` with the subject of every new message."""

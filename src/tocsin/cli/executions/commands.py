@@ -1,6 +1,7 @@
-"""`tocsin executions list`, `show` and `cancel`, and `tocsin dead-letters list`: pages of the history."""
+"""`tocsin executions list`, `show`, `logs` and `cancel`, and `tocsin dead-letters list`: pages of the history."""
 
 import sys
+from asyncio import sleep
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -29,8 +30,11 @@ from ..output.format import seconds, state
 from ..output.tables import Brief, table, this_year, unique_beginnings
 from ..runtime.batch import on_each
 from ..runtime.errors import UsageError
-from ..runtime.event_loop import run
+from ..runtime.event_loop import run, serve
 from ..runtime.session import Session, session_of
+
+FOLLOW_INTERVAL_S: Final = 1.0
+"""The time between two reads of `logs --follow`; workers send lines twice a second."""
 
 
 def show(
@@ -45,16 +49,56 @@ def show(
 
     Example: `tocsin executions show 0193a5b0`
     """
-    from .page import ExecutionDetails, as_json, page  # noqa: PLC0415 - `cancel` needs none of these
+    from ...services.operations.execution_output import output_if_readable  # noqa: PLC0415 - `cancel` needs none
+    from .page import ExecutionDetails, as_json, page  # noqa: PLC0415 - see above
 
     session = session_of(context)
 
     async def read() -> ExecutionDetails:
         async with session.operator() as operator:
-            return ExecutionDetails.of(await operator.execution(execution_id))
+            match = await operator.execution(execution_id)
+            return ExecutionDetails.of(match, await output_if_readable(operator.output(match)))
 
     details = run(read())
     session.output.answer(as_json(details), lambda: page(details))
+
+
+def logs(
+    context: typer.Context,
+    execution_id: Annotated[
+        str, typer.Argument(metavar="EXECUTION", help="The execution's id or its first characters.")
+    ],
+    is_followed: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print new lines until the execution has ended.")
+    ] = False,
+) -> None:
+    """Print the lines that the handlers of an execution logged.
+
+    An execution keeps its last 200 lines for some days (`output.max_age`). Lines may be lost: a worker drops lines that it cannot send, and counts them.
+
+    Example: `tocsin executions logs 0193a5b0 -f`
+    """
+    session = session_of(context)
+    if is_followed:
+        serve(_print_lines(session, execution_id, is_followed=True))
+    else:
+        run(_print_lines(session, execution_id, is_followed=False))
+
+
+async def _print_lines(session: Session, execution_id: str, *, is_followed: bool) -> None:
+    from .page import line_as_json, line_of  # noqa: PLC0415 - see above
+
+    place, was_over = 0, not is_followed
+    async with session.operator() as operator:
+        while True:
+            output = await operator.output(await operator.execution(execution_id), after=place)
+            execution_id, place = output.execution_id, output.next
+            for line in output.lines:
+                session.output.line(line_as_json(line), line_of(line), is_whole=True)
+            if was_over and not (is_followed and output.lines):
+                return
+            was_over = output.is_over
+            await sleep(FOLLOW_INTERVAL_S)
 
 
 def cancel(

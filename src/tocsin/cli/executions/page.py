@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from pydantic import JsonValue
@@ -14,6 +14,7 @@ from ...domain.dead_letter import attempts_of
 from ...domain.events import Attempt, PlannedStep
 from ...domain.execution import Execution, WaitsFor
 from ...domain.history import ExecutionRecord, StepRecord
+from ...services.operations.execution_output import ExecutionOutput, Line, Progress
 from ...services.operations.lookup import ExecutionMatch
 from ..output import event_lines
 from ..output.event_lines import FactPage
@@ -22,6 +23,9 @@ from ..output.tables import table
 
 MAX_VALUE_LENGTH: Final = 200
 """Characters of an input or a result on a terminal page."""
+SHOWN_LINES: Final = 10
+"""Logged lines on the page of an execution."""
+_LEVELS: Final = {"debug": "dim", "warning": "yellow", "error": "red", "critical": "red"}
 _WAITS: Final[dict[WaitsFor, str]] = {
     "lock": "the lock of its job",
     "worker": "a worker",
@@ -38,12 +42,18 @@ class ExecutionDetails:
     """Its row in the history, as of the last event in the log."""
     state: Execution
     attempts: tuple[Attempt, ...]
+    output: ExecutionOutput | None = None
+    """Its last lines and the progress of its steps, if they could be read."""
 
     @classmethod
-    def of(cls, match: ExecutionMatch) -> "ExecutionDetails":
+    def of(cls, match: ExecutionMatch, output: ExecutionOutput | None = None) -> "ExecutionDetails":
         """Fold the events of an execution."""
         record = history.fold({}, match.facts)[match.execution_id]
-        return cls(match, record, execution.fold(match.facts), attempts_of(match.facts))
+        return cls(match, record, execution.fold(match.facts), attempts_of(match.facts), output)
+
+    def progress_of(self, step: str) -> Progress | None:
+        """Return what the step's handler reported last."""
+        return self.output.progress.get(step) if self.output else None
 
     def planned(self, step: str) -> PlannedStep | None:
         """Return a step of the plan; None: no readable plan names it."""
@@ -80,6 +90,7 @@ def as_json(details: ExecutionDetails) -> dict[str, object]:
         "fence": details.state.fence,
         "steps": {name: _step_as_json(details, name, step) for name, step in record.steps.items()},
         "attempts": details.attempts,
+        "lines": [line_as_json(line) for line in details.output.lines] if details.output else [],
         "facts": [event_lines.as_json(recorded) for recorded in details.match.facts],
     }
 
@@ -91,7 +102,9 @@ def _step_as_json(details: ExecutionDetails, name: str, step: StepRecord) -> dic
         "status": step.status,
         "queue": planned.queue if planned else None,
         "function": planned.function if planned else None,
+        "worker": step.worker,
         "attempt": step.attempt,
+        "progress": None if (progress := details.progress_of(name)) is None else asdict(progress),
         "started_at": step.started_at,
         "ended_at": step.ended_at,
         "duration_ms": None if took is None else round(took * 1_000),
@@ -118,11 +131,32 @@ def page(details: ExecutionDetails) -> list[RenderableType]:
     lines: list[RenderableType] = [heading, Text(record.execution_id, style="dim"), origin]
     if record.steps:
         rows = [_step_row(details, name, step) for name, step in record.steps.items()]
-        headings = ("STEP", "STATUS", "QUEUE", "FUNCTION", "ATTEMPT", "TOOK", "ERROR")
-        lines += [Text(), table(headings, rows, empty="", least=("QUEUE", "FUNCTION")), *_values(details)]
+        headings = ("STEP", "STATUS", "QUEUE", "FUNCTION", "WORKER", "ATTEMPT", "TOOK", "ERROR")
+        lines += [Text(), table(headings, rows, empty="", least=("WORKER", "QUEUE", "FUNCTION")), *_values(details)]
     if details.attempts:
         lines += [Text(), attempts_table(details.attempts)]
+    lines += _last_lines(details)
     return [*lines, Text(), FactPage(details.match.facts)]
+
+
+def _last_lines(details: ExecutionDetails) -> list[RenderableType]:
+    logged = details.output.lines if details.output else ()
+    if not logged:
+        return []
+    left_out = len(logged) - SHOWN_LINES
+    more = f"{left_out} more lines: tocsin executions logs {details.record.execution_id}"
+    return [Text(), *([Text(more, style="dim")] if left_out > 0 else []), *map(line_of, logged[-SHOWN_LINES:])]
+
+
+def line_of(line: Line) -> Text:
+    """Return a logged line for a terminal."""
+    place = f"{local(line.time)} {line.step} #{line.attempt} "
+    return Text.assemble((place, "dim"), (f"{line.level:<8} ", _LEVELS.get(line.level, "")), line.text)
+
+
+def line_as_json(line: Line) -> dict[str, object]:
+    """Return the JSON document of a logged line."""
+    return asdict(line)
 
 
 def _step_row(details: ExecutionDetails, name: str, step: StepRecord) -> tuple[object, ...]:
@@ -134,6 +168,7 @@ def _step_row(details: ExecutionDetails, name: str, step: StepRecord) -> tuple[o
         state(step.status),
         planned.queue if planned else "",
         planned.function if planned else "",
+        step.worker or "",
         step.attempt or "",
         seconds(_took(step)),
         step.error or retry,
@@ -141,9 +176,11 @@ def _step_row(details: ExecutionDetails, name: str, step: StepRecord) -> tuple[o
 
 
 def _values(details: ExecutionDetails) -> list[RenderableType]:
-    """Return a line for the input and the result of each step that has one."""
+    """Return a line for the progress, input and result of each step."""
     lines: list[RenderableType] = []
     for name, step in details.record.steps.items():
+        if (progress := details.progress_of(name)) is not None:
+            lines.append(Text.assemble((f"{name} progress ", "dim"), f"{progress.fraction:.0%} {progress.message}"))
         folded = details.state.steps.get(name)
         result = folded.result if folded and folded.result is not None else step.result
         for kind, value in (("input", details.input_of(name) or None), ("result", result)):

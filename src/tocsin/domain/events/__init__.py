@@ -3,7 +3,7 @@
 These classes are the only source of the JSON Schemas in `schemas/`. Base classes and shared parts are in `message`.
 Events of a job are in `ledger`, those of agents in `agents`, events of locks and leader leases in `coordination`. Events of an execution are in
 `execution` and `steps`, those of a dead letter in `dead_letter`. Requests, reports and timers are in `inputs`. Messages
-for clients and MQ executors are in `public` and `mq`.
+for clients and MQ executors are in `public` and `mq`, what a running attempt says is in `output`.
 
 Events are in the past tense and immutable, and they are a storage format. A released class only gains fields with
 defaults; a breaking change is a new class with a new `v`. A body leaves out fields that have their default, so a
@@ -82,6 +82,7 @@ from .message import (
     TriggerSource,
 )
 from .mq import Completion, Envelope, EnvelopeData, MqCancel, MqCancelData
+from .output import HeartbeatDetails, OutputLine, StepProgress
 from .public import (
     MISSED_REASONS,
     CronMissed,
@@ -152,6 +153,7 @@ __all__ = [
     "Failed",
     "FailedReason",
     "Failure",
+    "HeartbeatDetails",
     "Input",
     "LeadershipFact",
     "LeadershipGained",
@@ -165,6 +167,7 @@ __all__ = [
     "MissedReason",
     "MqCancel",
     "MqCancelData",
+    "OutputLine",
     "Passed",
     "PassedReason",
     "Paused",
@@ -190,6 +193,7 @@ __all__ = [
     "Skipped",
     "SoleStep",
     "Started",
+    "StepProgress",
     "Terminal",
     "Timer",
     "Trigger",

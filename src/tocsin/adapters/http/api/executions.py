@@ -3,6 +3,7 @@
 Lists come from the history, which follows the log with a short delay. A single execution is folded from its current events.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, TypeAlias
 
@@ -20,6 +21,7 @@ from ....ports import ExecutionRow
 from ....ports.queries import ExecutionQuery, ExecutionSort
 from ....services.operations.cancellation import cancel
 from ....services.operations.errors import NotFound
+from ....services.operations.execution_output import MAX_LINES, Line, Progress, output_if_readable, read_output
 from ....services.operations.lookup import ExecutionMatch, find
 from ..auth.security import Canceller, Reader, actor
 from ..middleware.idempotency import IdempotentRoute
@@ -76,6 +78,29 @@ class ExecutionStep(BaseModel):
     next_attempt_at: datetime | None = None
     error: str | None = None
     result: Any = None
+    worker: str | None = None
+    """The worker that last claimed an attempt of the step."""
+    duration_ms: int | None = None
+    progress: Progress | None = None
+    """What the step's handler reported last, for as long as it is kept."""
+
+
+class ExecutionLogs(BaseModel):
+    """Logged lines of an execution, oldest first, and the progress of its steps.
+
+    An execution keeps its last 200 lines, for a limited time. Lines may be lost.
+    """
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    execution_id: str
+    job_name: str
+    lines: list[Line]
+    next: int
+    """The place after which the next lines come: pass it as `after`."""
+    is_over: bool
+    """The execution has ended, so that few more lines can come."""
+    progress: dict[str, Progress]
 
 
 class ExecutionDetails(BaseModel):
@@ -109,8 +134,8 @@ class ExecutionDetails(BaseModel):
     attempts: list[Attempt]
 
     @classmethod
-    def of(cls, match: ExecutionMatch) -> "ExecutionDetails":
-        """Fold the events of an execution."""
+    def of(cls, match: ExecutionMatch, progress: Mapping[str, Progress] | None = None) -> "ExecutionDetails":
+        """Fold the events of an execution, and add the progress of its steps."""
         record = history.fold({}, match.facts)[match.execution_id]
         state = execution.fold(match.facts)
         requested = state.requested
@@ -126,6 +151,9 @@ class ExecutionDetails(BaseModel):
                 next_attempt_at=state.steps[name].next_attempt_at if name in state.steps else None,
                 error=step.error,
                 result=state.steps[name].result if name in state.steps else None,
+                worker=step.worker,
+                duration_ms=step.duration_ms,
+                progress=(progress or {}).get(name),
             )
             for name, step in record.steps.items()
         }
@@ -182,7 +210,34 @@ async def list_executions(here: Here, caller: Reader, filters: Annotated[Executi
 @router.get("/{id}", operation_id="getExecution", responses=documented(404))
 async def get_execution(here: Here, caller: Reader, id: ExecutionId) -> ExecutionDetails:  # noqa: A002 - the path parameter has this name
     """Show an execution: its state, its steps and its attempts."""
-    return ExecutionDetails.of(await _visible_match(here, caller, id))
+    match = await _visible_match(here, caller, id)
+    return ExecutionDetails.of(match, (await output_if_readable(read_output(here.log, match, limit=1))).progress)
+
+
+@router.get("/{id}/logs", operation_id="getExecutionLogs", responses=documented(404))
+async def get_execution_logs(
+    here: Here,
+    caller: Reader,
+    id: ExecutionId,  # noqa: A002 - the path parameter has this name
+    after: Annotated[
+        int, Query(ge=0, lt=2**63, description="`next` of the answer before; 0: from the first line.")
+    ] = 0,
+    limit: Annotated[int, Query(ge=1, le=MAX_LINES)] = MAX_LINES,
+) -> ExecutionLogs:
+    """List the lines that the handlers of an execution logged.
+
+    To follow an execution, ask again with `after` until `is_over`.
+    """
+    match = await _visible_match(here, caller, id)
+    output = await read_output(here.log, match, after=after, limit=limit)
+    return ExecutionLogs(
+        execution_id=match.execution_id,
+        job_name=match.job,
+        lines=list(output.lines),
+        next=output.next,
+        is_over=output.is_over,
+        progress=dict(output.progress),
+    )
 
 
 @router.get("/{id}/events", operation_id="getExecutionEvents", responses=documented(404))

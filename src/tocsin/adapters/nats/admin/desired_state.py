@@ -5,12 +5,12 @@ the operator set them.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from .... import subjects
 from ....ports import DurableSpec
-from ....subjects import INPUT_STREAMS, LAYOUT, LAYOUT_KEY, Bucket, Stream
+from ....subjects import INPUT_STREAMS, LAYOUT, LAYOUT_KEY, OUTPUT_STREAMS, Bucket, Stream
 from ..client.connection import Json
 from ..client.names import Names
 
@@ -25,10 +25,24 @@ INPUT_BYTES: Final = 1_073_741_824
 """The default size of a stream of inputs."""
 MAX_INPUT_SIZE: Final = 8_388_608
 """The largest message of a stream of inputs, in bytes: NATS advises against a larger `max_payload`."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLimits:
+    """The limits of each stream of output. A full stream drops its oldest messages."""
+
+    size: int = 268_435_456
+    """Bytes."""
+    age: float = 604_800.0
+    """Seconds."""
+
+
 _METADATA: Final = {LAYOUT_KEY: str(LAYOUT)}
 
 
-def stream_config(stream: Stream, names: Names, *, input_bytes: int = INPUT_BYTES) -> Json:
+def stream_config(
+    stream: Stream, names: Names, *, input_bytes: int = INPUT_BYTES, output: OutputLimits | None = None
+) -> Json:
     """Return the configuration of a main stream.
 
     Age, size and number of messages are unlimited, because a limit would lose timers and work. A full stream with
@@ -39,6 +53,9 @@ def stream_config(stream: Stream, names: Names, *, input_bytes: int = INPUT_BYTE
     A stream of inputs holds at most `input_bytes` (-1: unlimited), and then refuses messages: their publishers may be
     hostile. It has no schedules, lifetimes or rollups, with which a publisher could make the server store other
     subjects, or remove messages.
+
+    The streams of output are limited in age, in size, and for each subject, and drop their oldest messages, because a
+    worker may say any number of things. Like those of inputs, they have no schedules, lifetimes or rollups.
 
     Events repeat names and subjects, so compression saves most of the disk. Every server from `OLDEST_SERVER` on has it.
 
@@ -62,6 +79,8 @@ def stream_config(stream: Stream, names: Names, *, input_bytes: int = INPUT_BYTE
     }
     if stream in INPUT_STREAMS:
         config |= {"discard": "new", "max_bytes": input_bytes, "max_msg_size": MAX_INPUT_SIZE, "deny_delete": True}
+    elif stream in OUTPUT_STREAMS:
+        config |= _limits_of_output(stream, output or OutputLimits())
     elif stream is Stream.MQ:
         config["allow_msg_ttl"] = True
     else:
@@ -71,6 +90,18 @@ def stream_config(stream: Stream, names: Names, *, input_bytes: int = INPUT_BYTE
         source, destination = names.republished()
         config["republish"] = {"src": source, "dest": destination}
     return config
+
+
+def _limits_of_output(stream: Stream, limits: OutputLimits) -> Json:
+    bound = OUTPUT_STREAMS[stream]
+    return {
+        "discard": "old",
+        "max_age": int(limits.age * _SECOND),
+        "max_bytes": limits.size,
+        "max_msgs_per_subject": bound.messages,
+        "max_msg_size": bound.size,
+        "deny_delete": True,
+    }
 
 
 def bucket_config(bucket: Bucket, names: Names) -> Json:

@@ -27,7 +27,7 @@ from ..client.connection import Connection, Json
 from ..client.names import Names
 from ..log.direct_get import DirectGet
 from ..server.monitor import OLDEST_SERVER, PURGES_SAFELY, server_variables
-from .desired_state import INPUT_BYTES, archive_config, bucket_config, consumer_config, stream_config
+from .desired_state import INPUT_BYTES, OutputLimits, archive_config, bucket_config, consumer_config, stream_config
 from .layout import layout_of
 from .resources import differences, with_filters
 
@@ -55,14 +55,16 @@ class NatsInspection(ServerInspection):
         bridge: bool = False,
         durables: Iterable[DurableSpec] = (),
         input_bytes: int = INPUT_BYTES,
+        output: OutputLimits | None = None,
     ) -> None:
         """Compare with what an installation needs.
 
-        `bridge`: it has the bridge's stream. `durables`: its durables. `input_bytes`: the size of its streams of inputs.
+        `bridge`: it has the bridge's stream. `durables`: its durables. `input_bytes`: the size of its streams of inputs. `output`:
+        the limits of its streams of output.
         """
         self._connection = connection
         self._names = names
-        self._wanted_streams = _wanted_streams(names, bridge=bridge, input_bytes=input_bytes)
+        self._wanted_streams = _wanted_streams(names, bridge=bridge, input_bytes=input_bytes, output=output)
         self._wanted_durables = {
             (names.stream(spec.stream), spec.name): consumer_config(spec, names) for spec in durables
         }
@@ -200,10 +202,12 @@ class NatsInspection(ServerInspection):
         )
 
 
-def _wanted_streams(names: Names, *, bridge: bool, input_bytes: int) -> Mapping[str, Json]:
+def _wanted_streams(names: Names, *, bridge: bool, input_bytes: int, output: OutputLimits | None) -> Mapping[str, Json]:
     """Return the configuration of each stream by its name, buckets and archive included."""
     streams = [
-        stream_config(stream, names, input_bytes=input_bytes) for stream in Stream if bridge or stream is not Stream.MQ
+        stream_config(stream, names, input_bytes=input_bytes, output=output)
+        for stream in Stream
+        if bridge or stream is not Stream.MQ
     ]
     buckets = [bucket_config(bucket, names) for bucket in Bucket]
     return {config["name"]: config for config in (*streams, *buckets, archive_config(names))}

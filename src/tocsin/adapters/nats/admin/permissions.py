@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from .... import subjects
+from ....domain.events import Message
 from ....engine.stage import Access
 from ....ports import DurableSpec
 from ....subjects import ANY, INSTALLATION_KEY, Bucket, Stream
@@ -98,6 +99,14 @@ class Granting:
         part = self.part(name, access, durables, needs_key=False)
         announcing = (*part.publish, self._names.hold_list(ANY, ANY))
         return replace(part, publish=_sorted(announcing), subscribe=(self._names.agent_commands(ANY, ANY),))
+
+    def reading_last(self, permissions: Permissions, kind: type[Message]) -> Permissions:
+        """Add the right to read the last message of each subject of a type."""
+        reading = [
+            f"{API}.DIRECT.GET.{self._names.stream(subjects.stream_of(filter_))}.{self._names.to_wire(filter_)}"
+            for filter_ in subjects.filters_of(kind)
+        ]
+        return replace(permissions, publish=_sorted([*permissions.publish, *reading]))
 
     def provisioning(self, name: str) -> Permissions:
         """Return the permissions of the user that runs `tocsin init`.

@@ -19,7 +19,15 @@ from ..client.names import Names
 from ..client.replies import JetStreamError
 from ..log.projections import NatsProjections
 from ..server.monitor import OLDEST_SERVER, Version
-from .desired_state import INPUT_BYTES, archive_config, bucket_config, consumer_config, durable_specs, stream_config
+from .desired_state import (
+    INPUT_BYTES,
+    OutputLimits,
+    archive_config,
+    bucket_config,
+    consumer_config,
+    durable_specs,
+    stream_config,
+)
 from .layout import all_streams, require_layout
 from .resources import Change, ProvisionError, ensure_consumer, ensure_stream
 
@@ -28,7 +36,7 @@ __all__ = ["Change", "ProvisionError", "provision"]
 _KEY_BYTES: Final = 32
 
 
-async def provision(
+async def provision(  # noqa: PLR0913 - each is a part of an installation
     connection: Connection,
     names: Names,
     *,
@@ -38,6 +46,7 @@ async def provision(
     durables: Iterable[DurableSpec] = (),
     task_ack_wait: float = ACK_WAIT_S,
     input_bytes: int = INPUT_BYTES,
+    output: OutputLimits | None = None,
 ) -> list[Change]:
     """Create or update streams, buckets, durables and the installation's key.
 
@@ -50,6 +59,7 @@ async def provision(
         durables: the durables of the stages.
         task_ack_wait: seconds that a worker may hold a task without a heartbeat.
         input_bytes: the size of each stream of inputs; -1: unlimited.
+        output: the limits of the streams of output; None: the defaults.
 
     Raises:
         ProvisionError: the server cannot be brought into that state; the text says what to do.
@@ -61,7 +71,7 @@ async def provision(
         await _check_jetstream(connection)
         await require_layout(connection, names, all_streams(names))
         streams = [stream for stream in Stream if bridge or stream is not Stream.MQ]
-        configs = [stream_config(stream, names, input_bytes=input_bytes) for stream in streams]
+        configs = [stream_config(stream, names, input_bytes=input_bytes, output=output) for stream in streams]
         changes = [await ensure_stream(connection, config, replicas) for config in configs]
         changes += [await ensure_stream(connection, bucket_config(bucket, names), replicas) for bucket in Bucket]
         changes.append(await ensure_stream(connection, archive_config(names), replicas))

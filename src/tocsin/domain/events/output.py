@@ -1,0 +1,78 @@
+"""Output of a running attempt: lines, progress and heartbeats.
+
+It decides nothing, and may be lost: no stage reads it, and neither the archive nor the audit covers it.
+"""
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import JsonValue
+
+from .message import Message
+
+
+class OutputLine(Message):
+    """A line that a handler logged."""
+
+    v: Literal[1] = 1
+    """The version of the format."""
+    type: Literal["output-line"] = "output-line"
+    """The type of the message."""
+    job: str
+    """The name of the job."""
+    execution_id: str
+    """The id of the execution."""
+    step: str
+    """The name of the step."""
+    attempt: int
+    """The number of the attempt, counted from 1."""
+    time: datetime
+    """When the handler logged the line, by the worker's clock."""
+    level: Literal["debug", "info", "warning", "error", "critical"] = "info"
+    """The level of the line."""
+    text: str
+    """The line, without control characters."""
+
+
+class StepProgress(Message):
+    """The progress of an attempt, as its handler reports it."""
+
+    v: Literal[1] = 1
+    """The version of the format."""
+    type: Literal["step-progress"] = "step-progress"
+    """The type of the message."""
+    job: str
+    """The name of the job."""
+    execution_id: str
+    """The id of the execution."""
+    step: str
+    """The name of the step."""
+    attempt: int
+    """The number of the attempt, counted from 1."""
+    time: datetime
+    """When the handler reported it, by the worker's clock."""
+    fraction: float
+    """The part of the work that is done, from 0 to 1."""
+    message: str = ""
+    """What the attempt does now, without control characters."""
+
+
+class HeartbeatDetails(Message):
+    """The place that a handler has reached, for the next attempt of its step."""
+
+    v: Literal[1] = 1
+    """The version of the format."""
+    type: Literal["heartbeat-details"] = "heartbeat-details"
+    """The type of the message."""
+    job: str
+    """The name of the job."""
+    execution_id: str
+    """The id of the execution."""
+    step: str
+    """The name of the step."""
+    attempt: int
+    """The number of the attempt, counted from 1."""
+    time: datetime
+    """When the handler sent it, by the worker's clock."""
+    details: JsonValue = None
+    """The handler's own data."""

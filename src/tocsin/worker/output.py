@@ -1,0 +1,270 @@
+"""Output of running attempts on its way to the log: lines, progress and heartbeats.
+
+Handlers only fill buffers, from any thread. A loop empties them twice a second. So neither a slow nor an absent NATS can
+delay a handler, and a flood of lines only drops lines.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from secrets import token_hex
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from .. import subjects, telemetry
+from ..domain.events import Dispatched, HeartbeatDetails, Message, OutputLine, StepProgress
+from ..domain.printable_text import printable
+from ..ports import Clock, EventLog, Publish, RequestRefused
+from ..subjects import OUTPUT_STREAMS, Stream
+from .outcome import retry_delay
+from .output_values import redacted
+from .task_logger import Level
+
+INTERVAL_S: Final = 0.5
+"""The time between two emptyings of the buffers."""
+LINES_PER_ATTEMPT: Final = OUTPUT_STREAMS[Stream.OUTPUT].messages
+"""Lines that an attempt may have in its buffer. An execution keeps no more."""
+LINES_PER_ROUND: Final = 500
+"""Lines of all attempts in one emptying; the last attempt's lines may exceed it."""
+ATTEMPTS_WAITING: Final = 1_000
+"""Attempts that may have something in their buffers."""
+MAX_PROGRESS_TEXT: Final = 200
+SETTLE_TIMEOUT_S: Final = 1.0
+"""The longest time that a failed attempt's heartbeat may delay its report."""
+READ_TIMEOUT_S: Final = 2.0
+EARLIER_ATTEMPTS: Final = 10
+"""The number of attempts, the newest first, in which a heartbeat is looked for."""
+_MAX_TEXT: Final = 65_536
+"""Characters of a logged text that are looked at, over all its lines."""
+_MAX_LINE: Final = 1_200
+_HEADERS_BYTES: Final = 80
+
+_log = telemetry.get_logger("tocsin.worker")
+
+
+class AttemptOutput:
+    """The buffer of one attempt.
+
+    Its methods may be called from any thread, and never wait.
+    """
+
+    __slots__ = (
+        *("_dropped", "_heartbeat", "_is_closed", "_lines", "_lock"),
+        *("_notice", "_owner", "_progress", "_redact", "_task"),
+    )
+
+    def __init__(self, owner: "Output", task: Dispatched, redact: Callable[[str], str]) -> None:
+        """Collect for `owner`; `redact` removes the secrets of the task from a text."""
+        self._owner = owner
+        self._task = task
+        self._redact = redact
+        self._lock = threading.Lock()
+        self._lines: deque[OutputLine] = deque()
+        self._dropped = 0
+        self._notice: tuple[OutputLine, int] | None = None
+        """The last line about dropped lines, and their number."""
+        self._progress: StepProgress | None = None
+        self._heartbeat: HeartbeatDetails | None = None
+        self._is_closed = False
+
+    def line(self, level: Level, text: str) -> None:
+        """Keep a logged text, which may have several lines."""
+        lines = [self._line(level, printable(part)) for part in self._redact(text[:_MAX_TEXT]).splitlines()]
+        with self._lock:
+            if self._is_closed:
+                return
+            self._lines.extend(lines)
+            while len(self._lines) > LINES_PER_ATTEMPT:
+                self._lines.popleft()
+                self._dropped += 1
+        self._owner.fill(self)
+
+    def progress(self, fraction: float, message: str) -> None:
+        """Replace the progress."""
+        text = printable(self._redact(str(message)[:_MAX_TEXT]))[:MAX_PROGRESS_TEXT]
+        progress = StepProgress(**self._identity(), fraction=fraction, message=text)
+        with self._lock:
+            if self._is_closed:
+                return
+            self._progress = progress
+        self._owner.fill(self)
+
+    def heartbeat(self, details: JsonValue) -> None:
+        """Replace the details for the next attempt."""
+        heartbeat = HeartbeatDetails(**self._identity(), details=redacted(details, self._redact))
+        with self._lock:
+            if self._is_closed:
+                return
+            self._heartbeat = heartbeat
+        self._owner.fill(self)
+
+    def close(self) -> None:
+        """Take nothing more: the attempt is over, although a thread of it may still run."""
+        with self._lock:
+            self._is_closed = True
+
+    def take(self, *, lines: bool = True) -> list[Message]:
+        """Empty the buffer and return its content: lines, oldest first, progress and heartbeat."""
+        with self._lock:
+            taken: list[Message] = []
+            if lines and self._dropped:
+                self._notice = self._line("warning", f"{self._dropped} lines dropped"), self._dropped
+                taken.append(self._notice[0])
+                self._dropped = 0
+            if lines:
+                taken += self._lines
+                self._lines.clear()
+            taken += [state for state in (self._progress, self._heartbeat) if state is not None]
+            self._progress = self._heartbeat = None
+            return taken
+
+    def put_back(self, lost: Sequence[Message]) -> bool:
+        """Count lost lines, and keep the state unless it was replaced.
+
+        Return whether another try makes sense: not after the end of the attempt.
+        """
+        with self._lock:
+            if self._is_closed:
+                return False
+            for message in lost:
+                match message:
+                    case StepProgress():
+                        self._progress = self._progress or message
+                    case HeartbeatDetails():
+                        self._heartbeat = self._heartbeat or message
+                    case _ if self._notice is not None and message is self._notice[0]:
+                        self._dropped += self._notice[1]
+                    case _:
+                        self._dropped += 1
+            return True
+
+    def _identity(self) -> dict[str, Any]:
+        task, time = self._task, self._owner.clock.now()
+        return {
+            "job": task.job,
+            "execution_id": task.execution_id,
+            "step": task.step,
+            "attempt": task.attempt,
+            "time": time,
+        }
+
+    def _line(self, level: Level, text: str) -> OutputLine:
+        """Return a line that is cut so that the stream accepts it."""
+        limit = OUTPUT_STREAMS[Stream.OUTPUT].size - _HEADERS_BYTES
+        cut = text if len(text) <= _MAX_LINE else f"{text[:_MAX_LINE]}…"
+        line = OutputLine(**self._identity(), level=level, text=cut)
+        while cut and (excess := len(line.encode()) - limit) > 0:
+            # JSON writes no byte of a printable text as more than two.
+            shorter = cut.encode()[: -(excess // 2) - 6].decode("utf-8", "ignore")
+            cut = f"{shorter}…"
+            line = line.model_copy(update={"text": cut})
+        return line
+
+
+class Output:
+    """The output of all attempts of a worker."""
+
+    def __init__(self, log: EventLog, clock: Clock) -> None:
+        """Publish in `log`."""
+        self.clock = clock
+        self._log = log
+        self._lock = threading.Lock()
+        self._filled: dict[AttemptOutput, None] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wake = asyncio.Event()
+        self._sending = asyncio.Lock()
+        self._failures = 0
+
+    def of(self, task: Dispatched, redact: Callable[[str], str]) -> AttemptOutput:
+        """Return the buffer of an attempt that begins."""
+        self._loop = asyncio.get_running_loop()
+        return AttemptOutput(self, task, redact)
+
+    def fill(self, output: AttemptOutput) -> None:
+        """Note that a buffer has something; from any thread."""
+        with self._lock:
+            if output in self._filled or len(self._filled) >= ATTEMPTS_WAITING:
+                return
+            self._filled[output] = None
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._wake.set)
+
+    async def run(self) -> None:
+        """Empty the buffers until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await self.run_once()
+            await self.clock.sleep(max(INTERVAL_S, retry_delay(self._failures) if self._failures else 0.0))
+            if self._filled:
+                self._wake.set()
+
+    async def run_once(self) -> None:
+        """Send what the buffers have, the longest waiting first, and at most about `LINES_PER_ROUND` lines."""
+        async with self._sending:
+            batch: list[tuple[AttemptOutput, Message]] = []
+            while self._filled and len(batch) < LINES_PER_ROUND:
+                with self._lock:
+                    output = next(iter(self._filled))
+                    del self._filled[output]
+                batch += [(output, message) for message in output.take()]
+            await self._send(batch)
+
+    async def drain(self) -> None:
+        """Send everything, unless it cannot be sent."""
+        while self._filled:
+            await self.run_once()
+            if self._failures:
+                return
+
+    async def settle(self, output: AttemptOutput) -> None:
+        """Send the progress and the heartbeat of an attempt that failed.
+
+        The next attempt may begin at once.
+        """
+        try:
+            async with asyncio.timeout(SETTLE_TIMEOUT_S), self._sending:
+                await self._send([(output, message) for message in output.take(lines=False)])
+        except TimeoutError:
+            _log.warning("heartbeat not stored in time", action="heartbeat-late")
+
+    async def last_heartbeat(self, task: Dispatched, delivered: int) -> JsonValue:
+        """Return what an earlier attempt or delivery of a step sent last.
+
+        None if there is nothing, or if it cannot be read: then the handler begins from the start, as it must be able to.
+        """
+        newest = task.attempt if delivered > 1 else task.attempt - 1
+        if not newest:
+            return None
+        attempts = range(newest, max(newest - EARLIER_ATTEMPTS, 0), -1)
+        names = [subjects.heartbeat(task.job, task.execution_id, task.step, attempt) for attempt in attempts]
+        try:
+            async with asyncio.timeout(READ_TIMEOUT_S):
+                found = await asyncio.gather(*map(self._log.last, names))
+        except Exception as error:  # noqa: BLE001 - it must not keep the task from running
+            _log.warning("cannot read the last heartbeat", action="heartbeat-unread", error=repr(error))
+            return None
+        sent = (recorded.message for recorded in found if recorded is not None)
+        return next((message.details for message in sent if isinstance(message, HeartbeatDetails)), None)
+
+    async def _send(self, batch: Sequence[tuple[AttemptOutput, Message]]) -> None:
+        if not batch:
+            return
+        writes = [Publish(subjects.subject_of(message), message, token_hex(8)) for _, message in batch]
+        errors: list[Exception | None]
+        try:
+            errors = [written.error for written in await self._log.write(writes)]
+        except Exception as error:  # noqa: BLE001 - output is best effort
+            errors = [error] * len(batch)
+        lost = [(*item, error) for item, error in zip(batch, errors, strict=True) if error is not None]
+        self._failures = self._failures + 1 if lost else 0
+        for output in {output: None for output, _, _ in lost}:
+            failed = [message for of, message, error in lost if of is output and not isinstance(error, RequestRefused)]
+            if output.put_back(failed) and failed:
+                self.fill(output)
+        if self._failures == 1:
+            _log.warning("output lost", action="output-lost", count=len(lost), error=str(lost[0][2]))

@@ -1,0 +1,122 @@
+"""The logger of a handler, which also keeps its lines with the execution."""
+
+import logging
+import traceback
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+Level: TypeAlias = Literal["debug", "info", "warning", "error", "critical"]
+KeepLine: TypeAlias = Callable[[Level, str], None]
+
+MAX_TRACEBACK_LINES: Final = 30
+_TASK_LOGGER: Final = "tocsin.task"
+_LEVELS: Final[Mapping[str, Level]] = {
+    **{name: name for name in ("debug", "info", "warning", "error", "critical")},
+    "msg": "info",
+    "warn": "warning",
+    "exception": "error",
+    "fatal": "critical",
+}
+_NUMBERS: Final[Mapping[Level, int]] = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+}
+
+
+def task_logger(logger: "FilteringBoundLogger", keep: KeepLine) -> "FilteringBoundLogger":
+    """Return a logger that writes to `logger` and keeps its lines.
+
+    It passes lines from level INFO on to `keep`. Debug lines are passed on if the worker writes them too.
+    """
+    return cast("FilteringBoundLogger", _TaskLogger(logger, keep, {}))
+
+
+class _TaskLogger:
+    """A stand-in for a structlog logger with fields of its own."""
+
+    __slots__ = ("_fields", "_keep", "_logger")
+
+    def __init__(self, logger: Any, keep: KeepLine, fields: Mapping[str, object]) -> None:  # noqa: ANN401 - any logger
+        self._logger = logger
+        self._keep = keep
+        self._fields = fields
+
+    def bind(self, **fields: object) -> "_TaskLogger":
+        """Return a logger with more fields."""
+        return _TaskLogger(self._logger.bind(**fields), self._keep, {**self._fields, **fields})
+
+    def new(self, **fields: object) -> "_TaskLogger":
+        """Return a logger with these fields only."""
+        return _TaskLogger(self._logger.new(**fields), self._keep, fields)
+
+    def unbind(self, *names: str) -> "_TaskLogger":
+        """Return a logger without some fields."""
+        return _TaskLogger(self._logger.unbind(*names), self._keep, self._without(names))
+
+    def try_unbind(self, *names: str) -> "_TaskLogger":
+        """Return a logger without some fields, if it has them."""
+        return _TaskLogger(self._logger.try_unbind(*names), self._keep, self._without(names))
+
+    def log(self, level: int, event: str, *values: object, **fields: object) -> object:
+        """Write a line of a numeric level."""
+        self._keep_line(_level_of(level), event, values, fields)
+        return self._logger.log(level, event, *values, **fields)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of a structlog logger
+        method = getattr(self._logger, name)
+        is_async = name.startswith("a") and name[1:] in _LEVELS
+        level = _LEVELS.get(name[1:] if is_async else name)
+        if level is None:
+            return method
+
+        def write(event: str | None = None, *values: object, **fields: object) -> object:
+            if name.endswith("exception"):
+                fields.setdefault("exc_info", True)
+            self._keep_line(level, event, values, fields)
+            return method(event, *values, **fields)
+
+        return write
+
+    def _without(self, names: tuple[str, ...]) -> dict[str, object]:
+        return {name: value for name, value in self._fields.items() if name not in names}
+
+    def _keep_line(self, level: Level, event: object, values: tuple[object, ...], fields: Mapping[str, object]) -> None:
+        is_kept = level != "debug" or logging.getLogger(_TASK_LOGGER).isEnabledFor(logging.DEBUG)
+        if is_kept:
+            try:
+                self._keep(level, _text(event, values, {**self._fields, **fields}))
+            except Exception as error:  # noqa: BLE001 - a value whose `repr` fails; no line may fail a task
+                self._keep(level, f"<a line without readable text: {type(error).__name__}>")
+
+
+def _level_of(number: int) -> Level:
+    return next((level for level, least in reversed([*_NUMBERS.items()]) if number >= least), "debug")
+
+
+def _text(event: object, values: tuple[object, ...], fields: Mapping[str, object]) -> str:
+    text = str(event) % values if values else str(event)
+    shown = [
+        f"{name}={value if isinstance(value, str) and value and ' ' not in value else repr(value)}"
+        for name, value in fields.items()
+        if name not in {"exc_info", "stack_info"}
+    ]
+    return "\n".join([" ".join([text, *shown]), *_trace(fields.get("exc_info"))])
+
+
+def _trace(given: object) -> list[str]:
+    """Return the last lines of the traceback that `exc_info` names."""
+    if not given:
+        return []
+    if isinstance(given, BaseException):
+        whole = "".join(traceback.format_exception(given))
+    elif isinstance(given, tuple):
+        whole = "".join(traceback.format_exception(*given))
+    else:
+        whole = traceback.format_exc()
+    return whole.splitlines()[-MAX_TRACEBACK_LINES:]

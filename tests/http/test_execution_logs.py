@@ -1,0 +1,79 @@
+"""`GET /v1/executions/{id}/logs`, and the progress of a running step."""
+
+import pytest
+
+from tests.domain.given import ID, JOB, admitted, started
+from tests.http.conftest import World
+from tocsin import subjects
+from tocsin.domain.events import Completed, OutputLine, StepProgress
+from tocsin.testing import START
+
+PATH = f"/v1/executions/{ID}/logs"
+
+
+def line(number: int) -> OutputLine:
+    return OutputLine(job=JOB, execution_id=ID, step="main", attempt=1, time=START, text=f"line {number}")
+
+
+@pytest.fixture
+async def at_work(world: World) -> World:
+    begun = admitted()
+    await world.log.append(started(), expect=await world.log.append(begun, expect=0))
+    for number in range(5):
+        await world.log.publish(subjects.lines(JOB, ID), line(number), message_id=f"{number}")
+    progress = StepProgress(
+        job=JOB, execution_id=ID, step="main", attempt=1, time=START, fraction=0.4, message="loading"
+    )
+    await world.log.publish(subjects.subject_of(progress), progress, message_id="progress")
+    return world
+
+
+async def test_logs_are_read_in_pages(at_work: World) -> None:
+    first = (await at_work.ask("GET", f"{PATH}?limit=2")).json()
+    rest = (await at_work.ask("GET", f"{PATH}?after={first['next']}")).json()
+    none = (await at_work.ask("GET", f"{PATH}?after={rest['next']}")).json()
+    assert [entry["text"] for entry in first["lines"]] == ["line 0", "line 1"]
+    assert [entry["text"] for entry in rest["lines"]] == ["line 2", "line 3", "line 4"]
+    assert (none["lines"], none["next"], none["is_over"]) == ([], rest["next"], False)
+    assert (first["job_name"], first["progress"]["main"]["message"]) == (JOB, "loading")
+    assert set(first["lines"][0]) == {"sequence", "time", "step", "attempt", "level", "text"}
+
+
+async def test_logs_say_that_the_execution_is_over(at_work: World) -> None:
+    newest = await at_work.log.tail(subjects.execution(JOB, ID))
+    ended = Completed(job=JOB, execution_id=ID, scheduled_time=START, trigger="cron")
+    await at_work.log.append(ended, expect=newest)
+    assert (await at_work.ask("GET", PATH)).json()["is_over"] is True
+
+
+async def test_execution_shows_the_progress_of_its_steps(at_work: World) -> None:
+    [step] = (await at_work.ask("GET", f"/v1/executions/{ID}")).json()["steps"].values()
+    assert (step["progress"]["fraction"], step["progress"]["message"]) == (0.4, "loading")
+
+
+async def test_unreadable_lines_are_left_out(at_work: World) -> None:
+    for body in (b"{}", b"\xff", b'{"text": 1}'):
+        at_work.log.receive(subjects.lines(JOB, ID), body)
+    await at_work.log.publish(subjects.lines(JOB, ID), line(9), message_id="9")
+    lines = (await at_work.ask("GET", PATH)).json()["lines"]
+    assert [entry["text"] for entry in lines][-2:] == ["line 4", "line 9"]
+
+
+@pytest.mark.parametrize(("fraction", "shown"), [("1e300", 1.0), ("-3", 0.0), ("NaN", None), ("1e999", None)])
+async def test_hostile_progress_is_bounded(at_work: World, fraction: str, shown: float | None) -> None:
+    body = (
+        f'{{"job":"j","execution_id":"x","step":"y","attempt":1,"time":"2026-01-01T00:00:00Z","fraction":{fraction}}}'
+    )
+    at_work.log.receive("progress.nightly." + ID + ".main", body.encode())
+    answer = await at_work.ask("GET", PATH)
+    progress = answer.json()["progress"].get("main")
+    assert (answer.status_code, progress and progress["fraction"]) == (200, shown)
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=201", "after=-1", f"after={2**63}", "after=x"])
+async def test_place_and_limit_are_checked(at_work: World, query: str) -> None:
+    assert (await at_work.ask("GET", f"{PATH}?{query}")).status_code == 422
+
+
+async def test_logs_of_an_unknown_execution_are_missing(world: World) -> None:
+    assert (await world.ask("GET", PATH)).status_code == 404
