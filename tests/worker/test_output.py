@@ -15,6 +15,7 @@ from tocsin import Context, subjects
 from tocsin.domain.events import HeartbeatDetails, OutputLine, StepProgress
 from tocsin.ports import LogUnavailable, Write, Written
 from tocsin.testing import InMemoryEventLog, ManualClock
+from tocsin.worker import output
 from tocsin.worker.connection import Connection, Options
 from tocsin.worker.handlers import Handlers
 from tocsin.worker.held_tasks import HeldTask
@@ -36,6 +37,20 @@ class Deaf(InMemoryEventLog):
         if self.is_away:
             raise LogUnavailable("nobody answers")
         return await super().write(writes)
+
+
+class Stuck(InMemoryEventLog):
+    """A log that never answers a write."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock)
+        self.began = asyncio.Event()
+
+    @override
+    async def write(self, writes: Sequence[Write]) -> list[Written]:
+        self.began.set()
+        await asyncio.Event().wait()
+        return []
 
 
 async def lines(bench: Bench) -> list[OutputLine]:
@@ -174,6 +189,24 @@ async def test_absent_log_neither_delays_nor_fails_a_handler() -> None:
     kept = await texts(bench)
     assert kept[-1] == "kept"
     assert kept[0] == "1 lines dropped"
+
+
+async def test_stuck_log_does_not_delay_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Stuck(ManualClock(NOON))
+    bench = Bench(log, log.clock)
+
+    async def handler(context: Context) -> None:
+        context.logger.info("never stored")
+        stuck.append(asyncio.create_task(bench.output.run_once()))
+        await log.began.wait()
+        raise ConnectionError("away")
+
+    stuck: list[asyncio.Task[None]] = []
+    monkeypatch.setattr(output, "SETTLE_TIMEOUT_S", 3_600.0)
+    await bench.run(handler)
+    assert (await bench.report()).outcome == "failed"
+    assert not stuck[0].done()
+    stuck[0].cancel()
 
 
 def test_value_without_text_does_not_fail_a_handler() -> None:

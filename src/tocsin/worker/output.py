@@ -53,7 +53,7 @@ class AttemptOutput:
 
     __slots__ = (
         *("_dropped", "_heartbeat", "_is_closed", "_lines", "_lock"),
-        *("_notice", "_owner", "_progress", "_redact", "_task"),
+        *("_notice", "_owner", "_progress", "_redact", "_task", "has_sent_heartbeat"),
     )
 
     def __init__(self, owner: "Output", task: Dispatched, redact: Callable[[str], str]) -> None:
@@ -69,6 +69,8 @@ class AttemptOutput:
         self._progress: StepProgress | None = None
         self._heartbeat: HeartbeatDetails | None = None
         self._is_closed = False
+        self.has_sent_heartbeat = False
+        """The handler called `heartbeat`, and the next attempt may need it."""
 
     def line(self, level: Level, text: str) -> None:
         """Keep a logged text, which may have several lines."""
@@ -99,6 +101,7 @@ class AttemptOutput:
             if self._is_closed:
                 return
             self._heartbeat = heartbeat
+            self.has_sent_heartbeat = True
         self._owner.fill(self)
 
     def close(self) -> None:
@@ -224,8 +227,10 @@ class Output:
     async def settle(self, output: AttemptOutput) -> None:
         """Send the progress and the heartbeat of an attempt that failed.
 
-        The next attempt may begin at once.
+        The next attempt may begin at once. Without a heartbeat there is nothing to wait for.
         """
+        if not output.has_sent_heartbeat:
+            return
         try:
             async with asyncio.timeout(SETTLE_TIMEOUT_S), self._sending:
                 await self._send([(output, message) for message in output.take(lines=False)])
