@@ -189,6 +189,8 @@ def test_every_unit_fills_a_row() -> None:
     assert {row.unit for row in rows(FULL)} == set(UNITS)
     assert {row.unit.workload for row in rows(FULL)} == set(WORKLOADS)
     assert [row.unit for row in rows(FULL, ["W3"])] == [W3, W3]
+    assert {row.unit.sync_always for row in rows(FULL, profiles=(False,))} == {False}
+    assert {row.unit for row in rows(FULL, profiles=(True,))} == {unit for unit in UNITS if unit.sync_always}
 
 
 def test_registered_jobs_have_limits_from_a_million() -> None:

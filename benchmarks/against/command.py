@@ -11,6 +11,7 @@ from benchmarks.against.pairs import Run, Runs
 from benchmarks.against.sides import SideError
 from benchmarks.against.sizes import FULL, TINY, Sizes
 from benchmarks.against.targets import BASE, NEW, PEERS, SLOW, Unit, rows
+from benchmarks.conditions import PROFILES
 
 PAIRS = 10
 GROWTH_PAIRS = 1
@@ -23,7 +24,7 @@ def compare(options: argparse.Namespace) -> int:
     A side that cannot be prepared gives 1; for the rest see `exit_code`. A peer that is not installed changes nothing.
     """
     sizes = TINY if options.tiny else Sizes(behind=options.sizes or FULL.behind, jobs=options.jobs)
-    selected, runs = rows(sizes, options.workloads), Runs()
+    selected, runs = rows(sizes, options.workloads, profiles=PROFILES[options.profile]), Runs()
 
     def pairs_of(unit: Unit) -> int:
         return options.growth_pairs if unit.workload in SLOW else options.pairs  # type: ignore[no-any-return]

@@ -1,6 +1,6 @@
 """The compared figures, and the target of each."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -98,8 +98,10 @@ class Row:
     flaws: Sequence[str] = ()
 
 
-def rows(sizes: Sizes, workloads: Sequence[str] = WORKLOADS) -> list[Row]:
-    """Return the rows of some workloads."""
+def rows(
+    sizes: Sizes, workloads: Sequence[str] = WORKLOADS, *, profiles: Collection[bool] = (False, True)
+) -> list[Row]:
+    """Return the rows of some workloads, on servers with these values of `sync_always`."""
     every = [
         *_lag(sizes),
         *_throughput(),
@@ -109,7 +111,7 @@ def rows(sizes: Sizes, workloads: Sequence[str] = WORKLOADS) -> list[Row]:
         *_registered(sizes),
         *_graph(sizes),
     ]
-    return [row for row in every if row.unit.workload in workloads]
+    return [row for row in every if row.unit.workload in workloads and row.unit.sync_always in profiles]
 
 
 def _lag(sizes: Sizes) -> list[Row]:
