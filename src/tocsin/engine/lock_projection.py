@@ -6,8 +6,10 @@ later, and a lock that is acquired and released within that second costs no mess
 
 import json
 from collections.abc import Awaitable, Callable, Container, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Final
 
 from .. import subjects, telemetry
@@ -18,6 +20,9 @@ from ..subjects import Bucket, lock_key
 
 INTERVAL_S: Final = 1.0
 """Time between two updates; an execution shorter than this saves three requests."""
+
+AT_ONCE: Final = 200
+"""Entries that are written between two reads of their holders."""
 
 MANY_CHANGES: Final = 20
 """From this number of changes on, the whole bucket is read once, instead of a key for each."""
@@ -105,20 +110,32 @@ class LockProjection:
         """Write the changes since the last call."""
         changes, self._changes = self._changes, {}
         try:
-            over = await self._over(changes)
             shown = await self._projections.entries(Bucket.LOCKS) if len(changes) > MANY_CHANGES else None
+            remaining = iter(changes.items())
+            while portion := dict(islice(remaining, AT_ONCE)):
+                await self._update(portion, shown)
         except Exception as error:  # noqa: BLE001 - only a projection; each key expires
             _log.warning("locks not written to the bucket", action="lock-not-shown", error=str(error))
-            return
+
+    async def _update(self, changes: Mapping[str, _Change], shown: Mapping[str, bytes] | None) -> None:
+        over = await self._over(changes)
+        written: dict[str, int] = {}
         for job, change in changes.items():
             try:
-                await self._write(job, change, over, shown)
+                revision = await self._write(job, change, over, shown)
             except OutdatedState:
                 self._changes.setdefault(
                     job, change
                 )  # another writer changed the state just now; retry at the next update
             except Exception as error:  # noqa: BLE001 - only a projection; each key expires
                 _log.warning("lock not written to the bucket", action="lock-not-shown", job=job, error=str(error))
+            else:
+                if revision is not None:
+                    written[job] = revision
+        # Another process may have seen the end of a holder, and found nothing to remove, before the entry was written.
+        for job in await self._over({job: changes[job] for job in written}):
+            with suppress(OutdatedState):  # a later holder is shown
+                await self._projections.remove(Bucket.LOCKS, lock_key(job), expect=written[job])
 
     async def _over(self, changes: Mapping[str, _Change]) -> set[str]:
         """Return the jobs whose holders are over already, read at once."""
@@ -129,7 +146,10 @@ class LockProjection:
         states = [execution.fold(events) for events in loaded.facts]
         return {job for (job, _), state in zip(held, states, strict=True) if state.is_over}
 
-    async def _write(self, job: str, change: _Change, over: Container[str], shown: Mapping[str, bytes] | None) -> None:
+    async def _write(
+        self, job: str, change: _Change, over: Container[str], shown: Mapping[str, bytes] | None
+    ) -> int | None:
+        """Write or remove an entry; return the revision of a written entry."""
         key = lock_key(job)
         if change.holder is not None and change.acquired_at is not None and job not in over:
             value = {
@@ -137,11 +157,11 @@ class LockProjection:
                 "acquired_at": utc_text(change.acquired_at),
                 "ttl": change.ttl,
             }
-            await self._projections.put(Bucket.LOCKS, key, json.dumps(value).encode(), ttl=change.ttl)
-            return
+            return await self._projections.put(Bucket.LOCKS, key, json.dumps(value).encode(), ttl=change.ttl)
         if shown is not None and key not in shown:
-            return
+            return None
         stored = await self._projections.get(Bucket.LOCKS, key)
         if stored is None or json.loads(stored[0])["execution_id"] not in {*(change.released or ()), change.holder}:
-            return
+            return None
         await self._projections.remove(Bucket.LOCKS, key, expect=stored[1])
+        return None
