@@ -13,8 +13,10 @@ from tests.http.conftest import World
 from tests.http.served import served
 from tocsin.cli import app
 from tocsin.domain.access import Role
-from tocsin.domain.events import DeadLettered, Defined, Failed, Failure, OutputLine
-from tocsin.subjects import Stream, subject_of
+from tocsin.domain.agent import AgentState
+from tocsin.domain.agent_record import AgentRecord
+from tocsin.domain.events import AgentRegistered, DeadLettered, Defined, Failed, Failure, OutputLine
+from tocsin.subjects import Bucket, Stream, subject_of
 
 RUN = "11111111-1111-7111-8111-111111111111"
 LETTER = "22222222-2222-7222-8222-222222222222"
@@ -53,6 +55,10 @@ async def prepare(world: World) -> None:
     await world.log.append(letter, expect=0)
     facts = [*await world.log.read("execution.>"), *await world.log.read("dead-letter.>")]
     await world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
+    agent = AgentRecord(name="mail-1", agent_id=RUN, state=AgentState.ENABLED)
+    registered = AgentRegistered(name=agent.name, agent_id=agent.agent_id)
+    await world.log.append(registered, expect=0)
+    await world.projections.put(Bucket.AGENTS, f"mail-1.{RUN}", agent.model_dump_json().encode())
     if (world.folder / "guarded").exists():
         (world.folder / "token").write_text(await world.token("eve", Role.VIEWER))
 
@@ -68,6 +74,20 @@ def call(url: str, *args: str, **environment: str) -> CallResult:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return CallResult(result.exit_code, result.stdout, result.stderr)
+
+
+def test_agents_are_listed_switched_and_drained(url: str) -> None:
+    [agent] = call(url, "-o", "json", "agents", "list").json
+    assert (agent["name"], agent["agent_id"], agent["state"]) == ("mail-1", RUN, "ENABLED")
+    assert "mail-1" in call(url, "agents", "show", RUN).out
+    assert call(url, "agents", "disable", "mail-1", "--reason", "wärme").out == "disabled mail-1\n"
+    assert call(url, "agents", "disable", "mail-1").out == "disabled mail-1 (it was already)\n"
+    assert call(url, "agents", "enable", "mail-1").out == "enabled mail-1\n"
+    assert call(url, "-o", "json", "agents", "drain", "mail-1").json["agents"] == [RUN]
+    assert call(url, "-o", "json", "agents", "drain", "mail-1").json["agents"] == []
+    missing = call(url, "-o", "json", "agents", "disable", "mail-2")
+    assert missing.failure == (3, "not-found")
+    assert "Did you mean 'mail-1'?" in missing.error["message"]
 
 
 def test_jobs_are_listed_shown_paused_triggered_and_deleted(url: str) -> None:

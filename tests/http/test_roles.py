@@ -10,8 +10,11 @@ from tests.domain.given import admitted
 from tests.http.conftest import World
 from tocsin.adapters.http.api.app import ROUTERS
 from tocsin.domain.access import GRANTS, Permission, Principal, Role, roles_of
+from tocsin.domain.agent import AgentState
+from tocsin.domain.agent_record import AgentRecord
 from tocsin.domain.events import Cancelled, DeadLettered, Failure
 from tocsin.domain.job_record import Registration
+from tocsin.subjects import Bucket
 
 JOB = {"name": "new", "schedule": "@daily", "function": "f"}
 CRON = {"name": "new-cron", "cron": "@daily", "type": "a.b"}
@@ -48,6 +51,11 @@ TABLE: dict[tuple[str, str], tuple[set[Role] | None, str, Any]] = {
     ("PATCH", "/v1/dead-letters/{id}"): ({ADMIN, OPERATOR}, f"/v1/dead-letters/{LETTER}", {"resolved": True}),
     # Authors may, for what is their own: nothing here is.
     ("POST", "/v1/dead-letters/replay-all"): ({ADMIN, OPERATOR, AUTHOR}, "/v1/dead-letters/replay-all", None),
+    ("GET", "/v1/agents"): (EVERYONE, "/v1/agents", None),
+    ("GET", "/v1/agents/{name}"): (EVERYONE, "/v1/agents/mail-1", None),
+    ("POST", "/v1/agents/{name}/drain"): ({ADMIN, OPERATOR}, "/v1/agents/mail-1/drain", None),
+    ("POST", "/v1/agents/{name}/disable"): ({ADMIN, OPERATOR}, "/v1/agents/mail-1/disable", None),
+    ("POST", "/v1/agents/{name}/enable"): ({ADMIN, OPERATOR}, "/v1/agents/mail-1/enable", None),
     ("GET", "/v1/schedule"): (EVERYONE, "/v1/schedule", None),
     ("POST", "/v1/explain"): (EVERYONE, "/v1/explain", {"schedule": "@daily"}),
     ("GET", "/v1/status"): (EVERYONE, "/v1/status", None),
@@ -121,6 +129,8 @@ async def guarded(world: World) -> World:
         last_attempt=now,
     )
     await world.log.append(letter, expect=0)
+    agent = AgentRecord(name="mail-1", agent_id=RUN, state=AgentState.ENABLED)
+    await world.projections.put(Bucket.AGENTS, f"mail-1.{RUN}", agent.model_dump_json().encode())
     await world.token("somebody", VIEWER)  # the first token closes the door
     return world
 

@@ -35,6 +35,13 @@ _EVENTS: Final[Tree] = {
     "replay": "events.replay:replay",
     "audit-trail": "events.commands:audit_trail",
 }
+_AGENTS: Final[Tree] = {
+    "list": "agents.commands:list_agents",
+    "show": "agents.commands:show",
+    "drain": "agents.commands:drain",
+    "disable": "agents.commands:disable",
+    "enable": "agents.commands:enable",
+}
 _TOKENS: Final[Tree] = {
     "create": "installation.tokens:create",
     "list": "installation.tokens:list_tokens",
@@ -52,6 +59,7 @@ COMMANDS: Final[Tree] = {
     "schedule": "jobs.schedule:schedule",
     "executions": CommandGroup("Executions of jobs.", _EXECUTIONS),
     "dead-letters": CommandGroup("Executions and messages that failed for good.", _DEAD_LETTERS),
+    "agents": CommandGroup("Registered worker processes.", _AGENTS),
     "history": CommandGroup(
         "The read model of executions, which lists are read from.", {"rebuild": "installation.commands:rebuild_history"}
     ),

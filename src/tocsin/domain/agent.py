@@ -12,7 +12,6 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from .errors import TocsinError
 from .events import (
     Actor,
     AgentDrainStarted,
@@ -39,12 +38,6 @@ _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
 Text: TypeAlias = Annotated[str, Field(max_length=255, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Mode: TypeAlias = Literal["enabled", "disabled", "draining"]
 """What an agent does: it takes tasks, it takes none, or it finishes its tasks."""
-
-
-class AgentNotFound(TocsinError, LookupError):
-    """No agent has this name or id."""
-
-    code = "agent-not-found"
 
 
 class AgentState(StrEnum):

@@ -9,12 +9,13 @@ from pydantic import ValidationError
 
 from .. import subjects
 from ..domain import agent
-from ..domain.agent import AgentNotFound, AgentState
+from ..domain.agent import AgentState
 from ..domain.agent_record import AgentRecord
 from ..domain.definition import JobDefinition
 from ..domain.events import OF_THE_NAME, Actor, AgentFact, AgentSwitched
 from ..ports import EventLog, LogUnavailable, OutdatedState, Projections
 from ..subjects import Bucket
+from .operations.errors import NotFound
 
 TRIES: Final = 5
 """Tries to append a change while the agent keeper changes the agent."""
@@ -33,7 +34,7 @@ class AgentRegistry:
         They are sorted by name and start, and a moment old.
 
         Raises:
-            AgentNotFound: no agent has this name.
+            NotFound: no agent has this name.
             LogUnavailable: the log did not answer.
         """
         records = []
@@ -56,7 +57,7 @@ class AgentRegistry:
         Return whether that changed anything.
 
         Raises:
-            AgentNotFound: no agent has this name, and it was never disabled.
+            NotFound: no agent has this name, and it was never disabled.
             LogUnavailable: the log did not answer.
         """
         scope = subjects.agent(name, OF_THE_NAME)
@@ -78,7 +79,7 @@ class AgentRegistry:
         Return those that were not draining.
 
         Raises:
-            AgentNotFound: no agent has this name or id.
+            NotFound: no agent has this name or id.
             LogUnavailable: the log did not answer.
         """
         live = [record for record in await self.agents(name) if record.state is not AgentState.LOST]
@@ -102,10 +103,10 @@ class AgentRegistry:
         return True
 
 
-def _not_found(name: str, known: Iterable[AgentRecord]) -> AgentNotFound:
+def _not_found(name: str, known: Iterable[AgentRecord]) -> NotFound:
     nearest = difflib.get_close_matches(name, {record.name for record in known}, n=1)
     hint = f"Did you mean {nearest[0]!r}?" if nearest else "`tocsin agents list` shows all agents."
-    return AgentNotFound(f"No agent has the name or id {name!r}. {hint}")
+    return NotFound(f"No agent has the name or id {name!r}. {hint}")
 
 
 # --- functions without an agent --------------------------------------------------------------------------------------

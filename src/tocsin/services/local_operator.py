@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
+from ..domain.agent_record import AgentRecord
 from ..domain.definition import JobDefinition
 from ..domain.events import Actor, Input, Message, Recorded
 from ..ports import Clock, DeadLetterRow, EventLog, ExecutionRow, History, Projections, StoredLog
 from ..ports.queries import DeadLetterQuery, ExecutionQuery, Page
+from .agents import AgentRegistry
 from .jobs import Job, Plan, Registry
 from .operations.errors import OperationError
 
@@ -47,6 +49,7 @@ class LocalOperator:
         self._history = history
         self._by = by
         self._registry = Registry(log, projections, clock)
+        self._agents = AgentRegistry(log, projections)
 
     async def jobs(self) -> tuple[Job, ...]:
         """See `Operator`."""
@@ -184,6 +187,18 @@ class LocalOperator:
             list_dead_letters=self.dead_letters,
             stored=self._stored,
         )
+
+    async def agents(self, name: str | None = None) -> tuple[AgentRecord, ...]:
+        """See `Operator`."""
+        return await self._agents.agents(name)
+
+    async def drain_agents(self, name: str, *, reason: str | None = None) -> tuple[AgentRecord, ...]:
+        """See `Operator`."""
+        return await self._agents.drain(name, by=self._by, reason=reason)
+
+    async def switch_agents(self, name: str, *, enabled: bool, reason: str | None = None) -> bool:
+        """See `Operator`."""
+        return await self._agents.switch(name, enabled=enabled, by=self._by, reason=reason)
 
     async def tail(
         self, job: str | None = None, *, from_start: bool = False

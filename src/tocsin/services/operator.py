@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from pydantic import JsonValue
 
+from ..domain.agent_record import AgentRecord
 from ..domain.definition import JobDefinition
 from ..domain.errors import TocsinError
 from ..domain.events import Input, Message, Recorded
@@ -215,6 +216,34 @@ class Operator(Protocol):
 
         Raises:
             NotAnId, NotFound, Ambiguous: `given` does not name one dead letter.
+        """
+        ...
+
+    # --- agents -------------------------------------------------------------------------------------------------------
+
+    async def agents(self, name: str | None = None) -> tuple[AgentRecord, ...]:
+        """Return all agents, or those of a name or id.
+
+        Raises:
+            NotFound: no agent has this name or id.
+        """
+        ...
+
+    async def drain_agents(self, name: str, *, reason: str | None = None) -> tuple[AgentRecord, ...]:
+        """Drain the agents of a name, or one process by its id.
+
+        Return those that began to drain.
+
+        Raises:
+            NotFound: no agent has this name or id.
+        """
+        ...
+
+    async def switch_agents(self, name: str, *, enabled: bool, reason: str | None = None) -> bool:
+        """Enable or disable all agents of a name; return whether that changed anything.
+
+        Raises:
+            NotFound: no agent has this name.
         """
         ...
 

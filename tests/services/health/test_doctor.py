@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.domain.given import KEY, plan, recorded
+from tests.domain.given import ID, KEY, plan, recorded
 from tests.security.server import Server
 from tests.security.server import server as nats_server
 from tests.system.running import Running, running, settings
@@ -20,6 +20,8 @@ from tocsin.adapters.nats.consumers.task_queues import NatsDurable
 from tocsin.adapters.nats.server.cluster import EmbeddedCluster
 from tocsin.bootstrap import health_target
 from tocsin.domain import execution
+from tocsin.domain.agent import AgentState
+from tocsin.domain.agent_record import AgentRecord
 from tocsin.domain.definition import RetryPolicy
 from tocsin.domain.events import (
     Acquired,
@@ -32,6 +34,8 @@ from tocsin.domain.events import (
     RetryTimer,
     Started,
 )
+from tocsin.domain.job_record import Registration
+from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports.server_inspection import ServerState
 from tocsin.services.health import Finding, Level, examine, worst
 from tocsin.services.health.checks import backlog, clocks, deadlines, streams
@@ -328,6 +332,24 @@ async def test_a_durable_that_gives_out_no_more(tocsin: Running) -> None:
     findings = await finds(backlog.stages, tocsin)
     assert_finding(findings["durable-full"], Level.BAD, "planner-triggers has 1 message out")
     await reader.close()
+
+
+async def test_function_that_no_agent_has(tocsin: Running) -> None:
+    it = tocsin.installation
+    await tocsin.apply({"name": "welcome", "function": "mail/sent", "queue": "mail"})
+    state, _ = await LedgerReader(it.log).load("welcome")
+    registration = Registration.of(state)
+    assert registration is not None
+    await it.projections.put(Bucket.DEFINITIONS, "welcome", registration.encode())
+    assert (await finds(backlog.functions, tocsin))["function-unserved"].level is Level.OK  # no agent is known
+    agent = AgentRecord(name="mail-1", agent_id=ID, state=AgentState.ENABLED, queues=["mail"], functions=["mail/send"])
+    await it.projections.put(Bucket.AGENTS, f"mail-1.{ID}", agent.model_dump_json().encode())
+    found = (await finds(backlog.functions, tocsin))["function-unserved"]
+    assert_finding(found, Level.WARN, "queue `mail` has `mail/sent`", "did you mean `mail/send`?")
+    assert (await look_at(health_target(it))).status.agents == {"ENABLED": 1}
+    has_it = agent.model_copy(update={"functions": ["mail/sent"]})
+    await it.projections.put(Bucket.AGENTS, f"mail-1.{ID}", has_it.model_dump_json().encode())
+    assert (await finds(backlog.functions, tocsin))["function-unserved"].level is Level.OK
 
 
 async def test_a_queue_without_a_worker(tocsin: Running) -> None:

@@ -19,6 +19,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from ... import subjects
 from ...domain import dead_letter, ledger
+from ...domain.agent_record import AgentRecord
 from ...domain.definition import STORED, JobDefinition
 from ...domain.events import Input, Message, Recorded
 from ...domain.execution import Status
@@ -45,6 +46,7 @@ TIMEOUT_S: Final = 60.0
 MAX_TRIES: Final = 5
 """Tries to delete a job that other writers change meanwhile."""
 
+_AGENTS: Final = TypeAdapter(list[AgentRecord])
 _EXECUTIONS: Final = TypeAdapter(list[ExecutionRow])
 _ANSWER: Final = TypeAdapter(Answer)
 _OUTPUT: Final = TypeAdapter(ExecutionOutput)
@@ -213,6 +215,22 @@ class HttpOperator:
 
     # --- events -------------------------------------------------------------------------------------------------------
 
+    async def agents(self, name: str | None = None) -> tuple[AgentRecord, ...]:
+        """See `Operator`."""
+        path = "/v1/agents" if name is None else _agent_path(name)
+        return tuple(_AGENTS.validate_python((await self._api.request("GET", path))["agents"]))
+
+    async def drain_agents(self, name: str, *, reason: str | None = None) -> tuple[AgentRecord, ...]:
+        """See `Operator`."""
+        result = await self._api.request("POST", f"{_agent_path(name)}/drain", {"reason": reason})
+        return tuple(_AGENTS.validate_python(result["agents"]))
+
+    async def switch_agents(self, name: str, *, enabled: bool, reason: str | None = None) -> bool:
+        """See `Operator`."""
+        verb = "enable" if enabled else "disable"
+        result = await self._api.request("POST", f"{_agent_path(name)}/{verb}", {"reason": reason})
+        return bool(result["changed"])
+
     def tail(self, job: str | None = None, *, from_start: bool = False) -> AsyncGenerator[Recorded[Message], None]:  # noqa: ARG002
         """Raise `NotServed`."""
         raise NotServed("events tail")
@@ -319,6 +337,10 @@ def _job(details: Mapping[str, Any]) -> Job:
 def _recorded(fact: Mapping[str, Any]) -> Recorded[Message]:
     message = subjects.decode(fact["subject"], json.dumps(fact["fact"]).encode())
     return Recorded(message, fact["subject"], fact["sequence"], datetime.fromisoformat(fact["time"]))
+
+
+def _agent_path(name: str) -> str:
+    return f"/v1/agents/{quote(name, safe='')}"
 
 
 def _job_path(job: str) -> str:

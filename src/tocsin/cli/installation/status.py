@@ -145,6 +145,9 @@ def _plain(seen: "Status") -> Iterator[str]:
 def _sums(seen: "Status") -> Iterator[str]:
     if seen.jobs is not None:
         yield f"{counted(seen.jobs.registered, 'job')}, {seen.jobs.paused} paused, {seen.jobs.disabled} disabled"
+    if seen.agents:
+        states = ", ".join(f"{number} {state.lower()}" for state, number in seen.agents.items())
+        yield f"{counted(sum(seen.agents.values()), 'agent')}: {states}"
     if seen.history is not None:
         lag = "up to date"
         if seen.history.since is not None:

@@ -16,8 +16,10 @@ from ...domain.definition import JobDefinition, shorten, show
 from ...domain.definition_changes import DefinitionDiff, ScheduleEffects
 from ...domain.schedule import Schedule, next_instants, parse, warnings_at
 from ...domain.wording import added_and_removed, counted
+from ...ports import LogUnavailable
 from ...services.jobs import Change, Plan, Verb
-from ...services.operator import Operator
+from ...services.operations.errors import NotFound
+from ...services.operator import NotPermitted, Operator
 from ...settings import Settings
 from ..input.values import confirm
 from ..output.format import local
@@ -98,7 +100,24 @@ async def _apply(
         if deletions:
             confirm(f"delete {counted(deletions, 'job')}?", yes=yes, otherwise="nothing was changed")
         await operator.carry_out(plan)
+        await _warn(session, operator, definitions)
         return plan
+
+
+async def _warn(session: Session, operator: Operator, definitions: Collection[JobDefinition]) -> None:
+    """Print the functions that no live agent has.
+
+    Nothing is refused, because a worker may come later.
+    """
+    from ...services.agents import unserved  # noqa: PLC0415 - most commands need no agents
+
+    try:
+        agents = await operator.agents()
+    except (LogUnavailable, NotFound, NotPermitted):
+        return  # an older API, or a caller that may not see agents: the jobs are applied
+    outside = session.settings().bridged_queues
+    for missing in unserved(definitions, agents, outside=outside):
+        typer.echo(f"warning: {missing}", err=True)
 
 
 async def apply_files(operator: Operator, settings: Settings, files: Collection[str]) -> Plan:

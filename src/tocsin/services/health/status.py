@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass
@@ -26,6 +27,7 @@ from ...ports.queries import ExecutionQuery
 from ...ports.server_inspection import DurableState, ServerInspection, ServerState, StreamState
 from ...settings import Settings
 from ...subjects import LAYOUT, Bucket, Stream, executor_durable
+from ..agents import AgentRegistry
 
 T = TypeVar("T")
 
@@ -135,6 +137,8 @@ class Status:
     jobs: Jobs | None
     history: HistoryPlace | None
     troubles: Mapping[str, str]
+    agents: Mapping[str, int] | None = None
+    """Number of agents in each state."""
 
     @property
     def is_set_up(self) -> bool:
@@ -160,10 +164,12 @@ async def status(target: HealthTarget) -> Status:
     present = {stream for stream in Stream if streams.get(inspection.stream_name(stream))}
     has_leases = streams.get(inspection.bucket_stream_name(Bucket.LEADER))
     has_definitions = streams.get(inspection.bucket_stream_name(Bucket.DEFINITIONS))
-    leases, jobs, history = await asyncio.gather(
+    has_agents = streams.get(inspection.bucket_stream_name(Bucket.AGENTS))
+    leases, jobs, history, agents = await asyncio.gather(
         query("leases", _leases(inspection)) if has_leases else _nothing(),
         query("jobs", _jobs(target)) if has_definitions else _nothing(),
         query("history", _history(target)) if Stream.LOG in present else _nothing(),
+        query("agents", _agents(target)) if has_agents else _nothing(),
     )
     of_streams = await asyncio.gather(
         *(
@@ -183,6 +189,7 @@ async def status(target: HealthTarget) -> Status:
         jobs=jobs,
         history=history,
         troubles=query.troubles,
+        agents=agents,
     )
 
 
@@ -246,6 +253,11 @@ async def _jobs(target: HealthTarget) -> Jobs:
         paused=sum(registration.paused for registration in registrations),
         disabled=sum(not registration.definition.enabled for registration in registrations),
     )
+
+
+async def _agents(target: HealthTarget) -> dict[str, int]:
+    agents = await AgentRegistry(target.log, target.projections).agents()
+    return dict(sorted(Counter(agent.state.value for agent in agents).items()))
 
 
 async def _history(target: HealthTarget) -> HistoryPlace:

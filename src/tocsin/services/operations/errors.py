@@ -15,7 +15,7 @@ class OperationError(TocsinError):
 
 
 class NotFound(OperationError):
-    """No execution or dead letter matches."""
+    """No execution, dead letter or agent matches."""
 
     code = "not-found"
 

@@ -31,6 +31,7 @@ from ..ojs import (
 )
 from ..ojs.workers import FastRoutes
 from . import (
+    agents,
     apply,
     backfill,
     dead_letters,
@@ -53,6 +54,7 @@ ROUTERS: Final = (
     why.router,
     executions.router,
     dead_letters.router,
+    agents.router,
     schedule.router,
     manifest.router,
     ojs_jobs.router,

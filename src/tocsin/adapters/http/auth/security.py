@@ -225,6 +225,8 @@ Reader: TypeAlias = Annotated[Principal, Depends(_may(Permission.READ))]
 Triggerer: TypeAlias = Annotated[Principal, Depends(_may(*TRIGGERS))]
 Canceller: TypeAlias = Annotated[Principal, Depends(_may(Permission.CANCEL, Permission.REGISTER))]
 Replayer: TypeAlias = Annotated[Principal, Depends(_may(Permission.REPLAY, Permission.REGISTER))]
+AgentOperator: TypeAlias = Annotated[Principal, Depends(_may(Permission.CANCEL))]
+"""Operators and administrators: an agent serves the jobs of many authors."""
 Author: TypeAlias = Annotated[Principal, Depends(_may(Permission.REGISTER))]
 
 

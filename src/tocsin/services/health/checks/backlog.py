@@ -3,12 +3,20 @@
 from datetime import timedelta
 from typing import Final
 
+from ....domain.definition import STORED
+from ....domain.job_record import Registration
 from ....domain.wording import counted
+from ....subjects import Bucket
+from ...agents import AgentRegistry, unserved
 from ..findings import CheckContext, Finding, bad, ok, warn
 from ..status import WORKERS, Durable
 
 LATE_AFTER: Final = timedelta(seconds=60)
 """Age from which an unacknowledged message of a stage is late."""
+SHOWN: Final = 5
+"""Functions in the text of a finding."""
+MAX_LISTED: Final = 100
+"""Functions in the details of a finding."""
 HISTORY_LATE_AFTER: Final = timedelta(seconds=30)
 HISTORY_BAD_AFTER: Final = timedelta(minutes=10)
 
@@ -65,6 +73,26 @@ async def queues(context: CheckContext) -> list[Finding]:
         if queue.is_unattended
     ]
     return findings or [ok("queue-unattended", "no tasks wait without a worker")]
+
+
+async def functions(context: CheckContext) -> list[Finding]:
+    """Report functions of jobs that no live agent has (`function-unserved`)."""
+    target = context.target
+    agents = await AgentRegistry(target.log, target.projections).agents()
+    entries = await target.projections.entries(Bucket.DEFINITIONS)
+    jobs = [Registration.model_validate_json(body, context=STORED).definition for body in entries.values()]
+    missing = unserved(jobs, agents, outside=target.settings.bridged_queues)
+    if not missing:
+        return [ok("function-unserved", "live agents have the functions of all jobs, or no agent is live")]
+    return [
+        warn(
+            "function-unserved",
+            f"{counted(len(missing), 'function')} of jobs without a live agent: {'; '.join(map(str, missing[:SHOWN]))}",
+            means="tasks of these functions wait until an agent with a handler comes",
+            do="start a worker with the handler, or correct the function or the queue of the job",
+            functions=[function.function for function in missing[:MAX_LISTED]],
+        )
+    ]
 
 
 async def history(context: CheckContext) -> list[Finding]:

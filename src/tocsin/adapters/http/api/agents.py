@@ -1,0 +1,89 @@
+"""`/v1/agents`: list, show, drain, disable and enable agents."""
+
+from typing import Annotated, Literal, TypeAlias
+
+from fastapi import APIRouter, Path
+from pydantic import BaseModel
+
+from ....domain.agent_record import AgentRecord
+from ....services.agents import AgentRegistry
+from ..auth.security import AgentOperator, Reader, actor
+from ..middleware.idempotency import IdempotentRoute
+from .dependencies import ChangeRequest, Components, Here, Reason, given_reason
+from .problems import documented
+
+router = APIRouter(prefix="/v1/agents", tags=["agents"], route_class=IdempotentRoute)
+
+AgentName: TypeAlias = Annotated[
+    str, Path(description="The agent's name.", pattern=r"^[A-Za-z0-9_-]+$", max_length=128)
+]
+
+
+class AgentList(BaseModel):
+    """Agents, sorted by name and start."""
+
+    agents: list[AgentRecord]
+
+
+class AgentsDrained(BaseModel):
+    """The processes that began to drain."""
+
+    agent: str
+    action: Literal["drained"] = "drained"
+    agents: list[AgentRecord]
+
+
+class AgentsSwitched(BaseModel):
+    """Whether the request changed the state of the name."""
+
+    agent: str
+    action: Literal["disabled", "enabled"]
+    changed: bool
+
+
+@router.get("", operation_id="listAgents")
+async def list_agents(here: Here, caller: Reader) -> AgentList:
+    """List the agents: registered worker processes."""
+    _ = caller
+    return AgentList(agents=list(await _registry(here).agents()))
+
+
+@router.get("/{name}", operation_id="getAgents", responses=documented(404))
+async def get_agents(here: Here, caller: Reader, name: AgentName) -> AgentList:
+    """Show the agents of a name, or one process by its id."""
+    _ = caller
+    return AgentList(agents=list(await _registry(here).agents(name)))
+
+
+@router.post("/{name}/drain", operation_id="drainAgents", responses=documented(404))
+async def drain_agents(
+    here: Here, caller: AgentOperator, name: AgentName, body: ChangeRequest | None = None, reason: Reason = None
+) -> AgentsDrained:
+    """Let agents finish their tasks and take no more.
+
+    `name` is the name of several processes, or the id of one.
+    """
+    drained = await _registry(here).drain(name, by=actor(caller), reason=given_reason(body, reason))
+    return AgentsDrained(agent=name, agents=list(drained))
+
+
+@router.post("/{name}/disable", operation_id="disableAgents", responses=documented(404))
+async def disable_agents(
+    here: Here, caller: AgentOperator, name: AgentName, body: ChangeRequest | None = None, reason: Reason = None
+) -> AgentsSwitched:
+    """Let agents of a name take no tasks, also after a restart."""
+    changed = await _registry(here).switch(name, enabled=False, by=actor(caller), reason=given_reason(body, reason))
+    return AgentsSwitched(agent=name, action="disabled", changed=changed)
+
+
+@router.post("/{name}/enable", operation_id="enableAgents", responses=documented(404))
+async def enable_agents(
+    here: Here, caller: AgentOperator, name: AgentName, body: ChangeRequest | None = None, reason: Reason = None
+) -> AgentsSwitched:
+    """Let agents of a name take tasks again."""
+    changed = await _registry(here).switch(name, enabled=True, by=actor(caller), reason=given_reason(body, reason))
+    return AgentsSwitched(agent=name, action="enabled", changed=changed)
+
+
+def _registry(here: Components) -> AgentRegistry:
+    return AgentRegistry(here.log, here.projections)

@@ -1,0 +1,97 @@
+"""`tocsin agents`, and the warning about functions that no agent has."""
+
+import asyncio
+
+import pytest
+
+from tests.cli.conftest import World
+from tests.domain.given import ID
+from tocsin.cli.runtime.errors import Exit
+from tocsin.domain.agent import AgentState
+from tocsin.domain.agent_record import AgentRecord
+from tocsin.domain.events import AgentDrainStarted, AgentRegistered, AgentSwitched
+from tocsin.subjects import Bucket
+
+JOBS = """
+jobs:
+  - { name: welcome, function: mail/sent, queue: mail }
+  - { name: nightly, function: report, queue: mail }
+"""
+
+
+@pytest.fixture
+def working(world: World) -> World:
+    """An agent, as the agent keeper registered it."""
+
+    async def register() -> None:
+        fact = AgentRegistered(name="mail-1", agent_id=ID, queues=("mail",), functions=("mail/send",), host="h")
+        await world.log.append(fact, expect=0)
+        record = AgentRecord(
+            name="mail-1", agent_id=ID, state=AgentState.ENABLED, queues=["mail"], functions=["mail/send"], host="h",
+            max_concurrent_jobs=4, held=["e.main.1"], labels={"zone": "a"},
+        )  # fmt: skip
+        await world.projections.put(Bucket.AGENTS, f"mail-1.{ID}", record.model_dump_json().encode())
+
+    asyncio.run(register())
+    return world
+
+
+def test_list_and_show(working: World) -> None:
+    [agent] = working.call("agents", "list", "-o", "json").json
+    assert (agent["name"], agent["state"], agent["held"]) == ("mail-1", "ENABLED", ["e.main.1"])
+    assert "mail-1" in working.call("agents", "list").out
+    for given in ("mail-1", ID):
+        page = working.call("agents", "show", given).out
+        assert "zone=a" in page
+        assert "1 of 4" in page
+
+
+def test_list_is_empty_without_agents(world: World) -> None:
+    result = world.call("agents", "list")
+    assert result.code == Exit.OK
+    assert "no agents" in result.out
+
+
+def test_disable_and_enable_are_recorded_once(working: World) -> None:
+    for verb, changed in (("disable", True), ("disable", False), ("enable", True), ("enable", False)):
+        answer = working.call("agents", verb, "mail-1", "--reason", "disk", "-o", "json").json
+        assert (answer["changed"], answer["agent"]) == (changed, "mail-1")
+    facts = [r.message for r in working.recorded("agent.*.*.switched")]
+    assert [fact.enabled for fact in facts if isinstance(fact, AgentSwitched)] == [False, True]
+    assert all(isinstance(fact, AgentSwitched) and fact.by and fact.reason == "disk" for fact in facts)
+
+
+def test_disabled_name_can_be_enabled_without_an_agent(working: World) -> None:
+    working.call("agents", "disable", "mail-1")
+    asyncio.run(working.projections.remove(Bucket.AGENTS, f"mail-1.{ID}"))
+    assert working.call("agents", "enable", "mail-1").code == Exit.OK
+
+
+@pytest.mark.parametrize("given", ["mail-1", ID])
+def test_drain_is_recorded_once(working: World, given: str) -> None:
+    assert working.call("agents", "drain", given, "-o", "json").json["agents"] == [ID]
+    assert working.call("agents", "drain", given, "-o", "json").json["agents"] == []
+    [fact] = [r.message for r in working.recorded("agent.*.*.drain-started")]
+    assert isinstance(fact, AgentDrainStarted)
+    assert fact.by is not None
+
+
+@pytest.mark.parametrize("verb", ["show", "drain", "disable", "enable"])
+@pytest.mark.parametrize("name", ["mail-2", "*", "a.b", "", ">", "all"])
+def test_unknown_agent_is_not_found(working: World, verb: str, name: str) -> None:
+    result = working.call("agents", verb, name, "-o", "json")
+    assert result.failure == (Exit.NOT_FOUND, "not-found")
+    if name == "mail-2":
+        assert "Did you mean 'mail-1'?" in result.error["message"]
+
+
+def test_apply_warns_of_functions_without_an_agent(working: World) -> None:
+    result = working.call("jobs", "apply", "-f", working.jobs(JOBS))
+    assert result.code == Exit.OK
+    assert "no live agent of queue `mail` has `mail/sent` (job welcome); did you mean `mail/send`?" in result.err
+    assert "no live agent of queue `mail` has `report` (job nightly)" in result.err
+
+
+def test_apply_without_agents_warns_of_nothing(world: World) -> None:
+    result = world.call("jobs", "apply", "-f", world.jobs(JOBS))
+    assert (result.code, result.err) == (Exit.OK, "")
