@@ -61,6 +61,17 @@ def test_disable_and_enable_are_recorded_once(working: World) -> None:
     assert all(isinstance(fact, AgentSwitched) and fact.by and fact.reason == "disk" for fact in facts)
 
 
+def test_changes_are_in_the_audit_trail(working: World) -> None:
+    working.call("agents", "disable", "mail-1", "--reason", "disk")
+    working.call("agents", "drain", "mail-1")
+    trail = working.call("events", "audit-trail")
+    assert trail.code == Exit.OK
+    assert "disabled" in trail.out
+    assert "draining" in trail.out
+    of_a_job = working.call("events", "audit-trail", "--job", "mail-1")
+    assert "disabled" not in of_a_job.out
+
+
 def test_disabled_name_can_be_enabled_without_an_agent(working: World) -> None:
     working.call("agents", "disable", "mail-1")
     asyncio.run(working.projections.remove(Bucket.AGENTS, f"mail-1.{ID}"))

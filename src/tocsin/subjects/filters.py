@@ -86,6 +86,7 @@ def audit_filters(job: str | None = None) -> tuple[str, ...]:
         f"execution.{of}.*.cancelled",
         f"dead-letter.{of}.*.replayed.*",
         f"dead-letter.{of}.*.resolved",
+        *(("agent.*.*.switched", "agent.*.*.drain-started") if job is None else ()),
     )
 
 

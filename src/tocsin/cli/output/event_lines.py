@@ -15,6 +15,8 @@ from ...domain.events import (
     Admission,
     Admitted,
     Advanced,
+    AgentDrainStarted,
+    AgentSwitched,
     Attempt,
     Cancelled,
     Completed,
@@ -166,6 +168,10 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912 - the 
             return Described("✓", "green", "resolved", fact.reason or "")
         case Queued():
             return Described("·", "dim", "queued", "waits for the lock")
+        case AgentSwitched():
+            return Described("‖", "yellow", "enabled" if fact.enabled else "disabled", fact.reason or "")
+        case AgentDrainStarted():
+            return Described("‖", "yellow", "draining", fact.reason or "")
         case _:
             return Described("?", "dim", str(getattr(fact, "type", type(fact).__name__)))
 

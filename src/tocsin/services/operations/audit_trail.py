@@ -3,7 +3,7 @@
 Implements hip-62 (Audit Trail) and scratchbird §10.3.
 
 The log itself is the audit trail: every registration, update, deletion, pause, resume, trigger, cancellation, replay and
-resolution is a fact that names the caller.
+resolution, and every drain and switch of an agent, is a fact that names the caller.
 """
 
 from collections.abc import AsyncIterator
@@ -14,6 +14,8 @@ from operator import attrgetter
 from ... import subjects
 from ...domain.events import (
     Actor,
+    AgentDrainStarted,
+    AgentSwitched,
     Cancelled,
     Defined,
     Deleted,
@@ -28,7 +30,7 @@ from ...domain.events import (
 from ...ports import EventLog
 from ...subjects import DecodeError
 
-AUDITED = (Defined, Paused, Resumed, Deleted, Trigger, Cancelled, Replayed, Resolved)
+AUDITED = (Defined, Paused, Resumed, Deleted, Trigger, Cancelled, Replayed, Resolved, AgentSwitched, AgentDrainStarted)
 
 
 async def audit_trail(
