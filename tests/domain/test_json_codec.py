@@ -88,7 +88,7 @@ def values_of(annotation: Any) -> SearchStrategy[Any]:  # noqa: ANN401, PLR0911 
     if origin is tuple:
         return st.lists(values_of(arguments[0]), max_size=2).map(tuple)
     if origin is dict:
-        return st.dictionaries(TEXTS, JSON, max_size=3)
+        return st.dictionaries(TEXTS, values_of(arguments[1]), max_size=3)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return messages(annotation)
     plain = {NoneType: st.none(), str: TEXTS, int: NUMBERS, bool: st.booleans(), float: FLOATS}
@@ -136,7 +136,8 @@ def _left_out(message: BaseModel) -> dict[str, Any]:
         value = getattr(message, name)
         is_constant = get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1
         complete = getattr(type(message), "WRITES_DEFAULTS", False)
-        if not field.is_required() and value == field.default and not (is_constant or complete or name == "v"):
+        default = field.get_default(call_default_factory=True)
+        if not field.is_required() and value == default and not (is_constant or complete or name == "v"):
             spec[name] = True
         elif isinstance(value, BaseModel):
             spec[name] = _left_out(value)
