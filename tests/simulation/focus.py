@@ -27,6 +27,10 @@ from .workload import (
     timed,
 )
 
+OFTEN_BEHIND: Final = 0.1
+FAR_BEHIND: Final = 0.9
+"""The share of messages that followers receive late in a schedule with an archive that draws more than `OFTEN_BEHIND`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Focus:
@@ -48,7 +52,10 @@ class Focus:
 
     def troubled(self, drawn: Faults) -> Faults:
         """The faults of a schedule of this kind."""
-        return replace(drawn, **self.faults)
+        troubled = replace(drawn, **self.faults)
+        if self.is_archived and drawn.lagging > OFTEN_BEHIND:  # the archiver then overtakes the recorder
+            return replace(troubled, lagging=FAR_BEHIND)
+        return troubled
 
 
 _MIXED: Final = Focus("mixed")
