@@ -1,0 +1,376 @@
+"""The open tasks of queues, and the claims of agents.
+
+It is a fold of the events of steps. A task is open from `dispatched` until an event says that it is claimed, or needs no
+worker any more. A claim uses a slot of its agent until a report on it is stored, or its step goes on.
+"""
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from heapq import heapify, heappop, heapreplace
+from typing import Final, TypeAlias
+
+StepKey: TypeAlias = tuple[str, str]
+"""The scope of an execution, and the name of one of its steps."""
+LaneKey: TypeAlias = tuple[str, str]
+"""A queue and a function."""
+
+
+@dataclass(slots=True)
+class OpenTask:
+    """A task, as it is stored."""
+
+    scope: str
+    step: str
+    attempt: int
+    sequence: int
+    subject: str
+    job: str
+    queue: str
+    function: str
+    time: datetime
+    """When it was stored (UTC)."""
+    body: bytes | None
+    """None: it is read again before the task is handed over."""
+    delivery: int = 1
+    """The delivery number of its claim: 2 if the same attempt was claimed before, and released."""
+    refused_by: frozenset[str] = frozenset()
+    """The agents that handed the task back."""
+
+    @property
+    def key(self) -> StepKey:
+        """The step that the task is about."""
+        return self.scope, self.step
+
+
+@dataclass(slots=True)
+class AgentClaim:
+    """A task that is claimed in the name of an agent, and not over."""
+
+    task: OpenTask
+    agent_id: str
+    delivery: int
+    sequence: int
+    after: int | None = None
+    """The sequence of the event before the claim; None: unknown."""
+    is_answered: bool = False
+    """A report is stored, so that the agent has a free slot again."""
+    handed_at: float = float("-inf")
+    """When the task was last handed over, in seconds of the monotonic clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The free slots of an agent."""
+
+    agent_id: str
+    queues: Collection[str]
+    functions: Collection[str]
+    slots: int
+
+
+@dataclass(slots=True)
+class _Lane:
+    """The open tasks of one function in one queue, by job.
+
+    The job that was served longest ago is the first.
+    """
+
+    jobs: OrderedDict[str, OrderedDict[StepKey, OpenTask]] = field(default_factory=OrderedDict)
+    number: int = 0
+
+
+class TaskBoard:
+    """The open tasks of the queues, and the open claims of all agents."""
+
+    def __init__(self, *, max_bytes: int = 64 * 1_048_576) -> None:
+        """Start without tasks; keep at most `max_bytes` bytes of the bodies of open tasks."""
+        self._max_bytes = max_bytes
+        self._kept_bytes = 0
+        self._lanes: dict[LaneKey, _Lane] = {}
+        self._open: dict[StepKey, OpenTask] = {}
+        self._reserved: dict[StepKey, OpenTask] = {}
+        self._claims: dict[StepKey, AgentClaim] = {}
+        self._of_agent: dict[str, dict[StepKey, AgentClaim]] = {}
+        self._used: dict[str, int] = {}
+        self._of_scope: dict[str, set[str]] = {}
+        self._newest: dict[str, int] = {}
+        self._repeated: OrderedDict[StepKey, int] = OrderedDict()
+        self._turns: dict[tuple[str, str], int] = {}
+        self._turn = 0
+
+    # --- the fold ------------------------------------------------------------------------------------------------------
+
+    def dispatch(self, task: OpenTask) -> None:
+        """Open a task; it replaces an older task of its step."""
+        known = self._task_of(task.key)
+        if known is not None and known.sequence >= task.sequence:
+            return
+        self._drop(task.key)
+        if self._repeated.get(task.key) == task.attempt:
+            task.delivery = 2
+        self._open[task.key] = task
+        self._put(task)
+        self._of_scope.setdefault(task.scope, set()).add(task.step)
+        self._newest[task.scope] = max(self._newest.get(task.scope, 0), task.sequence)
+
+    def claim(self, scope: str, step: str, attempt: int, *, delivery: int, sequence: int, agent_id: str | None) -> None:
+        """Note a claim; without an `agent_id`, no agent has it."""
+        key = scope, step
+        task = self._task_of(key)
+        if task is None or task.attempt != attempt or sequence <= task.sequence:
+            return
+        self.see(scope, sequence)
+        known = self._claims.get(key)
+        if known is not None and known.sequence >= sequence:
+            return
+        self._drop(key)
+        if agent_id is not None:
+            self._keep(AgentClaim(task, agent_id, delivery, sequence))
+
+    def release(self, scope: str, step: str, attempt: int, *, sequence: int) -> None:
+        """Note that a claim ended before its attempt did; the task is dispatched again."""
+        self.end_step(scope, step, sequence=sequence)
+        self._repeated[scope, step] = attempt
+        if len(self._repeated) > _REPEATED:
+            self._repeated.popitem(last=False)
+
+    def end_step(self, scope: str, step: str, *, sequence: int) -> None:
+        """Note that the task of a step needs no worker."""
+        task = self._task_of((scope, step))
+        if task is not None and task.sequence < sequence:
+            self._drop((scope, step))
+        self.see(scope, sequence)
+
+    def end_execution(self, scope: str) -> None:
+        """Note that an execution is over."""
+        for step in tuple(self._of_scope.get(scope, ())):
+            self._drop((scope, step))
+
+    def answer(self, scope: str, step: str, attempt: int) -> None:
+        """Note that a report on an attempt is stored."""
+        claim = self._claims.get((scope, step))
+        if claim is not None and claim.task.attempt == attempt and not claim.is_answered:
+            claim.is_answered = True
+            self._use(claim.agent_id, -1)
+
+    def see(self, scope: str, sequence: int) -> None:
+        """Note the newest event of an execution, if a task of it is known."""
+        if scope in self._newest:
+            self._newest[scope] = max(self._newest[scope], sequence)
+
+    # --- decisions -----------------------------------------------------------------------------------------------------
+
+    def assign(self, offers: Iterable[Offer], *, limit: int) -> list[tuple[OpenTask, str]]:
+        """Choose agents for up to `limit` tasks, and reserve the tasks.
+
+        A task goes to an agent that has its queue and its function, and the most free slots. Jobs take turns; a job's tasks
+        are taken in the order in which they were dispatched.
+        """
+        by_lane = self._lanes_of(offers)
+        slots = {offer.agent_id: offer.slots for agents in by_lane.values() for offer in agents}
+        heap = [(self._turn_of(lane), lane) for lane in by_lane]
+        heapify(heap)
+        chosen: list[tuple[OpenTask, str]] = []
+        while heap and len(chosen) < limit:
+            _, lane = heap[0]
+            found = self._next(lane, by_lane[lane], slots)
+            if found is None:
+                heappop(heap)
+                continue
+            task, agent_id = found
+            slots[agent_id] -= 1
+            self._reserve(task)
+            chosen.append(found)
+            if lane in self._lanes:
+                heapreplace(heap, (self._turn_of(lane), lane))
+            else:
+                heappop(heap)
+        return chosen
+
+    def confirm(self, task: OpenTask, agent_id: str, *, sequence: int, after: int | None) -> AgentClaim:
+        """Replace a reservation by its claim, which is stored."""
+        known = self._claims.get(task.key)
+        if known is not None and known.sequence == sequence:  # the fold was faster
+            known.after = after
+            return known
+        newest = self.newest(task.scope)
+        self._drop(task.key)
+        claim = AgentClaim(task, agent_id, task.delivery, sequence, after)
+        self._keep(claim)
+        self.see(task.scope, newest)
+        return claim
+
+    def put_back(self, task: OpenTask) -> None:
+        """Open a reserved task again, before the other tasks of its job."""
+        if self._reserved.pop(task.key, None) is task:
+            self._open[task.key] = task
+            self._put(task, is_first=True)
+
+    def withdraw(self, task: OpenTask) -> None:
+        """Remove a task that needs no worker, unless a newer task replaced it."""
+        if self._task_of(task.key) is task:
+            self._drop(task.key)
+
+    def refuse(self, scope: str, step: str, agents: frozenset[str]) -> None:
+        """Give an open task to none of some agents."""
+        if (task := self._open.get((scope, step))) is not None:
+            task.refused_by = agents
+
+    def is_reserved(self, task: OpenTask) -> bool:
+        """Return whether a task is still reserved, because no event removed it."""
+        return self._reserved.get(task.key) is task
+
+    # --- questions -----------------------------------------------------------------------------------------------------
+
+    def newest(self, scope: str) -> int:
+        """Return the sequence of the newest known event of an execution."""
+        return self._newest.get(scope, 0)
+
+    def used_slots(self, agent_id: str) -> int:
+        """Return the number of an agent's claims without a report."""
+        return self._used.get(agent_id, 0)
+
+    def claims_of(self, agent_id: str) -> tuple[AgentClaim, ...]:
+        """Return the open claims of an agent."""
+        return tuple(self._of_agent.get(agent_id, {}).values())
+
+    def claim_of(self, scope: str, step: str) -> AgentClaim | None:
+        """Return the open claim of a step."""
+        return self._claims.get((scope, step))
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The ids of the agents that have open claims."""
+        return tuple(self._of_agent)
+
+    @property
+    def waiting(self) -> Mapping[LaneKey, int]:
+        """The number of open tasks by queue and function."""
+        return {lane: tasks.number for lane, tasks in self._lanes.items()}
+
+    @property
+    def oldest(self) -> int | None:
+        """The sequence of the oldest task that is not over, if any."""
+        return min((task.sequence for task in self), default=None)
+
+    def __iter__(self) -> Iterator[OpenTask]:
+        """Yield every task that is not over."""
+        yield from self._open.values()
+        yield from self._reserved.values()
+        yield from (claim.task for claim in self._claims.values())
+
+    def __len__(self) -> int:
+        """Return the number of open tasks."""
+        return len(self._open)
+
+    # --- parts ---------------------------------------------------------------------------------------------------------
+
+    def _lanes_of(self, offers: Iterable[Offer]) -> dict[LaneKey, list[Offer]]:
+        """Return the agents with a free slot for each lane that has tasks."""
+        by_queue: dict[str, set[str]] = {}
+        for queue, function in self._lanes:
+            by_queue.setdefault(queue, set()).add(function)
+        lanes: dict[LaneKey, list[Offer]] = {}
+        for offer in offers:
+            if offer.slots < 1:
+                continue
+            for queue in offer.queues:
+                for function in by_queue.get(queue, _NOTHING).intersection(offer.functions):
+                    lanes.setdefault((queue, function), []).append(offer)
+        return lanes
+
+    def _next(self, lane: LaneKey, offers: Sequence[Offer], slots: Mapping[str, int]) -> tuple[OpenTask, str] | None:
+        """Return the next task of a lane that an agent can take, and that agent."""
+        free = [offer.agent_id for offer in offers if slots[offer.agent_id] > 0]
+        for tasks in self._lanes[lane].jobs.values() if free else ():
+            for task in tasks.values():
+                agents = [id_ for id_ in free if id_ not in task.refused_by] if task.refused_by else free
+                if agents:
+                    return task, max(agents, key=slots.__getitem__)
+        return None
+
+    def _turn_of(self, lane: LaneKey) -> int:
+        """Return when the first job of a lane was served last."""
+        return self._turns.get((lane[0], next(iter(self._lanes[lane].jobs))), 0)
+
+    def _reserve(self, task: OpenTask) -> None:
+        lane = self._lanes[task.queue, task.function]
+        self._take_out(task)
+        if task.job in lane.jobs:
+            self._turn += 1
+            self._turns[task.queue, task.job] = self._turn
+            lane.jobs.move_to_end(task.job)
+        self._reserved[task.key] = task
+
+    def _put(self, task: OpenTask, *, is_first: bool = False) -> None:
+        lane = self._lanes.setdefault((task.queue, task.function), _Lane())
+        tasks = lane.jobs.setdefault(task.job, OrderedDict())
+        tasks[task.key] = task
+        lane.number += 1
+        if task.body is not None:
+            if self._kept_bytes + len(task.body) > self._max_bytes:
+                task.body = None
+            else:
+                self._kept_bytes += len(task.body)
+        if is_first:
+            tasks.move_to_end(task.key, last=False)
+
+    def _take_out(self, task: OpenTask) -> None:
+        """Remove a task from the open tasks."""
+        del self._open[task.key]
+        self._kept_bytes -= len(task.body or b"")
+        key = task.queue, task.function
+        lane = self._lanes[key]
+        del lane.jobs[task.job][task.key]
+        lane.number -= 1
+        if not lane.jobs[task.job]:
+            del lane.jobs[task.job]
+            self._turns.pop((task.queue, task.job), None)
+            if not lane.jobs:
+                del self._lanes[key]
+
+    def _keep(self, claim: AgentClaim) -> None:
+        key = claim.task.key
+        self._claims[key] = claim
+        self._of_agent.setdefault(claim.agent_id, {})[key] = claim
+        if not claim.is_answered:
+            self._use(claim.agent_id, 1)
+        self._of_scope.setdefault(claim.task.scope, set()).add(claim.task.step)
+        self._newest[claim.task.scope] = max(self._newest.get(claim.task.scope, 0), claim.sequence)
+
+    def _task_of(self, key: StepKey) -> OpenTask | None:
+        task = self._open.get(key) or self._reserved.get(key)
+        if task is None and key in self._claims:
+            return self._claims[key].task
+        return task
+
+    def _use(self, agent_id: str, change: int) -> None:
+        self._used[agent_id] = self._used.get(agent_id, 0) + change
+        if not self._used[agent_id]:
+            del self._used[agent_id]
+
+    def _drop(self, key: StepKey) -> None:
+        """Forget everything about a step."""
+        if (task := self._open.get(key)) is not None:
+            self._take_out(task)
+        self._reserved.pop(key, None)
+        if (claim := self._claims.pop(key, None)) is not None:
+            of_agent = self._of_agent[claim.agent_id]
+            del of_agent[key]
+            if not claim.is_answered:
+                self._use(claim.agent_id, -1)
+            if not of_agent:
+                del self._of_agent[claim.agent_id]
+        steps = self._of_scope.get(key[0])
+        if steps is not None:
+            steps.discard(key[1])
+            if not steps:
+                del self._of_scope[key[0]]
+                self._newest.pop(key[0], None)
+
+
+_REPEATED: Final = 10_000
+"""The number of released steps that are remembered."""
+_NOTHING: Final[frozenset[str]] = frozenset()
