@@ -10,7 +10,7 @@ from tests.conformance.worlds import PATIENCE, fresh_names
 from tocsin.adapters.memory.agents import InMemoryAgentChannel
 from tocsin.adapters.nats.agents import NatsAgentChannel
 from tocsin.adapters.nats.client.connection import connect
-from tocsin.ports import AgentChannel, MessageTooLarge
+from tocsin.ports import AgentChannel, HandOver, MessageTooLarge
 
 ID = "01890f3e-0000-7000-8000-000000000001"
 OTHER = "01890f3e-0000-7000-8000-000000000002"
@@ -76,3 +76,52 @@ async def test_oversize_message_is_refused(channel: AgentChannel) -> None:
     with pytest.raises(MessageTooLarge):
         await channel.is_heard("mail-1", ID, body, wait=0.1)
     assert channel.connections == 1
+
+
+async def test_task_reaches_its_agent_only(channel: AgentChannel) -> None:
+    own: list[bytes] = []
+    others: list[bytes] = []
+    absences: list[tuple[str, int]] = []
+    async with (
+        channel.tasks("mail-1", ID, own.append),
+        channel.tasks("mail-1", OTHER, others.append),
+        channel.commands("mail-1", ID, others.append),
+        channel.absences(lambda *given: absences.append(given)),
+    ):
+        assert await channel.hand_over([HandOver("mail-1", ID, 7, b"one"), HandOver("mail-1", ID, 8, b"two")]) == []
+        await until(lambda: len(own) == 2)
+    assert own == [b"one", b"two"]
+    assert (others, absences) == ([], [])
+
+
+async def test_task_without_a_listener_is_reported(channel: AgentChannel) -> None:
+    absences: list[tuple[str, int]] = []
+    own: list[bytes] = []
+    async with (
+        channel.tasks("mail-1", OTHER, own.append),
+        channel.absences(lambda *given: absences.append(given)),
+    ):
+        await channel.hand_over([HandOver("mail-1", ID, 7, b"one"), HandOver("mail-1", OTHER, 8, b"two")])
+        await until(lambda: absences and own)
+    assert absences == [(ID, 7)]
+    assert own == [b"two"]
+
+
+async def test_oversize_task_is_returned_and_others_sent(channel: AgentChannel) -> None:
+    own: list[bytes] = []
+    oversize = HandOver("mail-1", ID, 7, b"x" * (64 * 1_048_576))
+    async with channel.tasks("mail-1", ID, own.append):
+        assert await channel.hand_over([oversize, HandOver("mail-1", ID, 8, b"two")]) == [oversize]
+        await until(lambda: own)
+    assert own == [b"two"]
+
+
+async def test_roll_call_reaches_every_agent(channel: AgentChannel) -> None:
+    called: list[str] = []
+    async with (
+        channel.roll_calls(lambda: called.append("one")),
+        channel.roll_calls(lambda: called.append("other")),
+    ):
+        await channel.call_roll()
+        await until(lambda: len(called) == 2)
+    assert sorted(called) == ["one", "other"]

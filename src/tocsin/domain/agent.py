@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from .events import (
     Actor,
@@ -66,8 +66,43 @@ class HoldList(BaseModel):
     max_concurrent_jobs: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     held: Annotated[tuple[Text, ...], Field(max_length=MAX_HELD)] = ()
     """The tasks that it holds: `<execution id>.<step>.<attempt>`."""
+    handed_back: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(max_length=MAX_HELD)] = ()
+    """The sequences of claims whose tasks it does not run."""
     ended: bool = False
     """The process stops: this is its last hold list."""
+
+
+class Assignment(BaseModel):
+    """The first line of an assigned task; the body of the task follows."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+
+    subject: str
+    """The relative subject of the task."""
+    sequence: int
+    """The position of the task in its stream."""
+    time: AwareDatetime
+    """When the task was stored (UTC)."""
+    delivery: int
+    """The number of the claim's delivery."""
+    claim: int
+    """The sequence of the claim."""
+    after: int | None = None
+    """The sequence of the event before the claim; absent: unknown."""
+
+    def framed(self, body: bytes) -> bytes:
+        """Return the message to the agent."""
+        return self.model_dump_json(exclude_none=True).encode() + b"\n" + body
+
+
+def unframed(message: bytes) -> tuple[Assignment, bytes]:
+    """Return an assignment and the body of its task.
+
+    Raises:
+        ValidationError: the message is no assignment.
+    """
+    head, _, body = message.partition(b"\n")
+    return Assignment.model_validate_json(head), body
 
 
 class Command(BaseModel):

@@ -4,7 +4,7 @@ Every port has one behaviour suite in `tests/conformance/`, run over each of its
 are for broken plumbing; a failed job is an event.
 """
 
-from .agents import AgentChannel, ReceiveCommand, ReceiveHoldList
+from .agents import AgentChannel, HandOver, ReceiveAbsence, ReceiveCommand, ReceiveHoldList, ReceiveTask
 from .clock import Clock
 from .durables import Delivery, DurableSpec, QueueStatus, TaskQueue, TaskQueues, acknowledge, acknowledge_each
 from .errors import (
@@ -53,6 +53,7 @@ __all__ = [
     "EventLog",
     "ExecutionRow",
     "Extent",
+    "HandOver",
     "Heading",
     "Headings",
     "History",
@@ -67,8 +68,10 @@ __all__ = [
     "Projections",
     "Publish",
     "QueueStatus",
+    "ReceiveAbsence",
     "ReceiveCommand",
     "ReceiveHoldList",
+    "ReceiveTask",
     "RequestRefused",
     "SequenceConflict",
     "StaleRead",

@@ -1,13 +1,29 @@
-"""Messages between workers and the agent keeper that no stream stores."""
+"""Messages between workers, the agent keeper and the matcher that no stream stores."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 ReceiveHoldList: TypeAlias = Callable[[str, str, bytes], None]
 """Takes the name and the id of the subject, and the body; it returns at once."""
 ReceiveCommand: TypeAlias = Callable[[bytes], None]
 """Takes the body of a command; it returns at once."""
+
+ReceiveTask: TypeAlias = Callable[[bytes], None]
+"""Takes a task; it returns at once."""
+ReceiveAbsence: TypeAlias = Callable[[str, int], None]
+"""Takes the agent's id and the number of a task without a listener."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """A task on its way to an agent; `number` identifies it."""
+
+    name: str
+    agent_id: str
+    number: int
+    body: bytes
 
 
 class AgentChannel(Protocol):
@@ -58,4 +74,32 @@ class AgentChannel(Protocol):
 
     def commands(self, name: str, agent_id: str, receive: ReceiveCommand) -> AbstractAsyncContextManager[None]:
         """Within the block, pass each command to an agent on."""
+        ...
+
+    async def hand_over(self, tasks: Sequence[HandOver]) -> Sequence[HandOver]:
+        """Send tasks to agents, and return those that are too large for the server.
+
+        Raises:
+            LogUnavailable: there is no connection.
+        """
+        ...
+
+    def tasks(self, name: str, agent_id: str, receive: ReceiveTask) -> AbstractAsyncContextManager[None]:
+        """Within the block, pass each task for an agent on."""
+        ...
+
+    def absences(self, receive: ReceiveAbsence) -> AbstractAsyncContextManager[None]:
+        """Within the block, pass on each task of `hand_over` that reached no process."""
+        ...
+
+    async def call_roll(self) -> None:
+        """Ask all agents to send their hold lists at once.
+
+        Raises:
+            LogUnavailable: there is no connection.
+        """
+        ...
+
+    def roll_calls(self, receive: Callable[[], None]) -> AbstractAsyncContextManager[None]:
+        """Within the block, pass each roll call on."""
         ...

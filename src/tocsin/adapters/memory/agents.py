@@ -1,9 +1,17 @@
 """Hold lists of agents, and commands to them, in memory."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from ...ports import LogUnavailable, MessageTooLarge, ReceiveCommand, ReceiveHoldList
+from ...ports import (
+    HandOver,
+    LogUnavailable,
+    MessageTooLarge,
+    ReceiveAbsence,
+    ReceiveCommand,
+    ReceiveHoldList,
+    ReceiveTask,
+)
 
 MAX_BYTES = 1_048_576
 """The default `max_payload` of a nats-server."""
@@ -18,6 +26,9 @@ class InMemoryAgentChannel:
         """Set it to 0 to cut the connection, and to another number to restore it."""
         self._keepers: list[ReceiveHoldList] = []
         self._agents: list[tuple[str, str, ReceiveCommand]] = []
+        self._takers: list[tuple[str, str, ReceiveTask]] = []
+        self._absences: list[ReceiveAbsence] = []
+        self._called: list[Callable[[], None]] = []
 
     async def announce(self, name: str, agent_id: str, body: bytes) -> None:
         """See `AgentChannel`."""
@@ -55,6 +66,53 @@ class InMemoryAgentChannel:
             yield
         finally:
             self._agents.remove(entry)
+
+    async def hand_over(self, tasks: Sequence[HandOver]) -> Sequence[HandOver]:
+        """See `AgentChannel`."""
+        self._check(b"")
+        for task in tasks:
+            if len(task.body) > MAX_BYTES:
+                continue
+            takers = [receive for name, id_, receive in self._takers if (name, id_) == (task.name, task.agent_id)]
+            for receive in takers:
+                receive(task.body)
+            for absent in () if takers else tuple(self._absences):
+                absent(task.agent_id, task.number)
+        return [task for task in tasks if len(task.body) > MAX_BYTES]
+
+    @asynccontextmanager
+    async def tasks(self, name: str, agent_id: str, receive: ReceiveTask) -> AsyncIterator[None]:
+        """See `AgentChannel`."""
+        entry = (name, agent_id, receive)
+        self._takers.append(entry)
+        try:
+            yield
+        finally:
+            self._takers.remove(entry)
+
+    @asynccontextmanager
+    async def absences(self, receive: ReceiveAbsence) -> AsyncIterator[None]:
+        """See `AgentChannel`."""
+        self._absences.append(receive)
+        try:
+            yield
+        finally:
+            self._absences.remove(receive)
+
+    async def call_roll(self) -> None:
+        """See `AgentChannel`."""
+        self._check(b"")
+        for receive in tuple(self._called):
+            receive()
+
+    @asynccontextmanager
+    async def roll_calls(self, receive: Callable[[], None]) -> AsyncIterator[None]:
+        """See `AgentChannel`."""
+        self._called.append(receive)
+        try:
+            yield
+        finally:
+            self._called.remove(receive)
 
     def _check(self, body: bytes) -> None:
         if not self.connections:

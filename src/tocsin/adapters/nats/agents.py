@@ -1,6 +1,6 @@
 """Hold lists of agents, and commands to them, over core NATS."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
@@ -8,7 +8,8 @@ from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeoutError
 
-from ...ports import LogUnavailable, ReceiveCommand, ReceiveHoldList
+from ...ports import HandOver, LogUnavailable, ReceiveAbsence, ReceiveCommand, ReceiveHoldList, ReceiveTask
+from .client import wire
 from .client.connection import CLOSING_ERRORS, Connection
 from .client.names import Names
 from .client.replies import too_large
@@ -24,6 +25,8 @@ class NatsAgentChannel:
     def __init__(self, connection: Connection, names: Names) -> None:
         self._connection = connection
         self._names = names
+        self._absences = ""
+        """The prefix of the reply subjects on which the server says that no process listens; empty: it need not."""
 
     @property
     def connections(self) -> int:
@@ -77,6 +80,70 @@ class NatsAgentChannel:
             receive(body)
 
         async with self._listening(self._names.agent_commands(name, agent_id), pass_on):
+            yield
+
+    async def hand_over(self, tasks: Sequence[HandOver]) -> Sequence[HandOver]:
+        """See `AgentChannel`."""
+        client = self._connection.client
+        sent: list[Outgoing] = []
+        refused: list[HandOver] = []
+        for task in tasks:
+            reply = f"{self._absences}.{task.agent_id}.{task.number}" if self._absences else ""
+            outgoing = Outgoing(self._names.agent_tasks(task.name, task.agent_id), task.body, reply=reply)
+            if too_large(outgoing, client.max_payload) is None:
+                sent.append(outgoing)
+            else:
+                refused.append(task)
+        if not client.is_connected:
+            raise LogUnavailable("no task can be handed over: there is no connection")
+        try:
+            await self._connection.transport.send(sent)
+        except CLOSING_ERRORS as error:
+            raise LogUnavailable(f"no task can be handed over: {error!r}") from error
+        return refused
+
+    @asynccontextmanager
+    async def tasks(self, name: str, agent_id: str, receive: ReceiveTask) -> AsyncIterator[None]:
+        """See `AgentChannel`."""
+
+        def pass_on(_: str, __: str, body: bytes, ___: Mapping[str, str] | None) -> None:
+            receive(body)
+
+        async with self._listening(self._names.agent_tasks(name, agent_id), pass_on):
+            yield
+
+    @asynccontextmanager
+    async def absences(self, receive: ReceiveAbsence) -> AsyncIterator[None]:
+        """See `AgentChannel`.
+
+        The server answers on the reply subject of a task if no process listens. No agent may publish there.
+        """
+        inbox = self._connection.client.new_inbox()
+
+        def pass_on(subject: str, _: str, body: bytes, headers: Mapping[str, str] | None) -> None:
+            *__, agent_id, number = subject.split(".")
+            if not body and headers and headers.get(wire.STATUS) == wire.NO_RESPONDERS and number.isdecimal():
+                receive(agent_id, int(number))
+
+        async with self._listening(f"{inbox}.>", pass_on):
+            self._absences = inbox
+            try:
+                yield
+            finally:
+                self._absences = ""
+
+    async def call_roll(self) -> None:
+        """See `AgentChannel`."""
+        await self._send(self._names.roll_call, b"")
+
+    @asynccontextmanager
+    async def roll_calls(self, receive: Callable[[], None]) -> AsyncIterator[None]:
+        """See `AgentChannel`."""
+
+        def pass_on(_: str, __: str, ___: bytes, ____: Mapping[str, str] | None) -> None:
+            receive()
+
+        async with self._listening(self._names.roll_call, pass_on):
             yield
 
     @asynccontextmanager

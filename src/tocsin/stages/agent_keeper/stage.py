@@ -24,6 +24,7 @@ from ...domain.events import (
     AgentForgotten,
     AgentRegistered,
 )
+from ...engine.hold_list_inbox import HoldListInbox
 from ...engine.leader_election import LeaderElection
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import AgentChannel, Clock, EventLog, LogUnavailable, OutdatedState, Projections
@@ -61,7 +62,7 @@ class AgentKeeper:
         self._clock = clock
         self._mirror = Mirror(projections, clock)
         self.roster = Roster(log)
-        self._arrived: dict[tuple[str, str], bytes] = {}
+        self._inbox = HoldListInbox()
         self._listens_since = float("inf")
         self._refused_at = float("-inf")
 
@@ -87,11 +88,8 @@ class AgentKeeper:
                 await self._clock.sleep(INTERVAL_S)
 
     def receive(self, name: str, agent_id: str, body: bytes) -> None:
-        """Take a hold list; the next hold list of the same process replaces it."""
-        if len(body) > agent.MAX_HOLD_LIST_BYTES or not (agent.is_agent_name(name) and agent.is_agent_id(agent_id)):
-            return
-        if (name, agent_id) in self._arrived or len(self._arrived) < MAX_AGENTS:
-            self._arrived[name, agent_id] = body
+        """Take a hold list."""
+        self._inbox.put(name, agent_id, body)
 
     async def run_once(self, now: datetime) -> None:
         """Look at the hold lists that arrived, and at the agents that are silent."""
@@ -99,8 +97,7 @@ class AgentKeeper:
             return
         if not self._channel.connections:
             self._listens_since = self._clock.monotonic()  # no agent can be heard
-        arrived, self._arrived = self._arrived, {}
-        for (name, agent_id), body in arrived.items():
+        for name, agent_id, body in self._inbox.take():
             await self._hear(name, agent_id, body)
         for entry in self.roster:
             await self._judge(entry, now)

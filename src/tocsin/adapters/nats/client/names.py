@@ -11,7 +11,8 @@ prefixes. With the default names:
     cron.triggered.<job>            tocsin.0.cron.triggered.<job>, republished as cron.triggered.<job>
     api.<operation>                 tocsin.api.<operation>
 
-Agents and the agent keeper use `tocsin.agent.<name>.<id>.hold` and `tocsin.task.<name>.<id>`, which no stream captures.
+Agents, the agent keeper and the matcher use `tocsin.agent.<name>.<id>.hold`, `tocsin.task.<name>.<id>`,
+`tocsin.task.<name>.<id>.run` and `tocsin.agents`, which no stream captures.
 
 This module alone adds and removes the partition. Public subjects, subjects of the MQ bridge and of the API, and keys of
 buckets have none: programs outside do not know it.
@@ -107,6 +108,15 @@ class Names:
     def agent_commands(self, name: str, agent_id: str) -> str:
         """Return the subject on which an agent hears commands."""
         return f"{self.root}.task.{name}.{agent_id}"
+
+    def agent_tasks(self, name: str, agent_id: str) -> str:
+        """Return the subject on which an agent receives tasks."""
+        return f"{self.agent_commands(name, agent_id)}.run"
+
+    @property
+    def roll_call(self) -> str:
+        """The subject on which all agents hear a roll call."""
+        return f"{self.root}.agents"
 
     def stream(self, stream: Stream) -> str:
         """Return the name of a stream: `TOCSIN_LEDGER`."""
