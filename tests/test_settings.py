@@ -170,7 +170,7 @@ def test_file_is_named_by_option_variable_then_default(write: Write, monkeypatch
         ),
         ("archive: { max_messages: 0 }", "`archive.max_messages` is 0"),
         ("nats: { url: '${NOT_SET}' }", "the environment variable `NOT_SET` is not set"),
-        ("queues: { gpu: { transport: carrier-pigeon } }", "must be 'native' or 'mq'"),
+        ("queues: { gpu: { transport: carrier-pigeon } }", "must be 'native', 'matched' or 'mq'"),
         ("[1, 2]", "expected a mapping of settings, and this is a list"),
         ("a: b: c", "not YAML"),
     ],

@@ -27,7 +27,7 @@ from tocsin.domain.events import (
     Started,
 )
 from tocsin.domain.execution import ClaimDenied, Execution, Phase
-from tocsin.domain.recovery import Findings, JobStatus, Policy
+from tocsin.domain.recovery import Findings, JobStatus, Policy, Transports
 
 POLICY: Final = Policy()
 THRESHOLD: Final = POLICY.threshold
@@ -59,7 +59,9 @@ class Log:
         """Return the findings a given time after the start."""
         newest = {recorded.subject: recorded for recorded in self.facts}  # as a log is read
         facts = sorted(newest.values(), key=lambda recorded: recorded.sequence)
-        return recovery.examine(facts, now=NOON + after, policy=POLICY, outside=outside)
+        return recovery.examine(
+            facts, now=NOON + after, policy=POLICY, transports=Transports(outside=frozenset(outside))
+        )
 
 
 def planned() -> Planned:

@@ -10,7 +10,13 @@ from tests.ojs.served import Server, server
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with server(tmp_path_factory.mktemp("gateway"), TOCSIN_SERVER__RATE="100000", TOCSIN_SERVER__BURST="100000") as it:
+    with server(
+        tmp_path_factory.mktemp("gateway"),
+        TOCSIN_SERVER__RATE="100000",
+        TOCSIN_SERVER__BURST="100000",
+        TOCSIN_QUEUES__TEAMS__TRANSPORT="matched",
+        TOCSIN_QUEUES__OUTSIDE__TRANSPORT="mq",
+    ) as it:
         yield it
 
 

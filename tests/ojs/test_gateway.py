@@ -322,6 +322,19 @@ async def test_pausing_a_queue_affects_every_worker(client: httpx.AsyncClient) -
     assert (answer.status_code, answer.json()["error"]["message"]) == (404, "no queue is called 'A'")
 
 
+@pytest.mark.parametrize("queue", ["teams", "outside"])
+async def test_queue_without_pulling_workers_is_refused(client: httpx.AsyncClient, queue: str) -> None:
+    answers = [
+        await client.post("/ojs/v1/workers/fetch", json={"queues": ["default", queue]}),
+        await client.post(f"/ojs/v1/queues/{queue}/pause"),
+        await client.post(f"/ojs/v1/queues/{queue}/resume"),
+    ]
+    errors = [answer.json()["error"] for answer in answers]
+    assert [answer.status_code for answer in answers] == [409] * 3
+    assert {error["code"] for error in errors} == {"conflict"}
+    assert queue not in [each["name"] for each in (await client.get("/ojs/v1/queues")).json()["queues"]]
+
+
 # --- Tocsin's own jobs, run by workers of the Open Job Spec -----------------------------------------------------------
 
 

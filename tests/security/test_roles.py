@@ -49,7 +49,7 @@ ACCOUNT = "TOCSIN"
 PASSWORD = "pass-word"  # noqa: S105 - of a server that lives for one test
 
 
-QUEUES = {"outside": {"transport": "mq"}}
+QUEUES = {"outside": {"transport": "mq"}, "teams": {"transport": "matched"}}
 
 
 def settings(url: str, folder: Path, role: str) -> Settings:
@@ -104,8 +104,8 @@ async def _awaited(installation: Installation) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def everybody(at: Server, folder: Path, worker: Worker) -> AsyncIterator[Running]:
-    """Each stage and the worker on connections of their own; the test is an operator."""
+async def everybody(at: Server, folder: Path, *workers: Worker) -> AsyncIterator[Running]:
+    """Each stage and worker on connections of their own; the test is an operator."""
     async with AsyncExitStack() as stack:
         tasks = []
         for stage in STAGE_NAMES:
@@ -115,20 +115,22 @@ async def everybody(at: Server, folder: Path, worker: Worker) -> AsyncIterator[R
             await asyncio.wait([waiting, tasks[-1]], return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()
             assert not tasks[-1].done(), tasks[-1].exception()
-        tasks.append(asyncio.create_task(_run_worker(at, folder, worker)))
+        tasks += [asyncio.create_task(_run_worker(at, folder, worker)) for worker in workers]
         operator = await stack.enter_async_context(connected(at, folder, "operator"))
         try:
             yield Running(operator)
         finally:
-            worker.stop()
+            for worker in workers:
+                worker.stop()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def test_everything_works_with_no_more_than_is_granted(secured: Server, tmp_path: Path) -> None:
-    worker = Worker()
+    worker, of_a_team = Worker(), Worker(queues=["teams"])
 
+    @of_a_team.task("works")
     @worker.task("works")
     async def works(context: Context) -> None: ...
 
@@ -137,13 +139,14 @@ async def test_everything_works_with_no_more_than_is_granted(secured: Server, tm
         raise ConnectionError("no route")
 
     before, retry = len(secured.log), {"max_attempts": 2, "initial_delay": 0.1}
-    async with everybody(secured, tmp_path, worker) as tocsin:
+    async with everybody(secured, tmp_path, worker, of_a_team) as tocsin:
         registry = Registry(tocsin.log, tocsin.installation.projections, tocsin.installation.clock)
         await tocsin.apply(
             {"name": "timed", "function": "works", "schedule": "* * * * * *"},
             {"name": "broken", "function": "breaks", "retry": retry, "dead_letter": True},
             {"name": "elsewhere", "function": "demo/echo", "queue": "outside"},
             {"name": "locked", "function": "works", "overlap_policy": "enqueue"},
+            {"name": "assigned", "function": "works", "queue": "teams"},
         )
         await tocsin.ended("timed", Completed, 2)
         assert await tocsin.facts("cron.triggered.timed", CronTriggered)
@@ -153,6 +156,8 @@ async def test_everything_works_with_no_more_than_is_granted(secured: Server, tm
         await registry.trigger("locked")
         await tocsin.ended("locked", Completed, 2)
         assert await tocsin.facts("lock.locked.*", Acquired)
+        await registry.trigger("assigned")
+        await tocsin.ended("assigned", Completed)
         await registry.trigger("elsewhere")
         await _answer(secured, tmp_path)
         await tocsin.ended("elsewhere", Completed)
@@ -312,8 +317,9 @@ GRANTED = {
     "recorder": set[str](),
     "recoverer": {"report", "failed"},
     "agent-keeper": {"registered", "ended"},
+    "matcher": {"started", "lease"},
     "scheduler": {*FACTS}
-    - {"trigger", "enqueued", "replayed", "lease", "switched", "drain-started", "line", "progress", "heartbeat"},
+    - {"trigger", "enqueued", "replayed", "switched", "drain-started", "line", "progress", "heartbeat"},
     "worker": {"started", "report", "line", "progress", "heartbeat"},
     "operator": {"defined", "trigger", "cancelled", "replayed", "resolved", "switched", "drain-started"},
     "api": {

@@ -15,7 +15,7 @@ from tocsin import subjects
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import CancelRequest, Message, PoisonMessage, Recorded, Timer, Trigger, unfold
-from tocsin.domain.recovery import Policy
+from tocsin.domain.recovery import Policy, Transports
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.items import Item
 from tocsin.engine.leader_election import LeaderElection
@@ -116,16 +116,23 @@ class World:
             raise AttributeError(name)
         return stages[name]
 
-    def elect(self, lease: str, *, signs: Sequence[str] | None = None) -> LeaderElection:
+    def elect(self, lease: str, *, signs: Sequence[str] | None = None, ttl: float | None = None) -> LeaderElection:
         """Return a candidate for a leader lease."""
-        del signs
+        del signs, ttl
         return LeaderElection(self.projections, self.clock, key=lease, holder="test")
 
     def recoverer(self, policy: Policy, *, outside: frozenset[str] = frozenset()) -> Recoverer:
         """Return a recoverer that runs on request."""
         leadership = self.elect("recoverer")
         return Recoverer(
-            self.log, self.projections, leadership, self.clock, KEY, policy=policy, outside=outside, interval=1.0
+            self.log,
+            self.projections,
+            leadership,
+            self.clock,
+            KEY,
+            policy=policy,
+            transports=Transports(outside=frozenset(outside)),
+            interval=1.0,
         )
 
     async def given(self, *facts: Message) -> None:

@@ -78,7 +78,7 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
     granting = Granting(names_of(settings), durables_of(settings))
     durables = {stage.user: [s.spec(settings) for s in stage.subscriptions] for stage in stages}
     roles = {stage.user: granting.part(stage.user, _access(stage), durables[stage.user]) for stage in stages}
-    tasks = [DurableSpec(executor_durable(queue), Stream.LOG, ()) for queue in settings.own_queues]
+    tasks = [DurableSpec(executor_durable(queue), Stream.LOG, ()) for queue in settings.pulled_queues]
     roles |= {
         SCHEDULER: granting.part(SCHEDULER, _together(stages), [spec for specs in durables.values() for spec in specs]),
         API: granting.part(API, _SERVED, tasks),
@@ -125,4 +125,5 @@ def _together(stages: Sequence[AnyStage]) -> Access:
         reads_archive=any(access.reads_archive for access in each),
         keeps_archive=any(access.keeps_archive for access in each),
         keeps_agents=any(access.keeps_agents for access in each),
+        assigns_tasks=any(access.assigns_tasks for access in each),
     )

@@ -29,7 +29,7 @@ async def initialize(installation: Installation) -> list[Change]:
         installation.connection,
         installation.names,
         replicas=settings.replicas,
-        queues=settings.own_queues,
+        queues=settings.pulled_queues,
         bridge=bool(settings.bridged_queues),
         task_ack_wait=settings.worker.ack_wait,
         durables=_stage_durables(settings),
@@ -46,7 +46,7 @@ def installed_stages(settings: Settings) -> list[AnyStage]:
 def durables_of(settings: Settings) -> list[DurableSpec]:
     """Return every durable of an installation: those of its stages and those of its workers."""
     return durable_specs(
-        settings.own_queues,
+        settings.pulled_queues,
         _stage_durables(settings),
         bridge=bool(settings.bridged_queues),
         task_ack_wait=settings.worker.ack_wait,
@@ -73,7 +73,7 @@ def health_target(installation: Installation) -> HealthTarget:
         ),
         open_history=installation.history,
         has_key=partial(is_set_up, installation, within=KEY_TIMEOUT_S),
-        queues=settings.own_queues,
+        queues=settings.pulled_queues,
         durables=durables,
         owners={(s.stream, s.durable): stage.name for stage in installed_stages(settings) for s in stage.subscriptions},
         recorded=RECORDED[Stream.LOG],

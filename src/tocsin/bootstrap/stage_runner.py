@@ -56,8 +56,8 @@ def compose(
     """
     log = installation.log
 
-    def elect(lease: str, *, signs: Sequence[str] | None = None) -> LeaderElection:
-        return candidate(installation, lease, signs=signs)
+    def elect(lease: str, *, signs: Sequence[str] | None = None, ttl: float | None = None) -> LeaderElection:
+        return candidate(installation, lease, signs=signs, ttl=ttl)
 
     context = StageContext(
         settings=installation.settings,
@@ -81,17 +81,20 @@ def compose(
     return [stage for stage in started if stage is not None]
 
 
-def candidate(installation: Installation, lease: str, *, signs: Sequence[str] | None = None) -> LeaderElection:
+def candidate(
+    installation: Installation, lease: str, *, signs: Sequence[str] | None = None, ttl: float | None = None
+) -> LeaderElection:
     """Return a candidate for a leader lease (`engine.stage.Elect`)."""
     leader, log, clock = installation.settings.leader, installation.log, installation.clock
+    span = leader.ttl if ttl is None else min(ttl, leader.ttl)
     holder = f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}"  # unique, also among the processes of a host
     return LeaderElection(
         installation.projections,
         clock,
         key=lease,
         holder=holder,
-        ttl=leader.ttl,
-        renew_interval=leader.renew_interval,
+        ttl=span,
+        renew_interval=leader.renew_interval * span / leader.ttl,
         events=None if signs is None else LeadershipEvents(log, clock, lease=lease, holder=holder, signs=signs),
     )
 

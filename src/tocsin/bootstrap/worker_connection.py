@@ -40,7 +40,8 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
 
     Raises:
         Unreachable: another version of Tocsin initialized the installation, with another layout.
-        SettingsError: the transport of a queue is `mq`, so that executors outside take its tasks.
+        SettingsError: the transport of a queue is `mq`, so that executors outside take its tasks; or the matcher assigns the
+            tasks of some queues, and not of others.
     """
     if outside := set(options.queues) & set(installation.settings.bridged_queues):
         reason = (
@@ -48,13 +49,19 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
             "use another queue, or set its transport to native"
         )
         raise SettingsError(DefinitionProblem(reason, field=f"queues.{min(outside)}"))
+    assigned = set(options.queues) & set(installation.settings.matched_queues)
+    pulled = [queue for queue in options.queues if queue not in assigned]
+    if assigned and pulled:
+        reason = (
+            f"a worker cannot use the queues `{min(assigned)}` and `{pulled[0]}` together: the matcher assigns the tasks of the "
+            "first, and a worker takes those of the second by itself; start a worker for each, or give both one transport"
+        )
+        raise SettingsError(DefinitionProblem(reason, field=f"queues.{min(assigned)}"))
     connection, names = installation.connection, installation.names
     ack_wait = installation.settings.worker.ack_wait
     await retry_until_available(partial(require_layout, connection, names), within=None)
-    await retry_until_available(
-        partial(ensure_executors, connection, names, options.queues, ack_wait=ack_wait), within=None
-    )
-    queues = {queue: NatsTaskQueue(connection, names, queue) for queue in options.queues}
+    await retry_until_available(partial(ensure_executors, connection, names, pulled, ack_wait=ack_wait), within=None)
+    queues = {queue: NatsTaskQueue(connection, names, queue) for queue in pulled}
     try:
         yield WorkerConnection(
             installation.log,
@@ -64,6 +71,7 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
             installation.settings.worker.cancel_grace,
             installation.settings.worker.concurrency,
             NatsAgentChannel(connection, names),
+            frozenset(assigned),
             __version__,
         )
     finally:

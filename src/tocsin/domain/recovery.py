@@ -64,6 +64,16 @@ class Policy:
     """
 
 
+@dataclass(frozen=True, slots=True)
+class Transports:
+    """The queues from which workers do not take tasks by themselves."""
+
+    outside: frozenset[str] = frozenset()
+    """Their tasks go to MQ executors; the bridge claims them at the hand-over."""
+    matched: frozenset[str] = frozenset()
+    """The matcher reads their tasks from the log, so that none is lost; they may wait for a worker for any time."""
+
+
 # --- findings -----------------------------------------------------------------------------------------------------------
 
 
@@ -117,12 +127,16 @@ class Findings:
 
 
 def examine(
-    facts: Sequence[Recorded[Message]], *, now: datetime, policy: Policy, outside: Collection[str]
+    facts: Sequence[Recorded[Message]],
+    *,
+    now: datetime,
+    policy: Policy,
+    transports: Transports,
 ) -> Findings | None:
     """Return what the events of an execution (oldest first) imply at `now` (UTC).
 
-    None: the execution is over, or has no events. Tasks in the queues `outside` go to MQ executors; the bridge
-    claims them at the hand-over.
+    None: the execution is over, or has no events. `transports` says which stage brings the tasks of a queue to
+    executors.
 
     Raises:
         LookupError: no event requests the execution.
@@ -136,11 +150,11 @@ def examine(
     looks = [now + policy.threshold, *(_end(now, step, policy) for step in plan.steps)]
     expires = _expiry(plan, times)
     overdue, stalled = [], []
-    for attempt, at in _overdue(state, times, policy, outside):
+    for attempt, at in _overdue(state, times, policy, transports.outside):
         if at <= now:
             overdue.append(attempt)
         looks.append(at)
-    for stall in _stalled(state, times, outside):
+    for stall in _stalled(state, times, transports):
         at = stall.lost.since + policy.threshold
         if at <= now:
             stalled.append(stall)
@@ -285,8 +299,9 @@ def _overdue(
         )
 
 
-def _stalled(state: Execution, times: _Times, outside: Collection[str]) -> Iterator[Stalled]:
+def _stalled(state: Execution, times: _Times, transports: Transports) -> Iterator[Stalled]:
     """Yield each point at which a stage or a worker must act."""
+    unqueued = {*transports.outside, *transports.matched}
     if state.status is Status.PLANNED:
         last = times.newest()
         yield Stalled(Lost(what="planned", since=last.time), last.sequence)
@@ -300,7 +315,7 @@ def _stalled(state: Execution, times: _Times, outside: Collection[str]) -> Itera
             case Phase.LOST:
                 last = times.newest()
                 yield Stalled(Lost(what="admitted", since=last.time, step=name, attempt=step.attempt), last.sequence)
-            case Phase.DISPATCHED if planned.queue not in outside:
+            case Phase.DISPATCHED if planned.queue not in unqueued:
                 lost = Lost(what="dispatched", since=times.dispatched[name].time, step=name, attempt=step.attempt)
                 yield Stalled(lost, step.task, planned.queue)
             case Phase.RETRYING if step.next_attempt_at is not None:

@@ -57,6 +57,8 @@ class Access:
     reads_archive: bool = False
     keeps_agents: bool = False
     """Whether it hears hold lists of agents, and commands agents."""
+    assigns_tasks: bool = False
+    """Whether it hears hold lists of agents, and sends them tasks."""
     keeps_archive: bool = False
     """Whether it writes segments of the archive and purges the streams."""
 
@@ -155,10 +157,11 @@ AnyStage = Stage[Any]
 class Elect(Protocol):
     """Make a candidate for a leader lease.
 
-    `signs`: filters over events that only a leader stores; None: the terms of the leaders are not recorded.
+    `signs`: filters over events that only a leader stores; None: the terms of the leaders are not recorded. `ttl`: the longest
+    time in seconds without a leader after one was killed; None: that of the settings.
     """
 
-    def __call__(self, lease: str, *, signs: Sequence[str] | None = None) -> LeaderElection:
+    def __call__(self, lease: str, *, signs: Sequence[str] | None = None, ttl: float | None = None) -> LeaderElection:
         """Make the candidate."""
         ...
 

@@ -250,8 +250,10 @@ class Metrics(_Section):
 class Queue(_Section):
     """A queue of tasks."""
 
-    transport: Literal["native", "mq"] = "native"
-    """`native`: workers take tasks from the log; `mq`: executors outside take them from hip-62's MQ subjects."""
+    transport: Literal["native", "matched", "mq"] = "native"
+    """`native`: workers take tasks from the queue by themselves, also those that they have no handler for, and hand these
+    back; `matched`: the matcher assigns each task to a worker with its handler and a free slot; `mq`: executors outside take
+    tasks from hip-62's MQ subjects."""
 
 
 class Stages(_Section):

@@ -81,9 +81,14 @@ class Settings(DocumentedModel, BaseSettings):
         return tuple(name for name, queue in self.queues.items() if queue.transport == "mq")
 
     @property
-    def own_queues(self) -> tuple[str, ...]:
-        """The queues that Tocsin's workers serve; the others have no durable for workers."""
-        return tuple(sorted({DEFAULT_QUEUE, *self.queues} - set(self.bridged_queues)))
+    def matched_queues(self) -> tuple[str, ...]:
+        """The queues whose tasks the matcher assigns to workers (`transport: matched`)."""
+        return tuple(name for name, queue in self.queues.items() if queue.transport == "matched")
+
+    @property
+    def pulled_queues(self) -> tuple[str, ...]:
+        """The queues from which workers take tasks by themselves; each has a durable."""
+        return tuple(sorted({DEFAULT_QUEUE, *self.queues} - {*self.bridged_queues, *self.matched_queues}))
 
     @field_validator("public_prefix", "trigger_prefix", "mq_prefix")
     @classmethod

@@ -13,6 +13,7 @@ from .dag_advancer.stage import DAG_ADVANCER
 from .dead_letter_sink import DEAD_LETTER_SINK
 from .lease_keeper import LEASE_KEEPER
 from .lock_keeper.stage import LOCK_KEEPER
+from .matcher.stage import MATCHER_STAGE
 from .mq_bridge import MQ_BRIDGE
 from .planner import PLANNER
 from .recorder import RECORDER
@@ -27,6 +28,7 @@ STAGES: Final[tuple[AnyStage, ...]] = (
     PLANNER,
     LOCK_KEEPER,
     DAG_ADVANCER,
+    MATCHER_STAGE,
     LEASE_KEEPER,
     RETRIER,
     DEAD_LETTER_SINK,

@@ -1,6 +1,6 @@
-"""Lease keeper: ends expired visibility leases, and expires executions that start too late.
+"""Lease keeper: ends expired leases, claims of lost agents, and late executions.
 
-An expired lease is released for the DAG advancer to dispatch again. If the attempt exceeded its time limit, or too many
+What an expired lease, or a lost agent, held is released for the DAG advancer to dispatch again. If the attempt exceeded its time limit, or too many
 executors abandoned it, the lease keeper publishes a report of failure, on which the retrier decides as on any other.
 
 Implements the visibility timeout of ojs-worker-protocol, the execution timeout of ojs-timeouts, `expires_at` of ojs-core.
@@ -65,7 +65,7 @@ class LeaseKeeper:
         state = states(ref)
         if state.is_over:
             return DONE  # an end is final, so that a cached state suffices
-        released = execution.release(state, lease, reason="lease_over")
+        released = execution.release(state, lease, reason=lease.reason)
         if not released:
             return done(rests_on=(ref,))
         events = states(FACTS(ref.key))
@@ -73,6 +73,8 @@ class LeaseKeeper:
             raise StaleRead.of(ref.key)
         if self._has_report(lease, state, states):
             return done(rests_on=(ref,))
+        if lease.reason == "handed_back":
+            return decided(ref, released)  # no executor failed
         claimed = max(e.time for e in events if isinstance(e.message, Started) and e.message.step == lease.step)
         limit = next(step.timeout for step in state.request.plan.steps if step.name == lease.step)
         if lease.ends_attempt or time >= claimed + timedelta(seconds=limit):
@@ -119,7 +121,7 @@ LEASE_KEEPER: Final = Stage(
     name="lease_keeper",
     purpose="ends leases that ran out",
     consumes="timers of leases and of expiry",
-    decides="`released` (an HTTP worker fell silent), `failed` (not started in time)",
+    decides="`released` (an executor fell silent, or stopped), `failed` (not started in time)",
     access=Access(appends=(Released, Failed, Report), reads=(Stream.LOG, Stream.REPORTS)),
     start=lambda context: LeaseKeeper(context.report_key),
     subscriptions=(

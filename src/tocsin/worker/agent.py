@@ -45,6 +45,7 @@ class AgentAnnouncer:
         version: str,
     ) -> None:
         """`limit`: the number of tasks that the worker runs at the same time."""
+        self._is_called = False
         self._version = version
         self.agent_id = ids.agent_id(options.name, clock.now(), os.urandom(16).hex())
         self._options = options
@@ -87,15 +88,28 @@ class AgentAnnouncer:
         self._apply(command.mode)
         self._answered.set()
 
+    def receive_roll_call(self) -> None:
+        """Send the next hold list soon."""
+        self._is_called = True
+
+    def take_no_more(self) -> None:
+        """Let the next hold list say that this worker takes no more tasks."""
+        self._apply("draining")
+
     async def run(self) -> None:
-        """Send a hold list at each change, after each reconnect and every few seconds."""
+        """Send hold lists.
+
+        One follows each change, reconnect and roll call, and at least one comes every few seconds.
+        """
         sent: tuple[object, tuple[str, ...]] | None = None
         sent_at = float("-inf")
         while True:
-            now, at_once, held = self._clock.monotonic(), (self._mode, self._channel.connections), self._held()
+            now, held = self._clock.monotonic(), self._held()
+            at_once = self._mode, self._channel.connections, self._held_tasks.handed_back
             silence = now - sent_at
             has_changed = sent is not None and sent[1] != held and silence >= CHANGE_INTERVAL_S
-            if sent is None or sent[0] != at_once or has_changed or silence >= INTERVAL_S:
+            if sent is None or sent[0] != at_once or has_changed or self._is_called or silence >= INTERVAL_S:
+                self._is_called = False
                 with suppress(LogUnavailable):
                     await self._send(held)
                     sent, sent_at = (at_once, held), now
@@ -136,6 +150,7 @@ class AgentAnnouncer:
                     functions=tuple(self._handlers),
                     max_concurrent_jobs=self._limit,
                     held=held,
+                    handed_back=self._held_tasks.handed_back,
                     ended=ended,
                 )
                 .model_dump_json(exclude_defaults=True)

@@ -1,6 +1,7 @@
 """The reader that stops handlers when their executions are cancelled or fail."""
 
 import asyncio
+from collections import OrderedDict
 from typing import Final
 
 from .. import subjects, telemetry
@@ -10,6 +11,9 @@ from .outcome import StopReason, retry_delay
 
 ENDINGS: Final = (subjects.filter_for("execution.cancelled"), subjects.filter_for("execution.failed"))
 """A user or a newer run (`cancel_previous`) cancelled the execution; or it failed while some of its steps still ran."""
+
+REMEMBERED: Final = 1_000
+"""The number of ended executions that are remembered, for tasks that arrive after the end."""
 
 _log = telemetry.get_logger("tocsin.worker")
 
@@ -28,6 +32,7 @@ class Cancellations:
         self._clock = clock
         self._grace = grace
         self._waiting: set[asyncio.Task[None]] = set()
+        self._ended: OrderedDict[str, None] = OrderedDict()
         self._upto: int | None = None
         self._failures = 0
 
@@ -52,9 +57,19 @@ class Cancellations:
         async for batch in self._log.watch(subjects.Stream.LOG, *ENDINGS, after=self._upto):
             self._failures = 0
             for heading in batch.headings:
-                for held in self._held_tasks.of(subjects.entity_of(heading.subject)):
-                    self._cancel(held)
+                self._end(subjects.entity_of(heading.subject))
             self._upto = max(self._upto, batch.upto)
+
+    def is_over(self, entity: str) -> bool:
+        """Return whether an execution was cancelled, or failed, a short time ago."""
+        return entity in self._ended
+
+    def _end(self, entity: str) -> None:
+        self._ended[entity] = None
+        if len(self._ended) > REMEMBERED:
+            self._ended.popitem(last=False)
+        for held in self._held_tasks.of(entity):
+            self._cancel(held)
 
     def _cancel(self, held: HeldTask) -> None:
         if held.cancel_execution():

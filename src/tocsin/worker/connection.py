@@ -85,6 +85,8 @@ class Connection:
     """Replaces the number of tasks in the worker's code."""
     agents: AgentChannel | None = None
     """None: the worker does not register as an agent."""
+    assigned: frozenset[str] = frozenset()
+    """The queues whose tasks the matcher assigns; it needs `agents`."""
     version: str = ""
     """The version of Tocsin, shown with the agent."""
 

@@ -11,6 +11,7 @@ from ..domain.events import Dispatched
 from ..domain.execution import ClaimDenied
 from ..ports import Clock, Delivery, EventLog, LogUnavailable, RequestRefused
 from . import results
+from .assigned_task import AssignedTask
 from .claim import Claimed, Claims, answered, denied, report_of, store_report
 from .handler_runner import HandlerRunner
 from .handlers import Handlers
@@ -73,9 +74,12 @@ class Executor:
         handler = self._handlers.get(task.function)
         if handler is None:
             return await self._pass_on(task, delivery)
-        if delivery.delivered > 1 and await answered(self._log, task):
+        if isinstance(delivery, AssignedTask):
+            claimed: Claimed | ClaimDenied | None = delivery.claimed
+        elif delivery.delivered > 1 and await answered(self._log, task):
             return ACK
-        claimed = await self._claims.claim(task, delivery)
+        else:
+            claimed = await self._claims.claim(task, delivery)
         if isinstance(claimed, ClaimDenied):
             return _disposal_of_denied(task, delivery, claimed)
         if claimed is None:

@@ -1,11 +1,13 @@
 """The tasks that a worker holds, and the heartbeat that renews their visibility leases."""
 
 import asyncio
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Final
 
 from .. import telemetry
+from ..domain.agent import MAX_HELD
 from ..ports import Clock, Delivery
 from ..subjects import entity_of
 from .outcome import StopReason
@@ -64,6 +66,7 @@ class HeldTasks:
     def __init__(self) -> None:
         """Hold no task."""
         self._all: dict[HeldTask, None] = {}  # a dictionary, because a set has no order
+        self._handed_back: deque[int] = deque(maxlen=MAX_HELD)
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -77,6 +80,15 @@ class HeldTasks:
         self._all.pop(held, None)
         if not self._all:
             self._empty.set()
+
+    def hand_back(self, claim: int) -> None:
+        """Note that the task of a claim in this worker's name does not run here."""
+        self._handed_back.append(claim)
+
+    @property
+    def handed_back(self) -> tuple[int, ...]:
+        """The claims that were handed back, the newest last."""
+        return tuple(self._handed_back)
 
     async def settled(self) -> None:
         """Wait until no task is held."""

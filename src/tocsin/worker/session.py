@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from .. import telemetry
 from .agent import AgentAnnouncer
+from .assignments import AssignedTasks
 from .cancellations import Cancellations
 from .connection import Connection, Options
 from .executor import Executor
@@ -36,8 +37,11 @@ class Session:
         Raises:
             ValueError: the connection lacks one of the queues.
         """
-        if missing := [name for name in options.queues if name not in connection.queues]:
+        known = {*connection.queues, *connection.assigned}
+        if missing := [name for name in options.queues if name not in known]:
             raise ValueError(f"the connection has no queue {missing[0]!r}")
+        if connection.assigned and connection.agents is None:
+            raise ValueError("tasks cannot be assigned to a worker without a channel of agents")
         clock = connection.clock
         self._options = options
         self._shutdown = shutdown
@@ -50,6 +54,8 @@ class Session:
         slots = Slots(limit, shutdown.requested)
         self._pool = TaskPool(executor, self._held_tasks, slots)
         self._channel = connection.agents
+        self._cancellations = Cancellations(connection.log, self._held_tasks, clock, grace=connection.cancel_grace)
+        self._assigned = AssignedTasks(self._pool, self._held_tasks, self._cancellations)
         self._agent = (
             None
             if connection.agents is None
@@ -64,9 +70,12 @@ class Session:
                 version=connection.version,
             )
         )
-        self._intakes = [Intake(name, connection.queues[name], self._pool, clock) for name in options.queues]
+        self._intakes = [
+            Intake(name, connection.queues[name], self._pool, clock)
+            for name in options.queues
+            if name not in connection.assigned
+        ]
         self._heartbeat = Heartbeat(self._held_tasks, clock, ack_wait=connection.ack_wait)
-        self._cancellations = Cancellations(connection.log, self._held_tasks, clock, grace=connection.cancel_grace)
 
     async def run(self) -> None:
         """Work until a stop is requested, registered as an agent if the connection allows it.
@@ -76,7 +85,12 @@ class Session:
         if self._agent is None or self._channel is None:
             await self._work([])
             return
-        async with self._channel.commands(self._options.name, self._agent.agent_id, self._agent.receive):
+        name, agent_id = self._options.name, self._agent.agent_id
+        async with (
+            self._channel.commands(name, agent_id, self._agent.receive),
+            self._channel.tasks(name, agent_id, self._assigned.receive),
+            self._channel.roll_calls(self._agent.receive_roll_call),
+        ):
             await _first(self._shutdown.requested.wait(), self._agent.greet())
             try:
                 await self._work([_start(self._agent.run())])
@@ -101,6 +115,8 @@ class Session:
     def _close(self) -> None:
         """Give out no more slots, and set `shutting_down` for handlers."""
         self._shutdown.requested.set()
+        if self._agent is not None:
+            self._agent.take_no_more()
         self._pool.slots.wake()
 
     async def _leave(self, intakes: list[asyncio.Task[None]]) -> None:
@@ -108,7 +124,8 @@ class Session:
 
         The intakes end before, so that this worker does not take the tasks again.
         """
-        await _first(asyncio.wait(intakes), timeout_s=2 * TAKE_WAIT_S)
+        if intakes:
+            await _first(asyncio.wait(intakes), timeout_s=2 * TAKE_WAIT_S)
         self._pool.stop(StopReason.SHUTDOWN)
         await _first(self._all_settled(intakes), timeout_s=SETTLE_TIMEOUT_S)
         await _first(self._output.drain(), timeout_s=SETTLE_TIMEOUT_S)
@@ -116,7 +133,8 @@ class Session:
         self._threads.close()
 
     async def _all_settled(self, intakes: list[asyncio.Task[None]]) -> None:
-        await asyncio.wait(intakes)
+        if intakes:
+            await asyncio.wait(intakes)
         await self._held_tasks.settled()
 
 

@@ -41,7 +41,15 @@ from tocsin.services.health import Finding, Level, examine, worst
 from tocsin.services.health.checks import backlog, clocks, deadlines, streams
 from tocsin.services.health.checks import server as server_checks
 from tocsin.services.health.doctor import Check, look_at
-from tocsin.subjects import DEFAULT_QUEUE, INSTALLATION_KEY, TICKER_LEASE, Bucket, Stream, executor_durable
+from tocsin.subjects import (
+    DEFAULT_QUEUE,
+    INSTALLATION_KEY,
+    MATCHER_LEASE,
+    TICKER_LEASE,
+    Bucket,
+    Stream,
+    executor_durable,
+)
 from tocsin.testing import ManualClock
 
 LATER = timedelta(hours=1)
@@ -284,14 +292,23 @@ async def test_missing_leader_is_found(tocsin: Running) -> None:
     assert_finding(findings["no-recoverer"], Level.BAD, "no recoverer leads")
 
 
+async def test_missing_matcher_is_found(nats_url: str, tmp_path: Path) -> None:
+    async with initialized(nats_url, tmp_path, queues={"teams": {"transport": "matched"}}) as tocsin:
+        findings = await finds(clocks.leaders, tocsin)
+        assert_finding(findings["no-matcher"], Level.BAD, "no matcher leads")
+        assert findings["no-matcher"].details == {"queues": ["teams"]}
+        await _lease(tocsin, datetime.now(UTC), MATCHER_LEASE)
+        assert "no-matcher" not in await finds(clocks.leaders, tocsin)
+
+
 async def test_a_lease_that_has_ended(tocsin: Running) -> None:
     await _lease(tocsin, datetime.now(UTC))
     assert "no-leader" in await finds(clocks.leaders, tocsin, later=LATER)
 
 
-async def _lease(tocsin: Running, renewed_at: datetime) -> None:
+async def _lease(tocsin: Running, renewed_at: datetime, name: str = TICKER_LEASE) -> None:
     value = json.dumps({"holder": "somebody", "renewed_at": renewed_at.isoformat()}).encode()
-    await tocsin.installation.projections.put(Bucket.LEADER, TICKER_LEASE, value, ttl=120)
+    await tocsin.installation.projections.put(Bucket.LEADER, name, value, ttl=120)
 
 
 # --- durables --------------------------------------------------------------------------------------------------------

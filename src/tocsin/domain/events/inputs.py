@@ -9,7 +9,7 @@ from typing import Literal, Self, TypeAlias
 from pydantic import AwareDatetime, Field, JsonValue, model_validator
 
 from ..definition import JobDefinition
-from .message import Actor, Failure, Input, Message, Sequence, TriggerKind, TriggerSource
+from .message import Actor, Failure, Input, Message, ReleasedReason, Sequence, TriggerKind, TriggerSource
 
 # --- requests --------------------------------------------------------------------------------------------------------
 
@@ -169,9 +169,9 @@ class Report(Message):
 
 
 class LeaseTimer(Message):
-    """The visibility lease of a claim has expired.
+    """The visibility lease of a claim expired, or its agent stopped.
 
-    The log publishes this unless a heartbeat moved the timer.
+    The log publishes this unless a heartbeat moved the timer. For a task of an agent, the matcher publishes it.
     """
 
     v: Literal[1] = 1
@@ -195,6 +195,8 @@ class LeaseTimer(Message):
 
     The setter of the timer decides this, because the claim is stored slightly later and by another clock.
     """
+    reason: ReleasedReason = "lease_over"
+    """The reason why the claim ends; `handed_back`: the function did not run to its end, or was never called."""
 
 
 class ExpiryTimer(Message):

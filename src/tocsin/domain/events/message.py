@@ -19,6 +19,8 @@ TriggerKind: TypeAlias = Literal["cron", "manual", "api", "event", "replay", "re
 """The cause of an execution."""
 TriggerSource: TypeAlias = Literal["manual", "api", "event", "replay", "recovery", "backfill"]
 """The trigger kinds that a trigger message may name; `cron` belongs to the scheduler alone."""
+ReleasedReason: TypeAlias = Literal["lease_over", "handed_back"]
+"""Why a claim ended before its attempt did."""
 OCCURRENCES: Final = frozenset({"cron", "backfill"})
 """Triggers of executions for an instant that the schedule names; a replay may be one too."""
 COMPENSATING_TRIGGERS: Final = frozenset({"replay", "backfill"})

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from pydantic import JsonValue
 
 from .execution import Admitted, ExecutionFact, ExhaustedReason, Plan, meta_of
-from .message import Actor, Failure, Input, Message, Recorded, Sequence, TriggerKind
+from .message import Actor, Failure, Input, Message, Recorded, ReleasedReason, Sequence, TriggerKind
 
 
 class Admission(Message):
@@ -186,16 +186,16 @@ class Started(ExecutionFact):
 
     Absent: the queue itself delivers the task again.
     """
-
-
-ReleasedReason: TypeAlias = Literal["lease_over", "handed_back"]
+    agent: str | None = None
+    """The id of the agent to which the matcher assigned the task; absent: the worker took it by itself."""
 
 
 class Released(ExecutionFact):
     """A claim ended before its attempt did.
 
     The DAG advancer then dispatches the same attempt again. The lease keeper stores this when the visibility lease has
-    expired (`lease_over`), and the API when the worker hands the task back (`handed_back`).
+    expired or the agent was lost (`lease_over`), and when the agent stopped or did not take the task (`handed_back`). The API
+    stores it when a worker over HTTP hands the task back.
     """
 
     type: Literal["released"] = "released"

@@ -17,7 +17,7 @@ from ... import subjects, telemetry
 from ...domain import ids, recovery
 from ...domain.events import Failed, Lost, Message, Recorded, Recovered, Report
 from ...domain.execution import Execution
-from ...domain.recovery import Findings, JobStatus, Overdue, Policy, RecoveryDecision
+from ...domain.recovery import Findings, JobStatus, Overdue, Policy, RecoveryDecision, Transports
 from ...engine.clock_guard import ClockGuard
 from ...engine.leader_election import TERM_EVENTS, LeaderElection
 from ...engine.ledger_reader import LedgerReader
@@ -139,14 +139,14 @@ class Recoverer:
         key: bytes,
         *,
         policy: Policy,
-        outside: frozenset[str],
+        transports: Transports,
         interval: float,
     ) -> None:
         self._log = log
         self._leadership = leadership
         self._clock = clock
         self._policy = policy
-        self._outside = outside
+        self._transports = transports
         self._interval = interval
         self._ledgers = LedgerReader(log)
         self._deadlines = Deadlines(log, key, policy)
@@ -241,7 +241,7 @@ class Recoverer:
             raise facts
         if not facts and await self._log.tail(scope):
             return Decision(now + SOON)  # a lagging replica answered
-        findings = recovery.examine(facts, now=now, policy=self._policy, outside=self._outside)
+        findings = recovery.examine(facts, now=now, policy=self._policy, transports=self._transports)
         if findings is None:
             self.open.forget(scope)
             return Decision(None)
@@ -301,7 +301,9 @@ def _start(context: StageContext) -> Recoverer:
             max_age=timedelta(seconds=settings.max_age),
             grace=timedelta(seconds=settings.grace),
         ),
-        outside=frozenset(context.settings.bridged_queues),
+        transports=Transports(
+            outside=frozenset(context.settings.bridged_queues), matched=frozenset(context.settings.matched_queues)
+        ),
         interval=settings.interval,
     )
 

@@ -63,6 +63,11 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "not-possible": ProblemKind(
         409, "The current state does not allow the operation. The detail says why.", (OperationError,)
     ),
+    "queue-not-pulled": ProblemKind(
+        409,
+        "Workers over HTTP cannot take the tasks of this queue: its transport is `matched` or `mq`. Use a queue whose transport "
+        "is `native`.",
+    ),
     "not-expressible": ProblemKind(
         409,
         "An Open Job Spec registration would replace a job that a CronJob cannot express. Update it at `/v1/jobs`, or register "

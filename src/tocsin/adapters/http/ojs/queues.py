@@ -8,8 +8,9 @@ from typing import Any
 from fastapi import APIRouter
 
 from ....ports import QueueStatus
+from ....settings import Queue
 from ..api.dependencies import Components, Here
-from ..api.problems import Problem
+from ..api.problems import FieldError, Problem
 from ..auth.security import Reader, Triggerer
 from . import envelope, job_view
 from .protocol import OjsResponse, documented
@@ -47,15 +48,29 @@ async def stats(here: Here, _: Reader, name: str) -> dict[str, Any]:
 @router.post("/{name}/pause", operation_id="pauseQueue")
 async def pause(here: Here, _: Triggerer, name: str) -> dict[str, Any]:
     """Pause a queue: no job is handed out, and new jobs are accepted."""
-    await here.queues.pause(_checked_name(name))
+    require_pulled(here, _checked_name(name))
+    await here.queues.pause(name)
     return await _answer(here, name)
 
 
 @router.post("/{name}/resume", operation_id="resumeQueue")
 async def resume(here: Here, _: Triggerer, name: str) -> dict[str, Any]:
     """Resume a queue: jobs are handed out again."""
-    await here.queues.resume(_checked_name(name))
+    require_pulled(here, _checked_name(name))
+    await here.queues.resume(name)
     return await _answer(here, name)
+
+
+def require_pulled(here: Components, name: str, *, field: str = "name") -> None:
+    """Check that workers take the tasks of a queue by themselves.
+
+    Raises:
+        Problem: the matcher or the MQ bridge brings its tasks to executors.
+    """
+    transport = here.settings.queues.get(name, Queue()).transport
+    if transport != "native":
+        right = f"must name queues whose transport is `native`; that of {name!r} is `{transport}`"
+        raise Problem(409, "queue-not-pulled", f"`{field}` {right}", (FieldError(field=field, right=right),))
 
 
 async def _answer(here: Components, name: str) -> dict[str, Any]:

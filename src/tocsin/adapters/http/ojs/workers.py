@@ -26,7 +26,7 @@ from ....services.operations.task_leases import Held, Lease
 from ..api.dependencies import Components, Here, parts_of
 from ..api.problems import FieldError, Problem
 from ..auth.security import TRIGGERS, Triggerer, permitted_to
-from . import envelope, job_view, protocol
+from . import envelope, job_view, protocol, queues
 from .protocol import Body, OjsResponse, documented, read_object
 
 PREFIX: Final = "/ojs/v1/workers"
@@ -67,6 +67,8 @@ async def fetch(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
     names = body.get("queues")
     if not isinstance(names, list) or not names or not all(_is_queue(name) for name in names):
         raise _wrong("queues", "must be an array of at least one queue's name")
+    for name in dict.fromkeys(names):
+        queues.require_pulled(here, name, field="queues")
     count = body.get("count") or 1
     if not isinstance(count, int) or not 1 <= count <= MAX_JOBS_PER_FETCH:
         raise _wrong("count", f"must be an integer from 1 to {MAX_JOBS_PER_FETCH}")

@@ -87,7 +87,10 @@ class Granting:
         ]
         if access.keeps_agents:
             publish.append(self._names.agent_commands(ANY, ANY))
-        hearing = (self._names.hold_list(ANY, ANY),) if access.keeps_agents else ()
+        if access.assigns_tasks:
+            publish += [self._names.agent_tasks(ANY, ANY), self._names.roll_call]
+        hears = access.keeps_agents or access.assigns_tasks
+        hearing = (self._names.hold_list(ANY, ANY),) if hears else ()
         denied = {subject for stream in access.follows for subject in self._of_others(stream)} - set(publish)
         return Permissions(_inbox(name), _sorted(publish), _sorted(denied), hearing)
 
@@ -98,7 +101,9 @@ class Granting:
         """
         part = self.part(name, access, durables, needs_key=False)
         announcing = (*part.publish, self._names.hold_list(ANY, ANY))
-        return replace(part, publish=_sorted(announcing), subscribe=(self._names.agent_commands(ANY, ANY),))
+        names = self._names
+        heard = (names.agent_commands(ANY, ANY), names.agent_tasks(ANY, ANY), names.roll_call)
+        return replace(part, publish=_sorted(announcing), subscribe=heard)
 
     def reading_last(self, permissions: Permissions, kind: type[Message]) -> Permissions:
         """Add the right to read the last message of each subject of a type."""

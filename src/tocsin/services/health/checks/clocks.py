@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Final
 
-from ....subjects import RECOVERER_LEASE, TICKER_LEASE
+from ....subjects import MATCHER_LEASE, RECOVERER_LEASE, TICKER_LEASE
 from ..findings import CheckContext, Finding, bad, ok, warn
 
 SKEW_WARNING: Final = timedelta(seconds=2)
@@ -18,7 +18,7 @@ async def machine(context: CheckContext) -> list[Finding]:
 
 
 async def leaders(context: CheckContext) -> list[Finding]:
-    """Report missing leaders and their clocks (`no-leader`, `no-recoverer`, `leader-clock`)."""
+    """Report missing leaders and their clocks (`no-leader`, `no-matcher`, …)."""
     leases = context.status.leases
     if leases is None:
         return []  # another finding reports why
@@ -42,6 +42,16 @@ async def leaders(context: CheckContext) -> list[Finding]:
                 "no recoverer leads",
                 means="lost tasks and overrun attempts are not ended, and keep their locks",
                 do="run `tocsin run recoverer`, more than once on more than one machine",
+            )
+        )
+    if context.target.settings.matched_queues and MATCHER_LEASE not in held:
+        findings.append(
+            bad(
+                "no-matcher",
+                "no matcher leads",
+                means="tasks of matched queues are not started; they wait, and none is lost",
+                do="run `tocsin run matcher`, more than once on more than one machine",
+                queues=list(context.target.settings.matched_queues),
             )
         )
     if {TICKER_LEASE, RECOVERER_LEASE} <= held:

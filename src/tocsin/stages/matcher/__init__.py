@@ -1,0 +1,1 @@
+"""Matcher: assigns each task to an agent that has its function and a free slot."""

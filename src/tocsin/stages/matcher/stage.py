@@ -1,0 +1,489 @@
+"""Matcher: assigns each task to an agent with its function and a free slot.
+
+It follows the log without a durable, so that a task that no agent can take holds back nothing. It stores the claim
+(`started`) in the agent's name under the guard of the execution, and then hands the task over on core NATS. A message may be
+lost: the agent's hold lists show what it holds, and a claim that it does not hold is handed over again.
+
+One matcher leads. Two at once are correct, because every claim is guarded. A standby follows the log too, so that a new
+leader assigns at once; it calls the roll, and every agent answers with its hold list.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from ... import subjects, telemetry
+from ...domain import execution
+from ...domain.agent import Assignment
+from ...domain.events import LeaseTimer, Message, Recorded, ReleasedReason, Started
+from ...domain.execution import ClaimDenied
+from ...domain.task_board import AgentClaim, Offer, OpenTask, TaskBoard
+from ...engine.leader_election import TERM_EVENTS, LeaderElection
+from ...engine.stage import Access, Stage, StageContext
+from ...ports import (
+    AgentChannel,
+    Append,
+    Clock,
+    EventLog,
+    HandOver,
+    LogUnavailable,
+    OutdatedState,
+    Projections,
+    Written,
+)
+from ...subjects import MATCHER, MATCHER_LEASE, Bucket, DecodeError, Stream
+from . import followed_tasks
+from .agents import SILENCE_S, HeardAgent, HeardAgents
+
+AT_ONCE: Final = 256
+"""The greatest number of tasks that are claimed in one write."""
+LEASE_S: Final = 4.0
+"""The time to live of the leader lease: no task is assigned for so long after the leader was killed."""
+INTERVAL_S: Final = 0.5
+"""Time between two looks at the agents if nothing arrives."""
+REPEAT_AFTER_S: Final = 2.0
+"""A hold list that arrives sooner after a hand-over may be older than it."""
+REFUSAL_S: Final = 60.0
+"""How long an agent does not get a step again that it handed back."""
+CALL_INTERVAL_S: Final = 1.0
+"""The least time between two roll calls because of agents that did not listen."""
+SAVE_INTERVAL_S: Final = 30.0
+CURSOR: Final = subjects.cursor(Stream.LOG, MATCHER)
+MAX_RELEASED: Final = 10_000
+"""The number of claims of which the matcher remembers that it requested their end."""
+
+_log = telemetry.get_logger("tocsin.matcher")
+
+
+class Matcher:
+    """Assigns the tasks of queues to agents."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        projections: Projections,
+        channel: AgentChannel,
+        leadership: LeaderElection,
+        clock: Clock,
+        queues: Sequence[str],
+    ) -> None:
+        self._log = log
+        self._projections = projections
+        self._channel = channel
+        self._leadership = leadership
+        self._clock = clock
+        self._queues = tuple(queues)
+        self.board = TaskBoard()
+        self.agents = HeardAgents(clock.monotonic)
+        self._refusals: dict[tuple[str, str, str], float] = {}
+        self._released: dict[int, None] = {}
+        self._absent: list[tuple[str, int]] = []
+        self._upto = 0
+        self._is_complete = False
+        self._changed = asyncio.Event()
+        self._listens_since = clock.monotonic()
+        self._is_roll_called = False
+        self._called_at = float("-inf")
+        self._looked_at = float("-inf")
+        self._saved_at = clock.monotonic()
+        self._saved: bytes | None = None
+
+    # --- loops -----------------------------------------------------------------------------------------------------------
+
+    async def lead(self) -> None:
+        """Hold the leader lease, or try to."""
+        await self._leadership.run()
+
+    async def follow(self) -> None:
+        """Follow tasks, claims and ends."""
+        filters = followed_tasks.filters(self._queues)
+        async for batch in self._log.follow(
+            Stream.LOG, *filters, after=await self._cursor(), decode=followed_tasks.unread
+        ):
+            for recorded in batch.messages:
+                self.learn(recorded)
+            self._upto = batch.upto
+            self._is_complete = self._is_complete or batch.caught_up
+            self._changed.set()
+
+    async def follow_reports(self) -> None:
+        """Follow reports, which free the slots of agents."""
+        async for batch in self._log.watch(Stream.REPORTS, "report.>", after=self._clock.now()):
+            for heading in batch.headings:
+                followed_tasks.note_report(self.board, heading.subject)
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Hear agents, and assign tasks as long as this matcher leads."""
+        async with self._channel.hold_lists(self.receive), self._channel.absences(self.receive_absence):
+            self._listens_since = self._clock.monotonic()
+            while True:
+                try:
+                    await self.run_once()
+                except (LogUnavailable, OutdatedState) as error:
+                    _log.info("tasks wait for JetStream", action="log-unavailable", error=str(error))
+                except Exception as error:  # noqa: BLE001 - tasks must be assigned after any trouble
+                    _log.error("tasks not assigned; retrying", action="tasks-not-assigned", exc_info=error)
+                    await self._clock.sleep(INTERVAL_S)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(INTERVAL_S):
+                        await self._changed.wait()
+                self._changed.clear()
+
+    # --- inputs ----------------------------------------------------------------------------------------------------------
+
+    def learn(self, recorded: Recorded[Message]) -> None:
+        """Apply an event of the log."""
+        try:
+            followed_tasks.learn(self.board, recorded)
+        except DecodeError as error:
+            _log.error("event unreadable, skipped", action="unreadable", sequence=recorded.sequence, error=str(error))
+
+    def receive(self, name: str, agent_id: str, body: bytes) -> None:
+        """Take a hold list."""
+        self.agents.receive(name, agent_id, body)
+        self._changed.set()
+
+    def receive_absence(self, agent_id: str, claim: int) -> None:
+        """Note that a task reached no process."""
+        self._absent.append((agent_id, claim))
+        self._changed.set()
+
+    # --- decisions -------------------------------------------------------------------------------------------------------
+
+    async def run_once(self) -> None:
+        """Compare agents with their claims, and assign every task that an agent can take."""
+        self.agents.read()
+        if not self._channel.connections:
+            self._listens_since, self._is_roll_called = self._clock.monotonic(), False
+        if not self._leadership.is_leading or not self._is_complete:
+            self._is_roll_called = False
+            self._absent.clear()
+            return
+        if not self._is_roll_called:
+            await self._call_roll()
+            self._is_roll_called = True
+        await self._release_absent()
+        await self._look_at_agents()
+        while await self._assign():
+            pass
+        await self._save()
+
+    async def _assign(self) -> bool:
+        """Claim and hand over one wave of tasks; return whether there may be more."""
+        if not len(self.board):
+            return False
+        self._apply_refusals()
+        chosen = self.board.assign(self._offers(), limit=AT_ONCE)
+        if not chosen:
+            return False
+        by_scope: dict[str, list[tuple[OpenTask, HeardAgent]]] = {}
+        for task, agent_id in chosen:
+            if (heard := self.agents.get(agent_id)) is not None:
+                by_scope.setdefault(task.scope, []).append((task, heard))
+        try:
+            claims = await self._claim(by_scope)
+        finally:
+            for task, _ in reversed(chosen):
+                self.board.put_back(task)  # what is claimed is not reserved any more
+        await self._hand_over(claims)
+        return bool(claims)
+
+    def _apply_refusals(self) -> None:
+        """Keep tasks from agents that handed them back a short time ago."""
+        if not self._refusals:
+            return
+        now = self._clock.monotonic()
+        refusing: dict[tuple[str, str], set[str]] = {}
+        for (scope, step, agent_id), until in tuple(self._refusals.items()):
+            agents = refusing.setdefault((scope, step), set())
+            if until > now:
+                agents.add(agent_id)
+            else:
+                del self._refusals[scope, step, agent_id]
+        for (scope, step), agents in refusing.items():
+            self.board.refuse(scope, step, frozenset(agents))
+
+    async def _claim(self, by_scope: dict[str, list[tuple[OpenTask, HeardAgent]]]) -> list[AgentClaim]:
+        """Store claims in one write; those that are refused are decided one by one."""
+        expected = {scope: self.board.newest(scope) for scope in by_scope}
+        writes = [
+            Append(tuple(_started(task, heard) for task, heard in tasks), expected[scope])
+            for scope, tasks in by_scope.items()
+        ]
+        claims: list[AgentClaim] = []
+        error: Exception | None = None
+        for (scope, tasks), written in zip(by_scope.items(), await self._log.write(writes), strict=True):
+            claims += self._confirmed(tasks, written, expected[scope])
+            if isinstance(written.error, OutdatedState):
+                claims += await self._claim_carefully(scope, tasks[len(written.sequences) :])
+            elif written.error is not None:
+                error = written.error
+        if error is not None and not claims:
+            raise error
+        return claims
+
+    def _confirmed(
+        self, tasks: Sequence[tuple[OpenTask, HeardAgent]], written: Written, expect: int
+    ) -> list[AgentClaim]:
+        claims: list[AgentClaim] = []
+        for (task, heard), sequence in zip(tasks, written.sequences, strict=False):
+            claim = self._confirm(task, heard, sequence, expect)
+            claims += [] if claim is None else [claim]
+            expect = sequence
+        return claims
+
+    def _confirm(self, task: OpenTask, heard: HeardAgent, sequence: int, expect: int) -> AgentClaim | None:
+        """Note a stored claim; None: an event ended it meanwhile."""
+        known = self.board.claim_of(task.scope, task.step)
+        is_known = known is not None and known.sequence == sequence
+        if not is_known and not self.board.is_reserved(task):
+            return None
+        return self.board.confirm(task, heard.agent_id, sequence=sequence, after=expect)
+
+    async def _claim_carefully(self, scope: str, tasks: Sequence[tuple[OpenTask, HeardAgent]]) -> list[AgentClaim]:
+        """Read an execution that has newer events, and claim what may still be claimed."""
+        claims: list[AgentClaim] = []
+        for task, heard in tasks:
+            facts = await self._log.load(scope)
+            if facts and facts[-1].sequence < task.sequence:
+                continue  # a lagging replica answered; the task is tried again
+            state = execution.fold(facts)
+            granted = execution.claim(
+                state,
+                step=task.step,
+                attempt=task.attempt,
+                delivery=task.delivery,
+                task=task.sequence,
+                worker=heard.name,
+            )
+            if isinstance(granted, ClaimDenied):
+                self._learn_denial(task, facts)
+                continue
+            expect = facts[-1].sequence
+            try:
+                sequence = await self._log.append(_started(task, heard), expect=expect)
+            except OutdatedState:
+                continue
+            claim = self._confirm(task, heard, sequence, expect)
+            claims += [] if claim is None else [claim]
+        return claims
+
+    def _learn_denial(self, task: OpenTask, facts: Sequence[Recorded[Message]]) -> None:
+        """Note which agent holds a task, or that no execution needs it."""
+        for recorded in facts:
+            fact = recorded.message
+            if isinstance(fact, Started) and (fact.step, fact.attempt) == (task.step, task.attempt):
+                self.board.claim(
+                    task.scope,
+                    fact.step,
+                    fact.attempt,
+                    delivery=fact.delivery,
+                    sequence=recorded.sequence,
+                    agent_id=fact.agent,
+                )
+        if self.board.is_reserved(task):
+            self.board.withdraw(task)
+
+    def _offers(self) -> list[Offer]:
+        now = self._clock.monotonic()
+        return [
+            Offer(heard.agent_id, heard.queues, heard.functions, slots)
+            for heard in self.agents
+            if heard.takes_tasks
+            and now - heard.heard_at < SILENCE_S
+            and (slots := heard.hold_list.max_concurrent_jobs - self.board.used_slots(heard.agent_id)) > 0
+        ]
+
+    # --- hand-over -------------------------------------------------------------------------------------------------------
+
+    async def _hand_over(self, claims: Sequence[AgentClaim]) -> None:
+        """Send claimed tasks to their agents."""
+        await self._read_bodies([claim.task for claim in claims if claim.task.body is None])
+        now = self._clock.monotonic()
+        sent: dict[int, tuple[AgentClaim, HandOver]] = {}
+        for claim in claims:
+            heard = self.agents.get(claim.agent_id)
+            if heard is None or claim.task.body is None:
+                continue
+            body = _assignment(claim).framed(claim.task.body)
+            sent[claim.sequence] = claim, HandOver(heard.name, claim.agent_id, claim.sequence, body)
+            claim.handed_at = now
+            claim.task.body = None  # it is seldom needed again
+        for refused in await self._channel.hand_over([hand_over for _, hand_over in sent.values()]):
+            claim, _ = sent[refused.number]
+            _log.error("task too large for the server", action="task-too-large", scope=claim.task.scope)
+            await self._release(claim, "handed_back", is_refused=True)
+
+    async def _read_bodies(self, tasks: Sequence[OpenTask]) -> None:
+        """Read the bodies of tasks that were not kept."""
+        if not tasks:
+            return
+        loaded = await self._log.load_each(*(task.subject for task in tasks))
+        for task, facts in zip(tasks, loaded.facts, strict=True):
+            if facts and facts[-1].sequence == task.sequence:
+                task.body = facts[-1].message.encode()
+
+    # --- agents ----------------------------------------------------------------------------------------------------------
+
+    async def _call_roll(self) -> None:
+        await self._channel.call_roll()
+        self._called_at = self._clock.monotonic()
+
+    async def _release_absent(self) -> None:
+        """Release tasks that reached no process.
+
+        The agent gets no other task until it is heard again.
+        """
+        absent, self._absent = self._absent, []
+        now = self._clock.monotonic()
+        if absent and now - self._called_at >= CALL_INTERVAL_S:
+            await self._call_roll()  # an agent that lost its connection for a moment answers
+        for agent_id, sequence in absent:
+            if (heard := self.agents.get(agent_id)) is not None:
+                heard.is_absent = True
+            for claim in self.board.claims_of(agent_id):
+                if claim.sequence == sequence:
+                    await self._release(claim, "handed_back")
+
+    async def _look_at_agents(self) -> None:
+        """Hand over again what agents do not hold; release what lost and ended agents held."""
+        now = self._clock.monotonic()
+        for heard in self.agents:
+            if heard.is_news:
+                heard.is_news = False
+                await self._compare(heard)
+        if now - self._looked_at < INTERVAL_S:
+            return
+        self._looked_at = now
+        for agent_id in self.board.agents:
+            known = self.agents.get(agent_id)
+            heard_at = self._listens_since if known is None else max(known.heard_at, self._listens_since)
+            if now - heard_at < SILENCE_S:
+                continue
+            for claim in self.board.claims_of(agent_id):
+                await self._release(claim, "lease_over")
+        self.agents.forget_silent(but=frozenset(self.board.agents))
+
+    async def _compare(self, heard: HeardAgent) -> None:
+        """Compare an agent's claims with its newest hold list."""
+        handed_back = frozenset(heard.hold_list.handed_back)
+        lost: list[AgentClaim] = []
+        for claim in self.board.claims_of(heard.agent_id):
+            if heard.hold_list.ended:
+                await self._release(claim, "handed_back")
+            elif claim.sequence in handed_back:
+                await self._release(claim, "handed_back", is_refused=True)
+            elif (
+                not claim.is_answered
+                and _name_of(claim) not in heard.held
+                and heard.heard_at - claim.handed_at >= REPEAT_AFTER_S
+            ):
+                lost.append(claim)
+        await self._hand_over(lost)
+
+    async def _release(self, claim: AgentClaim, reason: ReleasedReason, *, is_refused: bool = False) -> None:
+        """Send the lease keeper a request to end a claim, once.
+
+        It decides, because a report may be stored.
+        """
+        task = claim.task
+        if is_refused:
+            self._refusals[task.scope, task.step, claim.agent_id] = self._clock.monotonic() + REFUSAL_S
+        if claim.sequence in self._released:
+            return
+        _, job, execution_id, _ = task.scope.split(".")
+        timer = LeaseTimer(
+            job=subjects.name(job),
+            execution_id=execution_id,
+            step=task.step,
+            attempt=task.attempt,
+            delivery=claim.delivery,
+            task=task.sequence,
+            reason=reason,
+        )
+        message_id = f"{execution_id}:{task.step}:{task.attempt}:{claim.sequence}:{reason}"
+        await self._log.publish(subjects.subject_of(timer), timer, message_id=message_id)
+        self._released[claim.sequence] = None
+        while len(self._released) > MAX_RELEASED:
+            del self._released[next(iter(self._released))]
+        _log.info("claim ends", action="claim-ends", reason=reason, agent_id=claim.agent_id, execution_id=execution_id)
+
+    # --- cursor ----------------------------------------------------------------------------------------------------------
+
+    async def _save(self) -> None:
+        """Store the place from which a restart reads."""
+        if self._clock.monotonic() - self._saved_at < SAVE_INTERVAL_S:
+            return
+        self._saved_at = self._clock.monotonic()
+        oldest = self.board.oldest
+        cursor = str(self._upto if oldest is None else min(self._upto, oldest - 1)).encode()
+        if cursor != self._saved:
+            await self._projections.put(Bucket.CURSORS, CURSOR, cursor)
+            self._saved = cursor
+
+    async def _cursor(self) -> int:
+        try:
+            if (entry := await self._projections.get(Bucket.CURSORS, CURSOR)) is not None:
+                return int(entry[0])
+        except LogUnavailable as error:
+            _log.warning("cursor not readable", action="cursor-not-known", error=str(error))
+        return 0
+
+
+def _started(task: OpenTask, heard: HeardAgent) -> Started:
+    _, job, execution_id, _ = task.scope.split(".")
+    return Started(
+        job=subjects.name(job),
+        execution_id=execution_id,
+        step=task.step,
+        attempt=task.attempt,
+        delivery=task.delivery,
+        worker=heard.name,
+        agent=heard.agent_id,
+    )
+
+
+def _assignment(claim: AgentClaim) -> Assignment:
+    task = claim.task
+    return Assignment(
+        subject=task.subject,
+        sequence=task.sequence,
+        time=task.time,
+        delivery=claim.delivery,
+        claim=claim.sequence,
+        after=claim.after,
+    )
+
+
+def _name_of(claim: AgentClaim) -> str:
+    """Return a task as a hold list names it: `<execution id>.<step>.<attempt>`."""
+    task = claim.task
+    return f"{task.scope.split('.')[2]}.{task.step}.{task.attempt}"
+
+
+def _start(context: StageContext) -> Matcher | None:
+    queues = context.settings.matched_queues
+    if context.agents is None or not queues:
+        return None
+    leadership = context.elect(MATCHER_LEASE, signs=(), ttl=LEASE_S)
+    return Matcher(context.log, context.projections, context.agents, leadership, context.clock, queues)
+
+
+MATCHER_STAGE: Final = Stage(
+    name="matcher",
+    purpose="assigns the tasks of matched queues to agents; one leads",
+    consumes="`dispatched` of `matched` queues, claims, ends, reports; hold lists of workers, which no stream stores",
+    decides="`started` in the agent's name; tasks to workers; inputs that end claims of lost agents",
+    access=Access(
+        appends=(Started, LeaseTimer, *TERM_EVENTS),
+        reads=(Stream.LOG,),
+        follows=(Stream.LOG, Stream.REPORTS),
+        writes=((Bucket.LEADER, MATCHER_LEASE), (Bucket.CURSORS, CURSOR)),
+        assigns_tasks=True,
+    ),
+    start=_start,
+    loops=(Matcher.lead, Matcher.follow, Matcher.follow_reports, Matcher.run),
+    is_installed=lambda settings: bool(settings.matched_queues),
+)

@@ -1,0 +1,557 @@
+"""The matcher: claims in the name of agents, hand-over, lost agents, failover, and hostile hold lists."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any, Final
+
+import pytest
+
+from tests.domain.given import KEY
+from tests.stages.world import World
+from tocsin import subjects
+from tocsin.adapters.memory.agents import InMemoryAgentChannel
+from tocsin.domain import ids
+from tocsin.domain.agent import MAX_HOLD_LIST_BYTES, Assignment, unframed
+from tocsin.domain.events import Completed, Dispatched, LeaseTimer, Released, Report, RetryScheduled, Started
+from tocsin.engine.leader_election import LeaderElection
+from tocsin.ports import LogUnavailable
+from tocsin.stages.matcher import stage as matcher_stage
+from tocsin.stages.matcher.agents import SILENCE_S
+from tocsin.stages.matcher.stage import CURSOR, REFUSAL_S, REPEAT_AFTER_S, SAVE_INTERVAL_S, Matcher
+from tocsin.subjects import Bucket
+from tocsin.testing import InMemoryProjections, settle
+
+ONE: Final = "01890f3e-0000-7000-8000-000000000001"
+TWO: Final = "01890f3e-0000-7000-8000-000000000002"
+
+
+class Agent:
+    """A scripted agent."""
+
+    def __init__(self, hall: "Hall", agent_id: str, name: str, **fields: Any) -> None:  # noqa: ANN401 - of a hold list
+        self.hall = hall
+        self.agent_id = agent_id
+        self.name = name
+        self.fields = {
+            "mode": "enabled",
+            "queues": ["default"],
+            "functions": ["load"],
+            "max_concurrent_jobs": 1,
+            **fields,
+        }
+        self.number = 0
+        self.got: list[tuple[Assignment, Dispatched]] = []
+
+    def receive(self, message: bytes) -> None:
+        assignment, body = unframed(message)
+        task = subjects.decode(assignment.subject, body)
+        assert isinstance(task, Dispatched)
+        self.got.append((assignment, task.task))
+
+    async def announce(self, **fields: Any) -> None:  # noqa: ANN401 - of a hold list
+        self.number += 1
+        self.fields.update(fields)
+        body = json.dumps({"number": self.number, **self.fields}).encode()
+        await self.hall.channel.announce(self.name, self.agent_id, body)
+
+    async def holds(self, *tasks: Dispatched) -> None:
+        await self.announce(held=[f"{task.execution_id}.{task.step}.{task.attempt}" for task in tasks])
+
+    async def reports(self, index: int = -1, outcome: str = "completed") -> None:
+        assignment, task = self.got[index]
+        report = Report.model_validate(
+            {
+                "job": task.job,
+                "execution_id": task.execution_id,
+                "outcome": outcome,
+                "step": task.step,
+                "attempt": task.attempt,
+                "delivery": assignment.delivery,
+                "claim": assignment.claim,
+                "token": ids.report_token(KEY, task.execution_id, task.step, task.attempt),
+                "error": {"type": "Oops"} if outcome == "failed" else None,
+            }
+        )
+        subject = subjects.subject_of(report)
+        await self.hall.world.log.publish(subject, report, message_id=ids.report_id(report.token, subject))
+        await self.hall.work()
+
+
+class Hall:
+    """Stages in memory, matchers, and agents."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self.world = World()
+        self.channel = InMemoryAgentChannel()
+        self._stack = stack
+        self._matchers: dict[Matcher, AsyncExitStack] = {}
+        self._triggers = 0
+
+    async def matcher(self, *, leads: bool = True) -> Matcher:
+        """Start a matcher; two may believe that they lead."""
+        world = self.world
+        projections = InMemoryProjections(world.clock)
+        election = LeaderElection(projections, world.clock, key="matcher", holder="test", ttl=1e9)
+        if leads:
+            await election.run_once()
+        matcher = Matcher(world.log, world.projections, self.channel, election, world.clock, ["default", "mail"])
+        own = await self._stack.enter_async_context(AsyncExitStack())
+        await own.enter_async_context(self.channel.hold_lists(matcher.receive))
+        await own.enter_async_context(self.channel.absences(matcher.receive_absence))
+        for loop in (matcher.follow(), matcher.follow_reports()):
+            own.callback(asyncio.create_task(loop).cancel)
+        self._matchers[matcher] = own
+        await settle()
+        return matcher
+
+    @property
+    def matchers(self) -> tuple[Matcher, ...]:
+        """The matchers that run."""
+        return tuple(self._matchers)
+
+    async def stop(self, matcher: Matcher) -> None:
+        """Kill a matcher."""
+        await self._matchers.pop(matcher).aclose()
+
+    async def agent(self, agent_id: str = ONE, name: str = "mail-1", **fields: Any) -> Agent:  # noqa: ANN401
+        """Start an agent that announces itself."""
+        agent = Agent(self, agent_id, name, **fields)
+        await self._stack.enter_async_context(self.channel.tasks(name, agent_id, agent.receive))
+        await agent.announce()
+        await self.work()
+        return agent
+
+    async def job(self, name: str = "nightly", **fields: Any) -> None:  # noqa: ANN401 - of a definition
+        definition = {
+            "name": name,
+            "function": "load",
+            "overlap_policy": "allow",
+            "retry": {"max_attempts": 1},
+            **fields,
+        }
+        await self.world.define(definition)
+
+    async def trigger(self, job: str = "nightly") -> None:
+        self._triggers += 1
+        await self.world.trigger(job, message_id=f"t{self._triggers}")
+        await self.work()
+
+    async def work(self) -> None:
+        """Let every stage and matcher do what there is to do."""
+        world = self.world
+        size = -1
+        while size != await world.size():
+            size = await world.size()
+            await world.run(world.planner, world.dag_advancer, world.lease_keeper, world.retrier)
+            await settle()
+            for matcher in tuple(self._matchers):
+                await matcher.run_once()
+            await settle()
+
+    async def passes(self, seconds: float) -> None:
+        self.world.clock.advance(seconds)
+        await self.work()
+
+    async def started(self) -> list[Started]:
+        return await self.world.stored(Started)
+
+
+@pytest.fixture
+async def hall() -> AsyncIterator[Hall]:
+    async with AsyncExitStack() as stack:
+        yield Hall(stack)
+
+
+# --- the usual way -----------------------------------------------------------------------------------------------------
+
+
+async def test_task_is_claimed_and_handed_over(hall: Hall) -> None:
+    await hall.job(input={"to": "ann"})
+    await hall.matcher()
+    agent = await hall.agent()
+    await hall.trigger()
+    [claim] = await hall.world.recorded(Started)
+    assert (claim.message.worker, claim.message.agent, claim.message.delivery) == ("mail-1", ONE, 1)
+    [(assignment, task)] = agent.got
+    [dispatched] = await hall.world.recorded(Dispatched)
+    assert (assignment.claim, assignment.sequence, assignment.delivery) == (claim.sequence, dispatched.sequence, 1)
+    assert assignment.after == dispatched.sequence
+    assert task.input == {"to": "ann"}
+    await agent.reports()
+    assert len(await hall.world.stored(Completed)) == 1
+
+
+async def test_task_waits_for_a_free_slot(hall: Hall) -> None:
+    await hall.job()
+    await hall.matcher()
+    agent = await hall.agent(max_concurrent_jobs=2)
+    for _ in range(3):
+        await hall.trigger()
+    assert len(agent.got) == 2
+    await agent.reports(0)
+    assert len(agent.got) == 3
+
+
+async def test_task_waits_for_an_agent_with_its_function(hall: Hall) -> None:
+    await hall.job("mailing", function="mail")
+    await hall.job()
+    await hall.matcher()
+    other = await hall.agent()
+    await hall.trigger("mailing")
+    await hall.trigger()
+    assert [task.function for _, task in other.got] == ["load"]
+    right = await hall.agent(TWO, "mail-2", functions=["mail"])
+    assert [task.function for _, task in right.got] == ["mail"]
+
+
+async def test_agent_of_another_queue_gets_nothing(hall: Hall) -> None:
+    await hall.job(queue="mail")
+    await hall.matcher()
+    default, mail = await hall.agent(), await hall.agent(TWO, "mail-2", queues=["mail"])
+    await hall.trigger()
+    assert (len(default.got), len(mail.got)) == (0, 1)
+
+
+@pytest.mark.parametrize("fields", [{"mode": "disabled"}, {"mode": "draining"}, {"mode": "starting"}, {"ended": True}])
+async def test_agent_that_takes_no_tasks_gets_none(hall: Hall, fields: dict[str, Any]) -> None:
+    await hall.job()
+    await hall.matcher()
+    agent = await hall.agent(**fields)
+    await hall.trigger()
+    assert agent.got == []
+    assert await hall.started() == []
+
+
+async def test_ready_steps_of_a_graph_are_assigned(hall: Hall) -> None:
+    steps = [{"name": "a", "function": "load"}, {"name": "b", "function": "load"}]
+    await hall.job("graph", function=None, dag=[*steps, {"name": "c", "function": "load", "depends_on": ["a", "b"]}])
+    await hall.matcher()
+    agent = await hall.agent(max_concurrent_jobs=5)
+    await hall.trigger("graph")
+    assert [task.step for _, task in agent.got] == ["a", "b"]
+    await agent.reports(0)
+    await agent.reports(1)
+    assert [task.step for _, task in agent.got] == ["a", "b", "c"]
+    await agent.reports(2)
+    assert len(await hall.world.stored(Completed)) == 1
+
+
+async def test_cancelled_execution_is_not_assigned(hall: Hall) -> None:
+    await hall.job()
+    matcher = await hall.matcher()
+    await hall.trigger()
+    [task] = await hall.world.stored(Dispatched)
+    await hall.world.ask_to_cancel("nightly", task.execution_id)
+    await hall.work()
+    agent = await hall.agent()
+    assert agent.got == []
+    assert len(matcher.board) == 0
+
+
+# --- lost messages and lost agents --------------------------------------------------------------------------------------
+
+
+async def test_lost_task_is_handed_over_again(hall: Hall) -> None:
+    await hall.job()
+    await hall.matcher()
+    agent = await hall.agent()
+    await hall.trigger()
+    first = agent.got.pop()
+    hall.world.clock.advance(REPEAT_AFTER_S / 2)
+    await agent.holds()
+    await hall.work()
+    assert agent.got == []  # the hold list may be older than the hand-over
+    hall.world.clock.advance(REPEAT_AFTER_S)
+    await agent.holds()
+    await hall.work()
+    assert agent.got == [first]
+    hall.world.clock.advance(REPEAT_AFTER_S)
+    await agent.holds(first[1])
+    await hall.work()
+    assert agent.got == [first]
+    assert len(await hall.started()) == 1
+
+
+async def test_absent_process_loses_its_task_at_once(hall: Hall) -> None:
+    await hall.job()
+    await hall.matcher()
+    gone = Agent(hall, TWO, "mail-2", max_concurrent_jobs=9)
+    await gone.announce()
+    await hall.work()
+    await hall.trigger()
+    [released] = await hall.world.stored(Released)
+    assert released.reason == "handed_back"
+    agent = await hall.agent()
+    [(assignment, task)] = agent.got
+    assert (task.attempt, assignment.delivery) == (1, 2)
+    assert len(await hall.started()) == 2
+
+
+async def test_silent_agent_loses_its_tasks(hall: Hall) -> None:
+    await hall.job(timeout=600)
+    await hall.matcher()
+    agent = await hall.agent()
+    await hall.trigger()
+    await hall.passes(SILENCE_S - 1)
+    assert await hall.world.stored(Released) == []
+    await hall.passes(2)
+    [released] = await hall.world.stored(Released)
+    assert released.reason == "lease_over"
+    other = await hall.agent(TWO, "mail-2")
+    assert [task.attempt for _, task in other.got] == [1]
+    await agent.announce()  # it comes back, and may work again
+    await hall.trigger()
+    assert len(agent.got) == 2
+
+
+async def test_task_whose_report_is_stored_is_not_released(hall: Hall) -> None:
+    await hall.job(timeout=600)
+    matcher = await hall.matcher()
+    agent = await hall.agent()
+    await hall.trigger()
+    assignment, task = agent.got[0]
+    token = ids.report_token(KEY, task.execution_id, task.step, task.attempt)
+    report = Report(
+        job=task.job,
+        execution_id=task.execution_id,
+        outcome="completed",
+        step=task.step,
+        attempt=1,
+        delivery=1,
+        claim=assignment.claim,
+        token=token,
+    )
+    await hall.world.log.publish(subjects.subject_of(report), report, message_id="r")
+    hall.world.clock.advance(SILENCE_S + 1)
+    await matcher.run_once()
+    assert len(await hall.world.stored(LeaseTimer)) == 1
+    await hall.world.run(hall.world.lease_keeper)
+    assert await hall.world.stored(Released) == []
+    await hall.work()
+    assert len(await hall.world.stored(Completed)) == 1
+
+
+async def test_attempt_that_kills_every_agent_ends(hall: Hall) -> None:
+    await hall.job(timeout=6_000)
+    await hall.matcher()
+    agent = await hall.agent()
+    await hall.trigger()
+    for _ in range(30):
+        hall.world.clock.advance(SILENCE_S + 1)
+        await hall.work()
+        await agent.announce()
+        await hall.work()
+    reports = await hall.world.stored(Report)
+    assert [report.error.type for report in reports if report.error is not None] == ["stalled"]
+
+
+async def test_agent_that_ends_hands_its_tasks_back(hall: Hall) -> None:
+    await hall.job()
+    await hall.matcher()
+    agent, other = await hall.agent(), await hall.agent(TWO, "mail-2", max_concurrent_jobs=0)
+    await hall.trigger()
+    await agent.announce(ended=True)
+    await other.announce(max_concurrent_jobs=1)
+    await hall.work()
+    assert [released.reason for released in await hall.world.stored(Released)] == ["handed_back"]
+    assert len(other.got) == 1
+    assert await hall.world.stored(RetryScheduled) == []
+
+
+async def test_handed_back_task_returns_after_a_minute(hall: Hall) -> None:
+    await hall.job()
+    await hall.matcher()
+    agent = await hall.agent()
+    await hall.trigger()
+    await agent.announce(handed_back=[agent.got[0][0].claim])
+    await hall.work()
+    assert len(agent.got) == 1
+    await hall.passes(REFUSAL_S / 3)
+    await agent.announce(handed_back=[])
+    await hall.passes(REFUSAL_S / 3)
+    await agent.announce()
+    await hall.passes(REFUSAL_S / 3)
+    assert [task.attempt for _, task in agent.got] == [1, 1]
+
+
+# --- matchers -----------------------------------------------------------------------------------------------------------
+
+
+async def test_successor_knows_the_open_claims(hall: Hall) -> None:
+    await hall.job(timeout=600)
+    old = await hall.matcher()
+    agent = await hall.agent()
+    await hall.trigger()
+    await hall.trigger()
+    await hall.stop(old)
+    await hall.matcher()
+    await hall.work()
+    assert len(agent.got) == 1
+    await agent.holds(agent.got[0][1])
+    await hall.work()
+    assert len(agent.got) == 1
+    await agent.reports()
+    assert len(agent.got) == 2
+    assert len(await hall.started()) == 2
+
+
+async def test_successor_hands_over_what_was_only_claimed(hall: Hall) -> None:
+    await hall.job()
+    old = await hall.matcher()
+    agent = await hall.agent()
+    hand_over = hall.channel.hand_over
+
+    async def lost(_: object) -> tuple[()]:
+        return ()
+
+    hall.channel.hand_over = lost  # type: ignore[method-assign,assignment]
+    await hall.trigger()
+    await hall.stop(old)
+    hall.channel.hand_over = hand_over  # type: ignore[method-assign]
+    await hall.matcher()
+    await agent.holds()
+    await hall.work()
+    [(assignment, _)] = agent.got
+    assert assignment.after is None
+    assert len(await hall.started()) == 1
+
+
+async def test_two_leaders_claim_each_task_once(hall: Hall) -> None:
+    await hall.job()
+    await hall.matcher()
+    await hall.matcher()
+    agent = await hall.agent(max_concurrent_jobs=100)
+    for _ in range(5):
+        await hall.world.trigger("nightly", message_id=f"u{_}")
+    await hall.world.run(hall.world.planner)
+    await settle()
+    await asyncio.gather(*(matcher.run_once() for matcher in hall.matchers))
+    await hall.work()
+    assert len(await hall.started()) == 5
+    assert len(agent.got) == 5
+
+
+async def test_standby_assigns_nothing(hall: Hall) -> None:
+    await hall.job()
+    await hall.matcher(leads=False)
+    agent = await hall.agent()
+    await hall.trigger()
+    assert agent.got == []
+
+
+async def test_leader_calls_the_roll(hall: Hall) -> None:
+    called: list[None] = []
+    async with hall.channel.roll_calls(lambda: called.append(None)):
+        await hall.matcher()
+        await hall.work()
+        await hall.work()
+    assert len(called) == 1
+
+
+async def test_restart_reads_from_the_oldest_open_task(hall: Hall) -> None:
+    await hall.job()
+    matcher = await hall.matcher()
+    await hall.trigger()
+    [task] = await hall.world.recorded(Dispatched)
+    await hall.passes(SAVE_INTERVAL_S)
+    stored = await hall.world.projections.get(Bucket.CURSORS, CURSOR)
+    assert stored is not None
+    assert int(stored[0]) == task.sequence - 1
+    await hall.stop(matcher)
+    await hall.matcher()
+    assert len((await hall.agent()).got) == 1
+
+
+async def test_claim_with_a_lost_answer_is_not_repeated(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    await hall.job()
+    matcher = await hall.matcher()
+    agent = await hall.agent()
+    write = hall.world.log.write
+
+    async def answer_lost(writes: Any) -> Any:  # noqa: ANN401 - as `EventLog.write`
+        await write(writes)
+        raise LogUnavailable("the answer was lost")
+
+    monkeypatch.setattr(matcher._log, "write", answer_lost)
+    await hall.world.trigger("nightly", message_id="x")
+    await hall.world.run(hall.world.planner)
+    await settle()
+    with pytest.raises(LogUnavailable):
+        await matcher.run_once()
+    monkeypatch.undo()
+    await hall.work()
+    hall.world.clock.advance(REPEAT_AFTER_S)
+    await agent.holds()
+    await hall.work()
+    assert len(await hall.started()) == 1
+    assert len(agent.got) == 1
+
+
+async def test_body_that_was_not_kept_is_read_again(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    await hall.job(input={"to": "ann"})
+    matcher = await hall.matcher()
+    monkeypatch.setattr(matcher.board, "_max_bytes", 0)
+    agent = await hall.agent()
+    await hall.trigger()
+    [(_, task)] = agent.got
+    assert task.input == {"to": "ann"}
+
+
+# --- hostile hold lists -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "agent_id", "body"),
+    [
+        ("mail-1", ONE, b"no json"),
+        ("mail-1", ONE, b"[" * 10_000),
+        ("mail-1", ONE, b'{"number": -1, "mode": "enabled"}'),
+        ("mail-1", ONE, b'{"number": 1, "mode": "enabled", "max_concurrent_jobs": 1e99}'),
+        ("mail-1", ONE, b" " * (MAX_HOLD_LIST_BYTES + 1)),
+        ("mail.1", ONE, b'{"number": 1, "mode": "enabled"}'),
+        ("mail-1", "none", b'{"number": 1, "mode": "enabled"}'),
+    ],
+)
+async def test_wrong_hold_list_is_ignored(hall: Hall, name: str, agent_id: str, body: bytes) -> None:
+    await hall.job()
+    matcher = await hall.matcher()
+    await hall.channel.announce(name, agent_id, body)
+    await hall.trigger()
+    assert [*matcher.agents] == []
+
+
+async def test_late_or_foreign_hold_list_changes_nothing(hall: Hall) -> None:
+    await hall.job()
+    await hall.matcher()
+    agent = await hall.agent()
+    await agent.announce(mode="disabled")
+    late = {"number": 1, "mode": "enabled", "queues": ["default"], "functions": ["load"], "max_concurrent_jobs": 9}
+    await hall.channel.announce("mail-1", ONE, json.dumps(late).encode())
+    await hall.channel.announce("thief", ONE, json.dumps({**late, "number": 99}).encode())
+    await hall.trigger()
+    assert await hall.started() == []
+
+
+async def test_number_of_agents_is_bounded(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tocsin.stages.matcher.agents.MAX_AGENTS", 3)
+    matcher = await hall.matcher()
+    for number in range(10):
+        agent_id = f"01890f3e-0000-7000-8000-{number:012x}"
+        await hall.channel.announce("mail-1", agent_id, b'{"number": 1, "mode": "enabled"}')
+        await hall.work()
+    assert len([*matcher.agents]) == 3
+
+
+async def test_number_of_remembered_releases_is_bounded(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matcher_stage, "MAX_RELEASED", 2)
+    await hall.job()
+    matcher = await hall.matcher()
+    agent = await hall.agent(max_concurrent_jobs=5)
+    for _ in range(5):
+        await hall.trigger()
+    await agent.announce(ended=True)
+    await hall.work()
+    assert len(matcher._released) == 2
+    assert len(await hall.world.stored(Released)) == 5

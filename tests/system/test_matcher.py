@@ -1,0 +1,147 @@
+"""Queues whose tasks the matcher assigns: real processes, a real nats-server."""
+
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.everything import Everything
+from tests.system.processes import Site, site
+from tests.system.test_shutdown import IN_ORDER, ended
+from tests.system.worker_process import noted
+from tocsin import bootstrap
+from tocsin.domain.events import Completed, Dispatched, Released, Report, RetryScheduled, Started
+
+MATCHED: Final = {"default": {"transport": "matched"}}
+RUNS: Final = 12
+BURST: Final = 300
+LEFT: Final = "tests.system.team_process:left"
+RIGHT: Final = "tests.system.team_process:right"
+
+
+@pytest.fixture
+async def tocsin(nats_url: str, tmp_path: Path) -> AsyncIterator[Site]:
+    async with site(nats_url, tmp_path, queues=MATCHED) as it:
+        await it.apply(
+            {"name": "to-the-left", "function": "left/load", "overlap_policy": "allow"},
+            {"name": "to-the-right", "function": "right/load", "overlap_policy": "allow"},
+        )
+        yield it
+
+
+def runs(tocsin: Site) -> dict[str, int]:
+    """Return how often the handlers of each execution were called."""
+    if not tocsin.runs.exists():
+        return {}
+    return {execution: number for (execution, _, _), number in noted(tocsin.runs).items()}
+
+
+async def over(tocsin: Site, **jobs: int) -> None:
+    wanted = {name.replace("_", "-"): number for name, number in jobs.items()}
+
+    async def are_over() -> bool:
+        return await tocsin.ends() == wanted
+
+    await tocsin.until(are_over)
+
+
+async def completed_at_the_first_attempt(tocsin: Site) -> Everything:
+    everything: Everything = await tocsin.checked()
+    assert len(everything.facts(Completed)) == len(everything.executions)
+    assert everything.facts(RetryScheduled) == []
+    assert {r.message.attempt for r in everything.facts(Started)} == {1}
+    assert {r.message.outcome for r in everything.facts(Report)} == {"completed"}
+    return everything
+
+
+async def test_each_worker_gets_tasks_of_its_functions(tocsin: Site) -> None:
+    tocsin.start()
+    left, right = tocsin.start_worker(LEFT), tocsin.start_worker(RIGHT)
+    await tocsin.ready()
+    for _ in range(RUNS):
+        await tocsin.trigger("to-the-left")
+        await tocsin.trigger("to-the-right")
+    await over(tocsin, to_the_left=RUNS, to_the_right=RUNS)
+    everything = await completed_at_the_first_attempt(tocsin)
+    assert len(everything.facts(Started)) == 2 * RUNS
+    assert everything.facts(Released) == []
+    assert set(runs(tocsin).values()) == {1}
+    assert not any("task-passed-on" in worker.said() for worker in (left, right))
+
+
+async def test_absent_worker_delays_no_other(tocsin: Site) -> None:
+    tocsin.start()
+    left = tocsin.start_worker(LEFT)
+    tocsin.start_worker(RIGHT)
+    await tocsin.ready()
+    left.send(signal.SIGTERM)
+    assert await ended(tocsin, left) == IN_ORDER
+    for _ in range(RUNS):
+        await tocsin.trigger("to-the-left")
+        await tocsin.trigger("to-the-right")
+    await over(tocsin, to_the_right=RUNS)
+    tocsin.start_worker(LEFT)
+    await over(tocsin, to_the_left=RUNS, to_the_right=RUNS)
+    everything = await completed_at_the_first_attempt(tocsin)
+    assert len(everything.facts(Dispatched)) == 2 * RUNS
+    assert set(runs(tocsin).values()) == {1}
+
+
+async def test_rolling_restart_of_all_workers_spends_no_attempt(tocsin: Site) -> None:
+    tocsin.start()
+    workers = [tocsin.start_worker(LEFT), tocsin.start_worker(LEFT)]
+    await tocsin.ready()
+    for _ in range(RUNS):
+        await tocsin.trigger("to-the-left")
+    for worker in workers:
+
+        async def has_one(before: int = len(runs(tocsin))) -> bool:
+            return len(runs(tocsin)) > before
+
+        await tocsin.until(has_one)
+        worker.send(signal.SIGTERM)
+        assert await ended(tocsin, worker) == IN_ORDER
+        tocsin.start_worker(LEFT)
+    await over(tocsin, to_the_left=RUNS)
+    await completed_at_the_first_attempt(tocsin)
+    assert set(runs(tocsin).values()) == {1}
+
+
+async def test_killed_matcher_loses_and_doubles_nothing(tocsin: Site) -> None:
+    tocsin.start(*(stage for stage in bootstrap.STAGE_NAMES if stage != "matcher"))
+    matchers = [tocsin.start("matcher"), tocsin.start("matcher")]
+    tocsin.start_worker(RIGHT)
+    await tocsin.ready()
+    for number in range(BURST):
+        await tocsin.trigger("to-the-right")
+        if number in {50, 150}:
+            killed = matchers[number // 150]
+            killed.kill()
+            killed.start()
+    await over(tocsin, to_the_right=BURST)
+    await completed_at_the_first_attempt(tocsin)
+    assert set(runs(tocsin).values()) == {1}
+    assert len(runs(tocsin)) == BURST
+
+
+async def test_killed_worker_loses_only_what_it_held(tocsin: Site) -> None:
+    tocsin.start()
+    killed = tocsin.start_worker(LEFT)
+    await tocsin.ready()
+    for _ in range(4):
+        await tocsin.trigger("to-the-left")
+
+    async def both_slots_are_used() -> bool:
+        return len(runs(tocsin)) == 2
+
+    await tocsin.until(both_slots_are_used)
+    killed.kill()
+    held = set(runs(tocsin))
+    tocsin.start_worker(LEFT)
+    tocsin.programs.remove(killed)
+    await over(tocsin, to_the_left=4)
+    everything = await completed_at_the_first_attempt(tocsin)
+    assert {r.message.execution_id for r in everything.facts(Released)} == held
+    assert {execution for execution, times in runs(tocsin).items() if times == 2} == held
