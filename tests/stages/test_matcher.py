@@ -15,10 +15,13 @@ from tocsin.adapters.memory.agents import InMemoryAgentChannel
 from tocsin.domain import ids
 from tocsin.domain.agent import MAX_HOLD_LIST_BYTES, Assignment, unframed
 from tocsin.domain.events import Completed, Dispatched, LeaseTimer, Released, Report, RetryScheduled, Started
+from tocsin.domain.queue_backlog import QueueBacklog
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.ports import LogUnavailable
+from tocsin.services.health.matched_queues import backlogs
 from tocsin.stages.matcher import stage as matcher_stage
 from tocsin.stages.matcher.agents import SILENCE_S
+from tocsin.stages.matcher.backlog_display import INTERVAL_S
 from tocsin.stages.matcher.stage import CURSOR, REFUSAL_S, REPEAT_AFTER_S, SAVE_INTERVAL_S, Matcher
 from tocsin.subjects import Bucket
 from tocsin.testing import InMemoryProjections, settle
@@ -497,6 +500,31 @@ async def test_body_that_was_not_kept_is_read_again(hall: Hall, monkeypatch: pyt
     await hall.trigger()
     [(_, task)] = agent.got
     assert task.input == {"to": "ann"}
+
+
+async def test_bucket_shows_what_waits_and_runs(hall: Hall) -> None:
+    async def shown() -> dict[str, QueueBacklog]:
+        return await backlogs(hall.world.projections)
+
+    await hall.job()
+    await hall.job("absent", function="mail")
+    matcher = await hall.matcher()
+    await hall.passes(INTERVAL_S)
+    assert await shown() == {name: QueueBacklog(queue=name) for name in ("default", "mail")}
+    await hall.agent()
+    for _ in range(3):
+        await hall.trigger()
+    await hall.trigger("absent")
+    await hall.passes(INTERVAL_S)
+    first = (await hall.world.recorded(Dispatched))[1]
+    assert (await shown())["default"] == QueueBacklog(
+        queue="default", waiting=3, running=1, oldest=first.time, functions={"load": 2, "mail": 1}
+    )
+    await hall.stop(matcher)
+    await hall.world.projections.put(Bucket.QUEUES, "default", b"{}")
+    await hall.matcher()
+    await hall.work()
+    assert (await shown())["default"].waiting == 3
 
 
 # --- hostile hold lists -------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import pytest
 from tests.everything import Everything
 from tests.system.processes import Site, site
 from tests.system.test_shutdown import IN_ORDER, ended
+from tests.system.usurper import REFUSED
 from tests.system.worker_process import noted
 from tocsin import bootstrap
 from tocsin.domain.events import Completed, Dispatched, Released, Report, RetryScheduled, Started
@@ -124,6 +125,20 @@ async def test_killed_matcher_loses_and_doubles_nothing(tocsin: Site) -> None:
     await completed_at_the_first_attempt(tocsin)
     assert set(runs(tocsin).values()) == {1}
     assert len(runs(tocsin)) == BURST
+
+
+async def test_two_leaders_claim_each_task_once(tocsin: Site) -> None:
+    tocsin.start(*(stage for stage in bootstrap.STAGE_NAMES if stage != "matcher"))
+    leaders = [tocsin.start("matcher", module=["tests.system.usurper"]) for _ in range(2)]
+    tocsin.start_worker(RIGHT)
+    await tocsin.ready()
+    for _ in range(BURST):
+        await tocsin.trigger("to-the-right")
+    await over(tocsin, to_the_right=BURST)
+    everything = await completed_at_the_first_attempt(tocsin)
+    assert len(everything.facts(Started)) == BURST
+    assert set(runs(tocsin).values()) == {1}
+    assert any(REFUSED in leader.said() for leader in leaders)
 
 
 async def test_killed_worker_loses_only_what_it_held(tocsin: Site) -> None:

@@ -51,7 +51,7 @@ OUTSIDE: Final = "mq-executor"
 _SEEN: Final = Access(
     reads=(*STREAMS, *OUTPUT_STREAMS),
     follows=STREAMS,
-    looks_up=(Bucket.DEFINITIONS, Bucket.LOCKS, Bucket.LEADER, Bucket.CURSORS, Bucket.AGENTS),
+    looks_up=(Bucket.DEFINITIONS, Bucket.LOCKS, Bucket.LEADER, Bucket.CURSORS, Bucket.AGENTS, Bucket.QUEUES),
     reads_archive=True,
 )
 _CHANGED: Final = (

@@ -4,7 +4,7 @@ It is a fold of the events of steps. A task is open from `dispatched` until an e
 worker any more. A claim uses a slot of its agent until a report on it is stored, or its step goes on.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -249,6 +249,17 @@ class TaskBoard:
     def waiting(self) -> Mapping[LaneKey, int]:
         """The number of open tasks by queue and function."""
         return {lane: tasks.number for lane, tasks in self._lanes.items()}
+
+    @property
+    def running(self) -> Mapping[str, int]:
+        """The number of tasks that agents have, by queue."""
+        return Counter(claim.task.queue for claim in self._claims.values() if not claim.is_answered)
+
+    def oldest_in(self, queue: str) -> datetime | None:
+        """Return when the oldest open task of a queue was stored, if any."""
+        lanes = (lane for (of, _), lane in self._lanes.items() if of == queue)
+        firsts = (next(iter(tasks.values())).time for lane in lanes for tasks in lane.jobs.values())
+        return min(firsts, default=None)
 
     @property
     def oldest(self) -> int | None:

@@ -147,6 +147,7 @@ class Bucket(StrEnum):
     ANSWERS = "answers"
     TIMEZONES = "timezones"
     AGENTS = "agents"
+    QUEUES = "queues"
 
 
 TICKER_LEASE: Final = "ticker"

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.system.processes import environment_of
 from tests.system.running import running, settings
-from tocsin import bootstrap
+from tocsin import Context, Worker, bootstrap
 from tocsin.services.health import status
 from tocsin.settings import Settings
 from tocsin.subjects import AGENT_KEEPER_LEASE, ARCHIVER_LEASE, RECOVERER_LEASE, TICKER_LEASE, Bucket, Stream
@@ -55,6 +55,8 @@ async def test_all_of_an_installation_at_work(nats_url: str, tmp_path: Path) -> 
             "waiting": 1,
             "taken": 0,
             "executors": 0,
+            "oldest": None,
+            "functions": None,
             "unattended": True,
         }
         owners = {durable["name"]: durable["owner"] for durable in seen["durables"]}
@@ -74,6 +76,38 @@ async def test_all_of_an_installation_at_work(nats_url: str, tmp_path: Path) -> 
         found = json.loads((await program(tocsin.settings, "doctor", "-o", "json")).stdout)
         assert {"server-version", "queue-unattended"} <= {finding["code"] for finding in found}
         assert all(set(finding) == {"code", "level", "what", "means", "do", "details"} for finding in found)
+
+
+async def test_matched_queue_shows_the_functions_that_wait(nats_url: str, tmp_path: Path) -> None:
+    worker = Worker(queues=["teams"])
+
+    @worker.task("load")
+    async def load(_: Context) -> None: ...
+
+    queues = {"teams": {"transport": "matched"}}
+    async with running(nats_url, tmp_path, worker=worker, queues=queues) as tocsin:
+        await tocsin.apply({"name": "job", "function": "mail/send", "queue": "teams"})
+        await tocsin.trigger("job")
+
+        async def waits() -> Any:  # noqa: ANN401 - JSON
+            seen = json.loads((await program(tocsin.settings, "status", "-o", "json")).stdout)
+            found = {queue["name"]: queue for queue in seen["queues"]}["teams"]
+            return found if found["waiting"] and found["executors"] else None
+
+        queue = await tocsin.until(waits)
+        assert queue["oldest"]
+        assert queue | {"oldest": None} == {
+            "name": "teams",
+            "waiting": 1,
+            "taken": 0,
+            "executors": 1,
+            "oldest": None,
+            "functions": {"mail/send": 1},
+            "unattended": False,
+        }
+        result = (await program(tocsin.settings, "status")).stdout
+        assert "1 task in queue `teams`" in result
+        assert "mail/send 1" in result
 
 
 async def test_status_reports_the_rest_when_a_part_fails(nats_url: str, tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from ...domain.printable_text import printable
 from ...domain.wording import counted
 from ..output.format import Output, seconds
 from ..output.tables import table
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from ...bootstrap import Installation
     from ...ports.server_inspection import StreamState
     from ...services.health import Status
+
+MAX_FUNCTIONS: Final = 5
+"""The functions with waiting tasks that are shown for a queue."""
 
 
 def status(
@@ -131,6 +135,13 @@ def shown(seen: "Status") -> Iterator[RenderableType]:
                 f"{counted(queue.waiting, 'task')} in queue `{queue.name}`, and no worker requests tasks from it",
                 style="red",
             )
+        elif queue.functions:
+            first = sorted(queue.functions.items(), key=lambda item: (-item[1], item[0]))[:MAX_FUNCTIONS]
+            shown = ", ".join(f"{printable(function)} {number}" for function, number in first)
+            age = (
+                "" if queue.oldest is None else f", the oldest for {seconds((seen.at - queue.oldest).total_seconds())}"
+            )
+            yield Text(f"{counted(queue.waiting, 'task')} in queue `{queue.name}` wait for an agent{age}: {shown}")
     for what, reason in seen.troubles.items():
         yield Text(f"unknown: {what}: {reason}", style="red")
     missing = [name for name, stream in seen.streams.items() if stream is None]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from ...domain.job_record import Registration
+from ...domain.queue_backlog import QueueBacklog
 from ...ports import (
     Clock,
     DurableSpec,
@@ -28,6 +29,7 @@ from ...ports.server_inspection import DurableState, ServerInspection, ServerSta
 from ...settings import Settings
 from ...subjects import LAYOUT, Bucket, Stream, executor_durable
 from ..agents import AgentRegistry
+from .matched_queues import backlogs, readers
 
 T = TypeVar("T")
 
@@ -86,12 +88,19 @@ class Durable:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A queue of tasks. `executors`: open requests of workers; `taken`: tasks that workers hold."""
+    """A queue of tasks.
+
+    `executors`: open requests of workers, or the agents that serve a matched queue; `taken`: tasks that workers hold.
+    """
 
     name: str
     waiting: int
     taken: int
     executors: int
+    oldest: datetime | None = None
+    """Time of the oldest task that waits, if the queue is matched."""
+    functions: Mapping[str, int] | None = None
+    """The functions with the most tasks that wait, if the queue is matched."""
 
     @property
     def is_unattended(self) -> bool:
@@ -165,11 +174,13 @@ async def status(target: HealthTarget) -> Status:
     has_leases = streams.get(inspection.bucket_stream_name(Bucket.LEADER))
     has_definitions = streams.get(inspection.bucket_stream_name(Bucket.DEFINITIONS))
     has_agents = streams.get(inspection.bucket_stream_name(Bucket.AGENTS))
-    leases, jobs, history, agents = await asyncio.gather(
+    has_queues = streams.get(inspection.bucket_stream_name(Bucket.QUEUES))
+    leases, jobs, history, agents, matched = await asyncio.gather(
         query("leases", _leases(inspection)) if has_leases else _nothing(),
         query("jobs", _jobs(target)) if has_definitions else _nothing(),
         query("history", _history(target)) if Stream.LOG in present else _nothing(),
         query("agents", _agents(target)) if has_agents else _nothing(),
+        query("queues", _matched_queues(target)) if has_queues else _nothing(),
     )
     of_streams = await asyncio.gather(
         *(
@@ -185,7 +196,7 @@ async def status(target: HealthTarget) -> Status:
         streams=streams,
         leases=leases,
         durables=durables,
-        queues=tuple(_queues(target, durables)),
+        queues=(*_queues(target, durables), *(matched or ())),
         jobs=jobs,
         history=history,
         troubles=query.troubles,
@@ -292,4 +303,17 @@ def _queues(target: HealthTarget, durables: tuple[Durable, ...]) -> list[Queue]:
         Queue(queue, state.pending, state.ack_pending, state.readers)
         for queue in target.queues
         if (state := states.get(executor_durable(queue)))
+    ]
+
+
+async def _matched_queues(target: HealthTarget) -> list[Queue]:
+    queues = target.settings.matched_queues
+    if not queues:
+        return []
+    waiting = await backlogs(target.projections)
+    agents = await readers(target.log, target.projections, queues)
+    return [
+        Queue(queue, found.waiting, found.running, agents[queue], found.oldest, found.functions)
+        for queue in queues
+        for found in (waiting.get(queue, QueueBacklog(queue=queue)),)
     ]

@@ -35,6 +35,7 @@ from ...ports import (
 from ...subjects import MATCHER, MATCHER_LEASE, Bucket, DecodeError, Stream
 from . import followed_tasks
 from .agents import SILENCE_S, HeardAgent, HeardAgents
+from .backlog_display import BacklogDisplay
 
 AT_ONCE: Final = 256
 """The greatest number of tasks that are claimed in one write."""
@@ -76,6 +77,7 @@ class Matcher:
         self._queues = tuple(queues)
         self.board = TaskBoard()
         self.agents = HeardAgents(clock.monotonic)
+        self._display = BacklogDisplay(projections, clock, queues)
         self._refusals: dict[tuple[str, str, str], float] = {}
         self._released: dict[int, None] = {}
         self._absent: list[tuple[str, int]] = []
@@ -162,12 +164,14 @@ class Matcher:
             self._absent.clear()
             return
         if not self._is_roll_called:
+            self._display.forget()
             await self._call_roll()
             self._is_roll_called = True
         await self._release_absent()
         await self._look_at_agents()
         while await self._assign():
             pass
+        await self._display.show(self.board)
         await self._save()
 
     async def _assign(self) -> bool:
@@ -480,7 +484,7 @@ MATCHER_STAGE: Final = Stage(
         appends=(Started, LeaseTimer, *TERM_EVENTS),
         reads=(Stream.LOG,),
         follows=(Stream.LOG, Stream.REPORTS),
-        writes=((Bucket.LEADER, MATCHER_LEASE), (Bucket.CURSORS, CURSOR)),
+        writes=((Bucket.LEADER, MATCHER_LEASE), (Bucket.CURSORS, CURSOR), (Bucket.QUEUES, ">")),
         assigns_tasks=True,
     ),
     start=_start,

@@ -1,0 +1,66 @@
+"""The KV bucket `queues`, which only shows what waits and runs."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from ... import telemetry
+from ...domain.queue_backlog import QueueBacklog
+from ...domain.task_board import TaskBoard
+from ...ports import Clock, LogUnavailable, OutdatedState, Projections
+from ...subjects import Bucket, token
+
+INTERVAL_S: Final = 2.0
+"""The least time between two entries of a queue."""
+MAX_FUNCTIONS: Final = 100
+"""The number of functions in an entry."""
+
+_log = telemetry.get_logger("tocsin.matcher")
+
+
+class BacklogDisplay:
+    """Writes the entries that changed."""
+
+    def __init__(self, projections: Projections, clock: Clock, queues: Sequence[str]) -> None:
+        self._projections = projections
+        self._clock = clock
+        self._queues = tuple(queues)
+        self._shown: dict[str, QueueBacklog] = {}
+        self._shown_at = float("-inf")
+
+    def forget(self) -> None:
+        """Write every entry next time, because another matcher may write them now."""
+        self._shown.clear()
+
+    async def show(self, board: TaskBoard) -> None:
+        """Write what changed, at most every few seconds."""
+        now = self._clock.monotonic()
+        if now - self._shown_at < INTERVAL_S:
+            return
+        self._shown_at = now
+        try:
+            for backlog in backlogs(board, self._queues):
+                if self._shown.get(backlog.queue) != backlog:
+                    body = backlog.model_dump_json(exclude_defaults=True).encode()
+                    await self._projections.put(Bucket.QUEUES, token(backlog.queue), body)
+                    self._shown[backlog.queue] = backlog
+        except (LogUnavailable, OutdatedState) as error:
+            self._shown.clear()
+            _log.info("queues not shown in the bucket", action="queues-not-shown", error=str(error))
+
+
+def backlogs(board: TaskBoard, queues: Sequence[str]) -> list[QueueBacklog]:
+    """Return the backlog of each queue."""
+    by_queue: dict[str, dict[str, int]] = {queue: {} for queue in queues}
+    for (queue, function), number in board.waiting.items():
+        by_queue.setdefault(queue, {})[function] = number
+    running = board.running
+    return [
+        QueueBacklog(
+            queue=queue,
+            waiting=sum(functions.values()),
+            running=running.get(queue, 0),
+            oldest=board.oldest_in(queue),
+            functions=dict(sorted(functions.items(), key=lambda item: (-item[1], item[0]))[:MAX_FUNCTIONS]),
+        )
+        for queue, functions in by_queue.items()
+    ]
