@@ -37,6 +37,7 @@ from tocsin.worker.session import Session
 from tocsin.worker.shutdown import Shutdown
 
 from . import mq
+from .agents import Hall, SimulatedChannel
 from .attic import LATE, Attic
 from .history import InMemoryHistory
 from .mq import Handed, MqExecutor
@@ -45,7 +46,7 @@ from .outside import Outside, OutsideExecutor
 from .ports import Intake, SimulatedHistory, SimulatedLog, SimulatedProjections
 from .process import Process, ProcessClock
 from .server import SimulatedBuckets, SimulatedServer
-from .workload import BRIDGED, FUNCTION, QUEUES, Action, Run, Temper, handler
+from .workload import ASSIGNED, BRIDGED, FUNCTION, QUEUES, Action, Run, Temper, handler
 
 ACK_WAIT: Final = 4.0
 RUSHES: Final = 0.25
@@ -56,7 +57,7 @@ SETTINGS: Final = Settings(
     leader=Leader(ttl=4.0, renew_interval=1.0),
     stages=Stages(ack_wait=ACK_WAIT),
     recovery=Recovery(threshold=6.0, grace=2.0, interval=1.0),
-    queues={BRIDGED: Queue(transport="mq")},
+    queues={BRIDGED: Queue(transport="mq"), ASSIGNED: Queue(transport="matched")},
 )
 
 
@@ -72,6 +73,8 @@ class Surroundings:
     temper: Temper
     is_archived: bool = False
     """What is over leaves the streams."""
+    hall: Hall | None = None
+    """The channel of agents; None: no worker registers."""
     store: InMemoryArchiveStore = field(default_factory=InMemoryArchiveStore)
     runs: list[Run] = field(default_factory=list)
     """What workers did."""
@@ -106,7 +109,7 @@ class Node:
             clock=clock,
         )
         self._states = states = StateStore(Sources.of(log, projections, clock))
-        stages = bootstrap.compose(installation, names, states, key=KEY)
+        stages = bootstrap.compose(installation, names, states, key=KEY, agents=_channel(around, process))
         history = SimulatedHistory(around.history, around.network, process)
         if "recorder" in names:
             stages.append(RECORDER.bind(Recorders(log, cast("Any", history), clock, past=attic.whole)))
@@ -159,16 +162,23 @@ class WorkerProcess:
         """Start it."""
         handlers = Handlers()
         handlers.add(FUNCTION, handler(around.seed, process, around.runs, around.temper))
-        queues = {queue: _TaskQueue(around, process, queue) for queue in QUEUES}
+        names = QUEUES if around.hall is None else (ASSIGNED,)
+        queues = {queue: _TaskQueue(around, process, queue) for queue in names if queue != ASSIGNED}
         log = SimulatedLog(around.server, around.network, process)
-        connection = Connection(log, cast("Any", queues), ProcessClock(process), ACK_WAIT)
-        options = Options(QUEUES, concurrency=3, shutdown_timeout=3.0, name=safe_name(process.name), nats_url=None)
+        assigned, channel = frozenset(names) & {ASSIGNED}, _channel(around, process)
+        clock = ProcessClock(process)
+        connection = Connection(log, cast("Any", queues), clock, ACK_WAIT, agents=channel, assigned=assigned)
+        options = Options(names, concurrency=3, shutdown_timeout=3.0, name=safe_name(process.name), nats_url=None)
         self._shutdown = Shutdown()
         process.spawn("worker", Session(options, handlers, connection, self._shutdown).run)
 
     def stop(self) -> None:
         """In good order."""
         self._shutdown.request()
+
+
+def _channel(around: Surroundings, process: Process) -> SimulatedChannel | None:
+    return None if around.hall is None else SimulatedChannel(around.hall, around.network, process)
 
 
 def outside(around: Surroundings, process: Process) -> OutsideExecutor:

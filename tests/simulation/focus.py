@@ -15,6 +15,7 @@ from .workload import (
     Action,
     Temper,
     actions,
+    assigned,
     bridged,
     buried,
     bygone,
@@ -47,6 +48,8 @@ class Focus:
     """Processes of executors outside."""
     is_archived: bool = False
     """Finished executions leave the streams within seconds; processes must not pause for longer, nor use another clock."""
+    agents: bool = False
+    """Workers register as agents, and the matcher assigns their tasks."""
     mq: int = 0
     """Processes of executors that know only hip-62's subjects."""
 
@@ -153,6 +156,19 @@ _FOCI: Final = (
 )
 
 
+AGENT_SEEDS: Final = 1_000_000
+"""From this seed on, workers are agents. So the schedules of the other seeds stay as they are."""
+_AGENTS: Final = Focus(
+    "agents: tasks are assigned, and their messages and holders are lost",
+    assigned,
+    {"crash": 0.004},
+    Temper(paces=(0.05, 0.5, 5.0)),
+    agents=True,
+)
+
+
 def focus_of(seed: int) -> Focus:
     """Return the focus of a seed."""
+    if seed >= AGENT_SEEDS:
+        return _AGENTS
     return _FOCI[seed % len(_FOCI)]

@@ -38,6 +38,7 @@ from tocsin.stages.archiver.archive_eligibility import ArchiveEligibility
 from tocsin.stages.archiver.stage import Archiver, PacedPurge
 from tocsin.stages.dead_letter_sink import DeadLetterSink
 from tocsin.stages.lock_keeper import stage as lock_keeper
+from tocsin.stages.matcher.stage import Matcher
 from tocsin.stages.mq_bridge import MqBridge
 from tocsin.stages.planner import Planner
 from tocsin.stages.recorder import Recorder
@@ -392,6 +393,18 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         execution.release,
         "(step.attempt, step.delivery, step.task) != (timer.attempt, timer.delivery, timer.task)",
         "(step.attempt, step.delivery) != (timer.attempt, timer.delivery)",
+    ),
+    _bug(
+        "hand a task over once",
+        Matcher._compare,
+        "lost.append(claim)",
+        "pass",
+    ),
+    _bug(
+        "keep the claims of agents that are lost",
+        Matcher._look_at_agents,
+        "if now - heard_at < SILENCE_S:",
+        "if True:",
     ),
     _bug(
         "end an attempt whose report is not read",

@@ -45,13 +45,15 @@ from tocsin.subjects import Stream
 
 from .cast import Surroundings
 from .mq import Handed
-from .workload import BRIDGED, Run
+from .workload import ASSIGNED, BRIDGED, Run
 
 M = TypeVar("M", bound=Message)
 
 AHEAD: Final = timedelta(seconds=15)
 """How far ahead of the log a clock may be that is believed (`ClockGuard`), and a little more."""
 
+LONGEST_SILENCE_S: Final = 50.0
+"""Seconds in which a lost agent is noticed, with the pauses of the matcher and of the agent."""
 UNHEARD: Final = timedelta(seconds=20)
 """Seconds for which an answer may be unknown to every process."""
 
@@ -88,6 +90,18 @@ def _a_sign_of_life_puts_off_the_end(everything: Everything, around: Surrounding
             continue
         if recorded.time < sign.until:
             yield f"I3: its executor lives until {sign.until}: {recorded.subject} {recorded.sequence}"
+
+
+def _an_assigned_task_is_not_forgotten(everything: Everything) -> Iterator[str]:
+    """A claim that no agent works at is handed over again or released long before the time of its attempt is over."""
+    limits = {
+        (t.execution_id, t.step, t.attempt): t.timeout for t in _all(everything, Dispatched) if t.queue == ASSIGNED
+    }
+    for recorded in everything.facts(Report):
+        fact = recorded.message
+        limit = limits.get((fact.execution_id, fact.step, fact.attempt), 0.0)
+        if fact.worker == subjects.RECOVERER and limit > LONGEST_SILENCE_S:
+            yield f"I3: no agent worked at it for {limit:g}s: {recorded.subject} {recorded.sequence}"
 
 
 def _every_task_is_handed_over(everything: Everything, handed: Handed) -> Iterator[str]:
@@ -354,6 +368,7 @@ def _is_of(report: Report, claim: Recorded[Started] | None) -> bool:
 _RULES: Final[tuple[Callable[[Everything], Iterator[str]], ...]] = (
     _leases_are_not_taken_over,
     _what_is_released_is_held,
+    _an_assigned_task_is_not_forgotten,
     _nothing_is_found_lost,
     _nothing_fires_before_its_time,
     _each_trigger_asks_for_a_run_of_its_own,

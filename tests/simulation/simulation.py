@@ -15,6 +15,7 @@ from tocsin.bootstrap import STAGE_NAMES
 
 from . import faults as faults_
 from . import judgement
+from .agents import Hall
 from .cast import Node, Surroundings, User, WorkerProcess, mq_executor, outside, reset_dice
 from .clock import ServerClock
 from .focus import Focus, focus_of
@@ -103,6 +104,7 @@ class Simulation:
             InMemoryHistory(),
             self.focus.temper,
             self.focus.is_archived,
+            Hall() if self.focus.agents else None,
         )
 
     def run(self) -> Result:

@@ -5,7 +5,7 @@
 
 import pytest
 
-from .focus import focus_of
+from .focus import AGENT_SEEDS, focus_of
 from .mutations import MUTATIONS, Mutation, judged, made
 from .simulation import play
 
@@ -56,6 +56,7 @@ FOCUSED = {
 }
 """Bugs that ask for a coincidence, and the focus in which that is common."""
 MANY = 6_000
+ASSIGNING = ("hand a task over once", "keep the claims of agents that are lost")
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
@@ -74,6 +75,11 @@ def test_a_bug_is_caught(name: str) -> None:
 def test_bug_behind_a_coincidence_is_caught(name: str, focus: str) -> None:
     seeds = [seed for seed in range(MANY) if focus_of(seed).name.startswith(focus)]
     assert judged(name, seeds).violation is not None
+
+
+@pytest.mark.parametrize("name", ASSIGNING)
+def test_bug_of_the_matcher_is_caught(name: str) -> None:
+    assert judged(name, range(AGENT_SEEDS, AGENT_SEEDS + 200)).violation is not None
 
 
 def test_a_bug_is_gone_behind_its_block() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from random import Random
 from typing import Any, Final, Literal, TypeAlias
@@ -21,6 +21,8 @@ OUTSIDE: Final = "outside"
 """The queue whose tasks executors outside take, under leases."""
 BRIDGED: Final = "bridged"
 """The queue whose tasks are handed over as hip-62 writes them."""
+ASSIGNED: Final = "assigned"
+"""The queue whose tasks the matcher assigns."""
 NAMES: Final = ("a", "b.c", "d-e")
 
 Verb: TypeAlias = Literal[
@@ -343,3 +345,15 @@ def handler(
         return {"by": context.worker, "attempt": context.attempt}
 
     return handle
+
+
+def assigned(chance: Random, until: float) -> list[Action]:
+    """The same, with jobs whose tasks the matcher assigns."""
+
+    def on_its_queue(action: Action) -> Action:
+        if action.definition is None:
+            return action
+        fields = {"queue": ASSIGNED, "timeout": chance.choice((2.0, 60.0))}
+        return replace(action, definition=action.definition.model_copy(update=fields))
+
+    return [on_its_queue(action) for action in actions(chance, until)]

@@ -10,7 +10,6 @@ leader assigns at once; it calls the roll, and every agent answers with its hold
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final
 
 from ... import subjects, telemetry
@@ -128,10 +127,14 @@ class Matcher:
                 except Exception as error:  # noqa: BLE001 - tasks must be assigned after any trouble
                     _log.error("tasks not assigned; retrying", action="tasks-not-assigned", exc_info=error)
                     await self._clock.sleep(INTERVAL_S)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(INTERVAL_S):
-                        await self._changed.wait()
+                await self._changed.wait()
                 self._changed.clear()
+
+    async def tick(self) -> None:
+        """Let `run` look at the agents although nothing arrives."""
+        while True:
+            await self._clock.sleep(INTERVAL_S)
+            self._changed.set()
 
     # --- inputs ----------------------------------------------------------------------------------------------------------
 
@@ -488,6 +491,6 @@ MATCHER_STAGE: Final = Stage(
         assigns_tasks=True,
     ),
     start=_start,
-    loops=(Matcher.lead, Matcher.follow, Matcher.follow_reports, Matcher.run),
+    loops=(Matcher.lead, Matcher.follow, Matcher.follow_reports, Matcher.run, Matcher.tick),
     is_installed=lambda settings: bool(settings.matched_queues),
 )

@@ -1,0 +1,124 @@
+"""The channel between workers and the matcher: a message may be late or lost, and no stream stores it."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from tocsin.ports import HandOver, ReceiveAbsence, ReceiveCommand, ReceiveHoldList, ReceiveTask
+
+from .network import Network
+from .process import Process, current
+
+EVERYBODY: Final = ("", "")
+
+
+@dataclass(eq=False, slots=True)
+class Listener:
+    """A subscription of a process."""
+
+    process: Process
+    kind: str
+    key: tuple[str, str]
+    receive: Callable[..., None]
+
+    def hear(self, *message: Any) -> None:  # noqa: ANN401 - what the callback takes
+        """Take a message inside the process."""
+        token = current.set(self.process)
+        try:
+            self.receive(*message)
+        finally:
+            current.reset(token)
+
+
+@dataclass(slots=True)
+class Hall:
+    """The subscriptions of all processes."""
+
+    listeners: list[Listener] = field(default_factory=list)
+
+    def of(self, kind: str, key: tuple[str, str] = EVERYBODY) -> list[Listener]:
+        """Return the subscriptions of living processes."""
+        return [each for each in self.listeners if each.process.is_alive and (each.kind, each.key) == (kind, key)]
+
+
+class SimulatedChannel:
+    """Implements `ports.AgentChannel` for one process."""
+
+    def __init__(self, hall: Hall, network: Network, process: Process) -> None:
+        self._hall = hall
+        self._network = network
+        self._process = process
+        self.connections = 1
+
+    async def announce(self, name: str, agent_id: str, body: bytes) -> None:
+        self._send("hold-list", EVERYBODY, name, agent_id, body)
+
+    async def is_heard(self, name: str, agent_id: str, body: bytes, *, wait: float) -> bool:
+        await self.announce(name, agent_id, body)
+        if not self._hall.of("hold-list"):
+            return False
+        await self._process.wait(wait)
+        return True
+
+    @asynccontextmanager
+    async def hold_lists(self, receive: ReceiveHoldList) -> AsyncIterator[None]:
+        async with self._listening("hold-list", EVERYBODY, receive):
+            yield
+
+    async def command(self, name: str, agent_id: str, body: bytes) -> None:
+        self._send("command", (name, agent_id), body)
+
+    @asynccontextmanager
+    async def commands(self, name: str, agent_id: str, receive: ReceiveCommand) -> AsyncIterator[None]:
+        async with self._listening("command", (name, agent_id), receive):
+            yield
+
+    async def hand_over(self, tasks: Sequence[HandOver]) -> Sequence[HandOver]:
+        self._process.check()
+        for task in tasks:
+            if not self._send("task", (task.name, task.agent_id), task.body):
+                for listener in self._hall.of("absence", (self._process.name, "")):
+                    self._deliver(listener, task.agent_id, task.number)
+        return ()
+
+    @asynccontextmanager
+    async def tasks(self, name: str, agent_id: str, receive: ReceiveTask) -> AsyncIterator[None]:
+        async with self._listening("task", (name, agent_id), receive):
+            yield
+
+    @asynccontextmanager
+    async def absences(self, receive: ReceiveAbsence) -> AsyncIterator[None]:
+        async with self._listening("absence", (self._process.name, ""), receive):
+            yield
+
+    async def call_roll(self) -> None:
+        self._send("roll-call", EVERYBODY)
+
+    @asynccontextmanager
+    async def roll_calls(self, receive: Callable[[], None]) -> AsyncIterator[None]:
+        async with self._listening("roll-call", EVERYBODY, receive):
+            yield
+
+    @asynccontextmanager
+    async def _listening(self, kind: str, key: tuple[str, str], receive: Callable[..., None]) -> AsyncIterator[None]:
+        listener = Listener(self._process, kind, key, receive)
+        self._hall.listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._hall.listeners.remove(listener)
+
+    def _send(self, kind: str, key: tuple[str, str], *message: Any) -> bool:  # noqa: ANN401 - what the callback takes
+        """Send a message to all listeners; return whether there are any."""
+        self._process.check()
+        listeners = self._hall.of(kind, key)
+        for listener in listeners:
+            self._deliver(listener, *message)
+        return bool(listeners)
+
+    def _deliver(self, listener: Listener, *message: Any) -> None:  # noqa: ANN401 - what the callback takes
+        network = self._network
+        if network.chance.random() >= network.faults.lost:
+            listener.process.call_later(network.latency(listener.process), partial(listener.hear, *message))
