@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -163,14 +164,31 @@ def test_claim_uses_a_slot_until_its_report() -> None:
     board.dispatch(task(1))
     claim = claimed(board)
     assert board.used_slots("a") == 1
-    board.answer(claim.task.scope, "main", 2)
+    board.answer(claim.task.scope, "main", 2, delivery=1)
+    board.answer(claim.task.scope, "main", 1, delivery=2)
     assert board.used_slots("a") == 1
-    board.answer(claim.task.scope, "main", 1)
-    board.answer(claim.task.scope, "main", 1)
-    assert board.used_slots("a") == 0
-    assert board.claims_of("a") == (claim,)
-    board.end_execution(claim.task.scope)
+    board.answer(claim.task.scope, "main", 1, delivery=1)
+    board.answer(claim.task.scope, "main", 1, delivery=1)
+    assert (board.used_slots("a"), board.agents, board.oldest) == (0, (), None)
+
+
+def test_success_of_any_delivery_ends_a_claim() -> None:
+    board = TaskBoard()
+    board.dispatch(task(1))
+    claim = claimed(board)
+    board.answer(claim.task.scope, "main", 1, delivery=None)
     assert board.agents == ()
+
+
+@pytest.mark.parametrize(("delivery", "is_over"), [(1, True), (None, True), (2, False)])
+def test_report_may_be_known_before_its_claim(delivery: int | None, *, is_over: bool) -> None:
+    board = TaskBoard()
+    of = task(1)
+    board.dispatch(of)
+    board.answer(of.scope, "main", 1, delivery=delivery)
+    assert len(board) == 1  # a subject proves nothing about a task without a claim
+    started(board, of, "a", 2)
+    assert (board.agents == ()) is is_over
 
 
 def test_own_claim_may_be_followed_before_its_answer() -> None:
@@ -179,10 +197,9 @@ def test_own_claim_may_be_followed_before_its_answer() -> None:
     board.dispatch(of)
     board.assign([offer("a")], limit=1)
     started(board, of, "a", 2)
-    board.answer(of.scope, "main", 1)
     claim = board.confirm(of, "a", sequence=2, after=1)
-    assert (claim.is_answered, claim.after) == (True, 1)
-    assert board.used_slots("a") == 0
+    assert claim.after == 1
+    assert board.claims_of("a") == (claim,)
 
 
 def test_claim_of_another_matcher_takes_the_task_away() -> None:
@@ -216,7 +233,7 @@ def test_released_task_has_another_delivery_number() -> None:
     board = TaskBoard()
     board.dispatch(task(1))
     claim = claimed(board)
-    board.release(claim.task.scope, "main", 1, sequence=3)
+    board.release(claim.task.scope, "main", 1, delivery=1, sequence=3)
     assert (board.used_slots("a"), board.agents) == (0, ())
     board.dispatch(task(4, execution="1"))
     assert claimed(board).delivery == 2
@@ -257,9 +274,9 @@ class Moves:
             case "started":
                 started(self.board, of, "a", self._sequence)
             case "released":
-                self.board.release(of.scope, of.step, 1, sequence=self._sequence)
+                self.board.release(of.scope, of.step, 1, delivery=1, sequence=self._sequence)
             case "answered":
-                self.board.answer(of.scope, of.step, 1)
+                self.board.answer(of.scope, of.step, 1, delivery=1)
             case "over":
                 self.board.end_execution(of.scope)
             case "assigned":
@@ -286,7 +303,7 @@ def test_board_is_consistent_after_any_moves(given_moves: list[tuple[int, int, s
     for execution, step, move in given_moves:
         moves.make(execution, step, move)
         claims = board.claims_of("a")
-        assert board.used_slots("a") == sum(not claim.is_answered for claim in claims)
+        assert board.used_slots("a") == len(claims)
         assert sum(board.waiting.values()) == len(board)
         keys = [each.key for each in board]
         assert len(keys) == len(set(keys)) == len(board) + len(claims)

@@ -350,6 +350,24 @@ async def test_attempt_that_kills_every_agent_ends(hall: Hall) -> None:
     assert [report.error.type for report in reports if report.error is not None] == ["stalled"]
 
 
+async def test_release_is_repeated_after_trouble(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    await hall.job()
+    matcher = await hall.matcher()
+    agent = await hall.agent()
+    await hall.trigger()
+
+    async def unavailable(*_: object, **__: object) -> int:
+        raise LogUnavailable("no answer")
+
+    monkeypatch.setattr(matcher._log, "publish", unavailable)
+    await agent.announce(ended=True)
+    with pytest.raises(LogUnavailable):
+        await matcher.run_once()
+    monkeypatch.undo()
+    await hall.work()
+    assert [released.reason for released in await hall.world.stored(Released)] == ["handed_back"]
+
+
 async def test_agent_that_ends_hands_its_tasks_back(hall: Hall) -> None:
     await hall.job()
     await hall.matcher()
@@ -451,6 +469,21 @@ async def test_leader_calls_the_roll(hall: Hall) -> None:
         await hall.work()
         await hall.work()
     assert len(called) == 1
+
+
+async def test_end_that_no_matcher_saw_frees_the_slot(hall: Hall) -> None:
+    await hall.job()
+    matcher = await hall.matcher()
+    agent = await hall.agent()
+    await hall.trigger()
+    await hall.stop(matcher)
+    await agent.reports()
+    hall.world.clock.advance(1)
+    await hall.matcher()
+    await agent.holds()
+    await hall.trigger()
+    assert len(agent.got) == 2
+    assert len(await hall.world.stored(Released)) == 0
 
 
 async def test_restart_reads_from_the_oldest_open_task(hall: Hall) -> None:

@@ -83,7 +83,7 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
         SCHEDULER: granting.part(SCHEDULER, _together(stages), [spec for specs in durables.values() for spec in specs]),
         API: granting.part(API, _SERVED, tasks),
         WORKER: granting.reading_last(granting.working(WORKER, _WORKED, tasks), HeartbeatDetails),
-        ADMIN: granting.provisioning(ADMIN),
+        ADMIN: granting.provisioning(ADMIN, (*settings.matched_queues, *settings.bridged_queues)),
         OPERATOR: granting.watching(OPERATOR, _OPERATED),
         VIEWER: granting.watching(VIEWER, _SEEN),
         PUBLIC: granting.public(PUBLIC),

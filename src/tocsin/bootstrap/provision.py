@@ -30,6 +30,7 @@ async def initialize(installation: Installation) -> list[Change]:
         installation.names,
         replicas=settings.replicas,
         queues=settings.pulled_queues,
+        unpulled_queues=(*settings.matched_queues, *settings.bridged_queues),
         bridge=bool(settings.bridged_queues),
         task_ack_wait=settings.worker.ack_wait,
         durables=_stage_durables(settings),

@@ -7,10 +7,12 @@ every field is bounded. Its name and id come from its subject, never from its bo
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field
 
 from .events import (
     Actor,
@@ -72,37 +74,41 @@ class HoldList(BaseModel):
     """The process stops: this is its last hold list."""
 
 
-class Assignment(BaseModel):
-    """The first line of an assigned task; the body of the task follows."""
+class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The first line of an assigned task; the body of the task follows.
 
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+    Attributes:
+        subject: the relative subject of the task.
+        sequence: the position of the task in its stream.
+        time: when the task was stored (UTC).
+        delivery: the number of the claim's delivery.
+        claim: the sequence of the claim.
+        after: the sequence of the event before the claim; None: unknown.
+    """
 
     subject: str
-    """The relative subject of the task."""
     sequence: int
-    """The position of the task in its stream."""
-    time: AwareDatetime
-    """When the task was stored (UTC)."""
+    time: datetime
     delivery: int
-    """The number of the claim's delivery."""
     claim: int
-    """The sequence of the claim."""
     after: int | None = None
-    """The sequence of the event before the claim; absent: unknown."""
 
     def framed(self, body: bytes) -> bytes:
         """Return the message to the agent."""
-        return self.model_dump_json(exclude_none=True).encode() + b"\n" + body
+        return msgspec.json.encode(self) + b"\n" + body
+
+
+_ASSIGNMENTS: Final = msgspec.json.Decoder(Assignment)
 
 
 def unframed(message: bytes) -> tuple[Assignment, bytes]:
     """Return an assignment and the body of its task.
 
     Raises:
-        ValidationError: the message is no assignment.
+        ValueError: the message is no assignment.
     """
     head, _, body = message.partition(b"\n")
-    return Assignment.model_validate_json(head), body
+    return _ASSIGNMENTS.decode(head), body
 
 
 class Command(BaseModel):

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from heapq import heapify, heappop, heapreplace
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 StepKey: TypeAlias = tuple[str, str]
 """The scope of an execution, and the name of one of its steps."""
@@ -34,7 +34,7 @@ class OpenTask:
     body: bytes | None
     """None: it is read again before the task is handed over."""
     delivery: int = 1
-    """The delivery number of its claim: 2 if the same attempt was claimed before, and released."""
+    """The delivery number of its claim: more than 1 if the same attempt was claimed before, and released."""
     refused_by: frozenset[str] = frozenset()
     """The agents that handed the task back."""
 
@@ -54,8 +54,6 @@ class AgentClaim:
     sequence: int
     after: int | None = None
     """The sequence of the event before the claim; None: unknown."""
-    is_answered: bool = False
-    """A report is stored, so that the agent has a free slot again."""
     handed_at: float = float("-inf")
     """When the task was last handed over, in seconds of the monotonic clock."""
 
@@ -89,14 +87,18 @@ class TaskBoard:
         self._max_bytes = max_bytes
         self._kept_bytes = 0
         self._lanes: dict[LaneKey, _Lane] = {}
+        self._functions: dict[str, set[str]] = {}
+        """The functions of open tasks by queue."""
         self._open: dict[StepKey, OpenTask] = {}
         self._reserved: dict[StepKey, OpenTask] = {}
         self._claims: dict[StepKey, AgentClaim] = {}
         self._of_agent: dict[str, dict[StepKey, AgentClaim]] = {}
-        self._used: dict[str, int] = {}
         self._of_scope: dict[str, set[str]] = {}
         self._newest: dict[str, int] = {}
-        self._repeated: OrderedDict[StepKey, int] = OrderedDict()
+        self._repeated: OrderedDict[StepKey, tuple[int, int]] = OrderedDict()
+        """The attempt and the next delivery of steps that were released."""
+        self._answered: OrderedDict[StepKey, tuple[int, int | None]] = OrderedDict()
+        """The attempt and the delivery of reports that are known before their claims."""
         self._turns: dict[tuple[str, str], int] = {}
         self._turn = 0
 
@@ -108,8 +110,9 @@ class TaskBoard:
         if known is not None and known.sequence >= task.sequence:
             return
         self._drop(task.key)
-        if self._repeated.get(task.key) == task.attempt:
-            task.delivery = 2
+        attempt, delivery = self._repeated.pop(task.key, (0, 1))
+        if attempt == task.attempt:
+            task.delivery = delivery
         self._open[task.key] = task
         self._put(task)
         self._of_scope.setdefault(task.scope, set()).add(task.step)
@@ -126,15 +129,15 @@ class TaskBoard:
         if known is not None and known.sequence >= sequence:
             return
         self._drop(key)
-        if agent_id is not None:
+        answered = self._answered.pop(key, None)
+        if agent_id is not None and answered not in {(attempt, None), (attempt, delivery)}:
             self._keep(AgentClaim(task, agent_id, delivery, sequence))
 
-    def release(self, scope: str, step: str, attempt: int, *, sequence: int) -> None:
+    def release(self, scope: str, step: str, attempt: int, *, delivery: int, sequence: int) -> None:
         """Note that a claim ended before its attempt did; the task is dispatched again."""
         self.end_step(scope, step, sequence=sequence)
-        self._repeated[scope, step] = attempt
-        if len(self._repeated) > _REPEATED:
-            self._repeated.popitem(last=False)
+        self._repeated[scope, step] = attempt, delivery + 1
+        _trim(self._repeated)
 
     def end_step(self, scope: str, step: str, *, sequence: int) -> None:
         """Note that the task of a step needs no worker."""
@@ -148,12 +151,19 @@ class TaskBoard:
         for step in tuple(self._of_scope.get(scope, ())):
             self._drop((scope, step))
 
-    def answer(self, scope: str, step: str, attempt: int) -> None:
-        """Note that a report on an attempt is stored."""
-        claim = self._claims.get((scope, step))
-        if claim is not None and claim.task.attempt == attempt and not claim.is_answered:
-            claim.is_answered = True
-            self._use(claim.agent_id, -1)
+    def answer(self, scope: str, step: str, attempt: int, *, delivery: int | None) -> None:
+        """Note that a report on an attempt is stored, so that its claim is over.
+
+        A failure counts only for its own delivery; `delivery` is None for a success. A report may be known before its claim.
+        """
+        key = scope, step
+        claim = self._claims.get(key)
+        if claim is not None:
+            if claim.task.attempt == attempt and delivery in {None, claim.delivery}:
+                self._drop(key)
+        elif key in self._open or key in self._reserved:
+            self._answered[key] = attempt, delivery
+            _trim(self._answered)
 
     def see(self, scope: str, sequence: int) -> None:
         """Note the newest event of an execution, if a task of it is known."""
@@ -197,6 +207,7 @@ class TaskBoard:
             return known
         newest = self.newest(task.scope)
         self._drop(task.key)
+        self._answered.pop(task.key, None)
         claim = AgentClaim(task, agent_id, task.delivery, sequence, after)
         self._keep(claim)
         self.see(task.scope, newest)
@@ -224,13 +235,18 @@ class TaskBoard:
 
     # --- questions -----------------------------------------------------------------------------------------------------
 
+    def knows_claim(self, scope: str, step: str, sequence: int) -> bool:
+        """Return whether a claim is known already."""
+        claim = self._claims.get((scope, step))
+        return claim is not None and claim.sequence == sequence
+
     def newest(self, scope: str) -> int:
         """Return the sequence of the newest known event of an execution."""
         return self._newest.get(scope, 0)
 
     def used_slots(self, agent_id: str) -> int:
-        """Return the number of an agent's claims without a report."""
-        return self._used.get(agent_id, 0)
+        """Return the number of an agent's open claims."""
+        return len(self._of_agent.get(agent_id, ()))
 
     def claims_of(self, agent_id: str) -> tuple[AgentClaim, ...]:
         """Return the open claims of an agent."""
@@ -253,7 +269,7 @@ class TaskBoard:
     @property
     def running(self) -> Mapping[str, int]:
         """The number of tasks that agents have, by queue."""
-        return Counter(claim.task.queue for claim in self._claims.values() if not claim.is_answered)
+        return Counter(claim.task.queue for claim in self._claims.values())
 
     def oldest_in(self, queue: str) -> datetime | None:
         """Return when the oldest open task of a queue was stored, if any."""
@@ -280,15 +296,12 @@ class TaskBoard:
 
     def _lanes_of(self, offers: Iterable[Offer]) -> dict[LaneKey, list[Offer]]:
         """Return the agents with a free slot for each lane that has tasks."""
-        by_queue: dict[str, set[str]] = {}
-        for queue, function in self._lanes:
-            by_queue.setdefault(queue, set()).add(function)
         lanes: dict[LaneKey, list[Offer]] = {}
         for offer in offers:
             if offer.slots < 1:
                 continue
             for queue in offer.queues:
-                for function in by_queue.get(queue, _NOTHING).intersection(offer.functions):
+                for function in self._functions.get(queue, _NOTHING).intersection(offer.functions):
                     lanes.setdefault((queue, function), []).append(offer)
         return lanes
 
@@ -317,6 +330,7 @@ class TaskBoard:
 
     def _put(self, task: OpenTask, *, is_first: bool = False) -> None:
         lane = self._lanes.setdefault((task.queue, task.function), _Lane())
+        self._functions.setdefault(task.queue, set()).add(task.function)
         tasks = lane.jobs.setdefault(task.job, OrderedDict())
         tasks[task.key] = task
         lane.number += 1
@@ -341,13 +355,12 @@ class TaskBoard:
             self._turns.pop((task.queue, task.job), None)
             if not lane.jobs:
                 del self._lanes[key]
+                self._functions[task.queue].discard(task.function)
 
     def _keep(self, claim: AgentClaim) -> None:
         key = claim.task.key
         self._claims[key] = claim
         self._of_agent.setdefault(claim.agent_id, {})[key] = claim
-        if not claim.is_answered:
-            self._use(claim.agent_id, 1)
         self._of_scope.setdefault(claim.task.scope, set()).add(claim.task.step)
         self._newest[claim.task.scope] = max(self._newest.get(claim.task.scope, 0), claim.sequence)
 
@@ -357,11 +370,6 @@ class TaskBoard:
             return self._claims[key].task
         return task
 
-    def _use(self, agent_id: str, change: int) -> None:
-        self._used[agent_id] = self._used.get(agent_id, 0) + change
-        if not self._used[agent_id]:
-            del self._used[agent_id]
-
     def _drop(self, key: StepKey) -> None:
         """Forget everything about a step."""
         if (task := self._open.get(key)) is not None:
@@ -370,8 +378,6 @@ class TaskBoard:
         if (claim := self._claims.pop(key, None)) is not None:
             of_agent = self._of_agent[claim.agent_id]
             del of_agent[key]
-            if not claim.is_answered:
-                self._use(claim.agent_id, -1)
             if not of_agent:
                 del self._of_agent[claim.agent_id]
         steps = self._of_scope.get(key[0])
@@ -382,6 +388,11 @@ class TaskBoard:
                 self._newest.pop(key[0], None)
 
 
-_REPEATED: Final = 10_000
-"""The number of released steps that are remembered."""
+_REMEMBERED: Final = 10_000
+"""The number of releases and of early reports that are remembered."""
 _NOTHING: Final[frozenset[str]] = frozenset()
+
+
+def _trim(entries: "OrderedDict[StepKey, Any]") -> None:
+    if len(entries) > _REMEMBERED:
+        entries.popitem(last=False)

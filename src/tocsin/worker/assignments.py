@@ -1,10 +1,7 @@
 """Tasks that the matcher claimed in this worker's name."""
 
-import asyncio
 from collections import OrderedDict
 from typing import Final
-
-from pydantic import ValidationError
 
 from .. import telemetry
 from ..domain import agent
@@ -30,14 +27,13 @@ class AssignedTasks:
         self._cancellations = cancellations
         self._known: OrderedDict[int, bool] = OrderedDict()
         """The claims that arrived, and whether each was handed back."""
-        self._starting: set[asyncio.Task[None]] = set()
 
     def receive(self, message: bytes) -> None:
         """Take an assigned task, which may arrive twice."""
         try:
             assignment, body = agent.unframed(message)
-        except ValidationError as error:
-            _log.warning("assigned task unreadable", action="assignment-unreadable", errors=error.error_count())
+        except ValueError as error:
+            _log.warning("assigned task unreadable", action="assignment-unreadable", error=str(error))
             return
         claim = assignment.claim
         if claim in self._known:
@@ -45,9 +41,7 @@ class AssignedTasks:
                 self._held_tasks.hand_back(claim)
         elif not self._cancellations.is_over(entity_of(assignment.subject)):
             self._remember(claim, was_handed_back=False)
-            starting = asyncio.create_task(self._pool.start([AssignedTask(assignment, body, self.hand_back)]))
-            self._starting.add(starting)
-            starting.add_done_callback(self._starting.discard)
+            self._pool.take(AssignedTask(assignment, body, self.hand_back))
 
     def hand_back(self, claim: int) -> None:
         """Let the next hold list say that the task does not run here."""

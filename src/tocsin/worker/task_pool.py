@@ -4,10 +4,10 @@ Tasks are taken from queues while slots are free, and each runs in its slot.
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from .. import telemetry
 from ..ports import Clock, Delivery, TaskQueue
@@ -55,6 +55,13 @@ class Slots:
         self._free -= 1
         return True
 
+    def occupy_now(self) -> bool:
+        """Use a free slot, if there is one."""
+        if self._is_paused or not self._free or self._closed.is_set():
+            return False
+        self._free -= 1
+        return True
+
     def release(self) -> None:
         """Free a slot."""
         self._free += 1
@@ -91,13 +98,28 @@ class TaskPool:
         for held in new:
             self._held_tasks.add(held)
         for held in new:
-            if await self.slots.occupy():
-                task = asyncio.create_task(self._run(held))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
-            else:
-                await settle(held.delivery, HandBack())
-                self._held_tasks.remove(held)
+            await self._start(held)
+
+    def take(self, delivery: Delivery) -> None:
+        """Start a delivery at once, or in the next free slot.
+
+        The caller knows that this worker does not hold it.
+        """
+        held = HeldTask(delivery)
+        self._held_tasks.add(held)
+        self._spawn(self._run(held) if self.slots.occupy_now() else self._start(held))
+
+    async def _start(self, held: HeldTask) -> None:
+        if await self.slots.occupy():
+            self._spawn(self._run(held))
+        else:
+            await settle(held.delivery, HandBack())
+            self._held_tasks.remove(held)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def stop(self, reason: StopReason) -> None:
         """Stop all handlers; the reason decides how their deliveries are settled."""

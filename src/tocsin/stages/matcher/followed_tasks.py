@@ -16,7 +16,8 @@ from ...subjects import DecodeError
 TASK_KINDS: Final = frozenset({"dispatched", "admitted"})
 STEP_ENDS: Final = ("released", "retry-scheduled", "advanced", "exhausted")
 """Events of a step after which its task needs no worker, or is dispatched again."""
-ENDINGS: Final = ("completed", "failed", "cancelled")
+ENDINGS: Final = ("failed", "cancelled")
+"""Ends that may come before a report on the task. A completed execution has no open task, and a report ended its claims."""
 
 
 class _Head(msgspec.Struct):
@@ -26,6 +27,10 @@ class _Head(msgspec.Struct):
 
 class _Claim(msgspec.Struct):
     agent: str | None = None
+
+
+class _Release(msgspec.Struct):
+    delivery: int
 
 
 class _Loss(msgspec.Struct):
@@ -38,6 +43,7 @@ class _Recovery(msgspec.Struct):
 
 _HEADS: Final = msgspec.json.Decoder(_Head)
 _CLAIMS: Final = msgspec.json.Decoder(_Claim)
+_RELEASES: Final = msgspec.json.Decoder(_Release)
 _RECOVERIES: Final = msgspec.json.Decoder(_Recovery)
 
 
@@ -73,15 +79,12 @@ def learn(board: TaskBoard, recorded: Recorded[Message]) -> None:
         if kind in TASK_KINDS:
             board.dispatch(_task(scope, rest, recorded, body))
         elif kind == "started":
-            agent_id = _CLAIMS.decode(body).agent
-            board.claim(
-                scope,
-                rest[0],
-                int(rest[1]),
-                delivery=int(rest[2]),
-                sequence=recorded.sequence,
-                agent_id=agent_id,
-            )
+            if not board.knows_claim(scope, rest[0], recorded.sequence):
+                agent_id = _CLAIMS.decode(body).agent
+                delivery = int(rest[2])
+                board.claim(
+                    scope, rest[0], int(rest[1]), delivery=delivery, sequence=recorded.sequence, agent_id=agent_id
+                )
         elif kind in ENDINGS:
             board.end_execution(scope)
         elif kind == "recovered":
@@ -89,7 +92,9 @@ def learn(board: TaskBoard, recorded: Recorded[Message]) -> None:
                 if loss.step is not None:
                     board.end_step(scope, loss.step, sequence=recorded.sequence)
         elif kind == "released":
-            board.release(scope, rest[0], int(rest[1]), sequence=recorded.sequence)
+            board.release(
+                scope, rest[0], int(rest[1]), delivery=_RELEASES.decode(body).delivery, sequence=recorded.sequence
+            )
         else:
             board.end_step(scope, rest[0], sequence=recorded.sequence)
     except (msgspec.MsgspecError, IndexError, ValueError) as error:
@@ -98,9 +103,10 @@ def learn(board: TaskBoard, recorded: Recorded[Message]) -> None:
 
 def note_report(board: TaskBoard, subject: str) -> None:
     """Note that a report is stored."""
-    _, job, execution_id, _, step, attempt, *_ = subject.split(".")
+    _, job, execution_id, outcome, step, attempt, delivery, *_ = subject.split(".")
     if attempt.isdecimal():
-        board.answer(f"execution.{job}.{execution_id}.>", step, int(attempt))
+        counted = int(delivery) if outcome != "completed" and delivery.isdecimal() else None
+        board.answer(f"execution.{job}.{execution_id}.>", step, int(attempt), delivery=counted)
 
 
 def _task(scope: str, rest: list[str], recorded: Recorded[Message], body: bytes) -> OpenTask:

@@ -16,7 +16,7 @@ from ... import subjects, telemetry
 from ...domain import execution
 from ...domain.agent import Assignment
 from ...domain.events import LeaseTimer, Message, Recorded, ReleasedReason, Started
-from ...domain.execution import ClaimDenied
+from ...domain.execution import ClaimDenied, Phase
 from ...domain.task_board import AgentClaim, Offer, OpenTask, TaskBoard
 from ...engine.leader_election import TERM_EVENTS, LeaderElection
 from ...engine.stage import Access, Stage, StageContext
@@ -359,17 +359,18 @@ class Matcher:
         now = self._clock.monotonic()
         for heard in self.agents:
             if heard.is_news:
-                heard.is_news = False
                 await self._compare(heard)
+                heard.is_news = False
         if now - self._looked_at < INTERVAL_S:
             return
         self._looked_at = now
+        self._apply_refusals()
         for agent_id in self.board.agents:
             known = self.agents.get(agent_id)
             heard_at = self._listens_since if known is None else max(known.heard_at, self._listens_since)
             if now - heard_at < SILENCE_S:
                 continue
-            for claim in self.board.claims_of(agent_id):
+            for claim in await self._still_open(self.board.claims_of(agent_id)[:AT_ONCE]):
                 await self._release(claim, "lease_over")
         self.agents.forget_silent(but=frozenset(self.board.agents))
 
@@ -382,13 +383,34 @@ class Matcher:
                 await self._release(claim, "handed_back")
             elif claim.sequence in handed_back:
                 await self._release(claim, "handed_back", is_refused=True)
-            elif (
-                not claim.is_answered
-                and _name_of(claim) not in heard.held
-                and heard.heard_at - claim.handed_at >= REPEAT_AFTER_S
-            ):
+            elif _name_of(claim) not in heard.held and heard.heard_at - claim.handed_at >= REPEAT_AFTER_S:
                 lost.append(claim)
-        await self._hand_over(lost)
+        await self._hand_over(await self._still_open(lost[:AT_ONCE]))
+
+    async def _still_open(self, claims: Sequence[AgentClaim]) -> list[AgentClaim]:
+        """Return the claims that the log still has, and withdraw the others.
+
+        A report or an end may have been missed, for example while no matcher ran.
+        """
+        if not claims:
+            return []
+        scopes = tuple(dict.fromkeys(claim.task.scope for claim in claims))
+        loaded = dict(zip(scopes, (await self._log.load_each(*scopes)).facts, strict=True))
+        found: list[AgentClaim] = []
+        for claim in claims:
+            facts = loaded[claim.task.scope]
+            if facts and facts[-1].sequence < claim.sequence:
+                continue  # a lagging replica answered
+            if not facts and await self._log.tail(claim.task.scope):
+                continue
+            state = execution.fold(facts)
+            step = state.steps.get(claim.task.step)
+            is_open = step is not None and step.phase is Phase.STARTED and step.claim == claim.sequence
+            if is_open and not state.is_over:
+                found.append(claim)
+            else:
+                self.board.withdraw(claim.task)
+        return found
 
     async def _release(self, claim: AgentClaim, reason: ReleasedReason, *, is_refused: bool = False) -> None:
         """Send the lease keeper a request to end a claim, once.
@@ -441,7 +463,7 @@ class Matcher:
 
 def _started(task: OpenTask, heard: HeardAgent) -> Started:
     _, job, execution_id, _ = task.scope.split(".")
-    return Started(
+    return Started.trusted(
         job=subjects.name(job),
         execution_id=execution_id,
         step=task.step,

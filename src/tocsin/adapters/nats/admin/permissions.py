@@ -24,7 +24,7 @@ from .... import subjects
 from ....domain.events import Message
 from ....engine.stage import Access
 from ....ports import DurableSpec
-from ....subjects import ANY, INSTALLATION_KEY, Bucket, Stream
+from ....subjects import ANY, INSTALLATION_KEY, Bucket, Stream, executor_durable
 from ..client.names import Names
 
 API: Final = "$JS.API"
@@ -113,11 +113,12 @@ class Granting:
         ]
         return replace(permissions, publish=_sorted([*permissions.publish, *reading]))
 
-    def provisioning(self, name: str) -> Permissions:
+    def provisioning(self, name: str, unpulled_queues: Iterable[str] = ()) -> Permissions:
         """Return the permissions of the user that runs `tocsin init`.
 
-        Streams, buckets and durables, but no facts.
+        Streams, buckets and durables, but no facts. It may remove the durables of `unpulled_queues` only.
         """
+        log = self._names.stream(Stream.LOG)
         streams = [self._names.stream(stream) for stream in Stream] + [self._names.bucket_stream(b) for b in Bucket]
         streams.append(self._names.archive_stream)
         publish = [
@@ -125,6 +126,7 @@ class Granting:
             f"{API}.STREAM.NAMES",
             *(f"{API}.STREAM.{verb}.{stream}" for verb in ("INFO", "CREATE", "UPDATE") for stream in streams),
             *(f"{API}.CONSUMER.{verb}.{self._names.stream(s)}.*" for verb in ("INFO", "CREATE") for s in Stream),
+            *(f"{API}.CONSUMER.DELETE.{log}.{executor_durable(queue)}" for queue in unpulled_queues),
             *(s for bucket in (Bucket.CURSORS, Bucket.INSTALLATION) for s in self._looking_up(bucket)),
             self._names.key(Bucket.INSTALLATION, INSTALLATION_KEY),
         ]

@@ -1,6 +1,7 @@
 """Provisioning: the changes that bring a NATS server into the state that an installation needs.
 
-A second run changes nothing, and a run after an upgrade changes what the upgrade needs. Nothing is ever removed.
+A second run changes nothing, and a run after an upgrade changes what the upgrade needs. Nothing is ever
+removed, but the durables of queues that workers do not read any more.
 """
 
 import secrets
@@ -29,7 +30,7 @@ from .desired_state import (
     stream_config,
 )
 from .layout import all_streams, require_layout
-from .resources import Change, ProvisionError, ensure_consumer, ensure_stream
+from .resources import Change, ProvisionError, ensure_consumer, ensure_stream, remove_executors
 
 __all__ = ["Change", "ProvisionError", "provision"]
 
@@ -42,6 +43,7 @@ async def provision(  # noqa: PLR0913 - each is a part of an installation
     *,
     replicas: int | None = None,
     queues: Iterable[str] = (DEFAULT_QUEUE,),
+    unpulled_queues: Iterable[str] = (),
     bridge: bool = False,
     durables: Iterable[DurableSpec] = (),
     task_ack_wait: float = ACK_WAIT_S,
@@ -54,7 +56,8 @@ async def provision(  # noqa: PLR0913 - each is a part of an installation
         connection: to a server, or to any server of a cluster.
         names: the names of this installation.
         replicas: the number of servers that keep each stream; None keeps it, or means 1 for a new stream.
-        queues: the queues of workers.
+        queues: the queues from which workers take tasks by themselves.
+        unpulled_queues: queues with another transport, whose durables are removed.
         bridge: whether external workers are served (the stream of `mq.…`).
         durables: the durables of the stages.
         task_ack_wait: seconds that a worker may hold a task without a heartbeat.
@@ -79,6 +82,7 @@ async def provision(  # noqa: PLR0913 - each is a part of an installation
         for spec in durable_specs(queues, durables, bridge=bridge, task_ack_wait=task_ack_wait):
             config = consumer_config(spec, names)
             changes.append(await ensure_consumer(connection, projections, spec, names.stream(spec.stream), config))
+        changes += await remove_executors(connection, names, unpulled_queues)
         changes.append(await _ensure_key(projections, names))
     except NotAllowed:
         raise

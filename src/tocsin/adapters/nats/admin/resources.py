@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from ....domain.errors import TocsinError
 from ....ports import DurableSpec
-from ....subjects import Bucket, cursor
+from ....subjects import Bucket, Stream, cursor, executor_durable
 from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.names import Names
@@ -42,7 +42,7 @@ class Change:
 
     kind: Literal["stream", "consumer", "key"]
     name: str
-    action: Literal["created", "updated", "unchanged"]
+    action: Literal["created", "updated", "unchanged", "removed"]
     fields: Mapping[str, tuple[object, object]] = field(default_factory=dict)
 
     def line(self) -> str:
@@ -235,3 +235,20 @@ async def ensure_executors(connection: Connection, names: Names, queues: Iterabl
     projections = NatsProjections(connection, names)
     for spec in durable_specs(queues, (), bridge=False, task_ack_wait=ack_wait):
         await ensure_consumer(connection, projections, spec, names.stream(spec.stream), consumer_config(spec, names))
+
+
+async def remove_executors(connection: Connection, names: Names, queues: Iterable[str]) -> list[Change]:
+    """Remove the durables of queues from which workers no longer take tasks by themselves.
+
+    No worker reads them any more, and unread tasks would keep the archiver from removing what is over.
+
+    Raises:
+        LogUnavailable: the server did not answer.
+    """
+    changes: list[Change] = []
+    for queue in queues:
+        durable, stream = executor_durable(queue), names.stream(Stream.LOG)
+        answer = await connection.find(f"CONSUMER.DELETE.{stream}.{durable}", absent=wire.CONSUMER_NOT_FOUND)
+        if answer is not None:
+            changes.append(Change("consumer", f"{stream}/{durable}", "removed"))
+    return changes
