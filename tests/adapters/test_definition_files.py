@@ -208,6 +208,15 @@ def test_every_mistake_of_a_definition_is_listed() -> None:
     assert {problem.field for problem in raised.value.problems} >= {"timezone", "timeout", "retries", "overlap_policy"}
 
 
+@pytest.mark.parametrize("envelope", ["{}", "jobs: [{}]"])
+def test_kubernetes_manifest_is_one_problem(tmp_path: Path, envelope: str) -> None:
+    manifest = "{apiVersion: batch/v1, kind: CronJob, metadata: {name: hello}, spec: {schedule: '* * * * *'}}"
+    (tmp_path / "cron.yaml").write_text(envelope.replace("{}", manifest))
+    with pytest.raises(DefinitionError) as caught:
+        load(tmp_path / "cron.yaml")
+    assert [problem.code for problem in caught.value.problems] == ["kubernetes-manifest"]
+
+
 def test_alias_expansion_is_bounded() -> None:
     levels = "\n".join(f"  x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 9) if n else 'ha'}]" for n in range(12))
     (problem,) = problems("-", stdin=f"name: a\nfunction: f\ninput:\n{levels}\n")

@@ -51,7 +51,7 @@ def test_a_log_in_order_is_clean(busy: World) -> None:
 
 def test_an_empty_log_is_clean(world: World) -> None:
     result = world.call("audit")
-    assert (result.code, result.out) == (0, "0 facts, 0 executions, 7 invariants: clean\n")
+    assert (result.code, result.out) == (0, "0 events, 0 executions, 7 invariants: clean\n")
 
 
 def test_violation_is_reported_with_its_proof(busy: World) -> None:

@@ -287,6 +287,8 @@ def test_stages_that_cannot_be_run_are_refused(given: list[str], code: str, frag
     [
         ("nope.py", "worker-not-found", "nope.py"),
         ("no_such_module_at_all", "worker-import-failed", "cannot be imported: ModuleNotFoundError"),
+        ("jobs.yaml:worker", "worker-not-found", "jobs.yaml is not a Python file"),
+        ("jobs/worker:worker", "worker-not-found", "jobs/worker is not a Python file"),
         ("json:dumps", "not-a-worker", "json:dumps is not a worker but 'function'"),
         ("json:nope", "worker-not-found", "json has no `nope`"),
         (
@@ -298,6 +300,7 @@ def test_stages_that_cannot_be_run_are_refused(given: list[str], code: str, frag
 )
 def test_invalid_worker_target_is_refused(target: str, error_code: str, expected: str, world: World) -> None:
     (world.folder / "broken.py").write_text("1 / 0")
+    (world.folder / "jobs.yaml").write_text("jobs: []")
     result = world.call("worker", target, "-o", "json")
     assert (result.code, result.error["error_code"]) == (2, error_code)
     assert expected in result.error["message"]

@@ -103,6 +103,20 @@ def test_jobs_are_listed_shown_paused_triggered_and_deleted(url: str) -> None:
     assert call(url, "-o", "json", "jobs", "list").json == []
 
 
+@pytest.mark.parametrize(
+    ("server", "failure"),
+    [
+        ("http://127.0.0.1:1", (4, "api-unavailable")),
+        ("127.0.0.1:8062", (2, "invalid-server-url")),
+        ("nats://127.0.0.1:4222", (2, "invalid-server-url")),
+    ],
+)
+def test_server_that_is_no_api_is_reported(server: str, failure: tuple[int, str]) -> None:
+    result = call(server, "-o", "json", "jobs", "list")
+    assert result.failure == failure
+    assert server in result.error["message"]
+
+
 def test_logged_lines_are_read(url: str) -> None:
     [line] = map(json.loads, call(url, "-o", "json", "executions", "logs", RUN[:8]).out.splitlines())
     assert (line["step"], line["text"]) == ("main", "loading")

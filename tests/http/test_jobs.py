@@ -86,6 +86,27 @@ async def test_what_is_no_job_is_refused_in_words(world: World, body: bytes, sta
     assert not await world.facts("ledger.>")
 
 
+@pytest.mark.parametrize(
+    ("body", "field", "value"),
+    [(b"nojson", "body", '"nojson"'), (b"[1]", "body", "a list"), (b'{"inpt": 1}', "inpt", None)],
+)
+async def test_invalid_body_is_explained_without_python(world: World, body: bytes, field: str, value: str) -> None:
+    await world.ask("POST", "/v1/jobs", JOB)
+    headers = {} if body == b"nojson" else {"Content-Type": "application/json"}
+    answer = await world.client.post("/v1/jobs/report/trigger", content=body, headers=headers)
+    assert (answer.status_code, answer.json()["type"]) == (422, "urn:tocsin:problem:invalid-request")
+    [error] = answer.json()["errors"]
+    assert (error["field"], error.get("value")) == (field, value)
+    assert "Extra inputs" not in error["right"]
+    assert "dictionary" not in error["right"]
+
+
+async def test_refused_method_names_those_allowed(world: World) -> None:
+    answer = await world.ask("PATCH", "/v1/jobs/report")
+    assert answer.status_code == 405
+    assert all(method in answer.json()["detail"] for method in answer.headers["allow"].split(", "))
+
+
 async def test_oversized_body_is_refused_with_or_without_length(world: World) -> None:
     async def chunks() -> AsyncIterator[bytes]:
         for _ in range(50):

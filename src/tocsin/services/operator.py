@@ -15,7 +15,7 @@ from ..domain.agent_record import AgentRecord
 from ..domain.definition import JobDefinition
 from ..domain.errors import TocsinError
 from ..domain.events import Input, Message, Recorded
-from ..ports import DeadLetterRow, ExecutionRow, History
+from ..ports import DeadLetterRow, ExecutionRow, History, LogUnavailable
 from ..ports.queries import DeadLetterQuery, ExecutionQuery, Page
 from .jobs import Job, Plan
 from .operations.errors import OperationError
@@ -46,6 +46,12 @@ class NotPermitted(TocsinError):
     """The caller's token does not permit the operation; the text is that of the API."""
 
     code = "not-permitted"
+
+
+class ApiUnavailable(LogUnavailable):
+    """The HTTP API of `--server` does not answer, or answers with an error."""
+
+    code = "api-unavailable"
 
 
 class Operator(Protocol):

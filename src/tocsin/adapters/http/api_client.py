@@ -11,9 +11,9 @@ from pydantic import JsonValue
 
 from ...domain.definition import DefinitionError, DefinitionProblem
 from ...domain.ledger import JobNotFound
-from ...ports import LogUnavailable, SequenceConflict
+from ...ports import SequenceConflict
 from ...services.operations.errors import NotFound, OperationError
-from ...services.operator import NotPermitted
+from ...services.operator import ApiUnavailable, NotPermitted
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,16 @@ class ApiClient:
 
         Raises:
             DefinitionError, JobNotFound, NotFound, OperationError, SequenceConflict, NotPermitted: the API refused.
-            LogUnavailable: the API did not answer, or cannot reach its log.
+            ApiUnavailable: the API did not answer, or cannot reach its log.
         """
         present = {name: value for name, value in (headers or {}).items() if value}
         try:
             response = await self.http.request(method, path, json=body, params=query, headers=present)
         except httpx.HTTPError as error:
-            raise LogUnavailable(f"{self.http.base_url}: {str(error) or type(error).__name__}") from error
+            raise ApiUnavailable(
+                f"no API answers at {self.http.base_url}: {str(error) or type(error).__name__}. "
+                "Start `tocsin serve`, or name another URL with --server"
+            ) from error
         if response.is_success:
             return response.json() if response.content else None
         raise _error_of(path, response)
@@ -52,7 +55,10 @@ def _error_of(path: str, response: httpx.Response) -> Exception:  # noqa: PLR091
         problem = json.loads(response.content)
         kind, detail = problem["type"].rpartition(":")[2], problem["detail"]
     except (ValueError, KeyError, TypeError):
-        return LogUnavailable(f"{response.url}: {response.status_code}, and no problem details: is this Tocsin's API?")
+        return ApiUnavailable(
+            f"{response.url} answers {response.status_code} without problem details, so it is not Tocsin's API. "
+            "Name the URL of `tocsin serve` with --server"
+        )
     match response.status_code, kind:
         case 404, _ if path.startswith("/v1/jobs/"):
             return JobNotFound(unquote(path.split("/")[3]))
@@ -65,7 +71,7 @@ def _error_of(path: str, response: httpx.Response) -> Exception:  # noqa: PLR091
         case ((401 | 403), _):
             return NotPermitted(detail)
         case ((429 | 500 | 503), _):
-            return LogUnavailable(detail)
+            return ApiUnavailable(f"the API at {response.url.copy_with(raw_path=b'/')} refuses: {detail}")
         case _:
             return OperationError(detail)
 

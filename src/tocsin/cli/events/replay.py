@@ -117,7 +117,7 @@ def _show(session: Session, moment: Moment, facts: list[Recorded[Message]], sele
         "facts": moment.facts,
         "last": {stream.value: r.sequence for stream, r in moment.last.items()},
     }
-    head = Text(f"as of {local(at)}, after {counted(moment.facts, 'fact')}{_last(moment)}", style="dim")
+    head = Text(f"as of {local(at)}, after {counted(moment.facts, 'event')}{_last(moment)}", style="dim")
     if selection.execution_id is not None:
         of_it = tuple(recorded for recorded in facts if isinstance(recorded.message, ExecutionFact))
         if not of_it:

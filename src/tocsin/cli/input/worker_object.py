@@ -39,13 +39,19 @@ def load_worker(target: str) -> "Worker":
 
 
 def _import(place: str) -> ModuleType:
+    if not place.endswith(".py") and ("/" in place or Path(place).is_file()):
+        raise UsageError(
+            f"{place} is not a Python file. Name the worker as FILE.py:NAME or package.module:NAME.",
+            code="worker-not-found",
+        )
     try:
         return _from_file(Path(place)) if place.endswith(".py") else _from_name(place)
     except UsageError:
         raise
     except Exception as error:
+        reason = str(error).rstrip(".")
         raise UsageError(
-            f"{place} cannot be imported: {type(error).__name__}: {error}; fix the error, or name another module",
+            f"{place} cannot be imported: {type(error).__name__}: {reason}. Fix the error, or name another module.",
             code="worker-import-failed",
         ) from error
 

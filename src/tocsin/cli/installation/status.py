@@ -96,6 +96,7 @@ def shown(seen: "Status") -> Iterator[RenderableType]:
         least=("SUBJECTS", "LEADER"),
     )
     if seen.leases is not None:
+        yield Text()
         yield table(
             ("LEASE", "HOLDER", "RENEWED", "ENDS"),
             [
@@ -111,6 +112,7 @@ def shown(seen: "Status") -> Iterator[RenderableType]:
             ],
             empty="no leader",
         )
+    yield Text()
     yield table(
         ("DURABLE", "OWNER", "WAITING", "OUT", "AGAIN", "OLDEST", "READERS"),
         [
@@ -128,6 +130,7 @@ def shown(seen: "Status") -> Iterator[RenderableType]:
         empty="no durables",
         least=("AGAIN", "OWNER", "OUT"),
     )
+    yield Text()
     yield from (Text(line) for line in _sums(seen))
     for queue in seen.queues:
         if queue.is_unattended:

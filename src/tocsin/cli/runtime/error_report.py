@@ -16,7 +16,7 @@ from ...domain.schedule import ScheduleError
 from ...ports import HistoryUnavailable, LogUnavailable, OutdatedState
 from ...ports.queries import InvalidQuery
 from ...services.operations.errors import Ambiguous, NotAnId, NotFound, OperationError
-from ...services.operator import NotPermitted, NotServed
+from ...services.operator import ApiUnavailable, NotPermitted, NotServed
 from ...settings import SettingsError
 from ...subjects import DecodeError
 from .errors import Exit, Interrupted, UsageError
@@ -93,6 +93,7 @@ _KNOWN: Final[tuple[_Row, ...]] = (
     (NotServed, Exit.USAGE, "{}"),
     (NotPermitted, Exit.NO, "{}"),
     (OutdatedState, Exit.NO, "{}"),
+    (ApiUnavailable, Exit.UNREACHABLE, "{}"),
     (LogUnavailable, Exit.UNREACHABLE, "the log cannot be reached: {}; check that NATS runs and has a quorum"),
     (ExtraNotInstalled, Exit.USAGE, "{}"),
     (HistoryUnavailable, Exit.UNREACHABLE, "{}"),

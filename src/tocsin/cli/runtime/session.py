@@ -133,6 +133,11 @@ class Session:
     @asynccontextmanager
     async def _operator(self) -> AsyncIterator[Operator]:
         if self.server:
+            if not self.server.startswith(("http://", "https://")):
+                raise UsageError(
+                    f"--server is {self.server!r}: write a URL with its scheme, such as http://127.0.0.1:8062",
+                    code="invalid-server-url",
+                )
             async with self.backend.connect_api(self.server, self.token) as remote:
                 yield remote
             return

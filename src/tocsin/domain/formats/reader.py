@@ -53,6 +53,15 @@ def read_job(written: object, place: str | None = None) -> JobDefinition:
         raise DefinitionError(
             DefinitionProblem(f"a job is a mapping, and this is {show(written)}", job=place, code="wrong-type")
         )
+    if "apiVersion" in written and "kind" in written:
+        raise DefinitionError(
+            DefinitionProblem(
+                f"a manifest of Kubernetes ({show(written['kind'])}), and not a job: write a job with `name`, `schedule`, "
+                "`timezone` and `function`, and a worker with a handler for the function",
+                job=place,
+                code="kubernetes-manifest",
+            )
+        )
     try:
         return _reading({name: value for name, value in written.items() if name != "$schema"}).definition()
     except DefinitionError as error:

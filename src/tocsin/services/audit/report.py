@@ -126,7 +126,7 @@ class Report:
     def summary(self) -> str:
         """The report in one line."""
         verdict = "clean" if self.is_clean else counted(self.total, "violation")
-        facts, executions = counted(self.facts, "fact"), counted(self.executions, "execution")
+        facts, executions = counted(self.facts, "event"), counted(self.executions, "execution")
         return f"{facts}, {executions}, {counted(len(self.invariants), 'invariant')}: {verdict}"
 
     def as_json(self) -> dict[str, Any]:
