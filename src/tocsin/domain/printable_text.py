@@ -16,6 +16,13 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else _escaped(char) for char in text)
 
 
+def printable_lines(text: str) -> str:
+    """Return a text as `printable` does, but keep its line breaks."""
+    if text.isprintable():
+        return text
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def _escaped(char: str) -> str:
     if char == "\t":
         return _TAB

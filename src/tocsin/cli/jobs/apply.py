@@ -14,6 +14,7 @@ from ...adapters.files import load
 from ...domain import duration
 from ...domain.definition import JobDefinition, shorten, show
 from ...domain.definition_changes import DefinitionDiff, ScheduleEffects
+from ...domain.printable_text import printable_lines
 from ...domain.schedule import Schedule, next_instants, parse, warnings_at
 from ...domain.wording import added_and_removed, counted
 from ...ports import LogUnavailable
@@ -117,7 +118,7 @@ async def _warn(session: Session, operator: Operator, definitions: Collection[Jo
         return  # an older API, or a caller that may not see agents: the jobs are applied
     outside = session.settings().bridged_queues
     for missing in unserved(definitions, agents, outside=outside):
-        typer.echo(f"warning: {missing}", err=True)
+        typer.echo(f"warning: {printable_lines(str(missing))}", err=True)
 
 
 async def apply_files(operator: Operator, settings: Settings, files: Collection[str]) -> Plan:

@@ -5,6 +5,7 @@ Text shows local times with their zone; JSON holds ISO 8601 times in UTC.
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -13,13 +14,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 from typing_extensions import override
 
+from ...domain.printable_text import printable_lines
 from ..runtime.errors import Exit, UsageError
 from . import Format
 
+_CONTROLS: Final = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+"""Characters that JSON need not escape, and that can change a terminal or the order of its text."""
 UNLIMITED: Final = 10_000
 """The width of a pipe or file: programs that read it need whole lines."""
 
@@ -93,7 +98,19 @@ class Output:
 
 
 class _Console(Console):
-    """A console that reports a closed pipe; rich would end the process."""
+    """A console that reports a closed pipe; rich would end the process.
+
+    It escapes the control characters in texts, because a job, a worker or a user may have sent them to change the terminal.
+    Only its own styles reach the terminal.
+    """
+
+    @override
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:
+                yield Segment(printable_lines(segment.text), segment.style)
 
     @override
     def on_broken_pipe(self) -> None:
@@ -161,8 +178,12 @@ def is_interactive() -> bool:
 
 
 def encoded(data: object, *, indent: int | None = None) -> str:
-    """Encode data as JSON with ISO 8601 times in UTC."""
-    return json.dumps(data, indent=indent, ensure_ascii=False, default=_plain)
+    """Encode data as JSON with ISO 8601 times in UTC.
+
+    Characters that do not print are escaped.
+    """
+    text = json.dumps(data, indent=indent, ensure_ascii=False, default=_plain)
+    return _CONTROLS.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def state(name: str) -> Text:

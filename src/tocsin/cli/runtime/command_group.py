@@ -80,16 +80,17 @@ def _report(error: Exception, args: Sequence[str]) -> Exit:
     import json  # noqa: PLC0415 - only a failure needs them
     import traceback  # noqa: PLC0415
 
+    from ...domain.printable_text import printable_lines  # noqa: PLC0415
     from .error_report import failure_of  # noqa: PLC0415
 
     failure = failure_of(error)
     if _value(args, "--log-level") == "debug":
         traceback.print_exception(error)
     if "json" in (_value(args, "--output"), _value(args, "-o")):
-        print(json.dumps(failure.as_json(), ensure_ascii=False), file=sys.stderr)
+        print(json.dumps(failure.as_json()), file=sys.stderr)
     elif failure.message:  # a group without a command has printed its help already
         typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
-        typer.echo(failure.message, err=True)
+        typer.echo(printable_lines(failure.message), err=True)
     telemetry.get_logger("tocsin.cli").debug("command failed", action="command-failed", code=failure.code.value)
     return failure.code
 

@@ -1,0 +1,136 @@
+"""Text of jobs, workers and users never changes the terminal: each command over hostile data."""
+
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from io import StringIO
+
+import pytest
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from tests.cli.conftest import World
+from tests.cli.test_dead_letters import letter
+from tests.cli.test_executions import dispatched, started
+from tests.cli.test_logs import say
+from tests.domain.given import ID, JOB, admitted, plan
+from tocsin.cli.output.format import Output, encoded
+from tocsin.domain.agent import AgentState
+from tocsin.domain.agent_record import AgentRecord
+from tocsin.domain.events import Actor, Failed, Failure, OutputLine, RetryScheduled, StepProgress
+from tocsin.subjects import Bucket
+from tocsin.testing import START
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202edrowssap\u2066\x7f\r\x08\u200f\ufeff"
+ERROR = Failure(type=f"Oops{HOSTILE}", message=HOSTILE, traceback=f"Traceback\n{HOSTILE}", code=HOSTILE)
+AGENT = "01890f3e-0000-7000-8000-000000000001"
+
+
+@pytest.fixture
+def hostile(world: World) -> World:
+    definition = {"name": JOB, "function": "f", "description": HOSTILE, "tags": ["t"], "input": {"name": HOSTILE}}
+    assert world.call("jobs", "apply", "-f", world.jobs(json.dumps({"jobs": [definition]}))).code == 0
+    by = Actor(identity=HOSTILE, source=HOSTILE)
+    world.append(
+        admitted(plan({"load": (), "clean": ("load",)})).model_copy(update={"by": by}),
+        dispatched("load", 1),
+        started("load", 1).model_copy(update={"worker": HOSTILE}),
+        RetryScheduled(
+            job=JOB,
+            execution_id=ID,
+            step="load",
+            attempt=1,
+            error=ERROR,
+            delay=1,
+            next_attempt_at=START + timedelta(seconds=8),
+        ),
+        dispatched("load", 2),
+        started("load", 2),
+        Failed(
+            job=JOB,
+            execution_id=ID,
+            scheduled_time=START,
+            trigger="cron",
+            step="load",
+            attempt=2,
+            error=ERROR,
+            reason="attempts",
+            cancelled_steps=("clean",),
+            dead_letter=True,
+        ),
+    )
+    letters = letter()
+    world.append(letters.model_copy(update={"last_error": ERROR, "input": {"day": HOSTILE}}))
+    say(
+        world,
+        OutputLine(job=JOB, execution_id=ID, step="load", attempt=2, time=START, text=HOSTILE),
+        StepProgress(job=JOB, execution_id=ID, step="load", attempt=2, time=START, fraction=0.5, message=HOSTILE),
+    )
+    record = AgentRecord(
+        name="mail-1",
+        agent_id=AGENT,
+        state=AgentState.ENABLED,
+        functions=[HOSTILE],
+        labels={"zone": HOSTILE},
+        host=HOSTILE,
+    )
+    world.do(world.projections.put(Bucket.AGENTS, f"mail-1.{AGENT}", record.model_dump_json().encode()))
+    return world
+
+
+COMMANDS = [
+    ("executions", "show", ID),
+    ("executions", "logs", ID),
+    ("why", JOB),
+    ("why", ID),
+    ("jobs", "list"),
+    ("jobs", "show", JOB),
+    ("dead-letters", "show", ID),
+    ("agents", "list"),
+    ("agents", "show", "mail-1"),
+    ("events", "show", JOB),
+    ("audit-trail",),
+    ("audit",),
+    ("jobs", "show", HOSTILE),
+    ("executions", "show", HOSTILE),
+    ("jobs", "apply", "-f", HOSTILE),
+]
+
+
+def controls(text: str) -> list[str]:
+    return sorted({char for char in text if not char.isprintable() and char != "\n"})
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command[:2]))
+def test_no_control_character_reaches_the_terminal(hostile: World, command: Sequence[str], form: str) -> None:
+    result = hostile.call(*command, "-o", form)
+    assert controls(result.out) == []
+    assert controls(result.err) == []
+    assert result.out or result.err
+
+
+def test_json_holds_the_text_as_it_is(hostile: World) -> None:
+    shown = hostile.call("executions", "show", ID, "-o", "json").json
+    assert shown["facts"][-1]["fact"]["error"]["message"] == HOSTILE
+    assert json.loads(encoded({"text": HOSTILE})) == {"text": HOSTILE}
+
+
+def test_nested_text_is_escaped_and_own_styles_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen = Terminal()
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    rows = Table()
+    rows.add_row(Text(HOSTILE, style="red"))
+    console = Output().console()
+    console.print(Panel(rows))
+    shown = screen.getvalue()
+    assert "\\x1b]0;owned" in shown
+    assert "\x1b[31m" in shown
+    assert not {"\x07", "\x9b", "\u202e", "\u2066", "\x7f"} & set(shown)
+    assert "\x1b]" not in shown
