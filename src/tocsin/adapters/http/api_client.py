@@ -1,17 +1,21 @@
-"""Requests to the HTTP API, whose problem details become the errors of the services."""
+"""Requests to the HTTP API, with the paths, answers and problems that they share."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import httpx
 from pydantic import JsonValue
 
-from ...domain.definition import DefinitionError, DefinitionProblem
-from ...domain.ledger import JobNotFound
+from ... import subjects
+from ...domain.definition import STORED, DefinitionError, DefinitionProblem, JobDefinition
+from ...domain.events import Message, Recorded
+from ...domain.ledger import JobNotFound, KnownDefinition, Ledger, Regime, Timetable
 from ...ports import SequenceConflict
+from ...services.jobs import Job
 from ...services.operations.errors import NotFound, OperationError
 from ...services.operator import ApiUnavailable, NotPermitted
 
@@ -88,3 +92,49 @@ def _problem(error: Mapping[str, str]) -> DefinitionProblem:
         step=error.get("step"),
         unknown=unknown,
     )
+
+
+def job_of(details: Mapping[str, Any]) -> Job:
+    """Return a job whose ledger holds the definition in force and the last fire time."""
+    name, sequence = details["name"], int(details["sequence"])
+    definition = JobDefinition.model_validate(details["definition"], context=STORED)
+    created_at, defined_at = (datetime.fromisoformat(details[field]) for field in ("created_at", "defined_at"))
+    fired_at = datetime.fromisoformat(details["last_fire_time"]) if details["last_fire_time"] else None
+    state = Ledger(
+        job=name,
+        regimes=(Regime(defined_at, sequence, details["paused"], fact=sequence, previous=0),),
+        definitions={
+            sequence: KnownDefinition(
+                defined_at,
+                Timetable.of(definition),
+                definition,
+                created_at,
+                details["created_by"],
+                datetime.fromisoformat(details["anchor"]),
+            )
+        },
+        watermark=datetime.fromisoformat(details["decided_until"]) if details["decided_until"] else None,
+        last_fired=fired_at,
+    )
+    return Job(definition, defined_at, sequence, state)
+
+
+def recorded_of(fact: Mapping[str, Any]) -> Recorded[Message]:
+    """Return a stored message that the API shows."""
+    message = subjects.decode(fact["subject"], json.dumps(fact["fact"]).encode())
+    return Recorded(message, fact["subject"], fact["sequence"], datetime.fromisoformat(fact["time"]))
+
+
+def agent_path(name: str) -> str:
+    """Return the path of an agent."""
+    return f"/v1/agents/{quote(name, safe='')}"
+
+
+def job_path(job: str) -> str:
+    """Return the path of a job."""
+    return f"/v1/jobs/{quote(job, safe='')}"
+
+
+def reason_header(text: str | None) -> dict[str, str]:
+    """Return the header that carries the reason for a change, in ASCII."""
+    return {"X-Reason": (text or "").encode("ascii", "replace").decode()}

@@ -4,26 +4,23 @@ Lists, facts and changes are requests. Facts are folded here, as they are beside
 through the API and through NATS. The API records the identity of the caller's token.
 """
 
-import json
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
-from urllib.parse import quote
 from uuid import uuid4
 
 import httpx
 from pydantic import JsonValue, TypeAdapter
 
-from ... import subjects
 from ...domain import dead_letter, ledger
 from ...domain.agent_record import AgentRecord
-from ...domain.definition import STORED, JobDefinition
+from ...domain.definition import JobDefinition
 from ...domain.events import Input, Message, Recorded
 from ...domain.execution import Status
-from ...domain.ledger import JobNotFound, KnownDefinition, Ledger, Regime, Timetable
+from ...domain.ledger import JobNotFound, Ledger
 from ...ports import Clock, DeadLetterRow, ExecutionRow, SequenceConflict
 from ...ports.queries import DeadLetterQuery, ExecutionQuery, Page
 from ...services.explain import Answer
@@ -38,7 +35,7 @@ from ...services.operations.execution_output import ExecutionOutput
 from ...services.operations.lookup import ExecutionMatch, match_execution
 from ...services.operator import NotServed
 from ..system_clock import SystemClock
-from .api_client import ApiClient
+from .api_client import ApiClient, agent_path, job_of, job_path, reason_header, recorded_of
 
 PAGE_SIZE: Final = 500
 """Rows per request; the API returns at most 1,000."""
@@ -77,14 +74,14 @@ class HttpOperator:
         query: dict[str, str | int | bool] = {"details": True, "limit": PAGE_SIZE}
         while True:
             page = await self._api.request("GET", "/v1/jobs", query=query)
-            jobs += map(_job, page["jobs"])
+            jobs += map(job_of, page["jobs"])
             if page["next"] is None:
                 return tuple(jobs)
             query["after"] = page["next"]
 
     async def job(self, name: str) -> Job:
         """See `Operator`."""
-        return _job(await self._api.request("GET", _job_path(name)))
+        return job_of(await self._api.request("GET", job_path(name)))
 
     async def plan(self, definitions: Collection[JobDefinition], *, prune: Collection[str] = ()) -> Plan:
         """See `Operator`."""
@@ -106,7 +103,7 @@ class HttpOperator:
 
     async def delete(self, job: str, *, reason: str | None = None) -> None:
         """See `Operator`."""
-        await self._api.request("DELETE", _job_path(job), headers=_reason(reason))
+        await self._api.request("DELETE", job_path(job), headers=reason_header(reason))
 
     async def trigger(
         self,
@@ -124,15 +121,15 @@ class HttpOperator:
             "trigger": "manual",
         }
         headers = {"Idempotency-Key": uuid4().hex}
-        triggered = await self._api.request("POST", f"{_job_path(job)}/trigger", body, headers=headers)
+        triggered = await self._api.request("POST", f"{job_path(job)}/trigger", body, headers=headers)
         return str(triggered["execution_id"])
 
     async def why(self, job: str, at: datetime | None = None) -> tuple[Answer, ...]:
         """See `Operator`."""
         query = {"time": at.isoformat()} if at else {}
-        result = await self._api.request("GET", f"{_job_path(job)}/why", query=query)
+        result = await self._api.request("GET", f"{job_path(job)}/why", query=query)
         return tuple(
-            replace(_ANSWER.validate_python({**answer, "facts": ()}), facts=tuple(map(_recorded, answer["facts"])))
+            replace(_ANSWER.validate_python({**answer, "facts": ()}), facts=tuple(map(recorded_of, answer["facts"])))
             for answer in result["answers"]
         )
 
@@ -217,18 +214,18 @@ class HttpOperator:
 
     async def agents(self, name: str | None = None) -> tuple[AgentRecord, ...]:
         """See `Operator`."""
-        path = "/v1/agents" if name is None else _agent_path(name)
+        path = "/v1/agents" if name is None else agent_path(name)
         return tuple(_AGENTS.validate_python((await self._api.request("GET", path))["agents"]))
 
     async def drain_agents(self, name: str, *, reason: str | None = None) -> tuple[AgentRecord, ...]:
         """See `Operator`."""
-        result = await self._api.request("POST", f"{_agent_path(name)}/drain", {"reason": reason})
+        result = await self._api.request("POST", f"{agent_path(name)}/drain", {"reason": reason})
         return tuple(_AGENTS.validate_python(result["agents"]))
 
     async def switch_agents(self, name: str, *, enabled: bool, reason: str | None = None) -> bool:
         """See `Operator`."""
         verb = "enable" if enabled else "disable"
-        result = await self._api.request("POST", f"{_agent_path(name)}/{verb}", {"reason": reason})
+        result = await self._api.request("POST", f"{agent_path(name)}/{verb}", {"reason": reason})
         return bool(result["changed"])
 
     def tail(self, job: str | None = None, *, from_start: bool = False) -> AsyncGenerator[Recorded[Message], None]:  # noqa: ARG002
@@ -248,7 +245,7 @@ class HttpOperator:
             await self._prune(change)
             return
         body = change.definition.model_dump(mode="json", exclude_none=True)
-        await self._api.request("PUT", _job_path(change.job), body)
+        await self._api.request("PUT", job_path(change.job), body)
 
     async def _prune(self, change: Change) -> None:
         """Delete a job unless another owner took it over."""
@@ -257,8 +254,8 @@ class HttpOperator:
                 job = await self.job(change.job)
                 if job.definition.owner != change.definition.owner:
                     return
-                headers = {"If-Match": f'"{job.sequence}"'} | _reason("pruned")
-                await self._api.request("DELETE", _job_path(change.job), headers=headers)
+                headers = {"If-Match": f'"{job.sequence}"'} | reason_header("pruned")
+                await self._api.request("DELETE", job_path(change.job), headers=headers)
             except JobNotFound:
                 return
             except SequenceConflict:
@@ -269,7 +266,7 @@ class HttpOperator:
         )
 
     async def _switch(self, job: str, verb: str, reason: str | None) -> bool:
-        result = await self._api.request("POST", f"{_job_path(job)}/{verb}", {"reason": reason})
+        result = await self._api.request("POST", f"{job_path(job)}/{verb}", {"reason": reason})
         return bool(result["changed"])
 
     async def _facts(self, execution_id: str, job: str | None) -> Sequence[Recorded[Message]]:
@@ -278,7 +275,7 @@ class HttpOperator:
             result = await self._api.request("GET", f"/v1/executions/{execution_id}/events")
         except NotFound:
             return ()
-        return () if job not in {None, result["job_name"]} else [_recorded(fact) for fact in result["facts"]]
+        return () if job not in {None, result["job_name"]} else [recorded_of(fact) for fact in result["facts"]]
 
     async def _letter(self, id: str, job: str | None) -> Letter | None:  # noqa: A002 - the field is called so
         path = f"/v1/dead-letters/{id}"
@@ -288,7 +285,7 @@ class HttpOperator:
             return None
         if job not in {None, events["job"]}:
             return None
-        facts = [_recorded(fact) for fact in events["facts"]]
+        facts = [recorded_of(fact) for fact in events["facts"]]
         state = dead_letter.fold(facts)
         statuses = {replay["number"]: Status(replay["status"]) for replay in details["replays"]}
         replays = tuple(statuses.get(replay.fact.number, Status.UNKNOWN) for replay in state.replays)
@@ -307,46 +304,3 @@ class HttpOperator:
             if page["next"] is None or len(rows) >= query.limit:
                 return rows, page["next"]
             parameters["cursor"] = page["next"]
-
-
-def _job(details: Mapping[str, Any]) -> Job:
-    """Return a job whose ledger holds the definition in force and the last fire time."""
-    name, sequence = details["name"], int(details["sequence"])
-    definition = JobDefinition.model_validate(details["definition"], context=STORED)
-    created_at, defined_at = (datetime.fromisoformat(details[field]) for field in ("created_at", "defined_at"))
-    fired_at = datetime.fromisoformat(details["last_fire_time"]) if details["last_fire_time"] else None
-    state = Ledger(
-        job=name,
-        regimes=(Regime(defined_at, sequence, details["paused"], fact=sequence, previous=0),),
-        definitions={
-            sequence: KnownDefinition(
-                defined_at,
-                Timetable.of(definition),
-                definition,
-                created_at,
-                details["created_by"],
-                datetime.fromisoformat(details["anchor"]),
-            )
-        },
-        watermark=datetime.fromisoformat(details["decided_until"]) if details["decided_until"] else None,
-        last_fired=fired_at,
-    )
-    return Job(definition, defined_at, sequence, state)
-
-
-def _recorded(fact: Mapping[str, Any]) -> Recorded[Message]:
-    message = subjects.decode(fact["subject"], json.dumps(fact["fact"]).encode())
-    return Recorded(message, fact["subject"], fact["sequence"], datetime.fromisoformat(fact["time"]))
-
-
-def _agent_path(name: str) -> str:
-    return f"/v1/agents/{quote(name, safe='')}"
-
-
-def _job_path(job: str) -> str:
-    return f"/v1/jobs/{quote(job, safe='')}"
-
-
-def _reason(text: str | None) -> dict[str, str]:
-    """Return the header that carries the reason for a change, in ASCII."""
-    return {"X-Reason": (text or "").encode("ascii", "replace").decode()}
