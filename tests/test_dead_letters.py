@@ -52,12 +52,12 @@ async def test_open_replay_requires_an_explicit_second_request(world: World) -> 
     await world.define(etl(overlap_policy="allow"))
     letter = await failed(world)
     first = await dead_letters.replay(world.log, letter.id)
-    text = f"dead letter {letter.id}: replay 1, execution {first.execution_id}, is still open"
-    with pytest.raises(OperationError, match=text):  # no planner has handled it yet
-        await dead_letters.replay(world.log, letter.id)
-    await run(world)
-    with pytest.raises(OperationError, match=text):  # it runs
-        await dead_letters.replay(world.log, letter.id)
+    for _ in range(2):  # no planner has handled it yet; then it runs
+        with pytest.raises(OperationError) as failure:
+            await dead_letters.replay(world.log, letter.id)
+        assert failure.value.code == "replay-open"
+        assert str(first.execution_id) in str(failure.value)
+        await run(world)
     assert (await dead_letters.replay(world.log, letter.id, again=True)).number == 2
     await run(world)
     assert len(await replays_of(world)) == 2
@@ -79,9 +79,10 @@ async def test_resolved_dead_letter_is_replayed_only_explicitly(world: World) ->
     first = await dead_letters.replay(world.log, letter.id)
     await run(world)
     await answer(world, first.execution_id or "", "completed")
-    with pytest.raises(OperationError, match=rf"is resolved \(by execution {first.execution_id}\)") as failure:
+    with pytest.raises(OperationError) as failure:
         await dead_letters.replay(world.log, letter.id)
     assert failure.value.code == "dead-letter-resolved"
+    assert str(first.execution_id) in str(failure.value)
     assert (await dead_letters.replay(world.log, letter.id, again=True)).number == 2
 
 
@@ -90,8 +91,9 @@ async def test_repeated_request_gets_the_same_answer(world: World) -> None:
     letter = await failed(world)
     first = await dead_letters.replay(world.log, letter.id, request="r-1")
     assert await dead_letters.replay(world.log, letter.id, request="r-1") == first
-    with pytest.raises(OperationError, match="is still open"):
+    with pytest.raises(OperationError) as failure:
         await dead_letters.replay(world.log, letter.id, request="r-2")
+    assert failure.value.code == "replay-open"
     assert len(await world.stored(Replayed)) == 1
 
 
@@ -136,7 +138,7 @@ async def test_deleted_job_is_reported_with_the_remedy(world: World) -> None:
     state, sequence = await LedgerReader(world.log).load(ETL)
     [fact] = delete(state, ETL)
     await world.log.append(fact, expect=sequence)
-    with pytest.raises(OperationError, match=f"{letter.id}: no job is called 'etl'") as failure:
+    with pytest.raises(OperationError) as failure:
         await dead_letters.replay(world.log, letter.id)
     assert failure.value.code == "job-not-registered"
     assert await world.stored(Replayed) == []
@@ -145,8 +147,9 @@ async def test_deleted_job_is_reported_with_the_remedy(world: World) -> None:
 async def test_invalid_input_is_refused_at_the_door(world: World) -> None:
     await world.define(etl(input_schema={"type": "object", "properties": {"a": {"type": "integer"}}}))
     letter = await failed(world)
-    with pytest.raises(DefinitionError, match=r"`input\.a`: 'x' is not of type 'integer'"):
+    with pytest.raises(DefinitionError) as failure:
         await dead_letters.replay(world.log, letter.id, input={"a": "x"})
+    assert [problem.field for problem in failure.value.problems] == ["input.a"]
     assert await world.stored(Replayed) == []
 
 
@@ -154,15 +157,19 @@ async def test_a_fact_says_why_it_cannot_be_replayed(world: World) -> None:
     end = Failed(job=ETL, execution_id="some-id", scheduled_time=world.clock.now(), trigger="cron")
     refused = refused_message(subjects.subject_of(end), end)
     await world.given(refused)
-    with pytest.raises(OperationError, match=r"execution\.etl\.some-id\.failed is an event, which the log has already"):
+    with pytest.raises(OperationError) as failure:
         await dead_letters.replay(world.log, refused.id)
+    assert failure.value.code == "not-replayable"
+    assert "execution.etl.some-id.failed" in str(failure.value)
 
 
 async def test_what_still_cannot_be_read_says_so(world: World) -> None:
     refused = PoisonMessage.of(ETL, "planner-triggers", "trigger.etl", 1, b"not json", "unreadable")
     await world.given(refused)
-    with pytest.raises(OperationError, match=r"is still unreadable: trigger\.etl"):
+    with pytest.raises(OperationError) as failure:
         await dead_letters.replay(world.log, refused.id)
+    assert failure.value.code == "not-replayable"
+    assert "trigger.etl" in str(failure.value)
 
 
 async def test_resolution_records_actor_and_reason_once(world: World) -> None:
@@ -175,10 +182,12 @@ async def test_resolution_records_actor_and_reason_once(world: World) -> None:
 
 
 async def test_unknown_id_is_not_found(world: World) -> None:
-    with pytest.raises(NotFound, match=f"no dead letter has the id '{NOBODY}'"):
+    with pytest.raises(NotFound) as missing:
         await dead_letters.replay(world.log, NOBODY)
-    with pytest.raises(NotAnId, match=r"'\*' is not the id of a dead letter"):
+    assert NOBODY in str(missing.value)
+    with pytest.raises(NotAnId) as invalid:
         await dead_letters.resolve(world.log, "*")
+    assert (missing.value.code, invalid.value.code) == ("not-found", "invalid-id")
 
 
 # --- many ------------------------------------------------------------------------------------------------------------
@@ -250,13 +259,13 @@ async def test_archived_dead_letter_is_found_but_not_replayable(world: World) ->
     kept = await dead_letter_lookup.find(world.log, letter.id)
     attic = Attic(world.log, world.projections)
     await attic.take(*OVER)
-    with pytest.raises(NotFound, match="no dead letter has the id"):
+    with pytest.raises(NotFound):
         await dead_letter_lookup.find(world.log, letter.id)
 
     letter_found = await dead_letter_lookup.find(world.log, letter.id, stored=attic.whole)
     assert (letter_found.state, letter_found.facts, letter_found.replays) == (kept.state, kept.facts, (Status.FAILED,))
     assert not (await dead_letters.resolve(world.log, letter.id, stored=attic.whole)).changed
-    with pytest.raises(OperationError, match=r"resolved \(by hand\)") as failure:
+    with pytest.raises(OperationError) as failure:
         await dead_letters.replay(world.log, letter.id, again=True, stored=attic.whole)
     assert failure.value.code == "dead-letter-archived"
 

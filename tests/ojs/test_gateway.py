@@ -80,18 +80,14 @@ async def test_invalid_retry_policy_is_422(policy: Any, field: str, client: http
 
 
 @pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        (b"", "the body must be JSON: Expecting value: line 1 column 1 (char 0)"),
-        (b"[1]", "the body must be a JSON object"),
-        (b'{"args": [NaN]}', "the body must be JSON: NaN is not JSON"),
-        (b"\xff", "the body must be JSON: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
-    ],
+    ("content", "fragment"),
+    [(b"", "JSON"), (b"[1]", "object"), (b'{"args": [NaN]}', "NaN"), (b"\xff", "0xff")],
 )
-async def test_a_body_that_is_no_object(content: bytes, text: str, client: httpx.AsyncClient) -> None:
+async def test_a_body_that_is_no_object(content: bytes, fragment: str, client: httpx.AsyncClient) -> None:
     answer = await client.post("/ojs/v1/jobs", content=content, headers={"Content-Type": "application/json"})
     error = answer.json()["error"]
-    assert (answer.status_code, error["code"], error["message"]) == (400, "invalid_payload", text)
+    assert (answer.status_code, error["code"]) == (400, "invalid_payload")
+    assert fragment in error["message"]
 
 
 async def test_an_id_is_used_once(client: httpx.AsyncClient) -> None:
@@ -185,34 +181,36 @@ async def test_only_who_holds_a_job_answers_for_it(client: httpx.AsyncClient) ->
     id_ = (await pushed(client, queue))["id"]
     for verb, more in (("ack", {}), ("nack", {"error": {"code": "x", "message": ""}})):
         status, answer = await told(client, verb, job_id=id_, worker_id="b", **more)
-        assert (status, answer["error"]["message"]) == (409, f"job {id_} is not active, but available")
+        assert (status, answer["error"]["code"]) == (409, "conflict")
+        assert id_ in answer["error"]["message"]
+        assert "available" in answer["error"]["message"]
     await fetched(client, queue, worker_id="a")
     for verb, more in (("ack", {}), ("nack", {"error": {"code": "x", "message": ""}})):
         status, answer = await told(client, verb, job_id=id_, worker_id="b", **more)
         assert (status, answer["error"]["code"]) == (409, "conflict")
-        assert answer["error"]["message"] == f"job {id_} is held by another worker, 'a'"
+        assert id_ in answer["error"]["message"]
+        assert "'a'" in answer["error"]["message"]
     status, beat = await told(client, "heartbeat", worker_id="b", active_jobs=[id_, ID.format(0xFFFE)])
     assert (status, beat["jobs_extended"], beat["jobs_lost"]) == (200, [], [id_, ID.format(0xFFFE)])
     status, beat = await told(client, "heartbeat", worker_id="a", active_job_ids=[id_], active_jobs=1)
     assert (status, beat["jobs_extended"], beat["jobs_lost"], beat["state"]) == (200, [id_], [], "running")
     assert (await told(client, "ack", job_id=id_, worker_id="a", result=[1]))[1]["state"] == "completed"
     status, answer = await told(client, "ack", job_id=id_, worker_id="a")
-    assert (status, answer["error"]["message"]) == (409, f"job {id_} is not active, but completed")
-    answer = (await client.delete(f"/ojs/v1/jobs/{id_}")).json()
-    assert answer["error"]["message"] == f"job {id_} cannot be cancelled: it is completed"
+    assert (status, answer["error"]["code"]) == (409, "conflict")
+    assert "completed" in answer["error"]["message"]
+    refused = await client.delete(f"/ojs/v1/jobs/{id_}")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "conflict")
+    assert "completed" in refused.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
-    ("verb", "body", "text"),
-    [
-        ("ack", {}, "`job_id` must be the id of a job"),
-        ("nack", {"job_id": 7}, "`job_id` must be the id of a job"),
-        ("heartbeat", {"active_jobs": [1]}, "`active_jobs` must be an array of job ids"),
-    ],
+    ("verb", "body", "field"),
+    [("ack", {}, "job_id"), ("nack", {"job_id": 7}, "job_id"), ("heartbeat", {"active_jobs": [1]}, "active_jobs")],
 )
-async def test_an_answer_that_makes_no_sense(verb: str, body: Any, text: str, client: httpx.AsyncClient) -> None:  # noqa: ANN401
+async def test_an_answer_that_makes_no_sense(verb: str, body: Any, field: str, client: httpx.AsyncClient) -> None:  # noqa: ANN401
     status, answer = await told(client, verb, **body)
-    assert (status, answer["error"]["message"]) == (400, text)
+    assert (status, answer["error"]["code"]) == (400, "invalid_request")
+    assert f"`{field}`" in answer["error"]["message"]
 
 
 async def test_a_failure_must_say_what_failed(client: httpx.AsyncClient) -> None:
