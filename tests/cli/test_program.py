@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.cli.conftest import World
-from tocsin import __version__
+from tocsin import Worker, __version__
 from tocsin.cli.processes.commands import select_stages
 from tocsin.cli.runtime.command_group import hoisted
 from tocsin.cli.runtime.error_report import exit_codes, failure_of
@@ -280,6 +280,18 @@ def test_stages_that_cannot_be_run_are_refused(given: list[str], code: str, frag
 
 
 # --- worker ----------------------------------------------------------------------------------------------------------
+
+
+def test_worker_allows_the_secrets_that_are_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    run: list[Worker] = []
+
+    async def run_worker(_: object, __: object, worker: Worker) -> None:
+        run.append(worker)
+
+    monkeypatch.setattr(World, "run_worker", run_worker)
+    (world.folder / "w.py").write_text("from tocsin import Worker\nworker = Worker(secrets=['A'])\n")
+    assert world.call("worker", "w.py:worker", "--secret", "B", "--secret", "C").code == 0
+    assert [worker.options.secrets for worker in run] == [{"A", "B", "C"}]
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,9 @@ class Bench:
         self.executor = self.executor_over(self.log)
 
     def executor_over(self, log: EventLog) -> Executor:
-        runner = HandlerRunner(WORKER, self.clock, Threads(), self.shutting_down, self.output)
+        runner = HandlerRunner(
+            WORKER, self.clock, Threads(), self.shutting_down, self.output, secrets=("DB_PASSWORD", "OUTPUT_SECRET")
+        )
         return Executor(log, self.handlers, runner, self.clock, worker=WORKER)
 
     def connection(self, **queues: InMemoryTaskQueue) -> Connection:

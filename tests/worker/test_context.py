@@ -9,7 +9,7 @@ import structlog
 
 from tests.domain.given import ID, JOB, KEY, NOON, admitted
 from tests.worker.given import FUNCTION, WORKER, Bench
-from tocsin import Context, subjects
+from tocsin import Context, Worker, subjects
 from tocsin.domain import execution, execution_plan
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Due, Failure, occurrence_meta
@@ -172,6 +172,35 @@ async def test_secret_in_error_is_redacted(bench: Bench, monkeypatch: pytest.Mon
     assert failure.message == "('${env:DB_PASSWORD}', 'no such user: ${env:DB_PASSWORD}')"
     assert SECRET not in failure.model_dump_json()
     assert SECRET not in repr(lines)
+
+
+async def test_secret_in_result_is_redacted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DB_PASSWORD", SECRET)
+    await bench.run(
+        lambda context: {"urls": [f"pg://{context.input['password']}@db"], context.input["password"]: 1},
+        input={"password": "${env:DB_PASSWORD}"},
+    )
+    [report] = await bench.reports()
+    assert report.result == {"urls": ["pg://${env:DB_PASSWORD}@db"], "${env:DB_PASSWORD}": 1}
+
+
+async def test_only_allowed_secrets_are_resolved(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    runs: list[Context] = []
+    await bench.run(runs.append, input={"name": "${env:AWS_SECRET_ACCESS_KEY}"})
+    failure = await failure_of(bench)
+    assert (failure.type, failure.retryable, runs) == ("secret_unresolved", True, [])
+    assert "AWS_SECRET_ACCESS_KEY" in failure.message
+    assert "--secret" in failure.message
+    assert SECRET not in failure.model_dump_json()
+
+
+def test_secrets_of_a_worker() -> None:
+    worker = Worker(secrets=["A"])
+    worker.allow_secrets(["B"])
+    assert worker.options.secrets == {"A", "B"}
+    with pytest.raises(TypeError, match="secrets"):
+        Worker(secrets="DB_PASSWORD")
 
 
 async def test_missing_secret_is_named(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

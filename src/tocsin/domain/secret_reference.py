@@ -22,6 +22,12 @@ class SecretReferenceError(TocsinError, ValueError):
     code = "secret-not-resolved"
 
 
+class SecretNotAllowedError(SecretReferenceError):
+    """A reference to a variable that the worker does not allow."""
+
+    code = "secret-not-allowed"
+
+
 def find_references(value: JsonValue) -> tuple[str, ...]:
     """Return the variables that the strings inside `value` refer to, in order, each once.
 

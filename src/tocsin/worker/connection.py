@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from itertools import count
@@ -33,6 +33,8 @@ class Options:
     """None: from the settings."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Shown with the agent."""
+    secrets: frozenset[str] = frozenset()
+    """The environment variables that inputs may refer to."""
 
     def __post_init__(self) -> None:
         """Check the options."""
@@ -56,18 +58,29 @@ def read_options(
     name: str | None,
     nats_url: str | None,
     labels: Mapping[str, str] | None = None,
+    secrets: Collection[str] = (),
 ) -> Options:
     """Return the options that a user passed, with a default name.
 
     Raises:
         ValueError: an option is out of its range.
-        TypeError: the queues are one string.
+        TypeError: the queues or the secrets are one string.
     """
+    if isinstance(secrets, str):
+        raise TypeError(f"secrets: pass a collection of names, such as ({secrets!r},), not one string")
     if isinstance(queues, str):
         raise TypeError(f"queues: pass a sequence of names, such as ({queues!r},), not one string")
     tail = f"-{os.getpid()}-{next(_worker_numbers)}"
     unique_name = agent.safe_name(socket.gethostname())[: agent.MAX_NAME - len(tail)] + tail
-    return Options(tuple(queues), concurrency, shutdown_timeout, name or unique_name, nats_url, dict(labels or {}))
+    return Options(
+        tuple(queues),
+        concurrency,
+        shutdown_timeout,
+        name or unique_name,
+        nats_url,
+        dict(labels or {}),
+        frozenset(secrets),
+    )
 
 
 @dataclass(frozen=True, slots=True)

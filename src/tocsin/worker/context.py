@@ -53,7 +53,8 @@ class Context:
     queue: str
     """The queue from which the task came."""
     input: Input = field(repr=False)
-    """The job's input. Every `${env:NAME}` is replaced from this process's environment (hip-62, Job Input Sanitization)."""
+    """The job's input. Every `${env:NAME}` is replaced from this process's environment, if the worker
+    allows it (`Worker(secrets=…)`; hip-62, Job Input Sanitization)."""
     args: tuple[JsonValue, ...] = field(repr=False)
     """The job's positional arguments, with the same replacement."""
     upstream: Mapping[str, JsonValue] = field(repr=False)

@@ -5,7 +5,7 @@ From a claimed task to an outcome, with its secrets resolved.
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from datetime import timedelta
 from functools import partial
 from typing import Final, cast
@@ -13,7 +13,7 @@ from typing import Final, cast
 from pydantic import JsonValue
 
 from ..domain.events import Dispatched, Input
-from ..domain.secret_reference import SecretReferenceError, resolve_references
+from ..domain.secret_reference import SecretNotAllowedError, SecretReferenceError, resolve_references
 from ..ports import Clock
 from . import results
 from .context import Context
@@ -35,21 +35,25 @@ _SHORTEST_SECRET: Final = 4
 class SecretValues:
     """The secrets of one task.
 
-    Resolved for its handler, and redacted from the text of errors.
+    Resolved for its handler, and redacted from results and from the text of errors.
     """
 
-    __slots__ = ("_lookup", "_references")
+    __slots__ = ("_allowed", "_references")
 
-    def __init__(self, lookup: Callable[[str], str | None] = os.environ.get) -> None:
-        """Resolve names with `lookup`, which returns None for a name that is not set."""
-        self._lookup = lookup
+    def __init__(self, allowed: Collection[str]) -> None:
+        """Resolve the names in `allowed` only.
+
+        Anyone who may trigger a job may write a reference into its input.
+        """
+        self._allowed = allowed
         self._references: dict[str, str] = {}
 
     def resolve(self, task: Dispatched) -> tuple[Input, tuple[JsonValue, ...]]:
         """Return the task's input and args with every reference replaced.
 
         Raises:
-            SecretReferenceError: a reference is malformed, or this environment does not set its name.
+            SecretReferenceError: a reference is malformed, this worker does not allow its name, or this environment does not
+                set it.
         """
         given = cast("Input", resolve_references(task.input, self._look_up)) if task.input else task.input
         if not task.args:
@@ -63,7 +67,12 @@ class SecretValues:
         return text
 
     def _look_up(self, name: str) -> str | None:
-        value = self._lookup(name)
+        if name not in self._allowed:
+            raise SecretNotAllowedError(
+                f"the input refers to `{name}`, which this worker does not allow; write `Worker(secrets=[{name!r}])`, or start "
+                f"it with `--secret {name}`"
+            )
+        value = os.environ.get(name)
         if value is not None and len(value) >= _SHORTEST_SECRET:
             self._references[value] = self._references[repr(value)[1:-1]] = f"${{env:{name}}}"
         return value
@@ -72,8 +81,21 @@ class SecretValues:
 class HandlerRunner:
     """Runs the handlers of one worker."""
 
-    def __init__(self, worker: str, clock: Clock, threads: Threads, shutting_down: Flag, output: Output) -> None:
-        """Run sync handlers in `threads`; every context contains `shutting_down`, and sends to `output`."""
+    def __init__(
+        self,
+        worker: str,
+        clock: Clock,
+        threads: Threads,
+        shutting_down: Flag,
+        output: Output,
+        *,
+        secrets: Collection[str] = (),
+    ) -> None:
+        """Run sync handlers in `threads`; every context contains `shutting_down`, and sends to `output`.
+
+        `secrets` are the environment variables that inputs may refer to.
+        """
+        self._secrets = frozenset(secrets)
         self._worker = worker
         self._clock = clock
         self._threads = threads
@@ -86,7 +108,7 @@ class HandlerRunner:
         An async handler that times out or is stopped is cancelled; a result that it returns nevertheless counts. A thread
         cannot be cancelled: that of a sync handler is abandoned (`held.abandoned`), and its result is discarded.
         """
-        secrets = SecretValues()
+        secrets = SecretValues(self._secrets)
         output = self._output.of(task, secrets.redact)
         try:
             outcome = await self._run(handler, task, held, secrets, output)
@@ -136,7 +158,7 @@ class HandlerRunner:
             held.end()
         if held.stopped is StopReason.CANCELLED:
             return Stopped(held.stopped)  # its result is not needed
-        return results.outcome_of(returned)
+        return results.outcome_of(returned, secrets.redact)
 
     def _prepare(
         self,

@@ -42,15 +42,15 @@ class _NotPlain(ValueError):
     pass
 
 
-def outcome_of(returned: object) -> Succeeded | Failed:
+def outcome_of(returned: object, redact: Callable[[str], str] = str) -> Succeeded | Failed:
     """Convert a handler's return value into an outcome.
 
-    A value that cannot be stored fails without a retry.
+    A value that cannot be stored fails without a retry. `redact` replaces secrets in texts.
     """
     if returned is None:
         return Succeeded(None)
     try:
-        result = _plain(returned, "result", 0)
+        result = _plain(returned, "result", 0, redact)
     except _NotPlain as problem:
         return _invalid(str(problem))
     size = len(to_json(result))
@@ -74,7 +74,7 @@ def _invalid(message: str) -> Failed:
     return Failed(Failure(type=INVALID_RESULT, message=message[:MAX_MESSAGE], retryable=False))
 
 
-def _plain(value: object, path: str, depth: int) -> JsonValue:
+def _plain(value: object, path: str, depth: int, redact: Callable[[str], str]) -> JsonValue:
     """Return the value with tuples as lists. The limit of the depth also ends cycles."""
     if depth > MAX_DEPTH:
         raise _NotPlain(f"the result is nested more than {MAX_DEPTH} levels deep")
@@ -82,7 +82,7 @@ def _plain(value: object, path: str, depth: int) -> JsonValue:
         case None | bool():
             return value
         case str():
-            return _text(value, path)
+            return redact(_text(value, path))
         case int():
             if value.bit_length() > _MAX_INTEGER_BITS:
                 raise _NotPlain(f"{path} is an integer of more than {_MAX_INTEGER_BITS} bits: return it as text")
@@ -92,9 +92,12 @@ def _plain(value: object, path: str, depth: int) -> JsonValue:
                 raise _NotPlain(f"{path} is {value}, which JSON does not have")
             return value
         case list() | tuple():
-            return [_plain(inner, f"{path}[{i}]", depth + 1) for i, inner in enumerate(value)]
+            return [_plain(inner, f"{path}[{i}]", depth + 1, redact) for i, inner in enumerate(value)]
         case dict():
-            return {_key(key, path): _plain(inner, f"{path}.{key}", depth + 1) for key, inner in value.items()}
+            return {
+                redact(_key(key, path)): _plain(inner, f"{path}.{key}", depth + 1, redact)
+                for key, inner in value.items()
+            }
         case _:
             raise _NotPlain(f"{path} is a {_type(value)}, which is not a JSON value")
 

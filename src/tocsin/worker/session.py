@@ -48,7 +48,9 @@ class Session:
         self._held_tasks = HeldTasks()
         self._threads = Threads()
         self._output = Output(connection.log, clock)
-        runner = HandlerRunner(options.name, clock, self._threads, shutdown.requested, self._output)
+        runner = HandlerRunner(
+            options.name, clock, self._threads, shutdown.requested, self._output, secrets=options.secrets
+        )
         executor = Executor(connection.log, handlers, runner, clock, worker=options.name)
         limit = connection.concurrency or options.concurrency
         slots = Slots(limit, shutdown.requested)

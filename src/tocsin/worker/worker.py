@@ -2,8 +2,9 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 from .. import telemetry
@@ -52,6 +53,7 @@ class Worker:
         name: str | None = None,
         nats_url: str | None = None,
         labels: Mapping[str, str] | None = None,
+        secrets: Collection[str] = (),
         connect: Connect | None = None,
     ) -> None:
         """Configure a worker; it connects when it runs.
@@ -64,11 +66,13 @@ class Worker:
                 default made from the host, the process id and a number. `tocsin agents disable` disables a name.
             nats_url: the URL of the NATS server; by default from the settings (`TOCSIN_NATS_URL`).
             labels: texts by name that `tocsin agents` shows with the worker.
+            secrets: the environment variables that `${env:NAME}` in an input may refer to. Others are not resolved, because
+                anyone who may trigger a job may write a reference into its input.
             connect: opens another connection than the default, for example to the in-memory log in tests.
 
         Raises:
             ValueError: an option is out of its range.
-            TypeError: `queues` is one string.
+            TypeError: `queues` or `secrets` is one string.
         """
         self.options: Options = read_options(
             queues,
@@ -77,6 +81,7 @@ class Worker:
             name=name,
             nats_url=nats_url,
             labels=labels,
+            secrets=secrets,
         )
         self._connect = connect
         self._handlers = Handlers()
@@ -163,6 +168,10 @@ class Worker:
         finally:
             with self._lock:
                 self._loop, self._shutdown = None, Shutdown()
+
+    def allow_secrets(self, names: Collection[str]) -> None:
+        """Allow inputs to refer to further environment variables, before the worker runs."""
+        self.options = replace(self.options, secrets=self.options.secrets | frozenset(names))
 
     def stop(self) -> None:
         """Stop the worker, from any thread. A second call stops all handlers immediately.

@@ -153,16 +153,22 @@ def worker(
     target: Annotated[
         str, typer.Argument(metavar="MODULE:ATTRIBUTE", help="The worker object: in a module or in FILE.py.")
     ],
+    secret: Annotated[
+        list[str] | None,
+        typer.Option("--secret", metavar="NAME", help="An environment variable that inputs may refer to; repeatable."),
+    ] = None,
 ) -> None:
     """Run a worker until SIGTERM or Ctrl-C; finish its tasks first.
 
-    Example: `tocsin worker reports.py:worker`
+    Example: `tocsin worker reports.py:worker --secret DATABASE_PASSWORD`
     """
     from ..input.worker_object import load_worker  # noqa: PLC0415 - only this command needs it
 
     session = session_of(context)
     session.log("info")
-    run_until_stopped(_run_worker(session, load_worker(target)))
+    instance = load_worker(target)
+    instance.allow_secrets(secret or ())
+    run_until_stopped(_run_worker(session, instance))
 
 
 async def _run_worker(session: Session, instance: "Worker") -> None:
