@@ -144,14 +144,14 @@ def unserved(
     for record in live:
         for queue in record.queues:
             functions.setdefault(queue, set()).update(record.functions)
-    found: dict[tuple[str, str, str], Unserved] = {}
+    missing: dict[tuple[str, str, str], Unserved] = {}
     for definition in definitions:
         for step in definition.steps() if definition.enabled else ():
             queue, function = step.queue or definition.queue, step.function
             known = functions.get(queue, set())
             if queue not in skipped and function not in known:
                 nearest = difflib.get_close_matches(function, sorted(known), n=1)
-                found[definition.name, queue, function] = Unserved(
+                missing[definition.name, queue, function] = Unserved(
                     definition.name, queue, function, nearest[0] if nearest else None
                 )
-    return list(found.values())
+    return list(missing.values())

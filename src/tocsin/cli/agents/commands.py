@@ -55,7 +55,7 @@ def show(context: typer.Context, agent: NameOrId) -> None:
             return await operator.agents(agent)
 
     agents = run(read())
-    session.output.answer(_json(agents), lambda: [line for found in agents for line in _page(found)])
+    session.output.answer(_json(agents), lambda: [line for record in agents for line in _page(record)])
 
 
 def drain(context: typer.Context, agent: NameOrId, reason: Reason = None) -> None:
@@ -71,7 +71,7 @@ def drain(context: typer.Context, agent: NameOrId, reason: Reason = None) -> Non
 
     drained = run(request())
     session.output.answer(
-        {"agent": agent, "action": "drained", "agents": [found.agent_id for found in drained]},
+        {"agent": agent, "action": "drained", "agents": [record.agent_id for record in drained]},
         lambda: [Text(f"draining {counted(len(drained), 'process', 'processes')} of {agent}", style="yellow")],
     )
 

@@ -129,7 +129,10 @@ def _page(answer: Answer, *, twice: bool, assumed: bool) -> list[RenderableType]
         (answer.job, "bold"), f"  {wall_time} = {answer.at:%Y-%m-%d %H:%M:%S}{_fraction(answer.at)}Z{zone}{reading}"
     )
     page: list[RenderableType] = [heading, Text(sentence(answer), style=STYLES.get(answer.verdict, "yellow"))]
-    page += [Text(f"Backfill `{it.backfill}` ran it, and {_describe_outcome(it.outcome)}.") for it in answer.backfills]
+    page += [
+        Text(f"Backfill `{backfill.backfill}` ran it, and {_describe_outcome(backfill.outcome)}.")
+        for backfill in answer.backfills
+    ]
     if near := _nearest(answer):
         page.append(Text(near, style="dim"))
     return [*page, FactPage(answer.facts), Text()]

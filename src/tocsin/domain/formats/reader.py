@@ -27,16 +27,16 @@ def read(document: object, source: str | None = None) -> tuple[JobDefinition, ..
         DefinitionError: with the problems of all jobs.
     """
     jobs, problems = _entries(document)
-    found: list[tuple[str, JobDefinition]] = []
+    definitions: list[tuple[str, JobDefinition]] = []
     for place, entry in jobs:
         try:
-            found.append((place, read_job(entry, place)))
+            definitions.append((place, read_job(entry, place)))
         except DefinitionError as error:
             problems.extend(error.problems)
-    problems.extend(_duplicates(found))
+    problems.extend(_duplicates(definitions))
     if problems:
         raise DefinitionError(*(replace(problem, source=source) for problem in problems))
-    return tuple(definition for _, definition in found)
+    return tuple(definition for _, definition in definitions)
 
 
 def read_job(written: object, place: str | None = None) -> JobDefinition:
@@ -70,19 +70,19 @@ def read_job(written: object, place: str | None = None) -> JobDefinition:
         raise DefinitionError(*(replace(problem, job=job) for problem in error.problems)) from None
 
 
-def refuse_duplicates(found: Iterable[tuple[str, JobDefinition]]) -> None:
+def refuse_duplicates(definitions: Iterable[tuple[str, JobDefinition]]) -> None:
     """Refuse a name that several places define; each definition comes with its place.
 
     Raises:
         DefinitionError: with each such name and its places (CRON-01).
     """
-    if problems := _duplicates(found):
+    if problems := _duplicates(definitions):
         raise DefinitionError(*problems)
 
 
-def _duplicates(found: Iterable[tuple[str, JobDefinition]]) -> list[DefinitionProblem]:
+def _duplicates(definitions: Iterable[tuple[str, JobDefinition]]) -> list[DefinitionProblem]:
     places: dict[str, list[str]] = {}
-    for place, definition in found:
+    for place, definition in definitions:
         places.setdefault(definition.name, []).append(place)
     return [
         DefinitionProblem(

@@ -10,7 +10,7 @@ from .clock_changes import ClockChange, clock_changes
 from .errors import ScheduleError
 from .explain import Explanation, Instant, explain, warnings_at
 from .instants import DstPolicy
-from .moved import Moved, moved
+from .moved_instants import Moved, moved
 from .parser import check_fires, next_fire_times, next_instants, parse, zone_in
 from .rules import Occurrence
 from .schedule import Schedule

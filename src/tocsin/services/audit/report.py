@@ -145,13 +145,13 @@ class Report:
         }
 
 
-def _plain(found: Violation | Debt) -> dict[str, Any]:
+def _plain(finding: Violation | Debt) -> dict[str, Any]:
     return {
-        "invariant": found.invariant,
-        "entity": found.entity,
-        "reason": found.reason,
+        "invariant": finding.invariant,
+        "entity": finding.entity,
+        "reason": finding.reason,
         "facts": [
             {"stream": fact.stream.value, "sequence": fact.sequence, "subject": fact.subject, "time": fact.time}
-            for fact in found.facts
+            for fact in finding.facts
         ],
     }

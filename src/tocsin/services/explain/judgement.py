@@ -19,7 +19,7 @@ _INSTANT: Final = timedelta(microseconds=1)
 _SECOND: Final = timedelta(seconds=1)
 
 
-def judge(evidence: Evidence, asked: datetime) -> tuple[Answer, ...]:
+def judge(evidence: Evidence, moment: datetime) -> tuple[Answer, ...]:
     """Return the decision on an instant; several if a (naive) local time came twice.
 
     Raises:
@@ -27,11 +27,11 @@ def judge(evidence: Evidence, asked: datetime) -> tuple[Answer, ...]:
         ScheduleError: its schedule is no longer valid.
     """
     regimes = regimes_of(evidence)
-    if asked.tzinfo is not None:
-        return (_judged(evidence, regimes, asked),)
+    if moment.tzinfo is not None:
+        return (_judged(evidence, regimes, moment),)
     return tuple(
-        replace(_judged(evidence, regimes, at, local=None if exists else asked), local_exists=exists)
-        for at, exists in _meant(regimes, asked)
+        replace(_judged(evidence, regimes, at, local=None if exists else moment), local_exists=exists)
+        for at, exists in _meant(regimes, moment)
     )
 
 

@@ -82,13 +82,13 @@ class ExplainReader:
         upto = (await self._stored.extent(Stream.LEDGER)).last
         filters = subjects.ledger_subjects(job, *_TIME)
         portions = self._stored.messages(Stream.LEDGER, *filters, after=begin, upto=upto)
-        found: list[Recorded[Due | Passed]] = []
+        decisions: list[Recorded[Due | Passed]] = []
         async with aclosing(cast("AsyncGenerator[Sequence[StoredMessage], None]", portions)):
             async for portion in portions:
-                found += _decisions([decoded(message) for message in portion])
-                if found and _upto(found[-1].message) > end:
+                decisions += _decisions([decoded(message) for message in portion])
+                if decisions and _upto(decisions[-1].message) > end:
                     break
-        return found
+        return decisions
 
     async def _with_outcome(self, answer: Answer) -> Answer:
         if answer.execution_id is None:
@@ -107,29 +107,29 @@ class ExplainReader:
         of_instant = f".{ids.occurrence_id(answer.job, answer.at)[:TIME_OF_ID]}"
         upto = (await self._stored.extent(Stream.LOG)).last
         portions = self._stored.messages(Stream.LOG, *subjects.openings(answer.job), after=answer.at, upto=upto)
-        found: dict[str, str] = {}
+        backfills: dict[str, str] = {}
         scanned = 0
         async with aclosing(cast("AsyncGenerator[Sequence[StoredMessage], None]", portions)):
             async for portion in portions:
                 for recorded in unfold(decoded(message) for message in portion if of_instant in message.subject):
                     fact = recorded.message
                     if isinstance(fact, Requested) and fact.backfill and fact.scheduled_time == answer.at:
-                        found[fact.execution_id] = fact.backfill
+                        backfills[fact.execution_id] = fact.backfill
                 scanned += len(portion)
                 if scanned > MAX_SCANNED:
                     break
         runs, facts = list[BackfilledRun](), [*answer.facts]
-        for execution_id, name in found.items():
+        for execution_id, name in backfills.items():
             of_run = await wherever(self._log, self._stored, subjects.execution(answer.job, execution_id))
             runs.append(BackfilledRun(name, execution_id, outcome_of(execution_id, of_run)))
             facts += of_run
         return replace(answer, backfills=tuple(runs), facts=tuple(facts)) if runs else answer
 
     async def _all(self, subject: str) -> list[Recorded[Message]]:
-        found: list[Recorded[Message]] = []
-        while batch := await self._log.read(subject, after=found[-1].sequence if found else 0):
-            found += batch
-        return found
+        messages: list[Recorded[Message]] = []
+        while batch := await self._log.read(subject, after=messages[-1].sequence if messages else 0):
+            messages += batch
+        return messages
 
 
 def _of(kind: type[M], recorded: Sequence[Recorded[Message]]) -> list[Recorded[M]]:
