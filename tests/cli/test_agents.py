@@ -10,6 +10,7 @@ from tocsin.cli.runtime.errors import Exit
 from tocsin.domain.agent import AgentState
 from tocsin.domain.agent_record import AgentRecord
 from tocsin.domain.events import AgentDrainStarted, AgentRegistered, AgentSwitched
+from tocsin.stages.agent_keeper.stage import AGENT_KEEPER
 from tocsin.subjects import Bucket
 
 JOBS = """
@@ -50,6 +51,7 @@ def test_list_is_empty_without_agents(world: World) -> None:
     result = world.call("agents", "list")
     assert result.code == Exit.OK
     assert "no agents" in result.out
+    assert f"`{AGENT_KEEPER.name}`" in result.out
 
 
 def test_disable_and_enable_are_recorded_once(working: World) -> None:

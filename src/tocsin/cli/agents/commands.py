@@ -36,7 +36,7 @@ def list_agents(context: typer.Context) -> None:
             table(
                 ("AGENT", "STATE", "QUEUES", "FUNCTIONS", "HOLDS", "HOST", "ID"),
                 [_row(agent) for agent in agents],
-                empty="no agents. A worker registers when it starts, if the stage `agent-keeper` runs.",
+                empty="no agents. A worker registers when it starts, if the stage `agent_keeper` runs.",
                 least=("HOST", "ID", "FUNCTIONS"),
             )
         ],
