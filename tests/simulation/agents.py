@@ -8,9 +8,14 @@ from typing import Any, Final
 
 from tocsin.ports import HandOver, ReceiveAbsence, ReceiveCommand, ReceiveHoldList, ReceiveTask
 
+from .faults import NONE
 from .network import Network
 from .process import Process, current
 
+LOST: Final = 0.1
+"""The share of messages that are lost: core NATS delivers at most once."""
+DEADLY: Final = 0.25
+"""The share of tasks whose agent dies soon after."""
 EVERYBODY: Final = ("", "")
 
 
@@ -112,6 +117,7 @@ class SimulatedChannel:
 
     def _send(self, kind: str, key: tuple[str, str], *message: Any) -> bool:  # noqa: ANN401 - what the callback takes
         """Send a message to all listeners; return whether there are any."""
+        self._network.befall(self._process)
         self._process.check()
         listeners = self._hall.of(kind, key)
         for listener in listeners:
@@ -120,5 +126,8 @@ class SimulatedChannel:
 
     def _deliver(self, listener: Listener, *message: Any) -> None:  # noqa: ANN401 - what the callback takes
         network = self._network
-        if network.chance.random() >= network.faults.lost:
+        is_trouble = network.faults is not NONE
+        if is_trouble and listener.kind == "task" and network.chance.random() < DEADLY:
+            network.loop.call_later(network.chance.uniform(0.0, 5.0), network.kill, listener.process)
+        if not is_trouble or network.chance.random() >= LOST:
             listener.process.call_later(network.latency(listener.process), partial(listener.hear, *message))

@@ -161,8 +161,8 @@ AGENT_SEEDS: Final = 1_000_000
 _AGENTS: Final = Focus(
     "agents: tasks are assigned, and their messages and holders are lost",
     assigned,
-    {"crash": 0.004},
-    Temper(paces=(0.05, 0.5, 5.0)),
+    {"crash": 0.02},
+    Temper(paces=(0.05, 0.5, 20.0)),
     agents=True,
 )
 

@@ -89,12 +89,14 @@ async def test_matched_queue_shows_the_functions_that_wait(nats_url: str, tmp_pa
         await tocsin.apply({"name": "job", "function": "mail/send", "queue": "teams"})
         await tocsin.trigger("job")
 
-        async def waits() -> Any:  # noqa: ANN401 - JSON
-            seen = json.loads((await program(tocsin.settings, "status", "-o", "json")).stdout)
-            found = {queue["name"]: queue for queue in seen["queues"]}["teams"]
-            return found if found["waiting"] and found["executors"] else None
+        async def waits() -> bool:
+            seen = await status(bootstrap.health_target(tocsin.installation))
+            [found] = [queue for queue in seen.queues if queue.name == "teams"]
+            return bool(found.waiting and found.executors)
 
-        queue = await tocsin.until(waits)
+        await tocsin.until(waits)
+        seen = json.loads((await program(tocsin.settings, "status", "-o", "json")).stdout)
+        [queue] = [queue for queue in seen["queues"] if queue["name"] == "teams"]
         assert queue["oldest"]
         assert queue | {"oldest": None} == {
             "name": "teams",

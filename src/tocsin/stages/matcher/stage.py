@@ -10,6 +10,7 @@ leader assigns at once; it calls the roll, and every agent answers with its hold
 
 import asyncio
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 from ... import subjects, telemetry
@@ -110,10 +111,18 @@ class Matcher:
 
     async def follow_reports(self) -> None:
         """Follow reports, which free the slots of agents."""
-        async for batch in self._log.watch(Stream.REPORTS, "report.>", after=self._clock.now()):
+        async for batch in self._log.watch(Stream.REPORTS, "report.>", after=await self._log_time()):
             for heading in batch.headings:
                 followed_tasks.note_report(self.board, heading.subject)
             self._changed.set()
+
+    async def _log_time(self) -> datetime:
+        """Return the log's time, since reports are stored by that clock."""
+        while True:
+            try:
+                return await self._log.now()
+            except LogUnavailable:
+                await self._clock.sleep(INTERVAL_S)
 
     async def run(self) -> None:
         """Hear agents, and assign tasks as long as this matcher leads."""
