@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.domain.task_board import AgentClaim, Offer, OpenTask, TaskBoard
+from tocsin.domain.task_board import AgentClaim, TaskBoard
+from tocsin.domain.task_lanes import Offer, OpenTask
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -19,10 +19,11 @@ from tocsin.domain.queue_backlog import QueueBacklog
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.ports import LogUnavailable
 from tocsin.services.health.matched_queues import backlogs
-from tocsin.stages.matcher import stage as matcher_stage
+from tocsin.stages.matcher import releases
 from tocsin.stages.matcher.agents import SILENCE_S
 from tocsin.stages.matcher.backlog_display import INTERVAL_S
-from tocsin.stages.matcher.stage import CURSOR, REFUSAL_S, REPEAT_AFTER_S, SAVE_INTERVAL_S, Matcher
+from tocsin.stages.matcher.releases import REFUSAL_S
+from tocsin.stages.matcher.stage import CURSOR, REPEAT_AFTER_S, SAVE_INTERVAL_S, Matcher
 from tocsin.subjects import Bucket
 from tocsin.testing import InMemoryProjections, settle
 
@@ -528,7 +529,7 @@ async def test_claim_with_a_lost_answer_is_not_repeated(hall: Hall, monkeypatch:
 async def test_body_that_was_not_kept_is_read_again(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
     await hall.job(input={"to": "ann"})
     matcher = await hall.matcher()
-    monkeypatch.setattr(matcher.board, "_max_bytes", 0)
+    monkeypatch.setattr(matcher.board._open, "_max_bytes", 0)
     agent = await hall.agent()
     await hall.trigger()
     [(_, task)] = agent.got
@@ -606,7 +607,7 @@ async def test_number_of_agents_is_bounded(hall: Hall, monkeypatch: pytest.Monke
 
 
 async def test_number_of_remembered_releases_is_bounded(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matcher_stage, "MAX_RELEASED", 2)
+    monkeypatch.setattr(releases, "MAX_RELEASED", 2)
     await hall.job()
     matcher = await hall.matcher()
     agent = await hall.agent(max_concurrent_jobs=5)
@@ -614,5 +615,5 @@ async def test_number_of_remembered_releases_is_bounded(hall: Hall, monkeypatch:
         await hall.trigger()
     await agent.announce(ended=True)
     await hall.work()
-    assert len(matcher._released) == 2
+    assert len(matcher._releases.requested) == 2
     assert len(await hall.world.stored(Released)) == 5

@@ -5,43 +5,12 @@ worker any more. A claim uses a slot of its agent until a report on it is stored
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from heapq import heapify, heappop, heapreplace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-StepKey: TypeAlias = tuple[str, str]
-"""The scope of an execution, and the name of one of its steps."""
-LaneKey: TypeAlias = tuple[str, str]
-"""A queue and a function."""
-
-
-@dataclass(slots=True)
-class OpenTask:
-    """A task, as it is stored."""
-
-    scope: str
-    step: str
-    attempt: int
-    sequence: int
-    subject: str
-    job: str
-    queue: str
-    function: str
-    time: datetime
-    """When it was stored (UTC)."""
-    body: bytes | None
-    """None: it is read again before the task is handed over."""
-    delivery: int = 1
-    """The delivery number of its claim: more than 1 if the same attempt was claimed before, and released."""
-    refused_by: frozenset[str] = frozenset()
-    """The agents that handed the task back."""
-
-    @property
-    def key(self) -> StepKey:
-        """The step that the task is about."""
-        return self.scope, self.step
+from .task_lanes import LaneKey, Offer, OpenTask, StepKey, TaskLanes
 
 
 @dataclass(slots=True)
@@ -58,38 +27,12 @@ class AgentClaim:
     """When the task was last handed over, in seconds of the monotonic clock."""
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """The free slots of an agent."""
-
-    agent_id: str
-    queues: Collection[str]
-    functions: Collection[str]
-    slots: int
-
-
-@dataclass(slots=True)
-class _Lane:
-    """The open tasks of one function in one queue, by job.
-
-    The job that was served longest ago is the first.
-    """
-
-    jobs: OrderedDict[str, OrderedDict[StepKey, OpenTask]] = field(default_factory=OrderedDict)
-    number: int = 0
-
-
 class TaskBoard:
     """The open tasks of the queues, and the open claims of all agents."""
 
     def __init__(self, *, max_bytes: int = 64 * 1_048_576) -> None:
         """Start without tasks; keep at most `max_bytes` bytes of the bodies of open tasks."""
-        self._max_bytes = max_bytes
-        self._kept_bytes = 0
-        self._lanes: dict[LaneKey, _Lane] = {}
-        self._functions: dict[str, set[str]] = {}
-        """The functions of open tasks by queue."""
-        self._open: dict[StepKey, OpenTask] = {}
+        self._open = TaskLanes(max_bytes=max_bytes)
         self._reserved: dict[StepKey, OpenTask] = {}
         self._claims: dict[StepKey, AgentClaim] = {}
         self._of_agent: dict[str, dict[StepKey, AgentClaim]] = {}
@@ -99,8 +42,6 @@ class TaskBoard:
         """The attempt and the next delivery of steps that were released."""
         self._answered: OrderedDict[StepKey, tuple[int, int | None]] = OrderedDict()
         """The attempt and the delivery of reports that are known before their claims."""
-        self._turns: dict[tuple[str, str], int] = {}
-        self._turn = 0
 
     # --- the fold ------------------------------------------------------------------------------------------------------
 
@@ -113,8 +54,7 @@ class TaskBoard:
         attempt, delivery = self._repeated.pop(task.key, (0, 1))
         if attempt == task.attempt:
             task.delivery = delivery
-        self._open[task.key] = task
-        self._put(task)
+        self._open.put(task)
         self._of_scope.setdefault(task.scope, set()).add(task.step)
         self._newest[task.scope] = max(self._newest.get(task.scope, 0), task.sequence)
 
@@ -161,7 +101,7 @@ class TaskBoard:
         if claim is not None:
             if claim.task.attempt == attempt and delivery in {None, claim.delivery}:
                 self._drop(key)
-        elif key in self._open or key in self._reserved:
+        elif self._open.get(key) is not None or key in self._reserved:
             self._answered[key] = attempt, delivery
             _trim(self._answered)
 
@@ -173,30 +113,9 @@ class TaskBoard:
     # --- decisions -----------------------------------------------------------------------------------------------------
 
     def assign(self, offers: Iterable[Offer], *, limit: int) -> list[tuple[OpenTask, str]]:
-        """Choose agents for up to `limit` tasks, and reserve the tasks.
-
-        A task goes to an agent that has its queue and its function, and the most free slots. Jobs take turns; a job's tasks
-        are taken in the order in which they were dispatched.
-        """
-        by_lane = self._lanes_of(offers)
-        slots = {offer.agent_id: offer.slots for agents in by_lane.values() for offer in agents}
-        heap = [(self._turn_of(lane), lane) for lane in by_lane]
-        heapify(heap)
-        chosen: list[tuple[OpenTask, str]] = []
-        while heap and len(chosen) < limit:
-            _, lane = heap[0]
-            found = self._next(lane, by_lane[lane], slots)
-            if found is None:
-                heappop(heap)
-                continue
-            task, agent_id = found
-            slots[agent_id] -= 1
-            self._reserve(task)
-            chosen.append(found)
-            if lane in self._lanes:
-                heapreplace(heap, (self._turn_of(lane), lane))
-            else:
-                heappop(heap)
+        """Choose agents for up to `limit` tasks, and reserve the tasks (`TaskLanes.take`)."""
+        chosen = self._open.take(offers, limit=limit)
+        self._reserved |= {task.key: task for task, _ in chosen}
         return chosen
 
     def confirm(self, task: OpenTask, agent_id: str, *, sequence: int, after: int | None) -> AgentClaim:
@@ -216,8 +135,7 @@ class TaskBoard:
     def put_back(self, task: OpenTask) -> None:
         """Open a reserved task again, before the other tasks of its job."""
         if self._reserved.pop(task.key, None) is task:
-            self._open[task.key] = task
-            self._put(task, is_first=True)
+            self._open.put(task, is_first=True)
 
     def withdraw(self, task: OpenTask) -> None:
         """Remove a task that needs no worker, unless a newer task replaced it."""
@@ -264,7 +182,7 @@ class TaskBoard:
     @property
     def waiting(self) -> Mapping[LaneKey, int]:
         """The number of open tasks by queue and function."""
-        return {lane: tasks.number for lane, tasks in self._lanes.items()}
+        return self._open.numbers
 
     @property
     def running(self) -> Mapping[str, int]:
@@ -273,9 +191,7 @@ class TaskBoard:
 
     def oldest_in(self, queue: str) -> datetime | None:
         """Return when the oldest open task of a queue was stored, if any."""
-        lanes = (lane for (of, _), lane in self._lanes.items() if of == queue)
-        firsts = (next(iter(tasks.values())).time for lane in lanes for tasks in lane.jobs.values())
-        return min(firsts, default=None)
+        return self._open.oldest_in(queue)
 
     @property
     def oldest(self) -> int | None:
@@ -284,7 +200,7 @@ class TaskBoard:
 
     def __iter__(self) -> Iterator[OpenTask]:
         """Yield every task that is not over."""
-        yield from self._open.values()
+        yield from self._open
         yield from self._reserved.values()
         yield from (claim.task for claim in self._claims.values())
 
@@ -293,69 +209,6 @@ class TaskBoard:
         return len(self._open)
 
     # --- parts ---------------------------------------------------------------------------------------------------------
-
-    def _lanes_of(self, offers: Iterable[Offer]) -> dict[LaneKey, list[Offer]]:
-        """Return the agents with a free slot for each lane that has tasks."""
-        lanes: dict[LaneKey, list[Offer]] = {}
-        for offer in offers:
-            if offer.slots < 1:
-                continue
-            for queue in offer.queues:
-                for function in self._functions.get(queue, _NOTHING).intersection(offer.functions):
-                    lanes.setdefault((queue, function), []).append(offer)
-        return lanes
-
-    def _next(self, lane: LaneKey, offers: Sequence[Offer], slots: Mapping[str, int]) -> tuple[OpenTask, str] | None:
-        """Return the next task of a lane that an agent can take, and that agent."""
-        free = [offer.agent_id for offer in offers if slots[offer.agent_id] > 0]
-        for tasks in self._lanes[lane].jobs.values() if free else ():
-            for task in tasks.values():
-                agents = [id_ for id_ in free if id_ not in task.refused_by] if task.refused_by else free
-                if agents:
-                    return task, max(agents, key=slots.__getitem__)
-        return None
-
-    def _turn_of(self, lane: LaneKey) -> int:
-        """Return when the first job of a lane was served last."""
-        return self._turns.get((lane[0], next(iter(self._lanes[lane].jobs))), 0)
-
-    def _reserve(self, task: OpenTask) -> None:
-        lane = self._lanes[task.queue, task.function]
-        self._take_out(task)
-        if task.job in lane.jobs:
-            self._turn += 1
-            self._turns[task.queue, task.job] = self._turn
-            lane.jobs.move_to_end(task.job)
-        self._reserved[task.key] = task
-
-    def _put(self, task: OpenTask, *, is_first: bool = False) -> None:
-        lane = self._lanes.setdefault((task.queue, task.function), _Lane())
-        self._functions.setdefault(task.queue, set()).add(task.function)
-        tasks = lane.jobs.setdefault(task.job, OrderedDict())
-        tasks[task.key] = task
-        lane.number += 1
-        if task.body is not None:
-            if self._kept_bytes + len(task.body) > self._max_bytes:
-                task.body = None
-            else:
-                self._kept_bytes += len(task.body)
-        if is_first:
-            tasks.move_to_end(task.key, last=False)
-
-    def _take_out(self, task: OpenTask) -> None:
-        """Remove a task from the open tasks."""
-        del self._open[task.key]
-        self._kept_bytes -= len(task.body or b"")
-        key = task.queue, task.function
-        lane = self._lanes[key]
-        del lane.jobs[task.job][task.key]
-        lane.number -= 1
-        if not lane.jobs[task.job]:
-            del lane.jobs[task.job]
-            self._turns.pop((task.queue, task.job), None)
-            if not lane.jobs:
-                del self._lanes[key]
-                self._functions[task.queue].discard(task.function)
 
     def _keep(self, claim: AgentClaim) -> None:
         key = claim.task.key
@@ -373,7 +226,7 @@ class TaskBoard:
     def _drop(self, key: StepKey) -> None:
         """Forget everything about a step."""
         if (task := self._open.get(key)) is not None:
-            self._take_out(task)
+            self._open.remove(task)
         self._reserved.pop(key, None)
         if (claim := self._claims.pop(key, None)) is not None:
             of_agent = self._of_agent[claim.agent_id]
@@ -390,7 +243,6 @@ class TaskBoard:
 
 _REMEMBERED: Final = 10_000
 """The number of releases and of early reports that are remembered."""
-_NOTHING: Final[frozenset[str]] = frozenset()
 
 
 def _trim(entries: "OrderedDict[StepKey, Any]") -> None:

@@ -10,7 +10,8 @@ import msgspec
 
 from ... import subjects
 from ...domain.events import Message, Recorded
-from ...domain.task_board import OpenTask, TaskBoard
+from ...domain.task_board import TaskBoard
+from ...domain.task_lanes import OpenTask
 from ...subjects import DecodeError
 
 TASK_KINDS: Final = frozenset({"dispatched", "admitted"})

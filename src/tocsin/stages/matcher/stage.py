@@ -14,28 +14,26 @@ from datetime import datetime
 from typing import Final
 
 from ... import subjects, telemetry
-from ...domain import execution
-from ...domain.agent import Assignment
-from ...domain.events import LeaseTimer, Message, Recorded, ReleasedReason, Started
-from ...domain.execution import ClaimDenied, Phase
-from ...domain.task_board import AgentClaim, Offer, OpenTask, TaskBoard
+from ...domain.events import LeaseTimer, Message, Recorded, Started
+from ...domain.task_board import AgentClaim, TaskBoard
+from ...domain.task_lanes import Offer, OpenTask
 from ...engine.leader_election import TERM_EVENTS, LeaderElection
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import (
     AgentChannel,
-    Append,
     Clock,
     EventLog,
-    HandOver,
     LogUnavailable,
     OutdatedState,
     Projections,
-    Written,
 )
 from ...subjects import MATCHER, MATCHER_LEASE, Bucket, DecodeError, Stream
 from . import followed_tasks
 from .agents import SILENCE_S, HeardAgent, HeardAgents
 from .backlog_display import BacklogDisplay
+from .claims import Claims
+from .releases import Releases
+from .task_sender import TaskSender
 
 AT_ONCE: Final = 256
 """The greatest number of tasks that are claimed in one write."""
@@ -45,14 +43,10 @@ INTERVAL_S: Final = 0.5
 """Time between two looks at the agents if nothing arrives."""
 REPEAT_AFTER_S: Final = 2.0
 """A hold list that arrives sooner after a hand-over may be older than it."""
-REFUSAL_S: Final = 60.0
-"""How long an agent does not get a step again that it handed back."""
 CALL_INTERVAL_S: Final = 1.0
 """The least time between two roll calls because of agents that did not listen."""
 SAVE_INTERVAL_S: Final = 30.0
 CURSOR: Final = subjects.cursor(Stream.LOG, MATCHER)
-MAX_RELEASED: Final = 10_000
-"""The number of claims of which the matcher remembers that it requested their end."""
 
 _log = telemetry.get_logger("tocsin.matcher")
 
@@ -78,8 +72,9 @@ class Matcher:
         self.board = TaskBoard()
         self.agents = HeardAgents(clock.monotonic)
         self._display = BacklogDisplay(projections, clock, queues)
-        self._refusals: dict[tuple[str, str, str], float] = {}
-        self._released: dict[int, None] = {}
+        self._claims = Claims(log, self.board)
+        self._releases = Releases(log, self.board, clock)
+        self._sender = TaskSender(log, channel, self.agents, self._releases, clock)
         self._absent: list[tuple[str, int]] = []
         self._upto = 0
         self._is_complete = False
@@ -190,7 +185,7 @@ class Matcher:
         """Claim and hand over one wave of tasks; return whether there may be more."""
         if not len(self.board):
             return False
-        self._apply_refusals()
+        self._releases.apply_refusals()
         chosen = self.board.assign(self._offers(), limit=AT_ONCE)
         if not chosen:
             return False
@@ -199,108 +194,12 @@ class Matcher:
             if (heard := self.agents.get(agent_id)) is not None:
                 by_scope.setdefault(task.scope, []).append((task, heard))
         try:
-            claims = await self._claim(by_scope)
+            claims = await self._claims.store(by_scope)
         finally:
             for task, _ in reversed(chosen):
                 self.board.put_back(task)  # what is claimed is not reserved any more
-        await self._hand_over(claims)
+        await self._sender.send(claims)
         return bool(claims)
-
-    def _apply_refusals(self) -> None:
-        """Keep tasks from agents that handed them back a short time ago."""
-        if not self._refusals:
-            return
-        now = self._clock.monotonic()
-        refusing: dict[tuple[str, str], set[str]] = {}
-        for (scope, step, agent_id), until in tuple(self._refusals.items()):
-            agents = refusing.setdefault((scope, step), set())
-            if until > now:
-                agents.add(agent_id)
-            else:
-                del self._refusals[scope, step, agent_id]
-        for (scope, step), agents in refusing.items():
-            self.board.refuse(scope, step, frozenset(agents))
-
-    async def _claim(self, by_scope: dict[str, list[tuple[OpenTask, HeardAgent]]]) -> list[AgentClaim]:
-        """Store claims in one write; those that are refused are decided one by one."""
-        expected = {scope: self.board.newest(scope) for scope in by_scope}
-        writes = [
-            Append(tuple(_started(task, heard) for task, heard in tasks), expected[scope])
-            for scope, tasks in by_scope.items()
-        ]
-        claims: list[AgentClaim] = []
-        error: Exception | None = None
-        for (scope, tasks), written in zip(by_scope.items(), await self._log.write(writes), strict=True):
-            claims += self._confirmed(tasks, written, expected[scope])
-            if isinstance(written.error, OutdatedState):
-                claims += await self._claim_carefully(scope, tasks[len(written.sequences) :])
-            elif written.error is not None:
-                error = written.error
-        if error is not None and not claims:
-            raise error
-        return claims
-
-    def _confirmed(
-        self, tasks: Sequence[tuple[OpenTask, HeardAgent]], written: Written, expect: int
-    ) -> list[AgentClaim]:
-        claims: list[AgentClaim] = []
-        for (task, heard), sequence in zip(tasks, written.sequences, strict=False):
-            claim = self._confirm(task, heard, sequence, expect)
-            claims += [] if claim is None else [claim]
-            expect = sequence
-        return claims
-
-    def _confirm(self, task: OpenTask, heard: HeardAgent, sequence: int, expect: int) -> AgentClaim | None:
-        """Note a stored claim; None: an event ended it meanwhile."""
-        known = self.board.claim_of(task.scope, task.step)
-        is_known = known is not None and known.sequence == sequence
-        if not is_known and not self.board.is_reserved(task):
-            return None
-        return self.board.confirm(task, heard.agent_id, sequence=sequence, after=expect)
-
-    async def _claim_carefully(self, scope: str, tasks: Sequence[tuple[OpenTask, HeardAgent]]) -> list[AgentClaim]:
-        """Read an execution that has newer events, and claim what may still be claimed."""
-        claims: list[AgentClaim] = []
-        for task, heard in tasks:
-            facts = await self._log.load(scope)
-            if facts and facts[-1].sequence < task.sequence:
-                continue  # a lagging replica answered; the task is tried again
-            state = execution.fold(facts)
-            granted = execution.claim(
-                state,
-                step=task.step,
-                attempt=task.attempt,
-                delivery=task.delivery,
-                task=task.sequence,
-                worker=heard.name,
-            )
-            if isinstance(granted, ClaimDenied):
-                self._learn_denial(task, facts)
-                continue
-            expect = facts[-1].sequence
-            try:
-                sequence = await self._log.append(_started(task, heard), expect=expect)
-            except OutdatedState:
-                continue
-            claim = self._confirm(task, heard, sequence, expect)
-            claims += [] if claim is None else [claim]
-        return claims
-
-    def _learn_denial(self, task: OpenTask, facts: Sequence[Recorded[Message]]) -> None:
-        """Note which agent holds a task, or that no execution needs it."""
-        for recorded in facts:
-            fact = recorded.message
-            if isinstance(fact, Started) and (fact.step, fact.attempt) == (task.step, task.attempt):
-                self.board.claim(
-                    task.scope,
-                    fact.step,
-                    fact.attempt,
-                    delivery=fact.delivery,
-                    sequence=recorded.sequence,
-                    agent_id=fact.agent,
-                )
-        if self.board.is_reserved(task):
-            self.board.withdraw(task)
 
     def _offers(self) -> list[Offer]:
         now = self._clock.monotonic()
@@ -311,35 +210,6 @@ class Matcher:
             and now - heard.heard_at < SILENCE_S
             and (slots := heard.hold_list.max_concurrent_jobs - self.board.used_slots(heard.agent_id)) > 0
         ]
-
-    # --- hand-over -------------------------------------------------------------------------------------------------------
-
-    async def _hand_over(self, claims: Sequence[AgentClaim]) -> None:
-        """Send claimed tasks to their agents."""
-        await self._read_bodies([claim.task for claim in claims if claim.task.body is None])
-        now = self._clock.monotonic()
-        sent: dict[int, tuple[AgentClaim, HandOver]] = {}
-        for claim in claims:
-            heard = self.agents.get(claim.agent_id)
-            if heard is None or claim.task.body is None:
-                continue
-            body = _assignment(claim).framed(claim.task.body)
-            sent[claim.sequence] = claim, HandOver(heard.name, claim.agent_id, claim.sequence, body)
-            claim.handed_at = now
-            claim.task.body = None  # it is seldom needed again
-        for refused in await self._channel.hand_over([hand_over for _, hand_over in sent.values()]):
-            claim, _ = sent[refused.number]
-            _log.error("task too large for the server", action="task-too-large", scope=claim.task.scope)
-            await self._release(claim, "handed_back", is_refused=True)
-
-    async def _read_bodies(self, tasks: Sequence[OpenTask]) -> None:
-        """Read the bodies of tasks that were not kept."""
-        if not tasks:
-            return
-        loaded = await self._log.load_each(*(task.subject for task in tasks))
-        for task, facts in zip(tasks, loaded.facts, strict=True):
-            if facts and facts[-1].sequence == task.sequence:
-                task.body = facts[-1].message.encode()
 
     # --- agents ----------------------------------------------------------------------------------------------------------
 
@@ -361,7 +231,7 @@ class Matcher:
                 heard.is_absent = True
             for claim in self.board.claims_of(agent_id):
                 if claim.sequence == sequence:
-                    await self._release(claim, "handed_back")
+                    await self._releases.release(claim, "handed_back")
 
     async def _look_at_agents(self) -> None:
         """Hand over again what agents do not hold; release what lost and ended agents held."""
@@ -373,14 +243,14 @@ class Matcher:
         if now - self._looked_at < INTERVAL_S:
             return
         self._looked_at = now
-        self._apply_refusals()
+        self._releases.apply_refusals()
         for agent_id in self.board.agents:
             known = self.agents.get(agent_id)
             heard_at = self._listens_since if known is None else max(known.heard_at, self._listens_since)
             if now - heard_at < SILENCE_S:
                 continue
-            for claim in await self._still_open(self.board.claims_of(agent_id)[:AT_ONCE]):
-                await self._release(claim, "lease_over")
+            for claim in await self._releases.still_open(self.board.claims_of(agent_id)[:AT_ONCE]):
+                await self._releases.release(claim, "lease_over")
         self.agents.forget_silent(but=frozenset(self.board.agents))
 
     async def _compare(self, heard: HeardAgent) -> None:
@@ -389,64 +259,12 @@ class Matcher:
         lost: list[AgentClaim] = []
         for claim in self.board.claims_of(heard.agent_id):
             if heard.hold_list.ended:
-                await self._release(claim, "handed_back")
+                await self._releases.release(claim, "handed_back")
             elif claim.sequence in handed_back:
-                await self._release(claim, "handed_back", is_refused=True)
+                await self._releases.release(claim, "handed_back", is_refused=True)
             elif _name_of(claim) not in heard.held and heard.heard_at - claim.handed_at >= REPEAT_AFTER_S:
                 lost.append(claim)
-        await self._hand_over(await self._still_open(lost[:AT_ONCE]))
-
-    async def _still_open(self, claims: Sequence[AgentClaim]) -> list[AgentClaim]:
-        """Return the claims that the log still has, and withdraw the others.
-
-        A report or an end may have been missed, for example while no matcher ran.
-        """
-        if not claims:
-            return []
-        scopes = tuple(dict.fromkeys(claim.task.scope for claim in claims))
-        loaded = dict(zip(scopes, (await self._log.load_each(*scopes)).facts, strict=True))
-        found: list[AgentClaim] = []
-        for claim in claims:
-            facts = loaded[claim.task.scope]
-            if facts and facts[-1].sequence < claim.sequence:
-                continue  # a lagging replica answered
-            if not facts and await self._log.tail(claim.task.scope):
-                continue
-            state = execution.fold(facts)
-            step = state.steps.get(claim.task.step)
-            is_open = step is not None and step.phase is Phase.STARTED and step.claim == claim.sequence
-            if is_open and not state.is_over:
-                found.append(claim)
-            else:
-                self.board.withdraw(claim.task)
-        return found
-
-    async def _release(self, claim: AgentClaim, reason: ReleasedReason, *, is_refused: bool = False) -> None:
-        """Send the lease keeper a request to end a claim, once.
-
-        It decides, because a report may be stored.
-        """
-        task = claim.task
-        if is_refused:
-            self._refusals[task.scope, task.step, claim.agent_id] = self._clock.monotonic() + REFUSAL_S
-        if claim.sequence in self._released:
-            return
-        _, job, execution_id, _ = task.scope.split(".")
-        timer = LeaseTimer(
-            job=subjects.name(job),
-            execution_id=execution_id,
-            step=task.step,
-            attempt=task.attempt,
-            delivery=claim.delivery,
-            task=task.sequence,
-            reason=reason,
-        )
-        message_id = f"{execution_id}:{task.step}:{task.attempt}:{claim.sequence}:{reason}"
-        await self._log.publish(subjects.subject_of(timer), timer, message_id=message_id)
-        self._released[claim.sequence] = None
-        while len(self._released) > MAX_RELEASED:
-            del self._released[next(iter(self._released))]
-        _log.info("claim ends", action="claim-ends", reason=reason, agent_id=claim.agent_id, execution_id=execution_id)
+        await self._sender.send(await self._releases.still_open(lost[:AT_ONCE]))
 
     # --- cursor ----------------------------------------------------------------------------------------------------------
 
@@ -468,31 +286,6 @@ class Matcher:
         except LogUnavailable as error:
             _log.warning("cursor not readable", action="cursor-not-known", error=str(error))
         return 0
-
-
-def _started(task: OpenTask, heard: HeardAgent) -> Started:
-    _, job, execution_id, _ = task.scope.split(".")
-    return Started.trusted(
-        job=subjects.name(job),
-        execution_id=execution_id,
-        step=task.step,
-        attempt=task.attempt,
-        delivery=task.delivery,
-        worker=heard.name,
-        agent=heard.agent_id,
-    )
-
-
-def _assignment(claim: AgentClaim) -> Assignment:
-    task = claim.task
-    return Assignment(
-        subject=task.subject,
-        sequence=task.sequence,
-        time=task.time,
-        delivery=claim.delivery,
-        claim=claim.sequence,
-        after=claim.after,
-    )
 
 
 def _name_of(claim: AgentClaim) -> str:

@@ -1,0 +1,121 @@
+"""The claims that the matcher stores in the names of agents."""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from ... import subjects
+from ...domain import execution
+from ...domain.events import Message, Recorded, Started
+from ...domain.execution import ClaimDenied
+from ...domain.task_board import AgentClaim, TaskBoard
+from ...domain.task_lanes import OpenTask
+from ...ports import Append, EventLog, OutdatedState, Written
+from .agents import HeardAgent
+
+Assigned: TypeAlias = Sequence[tuple[OpenTask, HeardAgent]]
+
+
+class Claims:
+    """Stores claims of reserved tasks."""
+
+    def __init__(self, log: EventLog, board: TaskBoard) -> None:
+        self._log = log
+        self._board = board
+
+    async def store(self, by_scope: Mapping[str, Assigned]) -> list[AgentClaim]:
+        """Store claims in one write, and return those that are stored.
+
+        Those that are refused are decided one by one.
+
+        Raises:
+            LogUnavailable: it is unknown whether any is stored.
+        """
+        expected = {scope: self._board.newest(scope) for scope in by_scope}
+        writes = [
+            Append(tuple(_started(task, heard) for task, heard in tasks), expected[scope])
+            for scope, tasks in by_scope.items()
+        ]
+        claims: list[AgentClaim] = []
+        error: Exception | None = None
+        for (scope, tasks), written in zip(by_scope.items(), await self._log.write(writes), strict=True):
+            claims += self._confirmed(tasks, written, expected[scope])
+            if isinstance(written.error, OutdatedState):
+                claims += await self._claim_carefully(scope, tasks[len(written.sequences) :])
+            elif written.error is not None:
+                error = written.error
+        if error is not None and not claims:
+            raise error
+        return claims
+
+    def _confirmed(self, tasks: Assigned, written: Written, expect: int) -> list[AgentClaim]:
+        claims: list[AgentClaim] = []
+        for (task, heard), sequence in zip(tasks, written.sequences, strict=False):
+            claim = self._confirm(task, heard, sequence, expect)
+            claims += [] if claim is None else [claim]
+            expect = sequence
+        return claims
+
+    def _confirm(self, task: OpenTask, heard: HeardAgent, sequence: int, expect: int) -> AgentClaim | None:
+        """Note a stored claim; None: an event ended it meanwhile."""
+        known = self._board.claim_of(task.scope, task.step)
+        is_known = known is not None and known.sequence == sequence
+        if not is_known and not self._board.is_reserved(task):
+            return None
+        return self._board.confirm(task, heard.agent_id, sequence=sequence, after=expect)
+
+    async def _claim_carefully(self, scope: str, tasks: Assigned) -> list[AgentClaim]:
+        """Read an execution that has newer events, and claim what may still be claimed."""
+        claims: list[AgentClaim] = []
+        for task, heard in tasks:
+            facts = await self._log.load(scope)
+            if facts and facts[-1].sequence < task.sequence:
+                continue  # a lagging replica answered; the task is tried again
+            state = execution.fold(facts)
+            granted = execution.claim(
+                state,
+                step=task.step,
+                attempt=task.attempt,
+                delivery=task.delivery,
+                task=task.sequence,
+                worker=heard.name,
+            )
+            if isinstance(granted, ClaimDenied):
+                self._learn_denial(task, facts)
+                continue
+            expect = facts[-1].sequence
+            try:
+                sequence = await self._log.append(_started(task, heard), expect=expect)
+            except OutdatedState:
+                continue
+            claim = self._confirm(task, heard, sequence, expect)
+            claims += [] if claim is None else [claim]
+        return claims
+
+    def _learn_denial(self, task: OpenTask, facts: Sequence[Recorded[Message]]) -> None:
+        """Note which agent holds a task, or that no execution needs it."""
+        for recorded in facts:
+            fact = recorded.message
+            if isinstance(fact, Started) and (fact.step, fact.attempt) == (task.step, task.attempt):
+                self._board.claim(
+                    task.scope,
+                    fact.step,
+                    fact.attempt,
+                    delivery=fact.delivery,
+                    sequence=recorded.sequence,
+                    agent_id=fact.agent,
+                )
+        if self._board.is_reserved(task):
+            self._board.withdraw(task)
+
+
+def _started(task: OpenTask, heard: HeardAgent) -> Started:
+    _, job, execution_id, _ = task.scope.split(".")
+    return Started.trusted(
+        job=subjects.name(job),
+        execution_id=execution_id,
+        step=task.step,
+        attempt=task.attempt,
+        delivery=task.delivery,
+        worker=heard.name,
+        agent=heard.agent_id,
+    )

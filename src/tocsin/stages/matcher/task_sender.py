@@ -1,0 +1,65 @@
+"""The hand-over of claimed tasks to their agents."""
+
+from collections.abc import Sequence
+
+from ... import telemetry
+from ...domain.agent import Assignment
+from ...domain.task_board import AgentClaim
+from ...domain.task_lanes import OpenTask
+from ...ports import AgentChannel, Clock, EventLog, HandOver
+from .agents import HeardAgents
+from .releases import Releases
+
+_log = telemetry.get_logger("tocsin.matcher")
+
+
+class TaskSender:
+    """Sends claimed tasks; a message may be lost, and the next hold list shows it."""
+
+    def __init__(
+        self, log: EventLog, channel: AgentChannel, agents: HeardAgents, releases: Releases, clock: Clock
+    ) -> None:
+        self._log = log
+        self._channel = channel
+        self._agents = agents
+        self._releases = releases
+        self._clock = clock
+
+    async def send(self, claims: Sequence[AgentClaim]) -> None:
+        """Send claimed tasks to their agents."""
+        await self._read_bodies([claim.task for claim in claims if claim.task.body is None])
+        now = self._clock.monotonic()
+        sent: dict[int, tuple[AgentClaim, HandOver]] = {}
+        for claim in claims:
+            heard = self._agents.get(claim.agent_id)
+            if heard is None or claim.task.body is None:
+                continue
+            body = _assignment(claim).framed(claim.task.body)
+            sent[claim.sequence] = claim, HandOver(heard.name, claim.agent_id, claim.sequence, body)
+            claim.handed_at = now
+            claim.task.body = None  # it is seldom needed again
+        for refused in await self._channel.hand_over([hand_over for _, hand_over in sent.values()]):
+            claim, _ = sent[refused.number]
+            _log.error("task too large for the server", action="task-too-large", scope=claim.task.scope)
+            await self._releases.release(claim, "handed_back", is_refused=True)
+
+    async def _read_bodies(self, tasks: Sequence[OpenTask]) -> None:
+        """Read the bodies of tasks that were not kept."""
+        if not tasks:
+            return
+        loaded = await self._log.load_each(*(task.subject for task in tasks))
+        for task, facts in zip(tasks, loaded.facts, strict=True):
+            if facts and facts[-1].sequence == task.sequence:
+                task.body = facts[-1].message.encode()
+
+
+def _assignment(claim: AgentClaim) -> Assignment:
+    task = claim.task
+    return Assignment(
+        subject=task.subject,
+        sequence=task.sequence,
+        time=task.time,
+        delivery=claim.delivery,
+        claim=claim.sequence,
+        after=claim.after,
+    )
