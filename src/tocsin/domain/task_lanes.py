@@ -1,4 +1,4 @@
-"""Open tasks in lanes, one for each queue and function, and the choice of agents for them."""
+"""Open tasks by queue and function, and the choice of their agents."""
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The ends of claims that no agent works at, and the agents that handed tasks back."""
+"""The ends of claims that no agent works at."""
 
 from collections.abc import Sequence
 from typing import Final
