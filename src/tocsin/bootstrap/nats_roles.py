@@ -66,7 +66,7 @@ _SERVED: Final = replace(
     _SEEN, appends=(*_CHANGED, *_HANDED_OUT), looks_up=(*_SEEN.looks_up, Bucket.TOKENS), writes=((Bucket.ANSWERS, ">"),)
 )
 _SAID: Final = (OutputLine, StepProgress, HeartbeatDetails)
-_WORKED: Final = Access(appends=(Started, Report, *_SAID), reads=(Stream.LOG, Stream.REPORTS), follows=(Stream.LOG,))
+_WORKED: Final = Access(appends=(Report, *_SAID), reads=(Stream.LOG, Stream.REPORTS), follows=(Stream.LOG,))
 
 
 def permissions(settings: Settings) -> dict[str, Permissions]:
@@ -82,7 +82,7 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
     roles |= {
         SCHEDULER: granting.part(SCHEDULER, _together(stages), [spec for specs in durables.values() for spec in specs]),
         API: granting.part(API, _SERVED, tasks),
-        WORKER: granting.reading_last(granting.working(WORKER, _WORKED, tasks), HeartbeatDetails),
+        WORKER: granting.reading_last(granting.working(WORKER, _worked(settings), tasks), HeartbeatDetails),
         ADMIN: granting.provisioning(ADMIN, (*settings.matched_queues, *settings.bridged_queues)),
         OPERATOR: granting.watching(OPERATOR, _OPERATED),
         VIEWER: granting.watching(VIEWER, _SEEN),
@@ -96,6 +96,14 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
     if settings.bridged_queues:
         roles[OUTSIDE] = granting.outside(OUTSIDE)
     return roles
+
+
+def _worked(settings: Settings) -> Access:
+    """Return the access of workers.
+
+    They claim tasks of native queues by themselves. Without such a queue, they store nothing in the log.
+    """
+    return replace(_WORKED, appends=(Started, *_WORKED.appends)) if settings.pulled_queues else _WORKED
 
 
 def _access(stage: AnyStage) -> Access:
