@@ -89,6 +89,23 @@ def test_for_people_a_line_is_text() -> None:
     assert "\x1b" not in stream.getvalue()
 
 
+@pytest.mark.parametrize("colors", [True, False])
+def test_control_characters_never_reach_the_terminal(*, colors: bool) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return colors
+
+    hostile = "\x1b]0;owned\x07\x9b2J\u202etxt"
+    out = Terminal()
+    telemetry.configure("info", "console", stream=out)
+    error = ValueError(hostile)
+    telemetry.get_logger("tocsin.test").error(hostile, action="x", text=hostile, listed=[hostile], exc_info=error)
+    shown = out.getvalue()
+    assert "\\x1b]0;owned" in shown
+    assert not {"\x07", "\x9b", "\u202e"} & set(shown)
+    assert "\x1b]" not in shown
+
+
 def test_an_exception_is_part_of_its_line() -> None:
     stream = configured()
     try:

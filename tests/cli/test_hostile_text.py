@@ -13,13 +13,14 @@ from rich.text import Text
 from tests.cli.conftest import World
 from tests.cli.test_dead_letters import letter
 from tests.cli.test_executions import dispatched, started
+from tests.cli.test_executions import record as record_history
 from tests.cli.test_logs import say
 from tests.domain.given import ID, JOB, admitted, plan
 from tocsin.cli.output.format import Output, encoded
 from tocsin.domain.agent import AgentState
 from tocsin.domain.agent_record import AgentRecord
 from tocsin.domain.events import Actor, Failed, Failure, OutputLine, RetryScheduled, StepProgress
-from tocsin.subjects import Bucket
+from tocsin.subjects import Bucket, Stream
 from tocsin.testing import START
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202edrowssap\u2066\x7f\r\x08\u200f\ufeff"
@@ -75,6 +76,7 @@ def hostile(world: World) -> World:
         labels={"zone": HOSTILE},
         host=HOSTILE,
     )
+    record_history(world, Stream.LOG)
     world.do(world.projections.put(Bucket.AGENTS, f"mail-1.{AGENT}", record.model_dump_json().encode()))
     return world
 
@@ -83,14 +85,16 @@ COMMANDS = [
     ("executions", "show", ID),
     ("executions", "logs", ID),
     ("why", JOB),
-    ("why", ID),
     ("jobs", "list"),
     ("jobs", "show", JOB),
     ("dead-letters", "show", ID),
     ("agents", "list"),
     ("agents", "show", "mail-1"),
-    ("events", "show", JOB),
-    ("audit-trail",),
+    ("events", "audit-trail"),
+    ("events", "replay", "--job", JOB),
+    ("executions", "list"),
+    ("dead-letters", "list"),
+    ("stats", "--since", "2025-12-31T00:00Z"),
     ("audit",),
     ("jobs", "show", HOSTILE),
     ("executions", "show", HOSTILE),
@@ -109,6 +113,8 @@ def test_no_control_character_reaches_the_terminal(hostile: World, command: Sequ
     assert controls(result.out) == []
     assert controls(result.err) == []
     assert result.out or result.err
+    if HOSTILE not in command:
+        assert result.code in {0, 1}, result.err  # 1: the audit finds that the events are not a real log
 
 
 def test_json_holds_the_text_as_it_is(hostile: World) -> None:

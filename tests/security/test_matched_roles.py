@@ -31,7 +31,7 @@ def secured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]
         yield running
 
 
-async def test_worker_needs_no_right_to_store_in_the_log(secured: Server, tmp_path: Path) -> None:
+async def test_worker_needs_no_right_to_the_log(secured: Server, tmp_path: Path) -> None:
     worker = Worker()
 
     @worker.task("works")

@@ -184,6 +184,15 @@ async def test_secret_in_result_is_redacted(bench: Bench, monkeypatch: pytest.Mo
     assert report.result == {"urls": ["pg://${env:DB_PASSWORD}@db"], "${env:DB_PASSWORD}": 1}
 
 
+async def test_secret_in_an_invalid_result_is_redacted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DB_PASSWORD", SECRET)
+    await bench.run(lambda context: {context.input["password"]: {1, 2}}, input={"password": "${env:DB_PASSWORD}"})
+    failure = await failure_of(bench)
+    assert failure.type == "invalid_result"
+    assert "${env:DB_PASSWORD}" in failure.message
+    assert SECRET not in failure.model_dump_json()
+
+
 async def test_only_allowed_secrets_are_resolved(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     runs: list[Context] = []

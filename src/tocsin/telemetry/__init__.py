@@ -17,13 +17,16 @@ import sys
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from functools import partial
+from io import StringIO
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, TypeAlias, cast
 
 from typing_extensions import override
 
+from ..domain.printable_text import printable_lines
+
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
-    from structlog.typing import FilteringBoundLogger, Processor
+    from structlog.typing import EventDict, ExcInfo, FilteringBoundLogger, Processor
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 Format: TypeAlias = Literal["auto", "console", "json"]
@@ -187,6 +190,23 @@ def _configure_structlog(lowest: Level) -> None:
     )
 
 
+def _escape_controls(_: object, __: str, event_dict: "EventDict") -> "EventDict":
+    """Escape control characters in the texts of a line.
+
+    A job or a user may have sent them to change the terminal.
+    """
+    return {name: printable_lines(value) if isinstance(value, str) else value for name, value in event_dict.items()}
+
+
+def _printable_traceback(out: TextIO, exc_info: "ExcInfo") -> None:
+    """Write a traceback, with escapes for control characters."""
+    import structlog  # noqa: PLC0415 - see the module's docstring
+
+    text = StringIO()
+    structlog.dev.plain_traceback(text, exc_info)
+    out.write(printable_lines(text.getvalue()))
+
+
 def _formatter(out: TextIO, *, is_console: bool) -> logging.Formatter:
     """Return the formatter that renders each line as text or as JSON.
 
@@ -195,7 +215,7 @@ def _formatter(out: TextIO, *, is_console: bool) -> logging.Formatter:
     import structlog  # noqa: PLC0415 - see the module's docstring
 
     rendering: list[Processor] = (
-        [structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=structlog.dev.plain_traceback)]
+        [_escape_controls, structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=_printable_traceback)]
         if is_console
         else [
             structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False)),

@@ -52,7 +52,7 @@ def outcome_of(returned: object, redact: Callable[[str], str] = str) -> Succeede
     try:
         result = _plain(returned, "result", 0, redact)
     except _NotPlain as problem:
-        return _invalid(str(problem))
+        return _invalid(redact(str(problem)))  # a key may be a secret
     size = len(to_json(result))
     if size > MAX_RESULT_BYTES:
         return _invalid(
