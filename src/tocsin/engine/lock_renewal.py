@@ -16,7 +16,7 @@ from ..domain.wording import utc_text
 from ..ports import Clock, EventLog, OutdatedState, Projections
 from ..subjects import Bucket
 
-INTERVAL_S: Final = 10.0
+RENEWAL_INTERVAL_S: Final = 10.0
 """Time between two rounds; the shortest lifetime of a lock is six times as long."""
 AT_ONCE: Final = 200
 """Holders that are read at once."""
@@ -36,7 +36,7 @@ class LockRenewal:
     async def run(self) -> None:
         """Renew in a loop."""
         while True:
-            await self._clock.sleep(INTERVAL_S)
+            await self._clock.sleep(RENEWAL_INTERVAL_S)
             try:
                 await self.run_once(self._clock.now())
             except Exception as error:  # noqa: BLE001 - only a projection; the next round tries again

@@ -35,7 +35,7 @@ def doctor(
     session = session_of(context)
     findings = run(_examine(session, monitor or []))
     printed = [finding for finding in findings if not quiet or finding.level != "ok"]
-    session.output.answer([asdict(finding) for finding in printed], lambda: _lines(printed))
+    session.output.answer([asdict(finding) for finding in printed], lambda: _finding_lines(printed))
     if any(finding.level == "bad" for finding in findings):
         raise typer.Exit(Exit.NO)
 
@@ -45,7 +45,7 @@ async def _examine(session: Session, monitors: list[str]) -> "list[Finding]":
         return await session.backend.examine(installation, monitors)
 
 
-def _lines(findings: "list[Finding]") -> "Iterator[Text]":
+def _finding_lines(findings: "list[Finding]") -> "Iterator[Text]":
     for finding in findings:
         mark, style = _MARKS[finding.level]
         yield Text.assemble((mark, style), "  ", finding.what, (f"  [{finding.code}]", "dim"))
