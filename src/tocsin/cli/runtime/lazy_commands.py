@@ -12,7 +12,7 @@ from typing_extensions import override
 
 Command: TypeAlias = TyperCommand | TyperGroup
 
-_PACKAGE: Final = __name__.removesuffix(".runtime.lazy_commands")
+_PACKAGE: Final = "tocsin.cli"
 HINT: Final = (
     "Before or after any command: --nats URL · --server URL · --token TOKEN · --config FILE · --data-dir FOLDER · --root TOKEN · --output table|json · "
     "--log-level LEVEL · --log-format FORMAT"
