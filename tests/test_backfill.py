@@ -23,7 +23,7 @@ from tocsin.domain.events import (
     Trigger,
 )
 from tocsin.domain.ledger import JobNotFound
-from tocsin.domain.wording import utc_text
+from tocsin.domain.text import utc_text
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.services.jobs import Registry
 from tocsin.services.operations import backfill

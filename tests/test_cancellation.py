@@ -9,8 +9,8 @@ from tocsin import subjects
 from tocsin.domain.events import Actor, Cancelled, Completed, Message, Skipped
 from tocsin.domain.execution import Status
 from tocsin.ports import SequenceConflict
-from tocsin.services.operations.cancellation import cancel
 from tocsin.services.operations.errors import NotAnId, NotFound
+from tocsin.services.operations.execution_requests import cancel
 
 ADA = Actor(identity="ada", source="test")
 

@@ -8,11 +8,10 @@
 The in-memory ports refuse exactly what NATS refuses; one suite of behaviours runs over both.
 """
 
-from .adapters.memory.archive import InMemoryStoredLog
+from .adapters.memory.archive import InMemoryProjections, InMemoryStoredLog
 from .adapters.memory.clock import START, ManualClock, settle
 from .adapters.memory.durable import InMemoryDelivery, InMemoryDurable
 from .adapters.memory.event_log import InMemoryEventLog
-from .adapters.memory.projections import InMemoryProjections
 from .adapters.memory.task_queues import InMemoryTaskQueue, InMemoryTaskQueues
 from .ports import DurableSpec
 

@@ -8,8 +8,7 @@ import pytest
 
 from tests.domain.given import NOON
 from tests.simulation.loop import VirtualLoop
-from tocsin.adapters.nats.consumers.postponed_work import MAX_POSTPONED, PostponedWork
-from tocsin.adapters.nats.consumers.priority import RUSH_SIZE, PriorityGate, Turns
+from tocsin.adapters.nats.consumers.priority import MAX_POSTPONED, RUSH_SIZE, PostponedWork, PriorityGate, Turns
 from tocsin.domain.events import Recorded, Trigger
 from tocsin.engine.delivery_policy import Postponed
 from tocsin.engine.items import Item

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.archive.purge_filters import PurgeFilters
-from tocsin.archive.segment_selection import SegmentSelection
+from tocsin.archive.segment_selection import PurgeFilters, SegmentSelection
 from tocsin.ports import LogUnavailable, StoredMessage
 from tocsin.subjects import Stream, matches
 

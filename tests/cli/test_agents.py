@@ -7,8 +7,7 @@ import pytest
 from tests.cli.conftest import World
 from tests.domain.given import ID
 from tocsin.cli.runtime.errors import Exit
-from tocsin.domain.agent import AgentState
-from tocsin.domain.agent_record import AgentRecord
+from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.events import AgentDrainStarted, AgentRegistered, AgentSwitched
 from tocsin.stages.agent_keeper.stage import AGENT_KEEPER
 from tocsin.subjects import Bucket

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import World
 from tests.services.audit.test_defects import JOBS, time_passes, work
 from tests.stages.world import World as Stages
-from tocsin.cli.events.export import StreamName
+from tocsin.cli.events.commands import StreamName
 from tocsin.domain import ledger
 from tocsin.domain.events import Due, Started
 from tocsin.engine.ledger_reader import LedgerReader
@@ -129,7 +129,7 @@ def test_what_cannot_be_read_is_remarked(busy: World) -> None:
 
 
 def test_the_history_and_the_projections_are_compared(busy: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tocsin.services.audit.projection_reader.LOOKS", (0.0,))  # the clock of this world stands still
+    monkeypatch.setattr("tocsin.services.audit.read_models.LOOKS", (0.0,))  # the clock of this world stands still
     busy.do(_record(busy))
     result = busy.call("audit", "--history")
     assert (result.code, result.out.strip().endswith("8 invariants: clean")) == (0, True), result.out

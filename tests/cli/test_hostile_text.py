@@ -17,8 +17,7 @@ from tests.cli.test_executions import record as record_history
 from tests.cli.test_logs import say
 from tests.domain.given import ID, JOB, admitted, plan
 from tocsin.cli.output.format import Output, encoded
-from tocsin.domain.agent import AgentState
-from tocsin.domain.agent_record import AgentRecord
+from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.events import Actor, Failed, Failure, OutputLine, RetryScheduled, StepProgress
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import START

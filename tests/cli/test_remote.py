@@ -13,8 +13,7 @@ from tests.http.conftest import World
 from tests.http.served import served
 from tocsin.cli import app
 from tocsin.domain.access import Role
-from tocsin.domain.agent import AgentState
-from tocsin.domain.agent_record import AgentRecord
+from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.events import AgentRegistered, DeadLettered, Defined, Failed, Failure, OutputLine
 from tocsin.subjects import Bucket, Stream, subject_of
 

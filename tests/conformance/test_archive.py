@@ -13,7 +13,7 @@ from tocsin import subjects
 from tocsin.adapters.files.archive_store import FileArchiveStore
 from tocsin.adapters.memory.archive import InMemoryArchiveStore
 from tocsin.adapters.nats.log import follow
-from tocsin.adapters.nats.log.archive_store import NatsArchiveStore
+from tocsin.adapters.nats.log.stored_log import NatsArchiveStore
 from tocsin.archive.archive import Archive, Origin, State
 from tocsin.archive.combined_log import CombinedLog
 from tocsin.domain.events import Message, Started, Trigger

@@ -16,7 +16,7 @@ from tocsin.adapters.nats.log import event_log
 from tocsin.adapters.nats.log.event_log import SCAN_LIMIT
 from tocsin.domain import lock
 from tocsin.domain.events import Completion, Dispatched, Message, Recorded, Trigger
-from tocsin.domain.lock_queue import Waiter
+from tocsin.domain.lock import Waiter
 from tocsin.ports import (
     Append,
     Batch,

@@ -16,8 +16,8 @@ from tocsin import subjects
 from tocsin.adapters.nats.admin.provision import provision
 from tocsin.adapters.nats.client import connection as connections
 from tocsin.adapters.nats.client.connection import connect
-from tocsin.adapters.nats.client.replies import Reply
 from tocsin.adapters.nats.client.transport import Outgoing
+from tocsin.adapters.nats.client.wire import Reply
 from tocsin.adapters.nats.consumers.task_queues import NatsTaskQueue
 from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer

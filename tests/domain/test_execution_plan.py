@@ -8,7 +8,7 @@ from tests.domain.given import JOB, NOON
 from tocsin.domain import execution_plan, ids
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Admitted, Due, Passed, Planned, Recorded, Trigger
-from tocsin.domain.wording import utc_text
+from tocsin.domain.text import utc_text
 
 
 def job(**more: object) -> JobDefinition:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from tests.domain.given import ID, JOB, NOON, admitted, plan, recorded, started
-from tocsin.domain import dead_letter_records, history
+from tocsin.domain import dead_letter, history
 from tocsin.domain.events import (
     Advanced,
     Attempt,
@@ -254,8 +254,8 @@ def test_a_dead_letter_of_an_execution() -> None:
         first_attempt=at(10),
         last_attempt=at(20),
     )
-    assert dead_letter_records.dead_letters(recorded([letter, admitted()])) == {
-        ID: dead_letter_records.DeadLetterRecord(ID, JOB, ID, attempts, "ValueError: boom", {"n": 1}, at(10), at(20))
+    assert dead_letter.dead_letters(recorded([letter, admitted()])) == {
+        ID: dead_letter.DeadLetterRecord(ID, JOB, ID, attempts, "ValueError: boom", {"n": 1}, at(10), at(20))
     }
 
 
@@ -264,8 +264,8 @@ def test_poison_message_gives_a_dead_letter() -> None:
         job=JOB, id="planner-7", reason="unreadable", durable="planner", subject="ledger.x.due", sequence=7, body="e30="
     )
     kept: dict[str, JsonValue] = {"durable": "planner", "subject": "ledger.x.due", "sequence": 7, "body": "e30="}
-    assert dead_letter_records.dead_letters(recorded([letter])) == {
-        "planner-7": dead_letter_records.DeadLetterRecord("planner-7", JOB, None, (), "unreadable", kept, at(1), at(1))
+    assert dead_letter.dead_letters(recorded([letter])) == {
+        "planner-7": dead_letter.DeadLetterRecord("planner-7", JOB, None, (), "unreadable", kept, at(1), at(1))
     }
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.domain.given import ID, JOB, NOON, admitted, plan, recorded, started
-from tocsin.domain import dead_letter_records, history
+from tocsin.domain import dead_letter, history
 from tocsin.domain.events import (
     Cancelled,
     Completed,
@@ -74,7 +74,7 @@ def test_an_execution_never_tried_has_no_attempt() -> None:
 
 
 def test_only_dead_letters_are_listed() -> None:
-    found = dead_letter_records.dead_letters(recorded([admitted(), LETTER, POISON, Resolved(job=JOB, id=ID)]))
+    found = dead_letter.dead_letters(recorded([admitted(), LETTER, POISON, Resolved(job=JOB, id=ID)]))
     assert set(found) == {ID, POISON.id}
     assert found[ID].execution_id == ID
     assert found[POISON.id].execution_id is None
@@ -82,5 +82,5 @@ def test_only_dead_letters_are_listed() -> None:
 
 def test_only_resolutions_resolve() -> None:
     facts: list[Message] = [LETTER, Resolved(job=JOB, id="other"), POISON]
-    assert dead_letter_records.resolved(recorded(facts)) == {"other"}
-    assert dead_letter_records.resolved(recorded([LETTER])) == set()
+    assert dead_letter.resolved(recorded(facts)) == {"other"}
+    assert dead_letter.resolved(recorded([LETTER])) == set()

@@ -18,7 +18,7 @@ from tocsin.domain import events, json_codec
 from tocsin.domain.definition import STORED, JobDefinition, RetryPolicy, Step
 from tocsin.domain.events import Admitted, Due, Message, Plan, PlannedStep, Trigger
 from tocsin.domain.job_record import Registration
-from tocsin.domain.json_codec.shared_parts import MAX_PART_BYTES, MAX_PARTS
+from tocsin.domain.json_codec.types import MAX_PART_BYTES, MAX_PARTS
 from tocsin.domain.schedule import DstPolicy
 
 # --- every class, and values of its fields ---------------------------------------------------------------------------

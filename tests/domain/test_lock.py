@@ -6,8 +6,7 @@ from tests.domain.given import ID, JOB, NOON, admitted, plan, recorded
 from tocsin.domain import lock
 from tocsin.domain.definition import RetryPolicy
 from tocsin.domain.events import Acquired, Admitted
-from tocsin.domain.lock import Lock
-from tocsin.domain.lock_queue import EMPTY, Waiter
+from tocsin.domain.lock import EMPTY, Lock, Waiter
 
 
 def acquired(execution_id: str = ID) -> Acquired:

@@ -8,8 +8,7 @@ import pytest
 from tests.domain.given import ID, JOB, NOON, admitted, plan, recorded
 from tocsin.domain import lock
 from tocsin.domain.events import Acquired, Admitted, Queued, TriggerKind
-from tocsin.domain.lock import Lock
-from tocsin.domain.lock_queue import EMPTY, LockQueue, Waiter
+from tocsin.domain.lock import EMPTY, Lock, LockQueue, Waiter
 
 NOW: tuple[TriggerKind, ...] = ("cron", "manual", "event", "api")
 MADE_UP: tuple[TriggerKind, ...] = ("replay", "backfill")

@@ -11,8 +11,7 @@ from tests.domain.given import JOB, NOON, recorded
 from tocsin.archive.segment_selection import SegmentSelection
 from tocsin.domain import lock
 from tocsin.domain.events import Message, Recorded
-from tocsin.domain.lock import Lock
-from tocsin.domain.lock_queue import Waiter
+from tocsin.domain.lock import Lock, Waiter
 from tocsin.ports import StoredMessage
 from tocsin.subjects import Stream
 

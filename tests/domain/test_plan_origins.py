@@ -21,7 +21,7 @@ from tocsin.domain.events import (
     Trigger,
     TriggerKind,
 )
-from tocsin.domain.wording import utc_text
+from tocsin.domain.text import utc_text
 
 ADA = Actor(identity="ada")
 LETTER = "0193a5b0-0000-7000-8000-00000000000a"

@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 from tocsin.domain import execution, execution_plan
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Admitted, Dispatched, Due, Recorded, Trigger
-from tocsin.domain.wording import utc_text
+from tocsin.domain.text import utc_text
 from tocsin.subjects import decode, subject_of
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

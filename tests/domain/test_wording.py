@@ -1,6 +1,6 @@
 """Words for numbers and changes."""
 
-from tocsin.domain.wording import added_and_removed, counted
+from tocsin.domain.text import added_and_removed, counted
 
 
 def test_noun_agrees_with_its_number() -> None:

@@ -36,7 +36,14 @@ from tocsin.domain.events import (
     Started,
 )
 from tocsin.services.jobs import Registry
-from tocsin.services.operations import backfill, dead_letters, enqueue, task_claims, task_leases, worker_answers
+from tocsin.services.operations import (
+    backfill,
+    dead_letters,
+    execution_requests,
+    task_claims,
+    task_leases,
+    worker_answers,
+)
 from tocsin.services.operations.backfill import Span
 
 FOLDER = Path(__file__).parent
@@ -151,7 +158,7 @@ async def outside(tocsin: Running) -> None:
     for name, more in given.items():
         definition = JobDefinition(name=f"ojs.{name}", function=name, queue=name, overlap_policy="allow", retry=retry)
         wish = Enqueued(execution_id=uuid7(now), definition=definition, by=Actor(identity="ada"), **more)
-        await enqueue.enqueue(tocsin.log, wish)
+        await execution_requests.enqueue(tocsin.log, wish)
 
     async def take(name: str, seconds: float = 60) -> task_leases.Held:
         lease = task_leases.Lease(seconds)

@@ -11,8 +11,8 @@ import tocsin.adapters.http
 from tocsin.adapters.http.api.problems import PROBLEMS, Problem, problem_of
 from tocsin.adapters.http.ojs.protocol import ERRORS, error_code
 from tocsin.ports import NotAllowed, SequenceConflict
-from tocsin.services.operations.enqueue import Duplicate
 from tocsin.services.operations.errors import Ambiguous, NotFound
+from tocsin.services.operations.execution_requests import Duplicate
 
 SOURCES = Path(tocsin.adapters.http.__file__).parent
 

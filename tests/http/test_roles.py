@@ -10,8 +10,7 @@ from tests.domain.given import admitted
 from tests.http.conftest import World
 from tocsin.adapters.http.api.app import ROUTERS
 from tocsin.domain.access import GRANTS, Permission, Principal, Role, roles_of
-from tocsin.domain.agent import AgentState
-from tocsin.domain.agent_record import AgentRecord
+from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.events import Cancelled, DeadLettered, Failure
 from tocsin.domain.job_record import Registration
 from tocsin.subjects import Bucket

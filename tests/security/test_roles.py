@@ -22,7 +22,7 @@ from tests.security.server import Server, server
 from tests.system.running import DEADLINE, Running
 from tocsin import Context, Worker, bootstrap, subjects
 from tocsin.adapters.nats.admin.permissions import password_variable, server_config
-from tocsin.adapters.nats.client.replies import JetStreamError
+from tocsin.adapters.nats.client.wire import JetStreamError
 from tocsin.adapters.nats.consumers.task_queues import NatsDurable
 from tocsin.bootstrap import STAGE_NAMES, Installation
 from tocsin.bootstrap.api_server import serving

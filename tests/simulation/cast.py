@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from tests.domain.given import KEY
 from tocsin import bootstrap, subjects
 from tocsin.adapters.memory.archive import InMemoryArchiveStore
-from tocsin.archive.cursors import Cursors
+from tocsin.archive.segment_selection import Cursors
 from tocsin.bootstrap.stage_runner import candidate
 from tocsin.domain.agent import safe_name
 from tocsin.domain.definition import DefinitionError
@@ -24,8 +24,8 @@ from tocsin.engine.step import Sources
 from tocsin.ports import DurableSpec, LogUnavailable, OutdatedState
 from tocsin.services.jobs import Registry
 from tocsin.services.operations import backfill, dead_letters
-from tocsin.services.operations.enqueue import Duplicate, enqueue
 from tocsin.services.operations.errors import OperationError
+from tocsin.services.operations.execution_requests import Duplicate, enqueue
 from tocsin.settings import Leader, Queue, Recovery, Settings, Stages
 from tocsin.stages.recorder import RECORDER, Recorders
 from tocsin.subjects import ARCHIVER_LEASE, Stream

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from tocsin.domain import dead_letter_records, history
-from tocsin.domain.dead_letter_records import DeadLetterRecord
+from tocsin.domain import dead_letter, history
+from tocsin.domain.dead_letter import DeadLetterRecord
 from tocsin.domain.events import Message, Recorded
 from tocsin.domain.history import ExecutionRecord
 from tocsin.ports import SequenceConflict
@@ -28,5 +28,5 @@ class InMemoryHistory:
         if self._offsets[stream] != after:
             raise SequenceConflict(f"{stream} is recorded up to {self._offsets[stream]}, not {after}")
         self.executions.update(history.fold(self.executions, messages))
-        self.dead_letters.update(dead_letter_records.dead_letters(messages))
+        self.dead_letters.update(dead_letter.dead_letters(messages))
         self._offsets[stream] = upto

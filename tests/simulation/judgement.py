@@ -5,7 +5,7 @@ from tocsin import subjects
 from tocsin.archive.archive import Archive
 from tocsin.archive.combined_log import CombinedLog
 from tocsin.archive.stream_reader import decoded
-from tocsin.domain import dead_letter_records, execution, history, ledger
+from tocsin.domain import dead_letter, execution, history, ledger
 from tocsin.domain.events import ExecutionFact
 from tocsin.domain.job_record import Registration
 from tocsin.ports import StoredMessage
@@ -92,7 +92,7 @@ async def _archived(archive: Archive) -> list[StoredMessage]:
 
 def _wrong_history(around: Surroundings, everything_: Everything) -> list[str]:
     folded = history.fold({}, (r for r in everything_.log if isinstance(r.message, ExecutionFact)))
-    letters = dead_letter_records.dead_letters(everything_.log)
+    letters = dead_letter.dead_letters(everything_.log)
     wrong = [
         f"I8: the history of {one} tells {around.history.executions.get(one)}, and the log {folded.get(one)}"
         for one in sorted(folded.keys() | around.history.executions.keys())

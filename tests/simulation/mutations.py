@@ -17,13 +17,12 @@ from typing import Any, Final, cast
 
 from tocsin.archive import segment_selection
 from tocsin.archive.archive import Archive
-from tocsin.archive.cursors import Cursors
-from tocsin.archive.purge_filters import PurgeFilters
+from tocsin.archive.segment_selection import Cursors, PurgeFilters
 from tocsin.domain import dead_letter, execution, ids, ledger, lock, retry
-from tocsin.domain.execution import lifecycle, reports, tasks
+from tocsin.domain.execution import attempts, lifecycle, tasks
 from tocsin.domain.execution.steps import Steps
 from tocsin.domain.ledger import instants
-from tocsin.engine import execution_writer, guarded_changes, ledger_reader, locks, public_events, rerun
+from tocsin.engine import items, ledger_reader, locks, public_events, rerun
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.folds import Folds
@@ -99,7 +98,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "store two decisions of one scope in one batch",
         (
-            Edit(guarded_changes.one_for_each_scope, "taken.isdisjoint(scopes)", "True"),
+            Edit(items.one_for_each_scope, "taken.isdisjoint(scopes)", "True"),
             Edit(Waves._write, "0 if change.scope is None else guards[change.scope]", "0"),
             Edit(event_log.check_scopes, "if scope in seen:", "if False:"),
         ),
@@ -184,7 +183,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug("announce without a look", public_events.announce, "last > required.after", "False"),
     _bug(
         "announce nothing where it was planned before",
-        execution_writer.plan,
+        public_events.plan,
         "return announce_decision(state.decided, states, now)",
         "return announce_decision(None, states, now)",
     ),
@@ -269,7 +268,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "execution.admit(states(ref), fence=held.fence)",
         "()",
     ),
-    _bug("announce nothing again", execution_writer.announce_decision, "announce(decided, states, now)", "DONE"),
+    _bug("announce nothing again", public_events.announce_decision, "announce(decided, states, now)", "DONE"),
     _bug(
         "announce nothing again of whom the lock let in",
         lock_keeper._finish_admission,
@@ -323,11 +322,11 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "or report.delivery not in {None, step.delivery}:\n        return []\n    if report.claim not in {None, step.claim}:",
         ":",
     ),
-    _bug("let an end be followed by another", reports._reported, "state.status is Status.ADMITTED and", ""),
+    _bug("let an end be followed by another", attempts._reported, "state.status is Status.ADMITTED and", ""),
     _bug("cancel what is over", execution.cancel, "state.status not in {Status.PLANNED, Status.ADMITTED}", "False"),
     _bug(
         "be done when the first step is",
-        reports._is_completed,
+        attempts._is_completed,
         "not state.steps.uncompleted",
         "state.steps.uncompleted < len(state.steps)",
     ),

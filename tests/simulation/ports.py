@@ -8,7 +8,7 @@ from functools import partial
 from typing import TypeVar, cast
 
 from tocsin import subjects
-from tocsin.adapters.memory.proposals import write_together
+from tocsin.adapters.memory.stored_stream import write_together
 from tocsin.domain.events import Message, Recorded, Timer
 from tocsin.ports import (
     Append,

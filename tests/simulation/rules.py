@@ -40,7 +40,7 @@ from tocsin.domain.events import (
     Terminal,
     Trigger,
 )
-from tocsin.domain.lock_queue import Waiter
+from tocsin.domain.lock import Waiter
 from tocsin.subjects import Stream
 
 from .cast import Surroundings

@@ -13,7 +13,7 @@ from tests.domain.given import NOON
 from tocsin import subjects
 from tocsin.adapters.memory.agents import InMemoryAgentChannel
 from tocsin.domain import agent
-from tocsin.domain.agent_record import AgentRecord
+from tocsin.domain.agent import AgentRecord
 from tocsin.domain.events import (
     AgentDrainStarted,
     AgentEnded,

@@ -18,7 +18,7 @@ from tocsin.adapters.memory.archive import InMemoryArchiveStore, InMemoryStoredL
 from tocsin.adapters.sql import SqlHistory, open_history
 from tocsin.archive.archive import Archive, ArchiveDamaged, Origin, State
 from tocsin.archive.combined_log import CombinedLog
-from tocsin.archive.cursors import KEPT, Cursors
+from tocsin.archive.segment_selection import KEPT, Cursors
 from tocsin.domain import ids
 from tocsin.domain.events import Admitted, Dispatched, Due, Failure, Report, Started, Terminal
 from tocsin.engine.delivery_policy import DeliveryPolicy

@@ -24,9 +24,9 @@ from tocsin.domain.events import (
     Queued,
     Skipped,
 )
-from tocsin.domain.wording import utc_text
+from tocsin.domain.text import utc_text
 from tocsin.engine.delivery_policy import MAX_FAILURES
-from tocsin.engine.lock_renewal import LockRenewal
+from tocsin.engine.lock_projection import LockRenewal
 from tocsin.ports import LogUnavailable
 from tocsin.subjects import Bucket
 

@@ -15,14 +15,14 @@ from tocsin.adapters.memory.agents import InMemoryAgentChannel
 from tocsin.domain import ids
 from tocsin.domain.agent import MAX_HOLD_LIST_BYTES, Assignment, unframed
 from tocsin.domain.events import Completed, Dispatched, LeaseTimer, Released, Report, RetryScheduled, Started
-from tocsin.domain.queue_backlog import QueueBacklog
+from tocsin.domain.task_board import QueueBacklog
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.ports import LogUnavailable
 from tocsin.services.health.matched_queues import backlogs
-from tocsin.stages.matcher import releases
+from tocsin.stages.matcher import claims
 from tocsin.stages.matcher.agents import SILENCE_S
 from tocsin.stages.matcher.backlog_display import INTERVAL_S
-from tocsin.stages.matcher.releases import REFUSAL_S
+from tocsin.stages.matcher.claims import REFUSAL_S
 from tocsin.stages.matcher.stage import CURSOR, REPEAT_AFTER_S, SAVE_INTERVAL_S, Matcher
 from tocsin.subjects import Bucket
 from tocsin.testing import InMemoryProjections, settle
@@ -607,7 +607,7 @@ async def test_number_of_agents_is_bounded(hall: Hall, monkeypatch: pytest.Monke
 
 
 async def test_number_of_remembered_releases_is_bounded(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(releases, "MAX_RELEASED", 2)
+    monkeypatch.setattr(claims, "MAX_RELEASED", 2)
     await hall.job()
     matcher = await hall.matcher()
     agent = await hall.agent(max_concurrent_jobs=5)

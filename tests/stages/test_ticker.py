@@ -13,8 +13,8 @@ from tests.stages.world import World
 from tocsin.domain import ledger
 from tocsin.domain.events import Actor, Deleted, Dispatched, Due, Message, Passed, Recorded
 from tocsin.domain.schedule.instants import CalendarRule
-from tocsin.engine.circuit_breaker import MAX_FIRED_PER_MINUTE
 from tocsin.engine.clock_guard import ClockGuard
+from tocsin.engine.due_queue import MAX_FIRED_PER_MINUTE
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import Append, LogUnavailable, SequenceConflict, Write, Written

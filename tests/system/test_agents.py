@@ -12,8 +12,7 @@ from tests.system.test_shutdown import IN_ORDER, ended
 from tests.system.worker_process import noted
 from tocsin import subjects
 from tocsin.bootstrap import STAGE_NAMES
-from tocsin.domain.agent import AgentState
-from tocsin.domain.agent_record import AgentRecord
+from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.events import (
     AgentEnded,
     AgentFact,

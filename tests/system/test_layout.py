@@ -8,7 +8,7 @@ import pytest
 
 from tests.system.running import settings
 from tocsin import Worker, bootstrap
-from tocsin.adapters.nats.admin.layout import all_streams
+from tocsin.adapters.nats.admin.desired_state import all_streams
 from tocsin.adapters.nats.admin.provision import provision
 from tocsin.adapters.nats.client.connection import Connection
 from tocsin.adapters.nats.client.names import Names

@@ -23,7 +23,7 @@ from tocsin.domain.events import (
     Trigger,
 )
 from tocsin.services.jobs import Registry
-from tocsin.services.operations import backfill, cancellation, dead_letters
+from tocsin.services.operations import backfill, dead_letters, execution_requests
 from tocsin.services.operations.backfill import Span
 from tocsin.services.operations.errors import OperationError
 
@@ -64,7 +64,7 @@ async def test_running_graph_is_cancelled(nats_url: str, tmp_path: Path, *, by_m
             client, prefix = tocsin.installation.connection.client, tocsin.installation.names.cancel_prefix
             await client.publish(f"{prefix}.etl.{first}", b'{"reason": "wrong day", "by": {"identity": "ada"}}')
         else:
-            done = await cancellation.cancel(tocsin.log, first, reason="wrong day")
+            done = await execution_requests.cancel(tocsin.log, first, reason="wrong day")
             assert done.changed
         [cancelled] = await tocsin.ended("etl", Cancelled)
         assert (cancelled.execution_id, cancelled.reason) == (first, "wrong day")
@@ -83,8 +83,8 @@ async def test_running_graph_is_cancelled(nats_url: str, tmp_path: Path, *, by_m
             return first in interrupted
 
         await tocsin.until(is_interrupted)
-        assert not (await cancellation.cancel(tocsin.log, first)).changed
-        await cancellation.cancel(tocsin.log, second)
+        assert not (await execution_requests.cancel(tocsin.log, first)).changed
+        await execution_requests.cancel(tocsin.log, second)
         dispatched = {(fact.execution_id, fact.step) for fact in await tocsin.of_executions("etl", Dispatched)}
         assert dispatched == {(one, step) for one in (first, second) for step in ("extract", "load")}
 

@@ -27,13 +27,12 @@ from tocsin.adapters.nats.admin.resources import overlaps
 from tocsin.adapters.nats.client.connection import Connection, connect
 from tocsin.adapters.nats.client.jetstream_wait import find_key
 from tocsin.adapters.nats.client.names import Names
-from tocsin.adapters.nats.client.replies import JetStreamError
+from tocsin.adapters.nats.client.wire import JetStreamError
 from tocsin.adapters.nats.consumers.task_queues import NatsDurable
 from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.adapters.nats.log.projections import NatsProjections
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
-from tocsin.adapters.nats.server.monitor import OLDEST_SERVER
-from tocsin.adapters.nats.server.process import installed_binary
+from tocsin.adapters.nats.server.process import OLDEST_SERVER, installed_binary
 from tocsin.domain.events import Completion
 from tocsin.ports import DurableSpec, LogUnavailable, Publish
 from tocsin.subjects import INPUT_STREAMS, INSTALLATION_KEY, LAYOUT, LAYOUT_KEY, OUTPUT_STREAMS, Bucket, Stream

@@ -15,12 +15,11 @@ from tocsin.ports import Delivery, EventLog, acknowledge_each
 from tocsin.testing import InMemoryEventLog, InMemoryTaskQueue, ManualClock
 from tocsin.worker.connection import Connection
 from tocsin.worker.executor import Executor
-from tocsin.worker.handler_runner import HandlerRunner
+from tocsin.worker.handler_runner import HandlerRunner, Threads
 from tocsin.worker.handlers import Handlers
 from tocsin.worker.held_tasks import HeldTask
 from tocsin.worker.output import Output
 from tocsin.worker.shutdown import Flag
-from tocsin.worker.threads import Threads
 
 FUNCTION = "hanzo/iam/credit-reconcile"
 WORKER = "w-1"

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol, cast
 
 from ..domain.errors import TocsinError
-from ..domain.wording import utc_text
+from ..domain.text import utc_text
 from ..ports import Extent, StoredMessage
 from ..subjects import Stream
 from .stream_reader import Extents, Selection

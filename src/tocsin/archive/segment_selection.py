@@ -1,4 +1,8 @@
-"""Select the messages of a stream that can be archived.
+"""Select the messages that can be archived, and the filters that purge them.
+
+A redelivered message before that sequence was handled long ago and may be archived. An archived execution is gone from the
+log, so appending its first fact would succeed again; a stage therefore checks old messages first. A message younger than
+`LATE` was never archived, so in most cases nothing is read.
 
 The messages are read in order, up to a sequence up to which everything is decided:
 
@@ -13,15 +17,55 @@ The messages are read in order, up to a sequence up to which everything is decid
 Definitions, leadership facts and the server's own schedules stay in the stream. So do messages of a job named `*` or `>`,
 because its subject as a filter would cover other jobs. They are read anyway: with several filters the server checks every
 subject of a block for each message.
+
+At every purge the server recounts the pending messages of each consumer, and serves no other request on the stream
+meanwhile. A purge for each execution blocks a busy stream for seconds; a single purge for all executions older than the
+oldest open execution takes hardly longer than a purge for one of them. An execution that stays open for long affects its
+own job only: there, finished executions after it are purged one by one.
 """
 
 from collections import defaultdict, deque
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from math import inf
 from typing import Final
 
 from ..domain.events import LockFact
-from ..ports import StoredMessage
-from ..subjects import WILDCARDS, DecodeError, decode
+from ..ports import Clock, LogUnavailable, Projections, StoredMessage
+from ..subjects import WILDCARDS, Bucket, DecodeError, Stream, cursor, decode
+
+LATE: Final = timedelta(seconds=60)
+KEPT: Final = 1.0
+"""Seconds for which a cursor is cached, so that a backlog reads it once."""
+
+
+class Cursors:
+    """Reads and caches the cursors."""
+
+    def __init__(self, projections: Projections, clock: Clock, *, late: timedelta = LATE) -> None:
+        """`late`: minimum age of a message that may be archived."""
+        self._projections = projections
+        self._clock = clock
+        self._late = late
+        self._known: dict[Stream, tuple[float, int]] = {}
+
+    async def is_behind(self, stream: Stream, sequence: int, stored_at: datetime) -> bool:
+        """Return whether everything about a message is decided, so that it may be archived.
+
+        Raises:
+            LogUnavailable: the log did not answer.
+        """
+        if self._clock.now() - stored_at < self._late:
+            return False
+        read_at, upto = self._known.get(stream, (float("-inf"), 0))
+        if self._clock.monotonic() - read_at > KEPT:
+            read_at = self._clock.monotonic()
+            entry = await self._projections.get(Bucket.CURSORS, cursor(stream))
+            upto = 0 if entry is None else int(entry[0])
+            self._known[stream] = read_at, upto
+        return sequence <= upto
+
 
 _DECISION: Final = 3
 """Index of the fact in a subject."""
@@ -115,3 +159,54 @@ def _first_needed(message: StoredMessage) -> int:
     except DecodeError:
         return 0
     return (event.oldest or message.sequence) if isinstance(event, LockFact) else 0
+
+
+_LEVELS: Final = (1, 2, 3)
+"""Leading tokens of a filter: over all entities, over those of a job, over a single entity."""
+
+
+class PurgeFilters:
+    """Finds the filters that purge exactly the archived messages of a stream."""
+
+    def __init__(self, archived: Collection[StoredMessage]) -> None:
+        """`archived`: compared by sequence and subject, because a restored backup may hold other messages."""
+        self._archived = {(message.sequence, message.subject) for message in archived}
+        self._kept: dict[str, int] = {}
+        self._upto: dict[str, int] = {}
+
+    def take(self, message: StoredMessage) -> None:
+        """Take the next message of the stream, up to the newest archived message.
+
+        Raises:
+            LogUnavailable: an unarchived message of a scope precedes an archived message; a lagging replica was read.
+        """
+        filters = _covering(message.subject)
+        if (message.sequence, message.subject) in self._archived:
+            free = next((wide for wide in filters if self._kept.get(wide, inf) > message.sequence), None)
+            if free is None:
+                raise LogUnavailable(f"stale read of {message.subject} from a lagging replica")
+            self._upto[free] = message.sequence
+        else:
+            for covering in filters:
+                self._kept.setdefault(covering, message.sequence)
+
+    def purges(self) -> Iterator[tuple[str, int]]:
+        """Yield each filter with the sequence up to which it purges.
+
+        Narrow filters come first, so that a finished execution goes as a whole even if a wider filter ends within it. Dead
+        letters come before everything else, because a resolved dead letter can be replayed while it is in the stream.
+        """
+        return iter(sorted(self._upto.items(), key=_turn))
+
+
+def _turn(purge: tuple[str, int]) -> tuple[bool, int]:
+    subject, _ = purge
+    return not subject.startswith("dead-letter."), -subject.count(".")
+
+
+def _covering(subject: str) -> tuple[str, ...]:
+    """Return the filters that cover a message, the widest first."""
+    tokens = subject.split(".")
+    if tokens[0] in ENDS:
+        return tuple(".".join((*tokens[:level], ">")) for level in _LEVELS if level < len(tokens))
+    return (f"{tokens[0]}.>",) if tokens[0] in INPUTS else (subject,)

@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Final
 
 from ..adapters.history.factory import open_history
-from ..adapters.nats.admin.layout import require_layout
+from ..adapters.nats.admin.desired_state import require_layout
 from ..adapters.nats.client.connection import Connection
 from ..adapters.nats.client.connection import connect as connect_nats
 from ..adapters.nats.client.credentials import security_of
 from ..adapters.nats.client.jetstream_wait import LEADER_TIMEOUT_S, find_key, retry_until_available
 from ..adapters.nats.client.jetstream_wait import await_log as await_nats_log
 from ..adapters.nats.client.names import Names
-from ..adapters.nats.log.archive_store import NatsArchiveStore
 from ..adapters.nats.log.event_log import NatsEventLog
 from ..adapters.nats.log.projections import NatsProjections
-from ..adapters.nats.log.stored_log import NatsStoredLog
+from ..adapters.nats.log.stored_log import NatsArchiveStore, NatsStoredLog
 from ..adapters.system_clock import SystemClock
 from ..archive.archive import Archive
 from ..archive.combined_log import CombinedLog

@@ -19,7 +19,7 @@ from ..adapters.nats.consumers.priority import PriorityGate
 from ..adapters.nats.consumers.stage_router import stage_router
 from ..adapters.nats.log.stored_log import NatsStoredLog
 from ..archive.archive import Origin
-from ..archive.cursors import Cursors
+from ..archive.segment_selection import Cursors
 from ..engine.delivery_policy import DeliveryPolicy
 from ..engine.leader_election import LeaderElection, LeadershipEvents
 from ..engine.stage import BoundStage, Calm, StageContext, Storage, always_calm

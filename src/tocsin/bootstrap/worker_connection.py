@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from .. import __version__
-from ..adapters.nats.admin.layout import require_layout
+from ..adapters.nats.admin.desired_state import require_layout
 from ..adapters.nats.admin.resources import ensure_executors
 from ..adapters.nats.agents import NatsAgentChannel
 from ..adapters.nats.client.jetstream_wait import retry_until_available

@@ -1,4 +1,4 @@
-"""Agents: the state of a worker process, and the decisions on it.
+"""Registered worker processes, and agents as the command line and the API show them.
 
 A hold list is what a worker process sends: what it registered with, and the tasks that it holds. It is hostile input, so
 every field is bounded. Its name and id come from its subject, never from its body.
@@ -250,3 +250,27 @@ def switch(
     if enabled == (newest is None or newest.enabled):
         return []
     return [AgentSwitched(name=name, enabled=enabled, by=by, reason=reason)]
+
+
+class AgentRecord(BaseModel):
+    """A worker process."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    name: str
+    """The configured name, which several processes may share."""
+    agent_id: str
+    """The id of the process, new at each start."""
+    state: AgentState
+    """`ENABLED`, `DISABLED` (its name takes no tasks), `DRAINING` (it finishes its tasks), or `LOST` (it is silent)."""
+    since: datetime | None = None
+    """The time of its newest event."""
+    host: str = ""
+    version: str = ""
+    labels: dict[str, str] = Field(default_factory=dict)
+    queues: list[str] = Field(default_factory=list)
+    functions: list[str] = Field(default_factory=list)
+    max_concurrent_jobs: int = 0
+    """The number of tasks that it runs at the same time."""
+    held: list[str] = Field(default_factory=list)
+    """The tasks that it holds, as far as they are known: `<execution id>.<step>.<attempt>`."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from .task_lanes import LaneKey, Offer, OpenTask, StepKey, TaskLanes
 
 
@@ -248,3 +250,19 @@ _REMEMBERED: Final = 10_000
 def _trim(entries: "OrderedDict[StepKey, Any]") -> None:
     if len(entries) > _REMEMBERED:
         entries.popitem(last=False)
+
+
+class QueueBacklog(BaseModel):
+    """The tasks of a queue a moment ago."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    queue: str
+    waiting: int = 0
+    """The number of tasks that no agent has."""
+    running: int = 0
+    """The number of tasks that agents have."""
+    oldest: datetime | None = None
+    """When the oldest task that waits was stored (UTC)."""
+    functions: dict[str, int] = Field(default_factory=dict)
+    """The functions with the most tasks that wait, and their numbers."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from .. import telemetry
 from ..domain.events import LeadershipFact, LeadershipGained, LeadershipLost, LeadershipReleased
-from ..domain.wording import utc_text
+from ..domain.text import utc_text
 from ..ports import Clock, EventLog, LogUnavailable, Projections, SequenceConflict
 from ..subjects import Bucket, DecodeError, filter_for, subject_of
 

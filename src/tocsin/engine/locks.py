@@ -15,13 +15,11 @@ from ..domain import lock
 from ..domain.events import Admitted, Planned, Skipped, TriggerKind
 from ..domain.execution import Status
 from ..domain.execution.state import request_fields
-from ..domain.lock import Lock
-from ..domain.lock_queue import Waiter
+from ..domain.lock import Lock, Waiter
 from ..subjects import Bucket, Stream
-from .execution_writer import announce_decision, plan
 from .kinds import execution_state
 from .lock_projection import Held
-from .public_events import triggered_event
+from .public_events import announce_decision, plan, triggered_event
 from .step import Events, Reading, Ref, Scope, Sources, States, Step, again, done
 
 LOCK: Final = Scope("lock", lock.initial, lock.evolve)

@@ -1,4 +1,4 @@
-"""Public events, each written exactly once (ojs-cron §9).
+"""Public events, and the first event of an execution, each written exactly once (ojs-cron §9).
 
 `required_event` is the only place that decides which public event a decision requires. A stage stores its decision first
 and then calls `announce` in its next step. After a crash between the two, the redelivery finds the decision and calls it again.
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, cast
 
+from .. import subjects
 from ..domain.definition import JobDefinition
 from ..domain.events import (
     MISSED_REASONS,
@@ -28,14 +29,17 @@ from ..domain.events import (
     Message,
     MissedReason,
     Passed,
+    Planned,
+    PoisonMessage,
     PublicEvent,
     Recorded,
     Skipped,
 )
+from ..domain.execution import Status, admit_and_dispatch
 from ..ports import StaleRead
 from ..subjects import public_event
-from .kinds import PUBLIC_EVENT, RANGE
-from .step import DONE, Events, Ref, States, Step, done
+from .kinds import PUBLIC_EVENT, RANGE, TAIL, execution_state
+from .step import DONE, Events, Ref, States, Step, again, done, refuse
 
 ANNOUNCED: Final = (CronTriggered, CronSkipped)
 """The public events that follow the decisions on an execution."""
@@ -181,3 +185,36 @@ def is_announced(decision: Message) -> bool:
     if isinstance(decision, Skipped):
         return True
     return isinstance(decision, Admitted | Dispatched) and decision.trigger == "cron"
+
+
+BEGINNINGS: Final = (Planned, Admitted, Dispatched, Skipped, PoisonMessage)
+"""The messages that planning an execution stores."""
+
+
+def plan(first: Planned | Admitted | Skipped, states: States, now: datetime, *, key: bytes) -> Step:
+    """Store the first event of an execution and announce it.
+
+    On a redelivery another definition may be in force. The first decision stands. `key` is the installation's, for the
+    task of an execution that is admitted and may start at once.
+    """
+    ref = execution_state(first.job, first.execution_id)
+    state = states.guess(ref)
+    if state.status is Status.UNKNOWN:
+        event = admit_and_dispatch(first, key=key) if isinstance(first, Admitted) else first
+        if is_announced(first):
+            return again(Events(ref, (event,)), can_wait=True)
+        # The state is not needed here any more, unless an empty one is cached and would then be outdated.
+        return done(Events(ref, (event,), at=0 if states.is_unread(ref) else None))
+    return announce_decision(state.decided, states, now)
+
+
+def announce_decision(decided: Recorded[Message] | None, states: States, now: datetime) -> Step:
+    """Announce the event that admitted or skipped an execution; None: neither is decided yet."""
+    return DONE if decided is None else announce(decided, states, now)
+
+
+def refuse_request(reason: str, states: States, *, job: str, execution_id: str) -> Step:
+    """Turn a request into a dead letter, unless an earlier delivery created its execution."""
+    if states(TAIL(subjects.execution(job, execution_id))):
+        return DONE
+    return refuse(reason, job=job)

@@ -33,9 +33,9 @@ from ..domain.events import (
 )
 from ..ports import EventLog, StaleRead
 from ..subjects import ANY, DecodeError
-from .execution_writer import refuse_request
 from .kinds import DEFINITION, FACTS, IN_FORCE, TAIL, dead_letter_state
 from .locks import begin
+from .public_events import refuse_request
 from .step import DONE, Events, Later, Send, States, Step, again, done
 
 SENT_AGAIN: Final = (Report, RetryTimer, CancelRequest, Completion, Resolved)

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from .. import telemetry
 from ..domain.ledger import Timetable
 from ..domain.schedule import Moved, ScheduleError, TimezoneDatabase, moved, refresh, timezone_database
-from ..domain.wording import utc_text
+from ..domain.text import utc_text
 from ..ports import Clock, LogUnavailable, Projections
 from ..subjects import TIMEZONE_REPORT, TIMEZONE_REQUEST, Bucket
 

@@ -18,8 +18,7 @@ from typing import Any, Final
 from ..domain.errors import TocsinError
 from ..ports import Append, LogUnavailable, OutdatedState, StaleRead, Write, Written
 from ..subjects import subject_of
-from .guarded_changes import UNSEEN, Decided, Guarded, guarded_change, one_for_each_scope
-from .items import Item, Outcome, Result
+from .items import UNSEEN, Decided, Guarded, Item, Outcome, Result, guarded_change, one_for_each_scope
 from .states import StateStore, View
 from .step import Decide, Events, Later, Missing, Put, Ref, Send
 

@@ -9,8 +9,7 @@ from pydantic import ValidationError
 
 from .. import subjects
 from ..domain import agent
-from ..domain.agent import AgentState
-from ..domain.agent_record import AgentRecord
+from ..domain.agent import AgentRecord, AgentState
 from ..domain.definition import JobDefinition
 from ..domain.events import OF_THE_NAME, Actor, AgentFact, AgentSwitched
 from ..ports import EventLog, LogUnavailable, OutdatedState, Projections

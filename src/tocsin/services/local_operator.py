@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from ..domain.agent_record import AgentRecord
+from ..domain.agent import AgentRecord
 from ..domain.definition import JobDefinition
 from ..domain.events import Actor, Input, Message, Recorded
 from ..ports import Clock, DeadLetterRow, EventLog, ExecutionRow, History, Projections, StoredLog
@@ -21,10 +21,10 @@ from .operations.errors import OperationError
 if TYPE_CHECKING:  # a command that lists jobs imports none of the other operations
     from .explain import Answer
     from .operations.backfill import Asked, Backfill, Span
-    from .operations.cancellation import Cancellation
     from .operations.dead_letter_lookup import Letter
     from .operations.dead_letters import Replay, Resolution
     from .operations.execution_output import ExecutionOutput
+    from .operations.execution_requests import Cancellation
     from .operations.lookup import ExecutionMatch
 from .operator import OpenHistory
 
@@ -127,9 +127,9 @@ class LocalOperator:
 
     async def cancel(self, given: str, *, reason: str | None = None, job: str | None = None) -> "Cancellation":
         """See `Operator`."""
-        from .operations import cancellation  # noqa: PLC0415 - see above
+        from .operations import execution_requests  # noqa: PLC0415 - see above
 
-        return await cancellation.cancel(
+        return await execution_requests.cancel(
             self._log, given, by=self._by, reason=reason, job=job, list_executions=self.executions
         )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from pydantic import JsonValue
 
-from ..domain.agent_record import AgentRecord
+from ..domain.agent import AgentRecord
 from ..domain.definition import JobDefinition
 from ..domain.errors import TocsinError
 from ..domain.events import Input, Message, Recorded
@@ -23,10 +23,10 @@ from .operations.errors import OperationError
 if TYPE_CHECKING:  # a command that lists jobs imports none of the other operations
     from .explain import Answer
     from .operations.backfill import Asked, Backfill, Span
-    from .operations.cancellation import Cancellation
     from .operations.dead_letter_lookup import Letter
     from .operations.dead_letters import Replay, Resolution
     from .operations.execution_output import ExecutionOutput
+    from .operations.execution_requests import Cancellation
     from .operations.lookup import ExecutionMatch
 
 OpenHistory: TypeAlias = Callable[[], AbstractAsyncContextManager[History]]

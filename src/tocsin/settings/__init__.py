@@ -9,7 +9,7 @@ in a variable (`TOCSIN_SERVER__RATE=null`) and in the file.
 `load` reads files and the environment. A plain `Settings(...)` uses its arguments and the defaults only.
 """
 
-from .loader import CONFIG_FILE, CONFIG_VARIABLE, SettingsError, load
+from .loader import CONFIG_FILE, CONFIG_VARIABLE, DEFAULT, MASK, SettingsError, load, origins, shown, without_password
 from .model import (
     Archive,
     Auth,
@@ -27,7 +27,6 @@ from .model import (
     Worker,
 )
 from .root import DATA_DIR, WITHOUT_EFFECT, FieldPath, Settings
-from .view import DEFAULT, MASK, origins, shown, without_password
 
 __all__ = [
     "CONFIG_FILE",

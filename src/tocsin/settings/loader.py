@@ -2,12 +2,13 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, get_args
+from urllib.parse import urlsplit
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 from pydantic_settings import EnvSettingsSource
 
 from ..domain.definition import DefinitionProblem, show
@@ -15,7 +16,56 @@ from ..domain.errors import TocsinError
 from ..domain.formats.document import listed, nearest
 from .model import Queue
 from .root import FieldPath, Settings
-from .view import is_secret
+
+DEFAULT: Final = "default"
+"""Origin of a field that is not set."""
+
+MASK: Final = "******"
+
+
+def origins(settings: Settings) -> dict[str, str]:
+    """Return the origin of each field: `default`, `command line`, a file or a variable."""
+    return {".".join(path): settings._origins.get(path, DEFAULT) for path, _ in _dumped(settings)}  # noqa: SLF001
+
+
+def shown(settings: Settings) -> dict[str, JsonValue]:
+    """Return each field's value for display: readable durations, masked secrets."""
+    return {".".join(path): _masked(path, value) for path, value in _dumped(settings)}
+
+
+def _dumped(settings: Settings) -> Iterator[tuple[FieldPath, JsonValue]]:
+    def leaves(values: Mapping[str, JsonValue], path: FieldPath) -> Iterator[tuple[FieldPath, JsonValue]]:
+        for name, value in values.items():
+            if isinstance(value, dict) and value:
+                yield from leaves(value, (*path, name))
+            else:
+                yield (*path, name), value
+
+    return leaves(settings.model_dump(mode="json"), ())
+
+
+def _masked(path: FieldPath, value: JsonValue) -> JsonValue:
+    if not isinstance(value, str):
+        return value
+    if is_secret(path):
+        return MASK
+    return ",".join(without_password(url) for url in value.split(",")) if path[-1].endswith("url") else value
+
+
+def without_password(url: str) -> str:
+    """Mask the password or token of a URL."""
+    parts = urlsplit(url)
+    if parts.password is None and not (parts.username and parts.scheme in {"nats", "tls", "ws", "wss"}):
+        return url
+    # In a URL of NATS, a user without a password is a token.
+    hidden = f"{parts.username}:{MASK}" if parts.password is not None else MASK
+    return url.replace(parts.netloc, f"{hidden}@{parts.netloc.rpartition('@')[2]}", 1)
+
+
+def is_secret(path: Sequence[str]) -> bool:
+    """Return whether a field holds a secret."""
+    return path[-1:] in {("password",), ("token",)}
+
 
 CONFIG_VARIABLE: Final = "TOCSIN_CONFIG"
 CONFIG_FILE: Final = Path("tocsin.yaml")

@@ -11,11 +11,10 @@ from .. import subjects
 from ..domain import execution_plan, ids
 from ..domain.definition import DefinitionError, check_input
 from ..domain.events import Acquired, CronMissed, Due, Enqueued, Message, Passed, Recorded, Trigger
-from ..engine.execution_writer import BEGINNINGS, refuse_request
 from ..engine.kinds import DEFINITION, IN_FORCE
 from ..engine.lock_projection import LockProjection
 from ..engine.locks import begin, states_of_beginning
-from ..engine.public_events import ANNOUNCED, announce
+from ..engine.public_events import ANNOUNCED, BEGINNINGS, announce, refuse_request
 from ..engine.rerun import SENT_AGAIN, rerun
 from ..engine.stage import Access, Stage, Subscription
 from ..engine.step import DONE, Events, Ref, States, Step, Then

@@ -16,9 +16,8 @@ from ..domain.events import MISSED_REASONS, Deleted, Due, LedgerFact, Message, P
 from ..domain.ledger import Ledger, Ledgers, Lookahead
 from ..domain.schedule import ScheduleError, timezone_database
 from ..engine import timezone_refresh
-from ..engine.circuit_breaker import CircuitBreaker
 from ..engine.clock_guard import ClockGuard
-from ..engine.due_queue import DueQueue
+from ..engine.due_queue import CircuitBreaker, DueQueue
 from ..engine.folds import UNKNOWN_TIME
 from ..engine.leader_election import TERM_EVENTS, TICKER_SIGNS, LeaderElection
 from ..engine.ledger_reader import FACTS, LedgerReader

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, TypeAlias, cast
 
 from typing_extensions import override
 
-from ..domain.printable_text import printable_lines
+from ..domain.text import printable_lines
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+from collections import OrderedDict
 from contextlib import suppress
 from typing import Final, Literal
 
@@ -12,10 +13,13 @@ from .. import telemetry
 from ..domain import agent, ids
 from ..domain.agent import Command, HoldList, Mode
 from ..ports import AgentChannel, Clock, LogUnavailable, RequestRefused
+from ..subjects import entity_of
+from .assigned_task import AssignedTask
+from .cancellations import Cancellations
 from .connection import Options
 from .handlers import Handlers
 from .held_tasks import HeldTask, HeldTasks
-from .task_pool import Slots
+from .task_pool import Slots, TaskPool
 
 INTERVAL_S: Final = 10.0
 """Time between two hold lists if nothing changes. The agent keeper waits three times as long."""
@@ -183,3 +187,44 @@ class AgentAnnouncer:
 def _task_of(held: HeldTask) -> str:
     """Return a held task as `<execution id>.<step>.<attempt>`."""
     return ".".join((held.entity.rpartition(".")[2], *held.delivery.subject.split(".")[4:6]))
+
+
+REMEMBERED_CLAIMS: Final = 10_000
+"""The number of claims by which a task that is handed over again is recognized."""
+
+
+class AssignedTasks:
+    """The tasks that arrive, each started once."""
+
+    def __init__(self, pool: TaskPool, held_tasks: HeldTasks, cancellations: Cancellations) -> None:
+        """Start tasks in `pool`, unless their execution is over."""
+        self._pool = pool
+        self._held_tasks = held_tasks
+        self._cancellations = cancellations
+        self._known: OrderedDict[int, bool] = OrderedDict()
+        """The claims that arrived, and whether each was handed back."""
+
+    def receive(self, message: bytes) -> None:
+        """Take an assigned task, which may arrive twice."""
+        try:
+            assignment, body = agent.unframed(message)
+        except ValueError as error:
+            _log.warning("assigned task unreadable", action="assignment-unreadable", error=str(error))
+            return
+        claim = assignment.claim
+        if claim in self._known:
+            if self._known[claim]:
+                self._held_tasks.hand_back(claim)
+        elif not self._cancellations.is_over(entity_of(assignment.subject)):
+            self._remember(claim, was_handed_back=False)
+            self._pool.take(AssignedTask(assignment, body, self.hand_back))
+
+    def hand_back(self, claim: int) -> None:
+        """Let the next hold list say that the task does not run here."""
+        self._remember(claim, was_handed_back=True)
+        self._held_tasks.hand_back(claim)
+
+    def _remember(self, claim: int, *, was_handed_back: bool) -> None:
+        self._known[claim] = was_handed_back
+        if len(self._known) > REMEMBERED_CLAIMS:
+            self._known.popitem(last=False)

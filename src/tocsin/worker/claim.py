@@ -12,8 +12,8 @@ from ..domain import execution, ids
 from ..domain.events import Dispatched, Failure, Message, Recorded, Report, Started
 from ..domain.execution import ClaimDenied
 from ..ports import Clock, Delivery, EventLog, LogUnavailable, SequenceConflict
+from .cancellations import RecentEvents
 from .outcome import Failed, Succeeded, retry_delay
-from .recent_events import RecentEvents
 
 TRIES: Final = 5
 """Reads without a new event after which a claim is given up. Other conflicts mean that another writer stored an event."""

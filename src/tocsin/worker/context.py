@@ -12,9 +12,8 @@ from .. import telemetry
 from ..domain.errors import TocsinError
 from ..domain.events import Input, TriggerKind
 from .output import AttemptOutput
-from .output_values import checked_details, checked_progress
 from .shutdown import Flag
-from .task_logger import task_logger
+from .task_logger import checked_details, checked_progress, task_logger
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger

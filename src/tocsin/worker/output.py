@@ -16,12 +16,11 @@ from pydantic import JsonValue
 
 from .. import subjects, telemetry
 from ..domain.events import Dispatched, HeartbeatDetails, Message, OutputLine, StepProgress
-from ..domain.printable_text import printable
+from ..domain.text import printable
 from ..ports import Clock, EventLog, Publish, RequestRefused
 from ..subjects import OUTPUT_STREAMS, Stream
 from .outcome import retry_delay
-from .output_values import redacted
-from .task_logger import Level
+from .task_logger import Level, redacted
 
 INTERVAL_S: Final = 0.5
 """The time between two emptyings of the buffers."""

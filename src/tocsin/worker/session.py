@@ -8,19 +8,17 @@ from collections.abc import Awaitable, Coroutine
 from typing import Any, Final
 
 from .. import telemetry
-from .agent import AgentAnnouncer
-from .assignments import AssignedTasks
+from .agent import AgentAnnouncer, AssignedTasks
 from .cancellations import Cancellations
 from .connection import Connection, Options
 from .executor import Executor
-from .handler_runner import HandlerRunner
+from .handler_runner import HandlerRunner, Threads
 from .handlers import Handlers
 from .held_tasks import Heartbeat, HeldTasks
 from .outcome import StopReason
 from .output import Output
 from .shutdown import Shutdown
 from .task_pool import TAKE_WAIT_S, Intake, Slots, TaskPool
-from .threads import Threads
 
 SETTLE_TIMEOUT_S: Final = 2.0
 """The time for stopped handlers to clean up, and for their tasks to be handed back."""

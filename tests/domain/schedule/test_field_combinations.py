@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tocsin.domain.schedule import ScheduleError, parse
-from tocsin.domain.schedule.duration import format_duration, parse_duration
-from tocsin.domain.schedule.names import ordinal
+from tocsin.domain.schedule.english import ordinal
+from tocsin.domain.schedule.rules import format_duration, parse_duration
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 MONTH = timedelta(days=30)

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tocsin.domain.schedule import timezones
+from tocsin.domain.schedule.clock_changes import instants_of, is_repeated, local_time, skipped
 from tocsin.domain.schedule.errors import ScheduleError
-from tocsin.domain.schedule.wall_clock import instants_of, is_repeated, local_time, skipped
 
 NEW_YORK = "America/New_York"
 SECOND = timedelta(seconds=1)

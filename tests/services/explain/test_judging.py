@@ -10,7 +10,7 @@ from tests.services.explain.past import ADA, Past, utc
 from tocsin.domain import ids
 from tocsin.domain.ledger import JobNotFound
 from tocsin.services.explain import Gap, judge, latest
-from tocsin.services.explain.answer import Verdict
+from tocsin.services.explain.evidence import Verdict
 
 BERLIN, LORD_HOWE, NEW_YORK = "Europe/Berlin", "Australia/Lord_Howe", "America/New_York"
 

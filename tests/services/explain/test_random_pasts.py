@@ -11,7 +11,7 @@ from tests.services.explain.past import Past
 from tocsin.domain.events import Due, Passed
 from tocsin.services.audit import audit
 from tocsin.services.explain import judge
-from tocsin.services.explain.answer import Verdict
+from tocsin.services.explain.evidence import Verdict
 
 Command: TypeAlias = tuple[str, object]
 

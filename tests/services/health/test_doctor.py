@@ -20,8 +20,7 @@ from tocsin.adapters.nats.consumers.task_queues import NatsDurable
 from tocsin.adapters.nats.server.cluster import EmbeddedCluster
 from tocsin.bootstrap import health_target
 from tocsin.domain import execution
-from tocsin.domain.agent import AgentState
-from tocsin.domain.agent_record import AgentRecord
+from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.definition import RetryPolicy
 from tocsin.domain.events import (
     Acquired,

@@ -16,7 +16,7 @@ import httpx
 from pydantic import JsonValue, TypeAdapter
 
 from ...domain import dead_letter, ledger
-from ...domain.agent_record import AgentRecord
+from ...domain.agent import AgentRecord
 from ...domain.definition import JobDefinition
 from ...domain.events import Input, Message, Recorded
 from ...domain.execution import Status
@@ -27,11 +27,11 @@ from ...services.explain import Answer
 from ...services.jobs import Change, Job, Plan, each, plan_of
 from ...services.operations import dead_letters
 from ...services.operations.backfill import Asked, Backfill, Span
-from ...services.operations.cancellation import Cancellation
 from ...services.operations.dead_letter_lookup import Letter, match_dead_letter
 from ...services.operations.dead_letters import Replay, Resolution
 from ...services.operations.errors import NotFound, OperationError
 from ...services.operations.execution_output import ExecutionOutput
+from ...services.operations.execution_requests import Cancellation
 from ...services.operations.lookup import ExecutionMatch, match_execution
 from ...services.operator import NotServed
 from ..system_clock import SystemClock

@@ -30,8 +30,7 @@ from ...ports import (
 from ...subjects import OUTPUT_STREAMS, STREAM_SUBJECTS, DecodeError, Stream
 from .clock import Alarm, ManualClock
 from .durable import InMemoryDurable
-from .proposals import Proposal, write_together
-from .stored_stream import Entry, StoredStream
+from .stored_stream import Entry, Proposal, StoredStream, write_together
 
 MAX_PAYLOAD: Final = 1_048_576
 """The number of bytes in a message that a server accepts by default."""

@@ -12,8 +12,8 @@ from ...ports import HandOver, LogUnavailable, ReceiveAbsence, ReceiveCommand, R
 from .client import wire
 from .client.connection import CLOSING_ERRORS, Connection
 from .client.names import Names
-from .client.replies import too_large
 from .client.transport import Outgoing, Receive
+from .client.wire import too_large
 
 _TOKENS_OF_A_HOLD_LIST: Final = 5
 """`<root>.agent.<name>.<id>.hold`; the root is one token."""

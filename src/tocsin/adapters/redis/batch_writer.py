@@ -5,21 +5,23 @@ and writes it to its file as a whole, so rows and offset stay consistent, even a
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pydantic_core import from_json
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 from redis.exceptions import WatchError
 
-from ...domain import dead_letter_records, history, job_record
+from ...domain import dead_letter, history, job_record
 from ...domain.events import Message, Recorded
 from ...domain.history import ExecutionRecord
 from ...ports.queries import microseconds
 from ...subjects import Stream
-from ..history.row_cache import RecorderCache, offset_conflict
+from ..history.rows import RecorderCache, offset_conflict
 from . import keys, rows
+from .rows import Hash, execution_record
 
 CHUNK: Final = 500
 """The number of rows in one request."""
@@ -68,9 +70,9 @@ class BatchWriter:
         transaction.multi()  # type: ignore[no-untyped-call]
         for name, record in changed.items():
             _write_execution(transaction, record, known.get(name))
-        for letter in dead_letter_records.dead_letters(messages).values():
+        for letter in dead_letter.dead_letters(messages).values():
             _write_dead_letter(transaction, letter)
-        for name in dead_letter_records.resolved(messages):
+        for name in dead_letter.resolved(messages):
             transaction.hset(keys.dead_letter(name), "resolved", "1")
             transaction.zrem(keys.UNRESOLVED, name)
         self._cache.executions.keep(changed)
@@ -149,9 +151,65 @@ def _sets(record: ExecutionRecord) -> Iterator[str]:
         yield keys.WITH_ERROR
 
 
-def _write_dead_letter(transaction: Pipeline, letter: dead_letter_records.DeadLetterRecord) -> None:
+def _write_dead_letter(transaction: Pipeline, letter: dead_letter.DeadLetterRecord) -> None:
     transaction.hset(keys.dead_letter(letter.id), mapping=rows.dead_letter_hash(letter))
     transaction.zadd(keys.DEAD_LETTER_IDS, {letter.id: 0})
     at = microseconds(rows.aware(letter.last_attempt))
     for sorted_set in (keys.DEAD_LETTERS, keys.UNRESOLVED, keys.dead_letters_of(letter.job)):
         transaction.zadd(sorted_set, {letter.id: at})
+
+
+AT_ONCE: Final = 1_000
+
+
+async def expire(client: Redis, *, now: datetime, after: timedelta) -> int:
+    """Remove some expired executions and resolved dead letters; return how many."""
+    own = {job: float(seconds) for job, seconds in cast("Hash", await client.hgetall(keys.RETENTIONS)).items()}
+    removed = await _executions(client, keys.EXECUTIONS, now - after, but=frozenset(own))
+    for job, seconds in own.items():
+        removed += await _executions(client, keys.executions_by("job", job), now - timedelta(seconds=seconds))
+    return removed + await _dead_letters(client, now - after)
+
+
+async def _executions(client: Redis, among: str, before: datetime, *, but: frozenset[str] = frozenset()) -> int:
+    removed, start = 0, 0
+    while names := await _oldest(client, among, before, start):
+        start += len(names)
+        async with client.pipeline(transaction=False) as reading:
+            for name in names:
+                reading.hgetall(keys.execution(name))
+            records = [execution_record(stored) for stored in await reading.execute() if stored]
+        old = [
+            record
+            for record in records
+            if record.job not in but and record.completed_at is not None and record.completed_at < before
+        ]
+        async with client.pipeline(transaction=True) as removing:
+            for record in old:
+                remove_execution(removing, record)
+            await removing.execute()
+        removed += len(old)
+        if removed:
+            break
+    return removed
+
+
+async def _dead_letters(client: Redis, before: datetime) -> int:
+    old = await _oldest(client, keys.DEAD_LETTERS, before, 0)
+    async with client.pipeline(transaction=False) as reading:
+        for name in old:
+            reading.hmget(keys.dead_letter(name), "resolved", "job_name")
+        fields = await reading.execute()
+    resolved = [(name, job) for name, (is_resolved, job) in zip(old, fields, strict=True) if is_resolved]
+    async with client.pipeline(transaction=True) as removing:
+        for name, job in resolved:
+            removing.delete(keys.dead_letter(name))
+            for sorted_set in (keys.DEAD_LETTERS, keys.UNRESOLVED, keys.dead_letters_of(job), keys.DEAD_LETTER_IDS):
+                removing.zrem(sorted_set, name)
+        await removing.execute()
+    return len(resolved)
+
+
+async def _oldest(client: Redis, among: str, before: datetime, start: int) -> Sequence[str]:
+    names = await client.zrangebyscore(among, "-inf", f"({microseconds(before)}", start, AT_ONCE)
+    return cast("list[str]", names)

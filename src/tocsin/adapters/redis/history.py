@@ -22,7 +22,7 @@ from ...ports.queries import (
 )
 from ...subjects import Stream
 from ..history.factory import without_credentials
-from . import expiry, keys, pages
+from . import batch_writer, keys, pages
 from .batch_writer import BatchWriter
 from .pages import Pages
 from .rows import Hash, dead_letter_row, execution_row, job_row
@@ -101,7 +101,7 @@ class RedisHistory:
 
     async def expire(self, now: datetime, *, after: timedelta) -> int:
         """See `ports.History`."""
-        return await expiry.expire(self._client, now=now, after=after)
+        return await batch_writer.expire(self._client, now=now, after=after)
 
     async def forget(self) -> None:
         """See `ports.History`. The offsets of other installations in the same database are removed too."""

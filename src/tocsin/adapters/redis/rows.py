@@ -11,12 +11,12 @@ from typing import Any, Final, TypeAlias
 from pydantic import TypeAdapter
 from pydantic_core import from_json
 
-from ...domain.dead_letter_records import DeadLetterRecord
+from ...domain.dead_letter import DeadLetterRecord
 from ...domain.history import ExecutionRecord, StepRecord
 from ...domain.job_record import JobRecord
 from ...ports import DeadLetterRow, ExecutionRow, JobRow
-from ..history import stored_values
-from ..history.stored_values import json_text, plain
+from ..history import rows
+from ..history.rows import json_text, plain
 
 Hash: TypeAlias = dict[str, str]
 """A hash as Redis returns it."""
@@ -143,7 +143,7 @@ def job_record(stored: Mapping[str, Any]) -> JobRecord:
     """Return the record of a job without its definition."""
     names = ("created_at", "changed_at", "decided_until", "last_scheduled_time", "anchor")
     times = {name: _time(stored[name]) for name in names}
-    return stored_values.job_record({**stored, **times})
+    return rows.job_record({**stored, **times})
 
 
 def job_row(text: str) -> JobRow:

@@ -16,13 +16,13 @@ from typing import Any, Final
 from sqlalchemy import Column, Connection, Table, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from ...domain import dead_letter_records, history, job_record
+from ...domain import dead_letter, history, job_record
 from ...domain.events import Message, Recorded
 from ...domain.history import ExecutionRecord
 from ...subjects import Stream
-from ..history.row_cache import RecorderCache, offset_conflict
+from ..history.rows import RecorderCache, offset_conflict
 from . import rows
-from .encoding import Encoding
+from .engine import Encoding
 from .tables import dead_letters, execution_tags, executions, jobs, offsets
 
 CHUNK: Final = 500
@@ -77,9 +77,9 @@ class BatchWriter:
             values.sort(key=itemgetter(-1))  # sorted by id, because neighbouring rows are faster to write in order
             self._write(connection, statement, values)
         self._write(connection, self._tag, list(self._tags(known, changed)))
-        letters = dead_letter_records.dead_letters(messages).values()
+        letters = dead_letter.dead_letters(messages).values()
         self._write(connection, self._letter, [rows.dead_letter_values(letter, encoding) for letter in letters])
-        if resolved := dead_letter_records.resolved(messages):
+        if resolved := dead_letter.resolved(messages):
             connection.execute(update(dead_letters).where(dead_letters.c.letter_id.in_(resolved)).values(resolved=True))
         self.cache.executions.keep(changed)
 

@@ -8,14 +8,14 @@ from uuid import UUID, uuid5
 
 from sqlalchemy import Row as SqlRow
 
-from ...domain.dead_letter_records import DeadLetterRecord
+from ...domain.dead_letter import DeadLetterRecord
 from ...domain.definition import JobDefinition
 from ...domain.history import ExecutionRecord, StepRecord
 from ...domain.job_record import JobRecord
 from ...ports import DeadLetterRow, ExecutionRow, JobRow
-from ..history import stored_values
-from ..history.stored_values import json_text, plain
-from .encoding import Encoding
+from ..history import rows
+from ..history.rows import json_text, plain
+from .engine import Encoding
 from .tables import MAX_INTEGER
 
 Row: TypeAlias = SqlRow[Any]
@@ -248,7 +248,7 @@ def job_values(record: JobRecord, definition: JobDefinition, encoding: Encoding)
 
 def job_record(row: Row) -> JobRecord:
     """Return the record of a job without its definition."""
-    return stored_values.job_record(row._asdict())
+    return rows.job_record(row._asdict())
 
 
 def job_row(row: Row) -> JobRow:

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from ...domain.agent_record import AgentRecord
-from ...domain.wording import counted
+from ...domain.agent import AgentRecord
+from ...domain.text import counted
 from ..output.format import local, state
 from ..output.tables import table
 from ..runtime.event_loop import run

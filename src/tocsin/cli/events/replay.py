@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ...archive import Selection, decoded
 from ...domain.events import ExecutionFact, Message, Recorded
-from ...domain.wording import counted
+from ...domain.text import counted
 from ...ports import StoredMessage
 from ...services.explain import Moment
 from ...services.jobs import Job
@@ -27,7 +27,7 @@ from ..output.tables import table
 from ..runtime.errors import Exit, UsageError, no_such_job
 from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
-from .log_source import source
+from .audit import source
 
 _PLACE: Final = re.compile(rf"({'|'.join(STREAMS)}):(\d+)", re.IGNORECASE)
 

@@ -23,7 +23,7 @@ from ...ports.queries import (
     Page,
     every,
 )
-from ...services.operations.cancellation import Cancellation
+from ...services.operations.execution_requests import Cancellation
 from ...services.operator import Operator
 from ..input.values import instant
 from ..output.format import seconds, state

@@ -7,7 +7,7 @@ import typer
 from rich.text import Text
 
 from ... import __version__
-from ...domain.wording import counted
+from ...domain.text import counted
 from ..runtime.session import Session, session_of
 
 if TYPE_CHECKING:

@@ -1,7 +1,9 @@
-"""`tocsin status`: the state of the whole installation on one screen."""
+"""`tocsin status`, `tocsin doctor` and `tocsin stats`."""
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -9,17 +11,19 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from ...domain.printable_text import printable
-from ...domain.wording import counted
-from ..output.format import Output, seconds
+from ...domain.text import counted, printable
+from ...services.execution_stats import Statistics, statistics
+from ..input.values import instant
+from ..output.format import Output, local, seconds
 from ..output.tables import table
+from ..runtime.errors import Exit
 from ..runtime.event_loop import run, serve
 from ..runtime.session import Session, session_of
 
 if TYPE_CHECKING:
     from ...bootstrap import Installation
     from ...ports.server_inspection import StreamState
-    from ...services.health import Status
+    from ...services.health import Finding, Status
 
 MAX_FUNCTIONS: Final = 5
 """The functions with waiting tasks that are shown for a queue."""
@@ -190,3 +194,99 @@ def _size(number: float) -> str:
             return f"{number:.0f} {unit}"
         number /= 1024
     return f"{number:.1f} GiB"
+
+
+_MARKS = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "bad": ("bad ", "bold red")}
+
+
+def doctor(
+    context: typer.Context,
+    monitor: Annotated[
+        list[str] | None,
+        typer.Option(metavar="URL", help="A server's monitoring endpoint, such as http://nats-1:8222; repeatable."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print warnings and problems only.")] = False,
+) -> None:
+    """Check the installation; explain each finding and its remedy.
+
+    Exits with 1 if a finding is bad.
+
+    Example: `tocsin doctor --monitor http://nats-1:8222 --monitor http://nats-2:8222`
+    """
+    session = session_of(context)
+    findings = run(_examine(session, monitor or []))
+    printed = [finding for finding in findings if not quiet or finding.level != "ok"]
+    session.output.answer([asdict(finding) for finding in printed], lambda: _finding_lines(printed))
+    if any(finding.level == "bad" for finding in findings):
+        raise typer.Exit(Exit.NO)
+
+
+async def _examine(session: Session, monitors: list[str]) -> "list[Finding]":
+    async with session.backend.connect(session.settings()) as installation:
+        return await session.backend.examine(installation, monitors)
+
+
+def _finding_lines(findings: "list[Finding]") -> "Iterator[Text]":
+    for finding in findings:
+        mark, style = _MARKS[finding.level]
+        yield Text.assemble((mark, style), "  ", finding.what, (f"  [{finding.code}]", "dim"))
+        if finding.means:
+            yield Text(f"      {finding.means}")
+        if finding.do:
+            yield Text.assemble(("      → ", style), finding.do)
+    counts = {level: sum(finding.level == level for finding in findings) for level in _MARKS}
+    yield Text(", ".join(f"{number} {level}" for level, number in counts.items()), style="bold")
+
+
+def stats(
+    context: typer.Context,
+    since: Annotated[
+        str, typer.Option(metavar="TIME", help="Count from this time: a date, a time, or an age such as 24h.")
+    ] = "24h",
+) -> None:
+    """Count the executions that were handed over, lost and recovered.
+
+    Counts the executions that began after `--since` and the recoveries tried after it, as far as the log still holds them: archived
+    events do not count. An execution is handed over when an executor claims it or, on a queue with external executors, reports on it;
+    its later success or failure does not matter. Executions that were skipped, or cancelled before they were handed over, do not count.
+
+    Example: `tocsin stats --since 7d`
+    """
+    session = session_of(context)
+    counts = run(_count(session, instant(since, "--since", now=datetime.now(UTC))))
+    session.output.answer(asdict(counts), lambda: _page(counts))
+
+
+async def _count(session: Session, since: datetime) -> Statistics:
+    async with session.installation() as installation:
+        return await statistics(installation.log, since=since)
+
+
+def _page(counts: Statistics) -> list[RenderableType]:
+    executions, recoveries = counts.executions, counts.recoveries
+    head = Text(f"from {local(counts.since)} to {local(counts.until)}", style="dim")
+    execution_rows = [
+        ("started", executions.total_executions),
+        ("handed over", executions.successful_executions),
+        ("lost", executions.lost_executions),
+        ("pending", executions.pending_executions),
+        ("handed over, of those decided", _rate(executions.success_rate)),
+    ]
+    recovery_rows = [
+        ("tried", recoveries.total_recovery_attempts),
+        ("successful", recoveries.successful_recoveries),
+        ("failed", recoveries.failed_recoveries),
+        ("executions abandoned", recoveries.abandoned_recoveries),
+        ("successful, of those decided", _rate(recoveries.recovery_success_rate)),
+    ]
+    return [
+        head,
+        Text(),
+        table(("EXECUTIONS", ""), execution_rows, empty=""),
+        Text(),
+        table(("RECOVERIES", ""), recovery_rows, empty=""),
+    ]
+
+
+def _rate(percentage: float | None) -> str:
+    return "–" if percentage is None else f"{percentage:.2f} %"

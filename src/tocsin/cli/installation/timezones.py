@@ -10,7 +10,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from ...domain.wording import counted, utc_text
+from ...domain.text import counted, utc_text
 from ...engine.timezone_refresh import TimezoneReport
 from ...ports import Projections
 from ...subjects import TIMEZONE_REPORT, TIMEZONE_REQUEST, Bucket

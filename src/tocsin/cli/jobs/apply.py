@@ -14,9 +14,8 @@ from ...adapters.files import load
 from ...domain import duration
 from ...domain.definition import JobDefinition, shorten, show
 from ...domain.definition_changes import DefinitionDiff, ScheduleEffects
-from ...domain.printable_text import printable_lines
 from ...domain.schedule import Schedule, next_instants, parse, warnings_at
-from ...domain.wording import added_and_removed, counted
+from ...domain.text import added_and_removed, counted, printable_lines
 from ...ports import LogUnavailable
 from ...services.jobs import Change, Plan, Verb
 from ...services.operations.errors import NotFound

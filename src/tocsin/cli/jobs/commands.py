@@ -10,7 +10,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from ...domain.wording import counted
+from ...domain.text import counted
 from ...services.jobs import Job
 from ..input.values import confirm, json_of
 from ..output.format import destination, local, state, zoned

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ...domain import duration
 from ...domain.events import Actor
-from ...domain.schedule.wall_clock import local_time
+from ...domain.schedule.clock_changes import local_time
 from ...services.explain import Answer, Gap, Outcome, Verdict
 from ..output import event_lines
 from ..output.event_lines import FactPage

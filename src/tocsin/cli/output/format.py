@@ -19,7 +19,7 @@ from rich.segment import Segment
 from rich.text import Text
 from typing_extensions import override
 
-from ...domain.printable_text import printable_lines
+from ...domain.text import printable_lines
 from ..runtime.errors import Exit, UsageError
 from . import Format
 
@@ -204,7 +204,7 @@ def local(at: datetime | None) -> str:
 
 def zoned(at: datetime | None, timezone: str) -> str:
     """Format an instant on the wall clock of a time zone, with its offset."""
-    from ...domain.schedule.wall_clock import local_time  # noqa: PLC0415 - few commands need the calendar
+    from ...domain.schedule.clock_changes import local_time  # noqa: PLC0415 - few commands need the calendar
 
     return "" if at is None else local_time(timezone, at).isoformat(" ", "seconds")
 

@@ -8,9 +8,8 @@ import typer
 from typing_extensions import override
 
 from ... import telemetry
-from ..command_tree import COMMANDS
+from ..command_tree import COMMANDS, LazyGroup, tidy
 from .errors import Exit
-from .lazy_commands import LazyGroup, tidy
 
 GLOBAL: Final = (
     "--nats",
@@ -80,7 +79,7 @@ def _report(error: Exception, args: Sequence[str]) -> Exit:
     import json  # noqa: PLC0415 - only a failure needs them
     import traceback  # noqa: PLC0415
 
-    from ...domain.printable_text import printable_lines  # noqa: PLC0415
+    from ...domain.text import printable_lines  # noqa: PLC0415
     from .error_report import failure_of  # noqa: PLC0415
 
     failure = failure_of(error)

@@ -109,7 +109,7 @@ def _of_the_outside() -> Iterator[_Row]:
     """
     from ...adapters.http.sockets import PortInUseError  # noqa: PLC0415
     from ...adapters.nats.admin.resources import ProvisionError  # noqa: PLC0415
-    from ...adapters.nats.client.replies import JetStreamError  # noqa: PLC0415
+    from ...adapters.nats.client.wire import JetStreamError  # noqa: PLC0415
     from ...adapters.nats.server.embedded import PortTakenError, ServerStartError, StoreInUseError  # noqa: PLC0415
     from ...bootstrap import Unreachable  # noqa: PLC0415
 

@@ -10,8 +10,9 @@ defaults; a breaking change is a new class with a new `v`. A body leaves out fie
 released default never changes. Times are aware UTC datetimes, durations are seconds.
 """
 
-from .agents import (
+from .coordination import (
     OF_THE_NAME,
+    Acquired,
     AgentDrainStarted,
     AgentEnded,
     AgentFact,
@@ -19,9 +20,6 @@ from .agents import (
     AgentForgotten,
     AgentRegistered,
     AgentSwitched,
-)
-from .coordination import (
-    Acquired,
     LeadershipFact,
     LeadershipGained,
     LeadershipLost,

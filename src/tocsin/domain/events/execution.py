@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, TypeAlias
 from pydantic import JsonValue
 
 from ..definition import RetryPolicy
-from ..wording import utc_text
+from ..text import utc_text
 from .message import OCCURRENCES, Actor, Failure, Input, Message, Sequence, TriggerKind
 
 # --- the plan --------------------------------------------------------------------------------------------------------

@@ -8,12 +8,19 @@ returns no events, so that a redelivered message adds nothing (hip-62, Job Depen
     tasks, claims, reports            decisions on steps, in the order in which a step passes through them
 """
 
-from .claims import MAX_CLAIMS, ClaimDenied, affected_step, claim, has_reached_claim_limit, release
-from .evolve import evolve, fold
-from .lifecycle import admit, cancel, expire, give_up, skip
-from .reports import fail, running_steps, succeed
-from .sole_step import complete_sole, sole_step
-from .state import TERMINAL_STATUSES, Execution, Status, WaitsFor, initial, waits_for
+from .attempts import (
+    MAX_CLAIMS,
+    ClaimDenied,
+    affected_step,
+    claim,
+    fail,
+    has_reached_claim_limit,
+    release,
+    running_steps,
+    succeed,
+)
+from .lifecycle import admit, cancel, complete_sole, expire, give_up, skip, sole_step
+from .state import TERMINAL_STATUSES, Execution, Status, WaitsFor, evolve, fold, initial, waits_for
 from .steps import Phase, Step
 from .tasks import MAX_UPSTREAM_BYTES, admit_and_dispatch, dispatch, dispatch_missing, dispatch_retry, retry_timers
 

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from .. import ids
 from ..events import Admission, Admitted, Dispatched, Input, PlannedStep, RetryTimer
-from .sole_step import EndFields, sole_token
+from .lifecycle import EndFields, sole_token
 from .state import Execution, Status, planned_step
 from .steps import Phase, Step, Steps
 

@@ -10,8 +10,7 @@ import msgspec
 from pydantic import BaseModel
 
 from ..definition.fields import STORED
-from .shared_parts import decoding_once, is_shared
-from .types import Convert, Wire, wire_type
+from .types import Convert, Wire, decoding_once, is_shared, wire_type
 
 M = TypeVar("M", bound=BaseModel)
 

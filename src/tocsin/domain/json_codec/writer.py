@@ -8,7 +8,7 @@ import msgspec
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from .shared_parts import EncodedParts, is_shared
+from .types import EncodedParts, is_shared
 
 _VERSION: Final = "v"
 

@@ -26,10 +26,9 @@ from .instants import (
     next_instant,
     schedule_of,
 )
-from .lookahead import Lookahead
 from .memory import Ledgers
 from .state import KnownDefinition, Ledger, Regime, evolve, fold, initial, missing_fact, without_definitions
-from .timetables import Timetable, read_timetable
+from .timetables import Lookahead, Timetable, read_timetable
 
 __all__ = [
     "MAX_INSTANTS_PER_DECISION",

@@ -6,7 +6,7 @@ from ..definition import DefinitionError, DefinitionProblem, JobDefinition, show
 from ..errors import TocsinError
 from ..events import Actor, Defined, Deleted, Paused, Resumed
 from ..schedule import ScheduleError, check_fires
-from ..wording import utc_text
+from ..text import utc_text
 from .instants import drop_time, schedule_of
 from .state import Ledger, Regime
 from .timetables import Timetable

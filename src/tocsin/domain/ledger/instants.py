@@ -8,9 +8,8 @@ from typing import Final
 
 from ..events import Due, Passed, PassedReason
 from ..schedule import DstPolicy, Occurrence, Schedule, TimezoneDatabase, parse, timezone_database
-from .lookahead import Lookahead
 from .state import Ledger, Regime
-from .timetables import Timetable
+from .timetables import Lookahead, Timetable
 
 
 def next_fire_time(state: Ledger, after: datetime) -> datetime | None:

@@ -6,9 +6,8 @@ from datetime import datetime
 import msgspec
 
 from .instants import drop_time, next_instant, schedule_of
-from .lookahead import Lookahead
 from .state import KnownDefinition, Ledger, Regime, initial, missing_fact, without_definitions
-from .timetables import Timetable
+from .timetables import Lookahead, Timetable
 
 
 class _Plain(msgspec.Struct, frozen=True, gc=False):

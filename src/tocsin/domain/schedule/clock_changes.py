@@ -1,14 +1,112 @@
-"""The effect of clock changes: times lost, shifted, or repeated (`ojs-cron` 5.2)."""
+"""Wall-clock times in a zone, and the effect of clock changes on them (`ojs-cron` 5.2)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Literal
+from datetime import UTC, datetime, timedelta
+from datetime import timezone as fixed_offset
+from typing import Final, Literal
 
 from . import timezones
-from .instants import CalendarRule, instant, seconds, wall_time
+from .errors import ScheduleError
+from .instants import CalendarRule, DstPolicy, instant, seconds, wall_time
 from .schedule import Schedule
-from .zones import Span
+from .zones import EPOCH, FARTHEST, Span
+
+
+def instants_of(timezone: str, local: datetime) -> tuple[datetime, ...]:
+    """Return the instants (UTC) of a (naive) wall-clock time, in whole seconds."""
+    first = first_shown(timezone, local.replace(microsecond=0))
+    if first is None:
+        return ()
+    zone, at = timezones.zone(timezone), seconds(first)
+    span = zone.span(at)
+    following = zone.span(span.end)
+    wall = at + span.offset
+    if span.end == following.start and following.wall <= wall < following.expected:
+        return first, instant(wall - following.offset)
+    return (first,)
+
+
+def skipped(timezone: str, local: datetime) -> datetime:
+    """Return the instant (UTC) that stands for a skipped wall-clock time."""
+    return shifted(timezone, local.replace(microsecond=0))
+
+
+def local_time(timezone: str, at: datetime) -> datetime:
+    """Return an instant on the wall clock of a zone, with its offset then."""
+    offset = timezones.zone(timezone).span(seconds(at)).offset
+    return at.astimezone(fixed_offset(timedelta(seconds=offset)))
+
+
+def is_repeated(timezone: str, at: datetime) -> bool:
+    """Whether the clocks of a zone show a repeated time at an instant."""
+    span = timezones.zone(timezone).span(seconds(at))
+    return seconds(at) + span.offset < span.fresh and wall_time(span.wall) < wall_time(span.fresh)
+
+
+_SECOND: Final = timedelta(seconds=1)
+# The first and the last year are left out, so that no offset exceeds the range of datetime.
+_FIRST_YEAR: Final = 2
+_LAST_YEAR: Final = 9998
+_SHORTEST: Final = len("2027-03-01T09:00")
+_EXAMPLE: Final = "at 2027-03-01T09:00:00"
+
+
+def parse_moment(text: str, timezone: str, dst: DstPolicy) -> datetime:
+    """Parse an ISO 8601 date and time; without an offset it is in the zone.
+
+    A repeated wall time means its first occurrence. A nonexistent wall time would never fire; it is refused unless the policy shifts it.
+
+    Raises:
+        ScheduleError: placed relative to `text`.
+    """
+    try:
+        at = datetime.fromisoformat(text.replace(" ", "T", 1) if "T" not in text.upper() else text)
+    except ValueError:
+        at = None
+    if at is None or len(text) < _SHORTEST:
+        raise ScheduleError(
+            f"at: cannot read {text!r}; allowed are a date and a time, as in ISO 8601",
+            length=len(text),
+            suggestion=_EXAMPLE,
+        )
+    if at.microsecond or not _FIRST_YEAR <= at.year <= _LAST_YEAR:
+        raise ScheduleError(
+            f"at: {text} is out of range; allowed are whole seconds of the years {_FIRST_YEAR} to {_LAST_YEAR}",
+            length=len(text),
+        )
+    if at.tzinfo is not None:
+        return at.astimezone(UTC)
+    shown = first_shown(timezone, at)
+    if shown is None and dst.gap == "skip":
+        raise ScheduleError(
+            f"at: {text} does not exist in {timezone}, whose clocks skip it", length=len(text), suggestion=_EXAMPLE
+        )
+    return shown or shifted(timezone, at)
+
+
+def first_shown(timezone: str, local: datetime) -> datetime | None:
+    """Return the first instant of a (naive) wall-clock time; None if the clocks skip it."""
+    span, wall = _reached(timezone, local)
+    return EPOCH + (wall - span.offset) * _SECOND if wall >= span.wall else None
+
+
+def shifted(timezone: str, local: datetime) -> datetime:
+    """Return the instant of a skipped (naive) wall-clock time without the clock change."""
+    span, wall = _reached(timezone, local)
+    return EPOCH + (wall - span.before) * _SECOND
+
+
+def _reached(timezone: str, local: datetime) -> tuple[Span, int]:
+    """Return the first span whose clocks show the time, and the time in wall seconds.
+
+    If the clocks skip the time, it is the span after the gap.
+    """
+    zone, wall = timezones.zone(timezone), (local.replace(tzinfo=UTC) - EPOCH) // _SECOND
+    span = zone.span(wall - FARTHEST)
+    while span.wall_end <= wall:
+        span = zone.span(span.end)
+    return span, wall
 
 
 @dataclass(frozen=True, slots=True)

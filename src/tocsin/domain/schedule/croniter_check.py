@@ -10,10 +10,10 @@ from datetime import datetime
 from typing import Final
 
 from . import timezones
+from .clock_changes import first_shown
 from .expression import parse_expression
 from .instants import SPECIFIED, CalendarRule, instant, seconds, wall_time
 from .schedule import Schedule
-from .wall_clock import first_shown
 
 _WITH_SECONDS: Final = 6
 _FAR: Final = 50

@@ -8,9 +8,8 @@ from typing import Final
 from . import timezones
 from .clock_changes import ClockChange, clock_changes
 from .croniter_check import disagreements
-from .english import meaning
+from .english import listed, meaning
 from .instants import DstPolicy, seconds
-from .names import listed
 from .parser import check_fires, next_instants, parse, zone_in
 from .schedule import Schedule
 

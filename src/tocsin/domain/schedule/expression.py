@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 
 from .days import DayRule, parse_days, parse_month_days, parse_week_days
+from .english import MONTHS, listed
 from .errors import ScheduleError
 from .fields import HOUR, MINUTE, MONTH, NOTHING, SECOND, parse_field
-from .names import MONTHS, listed
 from .pattern import LENGTHS, Pattern
 
 ALIASES: Final = MappingProxyType(

@@ -10,13 +10,12 @@ from functools import lru_cache
 from typing import Final
 
 from . import timezones
-from .duration import format_duration, parse_duration
+from .clock_changes import parse_moment
 from .errors import ScheduleError
 from .expression import ALIASES, parse_expression
 from .instants import SPECIFIED, CalendarRule, DstPolicy
-from .rules import IntervalRule, OnceRule, UnionRule
+from .rules import IntervalRule, OnceRule, UnionRule, format_duration, parse_duration
 from .schedule import Schedule
-from .wall_clock import parse_moment
 
 _LONGEST: Final = 1_000
 # The number of jobs of a large installation, so that a repeated query costs nothing; about half a kilobyte each.

@@ -18,8 +18,8 @@ independently of the domain.
 """
 
 from .auditor import Auditor, audit
-from .projection_reader import ProjectionReader
-from .report import INVARIANTS, PATIENCE, PUBLIC, Comparison, Debt, Proof, Report, Violation
+from .check import INVARIANTS, PATIENCE, PUBLIC, Comparison, Debt, Proof, Report, Violation
+from .read_models import ProjectionReader
 
 __all__ = [
     "INVARIANTS",

@@ -6,13 +6,11 @@ from typing import Final
 
 from ...domain.events import Message, Recorded, unfold
 from ...subjects import stream_of
-from .agents import Agents
-from .check import Check, Handler
+from .check import INVARIANTS, PATIENCE, Check, Comparison, Handler, Report, Violation
+from .coordination import Agents, Locks
 from .executions import Executions
 from .ledger_time import LedgerTime
-from .locks import Locks
 from .public_events import PublicEvents
-from .report import INVARIANTS, PATIENCE, Comparison, Report, Violation
 from .requests import Requests
 
 SHOWN: Final = 1_000

@@ -32,8 +32,8 @@ from ...domain.events import (
 )
 from ...domain.retry import delay
 from ...subjects import event_type
+from .check import Debtor
 from .execution_reports import Attempt, AttemptReports, Doubt, Wrong
-from .report import Debtor
 
 WHOLE: Final = frozenset({"timed_out", "abandoned", "expired"})
 """Reasons to end an execution as a whole, at any state of its steps."""

@@ -30,10 +30,9 @@ from ...domain.events import (
     Terminal,
 )
 from . import check
-from .check import Handler, Taken
+from .check import Debt, Handler, Proof, Taken
 from .execution_life import ExecutionLife
 from .execution_reports import AttemptReports
-from .report import Debt, Proof
 
 FACTS: Final = (
     *(Planned, Admitted, Skipped, Dispatched, Started, RetryScheduled, Advanced, Exhausted),

@@ -20,8 +20,7 @@ from ...domain.events import (
     Skipped,
 )
 from . import check
-from .check import Handler, Taken
-from .report import Debt, Proof
+from .check import Debt, Handler, Proof, Taken
 
 Skip: TypeAlias = tuple[str, datetime, str]
 Span: TypeAlias = tuple[str, datetime, datetime, int, str]

@@ -28,8 +28,7 @@ from ...domain.events import (
 )
 from ...subjects import REPLAYS, job_of
 from . import check
-from .check import Handler, Taken
-from .report import Debt, Proof
+from .check import Debt, Handler, Proof, Taken
 
 TRIGGERS: Final = "planner-triggers"
 """The durable that rejects invalid triggers; `REPLAYS` does so for replays."""

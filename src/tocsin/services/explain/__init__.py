@@ -5,8 +5,7 @@
 `judge` is pure: the same events give the same answer everywhere. `Moment` is the state of everything as of a moment.
 """
 
-from .answer import Answer, BackfilledRun, Gap, Outcome, Verdict
-from .evidence import Evidence, outcome_of
+from .evidence import Answer, BackfilledRun, Evidence, Gap, Outcome, Verdict, outcome_of
 from .fold_until import Moment
 from .judgement import default_instant, judge, latest
 from .reader import ExplainReader

@@ -11,9 +11,8 @@ from typing import Final
 from ...domain import ids
 from ...domain.events import Due, Passed, Recorded
 from ...domain.schedule import Occurrence, Schedule
-from ...domain.schedule.wall_clock import instants_of, is_repeated, skipped
-from .answer import Answer, Verdict
-from .evidence import Evidence, Regime, gap_around, regimes_of
+from ...domain.schedule.clock_changes import instants_of, is_repeated, skipped
+from .evidence import Answer, Evidence, Regime, Verdict, gap_around, regimes_of
 
 _INSTANT: Final = timedelta(microseconds=1)
 _SECOND: Final = timedelta(seconds=1)

@@ -13,8 +13,7 @@ from ...domain.events import DefinitionFact, Due, Message, Passed, Recorded, Req
 from ...ports import EventLog, StoredLog, StoredMessage
 from ...ports.queries import InvalidQuery
 from ...subjects import TICKER_LEASE, Stream
-from .answer import Answer, BackfilledRun
-from .evidence import Evidence, outcome_of
+from .evidence import Answer, BackfilledRun, Evidence, outcome_of
 from .judgement import default_instant, judge
 
 M = TypeVar("M", bound=Message)

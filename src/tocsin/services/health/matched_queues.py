@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 
 from ...domain.agent import AgentState
-from ...domain.queue_backlog import QueueBacklog
+from ...domain.task_board import QueueBacklog
 from ...ports import EventLog, Projections
 from ...subjects import Bucket
 from ..agents import AgentRegistry

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from ...domain.job_record import Registration
-from ...domain.queue_backlog import QueueBacklog
+from ...domain.task_board import QueueBacklog
 from ...ports import (
     Clock,
     DurableSpec,

@@ -12,7 +12,7 @@ from typing import Final
 from ... import subjects
 from ...domain import execution
 from ...domain.events import OutputLine, StepProgress
-from ...domain.printable_text import printable
+from ...domain.text import printable
 from ...ports import EventLog, LogUnavailable, RequestRefused
 from ...subjects import OUTPUT_STREAMS, DecodeError, Stream
 from .errors import NotFound

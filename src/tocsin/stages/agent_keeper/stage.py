@@ -29,8 +29,7 @@ from ...engine.leader_election import LeaderElection
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import AgentChannel, Clock, EventLog, LogUnavailable, OutdatedState, Projections
 from ...subjects import AGENT_KEEPER_LEASE, Bucket, Stream
-from .mirror import Mirror
-from .roster import Entry, Roster
+from .roster import Entry, Mirror, Roster
 
 INTERVAL_S: Final = 0.2
 """Time between two rounds over the hold lists that arrived."""

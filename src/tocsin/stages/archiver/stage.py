@@ -11,7 +11,7 @@ from typing import Final
 
 from ... import telemetry
 from ...archive.archive import Archive, Origin, Segment, State
-from ...archive.purge_filters import PurgeFilters
+from ...archive.segment_selection import PurgeFilters
 from ...engine.leader_election import LeaderElection
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import Clock, History, LogUnavailable, OutdatedState, StoredLog, StreamPurge

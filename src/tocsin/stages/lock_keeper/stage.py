@@ -30,12 +30,10 @@ from ...domain.events import (
 )
 from ...domain.execution import Execution, Status
 from ...domain.lock import Lock
-from ...engine.execution_writer import announce_decision
 from ...engine.kinds import FACTS, execution_state
-from ...engine.lock_projection import LockProjection, Released
-from ...engine.lock_renewal import LockRenewal
+from ...engine.lock_projection import LockProjection, LockRenewal, Released
 from ...engine.locks import acquire, is_over, lock_state, states_of_beginning
-from ...engine.public_events import ANNOUNCED
+from ...engine.public_events import ANNOUNCED, announce_decision
 from ...engine.stage import Access, Stage, Subscription
 from ...engine.step import DONE, Events, Reading, Ref, Sources, States, Step, again, done
 from ...ports import StaleRead

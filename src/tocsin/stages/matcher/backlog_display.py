@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ... import telemetry
-from ...domain.queue_backlog import QueueBacklog
-from ...domain.task_board import TaskBoard
+from ...domain.task_board import QueueBacklog, TaskBoard
 from ...ports import Clock, LogUnavailable, OutdatedState, Projections
 from ...subjects import Bucket, token
 

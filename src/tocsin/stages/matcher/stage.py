@@ -31,8 +31,7 @@ from ...subjects import MATCHER, MATCHER_LEASE, Bucket, DecodeError, Stream
 from . import followed_tasks
 from .agents import SILENCE_S, HeardAgent, HeardAgents
 from .backlog_display import BacklogDisplay
-from .claims import Claims
-from .releases import Releases
+from .claims import Claims, Releases
 from .task_sender import TaskSender
 
 AT_ONCE: Final = 256

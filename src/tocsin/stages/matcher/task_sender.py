@@ -8,7 +8,7 @@ from ...domain.task_board import AgentClaim
 from ...domain.task_lanes import OpenTask
 from ...ports import AgentChannel, Clock, EventLog, HandOver
 from .agents import HeardAgents
-from .releases import Releases
+from .claims import Releases
 
 _log = telemetry.get_logger("tocsin.matcher")
 

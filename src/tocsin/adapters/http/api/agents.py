@@ -5,7 +5,7 @@ from typing import Annotated, Literal, TypeAlias
 from fastapi import APIRouter, Path
 from pydantic import BaseModel
 
-from ....domain.agent_record import AgentRecord
+from ....domain.agent import AgentRecord
 from ....services.agents import AgentRegistry
 from ..auth.security import AgentOperator, Reader, actor
 from ..middleware.idempotency import IdempotentRoute

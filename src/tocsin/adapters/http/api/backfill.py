@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from ....domain.access import Permission
-from ....domain.wording import counted
+from ....domain.text import counted
 from ....services.operations import backfill
 from ....services.operations.backfill import Order, Span
 from ....services.operations.errors import OperationError as NotPossible

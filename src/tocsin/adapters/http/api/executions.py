@@ -19,9 +19,9 @@ from ....domain.execution import WaitsFor
 from ....domain.history import Status
 from ....ports import ExecutionRow
 from ....ports.queries import ExecutionQuery, ExecutionSort
-from ....services.operations.cancellation import cancel
 from ....services.operations.errors import NotFound
 from ....services.operations.execution_output import MAX_LINES, Line, Progress, output_if_readable, read_output
+from ....services.operations.execution_requests import cancel
 from ....services.operations.lookup import ExecutionMatch, find
 from ..auth.security import Canceller, Reader, actor
 from ..middleware.idempotency import IdempotentRoute

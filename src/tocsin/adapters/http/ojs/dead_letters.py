@@ -10,7 +10,7 @@ from .... import subjects
 from ....archive.stream_reader import wherever
 from ....domain.access import Permission, Principal
 from ....ports.queries import DeadLetterQuery, every
-from ....services.operations import dead_letters, enqueue, event_waiter
+from ....services.operations import dead_letters, event_waiter, execution_requests
 from ....services.operations.errors import NotFound
 from ....services.operations.lookup import ExecutionMatch
 from ....subjects import Stream
@@ -69,7 +69,7 @@ async def retry(here: Here, caller: Replayer, _: OptionalBody, id: str) -> dict[
         here.log, match.execution_id, by=actor(caller), reason=reason, stored=here.stored
     )
     scope = subjects.execution(match.job, replay.execution_id or match.execution_id)
-    events = await event_waiter.until(here.log, scope, enqueue.has_begun)
+    events = await event_waiter.until(here.log, scope, execution_requests.has_begun)
     if not events:
         raise Problem(
             503,

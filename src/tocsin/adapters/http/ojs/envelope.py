@@ -26,7 +26,7 @@ from pydantic import (
 from ....domain import duration
 from ....domain.definition import DefinitionError, JobDefinition, RetryPolicy, show
 from ....domain.events import Actor, Enqueued
-from ....domain.wording import utc_text
+from ....domain.text import utc_text
 from ....services.operations.task_leases import MAX_LEASE_S
 from ..api.problems import FieldError, Problem
 

@@ -30,7 +30,7 @@ from ....domain.events import (
 )
 from ....domain.execution import Execution, Phase, Status, Step
 from ....domain.recovery import TIMED_OUT
-from ....domain.wording import utc_text
+from ....domain.text import utc_text
 from ....ports import EventLog, StoredLog
 from ....services.operations import lookup
 from ....services.operations.errors import NotFound

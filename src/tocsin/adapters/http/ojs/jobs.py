@@ -16,7 +16,7 @@ from ....domain import execution
 from ....domain.access import Permission, Principal
 from ....domain.events import Enqueued
 from ....domain.execution import Status
-from ....services.operations import cancellation, enqueue
+from ....services.operations import execution_requests
 from ....services.operations.lookup import ExecutionMatch, was_archived
 from ..api.dependencies import Components, Here
 from ..api.problems import FieldError, Problem
@@ -105,7 +105,9 @@ async def cancel(here: Here, caller: Triggerer, id: str) -> dict[str, Any]:  # n
     await here.visibility.require(caller, Permission.CANCEL, match.job)
     before = job_view.job(match.facts, id=id)
     if not execution.fold(match.facts).is_over:
-        await cancellation.cancel(here.log, match.execution_id, job=match.job, by=actor(caller), reason="by OJS client")
+        await execution_requests.cancel(
+            here.log, match.execution_id, job=match.job, by=actor(caller), reason="by OJS client"
+        )
     match = await job_view.find(here.log, id, here.stored)
     shown = job_view.job(match.facts, id=id)
     if execution.fold(match.facts).status is not Status.CANCELLED or before["state"] == "cancelled":
@@ -132,8 +134,8 @@ async def _pushed(here: Components, inputs: Sequence[Enqueued], made: Collection
         return execution_id not in made and await was_archived(execution_id, here.history, here.stored)
 
     try:
-        pushed = await enqueue.enqueue(here.log, *inputs, arrivals=here.arrivals, was_there=exists)
-    except enqueue.Duplicate as error:
+        pushed = await execution_requests.enqueue(here.log, *inputs, arrivals=here.arrivals, was_there=exists)
+    except execution_requests.Duplicate as error:
         raise Problem(409, "duplicate", str(error)) from None
     return [
         job_view.job(facts) if facts else _pending(here, job_input)

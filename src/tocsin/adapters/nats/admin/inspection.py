@@ -26,9 +26,16 @@ from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.names import Names
 from ..log.direct_get import DirectGet
-from ..server.monitor import OLDEST_SERVER, PURGES_SAFELY, server_variables
-from .desired_state import INPUT_BYTES, OutputLimits, archive_config, bucket_config, consumer_config, stream_config
-from .layout import layout_of
+from ..server.process import OLDEST_SERVER, PURGES_SAFELY, server_variables
+from .desired_state import (
+    INPUT_BYTES,
+    OutputLimits,
+    archive_config,
+    bucket_config,
+    consumer_config,
+    layout_of,
+    stream_config,
+)
 from .resources import differences, with_filters
 
 MAX_PAGES: Final = 5

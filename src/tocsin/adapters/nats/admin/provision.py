@@ -17,19 +17,20 @@ from ....subjects import DEFAULT_QUEUE, INSTALLATION_KEY, Bucket, Stream
 from ..client.connection import Connection
 from ..client.jetstream_wait import explain_silence
 from ..client.names import Names
-from ..client.replies import JetStreamError
+from ..client.wire import JetStreamError
 from ..log.projections import NatsProjections
-from ..server.monitor import OLDEST_SERVER, Version
+from ..server.process import OLDEST_SERVER, Version
 from .desired_state import (
     INPUT_BYTES,
     OutputLimits,
+    all_streams,
     archive_config,
     bucket_config,
     consumer_config,
     durable_specs,
+    require_layout,
     stream_config,
 )
-from .layout import all_streams, require_layout
 from .resources import Change, ProvisionError, ensure_consumer, ensure_stream, remove_executors
 
 __all__ = ["Change", "ProvisionError", "provision"]

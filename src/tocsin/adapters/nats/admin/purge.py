@@ -10,8 +10,8 @@ from ....subjects import Bucket, Stream
 from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.names import Names
-from ..client.replies import JetStreamError
-from ..server.monitor import PURGES_SAFELY, Version
+from ..client.wire import JetStreamError
+from ..server.process import PURGES_SAFELY, Version
 
 
 class NatsStreamPurge:

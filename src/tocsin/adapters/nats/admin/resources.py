@@ -11,7 +11,7 @@ from ....subjects import Bucket, Stream, cursor, executor_durable
 from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.names import Names
-from ..client.replies import JetStreamError
+from ..client.wire import JetStreamError
 from ..log.projections import NatsProjections
 from .desired_state import MAX_WAITING, consumer_config, durable_specs
 

@@ -12,9 +12,9 @@ from .... import telemetry
 from ....ports import LogUnavailable, NotAllowed
 from ..fast_client import FastTransport, is_supported, server_info
 from .connection_attempts import FirstConnection
-from .replies import JetStreamError, Reply, raise_rejection, result_of, stored_sequence, too_large
 from .requests import CONNECTION_ERRORS, Requests
 from .transport import Headers, Outgoing, PublicTransport, Transport
+from .wire import JetStreamError, Reply, raise_rejection, result_of, stored_sequence, too_large
 
 REQUEST_TIMEOUT_S: Final = 5.0
 """The time limit of a request."""

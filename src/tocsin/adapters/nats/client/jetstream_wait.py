@@ -13,7 +13,7 @@ from ..log.projections import NatsProjections, is_marker
 from . import wire
 from .connection import Connection
 from .names import Names
-from .replies import JetStreamError
+from .wire import JetStreamError
 
 LEADER_TIMEOUT_S: Final = 60.0
 """The time that existing streams may be without a leader before a caller gives up."""

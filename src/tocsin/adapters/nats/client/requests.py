@@ -16,8 +16,8 @@ from nats.aio.client import Client
 
 from ....ports import LogUnavailable, NotAllowed
 from . import wire
-from .replies import Reply, status_of
 from .transport import Outgoing, Transport
+from .wire import Reply, status_of
 
 SWEEP_INTERVAL_S: Final = 0.25
 """The interval at which expired requests are ended."""

@@ -21,11 +21,10 @@ from .... import telemetry
 from ....ports import LogUnavailable, NotAllowed
 from ..client import wire
 from ..client.connection import Connection, FastClient
-from ..client.replies import JetStreamError
 from ..client.requests import CONNECTION_ERRORS
 from ..client.transport import Transport
-from .postponed_work import PostponedWork
-from .priority import Turns
+from ..client.wire import JetStreamError
+from .priority import PostponedWork, Turns
 from .pull import PullInbox
 
 if TYPE_CHECKING:

@@ -12,10 +12,9 @@ from ....engine.delivery_policy import DeliveryPolicy
 from ....engine.stage import BoundStage, BoundSubscription
 from ..client.connection import FastClient
 from ..client.names import Names
-from .delivery import NatsDelivery
 from .greedy_batches import GreedyBatches
-from .postponed_work import PostponedWork
-from .priority import PriorityGate, Turns
+from .priority import PostponedWork, PriorityGate, Turns
+from .pull import NatsDelivery
 
 if TYPE_CHECKING:
     from faststream.message import StreamMessage

@@ -14,8 +14,7 @@ from ..admin.resources import ensure_executors
 from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.names import Names
-from .delivery import NatsDelivery
-from .pull import PullInbox
+from .pull import NatsDelivery, PullInbox
 
 _LONGEST_REQUEST_S: Final = 5.0
 """A lost connection can swallow a request; it is noticed after this time."""

@@ -14,7 +14,7 @@ from pydantic_core import to_json
 
 from ..client import wire
 from ..client.connection import Connection, Json
-from ..client.replies import JetStreamError, Reply, status_of
+from ..client.wire import JetStreamError, Reply, status_of
 
 _BATCH: Final = 1_000
 

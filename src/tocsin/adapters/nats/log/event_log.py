@@ -16,11 +16,10 @@ from ....subjects import DecodeError, Stream
 from ..client import wire
 from ..client.connection import Connection
 from ..client.names import Names
-from ..client.replies import JetStreamError
+from ..client.wire import JetStreamError
 from .direct_get import DirectGet, Stored
 from .follow import follow, watch
-from .group_commit import GroupCommit
-from .writer import LogWriter
+from .writer import GroupCommit, LogWriter
 
 FILTERS_PER_REQUEST: Final = 192
 """The number of filters in one request: the server answers up to 1,024 subjects, and few scopes have more than five."""

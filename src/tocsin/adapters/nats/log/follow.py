@@ -17,8 +17,7 @@ from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.names import Names
 from ..client.requests import CONNECTION_ERRORS
-from ..consumers.delivery import Received
-from ..consumers.pull import PullInbox
+from ..consumers.pull import PullInbox, Received
 
 PORTION: Final = 2_000
 """The number of messages that are requested ahead; half of it is requested again when it is left."""

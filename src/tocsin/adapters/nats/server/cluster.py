@@ -21,7 +21,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from . import monitor
+from . import process
 from .embedded import (
     ANY_PORT,
     HOST,
@@ -139,7 +139,7 @@ class Node:
     @property
     def is_healthy(self) -> bool:
         """The node runs, knows the cluster's leader, and is up to date."""
-        return self.server.monitoring_url is not None and monitor.is_healthy(self.server.monitoring_url)
+        return self.server.monitoring_url is not None and process.is_healthy(self.server.monitoring_url)
 
     def restart(self) -> None:
         """Stop the node if it runs, and start it again.
@@ -173,7 +173,7 @@ class RunningCluster(Stoppable):
         """All nodes are healthy, and the leader is connected to all others."""
         if not all(node.is_healthy for node in self.nodes):
             return False
-        peers = (monitor.connected_peers(node.server.monitoring_url or "") for node in self.nodes)
+        peers = (process.connected_peers(node.server.monitoring_url or "") for node in self.nodes)
         return len(self.nodes) - 1 in peers
 
     def await_complete(self) -> None:

@@ -9,8 +9,8 @@ from typing import Final
 from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
+from ..english import MONTHS, WEEKDAYS
 from ..errors import ScheduleError
-from ..names import MONTHS, WEEKDAYS
 
 _EXAMPLE: Final = (
     "every weekday at 9am, every 15 minutes, last friday of the month at 18:00, or cron fields such as 0 9 * * 1-5"

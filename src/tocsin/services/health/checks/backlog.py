@@ -5,7 +5,7 @@ from typing import Final
 
 from ....domain.definition import STORED
 from ....domain.job_record import Registration
-from ....domain.wording import counted
+from ....domain.text import counted
 from ....subjects import Bucket
 from ...agents import AgentRegistry, unserved
 from ..findings import CheckContext, Finding, bad, ok, warn

@@ -1,7 +1,8 @@
-"""Words for numbers, instants and changes."""
+"""Texts for people: words for values, and foreign text made safe for a terminal."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import Final
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
@@ -26,3 +27,30 @@ def added_and_removed(before: Iterable[str], after: Iterable[str]) -> str | None
     changes = [f"+{element}" for element in dict.fromkeys(new) if new.count(element) > old.count(element)]
     changes += [f"-{element}" for element in dict.fromkeys(old) if old.count(element) > new.count(element)]
     return ", ".join(changes) or None
+
+
+_TAB: Final = "    "
+
+
+def printable(text: str) -> str:
+    r"""Return a text with an escape for each character that does not print.
+
+    Such characters move the cursor, change the terminal's state, or reverse the order of the text: those of control
+    sequences (`\x1b`), of the writing direction (`\u202e`), and line breaks. Other kinds of blanks become blanks.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escaped(char) for char in text)
+
+
+def printable_lines(text: str) -> str:
+    """Return a text as `printable` does, but keep its line breaks."""
+    if text.isprintable():
+        return text
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def _escaped(char: str) -> str:
+    if char == "\t":
+        return _TAB
+    return " " if char.isspace() and char > "\x7f" else char.encode("unicode_escape").decode("ascii")
