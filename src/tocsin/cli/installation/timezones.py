@@ -3,7 +3,7 @@
 import asyncio
 import json
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib import metadata
 from typing import Annotated, Final
 
 import typer
@@ -44,7 +44,7 @@ def refresh(
 
 async def _requested(projections: Projections, wait: float) -> TimezoneReport:
     """Write a request, and return the report that answers it."""
-    body = {"at": utc_text(datetime.now(UTC)), "by": actor().identity, "tzdata": version("tzdata")}
+    body = {"at": utc_text(datetime.now(UTC)), "by": actor().identity, "tzdata": metadata.version("tzdata")}
     revision = await projections.put(Bucket.TIMEZONES, TIMEZONE_REQUEST, json.dumps(body).encode())
     for _ in range(max(1, round(wait / _POLL_S))):
         await asyncio.sleep(_POLL_S)

@@ -65,11 +65,11 @@ def _struct_of(message: BaseModel) -> object:
     return _writer(type(message))(message)
 
 
-def _part(value: object) -> object:
+def _encoded_part(value: object) -> object:
     if not isinstance(value, BaseModel):
         raise TypeError
     return _PARTS(value) if is_shared(type(value)) else _struct_of(value)
 
 
-_encode: Final = msgspec.json.Encoder(enc_hook=_part).encode
+_encode: Final = msgspec.json.Encoder(enc_hook=_encoded_part).encode
 _PARTS: Final = EncodedParts(written)
