@@ -1,12 +1,8 @@
-"""The combined meaning of the clauses of a phrase, as few cron expressions."""
+"""The combined meaning of the clauses of a phrase, as cron expressions."""
 
-from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
-from ..english import runs
 from ..errors import ScheduleError
 from .clauses import ClauseSet, Interval, Marks, Pace, Times, Weekdays, Window
 from .days import day_fields
@@ -81,52 +77,3 @@ def _check_pace(clauses: ClauseSet) -> None:
             f"phrase: it promises {pace.times} times a {pace.unit} and names {named}",
             suggestion=example.get(pace.unit, f"once a {pace.unit}"),
         )
-
-
-_LONGEST_PLAIN = 2
-_SHORTEST_STEP = 4
-
-
-def listed(values: Iterable[int], low: int, high: int) -> str:
-    """Write a set of values of a field without steps: `*`, `1-5`, `1,4,7,10`."""
-    ordered = sorted(set(values))
-    return "*" if len(ordered) == high - low + 1 else ",".join(_in_runs(ordered))
-
-
-def stepped(values: Iterable[int], low: int, high: int) -> str:
-    """Write a set of values with steps where they fit: `*/15`, `9-17/2`."""
-    ordered = sorted(set(values))
-    steps = {later - earlier for earlier, later in pairwise(ordered)}
-    if len(steps) == 1 and steps != {1}:
-        step = steps.pop()
-        if ordered[0] == low and ordered[-1] + step > high:
-            return f"*/{step}"
-        if len(ordered) >= _SHORTEST_STEP:
-            return f"{ordered[0]}-{ordered[-1]}/{step}"
-    return listed(ordered, low, high)
-
-
-def times(seconds: Iterable[int]) -> list[str]:
-    """Return the second, minute and hour fields of the expressions that name these seconds.
-
-    The second is omitted if it is 0, as in five-field expressions.
-    """
-    minutes_of_hour = defaultdict[int, set[tuple[int, int]]](set)
-    for at in sorted(set(seconds)):
-        hour, rest = divmod(at, 3_600)
-        minutes_of_hour[hour].add((rest // 60, rest % 60))
-    hours_of = defaultdict[tuple[int, frozenset[int]], set[int]](set)
-    for hour, marks in minutes_of_hour.items():
-        for second in sorted({second for _, second in marks}):
-            hours_of[second, frozenset(minute for minute, s in marks if s == second)].add(hour)
-    return [
-        (f"{second} " if second else "") + f"{stepped(minutes, 0, 59)} {stepped(hours, 0, 23)}"
-        for (second, minutes), hours in hours_of.items()
-    ]
-
-
-def _in_runs(ordered: list[int]) -> list[str]:
-    parts = []
-    for run in runs(ordered):
-        parts += [str(value) for value in run] if len(run) <= _LONGEST_PLAIN else [f"{run[0]}-{run[-1]}"]
-    return parts

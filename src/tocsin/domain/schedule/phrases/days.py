@@ -3,7 +3,7 @@
 from typing import Final
 
 from ..errors import ScheduleError
-from . import compose
+from . import cover
 from .clauses import ClauseSet, Dates, Exclusion, MonthDays, Months, Pace, Period, Unit, Weekdays
 
 _EVERY_WEEKDAY: Final = frozenset(range(7))
@@ -32,7 +32,7 @@ def day_fields(clauses: ClauseSet) -> list[str]:
         return [_month_days(month_days, period, chosen)]
     if weekdays is not None:
         _require(period, "day", "week")
-        return [f"* {_month_field(chosen)} {compose.listed(weekdays, 0, 6)}"]
+        return [f"* {_month_field(chosen)} {cover.listed(weekdays, 0, 6)}"]
     if period is None or period.unit == "day":
         return [f"* {_month_field(chosen)} *"]
     if period.unit == "week":
@@ -86,7 +86,7 @@ def _months(period: Period | None, months: Months | None) -> frozenset[int]:
 
 
 def _month_field(months: frozenset[int]) -> str:
-    return compose.listed(months, 1, _MONTHS) if months else "*"
+    return cover.listed(months, 1, _MONTHS) if months else "*"
 
 
 def _month_days(days: MonthDays, period: Period | None, months: frozenset[int]) -> str:
@@ -126,7 +126,7 @@ def _dates(dates: Dates, period: Period | None, months: Months | None) -> list[s
     by_day: dict[int, set[int]] = {}
     for month, day in dates.dates:
         by_day.setdefault(day, set()).add(month)
-    return [f"{day} {compose.listed(of, 1, _MONTHS)} *" for day, of in by_day.items()]
+    return [f"{day} {cover.listed(of, 1, _MONTHS)} *" for day, of in by_day.items()]
 
 
 def _require(period: Period | None, *units: Unit, same_as: Unit | None = None) -> None:
