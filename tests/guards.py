@@ -9,7 +9,7 @@ from contextlib import suppress
 from tocsin import subjects
 from tocsin.adapters.nats.client.connection import Connection
 from tocsin.adapters.nats.client.names import Names
-from tocsin.adapters.nats.log.direct_get import DirectGet, Stored
+from tocsin.adapters.nats.log.event_log import DirectGet, Stored
 from tocsin.ports import LogUnavailable
 from tocsin.subjects import DecodeError, Stream
 

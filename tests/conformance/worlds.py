@@ -13,8 +13,7 @@ from nats.errors import NoRespondersError
 
 from tests.servers import FAST_CLIENT, REPLICAS
 from tocsin.adapters.memory.archive import InMemoryStreamPurge
-from tocsin.adapters.nats.admin.provision import provision
-from tocsin.adapters.nats.admin.purge import NatsStreamPurge
+from tocsin.adapters.nats.admin.provision import NatsStreamPurge, provision
 from tocsin.adapters.nats.client.connection import Connection, connect
 from tocsin.adapters.nats.client.names import Names
 from tocsin.adapters.nats.consumers.task_queues import NatsDurable, NatsTaskQueue, NatsTaskQueues

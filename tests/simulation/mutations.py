@@ -41,7 +41,7 @@ from tocsin.stages.matcher.stage import Matcher
 from tocsin.stages.mq_bridge import MqBridge
 from tocsin.stages.planner import Planner
 from tocsin.stages.recorder import Recorder
-from tocsin.stages.recoverer.loss_detection import Evidence
+from tocsin.stages.recoverer.open_executions import Evidence
 from tocsin.stages.registrar import Registrar
 from tocsin.stages.retrier import Retrier
 from tocsin.subjects import paths

@@ -36,8 +36,7 @@ from tocsin.engine.kinds import execution_state
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.engine.locks import lock_state
 from tocsin.ports import LogUnavailable, OutdatedState
-from tocsin.stages.recoverer.loss_detection import Evidence
-from tocsin.stages.recoverer.open_executions import OpenExecutions
+from tocsin.stages.recoverer.open_executions import Evidence, OpenExecutions
 from tocsin.subjects import Bucket
 from tocsin.testing import settle
 

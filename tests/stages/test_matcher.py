@@ -18,7 +18,7 @@ from tocsin.domain.events import Completed, Dispatched, LeaseTimer, Released, Re
 from tocsin.domain.task_board import QueueBacklog
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.ports import LogUnavailable
-from tocsin.services.health.matched_queues import backlogs
+from tocsin.services.agents import backlogs
 from tocsin.stages.matcher import claims
 from tocsin.stages.matcher.agents import SILENCE_S
 from tocsin.stages.matcher.backlog_display import INTERVAL_S

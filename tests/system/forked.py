@@ -15,7 +15,7 @@ from typing import Final
 _IMPORTED: Final = [
     "tocsin.cli.app",
     "tocsin.cli.processes.commands",
-    "tocsin.cli.input.worker_object",
+    "tocsin.cli.input.values",
     "tocsin.bootstrap",
     "tests.system.forked",
 ]

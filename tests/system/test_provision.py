@@ -21,8 +21,7 @@ from tests.conformance.worlds import fresh_names
 from tocsin import subjects
 from tocsin.adapters.nats.admin import provision as provisioning
 from tocsin.adapters.nats.admin.desired_state import OutputLimits
-from tocsin.adapters.nats.admin.provision import Change, ProvisionError, provision
-from tocsin.adapters.nats.admin.purge import NatsStreamPurge
+from tocsin.adapters.nats.admin.provision import Change, NatsStreamPurge, ProvisionError, provision
 from tocsin.adapters.nats.admin.resources import overlaps
 from tocsin.adapters.nats.client.connection import Connection, connect
 from tocsin.adapters.nats.client.jetstream_wait import find_key

@@ -10,7 +10,7 @@ import pytest
 from tests.domain.schedule.databases import decreed
 from tests.system.running import DEADLINE, running
 from tocsin import Worker
-from tocsin.cli.installation.timezones import _requested
+from tocsin.cli.installation.commands import _requested
 from tocsin.cli.runtime import event_loop
 from tocsin.domain.schedule import TimezoneDatabase, install, timezone_database, timezones
 

@@ -25,7 +25,7 @@ from ..adapters.http.metrics import Metrics, metrics_app
 from ..adapters.http.middleware.rate_limit import rate_limit
 from ..adapters.http.server import InProcessClient, answering, operations
 from ..adapters.http.sockets import LOOPBACK, PortInUseError, listen, url_of
-from ..adapters.nats.admin.purge import wipe
+from ..adapters.nats.admin.provision import wipe
 from ..adapters.nats.consumers.task_queues import NatsTaskQueues
 from ..adapters.nats.micro_service import ApiRequest, Operation, serve_operations
 from ..engine.timezone_refresh import TimezoneWatch

@@ -11,7 +11,7 @@ from typing import Final
 from faststream.nats import NatsBroker
 
 from .. import __version__, telemetry
-from ..adapters.nats.admin.purge import NatsStreamPurge
+from ..adapters.nats.admin.provision import NatsStreamPurge
 from ..adapters.nats.agents import NatsAgentChannel
 from ..adapters.nats.client.connection import CLOSING_ERRORS, RECONNECT_FOREVER
 from ..adapters.nats.client.credentials import security_of

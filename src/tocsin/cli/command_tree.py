@@ -174,7 +174,7 @@ COMMANDS: Final[Tree] = {
     ),
     "events": CommandGroup("The events of the log.", _EVENTS),
     "tokens": CommandGroup("Tokens for the HTTP API.", _TOKENS),
-    "tz": CommandGroup("The time-zone data.", {"refresh": "installation.timezones:refresh"}),
+    "tz": CommandGroup("The time-zone data.", {"refresh": "installation.commands:refresh"}),
     "why": "jobs.why:why",
     "audit": "events.audit:audit",
     "explain": "jobs.schedule:explain",

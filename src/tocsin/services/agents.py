@@ -1,4 +1,4 @@
-"""The agents of an installation, and the functions that no agent has."""
+"""Agents of an installation, functions without an agent, and queues that wait for them."""
 
 import difflib
 from collections.abc import Iterable, Sequence
@@ -12,6 +12,7 @@ from ..domain import agent
 from ..domain.agent import AgentRecord, AgentState
 from ..domain.definition import JobDefinition
 from ..domain.events import OF_THE_NAME, Actor, AgentFact, AgentSwitched
+from ..domain.task_board import QueueBacklog
 from ..ports import EventLog, LogUnavailable, OutdatedState, Projections
 from ..subjects import Bucket
 from .operations.errors import NotFound
@@ -154,3 +155,29 @@ def unserved(
                     definition.name, queue, function, nearest[0] if nearest else None
                 )
     return list(missing.values())
+
+
+async def backlogs(projections: Projections) -> dict[str, QueueBacklog]:
+    """Return the backlogs by queue, as the leading matcher wrote them a moment ago.
+
+    Raises:
+        LogUnavailable: the log did not answer.
+    """
+    found: dict[str, QueueBacklog] = {}
+    for body in (await projections.entries(Bucket.QUEUES)).values():
+        try:
+            backlog = QueueBacklog.model_validate_json(body)
+        except ValidationError:
+            continue  # of a newer version
+        found[backlog.queue] = backlog
+    return found
+
+
+async def readers(log: EventLog, projections: Projections, queues: Sequence[str]) -> dict[str, int]:
+    """Return the number of agents that take tasks of each queue.
+
+    Raises:
+        LogUnavailable: the log did not answer.
+    """
+    agents = [agent for agent in await AgentRegistry(log, projections).agents() if agent.state is AgentState.ENABLED]
+    return {queue: sum(queue in agent.queues for agent in agents) for queue in queues}

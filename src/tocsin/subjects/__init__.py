@@ -78,6 +78,7 @@ from .names import (
     MQ_BRIDGE_ENDS,
     NO_DELIVERY,
     OUTPUT_STREAMS,
+    PARTITIONS,
     PUBLIC_EVENTS,
     RECOVERER,
     RECOVERER_LEASE,
@@ -96,11 +97,13 @@ from .names import (
     executor_durable,
     lock_key,
     name,
+    partition,
+    partition_of,
+    partition_token,
     queue_of,
     stream_of,
     token,
 )
-from .partitions import PARTITIONS, partition, partition_of, partition_token
 from .paths import (
     acquisitions,
     admissions,

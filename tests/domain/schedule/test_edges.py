@@ -8,7 +8,7 @@ from tocsin.domain import ledger
 from tocsin.domain.definition import DefinitionError
 from tocsin.domain.formats import read
 from tocsin.domain.schedule import DstPolicy, ScheduleError, check_fires, explain, next_instants, parse, zone_in
-from tocsin.domain.schedule.zones import Zone
+from tocsin.domain.schedule.timezones import Zone
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 NEVER = "30 2 * 3 0L"

@@ -18,7 +18,6 @@ from tocsin.domain.schedule import (
     refresh,
     timezones,
     validate_timezone,
-    zones,
 )
 
 SUMMER = datetime(2026, 7, 1, tzinfo=UTC)
@@ -167,11 +166,11 @@ ALL_CHANGES = {name: changes(name) for name in sorted(timezones.database().names
 
 def test_no_two_clock_changes_are_too_close() -> None:
     gaps = [later[0] - earlier[0] for found in ALL_CHANGES.values() for earlier, later in pairwise(found)]
-    assert min(gaps) > zones._LOOK
+    assert min(gaps) > timezones._LOOK
 
 
 def test_no_clock_change_exceeds_the_lookback() -> None:
-    assert max(abs(after - before) for found in ALL_CHANGES.values() for _, before, after in found) < zones.FARTHEST
+    assert max(abs(after - before) for found in ALL_CHANGES.values() for _, before, after in found) < timezones.FARTHEST
 
 
 def test_spans_are_the_changes_that_the_files_list() -> None:

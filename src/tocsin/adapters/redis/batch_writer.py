@@ -20,8 +20,8 @@ from ...domain.history import ExecutionRecord
 from ...ports.queries import microseconds
 from ...subjects import Stream
 from ..history.rows import RecorderCache, offset_conflict
-from . import keys, rows
-from .rows import Hash, execution_record
+from . import keys
+from .keys import Hash, execution_record
 
 CHUNK: Final = 500
 """The number of rows in one request."""
@@ -65,7 +65,7 @@ class BatchWriter:
     async def _record_executions(self, transaction: Pipeline, messages: Sequence[Recorded[Message]]) -> None:
         known, missing = self._cache.executions.recall(history.executions_of(messages))
         for stored in await self._stored(map(keys.execution, missing)):
-            known[stored["execution_id"]] = rows.execution_record(stored)
+            known[stored["execution_id"]] = keys.execution_record(stored)
         changed = history.fold(known, messages)
         transaction.multi()  # type: ignore[no-untyped-call]
         for name, record in changed.items():
@@ -81,7 +81,7 @@ class BatchWriter:
         names = list(job_record.jobs_of(messages))
         known, _ = self._cache.jobs.recall(names)
         stored = await self._stored_jobs(names)
-        known |= {name: rows.job_record(job) for name, job in stored.items() if name not in known}
+        known |= {name: keys.job_record(job) for name, job in stored.items() if name not in known}
         changed = job_record.fold(known, messages)
         transaction.multi()  # type: ignore[no-untyped-call]
         for name, record in changed.items():
@@ -91,11 +91,11 @@ class BatchWriter:
                 transaction.hset(keys.RETENTIONS, name, record.definition.retention)
             elif record.definition is not None:
                 transaction.hdel(keys.RETENTIONS, name)
-            transaction.hset(keys.JOBS, name, rows.job_text(record, own or before))
+            transaction.hset(keys.JOBS, name, keys.job_text(record, own or before))
         self._cache.jobs.keep({name: record.without_definition() for name, record in changed.items()})
 
-    async def _stored(self, wanted_keys: Iterable[str]) -> list[rows.Hash]:
-        hashes: list[rows.Hash] = []
+    async def _stored(self, wanted_keys: Iterable[str]) -> list[keys.Hash]:
+        hashes: list[keys.Hash] = []
         rest = iter(wanted_keys)
         while chunk := list(islice(rest, CHUNK)):
             async with self._client.pipeline(transaction=False) as reading:
@@ -122,7 +122,7 @@ def remove_execution(transaction: Pipeline, record: ExecutionRecord) -> None:
 def _write_execution(transaction: Pipeline, record: ExecutionRecord, before: ExecutionRecord | None) -> None:
     name, key = record.execution_id, keys.execution(record.execution_id)
     scores, old_scores = _scores(record), {} if before is None else _scores(before)
-    transaction.hset(key, mapping=rows.execution_hash(record))
+    transaction.hset(key, mapping=keys.execution_hash(record))
     for sorted_set in old_scores.keys() - scores.keys():
         transaction.zrem(sorted_set, name)
     for sorted_set, score in scores.items():
@@ -132,8 +132,8 @@ def _write_execution(transaction: Pipeline, record: ExecutionRecord, before: Exe
 
 def _scores(record: ExecutionRecord) -> dict[str, int]:
     """Return the sorted sets that contain an execution, with its score in each."""
-    scores = dict.fromkeys(_sets(record), microseconds(rows.aware(record.scheduled_time)))
-    scores |= {keys.EXECUTION_IDS: 0, keys.STARTED: microseconds(rows.aware(record.started_at))}
+    scores = dict.fromkeys(_sets(record), microseconds(keys.aware(record.scheduled_time)))
+    scores |= {keys.EXECUTION_IDS: 0, keys.STARTED: microseconds(keys.aware(record.started_at))}
     if record.duration_ms is not None:
         scores[keys.DURATION] = record.duration_ms
     return scores
@@ -152,9 +152,9 @@ def _sets(record: ExecutionRecord) -> Iterator[str]:
 
 
 def _write_dead_letter(transaction: Pipeline, letter: dead_letter.DeadLetterRecord) -> None:
-    transaction.hset(keys.dead_letter(letter.id), mapping=rows.dead_letter_hash(letter))
+    transaction.hset(keys.dead_letter(letter.id), mapping=keys.dead_letter_hash(letter))
     transaction.zadd(keys.DEAD_LETTER_IDS, {letter.id: 0})
-    at = microseconds(rows.aware(letter.last_attempt))
+    at = microseconds(keys.aware(letter.last_attempt))
     for sorted_set in (keys.DEAD_LETTERS, keys.UNRESOLVED, keys.dead_letters_of(letter.job)):
         transaction.zadd(sorted_set, {letter.id: at})
 

@@ -24,8 +24,8 @@ from ...subjects import Stream
 from ..history.factory import without_credentials
 from . import batch_writer, keys, pages
 from .batch_writer import BatchWriter
+from .keys import Hash, dead_letter_row, execution_row, job_row
 from .pages import Pages
-from .rows import Hash, dead_letter_row, execution_row, job_row
 
 SCHEMA: Final = 1
 """The version of the keys' meaning."""

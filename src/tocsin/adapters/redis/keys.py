@@ -1,4 +1,4 @@
-"""The keys of the history in Redis.
+"""The keys of the history in Redis, and conversion of records to hashes and back.
 
 All keys have the same prefix, so that a database may be shared.
 
@@ -12,11 +12,25 @@ All keys have the same prefix, so that a database may be shared.
 
 Sets are scored by scheduled time (dead letters by last attempt) in microseconds since 1970. A score is exact until the
 year 2255. `:started` and `:duration` (milliseconds) are scored by what their names say.
+
+An absent field is None.
 """
 
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias
 
+from pydantic import TypeAdapter
+from pydantic_core import from_json
+
+from ...domain.dead_letter import DeadLetterRecord
+from ...domain.history import ExecutionRecord, StepRecord
+from ...domain.job_record import JobRecord
+from ...ports import DeadLetterRow, ExecutionRow, JobRow
 from ...subjects import Stream
+from ..history import rows
+from ..history.rows import json_text, plain
 
 ROOT: Final = "tocsin:history"
 SCHEMA: Final = f"{ROOT}:schema"
@@ -57,3 +71,152 @@ def executions_by(field: str, value: str) -> str:
 def dead_letters_of(job: str) -> str:
     """Return the set of a job's dead letters."""
     return f"{DEAD_LETTERS}:job:{job}"
+
+
+Hash: TypeAlias = dict[str, str]
+"""A hash as Redis returns it."""
+Values: TypeAlias = dict[Any, Any]
+"""A hash as the client accepts it: texts and integers by name. The type is `Any` because the client's types are
+invariant.
+"""
+
+_ABSENT: Final[dict[str, Any]] = dict.fromkeys(("completed_at", "duration_ms", "worker", "error"))
+_STEPS: Final = TypeAdapter(dict[str, StepRecord])
+_LETTER: Final = TypeAdapter(DeadLetterRow)
+_JOB: Final = TypeAdapter(JobRow)
+
+# --- executions ------------------------------------------------------------------------------------------------------
+
+
+def execution_hash(record: ExecutionRecord) -> Values:
+    """Return the hash of an execution."""
+    values: dict[str, str | int | None] = {
+        "job_name": record.job,
+        "execution_id": record.execution_id,
+        "trigger": record.trigger,
+        "status": record.status,
+        "scheduled_time": _text(record.scheduled_time),
+        "started_at": _text(record.started_at),
+        "completed_at": None if record.completed_at is None else _text(record.completed_at),
+        "duration_ms": record.duration_ms,
+        "attempt": record.attempt,
+        "worker": plain(record.worker),
+        "error": plain(record.error),
+        "dag_state": json_text(record.steps),
+        "error_type": plain(record.error_type),
+        "traceback": plain(record.traceback),
+        "reason": plain(record.reason),
+        "result": None if record.result is None else json_text(record.result),
+        "tags": json_text(record.tags) if record.tags else None,
+        "created_by": plain(record.created_by),
+        "replay_of": record.replay_of,
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def execution_record(stored: Hash) -> ExecutionRecord:
+    """Return the record of an execution from its hash."""
+    row = _execution(stored)
+    steps = _STEPS.validate_json(stored["dag_state"])
+    names = {field.name for field in fields(ExecutionRecord)} & row.keys()
+    return ExecutionRecord(job=stored["job_name"], steps=steps, **{name: row[name] for name in names})
+
+
+def execution_row(stored: Hash) -> ExecutionRow:
+    """Return the port's row of an execution."""
+    row = _execution(stored)
+    if row["status"] != "running" and row.get("duration_ms") is None:
+        row["started_at"] = None  # no worker started a step
+    return ExecutionRow(**{**_ABSENT, **row})
+
+
+def _execution(stored: Hash) -> dict[str, Any]:
+    row: dict[str, Any] = {**stored}
+    for name in ("scheduled_time", "started_at", "completed_at"):
+        if name in row:
+            row[name] = datetime.fromisoformat(row[name])
+    for name in ("attempt", "duration_ms"):
+        if name in row:
+            row[name] = int(row[name])
+    for name in ("dag_state", "result"):
+        if name in row:
+            row[name] = from_json(row[name])
+    if "tags" in row:
+        row["tags"] = tuple(from_json(row["tags"]))
+    return row
+
+
+# --- dead letters ----------------------------------------------------------------------------------------------------
+
+
+def dead_letter_hash(record: DeadLetterRecord) -> Values:
+    """Return the hash of a dead letter, without `resolved`, which a later fact sets."""
+    values: dict[str, str | int | None] = {
+        "id": record.id,
+        "job_name": record.job,
+        "execution_id": record.execution_id,
+        "attempts": len(record.attempts),
+        "last_error": plain(record.last_error),
+        "input": json_text(record.input),
+        "first_attempt": _text(record.first_attempt),
+        "last_attempt": _text(record.last_attempt),
+        "attempt_history": json_text(record.attempts),
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def dead_letter_row(stored: Hash) -> DeadLetterRow:
+    """Return the port's row of a dead letter."""
+    optional = {"execution_id": None, "last_error": None, "resolved": False}
+    return _LETTER.validate_python({**optional, **stored, "input": from_json(stored["input"])})
+
+
+# --- jobs ------------------------------------------------------------------------------------------------------------
+
+
+def job_text(record: JobRecord, definition: Mapping[str, Any] | None) -> str:
+    """Return a job as JSON; `definition` is its own, or the stored definition."""
+    row = {
+        "job_id": record.id,
+        "job_name": record.job,
+        "state": record.state,
+        "schedule_type": record.schedule_type,
+        "next_run_time": record.next_run_time,
+        "last_scheduled_time": record.last_scheduled,
+        "created_at": record.created_at,
+        "created_by": plain(record.created_by),
+        "definition": definition,
+        "changed_at": record.changed_at,
+        "decided_until": record.decided_until,
+        "paused": record.paused,
+        "anchor": record.anchor,
+    }
+    return json_text(row)
+
+
+def job_record(stored: Mapping[str, Any]) -> JobRecord:
+    """Return the record of a job without its definition."""
+    names = ("created_at", "changed_at", "decided_until", "last_scheduled_time", "anchor")
+    times = {name: _time(stored[name]) for name in names}
+    return rows.job_record({**stored, **times})
+
+
+def job_row(text: str) -> JobRow:
+    """Return the port's row of a job."""
+    return _JOB.validate_json(text)
+
+
+def aware(time: datetime) -> datetime:
+    """Return an instant in UTC.
+
+    An instant without a zone is assumed to be in UTC.
+    """
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+
+
+def _text(time: datetime) -> str:
+    return aware(time).isoformat()
+
+
+def _time(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)

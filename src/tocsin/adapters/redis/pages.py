@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 
 from ...ports.queries import Page, Place
 from . import keys
-from .rows import Hash
+from .keys import Hash
 
 T = TypeVar("T")
 

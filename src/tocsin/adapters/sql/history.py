@@ -9,18 +9,204 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Column, ColumnElement, Connection, Engine, Select, delete, func, literal, not_, select, tuple_
 
 from ...domain.events import Message, Recorded
 from ...ports import DeadLetterRow, ExecutionRow, JobRow
-from ...ports.queries import EVERY_DEAD_LETTER, EVERY_EXECUTION, DeadLetterQuery, ExecutionQuery, Page
+from ...ports.queries import (
+    EVERY_DEAD_LETTER,
+    EVERY_EXECUTION,
+    DeadLetterQuery,
+    ExecutionQuery,
+    Page,
+    Place,
+    microseconds,
+)
 from ...subjects import Stream
-from . import queries
+from . import tables
 from .batch_writer import BatchWriter
 from .engine import connect, writing
 from .migration import migrate
+from .rows import Row, dead_letter_row, execution_row, job_row
+
+_EXECUTIONS: Final = tables.executions.c
+_DEAD_LETTERS: Final = tables.dead_letters.c
+_TAGS: Final = tables.execution_tags.c
+_JOBS: Final = tables.jobs.c
+
+ORDERS: Final[dict[str, tuple[Column[Any], bool]]] = {
+    "newest": (_EXECUTIONS.scheduled_time, True),
+    "oldest": (_EXECUTIONS.scheduled_time, False),
+    "last-started": (_EXECUTIONS.started_at, True),
+    "first-started": (_EXECUTIONS.started_at, False),
+    "longest": (_EXECUTIONS.duration_ms, True),
+    "shortest": (_EXECUTIONS.duration_ms, False),
+}
+"""The column and the direction of each order."""
+
+_LAST: Final = "\U0010ffff"
+"""No id continues with this character."""
+
+EXPIRED_AT_ONCE: Final = 1_000
+"""The limit of executions that a transaction removes."""
+
+RowT = TypeVar("RowT", bound=tuple[Any, ...])
+
+
+def offset(connection: Connection, *, installation: str, stream: Stream) -> int:
+    """Return the last recorded sequence of an installation's stream, or 0."""
+    offsets = tables.offsets
+    here = (offsets.c.installation == installation, offsets.c.stream == stream.value)
+    return connection.execute(select(offsets.c.sequence).where(*here)).scalar() or 0
+
+
+def executions(connection: Connection, query: ExecutionQuery) -> Page[ExecutionRow]:
+    """Return a page of executions."""
+    column, is_downwards = ORDERS[query.sort]
+    key, time = _EXECUTIONS.execution_id, _EXECUTIONS.scheduled_time
+    statement = select(tables.executions)
+    if query.tag is not None:
+        statement = statement.join(tables.execution_tags, key == _TAGS.execution_id).where(_TAGS.tag == query.tag)
+        # They have the order of a list by scheduled time, too.
+        key, time = _TAGS.execution_id, _TAGS.scheduled_time
+        column = time if column is _EXECUTIONS.scheduled_time else column
+    statement = statement.where(*_execution_conditions(query, time))
+    if column is _EXECUTIONS.duration_ms:
+        statement = statement.where(column.is_not(None))
+    statement = _after_place(statement, query.place, column, key, is_downwards=is_downwards)
+    rows = connection.execute(statement.limit(query.limit + 1)).all()
+    return Page(
+        [execution_row(row) for row in rows[: query.limit]],
+        _cursor(rows, query, column.name, "execution_id"),
+    )
+
+
+def count(connection: Connection, query: ExecutionQuery) -> int:
+    """Return the number of matching executions."""
+    statement = (
+        select(func.count())
+        .select_from(tables.executions)
+        .where(*_execution_conditions(query, _EXECUTIONS.scheduled_time))
+    )
+    if query.tag is not None:
+        tagged = select(_TAGS.execution_id).where(_TAGS.tag == query.tag)
+        statement = statement.where(_EXECUTIONS.execution_id.in_(tagged))
+    return connection.execute(statement).scalar_one()
+
+
+def execution(connection: Connection, execution_id: str) -> ExecutionRow | None:
+    """Return an execution, or None if the history does not have it."""
+    row = connection.execute(select(tables.executions).where(_EXECUTIONS.execution_id == execution_id)).one_or_none()
+    return None if row is None else execution_row(row)
+
+
+def dead_letters(connection: Connection, query: DeadLetterQuery) -> Page[DeadLetterRow]:
+    """Return a page of dead letters."""
+    statement = select(tables.dead_letters).where(*_dead_letter_conditions(query))
+    is_downwards = query.sort == "newest"
+    statement = _after_place(
+        statement, query.place, _DEAD_LETTERS.last_attempt, _DEAD_LETTERS.letter_id, is_downwards=is_downwards
+    )
+    rows = connection.execute(statement.limit(query.limit + 1)).all()
+    return Page(
+        [dead_letter_row(row) for row in rows[: query.limit]],
+        _cursor(rows, query, "last_attempt", "letter_id"),
+    )
+
+
+def jobs(connection: Connection) -> Sequence[JobRow]:
+    """Return all jobs by name."""
+    return [job_row(row) for row in connection.execute(select(tables.jobs).order_by(tables.jobs.c.job_name))]
+
+
+def expire(connection: Connection, *, now: datetime, after: timedelta) -> int:
+    """Remove up to `EXPIRED_AT_ONCE` executions, and as many resolved dead letters, whose retention is over."""
+    own = dict(connection.execute(select(_JOBS.job_name, _JOBS.retention).where(_JOBS.retention.is_not(None))).all())
+    retentions = [(timedelta(seconds=seconds), [_EXECUTIONS.job_name == job]) for job, seconds in own.items()]
+    removed = 0
+    for retention, condition in [(after, [_EXECUTIONS.job_name.not_in(own)]), *retentions]:
+        # Limit the scheduled time too: it has an index, and ended executions were scheduled before.
+        old = (_EXECUTIONS.scheduled_time < now - retention, _EXECUTIONS.completed_at < now - retention)
+        statement = select(_EXECUTIONS.execution_id).where(*old, *condition).limit(EXPIRED_AT_ONCE - removed)
+        expired = connection.execute(statement).scalars().all()
+        for table in (tables.executions, tables.execution_tags):
+            connection.execute(delete(table).where(table.c.execution_id.in_(expired)))
+        removed += len(expired)
+        if removed == EXPIRED_AT_ONCE:
+            break
+    letters = select(_DEAD_LETTERS.id).where(_DEAD_LETTERS.resolved, _DEAD_LETTERS.last_attempt < now - after)
+    resolved = connection.execute(letters.limit(EXPIRED_AT_ONCE)).scalars().all()
+    connection.execute(delete(tables.dead_letters).where(_DEAD_LETTERS.id.in_(resolved)))
+    return removed + len(resolved)
+
+
+def forget(connection: Connection) -> None:
+    """Delete all rows of all tables."""
+    for table in tables.metadata.sorted_tables:
+        connection.execute(delete(table))
+
+
+def _execution_conditions(query: ExecutionQuery, time: Column[Any]) -> list[ColumnElement[bool]]:
+    conditions = [
+        column == value
+        for column, value in (
+            (_EXECUTIONS.job_name, query.job),
+            (_EXECUTIONS.status, query.status),
+            (_EXECUTIONS.trigger, query.trigger),
+        )
+        if value is not None
+    ]
+    return conditions + _common_conditions(query, time, _EXECUTIONS.error, _EXECUTIONS.execution_id)
+
+
+def _dead_letter_conditions(query: DeadLetterQuery) -> list[ColumnElement[bool]]:
+    conditions = [] if query.job is None else [_DEAD_LETTERS.job_name == query.job]
+    if query.unresolved:
+        conditions.append(not_(_DEAD_LETTERS.resolved))
+    return conditions + _common_conditions(
+        query, _DEAD_LETTERS.last_attempt, _DEAD_LETTERS.last_error, _DEAD_LETTERS.letter_id
+    )
+
+
+def _common_conditions(
+    query: ExecutionQuery | DeadLetterQuery, time: Column[Any], error: Column[Any], key: Column[Any]
+) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = []
+    if query.since is not None:
+        conditions.append(time >= query.since)
+    if query.until is not None:
+        conditions.append(time < query.until)
+    if query.error is not None:
+        conditions += error.is_not(None), error.icontains(query.error, autoescape=True)
+    if query.id_prefix is not None:
+        # A range instead of LIKE uses the index on every database.
+        conditions += key >= query.id_prefix, key < query.id_prefix + _LAST
+    return conditions
+
+
+def _after_place(
+    statement: Select[RowT], place: Place | None, column: Column[Any], key: Column[Any], *, is_downwards: bool
+) -> Select[RowT]:
+    """Restrict a query to the rows after a place, and sort it.
+
+    Rows with equal `column` are ordered by id.
+    """
+    if place is not None:
+        value = place.key if column is _EXECUTIONS.duration_ms else place.time
+        here = tuple_(literal(value, column.type), literal(place.id, key.type))
+        statement = statement.where(tuple_(column, key) < here if is_downwards else tuple_(column, key) > here)
+    return statement.order_by(column.desc(), key.desc()) if is_downwards else statement.order_by(column, key)
+
+
+def _cursor(rows: Sequence[Row], query: ExecutionQuery | DeadLetterQuery, column: str, key: str) -> str | None:
+    if len(rows) <= query.limit:
+        return None
+    last = rows[query.limit - 1]
+    value = getattr(last, column)
+    return Place(query.sort, value if isinstance(value, int) else microseconds(value), getattr(last, key)).cursor
+
 
 T = TypeVar("T")
 
@@ -47,7 +233,7 @@ class SqlHistory:
 
     async def offset(self, stream: Stream) -> int:
         """See `ports.History`."""
-        return await self._read(partial(queries.offset, installation=self._installation, stream=stream))
+        return await self._read(partial(offset, installation=self._installation, stream=stream))
 
     async def record(self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int) -> None:
         """See `ports.History`. If it is cancelled, the transaction may still be committed."""
@@ -66,30 +252,30 @@ class SqlHistory:
 
     async def executions(self, query: ExecutionQuery = EVERY_EXECUTION) -> Page[ExecutionRow]:
         """See `ports.History`."""
-        return await self._read(partial(queries.executions, query=query))
+        return await self._read(partial(executions, query=query))
 
     async def count(self, query: ExecutionQuery = EVERY_EXECUTION) -> int:
         """See `ports.History`."""
-        return await self._read(partial(queries.count, query=query))
+        return await self._read(partial(count, query=query))
 
     async def execution(self, execution_id: str) -> ExecutionRow | None:
         """See `ports.History`."""
-        return await self._read(partial(queries.execution, execution_id=execution_id))
+        return await self._read(partial(execution, execution_id=execution_id))
 
     async def dead_letters(self, query: DeadLetterQuery = EVERY_DEAD_LETTER) -> Page[DeadLetterRow]:
         """See `ports.History`."""
-        return await self._read(partial(queries.dead_letters, query=query))
+        return await self._read(partial(dead_letters, query=query))
 
     async def jobs(self) -> Sequence[JobRow]:
         """See `ports.History`."""
-        return await self._read(queries.jobs)
+        return await self._read(jobs)
 
     async def expire(self, now: datetime, *, after: timedelta) -> int:
         """See `ports.History`."""
 
         def committed() -> int:
             with self._writing.begin() as connection:
-                return queries.expire(connection, now=now, after=after)
+                return expire(connection, now=now, after=after)
 
         return await self._in_thread(committed)
 
@@ -98,7 +284,7 @@ class SqlHistory:
 
         def committed() -> None:
             with self._writing.begin() as connection:
-                queries.forget(connection)
+                forget(connection)
 
         await self._in_thread(committed)
 

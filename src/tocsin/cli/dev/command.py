@@ -17,7 +17,7 @@ from ...adapters.extras import require_extra
 from ...ports import LogUnavailable
 from ...services import tail
 from ...settings import DEFAULT, origins, shown
-from ..input.worker_object import load_worker
+from ..input.values import load_worker
 from ..jobs.apply import apply_files, as_json, summary
 from ..runtime.errors import UsageError
 from ..runtime.event_loop import serve

@@ -162,7 +162,7 @@ def worker(
 
     Example: `tocsin worker reports.py:worker --secret DATABASE_PASSWORD`
     """
-    from ..input.worker_object import load_worker  # noqa: PLC0415 - only this command needs it
+    from ..input.values import load_worker  # noqa: PLC0415 - only this command needs it
 
     session = session_of(context)
     session.log("info")

@@ -10,7 +10,6 @@ never accept too much.
     shared    parts that many messages repeat, each encoded and decoded once
 """
 
-from .reader import read
-from .writer import written
+from .codec import read, written
 
 __all__ = ["read", "written"]

@@ -10,7 +10,7 @@ from . import timezones
 from .errors import ScheduleError
 from .instants import CalendarRule, DstPolicy, instant, seconds, wall_time
 from .schedule import Schedule
-from .zones import EPOCH, FARTHEST, Span
+from .timezones import EPOCH, FARTHEST, Span
 
 
 def instants_of(timezone: str, local: datetime) -> tuple[datetime, ...]:

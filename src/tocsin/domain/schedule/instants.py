@@ -14,7 +14,7 @@ from . import timezones
 from .errors import ScheduleError
 from .pattern import Pattern
 from .rules import Occurrence
-from .zones import EPOCH, FARTHEST, Span, Zone
+from .timezones import EPOCH, FARTHEST, Span, Zone
 
 SKIPPED_IN_A_ROW: Final = 30
 """A search ends if the clocks skip this number of matching days one after another.

@@ -9,8 +9,7 @@ from . import timezones
 from .errors import ScheduleError
 from .instants import DstPolicy, instant, seconds
 from .parser import parse
-from .timezones import TimezoneDatabase
-from .zones import FARTHEST
+from .timezones import FARTHEST, TimezoneDatabase
 
 MAX_COMPARED: Final = 1_000
 """Instants of one schedule that are compared in each stretch of time."""

@@ -28,8 +28,7 @@ from ...ports.queries import ExecutionQuery
 from ...ports.server_inspection import DurableState, ServerInspection, ServerState, StreamState
 from ...settings import Settings
 from ...subjects import LAYOUT, Bucket, Stream, executor_durable
-from ..agents import AgentRegistry
-from .matched_queues import backlogs, readers
+from ..agents import AgentRegistry, backlogs, readers
 
 T = TypeVar("T")
 

@@ -25,8 +25,7 @@ from ...engine.report_authentication import is_authentic
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import Append, Clock, EventLog, LogUnavailable, OutdatedState, Projections, Publish, Write, Written
 from ...subjects import RECOVERER_LEASE, Bucket, Stream
-from .loss_detection import Evidence
-from .open_executions import CURSOR, OpenExecutions
+from .open_executions import CURSOR, Evidence, OpenExecutions
 
 AT_ONCE: Final = 64
 FIRST_LOOK: Final = timedelta(seconds=5)
