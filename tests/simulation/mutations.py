@@ -98,9 +98,9 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "store two decisions of one scope in one batch",
         (
-            Edit(items.one_for_each_scope, "taken.isdisjoint(scopes)", "True"),
+            Edit(items.one_for_each_scope, "used_scopes.isdisjoint(scopes)", "True"),
             Edit(Waves._write, "0 if change.scope is None else guards[change.scope]", "0"),
-            Edit(event_log.check_scopes, "if scope in seen:", "if False:"),
+            Edit(event_log.check_scopes, "if scope in checked:", "if False:"),
         ),
     ),
     _bug(
@@ -250,7 +250,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "take each answer for that of the leader",
         Folds._load,
-        "self._upto[scope] = loaded.upto",
+        "self._upto[scope] = facts.upto",
         "self._upto[scope] = 2**60",
     ),
     _bug(

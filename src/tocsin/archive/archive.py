@@ -98,8 +98,8 @@ class Archive:
 
     async def state(self) -> tuple[State, int]:
         """Return the progress of the archive and its revision."""
-        found = await self._projections.get(Bucket.CURSORS, ARCHIVE_STATE)
-        return (State(), 0) if found is None else (State.model_validate_json(found[0]), found[1])
+        entry = await self._projections.get(Bucket.CURSORS, ARCHIVE_STATE)
+        return (State(), 0) if entry is None else (State.model_validate_json(entry[0]), entry[1])
 
     async def move(self, state: State, *, expect: int) -> int:
         """Store the progress of the archive; return its revision.
@@ -131,12 +131,12 @@ class Archive:
             ArchiveDamaged: a manifest is missing.
         """
         state, _ = await self.state()
-        found: list[Segment] = []
+        segments: list[Segment] = []
         name = state.head
         while name is not None and name != behind:
-            found.append(await self.segment(name))
-            name = found[-1].previous
-        return found[::-1]
+            segments.append(await self.segment(name))
+            name = segments[-1].previous
+        return segments[::-1]
 
     async def segment(self, name: str) -> Segment:
         """Return the manifest of a segment.
@@ -171,13 +171,13 @@ class Archive:
             raise ArchiveDamaged(f"{name} of the archive was changed: its digest differs from its manifest")
         try:
             with open_export(Path("-"), io.BufferedReader(io.BytesIO(body))) as export:
-                found = list(export.messages)
+                messages = list(export.messages)
         except ExportError as error:
             raise ArchiveDamaged(f"{name} of the archive: {error}") from None
-        self._read[segment.name] = found
+        self._read[segment.name] = messages
         if len(self._read) > CACHED_SEGMENTS:
             self._read.popitem(last=False)
-        return found
+        return messages
 
     async def write(
         self, messages: Sequence[StoredMessage], state: State, upto: Mapping[Stream, int], origin: "Origin"

@@ -36,10 +36,10 @@ class CombinedLog:
     async def extent(self, stream: Stream) -> Extent:
         """Return the extent of a stream, archived messages included."""
         segments = await self._archive.segments()
-        held = await self._streams.extent(stream)
+        extent = await self._streams.extent(stream)
         spans = [segment.streams[stream] for segment in segments if stream in segment.streams]
-        first = min([span.first for span in spans] + ([held.first] if held.messages else []), default=held.first)
-        return Extent(first, held.last, held.messages + sum(span.messages for span in spans))
+        first = min([span.first for span in spans] + ([extent.first] if extent.messages else []), default=extent.first)
+        return Extent(first, extent.last, extent.messages + sum(span.messages for span in spans))
 
     async def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
@@ -55,17 +55,17 @@ class CombinedLog:
         async with aclosing(cast("AsyncGenerator[Sequence[StoredMessage], None]", portions)):
             async for portion in portions:
                 await archived.look()
-                found: list[StoredMessage] = []
+                messages: list[StoredMessage] = []
                 for message in portion:
                     async for some in archived.before(message.sequence):
-                        if len(found) + len(some) > PORTION:
-                            yield [*found, *some]
-                            found = []
+                        if len(messages) + len(some) > PORTION:
+                            yield [*messages, *some]
+                            messages = []
                         else:
-                            found += some
-                    found.append(message)
+                            messages += some
+                    messages.append(message)
                     archived.position = message.sequence
-                yield found
+                yield messages
         await archived.look()
         async for some in archived.before(upto + 1):
             yield some
@@ -83,7 +83,7 @@ class _Archived:
         self._since = after if isinstance(after, datetime) else None
         self._upto = upto
         is_narrow = bool(filters) and all(map(_names_one, filters))
-        self._meant = {(one.split(".")[0], one.split(".")[2]) for one in filters} if is_narrow else set()
+        self._meant = {(pattern.split(".")[0], pattern.split(".")[2]) for pattern in filters} if is_narrow else set()
         self._head: str | None = None
         self._waiting: list[tuple[int, str, Segment]] = []
         self._ready: list[int] = []
@@ -116,13 +116,13 @@ class _Archived:
             yield some
 
     def _released(self, before: int) -> list[StoredMessage]:
-        found: list[StoredMessage] = []
+        messages: list[StoredMessage] = []
         while self._ready and self._ready[0] < before:
             message = self._messages.pop(heappop(self._ready))
             if message.sequence > self.position:  # otherwise the stream still held it and yielded it
-                found.append(message)
+                messages.append(message)
                 self.position = message.sequence
-        return found
+        return messages
 
     def _may_match(self, segment: Segment) -> bool:
         if self._since is not None and segment.until < self._since:
@@ -134,7 +134,7 @@ class _Archived:
             return False
         if self._since is not None and message.time < self._since:
             return False
-        return not self._filters or any(subjects.matches(one, message.subject) for one in self._filters)
+        return not self._filters or any(subjects.matches(matches, message.subject) for matches in self._filters)
 
 
 def _names_one(subject_filter: str) -> bool:

@@ -64,7 +64,7 @@ class Manifest:
 
     def encode(self) -> bytes:
         """Return the first line of the export."""
-        chosen = self.selection
+        selection = self.selection
         return _line(
             {
                 "tocsin": "export",
@@ -72,9 +72,9 @@ class Manifest:
                 "version": self.version,
                 "installation": self.installation,
                 "root": self.root,
-                "job": chosen.job,
-                "since": chosen.since and _iso(chosen.since),
-                "until": chosen.until and _iso(chosen.until),
+                "job": selection.job,
+                "since": selection.since and _iso(selection.since),
+                "until": selection.until and _iso(selection.until),
                 "streams": {
                     stream.value: {"first": extent.first, "last": extent.last, "messages": extent.messages}
                     for stream, extent in self.extents.items()
@@ -89,18 +89,18 @@ class Manifest:
         Raises:
             ExportError: it is not a manifest, or has a newer format.
         """
-        found = _parsed(line, 1)
-        if found.get("tocsin") != "export":
+        fields = _parsed(line, 1)
+        if fields.get("tocsin") != "export":
             raise ExportError("the first line is not the manifest of an export. Use a file of `tocsin events export`.")
-        if found.get("format") != FORMAT:
+        if fields.get("format") != FORMAT:
             raise ExportError(
-                f"the format is {found.get('format')}, but this version of Tocsin reads format {FORMAT}. Use a matching version."
+                f"the format is {fields.get('format')}, but this version of Tocsin reads format {FORMAT}. Use a matching version."
             )
         try:
-            streams = {Stream(name): Extent(**extent) for name, extent in found["streams"].items()}
-            since, until = (datetime.fromisoformat(found[key]) if found[key] else None for key in ("since", "until"))
-            selection = Selection(tuple(streams), found["job"], since, until)
-            return cls(found["installation"], found["root"], found["version"], selection, streams)
+            streams = {Stream(name): Extent(**extent) for name, extent in fields["streams"].items()}
+            since, until = (datetime.fromisoformat(fields[key]) if fields[key] else None for key in ("since", "until"))
+            selection = Selection(tuple(streams), fields["job"], since, until)
+            return cls(fields["installation"], fields["root"], fields["version"], selection, streams)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ExportError(f"the first line is damaged: {type(error).__name__}: {error}") from None
 
@@ -216,13 +216,13 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 def _messages(lines: Iterator[bytes], first: bytes) -> Iterator[StoredMessage]:
     digest, count = sha256(first), 0
     for number, line in enumerate(lines, start=2):
-        found = _parsed(line, number)
-        if found.get("end"):
-            _check_end(found, count, digest.hexdigest(), lines)
+        fields = _parsed(line, number)
+        if fields.get("end"):
+            _check_end(fields, count, digest.hexdigest(), lines)
             return
         digest.update(line)
         count += 1
-        yield _message(found, number)
+        yield _message(fields, number)
     raise CutOffError(f"the file is truncated: it ends after {count:,} messages, without a trailer. Export again.")
 
 
@@ -254,14 +254,14 @@ def _message(found: dict[str, Any], number: int) -> StoredMessage:
 
 def _parsed(line: bytes, number: int) -> dict[str, Any]:
     try:
-        found = json.loads(line)
+        value = json.loads(line)
     except ValueError:
         if not line.endswith(b"\n"):
             raise CutOffError(f"the file is truncated in line {number:,}. Export again.") from None
         raise ExportError(f"line {number:,} is not JSON") from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise ExportError(f"line {number:,} is not a JSON object")
-    return found
+    return value
 
 
 def _line(data: dict[str, Any]) -> bytes:

@@ -142,9 +142,9 @@ class SegmentSelection:
         replaced.setdefault(subject, deque())
         if before is not None:
             replaced[subject].append(before)
-        needed = _first_needed(message)
+        oldest = _first_needed(message)
         for events in replaced.values():
-            while events and events[0].sequence < needed:
+            while events and events[0].sequence < oldest:
                 self._pick(events.popleft())
 
     def _pick(self, message: StoredMessage) -> None:

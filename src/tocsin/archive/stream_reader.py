@@ -66,8 +66,8 @@ async def extents(log: StoredLog, selection: Selection) -> Extents:
     Streams of effects are read before those of their causes, so that each effect's cause lies before its stream's end.
     """
     order = sorted(selection.streams, key=STREAMS.index, reverse=True)
-    found = {stream: await log.extent(stream) for stream in order}
-    return {stream: found[stream] for stream in selection.streams}
+    by_stream = {stream: await log.extent(stream) for stream in order}
+    return {stream: by_stream[stream] for stream in selection.streams}
 
 
 async def read(log: StoredLog, selection: Selection, upto: Extents) -> AsyncIterator[StoredMessage]:
@@ -123,8 +123,8 @@ async def _selected(
     # The ledger is read from its beginning, because definitions may be that old.
     after = selection.since if selection.since is not None and stream is not Stream.LEDGER else 0
     async for portion in log.messages(stream, *selection.filters(stream), after=after, upto=upto):
-        if found := [message for message in portion if selection.has(message)]:
-            yield found
+        if selected := [message for message in portion if selection.has(message)]:
+            yield selected
 
 
 class _Reader:

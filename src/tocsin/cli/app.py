@@ -69,9 +69,9 @@ def root(  # noqa: PLR0913, PLR0917 - each is an option of the program
     from .runtime.errors import UsageError  # noqa: PLC0415
     from .runtime.session import Session  # noqa: PLC0415
 
-    given = context.obj
+    options = context.obj
     session = Session(
-        backend=given if isinstance(given, Backend) else Backend(),
+        backend=options if isinstance(options, Backend) else Backend(),
         output=Output(output),
         config=config,
         options={("nats", "url"): nats, ("data_dir",): data_dir, ("root",): root},

@@ -91,8 +91,8 @@ def _load(name: str, target: str | CommandGroup) -> Command:
 def function_of(target: str) -> Callable[..., None]:
     """Import the function that runs a command."""
     module, _, function = target.partition(":")
-    loaded: Callable[..., None] = getattr(import_module(f"{_PACKAGE}.{module}"), function)
-    return loaded
+    command: Callable[..., None] = getattr(import_module(f"{_PACKAGE}.{module}"), function)
+    return command
 
 
 def _command(name: str, function: Callable[..., None]) -> Command:

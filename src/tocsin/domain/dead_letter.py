@@ -244,8 +244,8 @@ def _input_of(facts: Iterable[Recorded[Message]]) -> Input:
     for recorded in facts:
         if isinstance(recorded.message, Requested):
             plan = recorded.message.plan
-            own = {step.name: step.input for step in plan.steps if step.input is not None}
-            return {**plan.input, **own}
+            inputs = {step.name: step.input for step in plan.steps if step.input is not None}
+            return {**plan.input, **inputs}
     return {}
 
 

@@ -116,8 +116,8 @@ def _compared(
 
 def _due(state: Ledger, now: datetime) -> set[datetime]:
     """Return the instants that the ledger would fire now."""
-    decided = ledger.decide_instants(state, now) if state.regimes else ()
-    return {fact.scheduled_time for fact in decided if isinstance(fact, Due)}
+    decisions = ledger.decide_instants(state, now) if state.regimes else ()
+    return {fact.scheduled_time for fact in decisions if isinstance(fact, Due)}
 
 
 def _fire_times(state: Ledger, after: datetime, until: datetime) -> Iterator[datetime]:

@@ -72,8 +72,8 @@ def short(seconds: float) -> str:
 
 
 def _total(text: str) -> float:
-    if found := _GO.fullmatch(text) or _ISO.fullmatch(text):
-        parts = {unit: Decimal(number) for unit, number in found.groupdict().items() if number is not None}
+    if match_ := _GO.fullmatch(text) or _ISO.fullmatch(text):
+        parts = {unit: Decimal(number) for unit, number in match_.groupdict().items() if number is not None}
         if parts:
             # Decimal, because 1.1m is 66 seconds and not 66.00000000000001.
             return float(sum(number * _SECONDS[unit] for unit, number in parts.items()))
@@ -97,7 +97,7 @@ def _written(seconds: float, units: str) -> str:
     rest = Decimal(repr(seconds))
     text = ""
     for unit, size in zip(units, (3_600, 60, 1), strict=True):
-        whole, rest = (rest, Decimal(0)) if size == 1 else divmod(rest, size)
-        if whole:
-            text += f"{whole.normalize():f}{unit}"
+        amount, rest = (rest, Decimal(0)) if size == 1 else divmod(rest, size)
+        if amount:
+            text += f"{amount.normalize():f}{unit}"
     return text

@@ -117,13 +117,13 @@ def from_replay_of(replayed: Recorded[Replayed], before: Requested) -> Admitted:
     The plan is the original plan, because no definition is registered.
     """
     fact, plan = replayed.message, before.plan
-    again = {"start_at": None, "expires_at": None, "input": {**plan.input, **(fact.input or {})}}
+    changes = {"start_at": None, "expires_at": None, "input": {**plan.input, **(fact.input or {})}}
     return Admitted(
         job=before.job,
         execution_id=ids.replay_id(before.job, fact.id, fact.number, replayed.time),
         scheduled_time=before.scheduled_time,
         trigger="replay",
-        plan=plan.model_copy(update=again),
+        plan=plan.model_copy(update=changes),
         by=fact.by,
         replay_of=fact.id,
     )
@@ -132,13 +132,13 @@ def from_replay_of(replayed: Recorded[Replayed], before: Requested) -> Admitted:
 def replay_input(original: DeadLettered | Trigger, replayed: Replayed, before: JobDefinition | None) -> Trigger:
     """Return the trigger of a replay: the original input, overridden by the replay's input."""
     if isinstance(original, Trigger):
-        given, args = original.input or {}, original.args
+        input_, args = original.input or {}, original.args
     elif before is None:  # stored by an old version
-        given, args = original.plan_input or original.input, None
+        input_, args = original.plan_input or original.input, None
     else:
-        given = {key: value for key, value in original.plan_input.items() if _is_new(key, value, before.input)}
+        input_ = {key: value for key, value in original.plan_input.items() if _is_new(key, value, before.input)}
         args = None if original.plan_args == before.args else original.plan_args
-    return Trigger(trigger="replay", input={**given, **(replayed.input or {})}, args=args)
+    return Trigger(trigger="replay", input={**input_, **(replayed.input or {})}, args=args)
 
 
 def _is_new(key: str, value: JsonValue, known: Input) -> bool:

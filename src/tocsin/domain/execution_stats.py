@@ -71,25 +71,25 @@ class Tally:
 
     def record(self, execution: str, what: Happening) -> None:
         """Count an event of an execution."""
-        seen = self._executions.setdefault(execution, _Seen())
+        record = self._executions.setdefault(execution, _Seen())
         match what:
             case "planned" | "admitted":
-                seen.began = True
+                record.began = True
             case "recovered":
                 self._attempts += 1
-                self._failures += seen.recovering
-                seen.recovering = True
+                self._failures += record.recovering
+                record.recovering = True
             case "started" | "advanced" | "completed":
-                seen.handed = True
-                self._successes += seen.recovering
-                seen.recovering = False
+                record.handed = True
+                self._successes += record.recovering
+                record.recovering = False
             case "failed":
-                self._failures += seen.recovering
-                seen.recovering = False
+                self._failures += record.recovering
+                record.recovering = False
             case "cancelled" | "skipped":
-                seen.recovering = False
+                record.recovering = False
         if what in {"completed", "failed", "cancelled", "skipped"}:
-            seen.end = what
+            record.end = what
 
     def failed(self, execution: str, fact: Failed, facts: Iterable[Recorded[Message]] = ()) -> None:
         """Count a failed execution.
@@ -97,20 +97,20 @@ class Tally:
         `facts` are all its events, for an execution without a claim.
         """
         self._abandoned += fact.reason == ABANDONED
-        seen = self._executions.setdefault(execution, _Seen())
-        seen.handed = seen.handed or any(_is_answered(recorded.message) for recorded in facts) or _is_answered(fact)
+        record = self._executions.setdefault(execution, _Seen())
+        record.handed = record.handed or any(_is_answered(recorded.message) for recorded in facts) or _is_answered(fact)
 
     def was_handed(self, execution: str) -> bool:
         """Return whether a worker is known to have had an execution."""
-        seen = self._executions.get(execution)
-        return seen is not None and seen.handed
+        record = self._executions.get(execution)
+        return record is not None and record.handed
 
     def executions(self) -> ExecutionStats:
         """Return the counts of executions whose beginning was counted."""
-        begun = [seen for seen in self._executions.values() if seen.began]
-        successful = sum(seen.handed for seen in begun)
-        lost = sum(not seen.handed and (seen.end == "failed" or seen.recovering) for seen in begun)
-        pending = sum(not seen.handed and seen.end is None and not seen.recovering for seen in begun)
+        records = [record for record in self._executions.values() if record.began]
+        successful = sum(record.handed for record in records)
+        lost = sum(not record.handed and (record.end == "failed" or record.recovering) for record in records)
+        pending = sum(not record.handed and record.end is None and not record.recovering for record in records)
         return ExecutionStats(
             total_executions=successful + lost + pending,
             successful_executions=successful,

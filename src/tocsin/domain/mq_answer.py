@@ -176,9 +176,9 @@ def _failure(status: str, error: JsonValue) -> Failure:
         return Failure(
             type=kind or "error", message=_storable(error if isinstance(error, str) else _json(error), MAX_TEXT) or ""
         )
-    named, message = _storable(error.get("type"), MAX_NAME), _storable(error.get("message"), MAX_TEXT)
+    error_type, message = _storable(error.get("type"), MAX_NAME), _storable(error.get("message"), MAX_TEXT)
     return Failure(
-        type=named or kind or "error",
+        type=error_type or kind or "error",
         message=_storable(_json(error), MAX_TEXT) or "" if message is None else message,
         traceback=_storable(error.get("traceback"), MAX_TEXT),
         retryable=error.get("retryable") is not False,

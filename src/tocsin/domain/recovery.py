@@ -247,8 +247,8 @@ class _Times:
 
     def newest(self, *candidates: Recorded[Message] | None) -> Recorded[Message]:
         """Return the newest of some events, of the recovery and of the request."""
-        found = [fact for fact in (*candidates, self.recovered, self.requested) if fact is not None]
-        return max(found, key=lambda fact: fact.sequence)
+        facts = [fact for fact in (*candidates, self.recovered, self.requested) if fact is not None]
+        return max(facts, key=lambda fact: fact.sequence)
 
 
 def _newest(facts: Sequence[Recorded[Message]], kind: type[Message]) -> Recorded[Message] | None:

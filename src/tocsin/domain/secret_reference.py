@@ -37,14 +37,14 @@ def find_references(value: JsonValue) -> tuple[str, ...]:
     names: dict[str, None] = {}
     malformed: dict[str, None] = {}
     for text in _strings(value):
-        for found in _OPENING.finditer(text):
-            if (name := _name(found)) is not None:
+        for match_ in _OPENING.finditer(text):
+            if (name := _name(match_)) is not None:
                 names[name] = None
-            elif found["inside"] is not None:
-                malformed[found[0]] = None
+            elif match_["inside"] is not None:
+                malformed[match_[0]] = None
     if malformed:
-        listed = ", ".join(f"`{text}`" for text in malformed)
-        raise SecretReferenceError(f"malformed reference {listed}; write ${{env:NAME}}, or $${{ for a literal ${{")
+        quoted = ", ".join(f"`{text}`" for text in malformed)
+        raise SecretReferenceError(f"malformed reference {quoted}; write ${{env:NAME}}, or $${{ for a literal ${{")
     return tuple(names)
 
 
@@ -58,16 +58,16 @@ def resolve_references(value: JsonValue, lookup: Callable[[str], str | None]) ->
     """
     values = {name: lookup(name) for name in find_references(value)}
     if missing := [name for name, found in values.items() if found is None]:
-        listed = ", ".join(f"`{name}`" for name in missing)
+        names = ", ".join(f"`{name}`" for name in missing)
         raise SecretReferenceError(
-            f"the input refers to {listed}, which the worker's environment does not set; set the variable and restart the worker"
+            f"the input refers to {names}, which the worker's environment does not set; set the variable and restart the worker"
         )
     return _replace(value, lambda found: values.get(_name(found) or "") or "")
 
 
 def _name(found: re.Match[str]) -> str | None:
-    named = _NAME.fullmatch(found["inside"]) if found["closed"] else None
-    return named["name"] if named else None
+    match_ = _NAME.fullmatch(found["inside"]) if found["closed"] else None
+    return match_["name"] if match_ else None
 
 
 def _strings(value: JsonValue) -> Iterator[str]:

@@ -36,11 +36,15 @@ def problems(steps: Sequence[Node]) -> tuple[GraphProblem, ...]:
     problems.
     """
     names = Counter(step.name for step in steps)
-    found = [problem for step in steps for problem in _edge_problems(step, names)]
-    if not found and len(names) == len(steps) and (loop := cycle({step.name: step.depends_on for step in steps})):
+    edge_problems = [problem for step in steps for problem in _edge_problems(step, names)]
+    if (
+        not edge_problems
+        and len(names) == len(steps)
+        and (loop := cycle({step.name: step.depends_on for step in steps}))
+    ):
         reason = f"the steps depend on each other in a circle: {' → '.join(loop)}"
-        found.append(GraphProblem(loop[0], reason, "dependency-cycle"))
-    return tuple(found)
+        edge_problems.append(GraphProblem(loop[0], reason, "dependency-cycle"))
+    return tuple(edge_problems)
 
 
 def namesakes(steps: Sequence[Node]) -> dict[str, int]:

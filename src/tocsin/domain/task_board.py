@@ -71,8 +71,8 @@ class TaskBoard:
         if known is not None and known.sequence >= sequence:
             return
         self._drop(key)
-        answered = self._answered.pop(key, None)
-        if agent_id is not None and answered not in {(attempt, None), (attempt, delivery)}:
+        report = self._answered.pop(key, None)
+        if agent_id is not None and report not in {(attempt, None), (attempt, delivery)}:
             self._keep(AgentClaim(task, agent_id, delivery, sequence))
 
     def release(self, scope: str, step: str, attempt: int, *, delivery: int, sequence: int) -> None:
@@ -116,9 +116,9 @@ class TaskBoard:
 
     def assign(self, offers: Iterable[Offer], *, limit: int) -> list[tuple[OpenTask, str]]:
         """Choose agents for up to `limit` tasks, and reserve the tasks (`TaskLanes.take`)."""
-        chosen = self._open.take(offers, limit=limit)
-        self._reserved |= {task.key: task for task, _ in chosen}
-        return chosen
+        assignments = self._open.take(offers, limit=limit)
+        self._reserved |= {task.key: task for task, _ in assignments}
+        return assignments
 
     def confirm(self, task: OpenTask, agent_id: str, *, sequence: int, after: int | None) -> AgentClaim:
         """Replace a reservation by its claim, which is stored."""

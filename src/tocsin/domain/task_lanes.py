@@ -121,22 +121,22 @@ class TaskLanes:
         slots = {offer.agent_id: offer.slots for agents in by_lane.values() for offer in agents}
         heap = [(self._turn_of(lane), lane) for lane in by_lane]
         heapify(heap)
-        chosen: list[tuple[OpenTask, str]] = []
-        while heap and len(chosen) < limit:
+        assignments: list[tuple[OpenTask, str]] = []
+        while heap and len(assignments) < limit:
             _, lane = heap[0]
-            found = self._next(lane, by_lane[lane], slots)
-            if found is None:
+            position = self._next(lane, by_lane[lane], slots)
+            if position is None:
                 heappop(heap)
                 continue
-            task, agent_id = found
+            task, agent_id = position
             slots[agent_id] -= 1
             self._serve(task)
-            chosen.append(found)
+            assignments.append(position)
             if lane in self._lanes:
                 heapreplace(heap, (self._turn_of(lane), lane))
             else:
                 heappop(heap)
-        return chosen
+        return assignments
 
     @property
     def numbers(self) -> Mapping[LaneKey, int]:

@@ -95,8 +95,8 @@ class Folds(Generic[T]):
     async def _load(self, scopes: Sequence[str]) -> None:
         """Read scopes whole, and of those to refresh the newer events."""
         after = {scope: self._known[scope][1] for scope in scopes if scope in self._aging and scope in self._known}
-        loaded = await self._log.load_each(*scopes, after=after)
-        for scope, events in zip(scopes, loaded.facts, strict=True):
+        facts = await self._log.load_each(*scopes, after=after)
+        for scope, events in zip(scopes, facts.facts, strict=True):
             state, sequence = self._kind.initial, 0
             if scope in after:
                 if scope not in self._known or self._known[scope][1] < after[scope]:
@@ -107,7 +107,7 @@ class Folds(Generic[T]):
                     state, sequence = self._kind.evolve(state, recorded), recorded.sequence
             if scope not in self._known or self._known[scope][1] <= sequence:
                 self._remember(scope, state, sequence)
-            self._upto[scope] = loaded.upto
+            self._upto[scope] = facts.upto
             self._outdated.discard(scope)
             self._aging.discard(scope)
 
@@ -147,12 +147,12 @@ class Folds(Generic[T]):
 
     def append(self, scope: str, state: object, at: int, events: Sequence[Message], sequences: Sequence[int]) -> None:
         """Fold events that this process just appended to a state."""
-        folded: Any = state
+        folded_state: Any = state
         for event, sequence in zip(events, sequences, strict=False):
             recorded: Recorded[Message] = Recorded(event, subjects.subject_of(event), sequence, UNKNOWN_TIME)
-            folded, at = self._kind.evolve(folded, recorded), sequence
+            folded_state, at = self._kind.evolve(folded_state, recorded), sequence
         if scope not in self._known or self._known[scope][1] < at:
-            self._remember(scope, folded, at)
+            self._remember(scope, folded_state, at)
             self._outdated.discard(scope)
 
     def confirm(self, scope: str, tail: int) -> bool:

@@ -117,11 +117,11 @@ def guarded_change(change: Change, view: View) -> Guarded:
 
 def one_for_each_scope(decided: Sequence[Decided]) -> list[Decided]:
     """Return the first step of each scope; the next wave decides the others again."""
-    taken: set[object] = set()
-    chosen: list[Decided] = []
+    used_scopes: set[object] = set()
+    first_of_scope: list[Decided] = []
     for part in decided:
         scopes = {change.scope for change in part.changes if change.scope is not None}
-        if taken.isdisjoint(scopes):
-            taken |= scopes
-            chosen.append(part)
-    return chosen
+        if used_scopes.isdisjoint(scopes):
+            used_scopes |= scopes
+            first_of_scope.append(part)
+    return first_of_scope

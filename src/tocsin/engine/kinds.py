@@ -48,8 +48,8 @@ async def _facts(sources: Sources, scopes: Sequence[str]) -> Mapping[str, Events
     facts: dict[str, Events] = {}
     for stream in {subjects.stream_of(scope) for scope in scopes}:
         of_stream = [scope for scope in scopes if subjects.stream_of(scope) is stream]
-        loaded = await sources.log.load_each(*of_stream)
-        facts.update(zip(of_stream, loaded.facts, strict=True))
+        reads = await sources.log.load_each(*of_stream)
+        facts.update(zip(of_stream, reads.facts, strict=True))
     return facts
 
 
@@ -89,10 +89,10 @@ RANGE: Final = Reading("events after", _range)
 
 async def _definitions(sources: Sources, keys: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], JobDefinition]:
     """Read the newest definition of each job at once, and replaced definitions by their sequence."""
-    loaded = await sources.log.load_each(*{subjects.definition(job): None for job, _ in keys})
+    facts = await sources.log.load_each(*{subjects.definition(job): None for job, _ in keys})
     newest = {
         (r.message.job, r.sequence): r.message.definition
-        for events in loaded.facts
+        for events in facts.facts
         for r in events
         if isinstance(r.message, Defined)
     }

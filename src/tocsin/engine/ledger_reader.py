@@ -135,10 +135,10 @@ class LedgerReader:
         await asyncio.sleep(0)
         # From here on the answer may be older than a new call, so a new call starts a read of its own.
         self._reads.pop(job, None)
-        loaded = await self._log.load_each(subjects.ledger(job))
-        events = {recorded.sequence: recorded for recorded in loaded.facts[0]}
+        facts = await self._log.load_each(subjects.ledger(job))
+        events = {recorded.sequence: recorded for recorded in facts.facts[0]}
         last = max(events, default=0)
-        return await complete(self._log, job, events), last, max(last, loaded.upto)
+        return await complete(self._log, job, events), last, max(last, facts.upto)
 
 
 async def complete(log: EventLog, job: str, events: dict[int, Recorded[Message]]) -> Ledger:

@@ -143,12 +143,12 @@ class LockProjection:
 
     async def _over(self, changes: Mapping[str, _Change]) -> set[str]:
         """Return the jobs whose holders are over already, read at once."""
-        held = [(job, change.holder) for job, change in changes.items() if change.holder is not None]
-        if not held:
+        holders = [(job, change.holder) for job, change in changes.items() if change.holder is not None]
+        if not holders:
             return set()
-        loaded = await self._log.load_each(*(subjects.execution(job, holder) for job, holder in held))
-        states = [execution.fold(events) for events in loaded.facts]
-        return {job for (job, _), state in zip(held, states, strict=True) if state.is_over}
+        facts = await self._log.load_each(*(subjects.execution(job, holder) for job, holder in holders))
+        states = [execution.fold(events) for events in facts.facts]
+        return {job for (job, _), state in zip(holders, states, strict=True) if state.is_over}
 
     async def _write(
         self, job: str, change: _Change, over: Container[str], shown: Mapping[str, bytes] | None
@@ -206,8 +206,8 @@ class LockRenewal:
         if not stored:
             return
         scopes = [_scope_of(key, json.loads(body)) for key, (body, _) in stored.items()]
-        loaded = await self._log.load_each(*scopes)
-        for (key, (body, revision)), facts in zip(stored.items(), loaded.facts, strict=True):
+        reads = await self._log.load_each(*scopes)
+        for (key, (body, revision)), facts in zip(stored.items(), reads.facts, strict=True):
             if not facts or execution.fold(facts).is_over:
                 continue  # the lock keeper removes it, or it ends by itself
             value = {**json.loads(body), "renewed_at": utc_text(now)}

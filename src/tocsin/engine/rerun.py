@@ -67,9 +67,9 @@ def rerun(recorded: Recorded[Message], states: States, now: datetime, *, key: by
     if state.kept is None:
         reason = f"dead letter {fact.id} was archived before its replay was handled"
         return refuse_request(reason, states, job=fact.job, execution_id=replay.execution_id)
-    kept = state.kept.message
+    original = state.kept.message
     try:
-        message = kept if isinstance(kept, DeadLettered) else message_of(kept)
+        message = original if isinstance(original, DeadLettered) else message_of(original)
     except NotRerunnable as error:
         return refuse_request(str(error), states, job=fact.job, execution_id=replay.execution_id)
     if isinstance(message, DeadLettered | Trigger):

@@ -93,7 +93,7 @@ async def report_of(
     timetables: Iterable[tuple[str, Timetable]], before: TimezoneDatabase, after: TimezoneDatabase, now: datetime
 ) -> TimezoneReport:
     """Return the effect of other data on jobs, from `now` (UTC) on."""
-    found: list[MovedJob] = []
+    moved_jobs: list[MovedJob] = []
     count = 0
     for number, (job, timetable) in enumerate(timetables):
         if not number % JOBS_AT_ONCE:
@@ -104,10 +104,12 @@ async def report_of(
         if difference is None:
             continue
         count += 1
-        if len(found) < MAX_LISTED:
+        if len(moved_jobs) < MAX_LISTED:
             removed, added = difference.removed[:MAX_INSTANTS], difference.added[:MAX_INSTANTS]
-            found.append(MovedJob(job=job, timezone=timetable.timezone, removed=removed, added=added, error=problem))
-    return TimezoneReport(before=before.version, after=after.version, at=now, jobs=count, moved=tuple(found))
+            moved_jobs.append(
+                MovedJob(job=job, timezone=timetable.timezone, removed=removed, added=added, error=problem)
+            )
+    return TimezoneReport(before=before.version, after=after.version, at=now, jobs=count, moved=tuple(moved_jobs))
 
 
 def _difference(
@@ -131,18 +133,18 @@ async def publish(report: TimezoneReport, projections: Projections | None) -> No
         after=report.after,
         jobs_moved=report.jobs,
     )
-    for one in report.moved:
+    for job in report.moved:
         _log.warning(
             "instants moved",
             action="instants-moved",
-            job=one.job,
-            timezone=one.timezone,
-            removed=[utc_text(at) for at in one.removed],
-            added=[utc_text(at) for at in one.added],
-            error=one.error,
+            job=job.job,
+            timezone=job.timezone,
+            removed=[utc_text(at) for at in job.removed],
+            added=[utc_text(at) for at in job.added],
+            error=job.error,
         )
     if projections is None:
         return
     entry = await projections.get(Bucket.TIMEZONES, TIMEZONE_REQUEST)
-    answered = report.model_copy(update={"request": entry[1] if entry else 0})
-    await projections.put(Bucket.TIMEZONES, TIMEZONE_REPORT, answered.model_dump_json().encode())
+    answer = report.model_copy(update={"request": entry[1] if entry else 0})
+    await projections.put(Bucket.TIMEZONES, TIMEZONE_REPORT, answer.model_dump_json().encode())

@@ -78,11 +78,11 @@ class Waves:
     async def _wave(
         self, decide: Decide, items: Sequence[Item], view: View, on_signal: Callable[[object], None] | None
     ) -> None:
-        decided = await self._decide(decide, items, view)
-        decided = await self._confirm(decided, view)
-        chosen = one_for_each_scope(decided)
-        written = iter(await self._write([change for part in chosen for change in part.changes]))
-        for part in chosen:
+        decisions = await self._decide(decide, items, view)
+        decisions = await self._confirm(decisions, view)
+        wave = one_for_each_scope(decisions)
+        written = iter(await self._write([change for part in wave for change in part.changes]))
+        for part in wave:
             await self._settle(part, written, view, on_signal)
 
     # --- decide ------------------------------------------------------------------------------------------------------
@@ -90,28 +90,28 @@ class Waves:
     async def _decide(self, decide: Decide, items: Sequence[Item], view: View) -> list[Decided]:
         """Return each item's step; read the missing states, and decide again on them."""
         now = self._clock.now()
-        decided: dict[int, Decided] = {}
+        decisions: dict[int, Decided] = {}
         pending: list[tuple[int, Item]] = list(enumerate(items))
         for _ in range(MAX_READS):
             missing: dict[Ref[Any], None] = {}
-            again: list[tuple[int, Item]] = []
+            repeats: list[tuple[int, Item]] = []
             for index, item in pending:
                 try:
                     part = self._decide_once(decide, item, view, now)
                 except Missing as error:
                     missing[error.ref] = None
                     missing.update(dict.fromkeys(view.missing_of_expected()))
-                    again.append((index, item))
+                    repeats.append((index, item))
                 else:
                     if part is not None:
-                        decided[index] = part
-            if not again:
-                return [decided[index] for index in sorted(decided)]
+                        decisions[index] = part
+            if not repeats:
+                return [decisions[index] for index in sorted(decisions)]
             await view.read(missing)
-            pending = again
+            pending = repeats
         for _, item in pending:
             item.fail(RuntimeError(f"the decision on {item.input.subject} reads without an end"))
-        return [decided[index] for index in sorted(decided)]
+        return [decisions[index] for index in sorted(decisions)]
 
     def _decide_once(self, decide: Decide, item: Item, view: View, now: datetime) -> Decided | None:
         view.touched, view.expected = [], []

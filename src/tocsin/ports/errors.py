@@ -95,8 +95,8 @@ class UnsupportedLayout(Unreachable):
             needed: the layout of this version.
             streams: the names of all streams of the installation.
         """
-        found = "no layout number" if layout is None else f"layout {layout}"
-        self.reason = f"stream {stream} has {found}, and this version of Tocsin needs layout {needed}"
+        actual = "no layout number" if layout is None else f"layout {layout}"
+        self.reason = f"stream {stream} has {actual}, and this version of Tocsin needs layout {needed}"
         self.remedy = _steps(streams) if layout is None or layout < needed else "upgrade Tocsin"
         super().__init__(f"{self.reason}: {self.remedy}")
 

@@ -277,7 +277,7 @@ def check_scopes(writes: Sequence[Write]) -> list[str]:
         ValueError: two writes share a scope, or a decision has no events, or events of several scopes.
     """
     scopes: list[str] = []
-    seen: set[str] = set()
+    checked: set[str] = set()
     for write in writes:
         if isinstance(write, Publish):
             scopes.append("")
@@ -287,9 +287,9 @@ def check_scopes(writes: Sequence[Write]) -> list[str]:
         scope = write.scope
         if isinstance(write, Append) and any(scope_of(event) != scope for event in write.events[1:]):
             raise ValueError(f"a decision about {scope} has an event of another scope")
-        if scope in seen:
+        if scope in checked:
             raise ValueError(f"two writes are guarded by {scope}: decide on the second after the first is stored")
-        seen.add(scope)
+        checked.add(scope)
         scopes.append(scope)
     return scopes
 

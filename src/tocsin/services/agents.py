@@ -163,14 +163,14 @@ async def backlogs(projections: Projections) -> dict[str, QueueBacklog]:
     Raises:
         LogUnavailable: the log did not answer.
     """
-    found: dict[str, QueueBacklog] = {}
+    by_queue: dict[str, QueueBacklog] = {}
     for body in (await projections.entries(Bucket.QUEUES)).values():
         try:
             backlog = QueueBacklog.model_validate_json(body)
         except ValidationError:
             continue  # of a newer version
-        found[backlog.queue] = backlog
-    return found
+        by_queue[backlog.queue] = backlog
+    return by_queue
 
 
 async def readers(log: EventLog, projections: Projections, queues: Sequence[str]) -> dict[str, int]:

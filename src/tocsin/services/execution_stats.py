@@ -37,15 +37,15 @@ async def statistics(log: EventLog, *, since: datetime) -> Statistics:
     """
     until = await log.now()
     tally, failures = Tally(), list[Heading]()
-    others = set(HAPPENINGS) - {"planned", "admitted"}
-    filters = (*subjects.openings(), *(subjects.filter_for(f"execution.{what}") for what in others))
+    unrelated = set(HAPPENINGS) - {"planned", "admitted"}
+    filters = (*subjects.openings(), *(subjects.filter_for(f"execution.{event_type}") for event_type in unrelated))
     watching = cast("Any", log.watch(Stream.LOG, *filters, after=since))
     try:
         async for batch in watching:
             for heading in batch.headings:
-                what = subjects.event_type(heading.subject)
-                tally.record(subjects.entity_of(heading.subject), cast("Happening", what))
-                if what == "failed":
+                event_type = subjects.event_type(heading.subject)
+                tally.record(subjects.entity_of(heading.subject), cast("Happening", event_type))
+                if event_type == "failed":
                     failures.append(heading)
             if batch.caught_up:
                 break

@@ -215,14 +215,14 @@ class LocalOperator:
 async def opened_once(open_history: OpenHistory) -> AsyncIterator[OpenHistory]:
     """Within the block, open the history at its first use and keep it open."""
     opening = asyncio.Lock()
-    opened: list[History] = []
+    histories: list[History] = []
     async with AsyncExitStack() as stack:
 
         @asynccontextmanager
         async def shared() -> AsyncIterator[History]:
             async with opening:
-                if not opened:
-                    opened.append(await stack.enter_async_context(open_history()))
-            yield opened[0]
+                if not histories:
+                    histories.append(await stack.enter_async_context(open_history()))
+            yield histories[0]
 
         yield shared

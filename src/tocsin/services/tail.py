@@ -30,8 +30,8 @@ def filters(job: str | None = None, *, public: bool = False) -> dict[Stream, tup
 
 async def newest(log: EventLog, job: str | None = None, *, public: bool = False) -> dict[Stream, int]:
     """Return the last sequence in each stream that `filters` covers."""
-    wanted = filters(job, public=public)
-    return {stream: max([await _newest(log, scope) for scope in scopes]) for stream, scopes in wanted.items()}
+    patterns = filters(job, public=public)
+    return {stream: max([await _newest(log, scope) for scope in scopes]) for stream, scopes in patterns.items()}
 
 
 async def follow(

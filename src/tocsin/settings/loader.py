@@ -103,12 +103,12 @@ def load(config: Path | None = None, *, options: Mapping[FieldPath, object] | No
         SettingsError: a file cannot be read, a field is unknown, a value is invalid, or a variable is not set.
     """
     layers = (_options(options or {}), _variables(), _short_variables(), _file(config))
-    chosen: dict[FieldPath, object] = {}
+    values: dict[FieldPath, object] = {}
     origins: dict[FieldPath, str] = {}
     problems: list[DefinitionProblem] = []
     for layer in layers:
         for path, value in _leaves(layer.values):
-            if any(path[: len(known)] == known or known[: len(path)] == path for known in chosen):
+            if any(path[: len(known)] == known or known[: len(path)] == path for known in values):
                 continue
             origins[path] = layer.origin(path)
             try:
@@ -116,11 +116,11 @@ def load(config: Path | None = None, *, options: Mapping[FieldPath, object] | No
             except SettingsError as error:
                 problems += error.problems
             else:
-                chosen[path] = None if resolved == _NULL and _may_be_null(path) else resolved
+                values[path] = None if resolved == _NULL and _may_be_null(path) else resolved
     if problems:
         raise SettingsError(*problems)
     try:
-        settings = Settings(**_nested(chosen))
+        settings = Settings(**_nested(values))
     except ValidationError as error:
         raise SettingsError(*_problems(error, origins)) from None
     settings._origins.update(origins)  # noqa: SLF001 - part of this package
@@ -153,31 +153,31 @@ def _variables() -> _Layer:
         values = EnvSettingsSource(Settings)()
     except ValueError as error:
         raise SettingsError(DefinitionProblem(f"{error}: {error.__cause__}")) from None
-    named: dict[FieldPath, str] = {}
+    variables: dict[FieldPath, str] = {}
     for variable in os.environ:
         if variable.upper().startswith("TOCSIN_"):
-            named[tuple(variable[len("TOCSIN_") :].lower().split("__"))] = variable
-    return _Layer(values, named)
+            variables[tuple(variable[len("TOCSIN_") :].lower().split("__"))] = variable
+    return _Layer(values, variables)
 
 
 def _short_variables() -> _Layer:
-    given: dict[FieldPath, tuple[str, str]] = {}
+    variables: dict[FieldPath, tuple[str, str]] = {}
     for variable, path in _SHORT_VARIABLES.items():
         if os.environ.get(variable):
-            given.setdefault(path, (variable, os.environ[variable]))
+            variables.setdefault(path, (variable, os.environ[variable]))
     return _Layer(
-        _nested({path: value for path, (_, value) in given.items()}),
-        {path: variable for path, (variable, _) in given.items()},
+        _nested({path: value for path, (_, value) in variables.items()}),
+        {path: variable for path, (variable, _) in variables.items()},
     )
 
 
 def _file(config: Path | None) -> _Layer:
-    named = config or (Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None)
-    path = named or CONFIG_FILE
+    file = config or (Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None)
+    path = file or CONFIG_FILE
     try:
         text = path.read_text("utf-8")
     except FileNotFoundError:
-        if named is None:
+        if file is None:
             return _Layer({}, "")
         raise SettingsError(
             DefinitionProblem(
@@ -218,11 +218,11 @@ def _resolved(path: FieldPath, value: object, source: str) -> object:
 
 def _leaves(values: Mapping[str, Any], path: FieldPath = ()) -> Iterator[tuple[FieldPath, object]]:
     for name, value in values.items():
-        here = (*path, str(name))
+        place = (*path, str(name))
         if isinstance(value, Mapping):
-            yield from _leaves(value, here)
-        elif value is not None or _may_be_null(here):  # an empty section or field sets nothing
-            yield here, value
+            yield from _leaves(value, place)
+        elif value is not None or _may_be_null(place):  # an empty section or field sets nothing
+            yield place, value
 
 
 def _nested(values: Mapping[FieldPath, object]) -> dict[str, Any]:

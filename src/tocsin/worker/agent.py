@@ -105,18 +105,18 @@ class AgentAnnouncer:
 
         One follows each change, reconnect and roll call, and at least one comes every few seconds.
         """
-        sent: tuple[object, tuple[str, ...]] | None = None
+        last_hold: tuple[object, tuple[str, ...]] | None = None
         sent_at = float("-inf")
         while True:
-            now, held = self._clock.monotonic(), self._held()
+            now, tasks = self._clock.monotonic(), self._held()
             at_once = self._mode, self._channel.connections, self._held_tasks.handed_back
             silence = now - sent_at
-            has_changed = sent is not None and sent[1] != held and silence >= CHANGE_INTERVAL_S
-            if sent is None or sent[0] != at_once or has_changed or self._is_called or silence >= INTERVAL_S:
+            has_changed = last_hold is not None and last_hold[1] != tasks and silence >= CHANGE_INTERVAL_S
+            if last_hold is None or last_hold[0] != at_once or has_changed or self._is_called or silence >= INTERVAL_S:
                 self._is_called = False
                 with suppress(LogUnavailable):
-                    await self._send(held)
-                    sent, sent_at = (at_once, held), now
+                    await self._send(tasks)
+                    last_hold, sent_at = (at_once, tasks), now
             await self._clock.sleep(LOOK_INTERVAL_S)
 
     async def end(self) -> None:
@@ -181,7 +181,7 @@ class AgentAnnouncer:
         self._slots.pause(is_paused=mode != "enabled")
 
     def _held(self) -> tuple[str, ...]:
-        return tuple(_task_of(held) for held in self._held_tasks)[: agent.MAX_HELD]
+        return tuple(_task_of(task) for task in self._held_tasks)[: agent.MAX_HELD]
 
 
 def _task_of(held: HeldTask) -> str:

@@ -71,8 +71,8 @@ class Cancellations:
         self._ended[entity] = None
         if len(self._ended) > REMEMBERED:
             self._ended.popitem(last=False)
-        for held in self._held_tasks.of(entity):
-            self._cancel(held)
+        for task in self._held_tasks.of(entity):
+            self._cancel(task)
 
     def _cancel(self, held: HeldTask) -> None:
         if held.cancel_execution():

@@ -72,9 +72,9 @@ class Claims:
         while fruitless < TRIES:
             if recent.affect(task.step, after=expect):
                 facts = await self._log.load(scope)
-                if (own := _find(facts, started)) is not None:
+                if (claim := _find(facts, started)) is not None:
                     # An earlier try stored it and its reply was lost; or a crashed server began to count deliveries again.
-                    return ClaimDenied("done") if await answered(self._log, task) else own
+                    return ClaimDenied("done") if await answered(self._log, task) else claim
                 if not facts or facts[-1].sequence < delivery.sequence:
                     fruitless += 1
                     continue

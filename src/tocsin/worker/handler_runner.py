@@ -113,10 +113,10 @@ class SecretValues:
             SecretReferenceError: a reference is malformed, this worker does not allow its name, or this environment does not
                 set it.
         """
-        given = cast("Input", resolve_references(task.input, self._look_up)) if task.input else task.input
+        input_ = cast("Input", resolve_references(task.input, self._look_up)) if task.input else task.input
         if not task.args:
-            return given, ()
-        return given, tuple(cast("list[JsonValue]", resolve_references(list(task.args), self._look_up)))
+            return input_, ()
+        return input_, tuple(cast("list[JsonValue]", resolve_references(list(task.args), self._look_up)))
 
     def redact(self, text: str) -> str:
         """Replace each resolved value, plain or as in `repr`, by its reference."""
@@ -228,11 +228,11 @@ class HandlerRunner:
         output: AttemptOutput,
     ) -> Callable[[], object]:
         """Return the call of a handler. Only this method and the handler see the secrets."""
-        given, args = secrets.resolve(task)
-        context = self._context(task, held, given, args, last_heartbeat, output)
+        input_, args = secrets.resolve(task)
+        context = self._context(task, held, input_, args, last_heartbeat, output)
         if handler.parameters is None:
             return partial(handler.function, context)
-        positional, by_name = bind(handler.parameters, args, given)
+        positional, by_name = bind(handler.parameters, args, input_)
         return partial(handler.function, context, *positional, **by_name)
 
     def _context(

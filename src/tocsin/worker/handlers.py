@@ -127,10 +127,10 @@ def _check(function: Callable[..., object]) -> None:
 
 
 def _parameters_of(function: Callable[..., object]) -> Signature | None:
-    first, *others = _signature(function).parameters.values()
+    first, *parameters = _signature(function).parameters.values()
     if first.kind is Parameter.VAR_POSITIONAL:
-        return Signature([first, *others])
-    return Signature(others) if others else None
+        return Signature([first, *parameters])
+    return Signature(parameters) if parameters else None
 
 
 def _signature(function: Callable[..., object]) -> Signature:

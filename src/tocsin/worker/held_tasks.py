@@ -96,7 +96,7 @@ class HeldTasks:
 
     def of(self, entity: str) -> list[HeldTask]:
         """Return the tasks of one execution."""
-        return [held for held in self._all if held.entity == entity]
+        return [task for task in self._all if task.entity == entity]
 
     def __iter__(self) -> Iterator[HeldTask]:
         """Iterate over a copy, so that tasks may be removed meanwhile."""
@@ -129,7 +129,7 @@ class Heartbeat:
 
     async def run_once(self) -> None:
         """Renew the leases of all held tasks."""
-        renewals = (held.delivery.in_progress() for held in self._held_tasks)
+        renewals = (task.delivery.in_progress() for task in self._held_tasks)
         results = await asyncio.gather(*renewals, return_exceptions=True)
         if errors := [result for result in results if isinstance(result, Exception)]:
             _log.warning("heartbeat lost", action="heartbeat-lost", count=len(errors), error=str(errors[0]))

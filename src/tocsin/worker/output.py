@@ -111,17 +111,17 @@ class AttemptOutput:
     def take(self, *, lines: bool = True) -> list[Message]:
         """Empty the buffer and return its content: lines, oldest first, progress and heartbeat."""
         with self._lock:
-            taken: list[Message] = []
+            messages: list[Message] = []
             if lines and self._dropped:
                 self._notice = self._line("warning", f"{self._dropped} lines dropped"), self._dropped
-                taken.append(self._notice[0])
+                messages.append(self._notice[0])
                 self._dropped = 0
             if lines:
-                taken += self._lines
+                messages += self._lines
                 self._lines.clear()
-            taken += [state for state in (self._progress, self._heartbeat) if state is not None]
+            messages += [state for state in (self._progress, self._heartbeat) if state is not None]
             self._progress = self._heartbeat = None
-            return taken
+            return messages
 
     def put_back(self, lost: Sequence[Message]) -> bool:
         """Count lost lines, and keep the state unless it was replaced.
@@ -248,12 +248,12 @@ class Output:
         names = [subjects.heartbeat(task.job, task.execution_id, task.step, attempt) for attempt in attempts]
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
-                found = await asyncio.gather(*map(self._log.last, names))
+                last_messages = await asyncio.gather(*map(self._log.last, names))
         except Exception as error:  # noqa: BLE001 - it must not keep the task from running
             _log.warning("cannot read the last heartbeat", action="heartbeat-unread", error=repr(error))
             return None
-        sent = (recorded.message for recorded in found if recorded is not None)
-        return next((message.details for message in sent if isinstance(message, HeartbeatDetails)), None)
+        heartbeats = (recorded.message for recorded in last_messages if recorded is not None)
+        return next((message.details for message in heartbeats if isinstance(message, HeartbeatDetails)), None)
 
     async def _send(self, batch: Sequence[tuple[AttemptOutput, Message]]) -> None:
         if not batch:

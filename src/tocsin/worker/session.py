@@ -98,8 +98,8 @@ class Session:
                 await self._agent.end()
 
     async def _work(self, announcing: list[asyncio.Task[None]]) -> None:
-        own = (self._heartbeat.run(), self._cancellations.run(), self._output.run())
-        background = [*map(_start, own), *announcing]
+        loops = (self._heartbeat.run(), self._cancellations.run(), self._output.run())
+        background = [*map(_start, loops), *announcing]
         intakes = [_start(intake.run()) for intake in self._intakes]
         try:
             await _first(self._shutdown.requested.wait(), *map(_ended, (*background, *intakes)))

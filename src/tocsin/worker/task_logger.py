@@ -121,12 +121,12 @@ def _trace(given: object) -> list[str]:
     if not given:
         return []
     if isinstance(given, BaseException):
-        whole = "".join(traceback.format_exception(given))
+        trace = "".join(traceback.format_exception(given))
     elif isinstance(given, tuple):
-        whole = "".join(traceback.format_exception(*given))
+        trace = "".join(traceback.format_exception(*given))
     else:
-        whole = traceback.format_exc()
-    return whole.splitlines()[-MAX_TRACEBACK_LINES:]
+        trace = traceback.format_exc()
+    return trace.splitlines()[-MAX_TRACEBACK_LINES:]
 
 
 MAX_DETAILS_BYTES: Final = 16_384

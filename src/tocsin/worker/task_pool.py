@@ -93,21 +93,21 @@ class TaskPool:
         Hand the rest back if the slots are closed. All deliveries are held from the beginning, so that the heartbeat renews
         those that wait for a slot.
         """
-        subjects = {held.delivery.subject for held in self._held_tasks}
+        subjects = {task.delivery.subject for task in self._held_tasks}
         new = [HeldTask(delivery) for delivery in deliveries if not _is_held(delivery, subjects)]
-        for held in new:
-            self._held_tasks.add(held)
-        for held in new:
-            await self._start(held)
+        for task in new:
+            self._held_tasks.add(task)
+        for task in new:
+            await self._start(task)
 
     def take(self, delivery: Delivery) -> None:
         """Start a delivery at once, or in the next free slot.
 
         The caller knows that this worker does not hold it.
         """
-        held = HeldTask(delivery)
-        self._held_tasks.add(held)
-        self._spawn(self._run(held) if self.slots.occupy_now() else self._start(held))
+        task = HeldTask(delivery)
+        self._held_tasks.add(task)
+        self._spawn(self._run(task) if self.slots.occupy_now() else self._start(task))
 
     async def _start(self, held: HeldTask) -> None:
         if await self.slots.occupy():
@@ -123,8 +123,8 @@ class TaskPool:
 
     def stop(self, reason: StopReason) -> None:
         """Stop all handlers; the reason decides how their deliveries are settled."""
-        for held in self._held_tasks:
-            held.stop(reason)
+        for task in self._held_tasks:
+            task.stop(reason)
 
     def abandon(self) -> None:
         """Cancel all tasks that still run, even while they report. Their queues redeliver them."""

@@ -140,9 +140,9 @@ class Metrics:
                 self._next.labels(job.name).set((at - now).total_seconds())
 
     async def _measure_locks(self) -> None:
-        held = await self._parts.projections.entries(Bucket.LOCKS)
+        locks = await self._parts.projections.entries(Bucket.LOCKS)
         self._locks.clear()
-        for key in held:
+        for key in locks:
             self._locks.labels(key.removeprefix(_LOCK)).set(1)
 
     async def _measure_leader(self) -> None:

@@ -162,8 +162,8 @@ class InMemoryEventLog:
         facts = [recorded for recorded in newest if recorded.sequence > after]
         if not first or not facts:
             return facts
-        whole = [entry.recorded() for entry in stream.matching((scope,), max(after, first - 1))]
-        return [*(recorded for recorded in facts if recorded.sequence < first), *whole]
+        events = [entry.recorded() for entry in stream.matching((scope,), max(after, first - 1))]
+        return [*(recorded for recorded in facts if recorded.sequence < first), *events]
 
     async def tail(self, scope: str) -> int:
         """Return the last sequence in a scope."""

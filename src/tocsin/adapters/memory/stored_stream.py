@@ -291,7 +291,7 @@ async def write_together(log: EventLog, writes: Sequence[Write], store_together:
             continue
         for index, decision in zip(indexes, decisions, strict=True):
             results[index] = Written(tuple(next(sequences) for _ in decision.events))
-    left = [index for index in range(len(writes)) if index not in results]
-    singles = await write_each(log, [writes[index] for index in left])
-    results.update(zip(left, singles, strict=True))
+    pending = [index for index in range(len(writes)) if index not in results]
+    singles = await write_each(log, [writes[index] for index in pending])
+    results.update(zip(pending, singles, strict=True))
     return [results[index] for index in range(len(writes))]

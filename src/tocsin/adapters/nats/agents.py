@@ -85,19 +85,19 @@ class NatsAgentChannel:
     async def hand_over(self, tasks: Sequence[HandOver]) -> Sequence[HandOver]:
         """See `AgentChannel`."""
         client = self._connection.client
-        sent: list[Outgoing] = []
+        messages: list[Outgoing] = []
         refused: list[HandOver] = []
         for task in tasks:
             reply = f"{self._absences}.{task.agent_id}.{task.number}" if self._absences else ""
             outgoing = Outgoing(self._names.agent_tasks(task.name, task.agent_id), task.body, reply=reply)
             if too_large(outgoing, client.max_payload) is None:
-                sent.append(outgoing)
+                messages.append(outgoing)
             else:
                 refused.append(task)
         if not client.is_connected:
             raise LogUnavailable("no task can be handed over: there is no connection")
         try:
-            await self._connection.transport.send(sent)
+            await self._connection.transport.send(messages)
         except CLOSING_ERRORS as error:
             raise LogUnavailable(f"no task can be handed over: {error!r}") from error
         return refused

@@ -238,8 +238,8 @@ class _Receivers:
     @classmethod
     def of(cls, client: Client) -> "_Receivers":
         """Return the receivers of a client, creating them the first time."""
-        mine = getattr(client._process_msg, "__self__", None)
-        return mine if isinstance(mine, cls) else cls(client)
+        owner = getattr(client._process_msg, "__self__", None)
+        return owner if isinstance(owner, cls) else cls(client)
 
     async def parse(self, data: bytes = b"") -> None:
         """Process the data that was read from the server, up to the last complete message."""
@@ -306,12 +306,12 @@ class _Receivers:
         client = self._client
         client.stats["in_msgs"] += 1
         client.stats["in_bytes"] += len(data)
-        read: Mapping[str, str] | None = None
+        header: Mapping[str, str] | None = None
         if headers:
             is_plain = headers.startswith(HeaderBlock.BEGIN)
-            read = HeaderBlock(headers) if is_plain else await client._process_headers(headers)
+            header = HeaderBlock(headers) if is_plain else await client._process_headers(headers)
         try:
-            receive(subject.decode(), reply.decode(), data, read)
+            receive(subject.decode(), reply.decode(), data, header)
         except Exception as error:  # noqa: BLE001 - an error here would end the connection
             await client._error_cb(error)
 

@@ -85,13 +85,13 @@ class BatchWriter:
         changed = job_record.fold(known, messages)
         transaction.multi()  # type: ignore[no-untyped-call]
         for name, record in changed.items():
-            own = record.definition.model_dump(mode="json", exclude_none=True) if record.definition else None
+            definition = record.definition.model_dump(mode="json", exclude_none=True) if record.definition else None
             before = stored[name]["definition"] if name in stored else None
             if record.definition is not None and record.definition.retention is not None:
                 transaction.hset(keys.RETENTIONS, name, record.definition.retention)
             elif record.definition is not None:
                 transaction.hdel(keys.RETENTIONS, name)
-            transaction.hset(keys.JOBS, name, keys.job_text(record, own or before))
+            transaction.hset(keys.JOBS, name, keys.job_text(record, definition or before))
         self._cache.jobs.keep({name: record.without_definition() for name, record in changed.items()})
 
     async def _stored(self, wanted_keys: Iterable[str]) -> list[keys.Hash]:
@@ -164,9 +164,9 @@ AT_ONCE: Final = 1_000
 
 async def expire(client: Redis, *, now: datetime, after: timedelta) -> int:
     """Remove some expired executions and resolved dead letters; return how many."""
-    own = {job: float(seconds) for job, seconds in cast("Hash", await client.hgetall(keys.RETENTIONS)).items()}
-    removed = await _executions(client, keys.EXECUTIONS, now - after, but=frozenset(own))
-    for job, seconds in own.items():
+    retentions = {job: float(seconds) for job, seconds in cast("Hash", await client.hgetall(keys.RETENTIONS)).items()}
+    removed = await _executions(client, keys.EXECUTIONS, now - after, but=frozenset(retentions))
+    for job, seconds in retentions.items():
         removed += await _executions(client, keys.executions_by("job", job), now - timedelta(seconds=seconds))
     return removed + await _dead_letters(client, now - after)
 

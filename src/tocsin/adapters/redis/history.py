@@ -105,9 +105,9 @@ class RedisHistory:
 
     async def forget(self) -> None:
         """See `ports.History`. The offsets of other installations in the same database are removed too."""
-        own = [keys.place(self._installation, stream) for stream in Stream]
-        others = [key async for key in self._client.scan_iter(match=f"{keys.ROOT}:place:*")]
-        places = {*own, *others}
+        own_places = [keys.place(self._installation, stream) for stream in Stream]
+        other_places = [key async for key in self._client.scan_iter(match=f"{keys.ROOT}:place:*")]
+        places = {*own_places, *other_places}
         await self._client.mset(dict.fromkeys(places, EMPTYING))  # from here on, no recorder can write
         async for key in self._client.scan_iter(match=f"{keys.ROOT}:*", count=1_000):
             if key not in places and key != keys.SCHEMA:

@@ -53,14 +53,14 @@ class Pages(Generic[T]):
 
 async def page(client: Redis, listing: Pages[T], place: Place | None, limit: int) -> Page[T]:
     """Return the page of a list after a place."""
-    listed: list[tuple[Place, T]] = []
+    entries: list[tuple[Place, T]] = []
     async with _opened_set(client, listing) as source:
         async for members in _members(client, source, listing, place, limit + 1):
-            listed += [row async for row in _rows(client, listing, members)]
-            if len(listed) > limit:
+            entries += [row async for row in _rows(client, listing, members)]
+            if len(entries) > limit:
                 break
-    rows = [row for _, row in listed[:limit]]
-    return Page(rows, listed[limit - 1][0].cursor if len(listed) > limit else None)
+    rows = [row for _, row in entries[:limit]]
+    return Page(rows, entries[limit - 1][0].cursor if len(entries) > limit else None)
 
 
 async def count(client: Redis, listing: Pages[T], *, is_exact: bool) -> int:
@@ -127,11 +127,11 @@ async def _members(
         # Start at the score of the last member, because others may have the same score.
         if place is not None:
             least, most = (least, str(place.key)) if listing.is_downwards else (str(place.key), most)
-        read: Callable[..., Awaitable[object]] = (
+        fetch: Callable[..., Awaitable[object]] = (
             client.zrevrangebyscore if listing.is_downwards else client.zrangebyscore
         )
         bounds = (most, least) if listing.is_downwards else (least, most)
-        pairs = cast("list[tuple[str, float]]", await read(source, *bounds, 0, size, withscores=True))
+        pairs = cast("list[tuple[str, float]]", await fetch(source, *bounds, 0, size, withscores=True))
         members = [Place(listing.sort, int(score), name) for name, score in pairs]
         following = [
             member for member in members if place is None or _is_after(member, place, is_downwards=listing.is_downwards)

@@ -66,14 +66,14 @@ class BatchWriter:
             known[row.execution_id] = rows.execution_record(row)
         changed = history.fold(known, messages)
         encoding = self._encoding
-        whole, progress = list[rows.Values](), list[rows.Values]()
+        complete_rows, progress = list[rows.Values](), list[rows.Values]()
         for name, record in changed.items():
             before = known.get(name)
             if before is not None and before.request_fields == record.request_fields:
                 progress.append(rows.progress_values(record, encoding))
             else:
-                whole.append(rows.execution_values(record, encoding))
-        for statement, values in ((self._execution, whole), (self._progress, progress)):
+                complete_rows.append(rows.execution_values(record, encoding))
+        for statement, values in ((self._execution, complete_rows), (self._progress, progress)):
             values.sort(key=itemgetter(-1))  # sorted by id, because neighbouring rows are faster to write in order
             self._write(connection, statement, values)
         self._write(connection, self._tag, list(self._tags(known, changed)))
@@ -97,16 +97,16 @@ class BatchWriter:
             known[row.job_name] = rows.job_record(row)
         changed = job_record.fold(known, messages)
         encoding = self._encoding
-        whole, in_time, time = list[rows.Values](), list[rows.Values](), list[rows.Values]()
+        complete_rows, in_time, time = list[rows.Values](), list[rows.Values](), list[rows.Values]()
         for name, record in changed.items():
             before = known.get(name)
             if record.definition is not None:
-                whole.append(rows.job_values(record, record.definition, encoding))
+                complete_rows.append(rows.job_values(record, record.definition, encoding))
             elif before is None or before.regime != record.regime:
                 in_time.append(rows.job_in_time_values(record, encoding))
             else:
                 time.append(rows.job_time_values(record, encoding))
-        self._write(connection, self._job, whole)
+        self._write(connection, self._job, complete_rows)
         self._write(connection, self._job_in_time, in_time)
         self._write(connection, self._job_time, time)
         self.cache.jobs.keep({name: record.without_definition() for name, record in changed.items()})
@@ -114,8 +114,8 @@ class BatchWriter:
     def _move(self, connection: Connection, stream: Stream, after: int, upto: int) -> None:
         # Use the returned row: not every driver counts the rows of an insert.
         where = {"installation": self._installation, "stream": stream.value}
-        here = (offsets.c.installation == self._installation, offsets.c.stream == stream.value)
-        step = update(offsets).where(*here, offsets.c.sequence == after).values(sequence=upto)
+        place = (offsets.c.installation == self._installation, offsets.c.stream == stream.value)
+        step = update(offsets).where(*place, offsets.c.sequence == after).values(sequence=upto)
         is_moved = connection.execute(step.returning(offsets.c.sequence)).first() is not None
         if not is_moved and not after:
             insert = (sqlite if self._encoding.is_file else postgresql).insert(offsets).values(**where, sequence=upto)

@@ -58,8 +58,8 @@ RowT = TypeVar("RowT", bound=tuple[Any, ...])
 def offset(connection: Connection, *, installation: str, stream: Stream) -> int:
     """Return the last recorded sequence of an installation's stream, or 0."""
     offsets = tables.offsets
-    here = (offsets.c.installation == installation, offsets.c.stream == stream.value)
-    return connection.execute(select(offsets.c.sequence).where(*here)).scalar() or 0
+    place = (offsets.c.installation == installation, offsets.c.stream == stream.value)
+    return connection.execute(select(offsets.c.sequence).where(*place)).scalar() or 0
 
 
 def executions(connection: Connection, query: ExecutionQuery) -> Page[ExecutionRow]:
@@ -123,10 +123,14 @@ def jobs(connection: Connection) -> Sequence[JobRow]:
 
 def expire(connection: Connection, *, now: datetime, after: timedelta) -> int:
     """Remove up to `EXPIRED_AT_ONCE` executions, and as many resolved dead letters, whose retention is over."""
-    own = dict(connection.execute(select(_JOBS.job_name, _JOBS.retention).where(_JOBS.retention.is_not(None))).all())
-    retentions = [(timedelta(seconds=seconds), [_EXECUTIONS.job_name == job]) for job, seconds in own.items()]
+    retention_by_job = dict(
+        connection.execute(select(_JOBS.job_name, _JOBS.retention).where(_JOBS.retention.is_not(None))).all()
+    )
+    retentions = [
+        (timedelta(seconds=seconds), [_EXECUTIONS.job_name == job]) for job, seconds in retention_by_job.items()
+    ]
     removed = 0
-    for retention, condition in [(after, [_EXECUTIONS.job_name.not_in(own)]), *retentions]:
+    for retention, condition in [(after, [_EXECUTIONS.job_name.not_in(retention_by_job)]), *retentions]:
         # Limit the scheduled time too: it has an index, and ended executions were scheduled before.
         old = (_EXECUTIONS.scheduled_time < now - retention, _EXECUTIONS.completed_at < now - retention)
         statement = select(_EXECUTIONS.execution_id).where(*old, *condition).limit(EXPIRED_AT_ONCE - removed)
@@ -195,8 +199,8 @@ def _after_place(
     """
     if place is not None:
         value = place.key if column is _EXECUTIONS.duration_ms else place.time
-        here = tuple_(literal(value, column.type), literal(place.id, key.type))
-        statement = statement.where(tuple_(column, key) < here if is_downwards else tuple_(column, key) > here)
+        position = tuple_(literal(value, column.type), literal(place.id, key.type))
+        statement = statement.where(tuple_(column, key) < position if is_downwards else tuple_(column, key) > position)
     return statement.order_by(column.desc(), key.desc()) if is_downwards else statement.order_by(column, key)
 
 

@@ -125,9 +125,9 @@ def execution_row(row: Row) -> ExecutionRow:
 
 
 def _duration_ms(row: Row) -> int | None:
-    kept: int | None = row.duration_ms
-    if kept != MAX_INTEGER:
-        return kept
+    duration: int | None = row.duration_ms
+    if duration != MAX_INTEGER:
+        return duration
     took: timedelta = row.completed_at - row.started_at
     return took // _MILLISECOND
 

@@ -82,8 +82,8 @@ def dev(
             code="conflicting-options",
         )
     session.log("error", tasks="info")
-    made = load_worker(worker) if worker else None
-    serve(_dev(session, jobs or [], made, Wanted(port, cluster), ephemeral=ephemeral, reset=allow_reset))
+    worker_object = load_worker(worker) if worker else None
+    serve(_dev(session, jobs or [], worker_object, Wanted(port, cluster), ephemeral=ephemeral, reset=allow_reset))
 
 
 async def _dev(
@@ -100,9 +100,9 @@ async def _dev(
         settings = running.settings
         installation = await stack.enter_async_context(session.backend.connect(settings))
         await session.backend.initialize(installation)
-        kept = _kept(running, settings.data_dir, ephemeral=ephemeral)
+        store = _kept(running, settings.data_dir, ephemeral=ephemeral)
         server = shown(settings)["nats.url"]
-        _say(session, "tocsin", f"{__version__} on {server}, {kept}", nats_url=server)
+        _say(session, "tocsin", f"{__version__} on {server}, {store}", nats_url=server)
         _say(session, "shell", f"export TOCSIN_NATS_URL={server} TOCSIN_DATA_DIR={shlex.quote(str(settings.data_dir))}")
         if nodes := running.nodes():
             shown_nodes = " · ".join("{name} {url} pid {pid}".format(**node) for node in nodes)

@@ -78,8 +78,8 @@ class LiveView:
             case Admitted() as fact:
                 self._begun[fact.execution_id] = recorded.time
             case Terminal() as fact:
-                begun = self._begun.pop(fact.execution_id, None)
-                return f"in {seconds((recorded.time - begun).total_seconds())}" if begun else ""
+                start = self._begun.pop(fact.execution_id, None)
+                return f"in {seconds((recorded.time - start).total_seconds())}" if start else ""
             case _:
                 pass
         return ""
@@ -111,12 +111,12 @@ class TaskLines(logging.Filter):
         if not isinstance(line, dict) or "exc_info" in line:
             return True
         at = datetime.fromtimestamp(record.created, UTC).astimezone()
-        more = "  ".join(f"{name}={value}" for name, value in line.items() if name not in _KNOWN)
+        details = "  ".join(f"{name}={value}" for name, value in line.items() if name not in _KNOWN)
         shown = Text.assemble(
             (f"{at:%H:%M:%S} ", "dim"),
             (f" ¦ {record.levelname.lower():<13}", _STYLES.get(record.levelno, "dim")),
             (f" {line.get('job', ''):<24}", "bold"),
-            f" {line.get('event', '')}  {more}".rstrip(),
+            f" {line.get('event', '')}  {details}".rstrip(),
         )
         self._output.line(line, shown)
         return False

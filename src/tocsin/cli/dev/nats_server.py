@@ -60,15 +60,15 @@ class Wanted:
         settings = session.settings(data_dir=self.data_dir)
         origin = origins(settings)["nats.url"]
         if origin == "command line" or origin.startswith("TOCSIN_"):
-            named = "--nats" if origin == "command line" else origin
+            option = "--nats" if origin == "command line" else origin
             if self.nodes is not None:
                 raise UsageError(
-                    f"--cluster starts private servers, but {named} names existing servers: omit --cluster or {named}",
+                    f"--cluster starts private servers, but {option} names existing servers: omit --cluster or {option}",
                     code="conflicting-options",
                 )
             if self.port is not None:
                 raise UsageError(
-                    f"--port is for a private server, but {named} names an existing server: omit --port or {named}",
+                    f"--port is for a private server, but {option} names an existing server: omit --port or {option}",
                     code="conflicting-options",
                 )
             yield DevNats(settings, is_own=False)
@@ -79,8 +79,8 @@ class Wanted:
             # A single server cannot become a node of a cluster, and a history belongs to one installation: use another folder.
             folder = settings.data_dir / f"cluster-{self.nodes}"
             async with session.backend.nats_cluster(folder / "nats", self.nodes, self.port) as cluster:
-                ours = session.settings(data_dir=folder, nats__url=cluster.url, replicas=self.nodes)
-                yield DevNats(ours, cluster)
+                session_settings = session.settings(data_dir=folder, nats__url=cluster.url, replicas=self.nodes)
+                yield DevNats(session_settings, cluster)
 
 
 _PREFIX: Final = "tocsin-dev-"

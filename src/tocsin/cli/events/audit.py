@@ -46,8 +46,8 @@ async def source(session: Session, file: Path | None, selection: Selection) -> A
             yield Source(read(installation.stored, selection, upto), selection)
         return
     with opened(file) as export:
-        held = narrowed(export, selection)
-        yield Source(_selected(file, export, held), held)
+        subset = narrowed(export, selection)
+        yield Source(_selected(file, export, subset), subset)
 
 
 @contextmanager
@@ -73,17 +73,17 @@ def narrowed(export: Export, selection: Selection) -> Selection:
     Raises:
         UsageError: the export does not hold the job.
     """
-    held = export.manifest.selection
-    if held.job is not None and selection.job not in {None, held.job}:
+    selection_of_export = export.manifest.selection
+    if selection_of_export.job is not None and selection.job not in {None, selection_of_export.job}:
         raise UsageError(
-            f"the export holds only job {held.job!r}: use an export that holds {selection.job!r}",
+            f"the export holds only job {selection_of_export.job!r}: use an export that holds {selection.job!r}",
             Exit.NOT_FOUND,
             code="job-not-in-export",
         )
-    since = max((at for at in (held.since, selection.since) if at is not None), default=None)
-    until = min((at for at in (held.until, selection.until) if at is not None), default=None)
-    streams = tuple(stream for stream in held.streams if stream in selection.streams)
-    return Selection(streams, selection.job or held.job, since, until, selection.execution_id)
+    since = max((at for at in (selection_of_export.since, selection.since) if at is not None), default=None)
+    until = min((at for at in (selection_of_export.until, selection.until) if at is not None), default=None)
+    streams = tuple(stream for stream in selection_of_export.streams if stream in selection.streams)
+    return Selection(streams, selection.job or selection_of_export.job, since, until, selection.execution_id)
 
 
 async def _selected(file: Path, export: Export, selection: Selection) -> AsyncIterator[StoredMessage]:
@@ -152,14 +152,14 @@ async def _audit(session: Session, options: AuditOptions) -> Report:
             history = await stack.enter_async_context(installation.history())
             comparing = ProjectionReader(history, installation.projections, installation.clock)
             await comparing.begin()
-        opened = await stack.enter_async_context(source(session, options.file, options.selection))
-        if missing := [stream.value for stream in STREAMS if stream not in opened.selection.streams]:
+        log = await stack.enter_async_context(source(session, options.file, options.selection))
+        if missing := [stream.value for stream in STREAMS if stream not in log.selection.streams]:
             raise UsageError(
                 f"an audit needs all streams, but this export lacks {', '.join(missing)}: export without --stream",
                 code="stream-missing",
             )
-        auditor = Auditor(since=opened.selection.since, until=opened.selection.until, patience=options.patience)
-        async for message in opened.messages:
+        auditor = Auditor(since=log.selection.since, until=log.selection.until, patience=options.patience)
+        async for message in log.messages:
             try:
                 recorded = decoded(message)
             except DecodeError:

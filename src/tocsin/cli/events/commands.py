@@ -59,12 +59,12 @@ def audit_trail(
 def _row(recorded: Recorded[Message]) -> tuple[object, ...]:
     fact = recorded.message
     by = asked_by(fact)
-    what = f"{fact.trigger} trigger" if isinstance(fact, Trigger) else event_lines.describe(fact).verb
+    description = f"{fact.trigger} trigger" if isinstance(fact, Trigger) else event_lines.describe(fact).verb
     return (
         recorded.time,
         Text(by.identity if by else "unknown", style="" if by else "dim"),
         by.source if by else "",
-        what,
+        description,
         Text(subjects.job_of(recorded.subject), style="bold"),
         getattr(fact, "reason", None) or "",
     )

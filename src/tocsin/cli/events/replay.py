@@ -95,8 +95,8 @@ async def _read(
     """Fold the log, and collect the events if one execution is selected."""
     moment, facts = Moment(), list[Recorded[Message]]()
     is_over = False
-    async with source(session, file, selection) as opened:
-        async for message in opened.messages:
+    async with source(session, file, selection) as log:
+        async for message in log.messages:
             is_over = is_over or (place is not None and place.is_before(message))
             if is_over:
                 continue  # read an export to its end: only the last line proves that it is complete
@@ -184,12 +184,12 @@ def _page(moment: Moment) -> list[RenderableType]:
 
 def _work(moment: Moment) -> list[RenderableType]:
     counts: dict[str, int] = _executions(moment)["executions"]
-    counted = ", ".join(f"{number:,} {status}" for status, number in sorted(counts.items()))
+    counts_text = ", ".join(f"{number:,} {status}" for status, number in sorted(counts.items()))
     rows = [
         (record.execution_id, Text(record.job, style="bold"), record.status, record.scheduled_time, record.error or "")
         for record in moment.open.values()
     ]
-    lines: list[RenderableType] = [Text(f"executions  {counted or 'none'}")]
+    lines: list[RenderableType] = [Text(f"executions  {counts_text or 'none'}")]
     if moment.dead_letters:
         lines.append(Text(f"dead        {len(moment.dead_letters):,} unresolved letters", style="red"))
     if rows:

@@ -96,22 +96,22 @@ def as_json(details: ExecutionDetails) -> dict[str, object]:
 
 
 def _step_as_json(details: ExecutionDetails, name: str, step: StepRecord) -> dict[str, object]:
-    folded, planned = details.state.steps.get(name), details.planned(name)
+    step_state, plan_step = details.state.steps.get(name), details.planned(name)
     took = _took(step)
     return {
         "status": step.status,
-        "queue": planned.queue if planned else None,
-        "function": planned.function if planned else None,
+        "queue": plan_step.queue if plan_step else None,
+        "function": plan_step.function if plan_step else None,
         "worker": step.worker,
         "attempt": step.attempt,
         "progress": None if (progress := details.progress_of(name)) is None else asdict(progress),
         "started_at": step.started_at,
         "ended_at": step.ended_at,
         "duration_ms": None if took is None else round(took * 1_000),
-        "next_attempt_at": folded.next_attempt_at if folded and step.status == "running" else None,
+        "next_attempt_at": step_state.next_attempt_at if step_state and step.status == "running" else None,
         "input": details.input_of(name),
-        "error": folded.error if folded else None,
-        "result": step.result if folded is None or folded.result is None else folded.result,
+        "error": step_state.error if step_state else None,
+        "result": step.result if step_state is None or step_state.result is None else step_state.result,
     }
 
 
@@ -144,8 +144,8 @@ def _last_lines(details: ExecutionDetails) -> list[RenderableType]:
     if not logged:
         return []
     left_out = len(logged) - SHOWN_LINES
-    more = f"{left_out} more lines: tocsin executions logs {details.record.execution_id}"
-    return [Text(), *([Text(more, style="dim")] if left_out > 0 else []), *map(line_of, logged[-SHOWN_LINES:])]
+    hint = f"{left_out} more lines: tocsin executions logs {details.record.execution_id}"
+    return [Text(), *([Text(hint, style="dim")] if left_out > 0 else []), *map(line_of, logged[-SHOWN_LINES:])]
 
 
 def line_of(line: Line) -> Text:
@@ -160,14 +160,14 @@ def line_as_json(line: Line) -> dict[str, object]:
 
 
 def _step_row(details: ExecutionDetails, name: str, step: StepRecord) -> tuple[object, ...]:
-    folded, planned = details.state.steps.get(name), details.planned(name)
-    is_waiting = folded is not None and folded.next_attempt_at is not None and step.status == "running"
-    retry = f"retry at {local(folded.next_attempt_at)}" if folded and is_waiting else ""
+    step_state, plan_step = details.state.steps.get(name), details.planned(name)
+    is_waiting = step_state is not None and step_state.next_attempt_at is not None and step.status == "running"
+    retry = f"retry at {local(step_state.next_attempt_at)}" if step_state and is_waiting else ""
     return (
         Text(name, style="bold"),
         state(step.status),
-        planned.queue if planned else "",
-        planned.function if planned else "",
+        plan_step.queue if plan_step else "",
+        plan_step.function if plan_step else "",
         step.worker or "",
         step.attempt or "",
         seconds(_took(step)),
@@ -181,8 +181,8 @@ def _values(details: ExecutionDetails) -> list[RenderableType]:
     for name, step in details.record.steps.items():
         if (progress := details.progress_of(name)) is not None:
             lines.append(Text.assemble((f"{name} progress ", "dim"), f"{progress.fraction:.0%} {progress.message}"))
-        folded = details.state.steps.get(name)
-        result = folded.result if folded and folded.result is not None else step.result
+        step_state = details.state.steps.get(name)
+        result = step_state.result if step_state and step_state.result is not None else step.result
         for kind, value in (("input", details.input_of(name) or None), ("result", result)):
             if value is not None:
                 text = json.dumps(value, ensure_ascii=False)

@@ -92,17 +92,17 @@ def json_of(option: str, given: str | None, kind: type) -> Any:  # noqa: ANN401 
     """
     if given is None:
         return None
-    wanted = "an object, as in '{\"key\": 1}'" if kind is dict else "a list, as in '[1, 2]'"
+    shape = "an object, as in '{\"key\": 1}'" if kind is dict else "a list, as in '[1, 2]'"
     source, text = (f"{option} {given}", _content(option, given)) if given.startswith("@") else (option, given)
     try:
         value: JsonValue = json.loads(text)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise UsageError(
-            f"{source} is {show(text)}: not JSON ({error.msg.lower()}, {place}); write {wanted}", code="invalid-json"
+            f"{source} is {show(text)}: not JSON ({error.msg.lower()}, {place}); write {shape}", code="invalid-json"
         ) from None
     if not isinstance(value, kind):
-        raise UsageError(f"{source} is {show(value)}: write {wanted}", code="invalid-json")
+        raise UsageError(f"{source} is {show(value)}: write {shape}", code="invalid-json")
     return value
 
 

@@ -227,7 +227,7 @@ def _summary(report: TimezoneReport) -> str:
 def _tables(report: TimezoneReport) -> list[RenderableType]:
     if not report.moved:
         return []
-    rows = [(one.job, one.timezone, _shown(one.removed), one.error or _shown(one.added)) for one in report.moved]
+    rows = [(job.job, job.timezone, _shown(job.removed), job.error or _shown(job.added)) for job in report.moved]
     return [table(("JOB", "TIME ZONE", "NO LONGER", "INSTEAD"), rows, empty="")]
 
 

@@ -49,8 +49,8 @@ def status(
 
 async def _once(session: Session) -> None:
     async with session.backend.connect(session.settings()) as installation:
-        seen = await session.backend.status(installation)
-    session.output.answer(as_json(seen), lambda: shown(seen))
+        snapshot = await session.backend.status(installation)
+    session.output.answer(as_json(snapshot), lambda: shown(snapshot))
 
 
 async def _watch(session: Session, interval: float) -> None:
@@ -63,16 +63,16 @@ async def _watch(session: Session, interval: float) -> None:
 
 async def _lines(session: Session, installation: "Installation", interval: float) -> None:
     while True:
-        seen = await session.backend.status(installation)
-        session.output.line(as_json(seen), Text("\n".join(_plain(seen))))
+        snapshot = await session.backend.status(installation)
+        session.output.line(as_json(snapshot), Text("\n".join(_plain(snapshot))))
         await asyncio.sleep(interval)
 
 
 async def _screen(output: Output, session: Session, installation: "Installation", interval: float) -> None:
     with Live(console=output.console(), screen=True, auto_refresh=False) as live:
         while True:
-            seen = await session.backend.status(installation)
-            live.update(Group(*shown(seen)), refresh=True)
+            snapshot = await session.backend.status(installation)
+            live.update(Group(*shown(snapshot)), refresh=True)
             await asyncio.sleep(interval)
 
 
@@ -149,8 +149,8 @@ def shown(seen: "Status") -> Iterator[RenderableType]:
                 "" if queue.oldest is None else f", the oldest for {seconds((seen.at - queue.oldest).total_seconds())}"
             )
             yield Text(f"{counted(queue.waiting, 'task')} in queue `{queue.name}` wait for an agent{age}: {shown}")
-    for what, reason in seen.troubles.items():
-        yield Text(f"unknown: {what}: {reason}", style="red")
+    for part, reason in seen.troubles.items():
+        yield Text(f"unknown: {part}: {reason}", style="red")
     missing = [name for name, stream in seen.streams.items() if stream is None]
     if missing:
         yield Text(f"missing: {', '.join(missing)}. Run `tocsin init`.", style="red")

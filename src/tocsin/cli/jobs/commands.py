@@ -222,8 +222,8 @@ def exported(jobs: Iterable[Job]) -> dict[str, object]:
     for job in jobs:
         written = job.definition.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
         # `jobs apply` would fill these in from its options and settings.
-        chosen = {"timeout", "owner", "overlap_policy"}
-        definitions.append(written | job.definition.model_dump(mode="json", include=chosen))
+        fields = {"timeout", "owner", "overlap_policy"}
+        definitions.append(written | job.definition.model_dump(mode="json", include=fields))
         if job.ledger.is_paused:
             paused.append(job.name)
     return ({"x-paused": paused} if paused else {}) | {"jobs": definitions}

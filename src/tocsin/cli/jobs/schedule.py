@@ -99,9 +99,9 @@ def _rows(window: Upcoming) -> Iterator[tuple[datetime, Text, str, str, str]]:
     """Yield the table rows of a job."""
     times, name = window.fire_times, Text(window.job, style="bold")
     are_few = len(times) <= MAX_ROWS
-    more = "" if are_few else f"and {len(times) - 1:,} times more until {local(times[-1])}"
+    remainder = "" if are_few else f"and {len(times) - 1:,} times more until {local(times[-1])}"
     for at in times if are_few else times[:1]:
-        yield at, name, window.schedule, window.timezone, more
+        yield at, name, window.schedule, window.timezone, remainder
 
 
 # --- explain ---------------------------------------------------------------------------------------------------------

@@ -206,8 +206,8 @@ def _describe_outcome(outcome: Outcome | None) -> str:  # noqa: PLR0911 - one li
         case "cancelled":
             return f"execution {outcome.execution_id} was cancelled{_actor(outcome.by, outcome.reason)}"
         case "failed":
-            kept = "; a dead letter is kept" if outcome.dead_lettered else ""
-            return f"execution {outcome.execution_id} failed{tries}{error}{kept}"
+            suffix = "; a dead letter is kept" if outcome.dead_lettered else ""
+            return f"execution {outcome.execution_id} failed{tries}{error}{suffix}"
         case _:
             return f"execution {outcome.execution_id} {outcome.status}{tries}"
 

@@ -80,7 +80,9 @@ def line(recorded: Recorded[Message], *, after: str = "", width: int | None = No
         text.append(f" {detail:<{_USUAL}}")
     else:
         room = width - len(text) - 1
-        execution_id = next((one for one in (execution_id, execution_id[:TELLING]) if _fits(one, detail, room)), "")
+        execution_id = next(
+            (prefix for prefix in (execution_id, execution_id[:TELLING]) if _fits(prefix, detail, room)), ""
+        )
         beside = room - len(execution_id) - 2 if execution_id else room
         text.append(f" {_cut(detail, beside):<{min(_USUAL, beside)}}")
     text.append(f"  {execution_id}", style="dim")
@@ -149,7 +151,7 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912 - the 
             step = f"{fact.step}: " if fact.step is not None else ""
             return Described("✗", "bold red", "failed", f"{step}{_error(fact.error)}{cancelled}")
         case Recovered():
-            lost = ", ".join(f"{one.step} {one.what}" if one.step else one.what for one in fact.lost)
+            lost = ", ".join(f"{span.step} {span.what}" if span.step else span.what for span in fact.lost)
             return Described("↻", "yellow", "recovered", f"#{fact.recovery}: {lost} and lost")
         case Released():
             why = "its worker stopped renewing the lease" if fact.reason == "lease_over" else "its worker returned it"
@@ -186,8 +188,8 @@ def _attempt(step: str, attempt: int, of: int | None = None) -> str:
 
 def _tries(attempts: Sequence[Attempt]) -> str:
     """Describe how many attempts the failed step had; attempts of other steps do not count."""
-    step = next((one.step for one in reversed(attempts) if one.error is not None), None)
-    number = sum(one.step == step for one in attempts)
+    step = next((attempt.step for attempt in reversed(attempts) if attempt.error is not None), None)
+    number = sum(attempt.step == step for attempt in attempts)
     if step is None:
         return "without an attempt that failed"
     return f"{step} failed at {number} attempts" if number > 1 else f"{step} failed at its only attempt"
@@ -219,8 +221,8 @@ class FactPage:
             room = max(_LEAST, options.max_width - len(head))
             first, *rest = Text(described.detail).wrap(console, room) or [Text()]
             yield _of(head, first)
-            for more in rest:
-                yield _of(Text(" " * len(head)), more)
+            for row in rest:
+                yield _of(Text(" " * len(head)), row)
 
 
 def _of(head: Text, detail: Text) -> Text:

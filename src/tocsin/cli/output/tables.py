@@ -64,9 +64,9 @@ def unique_beginnings(ids: Sequence[str]) -> list[str]:
 
     Each keeps enough characters to be unique among all executions, too, with high probability.
     """
-    ordered = sorted(set(ids))
-    shared = max((_shared(one, other) for one, other in pairwise(ordered)), default=0)
-    return [one[: max(TELLING, shared + 1)] for one in ids]
+    sorted_ids = sorted(set(ids))
+    shared = max((_shared(id_, other) for id_, other in pairwise(sorted_ids)), default=0)
+    return [id_[: max(TELLING, shared + 1)] for id_ in ids]
 
 
 def this_year(instants: Sequence[str]) -> list[str]:

@@ -44,12 +44,12 @@ class Commands(LazyGroup):
         **extra: Any,
     ) -> NoReturn:
         """Run one command and exit."""
-        given = hoisted(sys.argv[1:] if args is None else args)
+        arguments = hoisted(sys.argv[1:] if args is None else args)
         telemetry.configure("error", is_deferred=True)  # forget the log level of an earlier call in this process
         try:
-            code = super().main(given, prog_name or "tocsin", complete_var, standalone_mode=False, **extra)
+            code = super().main(arguments, prog_name or "tocsin", complete_var, standalone_mode=False, **extra)
         except Exception as error:  # noqa: BLE001 - every failure becomes an exit code
-            sys.exit(_report(error, given))
+            sys.exit(_report(error, arguments))
         sys.exit(code if isinstance(code, int) else Exit.OK)
 
 
@@ -60,14 +60,14 @@ def hoisted(args: Sequence[str]) -> list[str]:
     """
     front: list[str] = []
     rest: list[str] = []
-    left = list(args)
-    while left:
-        arg = left.pop(0)
+    remaining = list(args)
+    while remaining:
+        arg = remaining.pop(0)
         if arg == "--":
-            rest += [arg, *left]
+            rest += [arg, *remaining]
             break
-        if arg in GLOBAL and left:
-            front += [arg, left.pop(0)]
+        if arg in GLOBAL and remaining:
+            front += [arg, remaining.pop(0)]
         elif "=" in arg and arg.partition("=")[0] in GLOBAL:
             front.append(arg)
         else:

@@ -57,8 +57,8 @@ class Session:
         Raises:
             SettingsError: the settings are invalid.
         """
-        given = {tuple(name.split("__")): value for name, value in more.items() if value is not None}
-        return load(self.config, options={**self.options, **given})
+        overrides = {tuple(name.split("__")): value for name, value in more.items() if value is not None}
+        return load(self.config, options={**self.options, **overrides})
 
     def log(self, usual: telemetry.Level, *, tasks: telemetry.Level | None = None) -> None:
         """Configure logging for a long-running command; `--log-level` overrides both levels."""

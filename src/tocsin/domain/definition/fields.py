@@ -77,11 +77,11 @@ def json_problem(value: object) -> str | None:
     Time and depth are bounded, even for values with aliases or cycles.
     """
     stack: list[tuple[int, object]] = [(0, value)]
-    seen = 0
+    count = 0
     while stack:
         depth, current = stack.pop()
-        seen += 1
-        if seen > MAX_INPUT_BYTES:
+        count += 1
+        if count > MAX_INPUT_BYTES:
             return f"more than {MAX_INPUT_BYTES:,} values: keep large data in a store and refer to it"
         if depth > MAX_DEPTH:
             return f"nested more than {MAX_DEPTH} levels deep"

@@ -266,8 +266,8 @@ def _inputs_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
     yield from input_problems(definition.input, definition.args, definition.input_schema, is_partial=is_triggered)
     for step in definition.dag:
         if step.input is not None or step.args is not None:
-            given = definition.input if step.input is None else step.input
-            for problem in input_problems(given, definition.args if step.args is None else step.args):
+            input_ = definition.input if step.input is None else step.input
+            for problem in input_problems(input_, definition.args if step.args is None else step.args):
                 yield replace(problem, step=step.name)
 
 

@@ -49,11 +49,11 @@ class Message(DocumentedModel):
         defaults are shared.
         """
         message = cls.__new__(cls)
-        put = object.__setattr__
-        put(message, "__dict__", {**_defaults(cls), **values})
-        put(message, "__pydantic_fields_set__", {*values})
-        put(message, "__pydantic_extra__", None)
-        put(message, "__pydantic_private__", None)
+        set_field = object.__setattr__
+        set_field(message, "__dict__", {**_defaults(cls), **values})
+        set_field(message, "__pydantic_fields_set__", {*values})
+        set_field(message, "__pydantic_extra__", None)
+        set_field(message, "__pydantic_private__", None)
         return message
 
 

@@ -117,13 +117,13 @@ class Dispatched(ExecutionFact):
             return self
         plan = self.admits.plan
         step = next((step for step in plan.steps if step.name == self.step), None)
-        given = {
+        inputs = {
             "input": deepcopy(plan.input if step is None or step.input is None else step.input),
             "args": deepcopy(plan.args if step is None or step.args is None else step.args),
             "meta": deepcopy(meta_of(plan, self.job, self.trigger, self.scheduled_time)),
             "tags": plan.tags,
         }
-        return self.model_copy(update={"v": 1, "admits": None, **given})
+        return self.model_copy(update={"v": 1, "admits": None, **inputs})
 
     @property
     def recovery_context(self) -> dict[str, JsonValue]:

@@ -71,8 +71,8 @@ def dispatch_missing(state: Execution, *, at: datetime, key: bytes) -> list[Disp
         for n, s in state.steps.items()
         if s.phase is Phase.RETRYING and s.next_attempt_at is not None and s.next_attempt_at <= at
     ]
-    again = [_task(state, planned_step(state, name), attempt, key) for name, attempt in (*lost, *overdue)]
-    return [*dispatch(state, key=key), *again]
+    tasks = [_task(state, planned_step(state, name), attempt, key) for name, attempt in (*lost, *overdue)]
+    return [*dispatch(state, key=key), *tasks]
 
 
 def retry_timers(state: Execution) -> list[tuple[RetryTimer, datetime]]:
@@ -106,7 +106,7 @@ def _task(
             "meta": requested.meta,
             "tags": requested.plan.tags,
         }
-    passed = _passed_on(state, step)
+    results = _passed_on(state, step)
     return Dispatched.trusted(
         job=requested.job,
         execution_id=requested.execution_id,
@@ -115,8 +115,8 @@ def _task(
         max_attempts=step.retry.max_attempts,
         function=step.function,
         queue=step.queue,
-        upstream=passed,
-        upstream_left_out=tuple(name for name in step.depends_on if name not in passed),
+        upstream=results,
+        upstream_left_out=tuple(name for name in step.depends_on if name not in results),
         timeout=step.timeout,
         scheduled_time=requested.scheduled_time,
         trigger=requested.trigger,
@@ -152,11 +152,11 @@ def _sole_token(state: Execution, step: PlannedStep, attempt: int, key: bytes) -
 
 def _passed_on(state: Execution, step: PlannedStep) -> dict[str, JsonValue]:
     """Return the upstream results of a task, as many as fit."""
-    passed: dict[str, JsonValue] = {}
+    results: dict[str, JsonValue] = {}
     size = 0
     for name in step.depends_on:
         result = state.steps[name].result
         size += len(json.dumps(result))
         if size <= MAX_UPSTREAM_BYTES:
-            passed[name] = result
-    return passed
+            results[name] = result
+    return results

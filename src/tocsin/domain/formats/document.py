@@ -87,17 +87,17 @@ class Document:
         If the meaning of an unknown name is clear, its value is read under the correct name, so that no second problem
         reports the field as missing. The definition is refused anyway.
         """
-        found = {name: value for name, value in written.items() if isinstance(name, str) and name in names}
+        fields = {name: value for name, value in written.items() if isinstance(name, str) and name in names}
         for name, value in written.items():
-            if name in found:
+            if name in fields:
                 continue
             text = name if isinstance(name, str) else show(name)
             meant = nearest(text, names, _MISSPELT)
             reason = f", did you mean `{meant}`?" if meant else f": the fields here are {listed(sorted(names))}"
             self.problems.append(DefinitionProblem(reason, field=under + shorten(text), step=step, unknown=True))
             if meant:
-                found.setdefault(meant, value)
-        return found
+                fields.setdefault(meant, value)
+        return fields
 
     def definition(self) -> JobDefinition:
         """Return the definition.
@@ -169,14 +169,14 @@ class Document:
 
 def _reason(details: ErrorDetails) -> str:
     """Return a problem that pydantic found, in Tocsin's words."""
-    given, context = details["input"], details.get("ctx", {})
+    value, context = details["input"], details.get("ctx", {})
     match details["type"]:
         case "value_error":
             return str(context["error"])
-        case "string_type" if isinstance(given, bool | int | float):
+        case "string_type" if isinstance(value, bool | int | float):
             return "must be text: put it in quotes"
         case "literal_error":
-            return _choice(given, str(context["expected"]))
+            return _choice(value, str(context["expected"]))
         case kind:
             return _REASONS[kind].format_map(context) if kind in _REASONS else details["msg"]
 

@@ -54,22 +54,22 @@ _EXHAUSTION: Final = {"discard": False, "dead_letter": True}
 
 def reading(written: Mapping[Any, object]) -> Document:
     """Read one CronJob."""
-    read = Document(spelled=_spelled)
-    job = read.known(_unfolded(read, written), _JOB)
+    document = Document(spelled=_spelled)
+    job = document.known(_unfolded(document, written), _JOB)
     fields = {name: job[name] for name in job.keys() & (_SAME | EXTENSIONS)}
     for required, name in (("cron", "schedule"), ("type", "function")):
         if required in job:
             fields[name] = job[required]
         else:
-            read.problems.append(DefinitionProblem("required, and not given", field=required, code="required"))
+            document.problems.append(DefinitionProblem("required, and not given", field=required, code="required"))
     if "function" not in fields:
         fields["function"] = _STAND_IN
     elif isinstance(kind := fields["function"], str) and not TYPE.fullmatch(kind):
         reason = "must be words of lower-case letters, digits and underscores, joined by dots, e.g. `report.generate`"
-        read.problems.append(DefinitionProblem(reason, field="type", value=show(kind)))
+        document.problems.append(DefinitionProblem(reason, field="type", value=show(kind)))
         fields["function"] = _STAND_IN
-    read.fields = {**fields, **_options(read, job.get("options"))}
-    return read
+    document.fields = {**fields, **_options(document, job.get("options"))}
+    return document
 
 
 def respelled(error: DefinitionError) -> DefinitionError:
@@ -118,7 +118,7 @@ def _spelled(path: Path) -> Path:
     renamed = {"schedule": "cron", "function": "type", "dead_letter": "on_exhaustion"}
     match path:
         case ("retry", str(field), *rest):
-            spelling = next((theirs for theirs, ours in _RETRY.items() if ours == field), field)
+            spelling = next((ojs_name for ojs_name, name in _RETRY.items() if name == field), field)
             return ("options", "retry", spelling, *rest)
         case (str(field), *rest) if field in _OPTIONS:
             return ("options", field, *rest)
@@ -159,23 +159,23 @@ def _options(read: Document, written: object) -> dict[str, object]:
     options = read.known(_in_seconds(written), _OPTIONS, under="options.")
     policy = options.get("retry", {})
     if isinstance(policy, Mapping):
-        given = read.known(policy, _RETRY.keys() | {"on_exhaustion"}, under="options.retry.")
-        if "on_exhaustion" in given:
-            options["dead_letter"] = _dead_letter(read, given.pop("on_exhaustion"))
-        if isinstance(given.get("jitter"), bool):
-            given["jitter"] = _JITTER if given["jitter"] else 0.0
-        options["retry"] = retry | {_RETRY[name]: value for name, value in given.items()}
+        policy_fields = read.known(policy, _RETRY.keys() | {"on_exhaustion"}, under="options.retry.")
+        if "on_exhaustion" in policy_fields:
+            options["dead_letter"] = _dead_letter(read, policy_fields.pop("on_exhaustion"))
+        if isinstance(policy_fields.get("jitter"), bool):
+            policy_fields["jitter"] = _JITTER if policy_fields["jitter"] else 0.0
+        options["retry"] = retry | {_RETRY[name]: value for name, value in policy_fields.items()}
     return options
 
 
 def _in_seconds(options: Mapping[Any, object]) -> dict[Any, object]:
     """Return the options with `timeout_ms` of the HTTP binding as `timeout`."""
-    given = dict(options)
-    timeout = given.get("timeout_ms")
-    if isinstance(timeout, int | float) and not isinstance(timeout, bool) and "timeout" not in given:
-        del given["timeout_ms"]
-        given["timeout"] = timeout / 1_000
-    return given
+    remaining = dict(options)
+    timeout = remaining.get("timeout_ms")
+    if isinstance(timeout, int | float) and not isinstance(timeout, bool) and "timeout" not in remaining:
+        del remaining["timeout_ms"]
+        remaining["timeout"] = timeout / 1_000
+    return remaining
 
 
 def _dead_letter(read: Document, written: object) -> bool:
@@ -195,15 +195,15 @@ def _unsayable(definition: JobDefinition) -> list[DefinitionProblem]:
     job = f"job `{definition.name}`"
     if definition.dag:
         return [DefinitionProblem("a CronJob has no steps", field="dag", job=job, code="not-expressible")]
-    found = []
+    problems = []
     if definition.schedule is None:
-        found.append(DefinitionProblem("a CronJob needs a schedule", field="cron", job=job, code="not-expressible"))
+        problems.append(DefinitionProblem("a CronJob needs a schedule", field="cron", job=job, code="not-expressible"))
     if not TYPE.fullmatch(definition.function or ""):
         reason = "a CronJob's type is words joined by dots, e.g. `report.generate`"
-        found.append(
+        problems.append(
             DefinitionProblem(reason, field="type", value=show(definition.function), job=job, code="not-expressible")
         )
-    return found
+    return problems
 
 
 def _written_retry(retry: RetryPolicy, *, dead_letter: bool) -> dict[str, JsonValue]:

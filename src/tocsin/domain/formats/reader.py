@@ -20,16 +20,16 @@ _RETRY: Final = frozenset(RetryPolicy.model_fields)
 
 def reading(written: Mapping[Any, object]) -> Document:
     """Read one job of a registry."""
-    read = Document(spelled=_spelled)
-    job = read.known(written, _JOB)
+    document = Document(spelled=_spelled)
+    job = document.known(written, _JOB)
     for switch, locks in (("lock", True), ("concurrent", False)):
         if switch in job:
-            _switch(read, job, switch, locks=locks)
-    _retry(read, job)
+            _switch(document, job, switch, locks=locks)
+    _retry(document, job)
     if isinstance(job.get("dag"), list | tuple):
-        job["dag"] = [_step(read, step) if isinstance(step, Mapping) else step for step in job["dag"]]  # type: ignore[attr-defined]
-    read.fields = job
-    return read
+        job["dag"] = [_step(document, step) if isinstance(step, Mapping) else step for step in job["dag"]]  # type: ignore[attr-defined]
+    document.fields = job
+    return document
 
 
 def _spelled(path: Path) -> Path:
@@ -194,14 +194,14 @@ def _wrapped(document: Mapping[Any, object]) -> tuple[list[tuple[str, object]], 
     beside = {name: value for name, value in document.items() if not str(name).startswith(("x-", "$schema"))}
     if key == "cron_jobs":
         beside.pop("count", None)  # the listing of ojs-cron §8.2 can be read back unchanged
-    read = Document(spelled=lambda path: path)
-    jobs = read.known(beside, {key})[key]
+    inner = Document(spelled=lambda path: path)
+    jobs = inner.known(beside, {key})[key]
     if not isinstance(jobs, list | tuple):
         return [], [
-            *read.problems,
+            *inner.problems,
             DefinitionProblem("must be a list of jobs", field=key, value=show(jobs), code="wrong-type"),
         ]
-    return _numbered(key, jobs), read.problems
+    return _numbered(key, jobs), inner.problems
 
 
 def _numbered(key: str, jobs: Sequence[object]) -> list[tuple[str, object]]:

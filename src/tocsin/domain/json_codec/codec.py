@@ -134,7 +134,7 @@ def _maker(
 ) -> Convert:
     """Return the function that makes a model of a struct, without validating it again."""
     new, values_of = object.__new__, msgspec.structs.asdict
-    given = set(model.model_fields)  # pydantic copies it before it changes it
+    fields = set(model.model_fields)  # pydantic copies it before it changes it
 
     put_values, put_given, put_extra, put_private = (BaseModel.__dict__[slot].__set__ for slot in _SLOTS)
 
@@ -146,14 +146,14 @@ def _maker(
                 values[name] = {} if default == {} else default
             elif value is not None or not is_nullable:
                 values[name] = convert(value)
-        made = new(model)
-        put_values(made, values)
-        put_given(made, given)
-        put_extra(made, None)
-        put_private(made, None)
+        message = new(model)
+        put_values(message, values)
+        put_given(message, fields)
+        put_extra(message, None)
+        put_private(message, None)
         for check in checks:
-            check(made)
-        return made
+            check(message)
+        return message
 
     return make
 

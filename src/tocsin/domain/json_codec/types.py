@@ -52,13 +52,15 @@ def wire_type(
     `part` returns the type of a nested model.
     """
     while get_origin(annotation) is Annotated:
-        annotation, *more = get_args(annotation)
-        metadata = (*more, *metadata)
+        annotation, *extra = get_args(annotation)
+        metadata = (*extra, *metadata)
     metadata = tuple(_flat(metadata))
-    if not all(type(one) in _BOUNDS or isinstance(one, Strict) for one in metadata):
+    if not all(type(bound) in _BOUNDS or isinstance(bound, Strict) for bound in metadata):
         return _by_pydantic(annotation, metadata, config)
     if annotation in _SCALARS:
-        bounds = {_BOUNDS[type(one)]: getattr(one, _BOUNDS[type(one)]) for one in metadata if type(one) in _BOUNDS}
+        bounds = {
+            _BOUNDS[type(bound)]: getattr(bound, _BOUNDS[type(bound)]) for bound in metadata if type(bound) in _BOUNDS
+        }
         return Wire(Annotated[annotation, msgspec.Meta(**bounds)] if bounds else annotation)
     if metadata:
         return _by_pydantic(annotation, metadata, config)
@@ -97,15 +99,15 @@ def _by_pydantic(annotation: Any, metadata: tuple[object, ...], config: ConfigDi
     base = str if annotation in {datetime, AwareDatetime} else annotation
     if base not in _SCALARS:
         return Wire(Any, validate)
-    kept = lru_cache(_KEPT)(validate)
+    cached = lru_cache(_KEPT)(validate)
     if base is not str:
-        return Wire(base, kept)
-    return Wire(str, lambda text: kept(text) if len(text) <= _MAX_SCALAR else validate(text))
+        return Wire(base, cached)
+    return Wire(str, lambda text: cached(text) if len(text) <= _MAX_SCALAR else validate(text))
 
 
 def _flat(metadata: tuple[object, ...]) -> list[object]:
     """Return the constraints of `Field(…)` inside `Annotated` beside all others."""
-    return [inner for one in metadata for inner in (one.metadata if isinstance(one, FieldInfo) else (one,))]
+    return [inner for item in metadata for inner in (item.metadata if isinstance(item, FieldInfo) else (item,))]
 
 
 def _each(element: Wire) -> Convert | None:
@@ -162,10 +164,10 @@ class EncodedParts:
 
 def decoding_once(decode: Callable[[bytes], T]) -> Callable[[msgspec.Raw], T]:
     """Return a decoder that decodes equal bytes once."""
-    kept = lru_cache(MAX_PARTS)(decode)
+    cached = lru_cache(MAX_PARTS)(decode)
 
     def decoded(raw: msgspec.Raw) -> T:
         body = bytes(raw)
-        return kept(body) if len(body) <= MAX_PART_BYTES else decode(body)
+        return cached(body) if len(body) <= MAX_PART_BYTES else decode(body)
 
     return decoded

@@ -115,13 +115,13 @@ def decide_instants(
     A `lookahead` saves repeated searches.
     """
     undecided = list(islice(undecided_occurrences(state, now, lookahead=lookahead), MAX_INSTANTS_PER_DECISION + 1))
-    more = len(undecided) > MAX_INSTANTS_PER_DECISION
-    if more:
+    is_partial = len(undecided) > MAX_INSTANTS_PER_DECISION
+    if is_partial:
         # Decide everything on one instant in one call. The first of two events would move the watermark past the
         # second.
         beyond = undecided[MAX_INSTANTS_PER_DECISION][1].at
         undecided = [(regime, occurrence) for regime, occurrence in undecided if occurrence.at < beyond]
-    verdicts = _verdicts(state, undecided, now, more=more, allowance=allowance)
+    verdicts = _verdicts(state, undecided, now, more=is_partial, allowance=allowance)
     firing = {o.at for verdict, (_, o) in zip(verdicts, undecided, strict=True) if verdict is None}
     facts: list[Due | Passed] = []
     start = state.watermark or (state.regimes[0].since if state.regimes else now)
@@ -235,10 +235,10 @@ def _due(state: Ledger, regime: Regime, occurrence: Occurrence, now: datetime) -
 def _passed(
     state: Ledger, regime: Regime, occurrences: list[Occurrence], reason: PassedReason, start: datetime
 ) -> Passed:
-    listed = (
+    instants = (
         occurrences if reason in {"paused", "dst_skip"} else [o for o in occurrences if o.skipped_local is not None]
     )
-    riding = 0 if reason in {"paused", "dst_skip"} else len(listed)
+    riding = 0 if reason in {"paused", "dst_skip"} else len(instants)
     return Passed(
         job=state.job,
         start=start,
@@ -246,5 +246,5 @@ def _passed(
         reason=reason,
         count=len(occurrences) - riding,
         definition=regime.definition,
-        scheduled_times=tuple(o.at for o in listed),
+        scheduled_times=tuple(o.at for o in instants),
     )

@@ -205,5 +205,5 @@ def _trimmed(state: Ledger) -> Ledger:
         return state
     mark = state.watermark
     regimes = (*(a for a, b in pairwise(state.regimes) if b.since > mark), state.regimes[-1])
-    named = {regime.definition for regime in regimes}
-    return replace(state, regimes=regimes, definitions={s: d for s, d in state.definitions.items() if s in named})
+    definitions = {regime.definition for regime in regimes}
+    return replace(state, regimes=regimes, definitions={s: d for s, d in state.definitions.items() if s in definitions})

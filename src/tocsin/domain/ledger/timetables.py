@@ -169,6 +169,6 @@ class Lookahead:
             at = next((occurrence.at for occurrence in schedule.occurrences(after, at, anchor=anchor)), at)
         if not windows and len(self._windows) >= SCHEDULES:
             del self._windows[next(iter(self._windows))]
-        found = _Window(after, at, fires)
-        self._windows[schedule] = (found, *windows[: WINDOWS - 1])
-        return found
+        search = _Window(after, at, fires)
+        self._windows[schedule] = (search, *windows[: WINDOWS - 1])
+        return search

@@ -27,15 +27,17 @@ def disagreements(schedule: Schedule, after: datetime, n: int = 5) -> tuple[str,
     Both engines follow the rules of the specification, not the policy of the schedule, because the comparison is about reading the
     expression.
     """
-    start, found = instant(seconds(after)), list[str]()
+    start, differences = instant(seconds(after)), list[str]()
     for expression, rule in zip(schedule.expressions, schedule.calendar_rules, strict=False):
         fires = rule.next_after(start, start) is not None  # if not, croniter would search for a long time
         if fires and not known_to_differ(expression):
-            theirs = _theirs(expression, schedule.timezone, start, n)
-            ours = _ours(replace(rule, dst=SPECIFIED), start, len(theirs))
-            if ours != theirs:
-                found.append(f"croniter reads {expression!r} otherwise: {_shown(theirs)}; here it is {_shown(ours)}")
-    return tuple(found)
+            croniter_times = _theirs(expression, schedule.timezone, start, n)
+            own_times = _ours(replace(rule, dst=SPECIFIED), start, len(croniter_times))
+            if own_times != croniter_times:
+                differences.append(
+                    f"croniter reads {expression!r} otherwise: {_shown(croniter_times)}; here it is {_shown(own_times)}"
+                )
+    return tuple(differences)
 
 
 def known_to_differ(expression: str) -> bool:

@@ -35,13 +35,13 @@ def ordinal(n: int) -> str:
 
 def runs(ascending: Iterable[int]) -> list[list[int]]:
     """The values, those that follow one another together."""
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     for value in ascending:
-        if found and value == found[-1][-1] + 1:
-            found[-1].append(value)
+        if groups and value == groups[-1][-1] + 1:
+            groups[-1].append(value)
         else:
-            found.append([value])
-    return found
+            groups.append([value])
+    return groups
 
 
 _FEW: Final = 6
@@ -91,10 +91,10 @@ def _times(pattern: Pattern) -> str:
 def _unit(kind: Field, values: list[int]) -> str:
     """Describe one field: `every 15 minutes`, `every hour from 9 to 17`, `at minute 5`."""
     step = _step(values)
-    whole = len(values) > 1 and step and values[0] == kind.low and values[-1] + step > kind.high
-    if whole and step == 1:
+    is_complete = len(values) > 1 and step and values[0] == kind.low and values[-1] + step > kind.high
+    if is_complete and step == 1:
         return f"every {kind.name}"
-    if whole and (kind.high - kind.low + 1) % step == 0:
+    if is_complete and (kind.high - kind.low + 1) % step == 0:
         return f"every {step} {kind.name}s"
     if step and len(values) >= _SHORTEST_WALK:
         return f"every {f'{step} {kind.name}s' if step > 1 else kind.name} from {values[0]} to {values[-1]}"

@@ -101,13 +101,13 @@ class CalendarRule:
         None: it would be later than the year 9999, or the clocks skip every matching time.
         """
         since = after - EPOCH
-        found = self._next(timezones.zone(self.timezone), since.days * _DAY + since.seconds + 1)
-        return None if found is None or found > _LATEST else EPOCH + timedelta(0, found)
+        moment = self._next(timezones.zone(self.timezone), since.days * _DAY + since.seconds + 1)
+        return None if moment is None or moment > _LATEST else EPOCH + timedelta(0, moment)
 
     def latest_until(self, until: datetime, after: datetime, _anchor: datetime, /) -> datetime | None:
         """Return the last instant in (after, until]."""
-        found = self._previous(timezones.zone(self.timezone), seconds(until), seconds(after))
-        return None if found is None else instant(found)
+        moment = self._previous(timezones.zone(self.timezone), seconds(until), seconds(after))
+        return None if moment is None else instant(moment)
 
     def count(self, after: datetime, until: datetime, _anchor: datetime, /) -> int:
         """Return the number of instants in (after, until]."""
@@ -147,58 +147,62 @@ class CalendarRule:
         # match on the wall is the next to fire, unless the clocks skip it.
         span = zone.span(start)
         wall = start + span.offset
-        found, skipped = self.pattern.next(max(span.fresh, wall)), 0
-        while found is not None and found >= span.wall_end:
-            near = found - span.offset - FARTHEST
+        wall_instant, skipped = self.pattern.next(max(span.fresh, wall)), 0
+        while wall_instant is not None and wall_instant >= span.wall_end:
+            near = wall_instant - span.offset - FARTHEST
             span = zone.span(max(span.end, near))
-            if found < span.fresh:
-                found, skipped = self.pattern.next(span.fresh), skipped + 1
+            if wall_instant < span.fresh:
+                wall_instant, skipped = self.pattern.next(span.fresh), skipped + 1
                 if skipped == SKIPPED_IN_A_ROW:
                     return None
-        return None if found is None else found - span.offset
+        return None if wall_instant is None else wall_instant - span.offset
 
     def _next_as_wished(self, zone: Zone, start: int) -> int | None:
         """Return the first instant under a policy that shifts or repeats, span by span."""
-        found: int | None = None
+        moment: int | None = None
         skipped = 0
         while start <= _LATEST and skipped < SKIPPED_IN_A_ROW:
             span = zone.span(start)
-            skipped += found is not None and found < span.wall
-            found = self.pattern.next(max(start + span.offset, self._from(span)))
-            at = found - span.offset if found is not None and found < span.wall_end else None
+            skipped += moment is not None and moment < span.wall
+            moment = self.pattern.next(max(start + span.offset, self._from(span)))
+            at = moment - span.offset if moment is not None and moment < span.wall_end else None
             if self.dst.gap == "shift":
                 at = next(self._shifted(span, start, span.end if at is None else at), at)
-            if at is not None or found is None:
+            if at is not None or moment is None:
                 return at
             # There is no match on the wall before `found`: continue where that time may first be shown. Only a schedule
             # that fires in both passes of a fold must visit every span, because its times repeat.
-            start = span.end if self.fires_twice else max(span.end, found - span.offset - FARTHEST)
+            start = span.end if self.fires_twice else max(span.end, moment - span.offset - FARTHEST)
         return None
 
     def _previous(self, zone: Zone, end: int, after: int) -> int | None:
         """Return the last instant at or before `end` and later than `after`."""
         while end > after:
             span = zone.span(end)
-            found = self.pattern.previous(end + span.offset)
-            fits = found is not None and found >= self._from(span)
-            at = found - span.offset if found is not None and fits else None
+            wall_instant = self.pattern.previous(end + span.offset)
+            fits = wall_instant is not None and wall_instant >= self._from(span)
+            at = wall_instant - span.offset if wall_instant is not None and fits else None
             if self.dst.gap == "shift":
                 at = max(self._shifted(span, span.start if at is None else at, end + 1), default=at)
             if at is not None:
                 return at if at > after else None
-            if found is None:
+            if wall_instant is None:
                 return None
             # As above. In a fold, repeated wall times may be later than `end` on the wall, but not in time.
-            folded = span.before > span.offset
-            end = span.start - 1 if folded or self.fires_twice else min(span.start - 1, found - span.offset + FARTHEST)
+            is_fold = span.before > span.offset
+            end = (
+                span.start - 1
+                if is_fold or self.fires_twice
+                else min(span.start - 1, wall_instant - span.offset + FARTHEST)
+            )
         return None
 
     def walls(self, start: int, end: int) -> Iterator[int]:
         """Yield the wall times in [start, end) that the pattern names, skipped times included."""
-        found = self.pattern.next(start)
-        while found is not None and found < end:
-            yield found
-            found = self.pattern.next(found + 1)
+        wall_instant = self.pattern.next(start)
+        while wall_instant is not None and wall_instant < end:
+            yield wall_instant
+            wall_instant = self.pattern.next(wall_instant + 1)
 
     def _from(self, span: Span) -> int:
         """Return the wall time from which a span's times fire, after repeated times."""

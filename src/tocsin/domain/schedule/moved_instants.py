@@ -78,13 +78,13 @@ def _instants(
     database: TimezoneDatabase,
     spans: list[tuple[datetime, datetime]],
 ) -> set[datetime]:
-    found: set[datetime] = set()
+    instants: set[datetime] = set()
     with timezones.using(database):
         try:
             schedule = parse(text, timezone, dst=dst)
         except ScheduleError:  # the only wall time of the schedule does not exist with this data
-            return found
+            return instants
         for first, until in spans if schedule.interval is None else ():
             occurrences = islice(schedule.occurrences(first, until, anchor=first), MAX_COMPARED)
-            found |= {occurrence.at for occurrence in occurrences if occurrence.skipped_local is None}
-    return found
+            instants |= {occurrence.at for occurrence in occurrences if occurrence.skipped_local is None}
+    return instants

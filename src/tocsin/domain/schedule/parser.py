@@ -164,14 +164,14 @@ def _iso(at: datetime) -> str:
 def _calendar(
     text: str, expressions: tuple[str, ...], warnings: tuple[str, ...], timezone: str, dst: DstPolicy
 ) -> Schedule:
-    read = [parse_expression(expression) for expression in expressions]
-    rules = tuple(CalendarRule(expression.pattern, timezone, dst) for expression in read)
+    parsed = [parse_expression(expression) for expression in expressions]
+    rules = tuple(CalendarRule(expression.pattern, timezone, dst) for expression in parsed)
     return Schedule(
         text,
         timezone,
         dst,
-        tuple(expression.text for expression in read),
-        tuple(dict.fromkeys((*warnings, *(warning for expression in read for warning in expression.warnings)))),
+        tuple(expression.text for expression in parsed),
+        tuple(dict.fromkeys((*warnings, *(warning for expression in parsed for warning in expression.warnings)))),
         rule=rules[0] if len(rules) == 1 else UnionRule(rules),
     )
 
@@ -205,11 +205,11 @@ def next_instants(schedule: Schedule, after: datetime, n: int, *, anchor: dateti
     """
     instants, at = list[datetime](), after
     while len(instants) < n:
-        found = schedule.next_after(at, anchor=anchor or after)
-        if found is None:
+        instant = schedule.next_after(at, anchor=anchor or after)
+        if instant is None:
             break
-        instants.append(found)
-        at = found
+        instants.append(instant)
+        at = instant
     return instants
 
 

@@ -75,14 +75,14 @@ class Pattern:
         year, month, day_of_month = on.year, on.month, on.day
         if self.months >> month & 1:
             first = ordinal - day_of_month + 1
-            left = self.days.masks[month_length(year, month)][first % _WEEK] >> day_of_month
-            if left & 1:
-                found = self._time_from(second)
-                if found >= 0:
-                    return day * DAY + found
-            left >>= 1
-            if left:
-                return (day + 1 + _lowest(left)) * DAY + self.earliest
+            days_mask = self.days.masks[month_length(year, month)][first % _WEEK] >> day_of_month
+            if days_mask & 1:
+                time = self._time_from(second)
+                if time >= 0:
+                    return day * DAY + time
+            days_mask >>= 1
+            if days_mask:
+                return (day + 1 + _lowest(days_mask)) * DAY + self.earliest
         return self._first_from_month(year, month + 1)
 
     def previous(self, wall: int) -> int | None:
@@ -92,14 +92,14 @@ class Pattern:
         if not 0 < ordinal <= _LAST_DAY:
             return self.previous(_LAST) if wall > _LAST else None
         on = date.fromordinal(ordinal)
-        passed = self._days(on, ordinal) & (2 << on.day) - 1
-        if passed >> on.day:
-            found = self._time_until(second)
-            if found >= 0:
-                return day * DAY + found
-            passed ^= 1 << on.day
-        if passed:
-            return (day - on.day + _highest(passed)) * DAY + self.latest
+        days_mask = self._days(on, ordinal) & (2 << on.day) - 1
+        if days_mask >> on.day:
+            time = self._time_until(second)
+            if time >= 0:
+                return day * DAY + time
+            days_mask ^= 1 << on.day
+        if days_mask:
+            return (day - on.day + _highest(days_mask)) * DAY + self.latest
         return self._last_until_month(on.year, on.month - 1)
 
     def count(self, start: int, end: int) -> int:
@@ -127,9 +127,9 @@ class Pattern:
     def _first_from_month(self, year: int, month: int) -> int | None:
         rule, months = self.days, self.months
         while True:
-            left = months >> month
-            if left:
-                month += _lowest(left)
+            months_mask = months >> month
+            if months_mask:
+                month += _lowest(months_mask)
             else:
                 year, month = year + 1, _lowest(months)
                 if year > MAXYEAR:
@@ -144,9 +144,9 @@ class Pattern:
 
     def _last_until_month(self, year: int, month: int) -> int | None:
         while True:
-            passed = self.months & (2 << month) - 1
-            if passed:
-                month = _highest(passed)
+            months_mask = self.months & (2 << month) - 1
+            if months_mask:
+                month = _highest(months_mask)
             else:
                 year, month = year - 1, _highest(self.months)
                 if year < MINYEAR:
@@ -162,8 +162,8 @@ class Pattern:
     def _time_from(self, second: int) -> int:
         """Return the first matching second of a day at or after `second`, or -1."""
         hour, rest = divmod(second, _HOUR)
-        left = self.hours >> hour
-        if left & 1:
+        hours_mask = self.hours >> hour
+        if hours_mask & 1:
             minute, rest = divmod(rest, _MINUTE)
             in_hour = self.minutes >> minute
             if in_hour & 1:
@@ -173,9 +173,9 @@ class Pattern:
             in_hour >>= 1
             if in_hour:
                 return hour * _HOUR + (minute + 1 + _lowest(in_hour)) * _MINUTE + _lowest(self.seconds)
-        left >>= 1
-        if left:
-            hour += 1 + _lowest(left)
+        hours_mask >>= 1
+        if hours_mask:
+            hour += 1 + _lowest(hours_mask)
             return hour * _HOUR + _lowest(self.minutes) * _MINUTE + _lowest(self.seconds)
         return -1
 
@@ -191,9 +191,9 @@ class Pattern:
             in_hour = self.minutes & (1 << minute) - 1
             if in_hour:
                 return hour * _HOUR + _highest(in_hour) * _MINUTE + _highest(self.seconds)
-        passed = self.hours & (1 << hour) - 1
-        if passed:
-            return _highest(passed) * _HOUR + _highest(self.minutes) * _MINUTE + _highest(self.seconds)
+        hours_mask = self.hours & (1 << hour) - 1
+        if hours_mask:
+            return _highest(hours_mask) * _HOUR + _highest(self.minutes) * _MINUTE + _highest(self.seconds)
         return -1
 
     def _times_before(self, second: int) -> int:

@@ -59,10 +59,10 @@ class IntervalRule:
 
     def latest_until(self, until: datetime, after: datetime, anchor: datetime, /) -> datetime | None:
         """See `Rule`."""
-        passed = self._passed(until, anchor)
-        if passed == 0:
+        count = self._passed(until, anchor)
+        if count == 0:
             return None
-        at = anchor + passed * self.interval
+        at = anchor + count * self.interval
         return at if at > after else None
 
     def count(self, after: datetime, until: datetime, anchor: datetime, /) -> int:
@@ -168,6 +168,6 @@ def format_duration(duration: timedelta) -> str:
         return f"{milliseconds}ms"
     hours, rest = divmod(milliseconds, _MILLISECONDS["h"])
     minutes, rest = divmod(rest, _MILLISECONDS["m"])
-    whole, fraction = divmod(rest, _MILLISECONDS["s"])
-    seconds = f"{whole}.{fraction:03}".rstrip("0").rstrip(".") if fraction else str(whole)
+    whole_seconds, fraction = divmod(rest, _MILLISECONDS["s"])
+    seconds = f"{whole_seconds}.{fraction:03}".rstrip("0").rstrip(".") if fraction else str(whole_seconds)
     return (f"{hours}h" if hours else "") + (f"{minutes}m" if hours or minutes else "") + f"{seconds}s"

@@ -50,11 +50,11 @@ class Schedule:
 
     def next_after(self, after: datetime, *, anchor: datetime) -> datetime | None:
         """Return the first instant strictly later than `after`; None if the schedule is over."""
-        found = self.rule.next_after(after, anchor)
-        if found is not None and found <= after:
+        moment = self.rule.next_after(after, anchor)
+        if moment is not None and moment <= after:
             # An instant that is not later would make a scheduler fire endlessly: fail instead.
-            raise AssertionError(f"{self!r}: the instant after {after} came out as {found}")
-        return found
+            raise AssertionError(f"{self!r}: the instant after {after} came out as {moment}")
+        return moment
 
     def may_skip(self, after: datetime, until: datetime) -> bool:
         """Return whether `occurrences` may report a nonexistent wall time in (after, until].

@@ -204,8 +204,8 @@ class TimezoneDatabase:
     @cached_property
     def names(self) -> frozenset[str]:
         """The allow-list of names for schedules."""
-        listed = self._root.joinpath("zones").read_text(encoding="utf-8").split()
-        return frozenset(name for name in listed if name in _UNAMBIGUOUS or not _ABBREVIATION.fullmatch(name))
+        lines = self._root.joinpath("zones").read_text(encoding="utf-8").split()
+        return frozenset(name for name in lines if name in _UNAMBIGUOUS or not _ABBREVIATION.fullmatch(name))
 
     def zone(self, name: str) -> Zone:
         """Return the zone of an allowed name.
@@ -254,13 +254,13 @@ def _meant(name: str, names: frozenset[str]) -> str:
         return _INSTEAD[name.upper()]
     if _OFFSET.fullmatch(name):
         return "the zone of the place, as in America/New_York, or UTC"
-    wanted = name.casefold().replace(" ", "_")
+    key = name.casefold().replace(" ", "_")
     cities = {known.rpartition("/")[2].casefold(): known for known in sorted(names, reverse=True)}
-    whole = {known.casefold(): known for known in names}
-    if wanted in whole or wanted in cities:
-        return whole.get(wanted) or cities[wanted]
-    close = get_close_matches(wanted, whole, n=1) or get_close_matches(wanted, cities, n=1)
-    return whole.get(close[0]) or cities[close[0]] if close else ""
+    names_by_key = {known.casefold(): known for known in names}
+    if key in names_by_key or key in cities:
+        return names_by_key.get(key) or cities[key]
+    close = get_close_matches(key, names_by_key, n=1) or get_close_matches(key, cities, n=1)
+    return names_by_key.get(close[0]) or cities[close[0]] if close else ""
 
 
 def zone_warnings(name: str) -> tuple[str, ...]:

@@ -127,8 +127,8 @@ class Locks:
                 "I5", entity, f"fence {admitted.fence} is not the token of a lock of its own", recorded
             )
         before = self._running.get(admitted.job)
-        others = before is not None and before.message.execution_id != admitted.execution_id
-        if before is not None and others and self._executions.is_open(before.message.execution_id):
+        is_foreign = before is not None and before.message.execution_id != admitted.execution_id
+        if before is not None and is_foreign and self._executions.is_open(before.message.execution_id):
             yield check.violation("I5", entity, "it runs beside another that holds the lock", before, recorded)
         self._running[admitted.job] = recorded
 

@@ -230,8 +230,8 @@ class ExecutionLife:
             is_too_long = step.retry.max_delay_with_jitter and fact.delay > step.retry.max_delay * (1 + _ROUNDING)
             if is_too_long or not isclose(fact.delay, expected, rel_tol=step.retry.jitter + _ROUNDING):
                 bound = f", at most {step.retry.max_delay:g}" if step.retry.max_delay_with_jitter else ""
-                asked = f"{expected:g} ± {step.retry.jitter:.0%}{bound}"
-                yield Wrong("I7", f"the delay is {fact.delay:g} seconds, and {asked} was requested")
+                range_text = f"{expected:g} ± {step.retry.jitter:.0%}{bound}"
+                yield Wrong("I7", f"the delay is {fact.delay:g} seconds, and {range_text} was requested")
 
     def _given_up(self, fact: Exhausted | Failed) -> Iterator[Wrong]:
         step = self.steps.get(fact.step or "")
@@ -251,8 +251,8 @@ class ExecutionLife:
 
     def _completed(self, fact: Completed) -> Iterator[Wrong]:
         yield from self._step_completed(fact.step, fact.attempt)
-        if left := set(self.steps) - self.completed:
-            yield Wrong("I6", f"not completed: {_named(left)}")
+        if incomplete := set(self.steps) - self.completed:
+            yield Wrong("I6", f"not completed: {_named(incomplete)}")
 
     def _failed(self, fact: Failed) -> Iterator[Wrong]:
         if fact.step_completed:

@@ -117,9 +117,9 @@ class Executions:
     def debts(self) -> Iterator[Debt]:
         """See `Check`."""
         for life in self._open.values():
-            for owed in life.owed():
+            for debt in life.owed():
                 entity = _entity(life.first.message)
-                yield Debt(owed.invariant, entity, owed.reason, owed.since, owed.by, (Proof.of(life.first),))
+                yield Debt(debt.invariant, entity, debt.reason, debt.since, debt.by, (Proof.of(life.first),))
         for life in (*self._open.values(), *self._doubted.values()):
             for (invariant, reason), event in life.reports.doubts.values():
                 yield Debt(invariant, _entity(event.message), reason, event.time, "clocks", (Proof.of(event),))

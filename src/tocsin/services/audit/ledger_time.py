@@ -129,8 +129,8 @@ class Timeline:
             return
         while len(self.regimes) > 1 and self.regimes[1].since <= self.watermark:
             del self.regimes[0]
-        named = {regime.definition for regime in self.regimes}
-        for sequence in self.definitions.keys() - named:
+        definitions = {regime.definition for regime in self.regimes}
+        for sequence in self.definitions.keys() - definitions:
             del self.definitions[sequence]
 
 
@@ -175,11 +175,11 @@ class LedgerTime:
     def _govern(self, recorded: Recorded[DefinitionFact]) -> Taken:
         fact = recorded.message
         timeline = self._jobs.setdefault(fact.job, Timeline(fact.job))
-        before, begun = timeline.newest, bool(timeline.newest) or self._since is None
-        if begun and fact.previous != before:
+        before, is_start = timeline.newest, bool(timeline.newest) or self._since is None
+        if is_start and fact.previous != before:
             reason = f"it says that it follows fact {fact.previous} on the definition, and it follows {before}"
             yield check.violation("I2", check.job(fact.job), reason, recorded)
-        if not timeline.govern(recorded) and begun:
+        if not timeline.govern(recorded) and is_start:
             yield check.violation("I2", check.job(fact.job), "it names a definition that is not there", recorded)
         self._last[fact.job] = recorded
 
@@ -188,12 +188,12 @@ class LedgerTime:
         yield from self._decided(recorded, due.job, due.scheduled_time, fired=True)
 
     def _passed(self, recorded: Recorded[Passed]) -> Taken:
-        passed = recorded.message
-        begin = self._jobs[passed.job].begin if passed.job in self._jobs else None
-        if begin is not None and passed.start != begin and not self._is_first(passed.job):
-            reason = f"its span begins at {_iso(passed.start)}, and {_iso(begin)} is how far time was decided"
-            yield check.violation("I2", check.job(passed.job), reason, recorded)
-        yield from self._decided(recorded, passed.job, passed.until, fired=False)
+        fact = recorded.message
+        begin = self._jobs[fact.job].begin if fact.job in self._jobs else None
+        if begin is not None and fact.start != begin and not self._is_first(fact.job):
+            reason = f"its span begins at {_iso(fact.start)}, and {_iso(begin)} is how far time was decided"
+            yield check.violation("I2", check.job(fact.job), reason, recorded)
+        yield from self._decided(recorded, fact.job, fact.until, fired=False)
 
     def _decided(self, recorded: Recorded[Due | Passed], job: str, upto: datetime, *, fired: bool) -> Taken:
         timeline = self._jobs.setdefault(job, Timeline(job))
@@ -211,11 +211,11 @@ class LedgerTime:
         """Return the violation of a decision under the likeliest count of intervals."""
         fact = recorded.message
         limit = 1 + max(COUNTED, fact.count if isinstance(fact, Passed) else 0)
-        found = [[*_wrong(recorded, named)] for named in self._named(timeline, upto, limit)]
-        if found and all(found):
+        violations = [[*_wrong(recorded, instants)] for instants in self._named(timeline, upto, limit)]
+        if violations and all(violations):
             before = self._last.get(timeline.job)
             entity, facts = check.job(timeline.job), (recorded,) if before is None else (before, recorded)
-            yield from map(partial(_violation, entity, facts), found[0])
+            yield from map(partial(_violation, entity, facts), violations[0])
 
     def _named(self, timeline: Timeline, upto: datetime, limit: int) -> Sequence[Sequence[Named]]:
         try:
@@ -240,7 +240,7 @@ class LedgerTime:
             ways = self._named(timeline, self.horizon, COUNTED)
             undecided = min(ways, key=len, default=())
             if undecided:
-                first, number = undecided[0].at, len({named.at for named in undecided})
+                first, number = undecided[0].at, len({instants.at for instants in undecided})
                 reason = f"{_counted(number)} not decided yet, the first at {_iso(first)}"
                 yield Debt("I2", check.job(job), reason, first, facts=(Proof.of(self._last[job]),))
 
@@ -248,9 +248,9 @@ class LedgerTime:
 def _wrong(recorded: Recorded[Due | Passed], named: Sequence[Named]) -> Iterator[str]:
     """Return the difference between a decision and the named instants since the previous decision."""
     fact = recorded.message
-    if {one.definition for one in named} - {fact.definition}:
-        others = sorted({one.definition for one in named} - {fact.definition})
-        yield f"it goes by definition {fact.definition}, and {', '.join(map(str, others))} was in force"
+    if {instant.definition for instant in named} - {fact.definition}:
+        definitions = sorted({instant.definition for instant in named} - {fact.definition})
+        yield f"it goes by definition {fact.definition}, and {', '.join(map(str, definitions))} was in force"
     if isinstance(fact, Due):
         yield from _wrong_due(fact, named)
     else:
@@ -259,29 +259,29 @@ def _wrong(recorded: Recorded[Due | Passed], named: Sequence[Named]) -> Iterator
 
 def _wrong_due(fact: Due, named: Sequence[Named]) -> Iterator[str]:
     at = fact.scheduled_time
-    if forgotten := [one.at for one in named if one.at != at]:
+    if forgotten := [instant.at for instant in named if instant.at != at]:
         yield f"{_counted(len(forgotten))} never decided, the first at {_iso(forgotten[0])}"
-    if not any(one.fires and one.at == at for one in named):
+    if not any(instant.fires and instant.at == at for instant in named):
         yield "it fired, and no definition in force named that instant"
-    if any(one.paused for one in named if one.at == at):
+    if any(instant.paused for instant in named if instant.at == at):
         yield "it fired while the job was paused or disabled"
-    if fact.dst_skip != any(not one.fires and one.at == at for one in named):
+    if fact.dst_skip != any(not instant.fires and instant.at == at for instant in named):
         yield "a local time that does not exist falls there, or does not, and it says otherwise"
 
 
 def _wrong_passed(fact: Passed, named: Sequence[Named]) -> Iterator[str]:
     # A nonexistent local time may fall on an instant that passes for another reason; it is listed, and not counted.
-    counted = [one for one in named if one.fires or fact.reason in {"paused", "dst_skip"}]
-    if fact.count != len(counted):
-        yield f"{fact.count:,} passed, and {_counted(len(counted))} named"
+    instants = [instant for instant in named if instant.fires or fact.reason in {"paused", "dst_skip"}]
+    if fact.count != len(instants):
+        yield f"{fact.count:,} passed, and {_counted(len(instants))} named"
     elif not named or named[-1].at != fact.until:
         yield f"its span ends at {_iso(fact.until)}, which is no instant that was named"
-    paused = sum(one.paused for one in named)
+    paused = sum(instant.paused for instant in named)
     if paused != (len(named) if fact.reason == "paused" else 0):
         yield f"they passed as {fact.reason!r}, and {paused} of {len(named)} were paused or disabled"
-    elif fact.reason == "dst_skip" and any(one.fires for one in named):
+    elif fact.reason == "dst_skip" and any(instant.fires for instant in named):
         yield "they passed as local times that do not exist, and some do"
-    expected = [one.at for one in named if fact.reason == "paused" or not one.fires]
+    expected = [instant.at for instant in named if fact.reason == "paused" or not instant.fires]
     if [*fact.scheduled_times] != expected:
         yield "the public events name other instants"
 

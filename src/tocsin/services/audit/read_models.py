@@ -94,9 +94,9 @@ def differing(record: ExecutionRecord, row: ExecutionRow | None) -> Iterator[Vio
     if row.job_name != record.job:
         yield Violation("I8", entity, f"the history shows it as one of {row.job_name}")
     for field in _FIELDS:
-        shown, folded = getattr(row, field), getattr(record, field)
-        if shown != folded:
-            yield Violation("I8", entity, f"the history shows `{field}` as {shown}, and its facts say {folded}")
+        shown, expected = getattr(row, field), getattr(record, field)
+        if shown != expected:
+            yield Violation("I8", entity, f"the history shows `{field}` as {shown}, and its facts say {expected}")
 
 
 def _otherwise(value: bytes | None, shown: bytes | None) -> str:
@@ -166,23 +166,23 @@ class ProjectionReader:
 
     async def finish(self) -> Comparison:
         """Return the differences."""
-        more = self._executions - self._models.executions
-        remarks = (f"the history holds {counted(more, 'execution')} that these facts do not",) if more > 0 else ()
+        extra = self._executions - self._models.executions
+        remarks = (f"the history holds {counted(extra, 'execution')} that these facts do not",) if extra > 0 else ()
         return Comparison((*self._found, *await self._keys()), remarks)
 
     async def _differing(self, record: ExecutionRecord) -> list[Violation]:
         return list(differing(record, await self._history.execution(record.execution_id)))
 
     async def _keys(self) -> list[Violation]:
-        found: list[Violation] = []
+        violations: list[Violation] = []
         for pause in LOOKS:
             if pause:
                 await self._clock.sleep(pause)
             await self._look()
-            found = [*self._models.definitions(self._definitions), *self._models.locks(self._locks)]
-            if not found:
+            violations = [*self._models.definitions(self._definitions), *self._models.locks(self._locks)]
+            if not violations:
                 break
-        return found
+        return violations
 
     async def _look(self) -> None:
         self._definitions.append(await self._projections.entries(Bucket.DEFINITIONS))

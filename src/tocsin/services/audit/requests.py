@@ -91,9 +91,9 @@ class Requests:
         yield from ()
 
     def _passed(self, recorded: Recorded[Passed]) -> Taken:
-        passed = recorded.message
-        for at in passed.scheduled_times:
-            self._ask(ids.passed_id(passed.job, at), passed.job, recorded)
+        fact = recorded.message
+        for at in fact.scheduled_times:
+            self._ask(ids.passed_id(fact.job, at), fact.job, recorded)
         yield from ()
 
     def _trigger(self, recorded: Recorded[Trigger]) -> Taken:
@@ -106,11 +106,11 @@ class Requests:
         yield from ()
 
     def _enqueued(self, recorded: Recorded[Enqueued]) -> Taken:
-        asked = recorded.message
-        if asked.execution_id not in self._enqueued_ids:  # a repeated request under the same id is the same request
-            self._enqueued_ids.add(asked.execution_id)
+        request = recorded.message
+        if request.execution_id not in self._enqueued_ids:  # a repeated request under the same id is the same request
+            self._enqueued_ids.add(request.execution_id)
             self._request(
-                (ENQUEUED, recorded.subject, recorded.sequence), asked.execution_id, asked.definition.name, recorded
+                (ENQUEUED, recorded.subject, recorded.sequence), request.execution_id, request.definition.name, recorded
             )
         yield from ()
 
@@ -176,19 +176,19 @@ class Requests:
 
     def _answer(self, recorded: Recorded[ExecutionFact]) -> None:
         fact = recorded.message
-        asked = self._asked.pop(fact.execution_id, None)
-        if asked is None:
+        request = self._asked.pop(fact.execution_id, None)
+        if request is None:
             self._unasked[fact.execution_id] = Asked(fact.job, Proof.of(recorded))
-        elif asked.request is not None:
-            self._requests.pop(asked.request, None)
+        elif request.request is not None:
+            self._requests.pop(request.request, None)
 
     def debts(self) -> Iterator[Debt]:
         """See `Check`."""
-        for execution_id, asked in self._asked.items():
-            if self._since is None or asked.proof.time >= self._since:
-                reason = f"nothing has become of {asked.proof.subject} yet: {execution_id} is missing"
-                yield Debt("I2", check.job(asked.job), reason, asked.proof.time, facts=(asked.proof,))
-        for execution_id, begun in self._unasked.items():
+        for execution_id, request in self._asked.items():
+            if self._since is None or request.proof.time >= self._since:
+                reason = f"nothing has become of {request.proof.subject} yet: {execution_id} is missing"
+                yield Debt("I2", check.job(request.job), reason, request.proof.time, facts=(request.proof,))
+        for execution_id, execution in self._unasked.items():
             if self._since is None:
-                entity = check.execution(begun.job, execution_id)
-                yield Debt("I3", entity, "it was not requested", begun.proof.time, facts=(begun.proof,))
+                entity = check.execution(execution.job, execution_id)
+                yield Debt("I3", entity, "it was not requested", execution.proof.time, facts=(execution.proof,))

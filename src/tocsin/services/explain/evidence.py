@@ -243,10 +243,10 @@ def gap_around(at: datetime, decided: datetime | None, leadership: Iterable[Reco
             continue
         match fact:
             case LeadershipGained():
-                seen = max((one for one in (sign, fact.last_sign) if one is not None), default=None)
-                if (seen is None or seen < at) and at <= fact.at:
-                    return Gap(seen, fact.at, holder, fact.holder)
-                sign, holder = max(fact.at, seen or fact.at), fact.holder
+                last_seen = max((moment for moment in (sign, fact.last_sign) if moment is not None), default=None)
+                if (last_seen is None or last_seen < at) and at <= fact.at:
+                    return Gap(last_seen, fact.at, holder, fact.holder)
+                sign, holder = max(fact.at, last_seen or fact.at), fact.holder
             case LeadershipReleased():
                 sign = fact.at
             case LeadershipLost() if fact.holder == holder:

@@ -70,8 +70,8 @@ class Moment:
 
     def holder(self, job: str) -> str | None:
         """Return the open execution that holds the lock of a job, or None."""
-        held = self.locks.get(job, lock.initial).holder
-        return None if held is None or held in self.over else held
+        holder = self.locks.get(job, lock.initial).holder
+        return None if holder is None or holder in self.over else holder
 
     def _execution(self, recorded: Recorded[Message], execution_id: str) -> None:
         record = history.evolve(self.open.get(execution_id), recorded)

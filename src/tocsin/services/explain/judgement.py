@@ -66,9 +66,9 @@ def latest(evidence: Evidence) -> datetime | None:
         if schedule is None or since >= evidence.now:
             continue
         until = min(evidence.now, regime.until or evidence.now)
-        found = schedule.latest_until(until, after=since, anchor=_anchor(evidence, regime, until))
-        if found is not None:
-            return found
+        instant = schedule.latest_until(until, after=since, anchor=_anchor(evidence, regime, until))
+        if instant is not None:
+            return instant
     return None
 
 
@@ -91,17 +91,21 @@ def _governing(evidence: Evidence, regimes: Sequence[Regime], at: datetime) -> R
 
 def _meant(regimes: Sequence[Regime], local: datetime) -> list[tuple[datetime, bool]]:
     """Return the instants of a local time, by zone, and whether each exists."""
-    reigns = [(one.fact.time, one.until, one.definition.timezone) for one in regimes if one.definition is not None]
-    found = {
+    reigns = [
+        (regime.fact.time, regime.until, regime.definition.timezone)
+        for regime in regimes
+        if regime.definition is not None
+    ]
+    fates = {
         at: exists
         for since, until, timezone in reigns
         for at, exists in _read(timezone, local)
         if since < at and (until is None or at <= until)
     }
-    if not found:  # before the job existed, or after its deletion
+    if not fates:  # before the job existed, or after its deletion
         before = [timezone for since, _, timezone in reigns if since < skipped(timezone, local)]
-        found = dict(_read((before or [reigns[0][2] if reigns else "UTC"])[-1], local))
-    return sorted(found.items())
+        fates = dict(_read((before or [reigns[0][2] if reigns else "UTC"])[-1], local))
+    return sorted(fates.items())
 
 
 def _read(timezone: str, local: datetime) -> list[tuple[datetime, bool]]:
@@ -118,7 +122,7 @@ def _anchor(evidence: Evidence, regime: Regime, at: datetime) -> datetime:
         for d in evidence.decisions
         if isinstance(d.message, Due) and d.message.definition == regime.sequence
     ]
-    before = max((one for one in fired if one <= regime.fact.time), default=None)
+    before = max((time for time in fired if time <= regime.fact.time), default=None)
     origin = of_this[0] if of_this else before or regime.anchor
     if schedule is not None and schedule.interval and origin >= min(at, regime.fact.time):
         steps = (origin - min(at, regime.fact.time)) // schedule.interval + 1
@@ -139,10 +143,10 @@ def _judged(evidence: Evidence, regimes: Sequence[Regime], at: datetime, *, loca
     schedule = regime.schedule
     if regime.definition is None or schedule is None:
         return _without_schedule(evidence, regimes, regime, at)
-    named = list(_named(schedule, at, _anchor(evidence, regime, at)))
-    fires = next((one for one in named if one.skipped_local is None), None)
-    left_out = [one for one in named if one.skipped_local is not None]
-    leaves_out = next((one for one in left_out if local is None or one.skipped_local == local), None)
+    instants = list(_named(schedule, at, _anchor(evidence, regime, at)))
+    fires = next((instant for instant in instants if instant.skipped_local is None), None)
+    left_out = [instant for instant in instants if instant.skipped_local is not None]
+    leaves_out = next((instant for instant in left_out if local is None or instant.skipped_local == local), None)
     # A query for a nonexistent local time means that time, even if another occurrence fires at its instant.
     meant = (leaves_out or fires) if local is not None else (fires or leaves_out)
     answer = _nearest(
@@ -176,7 +180,9 @@ def _without_schedule(evidence: Evidence, regimes: Sequence[Regime], regime: Reg
     if regime.definition is not None:
         zone = regime.definition.timezone
         return Answer(evidence.job, at, zone, "on-demand", definition=regime.sequence, since=fact.time, facts=(fact,))
-    timezone = next((one.definition.timezone for one in reversed(regimes) if one.definition is not None), "UTC")
+    timezone = next(
+        (earlier.definition.timezone for earlier in reversed(regimes) if earlier.definition is not None), "UTC"
+    )
     answer = Answer(evidence.job, at, timezone, "after-deletion", since=fact.time, facts=(fact,))
     return replace(answer, by=fact.message.by, reason=fact.message.reason)
 
@@ -253,7 +259,7 @@ def _passed(
         case "dst_skip":
             return replace(answer, verdict="no-such-local-time")
         case "superseded":
-            change = next((one for one in regimes if one.fact.sequence > regime.fact.sequence), regime)
+            change = next((later for later in regimes if later.fact.sequence > regime.fact.sequence), regime)
             answer = _with_blame(replace(answer, verdict="superseded"), change)
         case "throttled":
             return replace(answer, verdict="throttled")
@@ -264,13 +270,13 @@ def _passed(
 
 def _began(regimes: Sequence[Regime], regime: Regime) -> Regime:
     """Return the regime that began the pause or the disabling, through edits in between."""
-    found = regime
+    current = regime
     for earlier in reversed(regimes[: regimes.index(regime)]):
         same = earlier.paused if regime.paused else earlier.definition is not None and not earlier.definition.enabled
         if not same or earlier.definition is None:
             break
-        found = earlier
-    return found if regime.is_silent else regime
+        current = earlier
+    return current if regime.is_silent else regime
 
 
 def _with_blame(answer: Answer, regime: Regime) -> Answer:

@@ -71,7 +71,7 @@ class ExplainReader:
         return Evidence(
             job=job,
             definitions=sorted(definitions, key=_sequence),
-            decisions=sorted(_decisions([one for one in decisions if one is not None]), key=_sequence),
+            decisions=sorted(_decisions([decision for decision in decisions if decision is not None]), key=_sequence),
             leadership=sorted(await self._all(subjects.leadership(TICKER_LEASE)), key=_sequence),
             now=await self._log.now(),
         )
@@ -94,9 +94,9 @@ class ExplainReader:
             return answer
         scope = subjects.execution(answer.job, answer.execution_id)
         letter = subjects.dead_letter(answer.job, answer.execution_id)
-        facts, kept = [await wherever(self._log, self._stored, one) for one in (scope, letter)]
-        outcome = outcome_of(answer.execution_id, [*facts, *kept])
-        return replace(answer, outcome=outcome, facts=(*answer.facts, *facts, *kept))
+        facts, letter_facts = [await wherever(self._log, self._stored, name) for name in (scope, letter)]
+        outcome = outcome_of(answer.execution_id, [*facts, *letter_facts])
+        return replace(answer, outcome=outcome, facts=(*answer.facts, *facts, *letter_facts))
 
     async def _with_backfills(self, answer: Answer, now: datetime) -> Answer:
         """Add the executions that backfills ran for the instant."""
@@ -132,11 +132,11 @@ class ExplainReader:
 
 
 def _of(kind: type[M], recorded: Sequence[Recorded[Message]]) -> list[Recorded[M]]:
-    return [cast("Recorded[M]", one) for one in recorded if isinstance(one.message, kind)]
+    return [cast("Recorded[M]", event) for event in recorded if isinstance(event.message, kind)]
 
 
 def _decisions(recorded: Sequence[Recorded[Message]]) -> list[Recorded[Due | Passed]]:
-    return [cast("Recorded[Due | Passed]", one) for one in recorded if isinstance(one.message, Due | Passed)]
+    return [cast("Recorded[Due | Passed]", event) for event in recorded if isinstance(event.message, Due | Passed)]
 
 
 def _sequence(recorded: Recorded[Message]) -> int:

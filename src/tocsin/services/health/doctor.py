@@ -49,13 +49,13 @@ async def examine(target: HealthTarget, monitors: Sequence[str] = ()) -> list[Fi
 
 async def look_at(target: HealthTarget, monitors: Sequence[str] = ()) -> CheckContext:
     """Collect what the checks need."""
-    seen = await status(target)
+    snapshot = await status(target)
     reports = await asyncio.gather(*map(target.inspection.monitor, monitors))
     try:
         now = await target.log.now()
     except UNAVAILABLE:
-        now = seen.at
-    return CheckContext(target, seen, now, dict(zip(monitors, reports, strict=True)))
+        now = snapshot.at
+    return CheckContext(target, snapshot, now, dict(zip(monitors, reports, strict=True)))
 
 
 async def _run(check: Check, context: CheckContext) -> list[Finding]:

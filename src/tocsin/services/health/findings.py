@@ -96,7 +96,7 @@ class OverdueKind:
         """Return the finding about the overdue things with these names."""
         if not names:
             return [ok(self.code, self.all_well)] if self.all_well else []
-        more = f" and {len(names) - MAX_EXAMPLES} more" if len(names) > MAX_EXAMPLES else ""
-        what = f"{len(names)} {self.text}: {', '.join(names[:MAX_EXAMPLES])}{more}"
+        remainder = f" and {len(names) - MAX_EXAMPLES} more" if len(names) > MAX_EXAMPLES else ""
+        text = f"{len(names)} {self.text}: {', '.join(names[:MAX_EXAMPLES])}{remainder}"
         details: dict[str, JsonValue] = {self.details: list(names[:MAX_EXAMPLES])}
-        return [Finding(self.code, self.level, what, self.means, self.do, details)]
+        return [Finding(self.code, self.level, text, self.means, self.do, details)]

@@ -312,7 +312,7 @@ async def _matched_queues(target: HealthTarget) -> list[Queue]:
     waiting = await backlogs(target.projections)
     agents = await readers(target.log, target.projections, queues)
     return [
-        Queue(queue, found.waiting, found.running, agents[queue], found.oldest, found.functions)
+        Queue(queue, backlog.waiting, backlog.running, agents[queue], backlog.oldest, backlog.functions)
         for queue in queues
-        for found in (waiting.get(queue, QueueBacklog(queue=queue)),)
+        for backlog in (waiting.get(queue, QueueBacklog(queue=queue)),)
     ]

@@ -123,10 +123,10 @@ class Registry:
 
     async def plan(self, definitions: Collection[JobDefinition], *, prune: Collection[str] = ()) -> Plan:
         """Plan how to register `definitions` and delete other jobs of the owners in `prune`."""
-        given = {definition.name: definition for definition in definitions}
-        states = await each(given, self._ledgers.load)
+        by_name = {definition.name: definition for definition in definitions}
+        states = await each(by_name, self._ledgers.load)
         return plan_of(
-            given, [state for state, _ in states], await self.jobs() if prune else (), prune, now=self._clock.now()
+            by_name, [state for state, _ in states], await self.jobs() if prune else (), prune, now=self._clock.now()
         )
 
     async def carry_out(
@@ -246,8 +246,8 @@ class Registry:
         def decide(state: Ledger) -> Sequence[DefinitionFact]:
             if change.verb != "delete":
                 return ledger.define(state, definition, by=by, reason=reason, now=self._clock.now())
-            mine = state.definition is not None and state.definition.owner == definition.owner
-            return ledger.delete(state, definition.name, by=by, reason=reason or "pruned") if mine else []
+            is_owner = state.definition is not None and state.definition.owner == definition.owner
+            return ledger.delete(state, definition.name, by=by, reason=reason or "pruned") if is_owner else []
 
         await self._decide(definition.name, decide, check)
 

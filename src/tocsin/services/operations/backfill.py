@@ -100,26 +100,26 @@ async def plan(
             f"cannot backfill to {span.end.isoformat()}: that is in the future. The schedule itself runs it.",
             code="future-span",
         )
-    named = list(islice(_instants(definition, span), MAX_INSTANTS + 1))
-    if len(named) > MAX_INSTANTS:
+    instants = list(islice(_instants(definition, span), MAX_INSTANTS + 1))
+    if len(instants) > MAX_INSTANTS:
         raise OperationError(
             f"cannot backfill {job!r}: it has more than {MAX_INSTANTS:,} instants in that time. Run several backfills.",
             code="too-many-instants",
         )
-    fates = await _fates(log, job, named)
+    fates = await _fates(log, job, instants)
     counts = Counter(fates.values())
     name = name or span.name
     archived = await _archived(log, job)
-    chosen = [
+    selected = [
         at
-        for at in named
+        for at in instants
         if (not span.only_missing or fates.get(at) == "missing") and ids.backfill_id(job, name, at) not in archived
     ]
     return Backfill(
         job=job,
         name=name,
-        instants=tuple(reversed(chosen) if span.order == "newest" else chosen),
-        named=len(named),
+        instants=tuple(reversed(selected) if span.order == "newest" else selected),
+        named=len(instants),
         fired=counts["fired"],
         missing=counts["missing"],
     )
@@ -167,16 +167,16 @@ def _instants(definition: JobDefinition, span: Span) -> Iterator[datetime]:
 async def _fates(log: StoredLog, job: str, named: Sequence[datetime]) -> dict[datetime, Fate]:
     """Return the fate of sorted instants, as far as the log knows it."""
     fates: dict[datetime, Fate] = {}
-    wanted = frozenset(named)
+    instants = frozenset(named)
     async for fact in _facts(log, Stream.LEDGER, *subjects.ledger_subjects(job, "due", "passed")):
         match fact:
-            case Due(scheduled_time=at) if at in wanted:
+            case Due(scheduled_time=at) if at in instants:
                 fates[at] = "fired"
             case Passed(start=after, until=until):
                 fates |= dict.fromkeys(named[bisect_right(named, after) : bisect_right(named, until)], "missing")
     async for fact in _facts(log, Stream.LOG, f"execution.{subjects.token(job)}.*.skipped"):
         match fact:
-            case Skipped(reason="overlap_skip", trigger="cron", scheduled_time=at) if at in wanted:
+            case Skipped(reason="overlap_skip", trigger="cron", scheduled_time=at) if at in instants:
                 fates[at] = "missing"
     return fates
 

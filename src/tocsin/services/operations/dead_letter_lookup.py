@@ -131,12 +131,12 @@ async def read_letter(
 
 async def replay_status(log: EventLog, letter: Letter, index: int, stored: StoredLog | None) -> Status:
     """Return the status of a replay, whether or not it made an execution."""
-    made = letter.state.replays[index]
-    scope = subjects.execution(letter.job, made.execution_id)
+    replay = letter.state.replays[index]
+    scope = subjects.execution(letter.job, replay.execution_id)
     if facts := await wherever(log, stored, scope):
         return execution.fold(facts).status
-    refused = PoisonMessage.id_of(subjects.REPLAYS, subjects.partition(scope), made.sequence)
+    refused = PoisonMessage.id_of(subjects.REPLAYS, subjects.partition(scope), replay.sequence)
     if await read_letter(log, stored, refused, letter.job) is not None:
         return Status.FAILED
     resolved = letter.state.resolved
-    return Status.COMPLETED if resolved and resolved.sequence > made.sequence else Status.UNKNOWN
+    return Status.COMPLETED if resolved and resolved.sequence > replay.sequence else Status.UNKNOWN

@@ -100,9 +100,9 @@ async def replay(  # noqa: PLR0913 - all but two are keywords
         except OutdatedState:
             letter = await read_letter(log, None, letter.id, letter.job) or letter
             continue
-        made = dead_letter.find_replay(letter.state, request) or letter.state.replays[-1]
+        newest = dead_letter.find_replay(letter.state, request) or letter.state.replays[-1]
         is_run = isinstance(_failed_input(letter), DeadLettered | Trigger)
-        return Replay(letter.job, letter.id, made.fact.number, made.execution_id if is_run else None)
+        return Replay(letter.job, letter.id, newest.fact.number, newest.execution_id if is_run else None)
     raise SequenceConflict(_CONFLICT.format(letter.id, MAX_TRIES))
 
 
@@ -187,8 +187,8 @@ async def _check(log: EventLog, letter: Letter, over: Input | None) -> int | Non
         )
     before = cause.definition if isinstance(cause, DeadLettered) else 0
     replayed = dead_letter.request_replay(letter.state, input=over)[0]
-    given = execution_plan.replay_input(cause, replayed, await ledgers.definition(job, before) if before else None)
-    check_input(state.definition, execution_plan.input_of(given, state.definition), given.args)
+    input_ = execution_plan.replay_input(cause, replayed, await ledgers.definition(job, before) if before else None)
+    check_input(state.definition, execution_plan.input_of(input_, state.definition), input_.args)
     return sequence
 
 

@@ -96,15 +96,15 @@ async def _lines(log: EventLog, match: ExecutionMatch, after: int, limit: int) -
     lines: list[Line] = []
     for _ in range(MAX_LINES):  # each unreadable message costs a read
         try:
-            found = await log.read(subject, after=after, limit=limit - len(lines))
+            page = await log.read(subject, after=after, limit=limit - len(lines))
         except DecodeError as error:
             after = max(after + 1, error.sequence or 0)
             continue
-        for recorded in found:
+        for recorded in page:
             after = recorded.sequence
             if isinstance(recorded.message, OutputLine):
                 lines.append(_line(recorded.message, recorded.sequence))
-        if not found or len(lines) >= limit:
+        if not page or len(lines) >= limit:
             break
     return tuple(lines), after
 
@@ -118,10 +118,10 @@ async def _progress(log: EventLog, match: ExecutionMatch, steps: list[str]) -> d
         return {}
     prefix = subjects.progress(match.job, match.execution_id).removesuffix(">")
     try:
-        loaded = await log.load_each(*(f"{prefix}{step}" for step in steps))
+        reads = await log.load_each(*(f"{prefix}{step}" for step in steps))
     except DecodeError:
         return {}
-    newest = (facts[-1].message if facts else None for facts in loaded.facts)
+    newest = (facts[-1].message if facts else None for facts in reads.facts)
     return {
         step: _shown(progress)
         for step, progress in zip(steps, newest, strict=True)

@@ -125,12 +125,12 @@ async def enqueue(
                 await log.publish(subject, wish, message_id=subject)
                 return await awaited.until(has_begun)
 
-    seen: set[str] = set()
-    taken = await asyncio.gather(*map(is_taken, wishes))
-    for wish, is_there in zip(wishes, taken, strict=True):
-        if is_there or wish.execution_id in seen:
+    batch_ids: set[str] = set()
+    existing = await asyncio.gather(*map(is_taken, wishes))
+    for wish, is_there in zip(wishes, existing, strict=True):
+        if is_there or wish.execution_id in batch_ids:
             raise Duplicate(wish.execution_id)
-        seen.add(wish.execution_id)
+        batch_ids.add(wish.execution_id)
     return list(await asyncio.gather(*map(request, wishes)))
 
 

@@ -46,20 +46,20 @@ async def take(
     Raises:
         LogUnavailable: the log did not answer.
     """
-    taken: list[Held] = []
+    claims: list[Held] = []
     until = clock.monotonic() + wait
     while True:
-        left = until - clock.monotonic()
-        patience = max(0.0, min(left, QUEUE_WAIT_S if len(names) > 1 else left))
+        remaining_s = until - clock.monotonic()
+        patience = max(0.0, min(remaining_s, QUEUE_WAIT_S if len(names) > 1 else remaining_s))
         for name in names:
             queue = await queues.open(name)
-            while (room := limit - len(taken)) > 0:
-                deliveries = await queue.take(room, wait=0.0 if taken else patience)
-                taken += await _claimed(log, clock, deliveries, worker, lease)
+            while (room := limit - len(claims)) > 0:
+                deliveries = await queue.take(room, wait=0.0 if claims else patience)
+                claims += await _claimed(log, clock, deliveries, worker, lease)
                 if len(deliveries) < room:
                     break  # the queue is empty
-        if taken or clock.monotonic() >= until:
-            return taken
+        if claims or clock.monotonic() >= until:
+            return claims
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +90,13 @@ async def _claimed(
     tasks = await asyncio.gather(
         *(_held(log, claim, known.get(claim.scope, ())) for claim in claims), return_exceptions=True
     )
-    held = [task for task in tasks if isinstance(task, Held)]
+    own_tasks = [task for task in tasks if isinstance(task, Held)]
     failures = [result for result in (*results, *tasks) if isinstance(result, BaseException)]
-    if failures and not held:
+    if failures and not own_tasks:
         raise failures[0]
     for failure in failures:  # these tasks are redelivered by their queue, or end with their lease
         _log.warning("claim unknown; the task is redelivered", action="claim-unknown", error=repr(failure))
-    return held
+    return own_tasks
 
 
 async def _known(log: EventLog, claims: Sequence[_Claim]) -> dict[str, Sequence[Recorded[Message]]]:
@@ -181,9 +181,9 @@ def _judged(facts: Sequence[Recorded[Message]], started: Started, delivery: Deli
     newest = facts[-1].sequence if facts else 0
     if newest < delivery.sequence:
         return _Chance(delivery.sequence)  # a lagging replica answered
-    own = next((fact.sequence for fact in facts if fact.message == started), 0)
-    if own > delivery.sequence:
-        return _Chance(own, is_stored=True)
+    sequence = next((fact.sequence for fact in facts if fact.message == started), 0)
+    if sequence > delivery.sequence:
+        return _Chance(sequence, is_stored=True)
     granted = execution.claim(
         execution.fold(facts),
         step=started.step,

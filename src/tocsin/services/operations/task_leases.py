@@ -86,7 +86,9 @@ def held_of(found: ExecutionMatch, *, step: str | None = None, worker: str | Non
     state = execution.fold(found.facts)
     if state.is_over:
         return None
-    running = [name for name, held in state.steps.items() if held.phase is Phase.STARTED and step in {None, name}]
+    running = [
+        name for name, step_state in state.steps.items() if step_state.phase is Phase.STARTED and step in {None, name}
+    ]
     if len(running) != 1:
         return None
     task = _newest(found.facts, Dispatched, running[0])

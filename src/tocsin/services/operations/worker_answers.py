@@ -41,11 +41,11 @@ async def complete(
 
 async def fail(log: EventLog, held: Held, error: Failure, *, arrivals: EventWaiter | None = None) -> ExecutionMatch:
     """Report a failed attempt; return the execution after its dead letter, if any, is stored."""
-    found = await _answer(log, held, _report(held, error=error), arrivals)
-    if any(isinstance(fact.message, Failed) and fact.message.dead_letter for fact in found.facts):
-        letter = subjects.dead_letter(found.job, found.execution_id)
+    outcome = await _answer(log, held, _report(held, error=error), arrivals)
+    if any(isinstance(fact.message, Failed) and fact.message.dead_letter for fact in outcome.facts):
+        letter = subjects.dead_letter(outcome.job, outcome.execution_id)
         await until(log, letter, lambda facts: any(isinstance(fact.message, DeadLettered) for fact in facts))
-    return found
+    return outcome
 
 
 async def _answer(log: EventLog, held: Held, report: Report, arrivals: EventWaiter | None) -> ExecutionMatch:

@@ -143,7 +143,7 @@ class Mirror:
             _log.warning("agents not shown in the bucket", action="agents-not-shown", error=str(error))
 
     async def _show(self, roster: Roster) -> None:
-        wanted = {
+        records = {
             f"{entry.name}.{entry.agent_id}": record
             for entry in roster
             if (record := record_of(entry, enabled=roster.is_enabled(entry.name))) is not None
@@ -151,14 +151,14 @@ class Mirror:
         if self._shown is None:
             stored = await self._projections.entries(Bucket.AGENTS)
             self._shown = {}
-            left = stored.keys() - wanted.keys()
+            obsolete = stored.keys() - records.keys()
         else:
-            left = self._shown.keys() - wanted.keys()
-        for key in left:
+            obsolete = self._shown.keys() - records.keys()
+        for key in obsolete:
             await self._projections.remove(Bucket.AGENTS, key)
             self._shown.pop(key, None)
         now = self._clock.monotonic()
-        for key, record in wanted.items():
+        for key, record in records.items():
             if self._is_due(key, record, now):
                 await self._projections.put(Bucket.AGENTS, key, record.model_dump_json().encode())
                 self._shown[key] = record, now

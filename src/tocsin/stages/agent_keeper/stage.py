@@ -191,8 +191,8 @@ class AgentKeeper:
                     sequence = await self._log.append(fact, expect=entry.sequence)
                     entry.state, entry.sequence = agent.evolve(entry.state, fact), sequence
                     entry.changed_at = self._clock.now()
-                    what = type(fact).model_fields["type"].default
-                    _log.info(f"agent {what}", action="agent-changed", agent=entry.name, agent_id=entry.agent_id)
+                    event_type = type(fact).model_fields["type"].default
+                    _log.info(f"agent {event_type}", action="agent-changed", agent=entry.name, agent_id=entry.agent_id)
             except OutdatedState:
                 stored = await self._log.load(entry.scope)
                 entry.state, entry.sequence = agent.fold(stored), stored[-1].sequence if stored else 0

@@ -73,13 +73,13 @@ class ArchiveEligibility:
             LogUnavailable: the log did not answer.
             HistoryUnavailable: the history's database did not answer.
         """
-        decided = {stream: await self._decided(stream) for stream in STREAMS}
+        sequences = {stream: await self._decided(stream) for stream in STREAMS}
         # An undecided message of one stream may still need a message of another stream.
-        undecided = [at - CLOCK_SKEW for _, at in decided.values() if at is not None]
+        undecided = [at - CLOCK_SKEW for _, at in sequences.values() if at is not None]
         latest = min([now - self._keeping.least, *undecided])
         messages: list[StoredMessage] = []
         upto, is_more = dict(before), False
-        for stream, (last, _) in decided.items():
+        for stream, (last, _) in sequences.items():
             ripe, at, ended = await self._portion(stream, before.get(stream, 0), last, latest, now)
             messages += ripe
             upto[stream] = max(at, before.get(stream, 0))
@@ -110,11 +110,11 @@ class ArchiveEligibility:
     ) -> tuple[list[StoredMessage], int, bool]:
         """Return the messages to archive, the last sequence examined, and whether the stream is exhausted."""
         harvest, at, new = SegmentSelection(), before, 0
-        held = await self._streams.extent(stream)
+        extent = await self._streams.extent(stream)
         async for portion in self._streams.messages(stream, after=0, upto=last):
             for message in portion:
                 is_old = message.time <= now - self._keeping.hot_window
-                is_too_much = self._is_too_much(stream, held, harvest.size)
+                is_too_much = self._is_too_much(stream, extent, harvest.size)
                 if message.time > latest or not (is_old or is_too_much):
                     return harvest.ripe(), at, True
                 if new >= PORTION:
@@ -126,7 +126,7 @@ class ArchiveEligibility:
 
     def _is_too_much(self, stream: Stream, held: Extent, taken: int) -> bool:
         """Return whether a stream holds too much without the messages that were taken of it."""
-        left = held.messages - taken
+        remaining = held.messages - taken
         is_limited = stream in INPUT_STREAMS and self._keeping.max_input_bytes >= 0
-        is_half_full = is_limited and 2 * held.size * left > self._keeping.max_input_bytes * held.messages
-        return is_half_full or left > self._keeping.max_messages
+        is_half_full = is_limited and 2 * held.size * remaining > self._keeping.max_input_bytes * held.messages
+        return is_half_full or remaining > self._keeping.max_messages

@@ -98,7 +98,7 @@ def _held_by_defects(items: Sequence[Item]) -> list[Item]:
     The log's timer reaches a subscription that reports the error.
     """
     defective = {item.key for item in items if _has_defect(item)}
-    held: list[Item] = []
+    blocked: list[Item] = []
     for item in items:
         if item.outcome is None or item.outcome.result is Result.DONE:
             continue
@@ -108,10 +108,10 @@ def _held_by_defects(items: Sequence[Item]) -> list[Item]:
         if _has_defect(item):
             _log.warning("retry timer failed; waiting for JetStream", action="not-punctual", exc_info=error, **fields)
         elif item.outcome.result is Result.HELD and item.key in defective:
-            held.append(Item(item.input, item.key))
+            blocked.append(Item(item.input, item.key))
         else:
             _log.info("retry timer missed; waiting for JetStream", action="not-punctual", error=str(error), **fields)
-    return held
+    return blocked
 
 
 def _has_defect(item: Item) -> bool:

@@ -32,7 +32,7 @@ class Claims:
         """
         expected = {scope: self._board.newest(scope) for scope in by_scope}
         writes = [
-            Append(tuple(_started(task, heard) for task, heard in tasks), expected[scope])
+            Append(tuple(_started(task, agent) for task, agent in tasks), expected[scope])
             for scope, tasks in by_scope.items()
         ]
         claims: list[AgentClaim] = []
@@ -49,8 +49,8 @@ class Claims:
 
     def _confirmed(self, tasks: Assigned, written: Written, expect: int) -> list[AgentClaim]:
         claims: list[AgentClaim] = []
-        for (task, heard), sequence in zip(tasks, written.sequences, strict=False):
-            claim = self._confirm(task, heard, sequence, expect)
+        for (task, agent), sequence in zip(tasks, written.sequences, strict=False):
+            claim = self._confirm(task, agent, sequence, expect)
             claims += [] if claim is None else [claim]
             expect = sequence
         return claims
@@ -66,7 +66,7 @@ class Claims:
     async def _claim_carefully(self, scope: str, tasks: Assigned) -> list[AgentClaim]:
         """Read an execution that has newer events, and claim what may still be claimed."""
         claims: list[AgentClaim] = []
-        for task, heard in tasks:
+        for task, agent in tasks:
             facts = await self._log.load(scope)
             if facts and facts[-1].sequence < task.sequence:
                 continue  # a lagging replica answered; the task is tried again
@@ -77,17 +77,17 @@ class Claims:
                 attempt=task.attempt,
                 delivery=task.delivery,
                 task=task.sequence,
-                worker=heard.name,
+                worker=agent.name,
             )
             if isinstance(granted, ClaimDenied):
                 self._learn_denial(task, facts)
                 continue
             expect = facts[-1].sequence
             try:
-                sequence = await self._log.append(_started(task, heard), expect=expect)
+                sequence = await self._log.append(_started(task, agent), expect=expect)
             except OutdatedState:
                 continue
-            claim = self._confirm(task, heard, sequence, expect)
+            claim = self._confirm(task, agent, sequence, expect)
             claims += [] if claim is None else [claim]
         return claims
 
@@ -163,10 +163,10 @@ class Releases:
         if not claims:
             return []
         scopes = tuple(dict.fromkeys(claim.task.scope for claim in claims))
-        loaded = dict(zip(scopes, (await self._log.load_each(*scopes)).facts, strict=True))
-        found: list[AgentClaim] = []
+        facts_by_scope = dict(zip(scopes, (await self._log.load_each(*scopes)).facts, strict=True))
+        open_claims: list[AgentClaim] = []
         for claim in claims:
-            facts = loaded[claim.task.scope]
+            facts = facts_by_scope[claim.task.scope]
             if facts and facts[-1].sequence < claim.sequence:
                 continue  # a lagging replica answered
             if not facts and await self._log.tail(claim.task.scope):
@@ -175,10 +175,10 @@ class Releases:
             step = state.steps.get(claim.task.step)
             is_open = step is not None and step.phase is Phase.STARTED and step.claim == claim.sequence
             if is_open and not state.is_over:
-                found.append(claim)
+                open_claims.append(claim)
             else:
                 self._board.withdraw(claim.task)
-        return found
+        return open_claims
 
     async def release(self, claim: AgentClaim, reason: ReleasedReason, *, is_refused: bool = False) -> None:
         """Send the lease keeper a request to end a claim, once.

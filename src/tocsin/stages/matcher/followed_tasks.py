@@ -62,8 +62,8 @@ def unread(_: str, body: bytes) -> Unread:
 def filters(queues: Iterable[str]) -> tuple[str, ...]:
     """Return filters over tasks of queues, and over claims and ends."""
     tasks = (pattern for queue in queues for pattern in subjects.tasks(queue))
-    others = ("started", "recovered", *STEP_ENDS, *ENDINGS)
-    return (*tasks, *(subjects.filter_for(f"execution.{event}") for event in others))
+    types = ("started", "recovered", *STEP_ENDS, *ENDINGS)
+    return (*tasks, *(subjects.filter_for(f"execution.{event}") for event in types))
 
 
 def learn(board: TaskBoard, recorded: Recorded[Message]) -> None:
@@ -106,8 +106,8 @@ def note_report(board: TaskBoard, subject: str) -> None:
     """Note that a report is stored."""
     _, job, execution_id, outcome, step, attempt, delivery, *_ = subject.split(".")
     if attempt.isdecimal():
-        counted = int(delivery) if outcome != "completed" and delivery.isdecimal() else None
-        board.answer(f"execution.{job}.{execution_id}.>", step, int(attempt), delivery=counted)
+        delivery_count = int(delivery) if outcome != "completed" and delivery.isdecimal() else None
+        board.answer(f"execution.{job}.{execution_id}.>", step, int(attempt), delivery=delivery_count)
 
 
 def _task(scope: str, rest: list[str], recorded: Recorded[Message], body: bytes) -> OpenTask:

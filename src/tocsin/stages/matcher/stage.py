@@ -185,17 +185,17 @@ class Matcher:
         if not len(self.board):
             return False
         self._releases.apply_refusals()
-        chosen = self.board.assign(self._offers(), limit=AT_ONCE)
-        if not chosen:
+        assignments = self.board.assign(self._offers(), limit=AT_ONCE)
+        if not assignments:
             return False
         by_scope: dict[str, list[tuple[OpenTask, HeardAgent]]] = {}
-        for task, agent_id in chosen:
-            if (heard := self.agents.get(agent_id)) is not None:
-                by_scope.setdefault(task.scope, []).append((task, heard))
+        for task, agent_id in assignments:
+            if (agent := self.agents.get(agent_id)) is not None:
+                by_scope.setdefault(task.scope, []).append((task, agent))
         try:
             claims = await self._claims.store(by_scope)
         finally:
-            for task, _ in reversed(chosen):
+            for task, _ in reversed(assignments):
                 self.board.put_back(task)  # what is claimed is not reserved any more
         await self._sender.send(claims)
         return bool(claims)
@@ -203,11 +203,11 @@ class Matcher:
     def _offers(self) -> list[Offer]:
         now = self._clock.monotonic()
         return [
-            Offer(heard.agent_id, heard.queues, heard.functions, slots)
-            for heard in self.agents
-            if heard.takes_tasks
-            and now - heard.heard_at < SILENCE_S
-            and (slots := heard.hold_list.max_concurrent_jobs - self.board.used_slots(heard.agent_id)) > 0
+            Offer(agent.agent_id, agent.queues, agent.functions, slots)
+            for agent in self.agents
+            if agent.takes_tasks
+            and now - agent.heard_at < SILENCE_S
+            and (slots := agent.hold_list.max_concurrent_jobs - self.board.used_slots(agent.agent_id)) > 0
         ]
 
     # --- agents ----------------------------------------------------------------------------------------------------------
@@ -226,8 +226,8 @@ class Matcher:
         if absent and now - self._called_at >= CALL_INTERVAL_S:
             await self._call_roll()  # an agent that lost its connection for a moment answers
         for agent_id, sequence in absent:
-            if (heard := self.agents.get(agent_id)) is not None:
-                heard.is_absent = True
+            if (agent := self.agents.get(agent_id)) is not None:
+                agent.is_absent = True
             for claim in self.board.claims_of(agent_id):
                 if claim.sequence == sequence:
                     await self._releases.release(claim, "handed_back")
@@ -235,10 +235,10 @@ class Matcher:
     async def _look_at_agents(self) -> None:
         """Hand over again what agents do not hold; release what lost and ended agents held."""
         now = self._clock.monotonic()
-        for heard in self.agents:
-            if heard.is_news:
-                await self._compare(heard)
-                heard.is_news = False
+        for agent in self.agents:
+            if agent.is_news:
+                await self._compare(agent)
+                agent.is_news = False
         if now - self._looked_at < INTERVAL_S:
             return
         self._looked_at = now

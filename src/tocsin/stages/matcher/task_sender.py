@@ -29,17 +29,17 @@ class TaskSender:
         """Send claimed tasks to their agents."""
         await self._read_bodies([claim.task for claim in claims if claim.task.body is None])
         now = self._clock.monotonic()
-        sent: dict[int, tuple[AgentClaim, HandOver]] = {}
+        hand_overs: dict[int, tuple[AgentClaim, HandOver]] = {}
         for claim in claims:
-            heard = self._agents.get(claim.agent_id)
-            if heard is None or claim.task.body is None:
+            agent = self._agents.get(claim.agent_id)
+            if agent is None or claim.task.body is None:
                 continue
             body = _assignment(claim).framed(claim.task.body)
-            sent[claim.sequence] = claim, HandOver(heard.name, claim.agent_id, claim.sequence, body)
+            hand_overs[claim.sequence] = claim, HandOver(agent.name, claim.agent_id, claim.sequence, body)
             claim.handed_at = now
             claim.task.body = None  # it is seldom needed again
-        for refused in await self._channel.hand_over([hand_over for _, hand_over in sent.values()]):
-            claim, _ = sent[refused.number]
+        for refused in await self._channel.hand_over([hand_over for _, hand_over in hand_overs.values()]):
+            claim, _ = hand_overs[refused.number]
             _log.error("task too large for the server", action="task-too-large", scope=claim.task.scope)
             await self._releases.release(claim, "handed_back", is_refused=True)
 
@@ -47,8 +47,8 @@ class TaskSender:
         """Read the bodies of tasks that were not kept."""
         if not tasks:
             return
-        loaded = await self._log.load_each(*(task.subject for task in tasks))
-        for task, facts in zip(tasks, loaded.facts, strict=True):
+        reads = await self._log.load_each(*(task.subject for task in tasks))
+        for task, facts in zip(tasks, reads.facts, strict=True):
             if facts and facts[-1].sequence == task.sequence:
                 task.body = facts[-1].message.encode()
 

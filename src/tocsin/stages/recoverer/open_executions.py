@@ -179,12 +179,12 @@ class Evidence:
             return False
         request = state.request
         scope = subjects.lock(request.job)
-        held = await self._newest_lock(scope)
-        if held is None:
+        newest = await self._newest_lock(scope)
+        if newest is None:
             return False  # a lagging replica answered; it may not know that the execution waits
-        upto = held.fence
-        if held.holder is not None and held.has_waiter(request.execution_id):
-            of_holder = await self._log.load(subjects.execution(request.job, held.holder))
+        upto = newest.fence
+        if newest.holder is not None and newest.has_waiter(request.execution_id):
+            of_holder = await self._log.load(subjects.execution(request.job, newest.holder))
             if of_holder and not execution.fold(of_holder).is_over:
                 return False
             upto = max([upto, *(fact.sequence for fact in of_holder)])

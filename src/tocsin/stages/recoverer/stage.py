@@ -184,9 +184,9 @@ class Recoverer:
 
         An error of one execution does not affect the others.
         """
-        loaded = await self._load(scopes)
+        facts = await self._load(scopes)
         examined = await asyncio.gather(
-            *(self._examine(scope, loaded[scope], now, evidence) for scope in scopes), return_exceptions=True
+            *(self._examine(scope, facts[scope], now, evidence) for scope in scopes), return_exceptions=True
         )
         decisions = [decision for decision in examined if isinstance(decision, Decision)]
         results = iter(await self._store([change.write for decision in decisions for change in decision.changes]))
@@ -197,16 +197,16 @@ class Recoverer:
                 error = decision
             else:
                 raise decision  # a cancellation
-            again = decision.next_look if isinstance(decision, Decision) else None
+            next_look = decision.next_look if isinstance(decision, Decision) else None
             if error is not None:
-                again = now + _delay_after(error, scope)
-            if again is not None:
-                self.open.look_again(scope, again)
+                next_look = now + _delay_after(error, scope)
+            if next_look is not None:
+                self.open.look_again(scope, next_look)
 
     async def _load(self, scopes: Sequence[str]) -> Mapping[str, Sequence[Recorded[Message]] | Exception]:
         """Return the events of each execution, or the error of its read."""
         try:
-            loaded = await self._log.load_each(*scopes)
+            reads = await self._log.load_each(*scopes)
         except LogUnavailable as error:
             return dict.fromkeys(scopes, error)
         except Exception as error:  # noqa: BLE001 - find the execution that cannot be read
@@ -214,7 +214,7 @@ class Recoverer:
                 return {scopes[0]: error}
             parts = await asyncio.gather(*(self._load([scope]) for scope in scopes))
             return {scope: facts for part in parts for scope, facts in part.items()}
-        return dict(zip(scopes, loaded.facts, strict=True))
+        return dict(zip(scopes, reads.facts, strict=True))
 
     async def _store(self, writes: Sequence[Write]) -> list[Written]:
         try:
@@ -244,8 +244,8 @@ class Recoverer:
         if findings is None:
             self.open.forget(scope)
             return Decision(None)
-        if decided := recovery.expire(findings) or await self._recover(findings, now, evidence):
-            return Decision(now + SOON, (_append(decided, findings.sequence),))
+        if decision := recovery.expire(findings) or await self._recover(findings, now, evidence):
+            return Decision(now + SOON, (_append(decision, findings.sequence),))
         ends = [await self._deadlines.end(overdue, findings.state, now, evidence) for overdue in findings.overdue]
         return Decision(findings.next_look, tuple(change for change in ends if change is not None))
 

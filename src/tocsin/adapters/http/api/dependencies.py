@@ -90,12 +90,12 @@ def _precondition(
 ) -> Check:
     if if_none_match not in {None, "*"}:
         raise invalid("If-None-Match", if_none_match, "must be `*`")
-    expected = None if if_match is None else {tag.strip().removeprefix("W/") for tag in if_match.split(",")}
+    accepted_tags = None if if_match is None else {tag.strip().removeprefix("W/") for tag in if_match.split(",")}
 
     def check(job: Job | None) -> None:
         if if_none_match == "*" and job is not None:
             raise _failed(job)
-        if expected is not None and (job is None or not expected & {"*", etag(job)}):
+        if accepted_tags is not None and (job is None or not accepted_tags & {"*", etag(job)}):
             raise _failed(job)
 
     return check

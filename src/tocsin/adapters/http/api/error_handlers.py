@@ -65,10 +65,10 @@ def unserved(request: Request) -> str:
 
 def _filled(templates: Iterable[str], path: str) -> Iterator[str]:
     """Yield path templates with their parameters (`{name}`) replaced by the parts of a path."""
-    given = path.split("/")
+    segments = path.split("/")
     for template in templates:
         parts = template.split("/")
         yield "/".join(
-            given[index] if part.startswith("{") and index < len(given) and given[index] else part
+            segments[index] if part.startswith("{") and index < len(segments) and segments[index] else part
             for index, part in enumerate(parts)
         )

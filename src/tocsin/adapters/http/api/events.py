@@ -79,10 +79,10 @@ async def stream_events(
     """Follow events from now on, or from the position after the last known event."""
     last_id = after if after is not None else last_event_id
     places = _places(last_id) if last_id else await tail.newest(here.log, job, public=True)
-    wanted = frozenset(type or ())
+    types = frozenset(type or ())
     closing = cast("asyncio.Event", request.app.state.closing)
     return StreamingResponse(
-        _events(here, caller, job, wanted, places, closing),
+        _events(here, caller, job, types, places, closing),
         media_type="text/event-stream",
         headers={"X-Accel-Buffering": "no"},
     )

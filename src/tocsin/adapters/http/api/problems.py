@@ -279,8 +279,8 @@ def _status_problem(error: HTTPException) -> Problem:
     if error.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         return Problem(error.status_code, "too-large", error.detail)
     detail = error.detail if error.detail != phrase else phrase.lower()
-    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED and (allowed := (error.headers or {}).get("Allow")):
-        detail = f"this path has no such method: use {allowed}"
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED and (methods := (error.headers or {}).get("Allow")):
+        detail = f"this path has no such method: use {methods}"
     return Problem(error.status_code, phrase.lower().replace(" ", "-"), detail, headers=error.headers)
 
 
@@ -301,8 +301,8 @@ def _input_error(details: Mapping[str, Any]) -> FieldError:
     if details["type"] == "extra_forbidden":
         return FieldError(field=".".join(path) or place, right="unknown field: leave it out, or correct its name")
     if details["type"] in {"model_type", "model_attributes_type", "dict_type"} and not path:
-        given = details.get("input")
-        text = given.decode(errors="replace") if isinstance(given, bytes) else given
+        value = details.get("input")
+        text = value.decode(errors="replace") if isinstance(value, bytes) else value
         requirement = "must be a JSON object, sent with `Content-Type: application/json`"
         return FieldError(field=place, value=show(text), right=requirement)
     cause = details.get("ctx", {}).get("error")

@@ -49,10 +49,10 @@ class MemoryRateLimit:
     async def take(self, key: str) -> float:
         """See `RateLimit`."""
         now = self._clock.monotonic()
-        left, at = self._buckets.pop(key, (float(self._burst), now))
-        left = min(self._burst, left + (now - at) * self._rate)
-        wait = 0.0 if left >= 1 else (1 - left) / self._rate
-        self._buckets[key] = (left - 1 if left >= 1 else left), now
+        tokens, at = self._buckets.pop(key, (float(self._burst), now))
+        tokens = min(self._burst, tokens + (now - at) * self._rate)
+        wait = 0.0 if tokens >= 1 else (1 - tokens) / self._rate
+        self._buckets[key] = (tokens - 1 if tokens >= 1 else tokens), now
         if len(self._buckets) > MAX_BUCKETS:
             self._buckets.popitem(last=False)
         return wait

@@ -290,18 +290,18 @@ def _protocol_fields(
     body: Mapping[str, Any], envelope: _Envelope, execution_id: str, fields: Mapping[str, Any]
 ) -> dict[str, JsonValue]:
     """Return the fields that only this protocol knows, as `job_view` shows them again."""
-    kept: dict[str, JsonValue] = {
+    meta: dict[str, JsonValue] = {
         "id": envelope.id or execution_id,
         "options": envelope.options,
         "extra": {name: value for name, value in body.items() if name not in _DECLARED | _MANAGED},
         "priority": envelope.priority,
     }
     if envelope.visibility_timeout_ms is not None:
-        kept["lease"] = envelope.visibility_timeout_ms
+        meta["lease"] = envelope.visibility_timeout_ms
     if envelope.expires_at is not None:
-        given: str = fields["expires_at"]
-        kept["expires_at"] = utc_text(envelope.expires_at) if given.startswith("+") else given
-    return kept
+        expiry: str = fields["expires_at"]
+        meta["expires_at"] = utc_text(envelope.expires_at) if expiry.startswith("+") else expiry
+    return meta
 
 
 def _retry_policy(retry: _Retry | None) -> RetryPolicy:

@@ -124,8 +124,8 @@ def attempts_of(step: Step) -> int:
 def _current(state: Execution, name: str) -> Step:
     """Return the step that represents the execution: a running step, or else the named step."""
     for phase in (Phase.STARTED, Phase.RETRYING, Phase.DISPATCHED):
-        if len(state.steps) > 1 and (found := next((s for s in state.steps.values() if s.phase is phase), None)):
-            return found
+        if len(state.steps) > 1 and (step := next((s for s in state.steps.values() if s.phase is phase), None)):
+            return step
     return state.steps[name]
 
 
@@ -213,16 +213,16 @@ async def find(log: EventLog, id: str, stored: StoredLog | None = None) -> Execu
         NotFound: no execution has this id, or it is a skipped occurrence, for which no job was enqueued (ojs-cron §9.2).
         NotAnId: the text cannot be an id.
     """
-    found = await lookup.find(log, id.partition(":")[0], stored=stored)
-    while (status := execution.fold(found.facts).status) is Status.FAILED:
-        state = dead_letter.fold(await wherever(log, stored, subjects.dead_letter(found.job, found.execution_id)))
+    record = await lookup.find(log, id.partition(":")[0], stored=stored)
+    while (status := execution.fold(record.facts).status) is Status.FAILED:
+        state = dead_letter.fold(await wherever(log, stored, subjects.dead_letter(record.job, record.execution_id)))
         if not state.replays:
             break
         newest = state.replays[-1].execution_id
-        facts = await wherever(log, stored, subjects.execution(found.job, newest))
+        facts = await wherever(log, stored, subjects.execution(record.job, newest))
         if not facts:
             break
-        found = ExecutionMatch(found.job, newest, tuple(facts))
+        record = ExecutionMatch(record.job, newest, tuple(facts))
     if status is Status.SKIPPED:
         raise NotFound(f"no job has the id {id!r}: the occurrence was skipped, so no job was enqueued")
-    return found
+    return record

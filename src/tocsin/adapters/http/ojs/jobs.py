@@ -58,9 +58,9 @@ _ENVELOPE: Final[dict[str, Any]] = {
 )
 async def push(here: Here, caller: Triggerer, body: Body, response: Response) -> dict[str, Any]:
     """Enqueue a job."""
-    made = uuid7(here.clock.now())
-    job_input = envelope.read(body, made, _defaults(here), actor(caller))
-    [shown] = await _pushed(here, [job_input], {made})
+    execution_id = uuid7(here.clock.now())
+    job_input = envelope.read(body, execution_id, _defaults(here), actor(caller))
+    [shown] = await _pushed(here, [job_input], {execution_id})
     response.headers["Location"] = f"/ojs/v1/jobs/{shown['id']}"
     return {"job": shown}
 
@@ -78,16 +78,16 @@ async def push_batch(here: Here, caller: Triggerer, body: Body) -> dict[str, Any
         right = f"must be an array of 1 to {MAX_BATCH} jobs"
         raise Problem(400, "invalid-request", f"`jobs` {right}", (FieldError(field="jobs", right=right),))
     defaults, inputs = _defaults(here), []
-    made = [uuid7(here.clock.now()) for _ in jobs]
+    execution_ids = [uuid7(here.clock.now()) for _ in jobs]
     for index, job in enumerate(jobs):
         try:
-            inputs.append(envelope.read(job, made[index], defaults, actor(caller)))
+            inputs.append(envelope.read(job, execution_ids[index], defaults, actor(caller)))
         except Problem as problem:
             errors = tuple(
                 wrong.model_copy(update={"field": f"jobs[{index}].{wrong.field}"}) for wrong in problem.errors
             )
             raise Problem(problem.status, problem.kind, f"job {index} of the batch: {problem.detail}", errors) from None
-    shown = await _pushed(here, inputs, set(made))
+    shown = await _pushed(here, inputs, set(execution_ids))
     return {"jobs": shown, "count": len(shown)}
 
 

@@ -72,7 +72,7 @@ async def fetch(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
     count = body.get("count") or 1
     if not isinstance(count, int) or not 1 <= count <= MAX_JOBS_PER_FETCH:
         raise _wrong("count", f"must be an integer from 1 to {MAX_JOBS_PER_FETCH}")
-    held = await task_claims.take(
+    claims = await task_claims.take(
         here.log,
         here.queues,
         here.clock,
@@ -82,7 +82,7 @@ async def fetch(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
         lease=Lease(here.settings.worker.lease, _seconds(body, "visibility_timeout_ms")),
         wait=min(_seconds(body, "wait_ms") or 0.0, MAX_WAIT_S),
     )
-    return {"jobs": [_shown(lease) for lease in held]}
+    return {"jobs": [_shown(lease) for lease in claims]}
 
 
 @router.post(
@@ -91,10 +91,10 @@ async def fetch(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
 async def ack(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
     """Report that a job completed."""
     id = _id(body)  # noqa: A001 - the field has this name
-    held = await _held(here, id, _worker(body))
-    found = await worker_answers.complete(here.log, held, _result(body), arrivals=here.arrivals)
-    state, step = execution.fold(found.facts), held.claim.message.step
-    shown = job_view.progress(found.facts, state, step)
+    claim = await _held(here, id, _worker(body))
+    facts = await worker_answers.complete(here.log, claim, _result(body), arrivals=here.arrivals)
+    state, step = execution.fold(facts.facts), claim.claim.message.step
+    shown = job_view.progress(facts.facts, state, step)
     if state.steps[step].phase is Phase.COMPLETED:
         shown["state"] = "completed"  # also if other steps continue
     return {"acknowledged": True, "id": id, "job_id": id, **shown}
@@ -110,12 +110,12 @@ async def ack(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
 async def nack(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
     """Report that a job failed, or with `requeue` return it to its queue."""
     id = _id(body)  # noqa: A001 - the field has this name
-    held = await _held(here, id, _worker(body))
+    claim = await _held(here, id, _worker(body))
     if body.get("requeue") is True:
-        found = await _requeued(here, id, held)
+        facts = await _requeued(here, id, claim)
     else:
-        found = await worker_answers.fail(here.log, held, _error(body), arrivals=here.arrivals)
-    shown = job_view.job(found.facts, id=id, step=held.claim.message.step)
+        facts = await worker_answers.fail(here.log, claim, _error(body), arrivals=here.arrivals)
+    shown = job_view.job(facts.facts, id=id, step=claim.claim.message.step)
     answer = {"acknowledged": True, "id": id, "job_id": id}
     reported = ("state", "attempt", "max_attempts", "next_attempt_at", "retry_delay_ms", "completed_at", "discarded_at")
     return answer | {name: shown[name] for name in reported if name in shown}
@@ -137,13 +137,13 @@ async def heartbeat(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
     extended, lost, state = [], [], "running"
     for id_ in ids:
         try:
-            held = await _held(here, id_, _worker(body))
-            await task_leases.extend(here.log, here.clock, held, asked=_seconds(body, "visibility_timeout_ms"))
+            claim = await _held(here, id_, _worker(body))
+            await task_leases.extend(here.log, here.clock, claim, asked=_seconds(body, "visibility_timeout_ms"))
         except (Problem, NotFound, NotAnId, NotPossible, OutdatedState):
             lost.append(id_)
         else:
             extended.append(id_)
-            state = _directive(here, held) or state
+            state = _directive(here, claim) or state
     return {
         "state": state,
         "jobs_extended": extended,
@@ -176,21 +176,21 @@ async def _held(here: Components, id: str, worker: str) -> Held:  # noqa: A002 -
         Problem: no worker holds the job, or another worker does.
     """
     step = id.partition(":")[2] or None
-    found, why = await job_view.find(here.log, id), ""
+    job, why = await job_view.find(here.log, id), ""
     for _ in range(MAX_TRIES):
         try:
-            held = task_leases.held_of(found, step=step, worker=worker)
+            claim = task_leases.held_of(job, step=step, worker=worker)
         except NotPossible as error:
-            held, why = None, str(error)
-        if held is not None:
-            return held
-        if await lookup.is_newest(here.log, found):
+            claim, why = None, str(error)
+        if claim is not None:
+            return claim
+        if await lookup.is_newest(here.log, job):
             break
-        found, why = (
+        job, why = (
             await job_view.find(here.log, id),
             "",
         )  # stale read from a lagging replica, or the job changed just now
-    state = job_view.job(found.facts, id=id, step=step)["state"]
+    state = job_view.job(job.facts, id=id, step=step)["state"]
     raise Problem(409, "conflict", why or f"job {id} is not active, but {state}")
 
 
@@ -249,30 +249,30 @@ def _result(body: dict[str, Any]) -> JsonValue:
 
 
 def _id(body: dict[str, Any]) -> str:
-    given = body.get("job_id")
-    if not isinstance(given, str) or not given:
+    value = body.get("job_id")
+    if not isinstance(value, str) or not value:
         raise _wrong("job_id", "must be the id of a job")
-    return given
+    return value
 
 
 def _worker(body: dict[str, Any]) -> str:
-    given = body.get("worker_id") or ""
-    if not isinstance(given, str) or len(given) > MAX_WORKER_ID_LENGTH:
+    value = body.get("worker_id") or ""
+    if not isinstance(value, str) or len(value) > MAX_WORKER_ID_LENGTH:
         raise _wrong("worker_id", f"must be a string of at most {MAX_WORKER_ID_LENGTH} characters")
-    return given
+    return value
 
 
 def _seconds(body: dict[str, Any], name: str) -> float | None:
-    given = body.get(name)
-    if given is None:
+    value = body.get(name)
+    if value is None:
         return None
     if (
-        not isinstance(given, int | float)
-        or isinstance(given, bool)
-        or not 0 <= given <= 1000 * task_leases.MAX_LEASE_S
+        not isinstance(value, int | float)
+        or isinstance(value, bool)
+        or not 0 <= value <= 1000 * task_leases.MAX_LEASE_S
     ):
         raise _wrong(name, "must be a number of milliseconds, at most a year")
-    return given / 1000 or None
+    return value / 1000 or None
 
 
 def _is_queue(name: object) -> bool:

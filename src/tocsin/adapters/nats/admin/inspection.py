@@ -149,7 +149,7 @@ class NatsInspection(ServerInspection):
     @override
     async def oldest_pending(self, durable: DurableState) -> datetime | None:
         direct = DirectGet(self._connection, durable.stream)
-        scans = [await direct.scan(wanted, after=durable.floor, limit=1) for wanted in durable.filters or (">",)]
+        scans = [await direct.scan(pattern, after=durable.floor, limit=1) for pattern in durable.filters or (">",)]
         return min((messages[0].time for messages in scans if messages), default=None)
 
     @override
@@ -174,15 +174,15 @@ class NatsInspection(ServerInspection):
 
     @override
     async def subjects(self, stream: Stream, relative: str) -> list[str]:
-        verb, listed = f"STREAM.INFO.{self._names.stream(stream)}", list[str]()
+        verb, subjects = f"STREAM.INFO.{self._names.stream(stream)}", list[str]()
         for _ in range(MAX_PAGES):
-            request = {"subjects_filter": self._names.to_wire(relative), "offset": len(listed)}
+            request = {"subjects_filter": self._names.to_wire(relative), "offset": len(subjects)}
             info = await self._connection.manage(verb, json.dumps(request).encode())
             page = info["state"].get("subjects") or {}
-            listed += page
-            if not page or len(listed) >= info.get("total", 0):
+            subjects += page
+            if not page or len(subjects) >= info.get("total", 0):
                 break
-        return [self._names.from_wire(subject) for subject in listed]
+        return [self._names.from_wire(subject) for subject in subjects]
 
     @override
     async def monitor(self, url: str) -> MonitorReport | None:

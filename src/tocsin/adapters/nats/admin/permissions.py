@@ -102,8 +102,8 @@ class Granting:
         part = self.part(name, access, durables, needs_key=False)
         announcing = (*part.publish, self._names.hold_list(ANY, ANY))
         names = self._names
-        heard = (names.agent_commands(ANY, ANY), names.agent_tasks(ANY, ANY), names.roll_call)
-        return replace(part, publish=_sorted(announcing), subscribe=heard)
+        inboxes = (names.agent_commands(ANY, ANY), names.agent_tasks(ANY, ANY), names.roll_call)
+        return replace(part, publish=_sorted(announcing), subscribe=inboxes)
 
     def reading_last(self, permissions: Permissions, kind: type[Message]) -> Permissions:
         """Add the right to read the last message of each subject of a type."""
@@ -137,15 +137,15 @@ class Granting:
 
         Those of `access`, and the state of every stream and durable.
         """
-        seen = self.part(name, access)
+        rules = self.part(name, access)
         publish = [
-            *seen.publish,
+            *rules.publish,
             f"{API}.INFO",
             f"{API}.STREAM.INFO.*",
             *(f"{API}.CONSUMER.{verb}.{self._names.stream(s)}" for s in Stream for verb in ("LIST", "NAMES")),
             *(f"{API}.CONSUMER.INFO.{self._names.stream(s)}.*" for s in Stream),
         ]
-        return Permissions(seen.inbox_prefix, _sorted(publish), seen.deny_publish)
+        return Permissions(rules.inbox_prefix, _sorted(publish), rules.deny_publish)
 
     def public(self, name: str) -> Permissions:
         """Return the permissions of external programs that trigger and cancel, and receive public events."""
@@ -166,10 +166,10 @@ class Granting:
         )
 
     def _consuming(self, durable: DurableSpec) -> Iterator[str]:
-        named = f"{self._names.stream(durable.stream)}.{durable.name}"
-        yield f"{API}.CONSUMER.INFO.{named}"
-        yield f"{API}.CONSUMER.MSG.NEXT.{named}"
-        yield f"$JS.ACK.{named}.>"
+        consumer = f"{self._names.stream(durable.stream)}.{durable.name}"
+        yield f"{API}.CONSUMER.INFO.{consumer}"
+        yield f"{API}.CONSUMER.MSG.NEXT.{consumer}"
+        yield f"$JS.ACK.{consumer}.>"
 
     def _reading(self, stream: Stream) -> Iterator[str]:
         name = self._names.stream(stream)
@@ -245,8 +245,11 @@ def server_config(account: str, users: Mapping[str, Permissions]) -> str:
                 lines += [f"          {verb}: {json.dumps(rule)}"]
                 continue
             lines += [f"          {verb}: {{"]
-            for effect, listed in rule.items():
-                lines += [f"            {effect}: [", *(f"              {json.dumps(subject)}" for subject in listed)]
+            for effect, patterns in rule.items():
+                lines += [
+                    f"            {effect}: [",
+                    *(f"              {json.dumps(subject)}" for subject in patterns),
+                ]
                 lines += ["            ]"]
             lines += ["          }"]
         lines += ["        } }"]

@@ -144,15 +144,15 @@ async def _stored_stream(connection: Connection, name: str) -> Json | None:
 
 async def _overlap(connection: Connection, wanted: Json) -> str:
     """Describe the stream that captures some of our subjects."""
-    for ours in wanted["subjects"]:
-        reply = await connection.manage("STREAM.NAMES", json.dumps({"subject": ours}).encode())
+    for own_subject in wanted["subjects"]:
+        reply = await connection.manage("STREAM.NAMES", json.dumps({"subject": own_subject}).encode())
         for other in reply["streams"] or ():
             if other == wanted["name"]:
                 continue
             captured = ((await _stored_stream(connection, other)) or {}).get("subjects", ())
-            theirs = ", ".join(subject for subject in captured if overlaps(subject, ours))
+            overlapping = ", ".join(subject for subject in captured if overlaps(subject, own_subject))
             return (
-                f"stream {other} captures {theirs}, which overlaps {ours} of {wanted['name']}: "
+                f"stream {other} captures {overlapping}, which overlaps {own_subject} of {wanted['name']}: "
                 "choose other prefixes, or a separate account for this installation"
             )
     return f"the subjects of stream {wanted['name']} overlap those of another stream: {', '.join(wanted['subjects'])}"

@@ -105,13 +105,13 @@ class Connection:
         deadline, pause = loop.time() + self._patience, _FIRST_PAUSE_S
         limit = self.client.max_payload
         results: list[int | Exception | None] = [*(too_large(message, limit) for message in messages)]
-        left = [number for number, result in enumerate(results) if result is None]
-        while left:
-            replies = await self.request_each([messages[number] for number in left])
-            for number, reply in zip(left, replies, strict=True):
+        pending = [number for number, result in enumerate(results) if result is None]
+        while pending:
+            replies = await self.request_each([messages[number] for number in pending])
+            for number, reply in zip(pending, replies, strict=True):
                 results[number] = result_of(messages[number].subject, reply)
-            left = [number for number in left if _is_silence(results[number])]
-            if not left or loop.time() + pause >= deadline or self.client.is_closed:
+            pending = [number for number in pending if _is_silence(results[number])]
+            if not pending or loop.time() + pause >= deadline or self.client.is_closed:
                 break
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)

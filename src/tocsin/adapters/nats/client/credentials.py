@@ -72,21 +72,21 @@ def security_of(nats: Nats) -> Credentials:
     Raises:
         SettingsError: a file is missing or invalid, or the settings contradict each other.
     """
-    named = [kind for kind in _CLIENT_OPTIONS if getattr(nats, kind) is not None]
+    kinds = [kind for kind in _CLIENT_OPTIONS if getattr(nats, kind) is not None]
     with_user = [url for url in nats.url.split(",") if urlsplit(url.strip()).username]
-    if len(named) > 1 or (named and with_user):
-        both = [*(f"`{kind}`" for kind in named), *(["a user in `url`"] if with_user else [])]
+    if len(kinds) > 1 or (kinds and with_user):
+        both = [*(f"`{kind}`" for kind in kinds), *(["a user in `url`"] if with_user else [])]
         _wrong("nats", f"{' and '.join(both)} are set. Set one kind of credentials, or none")
     if (nats.user is None) != (nats.password is None):
-        missing, given = ("user", "password") if nats.user is None else ("password", "user")
-        _wrong(f"nats.{missing}", f"`{given}` is set without a `{missing}`. Set both, or neither")
+        missing, present = ("user", "password") if nats.user is None else ("password", "user")
+        _wrong(f"nats.{missing}", f"`{present}` is set without a `{missing}`. Set both, or neither")
     tls: Json = {
         "tls": _context(nats.tls) if nats.tls.is_required else None,
         "tls_hostname": nats.tls.server_name,
         "tls_handshake_first": nats.tls.handshake_first,
     }
     return Credentials(
-        kind=named[0] if named else None,
+        kind=kinds[0] if kinds else None,
         values=_values(nats),
         tls=tls,
         inbox_prefix=nats.inbox_prefix,
@@ -133,8 +133,8 @@ def _check_seed(field: str, path: Path, seed: bytes) -> None:
 def _context(tls: Tls) -> ssl.SSLContext:
     """Return the TLS context; servers are always verified."""
     if (tls.cert is None) != (tls.key is None):
-        missing, given = ("cert", "key") if tls.cert is None else ("key", "cert")
-        _wrong(f"nats.tls.{missing}", f"`{given}` is set without a `{missing}`. Set both, or neither")
+        missing, present = ("cert", "key") if tls.cert is None else ("key", "cert")
+        _wrong(f"nats.tls.{missing}", f"`{present}` is set without a `{missing}`. Set both, or neither")
     context = ssl.create_default_context()
     if tls.ca is not None:
         authorities = _read("nats.tls.ca", tls.ca)

@@ -188,8 +188,8 @@ async def _fetch(inbox: PullInbox, limit: int, wait: float) -> list[Msg]:
     await inbox.request(limit - len(inbox.messages), wait=wait, is_greedy=True)
     deadline = asyncio.get_running_loop().time() + wait + END_GRACE_S
     while len(inbox.messages) < limit and not inbox.statuses:
-        left = deadline - asyncio.get_running_loop().time()
-        if left <= 0 or not await inbox.wait(left, beyond=len(inbox.messages)):
+        remaining_s = deadline - asyncio.get_running_loop().time()
+        if remaining_s <= 0 or not await inbox.wait(remaining_s, beyond=len(inbox.messages)):
             break
     messages = [inbox.messages.popleft() for _ in range(min(limit, len(inbox.messages)))]
     if not messages and not set(inbox.statuses) <= ENDED:

@@ -220,8 +220,8 @@ class NatsEventLog:
                 if recorded.sequence > known.get(scope, 0):
                     facts[scope].append(recorded)
         incomplete = [scope for scope, newest in facts.items() if lock.first_needed(newest)]
-        whole = await asyncio.gather(*(self._complete(s, facts[s], known.get(s, 0)) for s in incomplete))
-        facts.update(zip(incomplete, whole, strict=True))
+        complete = await asyncio.gather(*(self._complete(s, facts[s], known.get(s, 0)) for s in incomplete))
+        facts.update(zip(incomplete, complete, strict=True))
         return Loaded([facts[scope] for scope in scopes], min(upto for _, upto in replies))
 
     async def _complete(self, scope: str, newest: list[Recorded[Message]], after: int) -> list[Recorded[Message]]:

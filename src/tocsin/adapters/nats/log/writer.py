@@ -210,15 +210,15 @@ class LogWriter:
             if isinstance(decision.write, Append):
                 by_stream[subjects.stream_of(decision.scope)].append(decision)
         for stream, decisions in by_stream.items():
-            chosen = await self._group_commits.worthwhile(stream, [decision.size for decision in decisions])
-            left = list(compress(decisions, chosen))
-            while left:
-                batched = [Decision(messages) for messages in self._messages_of(left)]
+            worthwhile = await self._group_commits.worthwhile(stream, [decision.size for decision in decisions])
+            singles = list(compress(decisions, worthwhile))
+            while singles:
+                batched = [Decision(messages) for messages in self._messages_of(singles)]
                 await self._group_commits.store(batched)
-                for decision, result in zip(left, batched, strict=True):
+                for decision, result in zip(singles, batched, strict=True):
                     decision.sequences += result.sequences
                     self._learn(stream, result.sequences)
-                left = [d for d, result in zip(left, batched, strict=True) if d.is_open and result.sequences]
+                singles = [d for d, result in zip(singles, batched, strict=True) if d.is_open and result.sequences]
 
     def _messages_of(self, decisions: "list[_Pending]") -> list[list[Outgoing]]:
         """Return the messages that each decision lacks; a decision with an invalid message fails."""

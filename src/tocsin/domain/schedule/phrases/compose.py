@@ -34,12 +34,12 @@ def parse_phrase(text: str) -> Phrase:
 
     clauses = read_clauses(text)
     try:
-        read = _compose_all([ClauseSet(phrase) for phrase in clauses])
+        expressions = _compose_all([ClauseSet(phrase) for phrase in clauses])
     except ScheduleError as error:
         raise ScheduleError(error.problem, text=text, length=len(text), suggestion=error.suggestion) from None
     return Phrase(
-        tuple(dict.fromkeys(expression for phrase in read for expression in phrase.expressions)),
-        tuple(dict.fromkeys(warning for phrase in read for warning in phrase.warnings)),
+        tuple(dict.fromkeys(expression for phrase in expressions for expression in phrase.expressions)),
+        tuple(dict.fromkeys(warning for phrase in expressions for warning in phrase.warnings)),
     )
 
 
@@ -70,10 +70,10 @@ def _check_pace(clauses: ClauseSet) -> None:
     if pace is None or pace.unit in {"second", "minute", "hour"}:
         return
     times, weekdays = clauses.get(Times), clauses.get(Weekdays)
-    named = {"day": len(times.times) if times else 1, "week": len(weekdays.days) if weekdays else 1}.get(pace.unit, 1)
-    if clauses.has(Interval, Marks) or named != pace.times:
+    counts = {"day": len(times.times) if times else 1, "week": len(weekdays.days) if weekdays else 1}.get(pace.unit, 1)
+    if clauses.has(Interval, Marks) or counts != pace.times:
         example = {"day": "twice a day at 8am and 8pm", "week": "twice a week on monday and thursday at 9am"}
         raise ScheduleError(
-            f"phrase: it promises {pace.times} times a {pace.unit} and names {named}",
+            f"phrase: it promises {pace.times} times a {pace.unit} and names {counts}",
             suggestion=example.get(pace.unit, f"once a {pace.unit}"),
         )

@@ -12,21 +12,21 @@ _SHORTEST_STEP = 4
 
 def listed(values: Iterable[int], low: int, high: int) -> str:
     """Write a set of values of a field without steps: `*`, `1-5`, `1,4,7,10`."""
-    ordered = sorted(set(values))
-    return "*" if len(ordered) == high - low + 1 else ",".join(_in_runs(ordered))
+    numbers = sorted(set(values))
+    return "*" if len(numbers) == high - low + 1 else ",".join(_in_runs(numbers))
 
 
 def stepped(values: Iterable[int], low: int, high: int) -> str:
     """Write a set of values with steps where they fit: `*/15`, `9-17/2`."""
-    ordered = sorted(set(values))
-    steps = {later - earlier for earlier, later in pairwise(ordered)}
+    numbers = sorted(set(values))
+    steps = {later - earlier for earlier, later in pairwise(numbers)}
     if len(steps) == 1 and steps != {1}:
         step = steps.pop()
-        if ordered[0] == low and ordered[-1] + step > high:
+        if numbers[0] == low and numbers[-1] + step > high:
             return f"*/{step}"
-        if len(ordered) >= _SHORTEST_STEP:
-            return f"{ordered[0]}-{ordered[-1]}/{step}"
-    return listed(ordered, low, high)
+        if len(numbers) >= _SHORTEST_STEP:
+            return f"{numbers[0]}-{numbers[-1]}/{step}"
+    return listed(numbers, low, high)
 
 
 def times(seconds: Iterable[int]) -> list[str]:

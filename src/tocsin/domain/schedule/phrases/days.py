@@ -27,17 +27,17 @@ def day_fields(clauses: ClauseSet) -> list[str]:
         )
     if dates is not None:
         return _dates(dates, period, months)
-    chosen = _months(period, months)
+    month_field = _months(period, months)
     if month_days is not None:
-        return [_month_days(month_days, period, chosen)]
+        return [_month_days(month_days, period, month_field)]
     if weekdays is not None:
         _require(period, "day", "week")
-        return [f"* {_month_field(chosen)} {cover.listed(weekdays, 0, 6)}"]
+        return [f"* {_month_field(month_field)} {cover.listed(weekdays, 0, 6)}"]
     if period is None or period.unit == "day":
-        return [f"* {_month_field(chosen)} *"]
+        return [f"* {_month_field(month_field)} *"]
     if period.unit == "week":
-        return [f"* {_month_field(chosen)} 0"]
-    return [f"1 {_month_field(chosen)} *"]
+        return [f"* {_month_field(month_field)} 0"]
+    return [f"1 {_month_field(month_field)} *"]
 
 
 def _period(clauses: ClauseSet) -> Period | None:
@@ -60,17 +60,17 @@ def _period(clauses: ClauseSet) -> Period | None:
 
 
 def _weekdays(clauses: ClauseSet) -> frozenset[int] | None:
-    named, excluded = clauses.get(Weekdays), clauses.get(Exclusion)
+    weekdays, excluded = clauses.get(Weekdays), clauses.get(Exclusion)
     if excluded is None:
-        return named.days if named else None
+        return weekdays.days if weekdays else None
     if clauses.has(MonthDays, Dates):
         raise ScheduleError(
             "phrase: weekdays can be left out of weekdays only", suggestion="every day except sunday at 9am"
         )
-    left = (named.days if named else _EVERY_WEEKDAY) - excluded.days
-    if not left:
+    days = (weekdays.days if weekdays else _EVERY_WEEKDAY) - excluded.days
+    if not days:
         raise ScheduleError("phrase: the exception leaves no day", suggestion="every day except sunday at 9am")
-    return left
+    return days
 
 
 def _months(period: Period | None, months: Months | None) -> frozenset[int]:
@@ -90,10 +90,10 @@ def _month_field(months: frozenset[int]) -> str:
 
 
 def _month_days(days: MonthDays, period: Period | None, months: frozenset[int]) -> str:
-    named = days.of or (period.unit if period else None)
+    unit = days.of or (period.unit if period else None)
     _require(period, "day", "month", "quarter", "year", same_as=days.of)
-    if named in {"quarter", "year"}:
-        months = _first_or_last(days, named)
+    if unit in {"quarter", "year"}:
+        months = _first_or_last(days, unit)
     elif days.months:
         if months:
             raise ScheduleError(

@@ -25,8 +25,8 @@ async def leaders(context: CheckContext) -> list[Finding]:
     findings = [
         _judge("leader-clock", f"the leader {lease.holder}", lease.said_at - lease.renewed_at) for lease in leases
     ]
-    held = {lease.name for lease in leases if lease.ends_at is None or lease.ends_at > context.now}
-    if TICKER_LEASE not in held:
+    held_leases = {lease.name for lease in leases if lease.ends_at is None or lease.ends_at > context.now}
+    if TICKER_LEASE not in held_leases:
         findings.append(
             bad(
                 "no-leader",
@@ -35,7 +35,7 @@ async def leaders(context: CheckContext) -> list[Finding]:
                 do="run `tocsin run ticker`, more than once on more than one machine",
             )
         )
-    if RECOVERER_LEASE not in held:
+    if RECOVERER_LEASE not in held_leases:
         findings.append(
             bad(
                 "no-recoverer",
@@ -44,7 +44,7 @@ async def leaders(context: CheckContext) -> list[Finding]:
                 do="run `tocsin run recoverer`, more than once on more than one machine",
             )
         )
-    if context.target.settings.matched_queues and MATCHER_LEASE not in held:
+    if context.target.settings.matched_queues and MATCHER_LEASE not in held_leases:
         findings.append(
             bad(
                 "no-matcher",
@@ -54,7 +54,7 @@ async def leaders(context: CheckContext) -> list[Finding]:
                 queues=list(context.target.settings.matched_queues),
             )
         )
-    if {TICKER_LEASE, RECOVERER_LEASE} <= held:
+    if {TICKER_LEASE, RECOVERER_LEASE} <= held_leases:
         findings.append(ok("no-leader", "a ticker and a recoverer lead"))
     return findings
 

@@ -18,10 +18,10 @@ DISK_BAD: Final = 0.03
 
 async def version(context: CheckContext) -> list[Finding]:
     """Report a server that is too old (`server-version`)."""
-    running, needed = context.status.server.version, context.target.inspection.versions
+    running, required = context.status.server.version, context.target.inspection.versions
     number = tuple(int(part) for part in running.partition("-")[0].split(".") if part.isdigit())
-    if number < needed.works:
-        oldest = _text(needed.works)
+    if number < required.works:
+        oldest = _text(required.works)
         return [
             bad(
                 "server-version",
@@ -30,8 +30,8 @@ async def version(context: CheckContext) -> list[Finding]:
                 do=f"upgrade every server to {oldest} or newer",
             )
         ]
-    if number < needed.archives:
-        oldest = _text(needed.archives)
+    if number < required.archives:
+        oldest = _text(required.archives)
         return [
             warn(
                 "server-version",

@@ -79,17 +79,17 @@ async def room(context: CheckContext) -> list[Finding]:
 
 async def replicas(context: CheckContext) -> list[Finding]:
     """Report missing replicas (`replicas`, `replica-behind`, `no-stream-leader`)."""
-    wanted = context.target.settings.replicas
+    configured = context.target.settings.replicas
     states = [state for state in context.status.streams.values() if state is not None]
     findings = [finding for state in states for finding in _cluster(state)]
-    others = [state for state in states if wanted is not None and state.replicas != wanted]
+    deviating = [state for state in states if configured is not None and state.replicas != configured]
     single = [state for state in states if state.replicas == 1]
-    if others:
-        kept = ", ".join(f"{state.name} by {state.replicas}" for state in others)
+    if deviating:
+        listing = ", ".join(f"{state.name} by {state.replicas}" for state in deviating)
         findings.append(
             bad(
                 "replicas",
-                f"the settings ask for {wanted} replicas, and {kept}",
+                f"the settings ask for {configured} replicas, and {listing}",
                 means="data is lost with a server",
                 do=INIT,
             )
@@ -112,13 +112,13 @@ async def durables(context: CheckContext) -> list[Finding]:
     """Report durables that are missing or configured otherwise (`durable-missing`, `durable-drift`)."""
     specs = context.target.durables
     states = {(durable.state.stream, durable.state.name): durable.state for durable in context.status.durables}
-    answered = {stream for stream, _ in states}
+    responsive = {stream for stream, _ in states}
     findings = []
     for spec in specs:
         stream = context.target.inspection.stream_name(spec.stream)
         state = states.get((stream, spec.name))
         if state is None:
-            if stream in answered or context.status.streams.get(stream):
+            if stream in responsive or context.status.streams.get(stream):
                 findings.append(
                     bad(
                         "durable-missing",
@@ -184,4 +184,4 @@ def _cluster(stream: StreamState) -> list[Finding]:
 
 
 def _text(drift: Drift) -> str:
-    return ", ".join(f"{field} is {actual} instead of {needed}" for field, (actual, needed) in drift.items())
+    return ", ".join(f"{field} is {actual} instead of {required}" for field, (actual, required) in drift.items())
