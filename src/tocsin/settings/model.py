@@ -40,10 +40,20 @@ class Server(_Section):
     """Maximum duration of a request; event streams are exempt."""
     keep_alive: Duration = 15.0
     """Time after which an idle connection is closed."""
+    header_timeout: Duration = 10.0
+    """Time within which the head of a request must arrive."""
+    write_timeout: Duration = 30.0
+    """Time after which a connection is closed if its client reads nothing of an answer."""
     shutdown_timeout: Duration = 10.0
     """Time that running requests get to finish at shutdown."""
     max_connections: int | None = Field(default=1_000, ge=1)
-    """Maximum number of connections; null: unlimited."""
+    """Maximum number of connections; null: unlimited. The limit of open files of the process, less 128, is a limit too.
+
+    A new connection beyond it replaces the connection that has waited longest for a request. If each runs a request, the answer is 503."""
+    max_connections_per_client: int | None = Field(default=250, ge=1)
+    """Maximum number of connections of one client (an IPv4 address, or an IPv6 network of 64 bits); null: unlimited.
+
+    Addresses in `trusted_proxies` are exempt, because many clients share them."""
     rate: float | None = Field(default=100.0, gt=0)
     """Requests per second that each identity may make; null: unlimited."""
     burst: int = Field(default=200, ge=1)
@@ -51,7 +61,9 @@ class Server(_Section):
     over_nats: bool = False
     """Also serve the API on the subjects `<root>.api.<operation>`. Without any token, every publisher there is an administrator."""
     trusted_proxies: tuple[str, ...] = ()
-    """Addresses or networks of proxies whose `X-Forwarded-For` header is believed; none by default."""
+    """Addresses or networks of proxies whose `X-Forwarded-For` header is believed; none by default.
+
+    A proxy should limit the connections of its own clients."""
 
 
 class Database(_Section):

@@ -7,7 +7,8 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, cast
 
 import httpx
 import uvicorn
@@ -17,27 +18,29 @@ from starlette.applications import Starlette
 from typing_extensions import override
 
 from ...settings import Server
-from .middleware.guards import HeadLimit
+from .connections import Connection, ConnectionTable
 
 
 @asynccontextmanager
 async def answering(app: Starlette, listener: socket.socket, server: Server) -> AsyncIterator[None]:
     """Serve requests within the block. At its end, running requests are completed."""
+    table = ConnectionTable(server)
     config = uvicorn.Config(
         app,
-        http=HeadLimit,
+        http=cast("type[asyncio.Protocol]", partial(Connection, table)),
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
         lifespan="off",
         timeout_keep_alive=int(server.keep_alive),
         timeout_graceful_shutdown=int(server.shutdown_timeout),
-        limit_concurrency=server.max_connections,
         proxy_headers=bool(server.trusted_proxies),
         forwarded_allow_ips=list(server.trusted_proxies),
     )
     running = _Server(config)
     task = asyncio.create_task(running.serve([listener]))
+    sweep = asyncio.create_task(table.run())
     try:
         while not running.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
@@ -46,6 +49,7 @@ async def answering(app: Starlette, listener: socket.socket, server: Server) -> 
         app.state.closing.set()  # ends the event streams, which would otherwise delay the shutdown
         running.should_exit = True
         await task
+        sweep.cancel()
         listener.close()
 
 

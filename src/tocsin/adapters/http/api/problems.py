@@ -96,6 +96,10 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         500, "The log holds a message that this version cannot read. Upgrade the server.", (DecodeError,)
     ),
     "timeout": ProblemKind(503, "The request took too long, and its outcome is unknown. Read the state, then retry."),
+    "too-many-connections": ProblemKind(
+        503,
+        "The server, or this client at the server, has too many connections with running requests. Close some, or retry later.",
+    ),
     "unavailable": ProblemKind(
         503,
         "The log, the history or the identity provider cannot be reached. Retry after `Retry-After` seconds.",

@@ -1,7 +1,7 @@
 """Limits on the size and the duration of requests, and safe response headers.
 
-`HeadLimit` is needed because httptools keeps a request head of any length. `BodyLimit` counts the bytes received, because a
-`Content-Length` may be wrong. `Timeouts` cancels slow requests, so that a slow client cannot hold resources.
+`BodyLimit` counts the bytes received, because a `Content-Length` may be wrong. `Timeouts` cancels slow requests, so that a slow
+client cannot hold resources. `connections` limits what precedes and follows a request.
 """
 
 import asyncio
@@ -11,39 +11,8 @@ from typing import Final
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from typing_extensions import override
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..api.problems import Problem, as_response
-
-MAX_HEAD_BYTES: Final = 65_536
-"""Size of a request line and its headers. A head may exceed it by the last piece received."""
-
-
-class HeadLimit(HttpToolsProtocol):
-    """An HTTP connection that closes when a request head is too long."""
-
-    _head_bytes = 0
-    _is_in_head = False
-
-    @override
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if not self._is_in_head:
-            return
-        self._head_bytes += len(data)
-        if self._head_bytes > MAX_HEAD_BYTES:
-            self.send_400_response(f"the head of the request is longer than {MAX_HEAD_BYTES:,} bytes")
-
-    @override
-    def on_message_begin(self) -> None:
-        self._is_in_head, self._head_bytes = True, 0
-        super().on_message_begin()
-
-    @override
-    def on_headers_complete(self) -> None:
-        self._is_in_head = False
-        super().on_headers_complete()
 
 
 class BodyLimit:

@@ -1,0 +1,286 @@
+"""Limits on connections, so that no client can keep the others from the API.
+
+No limit on requests applies before a request has begun and after its answer is written. So `ConnectionTable` closes a connection
+whose head does not end, that is idle, or whose client does not read the answer. If there are too many connections, each further
+connection replaces the connection that has waited longest for a head: a client that sends its request at once is served
+even while others hold every place.
+
+uvicorn limits idle connections only, and any byte restarts its timer. `Connection` extends uvicorn's protocol by the public
+callbacks of `asyncio.Protocol` and of httptools, and is the only place that knows this protocol. One sweep over the table
+replaces timers of the single connections, which would cost two timers for each request.
+"""
+
+import asyncio
+import ipaddress
+import resource
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Any, Final
+
+from starlette.types import Receive, Scope, Send
+from typing_extensions import override
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from ...settings import Server
+from .api.problems import Problem, as_response
+
+MAX_HEAD_BYTES: Final = 65_536
+"""Size of a request line and its headers. A head may exceed it by the last piece received."""
+SWEEP_INTERVAL_S: Final = 0.5
+MAX_LEAVING: Final = 128
+"""Replaced connections that are still open, because their heads may be on the way. Many connections are accepted at once."""
+RESERVED_FILES: Final = MAX_LEAVING + 128
+"""Open files of the process that are left for replaced connections, the log, the history and the program itself."""
+_IPV6_CLIENT_BITS: Final = 64
+"""An IPv6 client usually has a network of this prefix length for itself."""
+
+
+class Connection(HttpToolsProtocol):
+    """An HTTP connection with a limited head, which a `ConnectionTable` may close."""
+
+    def __init__(
+        self,
+        table: "ConnectionTable",
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        """Take part in the limits of `table`."""
+        super().__init__(config, server_state, app_state, _loop)
+        self._table = table
+        self._head_bytes = 0
+        self._is_in_head = False
+        self.has_begun_head = True
+        """False: the connection is idle between two requests."""
+
+    @override
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
+        super().connection_made(transport)
+        if not self._table.add(self):
+            self.app = _refuse
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._table.remove(self)
+        super().connection_lost(exc)
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        if not self.has_begun_head:
+            self.has_begun_head = True
+            self._table.await_head(self)
+        super().data_received(data)
+        if not self._is_in_head:
+            return
+        self._head_bytes += len(data)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self.send_400_response(f"the head of the request is longer than {MAX_HEAD_BYTES:,} bytes")
+
+    @override
+    def on_message_begin(self) -> None:
+        self._is_in_head, self._head_bytes = True, 0
+        super().on_message_begin()
+
+    @override
+    def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        self._table.begin_request(self)
+        super().on_headers_complete()
+
+    @override
+    def on_response_complete(self) -> None:
+        is_last = not self.pipeline
+        super().on_response_complete()
+        if is_last and not self.transport.is_closing():
+            self.has_begun_head = False
+            self._table.await_request(self)
+
+    def expire(self) -> None:
+        """Close a connection whose next request did not come in time."""
+        if self._is_in_head and self.has_no_request:
+            answer = "the head of the request did not arrive in time"
+            self.transport.write(
+                b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain; charset=utf-8\r\n"
+                b"connection: close\r\ncontent-length: %d\r\n\r\n%s" % (len(answer), answer.encode())
+            )
+        self.transport.close()
+
+    @property
+    def has_no_request(self) -> bool:
+        """No request is being answered."""
+        cycle: object = self.cycle  # uvicorn declares it without None, which it is before the first request
+        return cycle is None or self.cycle.response_complete
+
+    def abort(self) -> None:
+        """Close the connection at once, without what is still to be written."""
+        self._table.remove(self)
+        self.transport.abort()
+
+    @property
+    def unread_bytes(self) -> int:
+        """Size of the part of the answer that the system has not taken yet."""
+        return self.transport.get_write_buffer_size()
+
+
+class ConnectionTable:
+    """The connections of one listener."""
+
+    def __init__(self, server: Server) -> None:
+        """Begin without connections; `server` has the limits."""
+        self._server = server
+        self._max = most_connections(server.max_connections)
+        self._exempt = tuple(_networks(server.trusted_proxies))
+        self._by_client: dict[str, set[Connection]] = {}
+        self._open: dict[Connection, str] = {}
+        self._deadlines: dict[Connection, float] = {}
+        """The connections that wait for a head, in the order in which they began to wait."""
+        self._leaving: dict[Connection, None] = {}
+        """The replaced connections, which the next sweep closes unless a head arrives before."""
+        self._unread: dict[Connection, tuple[int, float]] = {}
+        """The connections with an unread answer: its size, and the time since which it has not shrunk."""
+
+    def __len__(self) -> int:
+        """Return the number of open connections."""
+        return len(self._open)
+
+    def add(self, connection: Connection) -> bool:
+        """Add a connection; return whether its requests may be served."""
+        client = _client_of(connection)
+        others = self._by_client.get(client, ())
+        most = self._server.max_connections_per_client
+        fits = most is None or len(others) < most or self._is_exempt(connection) or self._make_room(client)
+        fits = (self._max is None or len(self._open) < self._max or self._make_room(None)) and fits
+        self._count(connection)
+        self.await_head(connection)
+        return fits
+
+    def remove(self, connection: Connection) -> None:
+        """Forget a connection."""
+        self._leaving.pop(connection, None)
+        self._deadlines.pop(connection, None)
+        self._unread.pop(connection, None)
+        self._discount(connection)
+
+    def await_head(self, connection: Connection) -> None:
+        """Expect the end of a request's head."""
+        self._wait(connection, self._server.header_timeout)
+
+    def await_request(self, connection: Connection) -> None:
+        """Expect another request."""
+        self._wait(connection, self._server.keep_alive)
+
+    def begin_request(self, connection: Connection) -> None:
+        """Note that a connection has a request, which other limits apply to."""
+        self._deadlines.pop(connection, None)
+        if connection in self._leaving:
+            del self._leaving[connection]
+            self._count(connection)
+
+    async def run(self) -> None:
+        """Sweep until cancelled."""
+        while True:
+            await asyncio.sleep(SWEEP_INTERVAL_S)
+            self.run_once(asyncio.get_running_loop().time())
+
+    def run_once(self, now: float) -> None:
+        """Close the connections that exceed a limit at `now`, a time of the event loop."""
+        for connection in list(self._leaving):
+            connection.abort()
+        for connection in [each for each, deadline in self._deadlines.items() if deadline <= now]:
+            del self._deadlines[connection]
+            connection.expire()
+        for connection in list(self._open):
+            size = connection.unread_bytes
+            if not size:
+                self._unread.pop(connection, None)
+                continue
+            before, since = self._unread.get(connection, (size + 1, now))
+            if size < before:
+                since = now
+            self._unread[connection] = size, since
+            if now - since >= self._server.write_timeout:
+                connection.abort()
+
+    def _count(self, connection: Connection) -> None:
+        client = _client_of(connection)
+        self._by_client.setdefault(client, set()).add(connection)
+        self._open[connection] = client
+
+    def _discount(self, connection: Connection) -> None:
+        client = self._open.pop(connection, None)
+        if client is None:
+            return
+        others = self._by_client[client]
+        others.discard(connection)
+        if not others:
+            del self._by_client[client]
+
+    def _wait(self, connection: Connection, seconds: float) -> None:
+        self._deadlines.pop(connection, None)
+        if connection in self._open:
+            self._deadlines[connection] = connection.loop.time() + seconds
+
+    def _make_room(self, client: str | None) -> bool:
+        """Replace the connection that has waited longest for a head; `client`: of this client only."""
+        for connection in self._deadlines:
+            if client is None or self._open[connection] == client:
+                del self._deadlines[connection]
+                self._discount(connection)
+                self._leaving[connection] = None
+                if len(self._leaving) > MAX_LEAVING:
+                    next(iter(self._leaving)).abort()
+                return True
+        return False
+
+    def _is_exempt(self, connection: Connection) -> bool:
+        address = _address_of(connection)
+        return address is not None and any(address in proxy for proxy in self._exempt)
+
+
+def most_connections(wanted: int | None) -> int | None:
+    """Return `wanted` or what the limit of open files allows; None: no limit."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return wanted
+    room = max(1, files - RESERVED_FILES)
+    return room if wanted is None else min(wanted, room)
+
+
+def _address_of(connection: Connection) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    host = connection.client[0] if connection.client else ""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _client_of(connection: Connection) -> str:
+    """Return an IPv4 address, or an IPv6 network of 64 bits, as text."""
+    address = _address_of(connection)
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((address, _IPV6_CLIENT_BITS), strict=False))
+    return str(address)
+
+
+def _networks(proxies: Sequence[str]) -> Iterator[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+    for proxy in proxies:
+        if proxy == "*":
+            yield from (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
+        with suppress(ValueError):  # a name, which uvicorn compares with the peer of a local socket
+            yield ipaddress.ip_network(proxy, strict=False)
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    detail = "the server or this client has too many connections with running requests. Close some, or retry later"
+    problem = Problem(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "too-many-connections",
+        detail,
+        headers={"Retry-After": "1", "Connection": "close"},
+    )
+    await as_response(problem)(scope, receive, send)

@@ -1,0 +1,207 @@
+"""Limits on connections: the API answers while others hold as many connections as they can."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from socket import SO_RCVBUF, SOL_SOCKET, socket
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from tests.http.conftest import World
+from tests.system.running import DEADLINE
+from tocsin.adapters.http import connections
+from tocsin.adapters.http.connections import RESERVED_FILES, Connection, most_connections
+from tocsin.adapters.http.server import answering
+from tocsin.adapters.http.sockets import listen
+from tocsin.settings import Server
+
+ATTACKER = "127.0.0.2"
+HALF_A_HEAD = b"GET /v1/health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half: "
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Connect = Callable[..., Awaitable[Streams]]
+
+
+@asynccontextmanager
+async def served(app: ASGIApp, **limits: object) -> AsyncIterator[tuple[httpx.AsyncClient, Connect]]:
+    """Serve an application; yield a client, and a function that connects from an address."""
+    listener = listen("127.0.0.1", 0)
+    host, port = listener.getsockname()[:2]
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(answering(app, listener, Server.model_validate(limits)))  # type: ignore[arg-type]
+
+        async def connect(source: str = ATTACKER) -> Streams:
+            reader, writer = await asyncio.open_connection(host, port, local_addr=(source, 0))
+            stack.callback(writer.close)
+            return reader, writer
+
+        client = httpx.AsyncClient(base_url=f"http://{host}:{port}", timeout=DEADLINE)
+        yield await stack.enter_async_context(client), connect
+
+
+def waiting_app() -> tuple[Starlette, asyncio.Event]:
+    """Return an application whose `/wait` answers after an event, and whose other paths answer at once."""
+    event = asyncio.Event()
+
+    async def wait(_: Request) -> Response:
+        await event.wait()
+        return JSONResponse("waited")
+
+    async def health(_: Request) -> Response:
+        return JSONResponse("well")
+
+    app = Starlette(routes=[Route("/wait", wait), Route("/v1/health", health)])
+    app.state.closing = asyncio.Event()
+    return app, event
+
+
+@pytest.mark.parametrize("source", [ATTACKER, "127.0.0.1"])
+async def test_health_answers_while_heads_are_half_sent(source: str, world: World) -> None:
+    limits = {"max_connections": 60, "max_connections_per_client": 40, "header_timeout": 600}
+    async with served(world.app(), **limits) as (client, connect):
+        for _ in range(150):
+            _, writer = await connect(source)
+            writer.write(HALF_A_HEAD)
+        for _ in range(3):
+            answer = await client.get("/v1/health", headers={"Connection": "close"})
+            assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.parametrize("piece", [b"a", b"\r\n"])
+async def test_trickled_head_does_not_extend_its_time(piece: bytes) -> None:
+    app, _ = waiting_app()
+    async with served(app, header_timeout=0.5, keep_alive=600) as (_, connect):
+        reader, writer = await connect()
+        writer.write(HALF_A_HEAD if piece == b"a" else b"")
+
+        async def trickle() -> None:
+            while True:
+                writer.write(piece)
+                await asyncio.sleep(0.05)
+
+        trickling = asyncio.create_task(trickle())
+        async with asyncio.timeout(DEADLINE):
+            answer = await reader.read()
+        trickling.cancel()
+        assert answer.startswith(b"HTTP/1.1 408 ") or piece == b"\r\n"
+
+
+async def test_silent_connection_is_closed() -> None:
+    app, _ = waiting_app()
+    async with served(app, header_timeout=0.2) as (_, connect):
+        reader, _ = await connect()
+        async with asyncio.timeout(DEADLINE):
+            assert await reader.read() == b""
+
+
+async def test_empty_lines_do_not_keep_an_idle_connection() -> None:
+    app, _ = waiting_app()
+    async with served(app, header_timeout=0.5, keep_alive=600) as (_, connect):
+        reader, writer = await connect()
+        writer.write(HALF_A_HEAD + b"no\r\n\r\n")
+        await reader.readuntil(b'"well"')
+        writer.write(b"\r\n")
+        async with asyncio.timeout(DEADLINE):
+            assert await reader.read() == b""
+
+
+async def test_running_request_outlives_the_header_timeout() -> None:
+    app, event = waiting_app()
+    async with served(app, header_timeout=1) as (client, _):
+        request = asyncio.create_task(client.get("/wait"))
+        await asyncio.sleep(1 + 2 * connections.SWEEP_INTERVAL_S)
+        event.set()
+        assert (await request).json() == "waited"
+
+
+async def test_client_with_too_many_requests_is_refused_alone() -> None:
+    app, event = waiting_app()
+    async with served(app, max_connections_per_client=3) as (client, connect):
+        held = [await connect() for _ in range(3)]
+        for _, writer in held:
+            writer.write(b"GET /wait HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        await client.get("/v1/health")  # the heads have arrived
+        reader, writer = await connect()
+        writer.write(HALF_A_HEAD + b"no\r\n\r\n")
+        async with asyncio.timeout(DEADLINE):
+            answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"urn:tocsin:problem:too-many-connections" in answer
+        assert (await client.get("/v1/health")).status_code == 200
+        event.set()
+        async with asyncio.timeout(DEADLINE):
+            assert [await reader.readuntil(b'"waited"') for reader, _ in held]
+
+
+async def test_trusted_proxy_may_have_many_connections() -> None:
+    app, event = waiting_app()
+    limits = {"max_connections_per_client": 2, "trusted_proxies": ["127.0.0.0/8"]}
+    async with served(app, **limits) as (client, _):
+        requests = [asyncio.create_task(client.get("/wait")) for _ in range(8)]
+        await asyncio.sleep(0.1)
+        event.set()
+        assert {(await request).status_code for request in requests} == {200}
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_connection_with_an_unread_answer_is_closed(
+    monkeypatch: pytest.MonkeyPatch, *, is_streamed: bool
+) -> None:
+    size = 64 * 1_048_576
+    ended, aborted = asyncio.Event(), asyncio.Event()
+    abort = Connection.abort
+
+    def observed_abort(connection: Connection) -> None:
+        aborted.set()
+        abort(connection)
+
+    monkeypatch.setattr(Connection, "abort", observed_abort)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        try:
+            for _ in range(size // 65_536):
+                yield b"x" * 65_536
+        finally:
+            ended.set()
+
+    async def big(_: Request) -> Response:
+        return StreamingResponse(pieces()) if is_streamed else Response(b"x" * size)
+
+    app = Starlette(routes=[Route("/big", big)])
+    app.state.closing = asyncio.Event()
+    async with served(app, write_timeout=0.5, keep_alive=600) as (client, _):
+        with socket() as lazy:
+            lazy.setsockopt(SOL_SOCKET, SO_RCVBUF, 4_096)
+            lazy.connect((client.base_url.host, client.base_url.port))
+            lazy.sendall(b"GET /big HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            async with asyncio.timeout(DEADLINE):
+                await aborted.wait()
+            lazy.settimeout(DEADLINE)
+            received = await asyncio.to_thread(_read, lazy)
+        assert received < size
+        if is_streamed:
+            async with asyncio.timeout(DEADLINE):
+                await ended.wait()
+
+
+def _read(sock: socket) -> int:
+    """Return the number of bytes until the end."""
+    received = 0
+    try:
+        while piece := sock.recv(65_536):
+            received += len(piece)
+    except ConnectionResetError:
+        pass
+    return received
+
+
+def test_open_files_limit_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (1_024, 4_096))
+    assert most_connections(10_000) == most_connections(None) == 1_024 - RESERVED_FILES
+    assert most_connections(100) == 100

@@ -1,0 +1,45 @@
+"""The API over a real nats-server answers `/v1/health` while other clients attack it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from pathlib import Path
+from socket import create_connection
+
+import httpx
+import pytest
+
+from tests.system.running import DEADLINE, Running, running
+from tocsin import Worker
+from tocsin.bootstrap.api_server import serving
+
+ATTACKER = "127.0.0.2"
+
+
+@pytest.fixture
+async def tocsin(nats_url: str, tmp_path: Path) -> AsyncIterator[Running]:
+    server = {"port": 0, "max_connections": 200, "max_connections_per_client": 100}
+    async with running(nats_url, tmp_path, worker=Worker(), server=server, metrics={"enabled": False}) as everything:
+        yield everything
+
+
+async def healthy(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/v1/health", headers={"Connection": "close"})
+    assert answer.status_code == 200, answer.text
+
+
+async def test_half_sent_heads(tocsin: Running) -> None:
+    async with serving(tocsin.installation) as url, httpx.AsyncClient(base_url=url, timeout=DEADLINE) as client:
+        place = client.base_url.host, client.base_url.port or 0
+        with ExitStack() as held:
+
+            def attack() -> None:
+                for _ in range(600):
+                    half = held.enter_context(create_connection(place, DEADLINE, (ATTACKER, 0)))
+                    half.sendall(b"GET /v1/health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half: ")
+
+            attacking = asyncio.create_task(asyncio.to_thread(attack))
+            while not attacking.done():
+                await healthy(client)
+            await attacking
+            await healthy(client)
