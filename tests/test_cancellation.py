@@ -107,7 +107,7 @@ async def test_unknown_execution_is_not_found(world: World) -> None:
 @pytest.mark.parametrize("given", ["", "*", "a.b", ">", "a b"])
 async def test_what_can_be_no_id_is_no_filter(world: World, given: str) -> None:
     await world.given(admitted())
-    with pytest.raises(NotAnId, match="letters, digits and hyphens"):
+    with pytest.raises(NotAnId):
         await cancel(world.log, given)
     assert await world.stored(Cancelled) == []
 

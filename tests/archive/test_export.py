@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.archive import CutOffError, ExportError, Manifest, Selection, open_export, write
+from tocsin.archive import AlteredExportError, CutOffError, ExportError, Manifest, Selection, open_export, write
 from tocsin.ports import Extent, StoredMessage
 from tocsin.subjects import Stream
 
@@ -92,21 +92,21 @@ def test_truncated_file_is_refused(tmp_path: Path) -> None:
 def test_truncated_compressed_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "export.gz"
     path.write_bytes(gzip.compress(written())[:-20])
-    with pytest.raises(CutOffError, match="truncated"):
+    with pytest.raises(CutOffError):
         read(path)
 
 
 def test_a_line_that_was_changed_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "export"
     path.write_bytes(written().replace(b"report.a.b", b"report.a.c"))
-    with pytest.raises(ExportError, match="its digest differs from its trailer"):
+    with pytest.raises(AlteredExportError):
         read(path)
 
 
 def test_a_line_that_was_taken_out_is_noticed(tmp_path: Path) -> None:
     lines, path = written().splitlines(keepends=True), tmp_path / "export"
     path.write_bytes(b"".join([*lines[:2], *lines[3:]]))
-    with pytest.raises(ExportError, match="it holds 2 messages, but its trailer counts 3"):
+    with pytest.raises(AlteredExportError):
         read(path)
 
 

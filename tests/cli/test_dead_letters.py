@@ -111,8 +111,8 @@ def test_unknown_id_exits_3_and_prefixes_work(kept: World) -> None:
     assert kept.call("dead-letters", "show", ID[:13], "-o", "json").json["id"] == ID
     kept.append(letter(OTHER))
     kept.do(record_more(kept))
-    result = kept.call("dead-letters", "replay", ID[:13])
-    assert (result.code, "is the beginning of several dead letters: " in result.err) == (2, True)
+    result = kept.call("dead-letters", "replay", ID[:13], "-o", "json")
+    assert (result.code, result.failure[1]) == (2, "ambiguous-id")
 
 
 async def record_more(world: World) -> None:

@@ -30,4 +30,5 @@ def test_it_says_over_what_it_counts(world: World) -> None:
 def test_what_is_no_instant_is_refused(world: World) -> None:
     result = world.call("stats", "--since", "yesterday")
     assert result.code == 2
-    assert "--since is 'yesterday': write an ISO date and time" in result.err
+    assert "--since" in result.err
+    assert "'yesterday'" in result.err

@@ -184,7 +184,7 @@ async def test_defect_holds_up_no_other_input(log: RecordingLog) -> None:
     def decide(recorded: Recorded[Message], states: States, now: datetime) -> Step:
         if name_of(recorded) == "bad":
             raise ValueError("a defect")
-        return refuse("no") if name_of(recorded) == "no" else increment(recorded, states, now)
+        return refuse("no", code="not-found") if name_of(recorded) == "no" else increment(recorded, states, now)
 
     assert await run(log, decide, items("bad", "a", "no", "b")) == [
         Result.FAILED,
@@ -231,7 +231,7 @@ async def test_decision_on_an_outdated_state_is_repeated(log: RecordingLog) -> N
 
 
 @pytest.mark.parametrize(
-    "step", [refuse("no such counter", rests_on=(counter("a"),)), wait(1, rests_on=(counter("a"),))]
+    "step", [refuse("no such counter", code="not-found", rests_on=(counter("a"),)), wait(1, rests_on=(counter("a"),))]
 )
 async def test_refusals_and_waits_rest_on_newest_states(log: RecordingLog, step: Step) -> None:
     def decide(_: Recorded[Message], states: States, __: datetime) -> Step:
@@ -438,7 +438,11 @@ async def test_failed_write_acknowledges_nothing(world: World) -> None:
 
 async def test_refused_input_becomes_a_dead_letter_alone(world: World) -> None:
     def decide(recorded: Recorded[Message], states: States, now: datetime) -> Step:
-        return refuse("not allowed") if recorded.sequence == 2 else increment_once(recorded, states, now)
+        return (
+            refuse("not allowed", code="not-allowed")
+            if recorded.sequence == 2
+            else increment_once(recorded, states, now)
+        )
 
     await world.given(*map(execution, range(3)))
     await world.handle(subscription(decide))

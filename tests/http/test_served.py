@@ -157,7 +157,7 @@ async def test_events_are_filtered_by_type_from_the_start(tocsin: Running) -> No
             assert (await anext(events))["fact"]["type"] == "completed"
         refused = await client.get("/v1/events", params={"after": "yesterday"})
         assert refused.status_code == 422
-        assert "must be the id of an event" in refused.json()["detail"]
+        assert [error["field"] for error in refused.json()["errors"]] == ["Last-Event-ID"]
 
 
 async def test_public_events_are_streamed(tocsin: Running) -> None:
@@ -259,7 +259,7 @@ async def test_the_same_operations_are_answered_over_nats(tocsin: Running) -> No
         }
         missing, headers = await ask("getJob", name="nobody")
         assert (missing["status"], headers["Nats-Service-Error-Code"]) == (404, "404")
-        assert headers["Nats-Service-Error"] == 'no job is called "nobody"'
+        assert "nobody" in headers["Nats-Service-Error"]
         _, headers = await ask("getJob", name="../executions")
         assert headers["Nats-Service-Error-Code"] in {"404", "422"}
         _, headers = await ask("getJob")

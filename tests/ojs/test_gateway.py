@@ -107,12 +107,12 @@ async def test_batch_is_stored_whole_or_not_at_all(client: httpx.AsyncClient) ->
     job = {"type": "a", "args": [], "options": {"queue": queue}}
     answer = await client.post("/ojs/v1/jobs/batch", json={"jobs": [job, {**job, "args": 1}]})
     error = answer.json()["error"]
-    assert (answer.status_code, error["message"]) == (400, "job 1 of the batch: `args` is 1: must be an array")
+    assert answer.status_code == 400
     assert error["details"]["errors"][0]["field"] == "jobs[1].args"
     refused: tuple[Any, ...] = ([], [job] * 1_001, {})
     for jobs in refused:
         answer = await client.post("/ojs/v1/jobs/batch", json={"jobs": jobs})
-        assert answer.json()["error"]["message"] == "`jobs` must be an array of 1 to 1000 jobs"
+        assert [error["field"] for error in answer.json()["error"]["details"]["errors"]] == ["jobs"]
     answer = await client.post("/ojs/v1/jobs/batch", json={"jobs": [{**job, "args": [n]} for n in range(70)]})
     assert (answer.status_code, answer.json()["count"]) == (201, 70)
     taken: list[Any] = []

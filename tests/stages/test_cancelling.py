@@ -120,7 +120,7 @@ async def test_request_without_an_execution_id_becomes_dead_letter(world: World,
     world.log.receive(subject, b"")
     await run(world)
     [letter] = await world.stored(PoisonMessage)
-    assert letter.reason == "it names no execution: cancel.<job>.<execution>"
+    assert letter.code == "invalid-id"
     assert await world.stored(Cancelled) == []
 
 

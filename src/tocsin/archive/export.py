@@ -35,6 +35,12 @@ class ExportError(TocsinError, ValueError):
     code = "invalid-export"
 
 
+class AlteredExportError(ExportError):
+    """An export was changed after it was written."""
+
+    code = "altered-export"
+
+
 class CutOffError(ExportError):
     """An export ends before its trailer."""
 
@@ -210,7 +216,7 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
     except EOFError:
         raise CutOffError("the file is truncated: its compressed data ends too early. Export again.") from None
     except gzip.BadGzipFile as error:
-        raise ExportError(f"the file was changed: {error}") from None
+        raise AlteredExportError(f"the file was changed: {error}") from None
 
 
 def _messages(lines: Iterator[bytes], first: bytes) -> Iterator[StoredMessage]:
@@ -228,13 +234,13 @@ def _messages(lines: Iterator[bytes], first: bytes) -> Iterator[StoredMessage]:
 
 def _check_end(trailer: dict[str, Any], count: int, digest: str, lines: Iterator[bytes]) -> None:
     if trailer.get("messages") != count:
-        raise ExportError(
+        raise AlteredExportError(
             f"the file was changed: it holds {count:,} messages, but its trailer counts {trailer.get('messages'):,}"
         )
     if trailer.get("sha256") != digest:
-        raise ExportError("the file was changed: its digest differs from its trailer")
+        raise AlteredExportError("the file was changed: its digest differs from its trailer")
     if next(lines, None) is not None:
-        raise ExportError("the file was changed: there is text after its trailer")
+        raise AlteredExportError("the file was changed: there is text after its trailer")
 
 
 def _message(found: dict[str, Any], number: int) -> StoredMessage:

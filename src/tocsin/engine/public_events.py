@@ -16,6 +16,7 @@ from typing import Final, cast
 
 from .. import subjects
 from ..domain.definition import JobDefinition
+from ..domain.errors import TocsinError
 from ..domain.events import (
     MISSED_REASONS,
     Admitted,
@@ -213,8 +214,8 @@ def announce_decision(decided: Recorded[Message] | None, states: States, now: da
     return DONE if decided is None else announce(decided, states, now)
 
 
-def refuse_request(reason: str, states: States, *, job: str, execution_id: str) -> Step:
+def refuse_request(error: TocsinError, states: States, *, job: str, execution_id: str) -> Step:
     """Turn a request into a dead letter, unless an earlier delivery created its execution."""
     if states(TAIL(subjects.execution(job, execution_id))):
         return DONE
-    return refuse(reason, job=job)
+    return refuse(str(error), code=error.code, job=job)

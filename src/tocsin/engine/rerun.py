@@ -31,6 +31,7 @@ from ..domain.events import (
     Trigger,
     unfold,
 )
+from ..domain.ledger import JobNotFound
 from ..ports import EventLog, StaleRead
 from ..subjects import ANY, DecodeError
 from .kinds import DEFINITION, FACTS, IN_FORCE, TAIL, dead_letter_state
@@ -65,13 +66,13 @@ def rerun(recorded: Recorded[Message], states: States, now: datetime, *, key: by
     if replay is None or (state.kept is None and states(TAIL(ref.key)) != states.at(ref)):
         raise StaleRead.of(ref.key)
     if state.kept is None:
-        reason = f"dead letter {fact.id} was archived before its replay was handled"
-        return refuse_request(reason, states, job=fact.job, execution_id=replay.execution_id)
+        error = NotRerunnable(f"dead letter {fact.id} was archived before its replay was handled")
+        return refuse_request(error, states, job=fact.job, execution_id=replay.execution_id)
     original = state.kept.message
     try:
         message = original if isinstance(original, DeadLettered) else message_of(original)
     except NotRerunnable as error:
-        return refuse_request(str(error), states, job=fact.job, execution_id=replay.execution_id)
+        return refuse_request(error, states, job=fact.job, execution_id=replay.execution_id)
     if isinstance(message, DeadLettered | Trigger):
         first = _planned(recorded, replay, message, states)
         return first if isinstance(first, Step) else begin(first, states, now, key=key)
@@ -117,12 +118,12 @@ def _planned(
     old = states(DEFINITION((job, old_sequence))) if old_sequence else None
     trigger = execution_plan.replay_input(cause, fact, old)
     if in_force is None:
-        return refuse_request(f"no job is called {job!r}", states, job=job, execution_id=replay.execution_id)
+        return refuse_request(JobNotFound(job), states, job=job, execution_id=replay.execution_id)
     definition, sequence = in_force
     try:
         check_input(definition, execution_plan.input_of(trigger, definition), trigger.args)
     except DefinitionError as error:
-        return refuse_request(str(error), states, job=job, execution_id=replay.execution_id)
+        return refuse_request(error, states, job=job, execution_id=replay.execution_id)
     return execution_plan.from_replay(request, cause, definition, sequence, before=old)
 
 

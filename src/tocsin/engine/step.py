@@ -284,10 +284,8 @@ def wait(delay: float, *, rests_on: tuple[Ref[Any], ...] = ()) -> Step:
     return Step(then=Then.WAIT, rests_on=rests_on, delay=delay)
 
 
-def refuse(
-    reason: str, *, code: str | None = None, job: str | None = None, rests_on: tuple[Ref[Any], ...] = ()
-) -> Step:
-    """Turn the input into a dead letter."""
+def refuse(reason: str, *, code: str, job: str | None = None, rests_on: tuple[Ref[Any], ...] = ()) -> Step:
+    """Turn the input into a dead letter; `code` is the stable name of the reason."""
     return Step(then=Then.REFUSE, rests_on=rests_on, reason=reason, code=code, job=job)
 
 

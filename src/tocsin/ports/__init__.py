@@ -35,7 +35,7 @@ from .event_log import (
     check_subject,
     write_each,
 )
-from .history import DeadLetterRow, ExecutionRow, History, HistoryUnavailable, JobRow
+from .history import DeadLetterRow, ExecutionRow, History, HistoryIncomplete, HistoryTooNew, HistoryUnavailable, JobRow
 from .projections import Projections
 from .stored_log import ArchiveStore, Extent, StoredLog, StoredMessage, StreamPurge
 
@@ -57,6 +57,8 @@ __all__ = [
     "Heading",
     "Headings",
     "History",
+    "HistoryIncomplete",
+    "HistoryTooNew",
     "HistoryUnavailable",
     "JobRow",
     "Loaded",

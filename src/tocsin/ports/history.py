@@ -77,6 +77,18 @@ class HistoryUnavailable(TocsinError):
     code = "history-unavailable"
 
 
+class HistoryTooNew(HistoryUnavailable):
+    """A newer version of Tocsin has written the history database."""
+
+    code = "history-too-new"
+
+
+class HistoryIncomplete(HistoryUnavailable):
+    """The history is being emptied, or its rebuild was interrupted."""
+
+    code = "history-incomplete"
+
+
 class History(Protocol):
     """The read model of executions, dead letters and jobs.
 

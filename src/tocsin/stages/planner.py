@@ -10,7 +10,9 @@ from typing import Any, Final
 from .. import subjects
 from ..domain import execution_plan, ids
 from ..domain.definition import DefinitionError, check_input
+from ..domain.errors import TocsinError
 from ..domain.events import Acquired, CronMissed, Due, Enqueued, Message, Passed, Recorded, Trigger
+from ..domain.ledger import JobNotFound
 from ..engine.kinds import DEFINITION, IN_FORCE
 from ..engine.lock_projection import LockProjection
 from ..engine.locks import begin, states_of_beginning
@@ -71,7 +73,7 @@ class Planner:
         trigger = Recorded(message, recorded.subject, recorded.sequence, recorded.time, recorded.message_id)
         in_force = None if job == subjects.ANY else states(IN_FORCE((job, recorded.sequence)))
         if in_force is None:
-            return _refuse(trigger, job, f"no job is called {job!r}", states)
+            return _refuse(trigger, job, JobNotFound(job), states)
         definition, sequence = in_force
         # The job's own input was checked with its definition, without a schedule in part.
         is_checked = definition.schedule is not None or definition.input_schema is None
@@ -79,7 +81,7 @@ class Planner:
             try:
                 check_input(definition, execution_plan.input_of(message, definition), message.args)
             except DefinitionError as error:
-                return _refuse(trigger, job, str(error), states)
+                return _refuse(trigger, job, error, states)
         return begin(execution_plan.from_trigger(trigger, definition, sequence), states, now, key=self._key)
 
     def on_enqueued(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
@@ -119,9 +121,9 @@ def _first_of_each_scope(steps: Sequence[Step]) -> Step:
     )
 
 
-def _refuse(trigger: Recorded[Trigger], job: str, reason: str, states: States) -> Step:
+def _refuse(trigger: Recorded[Trigger], job: str, error: TocsinError, states: States) -> Step:
     execution_id = execution_plan.execution_id_of(trigger, job)
-    return refuse_request(reason, states, job=job, execution_id=execution_id)
+    return refuse_request(error, states, job=job, execution_id=execution_id)
 
 
 PLANNER: Final = Stage(

@@ -11,7 +11,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from ...domain.events import Message, Recorded
-from ...ports import DeadLetterRow, ExecutionRow, HistoryUnavailable, JobRow
+from ...ports import DeadLetterRow, ExecutionRow, HistoryIncomplete, HistoryTooNew, HistoryUnavailable, JobRow
 from ...ports.queries import (
     EVERY_DEAD_LETTER,
     EVERY_EXECUTION,
@@ -62,11 +62,11 @@ class RedisHistory:
         """See `ports.History`.
 
         Raises:
-            HistoryUnavailable: the history is being emptied, or this was interrupted.
+            HistoryIncomplete: the history is being emptied, or this was interrupted.
         """
         place = int(await self._client.get(keys.place(self._installation, stream)) or 0)
         if place == EMPTYING:
-            raise HistoryUnavailable(
+            raise HistoryIncomplete(
                 "the history is being emptied; if that was interrupted, run `tocsin history rebuild` again"
             )
         return place
@@ -152,7 +152,7 @@ async def _check(client: Redis, url: str) -> None:
             f"`database.url` is {without_credentials(url)}, and the history cannot use it: {error}"
         ) from None
     if schema > SCHEMA:
-        raise HistoryUnavailable(
+        raise HistoryTooNew(
             f"`database.url` is {without_credentials(url)}, and a newer version of Tocsin has written it: its schema is {schema}, "
             f"and this version knows {SCHEMA} at most. There is no downgrade: run the newer version, or use another "
             "database, which is filled from the log"

@@ -12,7 +12,7 @@ from typing import Final
 from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 
-from ...ports import HistoryUnavailable
+from ...ports import HistoryTooNew, HistoryUnavailable
 from ..history.factory import without_credentials
 from .engine import writing
 
@@ -31,7 +31,8 @@ def migrate(engine: Engine) -> None:
     """Create or change the tables if necessary.
 
     Raises:
-        HistoryUnavailable: the database does not answer, rejects the migration, or was migrated by a newer version.
+        HistoryUnavailable: the database does not answer, rejects the migration, or was migrated by a newer version
+            (`HistoryTooNew`).
     """
     try:
         with engine.connect() as connection:
@@ -67,7 +68,7 @@ def _url(engine: Engine) -> str:
 def _is_newest(connection: Connection) -> bool:
     revision = _revision(connection)
     if revision is not None and revision not in REVISIONS:
-        raise HistoryUnavailable(
+        raise HistoryTooNew(
             f"`database.url` is {without_credentials(_url(connection.engine))}, and a newer version of "
             f"Tocsin has migrated it: the tables are at {revision}, and this version knows {REVISIONS[-1]} at most. There is "
             "no downgrade: run the newer version, or use another database, which is filled from the log"

@@ -134,14 +134,16 @@ class DagAdvancer:
             return DONE
         job, execution_id = subjects.parse_cancel(recorded.subject)
         if not job or subjects.ANY in {job, execution_id}:
-            return refuse("it names no execution: cancel.<job>.<execution>")
+            return refuse("it names no execution: cancel.<job>.<execution>", code="invalid-id")
         ref = execution_state(job, execution_id)
         state = states(ref)
         if state.status is not Status.UNKNOWN:
             return decided(ref, execution.cancel(state, reason=request.reason, by=request.by))
         if states(LOG_TIME(None)) - recorded.time < PATIENCE:
             return wait(_RETRY_S, rests_on=(ref,))
-        return refuse(f"no execution of {job!r} has the id {execution_id!r}", job=job, rests_on=(ref,))
+        return refuse(
+            f"no execution of {job!r} has the id {execution_id!r}", code="not-found", job=job, rests_on=(ref,)
+        )
 
 
 def _schedule(ref: Ref[Execution], state: Execution) -> Step:
