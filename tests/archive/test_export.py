@@ -111,20 +111,22 @@ def test_a_line_that_was_taken_out_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "code", "line"),
     [
-        (b"", "the file is empty"),
-        (b"{}\n", "the first line is not the manifest of an export"),
-        (b"[]\n", "line 1 is not a JSON object"),
-        (b"hello\n", "line 1 is not JSON"),
-        (b'{"tocsin": "export", "format": 1}\n', "the first line is damaged: KeyError: 'streams'"),
-        (b'{"tocsin": "export", "format": 2}\n', "the format is 2, but this version of Tocsin reads format 1"),
-        (written()[:-1] + b"\nmore\n", "there is text after its trailer"),
-        (written().replace(b'"sequence":3,', b""), "line 3 is not a message: KeyError: 'sequence'"),
+        (b"", "truncated-export", None),
+        (b"{}\n", "invalid-export", 1),
+        (b"[]\n", "invalid-export", 1),
+        (b"hello\n", "invalid-export", 1),
+        (b'{"tocsin": "export", "format": 1}\n', "invalid-export", 1),
+        (b'{"tocsin": "export", "format": 2}\n', "unknown-export-format", 1),
+        (written()[:-1] + b"\nmore\n", "altered-export", None),
+        (written().replace(b'"sequence":3,', b""), "invalid-export", 3),
+        (written().replace(b'{"stream":"LOG"', b'["stream","LOG"', 1), "invalid-export", 3),
     ],
 )
-def test_what_is_no_export_is_refused(text: bytes, expected: str, tmp_path: Path) -> None:
+def test_file_that_is_not_an_export_is_refused(text: bytes, code: str, line: int | None, tmp_path: Path) -> None:
     path = tmp_path / "export"
     path.write_bytes(text)
-    with pytest.raises(ExportError, match=expected):
+    with pytest.raises(ExportError) as caught:
         read(path)
+    assert (caught.value.code, caught.value.line) == (code, line)

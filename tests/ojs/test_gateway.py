@@ -42,6 +42,12 @@ async def told(client: httpx.AsyncClient, verb: str, **body: Any) -> tuple[int, 
     return answer.status_code, answer.json()
 
 
+def refusal(status: int, answer: dict[str, Any]) -> tuple[int, str, list[str]]:
+    """The status, the code and the invalid fields of an answer."""
+    error = answer["error"]
+    return status, error["code"], [wrong["field"] for wrong in error["details"]["errors"]]
+
+
 # --- pushing ---------------------------------------------------------------------------------------------------------
 
 INVALID: Final[list[tuple[dict[str, Any], str]]] = [
@@ -95,7 +101,7 @@ async def test_an_id_is_used_once(client: httpx.AsyncClient) -> None:
     await pushed(client, fresh(), id=one)
     again = await client.post("/ojs/v1/jobs", json={"id": one, "type": "other", "args": []})
     assert (again.status_code, again.json()["error"]["code"]) == (409, "duplicate")
-    assert again.json()["error"]["message"] == f"a job with the id '{one}' was enqueued before"
+    assert one in again.json()["error"]["message"]
     for batch in ([other, one], [other, other]):
         jobs = [{"id": id_, "type": "a", "args": []} for id_ in batch]
         assert (await client.post("/ojs/v1/jobs/batch", json={"jobs": jobs})).status_code == 409
@@ -133,28 +139,21 @@ async def test_an_unknown_job_is_404(client: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "text"),
+    ("body", "field"),
     [
-        ({}, "`queues` must be an array of at least one queue's name"),
-        ({"queues": []}, "`queues` must be an array of at least one queue's name"),
-        ({"queues": ["Q"]}, "`queues` must be an array of at least one queue's name"),
-        ({"queues": ["q"], "count": 101}, "`count` must be an integer from 1 to 100"),
-        ({"queues": ["q"], "count": "1"}, "`count` must be an integer from 1 to 100"),
-        ({"queues": ["q"], "worker_id": 1}, "`worker_id` must be a string of at most 255 characters"),
-        (
-            {"queues": ["q"], "visibility_timeout_ms": -1},
-            "`visibility_timeout_ms` must be a number of milliseconds, at most a year",
-        ),
-        (
-            {"queues": ["q"], "visibility_timeout_ms": 1e300},
-            "`visibility_timeout_ms` must be a number of milliseconds, at most a year",
-        ),
-        ({"queues": ["q"], "wait_ms": "1"}, "`wait_ms` must be a number of milliseconds, at most a year"),
+        ({}, "queues"),
+        ({"queues": []}, "queues"),
+        ({"queues": ["Q"]}, "queues"),
+        ({"queues": ["q"], "count": 101}, "count"),
+        ({"queues": ["q"], "count": "1"}, "count"),
+        ({"queues": ["q"], "worker_id": 1}, "worker_id"),
+        ({"queues": ["q"], "visibility_timeout_ms": -1}, "visibility_timeout_ms"),
+        ({"queues": ["q"], "visibility_timeout_ms": 1e300}, "visibility_timeout_ms"),
+        ({"queues": ["q"], "wait_ms": "1"}, "wait_ms"),
     ],
 )
-async def test_a_fetch_that_makes_no_sense(body: Any, text: str, client: httpx.AsyncClient) -> None:  # noqa: ANN401
-    status, answer = await told(client, "fetch", **body)
-    assert (status, answer["error"]["code"], answer["error"]["message"]) == (400, "invalid_request", text)
+async def test_invalid_fetch_is_answered_with_its_field(body: Any, field: str, client: httpx.AsyncClient) -> None:  # noqa: ANN401
+    assert refusal(*await told(client, "fetch", **body)) == (400, "invalid_request", [field])
 
 
 async def test_queues_are_served_in_order_within_the_count(client: httpx.AsyncClient) -> None:
@@ -208,23 +207,16 @@ async def test_only_who_holds_a_job_answers_for_it(client: httpx.AsyncClient) ->
     [("ack", {}, "job_id"), ("nack", {"job_id": 7}, "job_id"), ("heartbeat", {"active_jobs": [1]}, "active_jobs")],
 )
 async def test_an_answer_that_makes_no_sense(verb: str, body: Any, field: str, client: httpx.AsyncClient) -> None:  # noqa: ANN401
-    status, answer = await told(client, verb, **body)
-    assert (status, answer["error"]["code"]) == (400, "invalid_request")
-    assert f"`{field}`" in answer["error"]["message"]
+    assert refusal(*await told(client, verb, **body)) == (400, "invalid_request", [field])
 
 
 async def test_a_failure_must_say_what_failed(client: httpx.AsyncClient) -> None:
     queue = fresh()
     id_ = (await pushed(client, queue))["id"]
     await fetched(client, queue)
-    for error, text in (
-        (None, "`error` must be an object with `code` and `message`"),
-        ({"message": 1}, "`error` must be an object: `code` and `message` are strings, `details` is an object"),
-        ({"code": []}, "`error` must be an object: `code` and `message` are strings, `details` is an object"),
-        ({"details": []}, "`error` must be an object: `code` and `message` are strings, `details` is an object"),
-    ):
-        status, answer = await told(client, "nack", job_id=id_, error=error)
-        assert (status, answer["error"]["message"]) == (400, text)
+    invalid: tuple[Any, ...] = (None, {"message": 1}, {"code": []}, {"details": []})
+    for error in invalid:
+        assert refusal(*await told(client, "nack", job_id=id_, error=error)) == (400, "invalid_request", ["error"])
     told_ = {
         "code": "boom",
         "message": "no",
@@ -277,7 +269,8 @@ async def test_job_passes_on_when_its_lease_ends(client: httpx.AsyncClient) -> N
     [job] = await fetched(client, queue, worker_id="b")
     assert (job["id"], job["attempt"]) == (id_, 1)
     status, answer = await told(client, "ack", job_id=id_, worker_id="a")
-    assert (status, answer["error"]["message"]) == (409, f"job {id_} is held by another worker, 'b'")
+    assert (status, answer["error"]["code"]) == (409, "conflict")
+    assert "'b'" in answer["error"]["message"]
     assert (await told(client, "heartbeat", worker_id="a", active_jobs=[id_]))[1]["jobs_lost"] == [id_]
     assert (await told(client, "ack", job_id=id_, worker_id="b"))[1]["state"] == "completed"
 
@@ -290,7 +283,8 @@ async def test_what_is_cancelled_while_it_is_held(client: httpx.AsyncClient) -> 
     assert (answer["state"], answer["previous_state"]) == ("cancelled", "active")
     assert (await told(client, "heartbeat", worker_id="a", active_jobs=[id_]))[1]["jobs_lost"] == [id_]
     status, refused = await told(client, "ack", job_id=id_, worker_id="a")
-    assert (status, refused["error"]["message"]) == (409, f"job {id_} is not active, but cancelled")
+    assert (status, refused["error"]["code"]) == (409, "conflict")
+    assert "cancelled" in refused["error"]["message"]
 
 
 async def test_expired_job_is_not_fetched_on_retry(client: httpx.AsyncClient) -> None:
@@ -317,7 +311,7 @@ async def test_pausing_a_queue_affects_every_worker(client: httpx.AsyncClient) -
     assert (await client.post(f"/ojs/v1/queues/{queue}/resume")).json()["status"] == "active"
     assert [job["id"] for job in await fetched(client, queue)] == [id_]
     answer = await client.post("/ojs/v1/queues/A/pause")
-    assert (answer.status_code, answer.json()["error"]["message"]) == (404, "no queue is called 'A'")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
 
 
 @pytest.mark.parametrize("queue", ["teams", "outside"])

@@ -30,9 +30,22 @@ _MAGIC: Final = b"\x1f\x8b"
 
 
 class ExportError(TocsinError, ValueError):
-    """A file is not an export, or was changed."""
+    """A file is not an export.
+
+    `line` is the number of the line that cannot be read, if there is one.
+    """
 
     code = "invalid-export"
+
+    def __init__(self, message: str, *, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+class UnknownFormatError(ExportError):
+    """An export has a format that this version does not read."""
+
+    code = "unknown-export-format"
 
 
 class AlteredExportError(ExportError):
@@ -97,10 +110,13 @@ class Manifest:
         """
         fields = _parsed(line, 1)
         if fields.get("tocsin") != "export":
-            raise ExportError("the first line is not the manifest of an export. Use a file of `tocsin events export`.")
-        if fields.get("format") != FORMAT:
             raise ExportError(
-                f"the format is {fields.get('format')}, but this version of Tocsin reads format {FORMAT}. Use a matching version."
+                "the first line is not the manifest of an export. Use a file of `tocsin events export`.", line=1
+            )
+        if fields.get("format") != FORMAT:
+            raise UnknownFormatError(
+                f"the format is {fields.get('format')}, but this version of Tocsin reads format {FORMAT}. Use a matching version.",
+                line=1,
             )
         try:
             streams = {Stream(name): Extent(**extent) for name, extent in fields["streams"].items()}
@@ -108,7 +124,7 @@ class Manifest:
             selection = Selection(tuple(streams), fields["job"], since, until)
             return cls(fields["installation"], fields["root"], fields["version"], selection, streams)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ExportError(f"the first line is damaged: {type(error).__name__}: {error}") from None
+            raise ExportError(f"the first line is damaged: {type(error).__name__}: {error}", line=1) from None
 
 
 async def write(out: Sink, manifest: Manifest, messages: AsyncIterator[StoredMessage]) -> Counter[Stream]:
@@ -255,7 +271,7 @@ def _message(found: dict[str, Any], number: int) -> StoredMessage:
             body,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ExportError(f"line {number:,} is not a message: {type(error).__name__}: {error}") from None
+        raise ExportError(f"line {number:,} is not a message: {type(error).__name__}: {error}", line=number) from None
 
 
 def _parsed(line: bytes, number: int) -> dict[str, Any]:
@@ -263,10 +279,10 @@ def _parsed(line: bytes, number: int) -> dict[str, Any]:
         value = json.loads(line)
     except ValueError:
         if not line.endswith(b"\n"):
-            raise CutOffError(f"the file is truncated in line {number:,}. Export again.") from None
-        raise ExportError(f"line {number:,} is not JSON") from None
+            raise CutOffError(f"the file is truncated in line {number:,}. Export again.", line=number) from None
+        raise ExportError(f"line {number:,} is not JSON", line=number) from None
     if not isinstance(value, dict):
-        raise ExportError(f"line {number:,} is not a JSON object")
+        raise ExportError(f"line {number:,} is not a JSON object", line=number)
     return value
 
 

@@ -35,7 +35,16 @@ from .event_log import (
     check_subject,
     write_each,
 )
-from .history import DeadLetterRow, ExecutionRow, History, HistoryIncomplete, HistoryTooNew, HistoryUnavailable, JobRow
+from .history import (
+    DeadLetterRow,
+    ExecutionRow,
+    History,
+    HistoryIncomplete,
+    HistoryTooNew,
+    HistoryUnavailable,
+    HistoryUrlInvalid,
+    JobRow,
+)
 from .projections import Projections
 from .stored_log import ArchiveStore, Extent, StoredLog, StoredMessage, StreamPurge
 
@@ -60,6 +69,7 @@ __all__ = [
     "HistoryIncomplete",
     "HistoryTooNew",
     "HistoryUnavailable",
+    "HistoryUrlInvalid",
     "JobRow",
     "Loaded",
     "LogUnavailable",

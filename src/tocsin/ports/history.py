@@ -77,6 +77,12 @@ class HistoryUnavailable(TocsinError):
     code = "history-unavailable"
 
 
+class HistoryUrlInvalid(HistoryUnavailable):
+    """`database.url` names no database that can be opened."""
+
+    code = "history-url-invalid"
+
+
 class HistoryTooNew(HistoryUnavailable):
     """A newer version of Tocsin has written the history database."""
 

@@ -11,7 +11,15 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from ...domain.events import Message, Recorded
-from ...ports import DeadLetterRow, ExecutionRow, HistoryIncomplete, HistoryTooNew, HistoryUnavailable, JobRow
+from ...ports import (
+    DeadLetterRow,
+    ExecutionRow,
+    HistoryIncomplete,
+    HistoryTooNew,
+    HistoryUnavailable,
+    HistoryUrlInvalid,
+    JobRow,
+)
 from ...ports.queries import (
     EVERY_DEAD_LETTER,
     EVERY_EXECUTION,
@@ -133,7 +141,7 @@ async def open_history(url: str, *, installation: str = "", max_connections: int
             retry=Retry(NoBackoff(), 0),
         )
     except ValueError as error:
-        raise HistoryUnavailable(f"`database.url` cannot be read: {error}") from None
+        raise HistoryUrlInvalid(f"`database.url` cannot be read: {error}") from None
     client = Redis(connection_pool=pool)
     try:
         await _check(client, url)

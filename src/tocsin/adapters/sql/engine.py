@@ -17,7 +17,7 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from ...domain.definition import show
-from ...ports import HistoryUnavailable
+from ...ports import HistoryUrlInvalid
 from ..extras import history_extra
 from ..history.rows import json_text
 from .tables import UuidText
@@ -51,11 +51,11 @@ def connect(url: str, *, max_connections: int = 10) -> Engine:
     It does not connect yet.
 
     Raises:
-        HistoryUnavailable: the URL is not one of SQLite or PostgreSQL.
+        HistoryUrlInvalid: the URL is not one of SQLite or PostgreSQL.
     """
     scheme, _, rest = url.partition("://")
     if scheme not in SCHEMES:
-        raise HistoryUnavailable(
+        raise HistoryUrlInvalid(
             f"`database.url` is {show(scheme)}: the history is kept in `sqlite:///…`, `postgresql://…` or `redis://…`"
         )
     is_file = scheme == "sqlite"
@@ -76,7 +76,7 @@ def connect(url: str, *, max_connections: int = 10) -> Engine:
                 **options,
             )
     except (ArgumentError, ValueError) as error:
-        raise HistoryUnavailable(f"`database.url` cannot be read: {error}") from None
+        raise HistoryUrlInvalid(f"`database.url` cannot be read: {error}") from None
     if is_file:
         event.listen(engine, "connect", _prepare_file)
         event.listen(engine, "begin", _begin)
@@ -95,7 +95,7 @@ def _make_folder(path: str) -> None:
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise HistoryUnavailable(f"`database.url` is in a folder that cannot be made: {error}") from None
+        raise HistoryUrlInvalid(f"`database.url` is in a folder that cannot be made: {error}") from None
 
 
 def _prepare_file(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:

@@ -19,7 +19,7 @@ from ....ports import DurableSpec, LogUnavailable, NotAllowed, SequenceConflict
 from ....subjects import DEFAULT_QUEUE, INSTALLATION_KEY, Bucket, Stream
 from ..client import wire
 from ..client.connection import Connection, Json
-from ..client.jetstream_wait import explain_silence
+from ..client.jetstream_wait import explain_silence, is_enabled
 from ..client.names import Names
 from ..client.wire import JetStreamError
 from ..log.projections import NatsProjections
@@ -35,7 +35,16 @@ from .desired_state import (
     require_layout,
     stream_config,
 )
-from .resources import Change, ProvisionError, ensure_consumer, ensure_stream, remove_executors
+from .resources import (
+    Change,
+    JetStreamDisabled,
+    JetStreamUnavailable,
+    ProvisionError,
+    ServerTooOld,
+    ensure_consumer,
+    ensure_stream,
+    remove_executors,
+)
 
 __all__ = ["Change", "ProvisionError", "provision"]
 
@@ -94,16 +103,19 @@ async def provision(  # noqa: PLR0913 - each is a part of an installation
     except LogUnavailable as error:
         if not connection.client.is_connected:
             raise
-        raise ProvisionError(explain_silence(connection, error)) from error
+        kind = JetStreamUnavailable if is_enabled(connection, error) else JetStreamDisabled
+        raise kind(explain_silence(connection, error)) from error
     return changes
 
 
 def _check_version(client: Client) -> None:
     version = Version.of(client)
     if version < OLDEST_SERVER:
-        raise ProvisionError(
+        raise ServerTooOld(
             f"nats-server {version} is too old for scheduled messages and lifetimes of keys. "
-            f"Upgrade it to {OLDEST_SERVER} or newer."
+            f"Upgrade it to {OLDEST_SERVER} or newer.",
+            version=str(version),
+            needed=str(OLDEST_SERVER),
         )
 
 

@@ -33,6 +33,69 @@ class ProvisionError(TocsinError):
     code = "provisioning-failed"
 
 
+class JetStreamUnavailable(ProvisionError):
+    """JetStream does not answer: its server is overloaded, or its cluster has no majority."""
+
+    code = "jetstream-unavailable"
+
+
+class JetStreamDisabled(ProvisionError):
+    """JetStream is not enabled on the server, or not for the account of this user."""
+
+    code = "jetstream-not-enabled"
+
+
+class ServerTooOld(ProvisionError):
+    """The server has `version`, which is older than the `needed` version."""
+
+    code = "nats-server-too-old"
+
+    def __init__(self, message: str, *, version: str, needed: str) -> None:
+        super().__init__(message)
+        self.version = version
+        self.needed = needed
+
+
+class StreamRejected(ProvisionError):
+    """The server does not create, change or show a stream.
+
+    `reason` is that of the server, in its words.
+    """
+
+    code = "stream-rejected"
+
+    def __init__(self, message: str, *, stream: str, reason: str) -> None:
+        super().__init__(message)
+        self.stream = stream
+        self.reason = reason
+
+
+class StreamUnchangeable(ProvisionError):
+    """A stream has values that the server cannot change.
+
+    `fields` maps each field to its stored and its needed value.
+    """
+
+    code = "stream-unchangeable"
+
+    def __init__(self, message: str, *, stream: str, fields: Mapping[str, tuple[object, object]]) -> None:
+        super().__init__(message)
+        self.stream = stream
+        self.fields = fields
+
+
+class SubjectsOverlap(ProvisionError):
+    """Another stream, `other`, captures subjects of `stream`."""
+
+    code = "subjects-overlap"
+
+    def __init__(self, message: str, *, stream: str, other: str | None = None, subject: str | None = None) -> None:
+        super().__init__(message)
+        self.stream = stream
+        self.other = other
+        self.subject = subject
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """An object on the server and its change.
@@ -112,11 +175,14 @@ async def ensure_stream(connection: Connection, wanted: Json, replicas: int | No
 
 
 def _check_changeable(name: str, changed: Mapping[str, tuple[object, object]]) -> None:
-    fixed = [f"{field} is {old} instead of {new}" for field, (old, new) in changed.items() if field in _FIXED]
+    fixed = {field: values for field, values in changed.items() if field in _FIXED}
     if fixed:
-        raise ProvisionError(
-            f"stream {name} cannot be changed: {'; '.join(fixed)}. "
-            "Move its messages into a stream of the right kind, or choose another root."
+        lines = [f"{field} is {old} instead of {new}" for field, (old, new) in fixed.items()]
+        raise StreamUnchangeable(
+            f"stream {name} cannot be changed: {'; '.join(lines)}. "
+            "Move its messages into a stream of the right kind, or choose another root.",
+            stream=name,
+            fields=fixed,
         )
 
 
@@ -126,10 +192,11 @@ async def _send_stream(connection: Connection, verb: str, config: Json) -> None:
         await connection.manage(f"STREAM.{verb}.{name}", json.dumps(config).encode())
     except JetStreamError as error:
         if error.err_code == wire.SUBJECTS_OVERLAP:
-            raise ProvisionError(await _overlap(connection, config)) from error
+            raise await _overlap(connection, config) from error
         action = "created" if verb == "CREATE" else "updated"
         advice = _RESERVED if error.err_code in wire.NO_STORAGE else ""
-        raise ProvisionError(f"stream {name} cannot be {action}: {error.description}{advice}") from error
+        text = f"stream {name} cannot be {action}: {error.description}{advice}"
+        raise StreamRejected(text, stream=name, reason=error.description) from error
 
 
 async def _stored_stream(connection: Connection, name: str) -> Json | None:
@@ -138,12 +205,13 @@ async def _stored_stream(connection: Connection, name: str) -> Json | None:
     except JetStreamError as error:
         if error.err_code == wire.STREAM_NOT_FOUND:
             return None
-        raise ProvisionError(f"stream {name} cannot be read: {error.description}") from error
+        text = f"stream {name} cannot be read: {error.description}"
+        raise StreamRejected(text, stream=name, reason=error.description) from error
     return config
 
 
-async def _overlap(connection: Connection, wanted: Json) -> str:
-    """Describe the stream that captures some of our subjects."""
+async def _overlap(connection: Connection, wanted: Json) -> SubjectsOverlap:
+    """Return the error that names the stream which captures some of our subjects."""
     for own_subject in wanted["subjects"]:
         reply = await connection.manage("STREAM.NAMES", json.dumps({"subject": own_subject}).encode())
         for other in reply["streams"] or ():
@@ -151,11 +219,17 @@ async def _overlap(connection: Connection, wanted: Json) -> str:
                 continue
             captured = ((await _stored_stream(connection, other)) or {}).get("subjects", ())
             overlapping = ", ".join(subject for subject in captured if overlaps(subject, own_subject))
-            return (
+            return SubjectsOverlap(
                 f"stream {other} captures {overlapping}, which overlaps {own_subject} of {wanted['name']}: "
-                "choose other prefixes, or a separate account for this installation"
+                "choose other prefixes, or a separate account for this installation",
+                stream=wanted["name"],
+                other=other,
+                subject=own_subject,
             )
-    return f"the subjects of stream {wanted['name']} overlap those of another stream: {', '.join(wanted['subjects'])}"
+    return SubjectsOverlap(
+        f"the subjects of stream {wanted['name']} overlap those of another stream: {', '.join(wanted['subjects'])}",
+        stream=wanted["name"],
+    )
 
 
 def overlaps(ours: str, theirs: str) -> bool:

@@ -34,13 +34,18 @@ async def await_log(connection: Connection, names: Names) -> None:
             await retry_until_available(partial(connection.manage, f"STREAM.INFO.{stream}"), within=None)
 
 
+def is_enabled(connection: Connection, error: LogUnavailable) -> bool:
+    """Return whether JetStream is enabled on a server that answered a request with `error`."""
+    return bool(connection.greeting.get("jetstream")) and "not enabled" not in str(error)
+
+
 def explain_silence(connection: Connection, error: LogUnavailable) -> str:
     """Explain why a connected server did not reply, and what to do.
 
     A majority can be lost at any request: until its lease ends, a leader without a majority still replies with its own
     state.
     """
-    if not connection.greeting.get("jetstream") or "not enabled" in str(error):
+    if not is_enabled(connection, error):
         return (
             "JetStream is not enabled: start nats-server with --jetstream or a `jetstream` block in its "
             "configuration; if the server has accounts, enable it for the account of this user"
