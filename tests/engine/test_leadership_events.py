@@ -15,6 +15,7 @@ from tocsin.domain.events import (
     Message,
     Recorded,
 )
+from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import TICKER_SIGNS, LeaderElection, LeadershipEvents
 from tocsin.ports import LogUnavailable
 from tocsin.subjects import Bucket
@@ -22,7 +23,9 @@ from tocsin.subjects import Bucket
 
 def candidate(world: World, holder: str) -> LeaderElection:
     facts = LeadershipEvents(world.log, world.clock, lease="ticker", holder=holder, signs=TICKER_SIGNS)
-    return LeaderElection(world.projections, world.clock, key="ticker", holder=holder, ttl=15, events=facts)
+    return LeaderElection(
+        world.projections, ClockGuard(world.log, world.clock), key="ticker", holder=holder, ttl=15, events=facts
+    )
 
 
 async def recorded(world: World) -> list[Recorded[Message]]:

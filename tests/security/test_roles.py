@@ -18,6 +18,7 @@ import pytest
 from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeoutError
 
+from tests.clocks import ShiftedClock
 from tests.security.server import Server, server
 from tests.system.running import DEADLINE, Running
 from tocsin import Context, Worker, bootstrap, subjects
@@ -38,10 +39,12 @@ from tocsin.domain.events import (
     Paused,
     StepProgress,
 )
+from tocsin.engine.clock_guard import ClockGuard
+from tocsin.engine.leader_election import LeaderElection
 from tocsin.ports import LogUnavailable, NotAllowed, Publish
 from tocsin.services.jobs import Registry
 from tocsin.settings import Settings
-from tocsin.subjects import JOB_EXECUTORS, Bucket, Stream, subject_of
+from tocsin.subjects import JOB_EXECUTORS, Bucket, Stream, aside_key, heir_key, subject_of
 
 ANY_PORT = {"server.port", "metrics.port"}
 
@@ -378,6 +381,8 @@ FORBIDDEN = [
     ("planner", "$KV.tocsin_definitions.j"),
     ("ticker", "$JS.API.CONSUMER.MSG.NEXT.TOCSIN_LEDGER.planner"),
     ("ticker", "$KV.tocsin_leader.another"),
+    ("ticker", "$KV.tocsin_leader.recoverer.aside.it"),
+    ("worker", "$KV.tocsin_leader.ticker.heir"),
     ("recorder", "$JS.API.CONSUMER.DELETE.TOCSIN_REPORTS.retrier"),
     ("admin", "$JS.API.STREAM.DELETE.TOCSIN_LOG"),
     ("viewer", "$JS.API.CONSUMER.MSG.NEXT.TOCSIN_REPORTS.retrier"),
@@ -394,6 +399,29 @@ async def test_requests_to_jetstream_are_narrowed_too(role: str, subject: str, s
     async with connected(secured, tmp_path, role) as installation:
         with pytest.raises(NotAllowed, match="this NATS user may not publish there"):
             await installation.connection.request(subject)
+
+
+@pytest.mark.parametrize("stage", ["ticker", "recoverer", "archiver", "agent-keeper", "matcher"])
+async def test_candidate_may_stand_aside(stage: str, secured: Server, tmp_path: Path) -> None:
+    async with connected(secured, tmp_path, stage) as installation:
+        guard = ClockGuard(installation.log, ShiftedClock(installation.clock, 120.0))
+        wrong = LeaderElection(installation.projections, guard, key=stage, holder="wrong", ttl=60)
+        await wrong.run_once()
+        right = LeaderElection(
+            installation.projections,
+            ClockGuard(installation.log, installation.clock),
+            key=stage,
+            holder="right",
+            ttl=60,
+        )
+        await right.run_once()
+        assert (wrong.is_leading, right.is_leading) == (False, True)
+        aside, shown = aside_key(stage, "wrong"), installation.projections
+        assert await shown.get(Bucket.LEADER, aside) is not None
+        await wrong._withdraw_report()
+        assert await shown.get(Bucket.LEADER, aside) is None
+        await shown.put(Bucket.LEADER, heir_key(stage), b"right", ttl=1)
+        await right.release()
 
 
 async def test_worker_says_and_viewer_reads(secured: Server, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from tocsin.domain.agent import safe_name
 from tocsin.domain.definition import DefinitionError
 from tocsin.domain.events import CancelRequest, Trigger
 from tocsin.domain.ledger import JobNotFound
+from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.stage import BoundStage, BoundSubscription
 from tocsin.engine.states import StateStore
@@ -114,7 +115,9 @@ class Node:
         if "recorder" in names:
             stages.append(RECORDER.bind(Recorders(log, cast("Any", history), clock, past=attic.whole)))
         if "archiver" in names and around.is_archived:
-            stages.append(attic.archiver(history, candidate(installation, ARCHIVER_LEASE), clock))
+            stages.append(
+                attic.archiver(history, candidate(installation, ClockGuard(log, clock), ARCHIVER_LEASE), clock)
+            )
         self._outcomes = DeliveryPolicy(
             states,
             is_decided=Cursors(projections, clock, late=LATE).is_behind if around.is_archived else None,

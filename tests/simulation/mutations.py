@@ -135,7 +135,14 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "zip(state.regimes, ends, strict=True)",
         "((state.regimes[-1], now),)",
     ),
-    _bug("believe any clock", ClockGuard.is_credible, "if ahead > MAX_AHEAD:", "if False:"),
+    _bug("fire by the clock of the machine", LeaderElection.time, "else now", "else self._clock.now()"),
+    Mutation(
+        "believe any clock",
+        (
+            Edit(ClockGuard._accept, "offset.least <= (LIMIT_S if self._is_within else AGAIN_S)", "True"),
+            Edit(LeaderElection.time, "else now", "else self._clock.now()"),
+        ),
+    ),
     Mutation(
         "lead for ever, and append behind whatever is last",
         (

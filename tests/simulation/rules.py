@@ -49,9 +49,6 @@ from .workload import ASSIGNED, BRIDGED, Run
 
 M = TypeVar("M", bound=Message)
 
-AHEAD: Final = timedelta(seconds=15)
-"""How far ahead of the log a clock may be that is believed (`ClockGuard`), and a little more."""
-
 LONGEST_SILENCE_S: Final = 50.0
 """Seconds in which a lost agent is noticed, with the pauses of the matcher and of the agent."""
 UNHEARD: Final = timedelta(seconds=20)
@@ -216,8 +213,9 @@ def _nothing_is_found_lost(everything: Everything) -> Iterator[str]:
 
 
 def _nothing_fires_before_its_time(everything: Everything) -> Iterator[str]:
+    """Tickers decide by the log's clock, not by their own."""
     for due in everything.facts(Due):
-        if due.message.scheduled_time > due.time + AHEAD:
+        if due.message.scheduled_time > due.time:
             yield f"I2: it fired {due.message.scheduled_time - due.time} before its time: {due.subject} {due.sequence}"
 
 

@@ -15,6 +15,7 @@ CAUGHT = (
     "acknowledge before the facts are stored",
     "believe a replica that there is nothing to do",
     "fire the past of an edit",
+    "fire by the clock of the machine",
     "fire what was named while the job was paused",
     "make an id of the moment",
     "make one id of two triggers",

@@ -23,6 +23,7 @@ from tocsin.domain.events import (
     AgentRegistered,
     AgentSwitched,
 )
+from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.services.audit import audit
 from tocsin.stages.agent_keeper import stage as keeper_stage
@@ -49,7 +50,11 @@ class Office:
     async def keeper(self, *, leads: bool = True) -> AgentKeeper:
         """Start another keeper; two may believe that they lead."""
         election = LeaderElection(
-            InMemoryProjections(self.clock), self.clock, key="agent-keeper", holder="test", ttl=1e9
+            InMemoryProjections(self.clock),
+            ClockGuard(self.log, self.clock),
+            key="agent-keeper",
+            holder="test",
+            ttl=1e9,
         )
         if leads:
             await election.run_once()

@@ -21,6 +21,7 @@ from tocsin.archive.combined_log import CombinedLog
 from tocsin.archive.segment_selection import KEPT, Cursors
 from tocsin.domain import ids
 from tocsin.domain.events import Admitted, Dispatched, Due, Failure, Report, Started, Terminal
+from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.ports import EventLog, OutdatedState, StoredMessage, acknowledge_each
@@ -145,7 +146,9 @@ class Site:
 
     def archiver(self, fate: Fate | None = None, keeping: Keeping = KEEPING) -> Archiver:
         housekeeping = Mortal(InMemoryStreamPurge(self.world.log), fate or Fate(), ("purge",))
-        leadership = LeaderElection(self.world.projections, self.world.clock, key="archiver", holder="test")
+        leadership = LeaderElection(
+            self.world.projections, ClockGuard(self.world.log, self.world.clock), key="archiver", holder="test"
+        )
         ripeness = ArchiveEligibility(self.streams, housekeeping, self.history, keeping=keeping, recorded=RECORDED)
         archive, clock = self.archive(fate), self.world.clock
         removing = PacedPurge(self.streams, housekeeping, archive, clock)

@@ -16,6 +16,7 @@ from tocsin.domain import ids
 from tocsin.domain.agent import MAX_HOLD_LIST_BYTES, Assignment, unframed
 from tocsin.domain.events import Completed, Dispatched, LeaseTimer, Released, Report, RetryScheduled, Started
 from tocsin.domain.task_board import QueueBacklog
+from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.ports import LogUnavailable
 from tocsin.services.agents import backlogs
@@ -97,7 +98,9 @@ class Hall:
         """Start a matcher; two may believe that they lead."""
         world = self.world
         projections = InMemoryProjections(world.clock)
-        election = LeaderElection(projections, world.clock, key="matcher", holder="test", ttl=1e9)
+        election = LeaderElection(
+            projections, ClockGuard(world.log, world.clock), key="matcher", holder="test", ttl=1e9
+        )
         if leads:
             await election.run_once()
         matcher = Matcher(world.log, world.projections, self.channel, election, world.clock, ["default", "mail"])

@@ -38,6 +38,7 @@ from tocsin.domain.events import (
     Started,
     Trigger,
 )
+from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.kinds import EXECUTION, execution_state
 from tocsin.engine.leader_election import LeaderElection
@@ -358,7 +359,7 @@ async def test_a_lagging_replica_swallows_no_announcement(world: World) -> None:
 async def test_edit_learned_during_an_append_is_kept(world: World) -> None:
     job = {"name": "tick", "function": "f", "schedule": "0 1 1 1 *"}
     await world.define(job)
-    leadership = LeaderElection(world.projections, world.clock, key="ticker", holder="a")
+    leadership = LeaderElection(world.projections, ClockGuard(world.log, world.clock), key="ticker", holder="a")
     leadership._until = float("inf")
     ticker = Ticker(world.log, leadership, world.clock)
     following = asyncio.create_task(ticker.follow())
@@ -384,7 +385,7 @@ async def test_edit_learned_during_an_append_is_kept(world: World) -> None:
 
 
 async def test_lease_with_an_unanswered_renewal_is_kept(world: World) -> None:
-    leader = LeaderElection(world.projections, world.clock, key="ticker", holder="a")
+    leader = LeaderElection(world.projections, ClockGuard(world.log, world.clock), key="ticker", holder="a")
     await leader.run_once()
     put = world.projections.put
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.clocks import ShiftedClock
 from tests.stages.world import World
 from tocsin.domain import ledger
 from tocsin.domain.events import Actor, Deleted, Dispatched, Due, Message, Passed, Recorded
@@ -26,7 +27,9 @@ EVERY_MINUTE = {"name": "tick", "schedule": "* * * * *", "function": "f"}
 
 
 def candidate(world: World, holder: str = "a") -> LeaderElection:
-    return LeaderElection(world.projections, world.clock, key="ticker", holder=holder, ttl=15, renew_interval=5)
+    return LeaderElection(
+        world.projections, ClockGuard(world.log, world.clock), key="ticker", holder=holder, ttl=15, renew_interval=5
+    )
 
 
 @asynccontextmanager
@@ -480,39 +483,80 @@ async def test_expired_lease_still_in_the_log_is_renewed(world: World) -> None:
 # --- clocks ----------------------------------------------------------------------------------------------------------
 
 
-async def test_agreeing_clock_is_trusted_without_repeated_checks(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = 0
-    log_now = world.log.now
-
-    async def counted() -> datetime:
-        nonlocal asked
-        asked += 1
-        return await log_now()
-
-    monkeypatch.setattr(world.log, "now", counted)
-    time = ClockGuard(world.log, world.clock)
-    for _ in range(25):
-        assert await time.is_credible(world.clock.now())
-        world.clock.advance(1)
-    assert asked == 1
+EVERY_TEN_SECONDS = {**EVERY_MINUTE, "schedule": "*/10 * * * * *", "catch_up": "all"}
 
 
-async def test_clock_ahead_of_the_log_is_not_trusted(world: World) -> None:
-    time = ClockGuard(world.log, world.clock)
-    assert await time.is_credible(world.clock.now())
-    tomorrow = world.clock.now() + timedelta(days=1)
-    assert not await time.is_credible(tomorrow)
-    assert not await time.is_credible(tomorrow + timedelta(seconds=1))
-    assert await time.is_credible(world.clock.now())
+@asynccontextmanager
+async def process(world: World, holder: str, offset: float) -> AsyncIterator[ShiftedClock]:
+    """A process of a ticker, whose machine's clock is off by `offset` seconds."""
+    clock = ShiftedClock(world.clock, offset)
+    leadership = LeaderElection(
+        world.projections, ClockGuard(world.log, clock), key="ticker", holder=holder, ttl=15, renew_interval=5
+    )
+    ticker = Ticker(world.log, leadership, clock)
+    loops = [asyncio.create_task(loop()) for loop in (ticker.follow, ticker.lead, ticker.run)]
+    await settle()
+    yield clock
+    for loop in loops:
+        loop.cancel()
 
 
-async def test_a_clock_that_is_behind_only_fires_late(world: World) -> None:
-    assert await ClockGuard(world.log, world.clock).is_credible(world.clock.now() - timedelta(hours=1))
+async def lateness(world: World) -> list[float]:
+    """Seconds from each instant to the time at which the log stored its decision."""
+    recorded = await world.log.read("ledger.tick.due")
+    return [(one.time - one.message.scheduled_time).total_seconds() for one in recorded if isinstance(one.message, Due)]
 
 
-async def test_without_the_logs_time_no_clock_is_trusted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def unavailable() -> datetime:
-        raise LogUnavailable("no answer")
+@pytest.mark.parametrize("offset", [0.0, 8.0, -8.0, 9.999, -9.999])
+async def test_clock_within_the_limit_fires_on_time(world: World, offset: float) -> None:
+    await world.define(EVERY_TEN_SECONDS)
+    async with process(world, "a", offset):
+        await world.clock.run(100.5)
+    late = await lateness(world)
+    assert len(late) == 10
+    assert all(0 <= one < 0.1 for one in late)
 
-    monkeypatch.setattr(world.log, "now", unavailable)
-    assert not await ClockGuard(world.log, world.clock).is_credible(world.clock.now())
+
+@pytest.mark.parametrize("offset", [120.0, -120.0])
+async def test_wrong_clock_beside_a_right_clock_misses_nothing(world: World, offset: float) -> None:
+    await world.define(EVERY_TEN_SECONDS)
+    async with process(world, "a", offset), process(world, "b", 0.0):
+        await world.clock.run(100.5)
+    late = await lateness(world)
+    assert len(late) == 10
+    assert all(0 <= one < 1.5 for one in late)
+    assert await world.stored(Passed) == []
+
+
+@pytest.mark.parametrize("offset", [120.0, -120.0, 3600.0, -86_400.0])
+async def test_leaders_clock_that_is_set_wrong_misses_nothing(world: World, offset: float) -> None:
+    await world.define(EVERY_TEN_SECONDS)
+    async with process(world, "a", 0.0) as clock, process(world, "b", 0.0):
+        await world.clock.run(35)
+        clock.seconds = offset
+        await world.clock.run(65.5)
+    late = await lateness(world)
+    assert len(late) == 10
+    assert all(0 <= one < 3 for one in late)
+    assert await world.stored(Passed) == []
+
+
+async def test_wrong_clock_of_the_log_fires_nothing_early(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both candidates stand aside, and one of them fires as the last resort, by the clock that is behind."""
+    await world.define(EVERY_TEN_SECONDS)
+    now = world.log.now
+
+    async def tomorrow() -> datetime:
+        return await now() + timedelta(days=1)
+
+    async with process(world, "a", 0.0), process(world, "b", 0.0):
+        await world.clock.run(35)
+        monkeypatch.setattr(world.log, "now", tomorrow)
+        await world.clock.run(65.5)
+        monkeypatch.undo()
+        await world.clock.run(60)
+    late = await lateness(world)
+    assert len(late) == 16
+    assert all(0 <= one < 25 for one in late)
+    assert all(0 <= one < 0.1 for one in late[-6:])
+    assert await world.stored(Passed) == []

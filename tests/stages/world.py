@@ -16,6 +16,7 @@ from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import CancelRequest, Message, PoisonMessage, Recorded, Timer, Trigger, unfold
 from tocsin.domain.recovery import Policy, Transports
+from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.items import Item
 from tocsin.engine.leader_election import LeaderElection
@@ -119,7 +120,7 @@ class World:
     def elect(self, lease: str, *, signs: Sequence[str] | None = None, ttl: float | None = None) -> LeaderElection:
         """Return a candidate for a leader lease."""
         del signs, ttl
-        return LeaderElection(self.projections, self.clock, key=lease, holder="test")
+        return LeaderElection(self.projections, ClockGuard(self.log, self.clock), key=lease, holder="test")
 
     def recoverer(self, policy: Policy, *, outside: frozenset[str] = frozenset()) -> Recoverer:
         """Return a recoverer that runs on request."""

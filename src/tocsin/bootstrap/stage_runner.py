@@ -20,6 +20,7 @@ from ..adapters.nats.consumers.stage_router import stage_router
 from ..adapters.nats.log.stored_log import NatsStoredLog
 from ..archive.archive import Origin
 from ..archive.segment_selection import Cursors
+from ..engine.clock_guard import ClockGuard
 from ..engine.delivery_policy import DeliveryPolicy
 from ..engine.leader_election import LeaderElection, LeadershipEvents
 from ..engine.stage import BoundStage, Calm, StageContext, Storage, always_calm
@@ -54,10 +55,10 @@ def compose(
     Without `storage`, start only stages that need no history. `calm` waits for the end of a rush. Without
     `agents`, no agent can be heard.
     """
-    log = installation.log
+    log, time = installation.log, ClockGuard(installation.log, installation.clock)
 
     def elect(lease: str, *, signs: Sequence[str] | None = None, ttl: float | None = None) -> LeaderElection:
-        return candidate(installation, lease, signs=signs, ttl=ttl)
+        return candidate(installation, time, lease, signs=signs, ttl=ttl)
 
     context = StageContext(
         settings=installation.settings,
@@ -82,15 +83,23 @@ def compose(
 
 
 def candidate(
-    installation: Installation, lease: str, *, signs: Sequence[str] | None = None, ttl: float | None = None
+    installation: Installation,
+    time: ClockGuard,
+    lease: str,
+    *,
+    signs: Sequence[str] | None = None,
+    ttl: float | None = None,
 ) -> LeaderElection:
-    """Return a candidate for a leader lease (`engine.stage.Elect`)."""
+    """Return a candidate for a leader lease (`engine.stage.Elect`).
+
+    The candidates of a process share its measurements of the log's clock.
+    """
     leader, log, clock = installation.settings.leader, installation.log, installation.clock
     span = leader.ttl if ttl is None else min(ttl, leader.ttl)
     holder = f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}"  # unique, also among the processes of a host
     return LeaderElection(
         installation.projections,
-        clock,
+        time,
         key=lease,
         holder=holder,
         ttl=span,

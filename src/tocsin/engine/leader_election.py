@@ -2,6 +2,10 @@
 
 A leader lease is a key with a time to live that its holder renews. The lease only saves work: a leader that was paused until
 its lease ended stops leading by itself, and the guards of the log would refuse its appends.
+
+A candidate whose clock is not credible stands aside, and releases its lease at once (`clock_guard`). If the lease is free
+for its whole lifetime, every candidate stands aside, perhaps because the server's clock is wrong. Then one of them leads as
+the last resort: it decides by the earlier of the two clocks, and releases the lease to the first credible candidate.
 """
 
 import json
@@ -15,7 +19,8 @@ from .. import telemetry
 from ..domain.events import LeadershipFact, LeadershipGained, LeadershipLost, LeadershipReleased
 from ..domain.text import utc_text
 from ..ports import Clock, EventLog, LogUnavailable, Projections, SequenceConflict
-from ..subjects import Bucket, DecodeError, filter_for, subject_of
+from ..subjects import Bucket, DecodeError, aside_key, filter_for, heir_key, lease_keys, subject_of
+from .clock_guard import ClockGuard
 
 TTL_S: Final = 15.0
 RENEW_INTERVAL_S: Final = 5.0
@@ -27,8 +32,14 @@ TERM_EVENTS: Final = (LeadershipGained, LeadershipReleased, LeadershipLost)
 TICKER_SIGNS: Final = (filter_for("ledger.due"), filter_for("ledger.passed"))
 """Filters over events that only a leading ticker stores."""
 _MAX_PENDING: Final = 100
+_NEVER: Final = float("-inf")
 
 _log = telemetry.get_logger("tocsin.leadership")
+
+
+def lease_access(lease: str) -> tuple[tuple[Bucket, str], ...]:
+    """Return what the candidates for a lease write (`Access.writes`)."""
+    return tuple((Bucket.LEADER, key) for key in lease_keys(lease))
 
 
 class LeadershipEvents:
@@ -98,7 +109,7 @@ class LeaderElection:
     def __init__(
         self,
         projections: Projections,
-        clock: Clock,
+        time: ClockGuard,
         *,
         key: str,
         holder: str,
@@ -108,16 +119,20 @@ class LeaderElection:
     ) -> None:
         """`events` records the terms of this candidate; None: they are not recorded."""
         self._projections = projections
-        self._clock = clock
+        self._time = time
+        self._clock = time.clock
         self._key = key
         self._holder = holder
         self._ttl = ttl
         self._renew_interval = renew_interval
         self._revision = 0
-        self._until = float("-inf")
+        self._until = _NEVER
         self._events = events
         self._is_known_to_lead = False
-        self._last_sign = clock.now()
+        self._last_sign = self._clock.now()
+        self._is_last_resort = False
+        self._reported_at = _NEVER
+        self._free_since: float | None = None
 
     @property
     def is_leading(self) -> bool:
@@ -127,27 +142,52 @@ class LeaderElection:
         """
         return self._clock.monotonic() < self._until
 
+    async def time(self) -> datetime | None:
+        """Return the time (UTC) up to which this leader may decide.
+
+        None: it does not lead, or the time is unknown.
+
+        If the clock was set, or is not credible any more, this measures the log's clock, and releases the lease if needed.
+        """
+        if not self.is_leading:
+            return None
+        if not self._time.is_credible and not self._is_last_resort:
+            try:
+                await self._time.check()
+            except LogUnavailable:
+                return None
+            if self._time.is_wrong:
+                await self.release()
+        now = self._time.now()
+        if now is None or not self.is_leading:
+            return None
+        return min(now, self._clock.now()) if self._is_last_resort else now
+
     async def run(self) -> None:
         """Acquire and renew the lease until cancelled, then release it."""
         try:
             while True:
                 await self.run_once()
+                is_settled = self.is_leading and not self._is_last_resort
                 interval = self._renew_interval
-                await self._clock.sleep(interval if self.is_leading else min(interval, ACQUIRE_INTERVAL_S))
+                await self._clock.sleep(interval if is_settled else min(interval, ACQUIRE_INTERVAL_S))
         finally:
             await self.release()
+            await self._withdraw_report()
 
     async def run_once(self) -> None:
-        """Try to acquire the lease, or renew it."""
+        """Try to acquire the lease, or renew it; or stand aside because of the clock."""
         await self._record_change()  # the lease may have ended while this process slept
         try:
-            try:
-                await self._put(expect=self._revision if self.is_leading else 0)
-            except SequenceConflict:
-                self._until = float("-inf")
-                await self._renew_own_lease()
+            if not self.is_leading or not self._time.is_credible:
+                await self._time.check()
+            if self._time.is_credible:
+                await self._stand()
+                await self._time.check()  # after the renewal, so that a slow reply does not cost the lease
+            if self._time.is_wrong:
+                await self._stand_aside()
         except LogUnavailable:
-            pass  # the rest of the lease stays valid and ends by itself
+            self._free_since = None  # the rest of the lease stays valid and ends by itself
         await self._record_change()
 
     async def _record_change(self) -> None:
@@ -161,28 +201,120 @@ class LeaderElection:
         if self._events is not None:
             await (self._events.gained() if leads else self._events.lost(self._last_sign))
 
+    # --- with a credible clock -------------------------------------------------------------------------------------------
+
+    async def _stand(self) -> None:
+        """Try to acquire the lease, or renew it."""
+        self._is_last_resort, self._free_since = False, None
+        await self._withdraw_report()
+        try:
+            await self._put(expect=self._revision if self.is_leading else 0)
+        except SequenceConflict:
+            self._until = _NEVER
+            await self._renew_own_lease()
+
     async def _put(self, *, expect: int) -> None:
         sent_at, now = self._clock.monotonic(), self._clock.now()
-        value = json.dumps({"holder": self._holder, "renewed_at": utc_text(now)}).encode()
-        self._revision = await self._projections.put(Bucket.LEADER, self._key, value, expect=expect, ttl=self._ttl)
+        value = {
+            "holder": self._holder,
+            "renewed_at": utc_text(now),
+            **self._offset(),
+            "is_last_resort": self._is_last_resort,
+        }
+        body = json.dumps(value).encode()
+        self._revision = await self._projections.put(Bucket.LEADER, self._key, body, expect=expect, ttl=self._ttl)
         self._until, self._last_sign = sent_at + self._ttl, now
 
     async def _renew_own_lease(self) -> None:
-        """Renew the lease if the stored lease names this candidate.
+        """Renew an own lease; request it from a leader of last resort.
 
-        That happens if the answer to a renewal was lost, or came so late that the lease is over by the local clock but
-        still stored. To wait for its end would leave the lease without a leader until then.
+        The stored lease names this candidate if the answer to a renewal was lost, or came so late that the lease is over by the local
+        clock but still stored. To wait for its end would leave the lease without a leader until then.
         """
         stored = await self._projections.get(Bucket.LEADER, self._key)
-        if stored is not None and json.loads(stored[0])["holder"] == self._holder:
+        if stored is None:
+            return
+        lease = json.loads(stored[0])
+        if lease["holder"] == self._holder:
             with suppress(SequenceConflict):
                 await self._put(expect=stored[1])
+        elif lease.get("is_last_resort"):
+            await self._projections.put(Bucket.LEADER, heir_key(self._key), self._holder.encode(), ttl=self._ttl)
+
+    # --- with a clock that is not credible -------------------------------------------------------------------------------
+
+    async def _stand_aside(self) -> None:
+        """Release the lease; lead as the last resort if it stays free."""
+        if self.is_leading and self._is_last_resort and await self._renew_as_last_resort():
+            return
+        await self.release()
+        await self._report()
+        if await self._projections.get(Bucket.LEADER, self._key) is not None:
+            self._free_since = None
+            return
+        now = self._clock.monotonic()
+        self._free_since = now if self._free_since is None else self._free_since
+        if now - self._free_since >= self._ttl:
+            await self._lead_as_last_resort()
+
+    async def _lead_as_last_resort(self) -> None:
+        self._is_last_resort, self._free_since = True, None
+        try:
+            await self._put(expect=0)
+        except SequenceConflict:
+            self._is_last_resort = False
+            return
+        await self._withdraw_report()
+        _log.error(
+            "no candidate has a credible clock; leading as the last resort",
+            action="leading-as-last-resort",
+            lease=self._key,
+            holder=self._holder,
+            **self._offset(),
+        )
+
+    async def _renew_as_last_resort(self) -> bool:
+        """Renew the lease, unless a credible candidate requested it; return whether it is renewed."""
+        if await self._projections.get(Bucket.LEADER, heir_key(self._key)) is not None:
+            return False
+        try:
+            await self._put(expect=self._revision)
+        except SequenceConflict:
+            self._until = _NEVER
+            return False
+        return True
+
+    def _offset(self) -> dict[str, float | None]:
+        """Return the fields that show the offset of the clock in seconds."""
+        offset = self._time.offset
+        if offset is None:
+            return {"clock_offset": None, "clock_error": None}
+        return {"clock_offset": round(offset.middle, 6), "clock_error": round(offset.error, 6)}
+
+    async def _report(self) -> None:
+        """Show in `tocsin status` that this candidate stands aside."""
+        now = self._clock.monotonic()
+        if now - self._reported_at < self._renew_interval:
+            return
+        body = json.dumps({"holder": self._holder, **self._offset()}).encode()
+        await self._projections.put(Bucket.LEADER, aside_key(self._key, self._holder), body, ttl=self._ttl)
+        self._reported_at = now
+
+    async def _withdraw_report(self) -> None:
+        if self._reported_at == _NEVER:
+            return
+        self._reported_at = _NEVER
+        with suppress(SequenceConflict, LogUnavailable):  # it ends by itself
+            await self._projections.remove(Bucket.LEADER, aside_key(self._key, self._holder))
+
+    # --- the end ---------------------------------------------------------------------------------------------------------
 
     async def release(self) -> None:
         """Release the lease, so that another candidate can lead at once."""
+        self._is_last_resort = False
         if not self.is_leading:
             return
-        self._until, self._is_known_to_lead = float("-inf"), False
+        self._until, self._is_known_to_lead = _NEVER, False
         try:
             await self._projections.remove(Bucket.LEADER, self._key, expect=self._revision)
         except (SequenceConflict, LogUnavailable):

@@ -127,7 +127,10 @@ class Leader(_Section):
     """
 
     ttl: Duration = 15.0
-    """Time after which the lease of a dead leader ends; NATS rounds it up to whole seconds."""
+    """Time after which the lease of a dead leader ends; NATS rounds it up to whole seconds.
+
+    If the lease is free for as long, a process leads although its clock is wrong.
+    """
     renew_interval: Duration = 5.0
     """Time between renewals of the lease; other tickers check it as often, and at least once a second."""
 

@@ -16,10 +16,9 @@ from ..domain.events import MISSED_REASONS, Deleted, Due, LedgerFact, Message, P
 from ..domain.ledger import Ledger, Ledgers, Lookahead
 from ..domain.schedule import ScheduleError, timezone_database
 from ..engine import timezone_refresh
-from ..engine.clock_guard import ClockGuard
 from ..engine.due_queue import CircuitBreaker, DueQueue
 from ..engine.folds import UNKNOWN_TIME
-from ..engine.leader_election import TERM_EVENTS, TICKER_SIGNS, LeaderElection
+from ..engine.leader_election import TERM_EVENTS, TICKER_SIGNS, LeaderElection, lease_access
 from ..engine.ledger_reader import FACTS, LedgerReader
 from ..engine.stage import Access, Stage
 from ..ports import Append, Clock, EventLog, LogUnavailable, OutdatedState, Projections, Written
@@ -83,7 +82,6 @@ class Ticker:
         self._lookahead = Lookahead()
         self._agenda = DueQueue()
         self._breaker = CircuitBreaker(clock)
-        self._time = ClockGuard(log, clock)
         self._caught_up = False
 
     async def follow(self) -> None:
@@ -152,13 +150,19 @@ class Ticker:
         await self._leadership.run()
 
     async def run(self) -> None:
-        """Decide at the beginning of every second (CRON-24), and as soon as this ticker leads."""
+        """Decide at the beginning of every second (CRON-24), and as soon as this ticker leads.
+
+        Seconds are those of the log's clock.
+        """
         while True:
-            now = self._clock.now()
-            if self._leadership.is_leading and self._caught_up and await self._time.is_credible(now):
+            now, began = await self._leadership.time(), self._clock.monotonic()
+            if now is None:
+                await self._clock.sleep(STANDBY_INTERVAL_S)
+                continue
+            if self._caught_up:
                 await self.run_once(now)
-            rest = self._clock.now().microsecond / 1e6
-            await self._clock.sleep(1.001 - rest if self._leadership.is_leading else STANDBY_INTERVAL_S)
+            now += timedelta(seconds=self._clock.monotonic() - began)
+            await self._clock.sleep(1.001 - now.microsecond / 1e6)
 
     async def run_once(self, now: datetime) -> None:
         """Decide on every instant up to `now` (UTC).
@@ -318,7 +322,7 @@ TICKER: Final = Stage(
         appends=(Due, Passed, Deleted, *TERM_EVENTS),
         reads=(Stream.LEDGER,),
         follows=(Stream.LEDGER,),
-        writes=((Bucket.LEADER, TICKER_LEASE), (Bucket.TIMEZONES, TIMEZONE_REPORT)),
+        writes=(*lease_access(TICKER_LEASE), (Bucket.TIMEZONES, TIMEZONE_REPORT)),
     ),
     start=lambda context: Ticker(
         context.log, context.elect(TICKER_LEASE, signs=TICKER_SIGNS), context.clock, context.projections

@@ -160,6 +160,37 @@ RECOVERER_LEASE: Final = "recoverer"
 ARCHIVER_LEASE: Final = "archiver"
 AGENT_KEEPER_LEASE: Final = "agent-keeper"
 MATCHER_LEASE: Final = "matcher"
+_ASIDE: Final = "aside"
+_HEIR: Final = "heir"
+
+
+def aside_key(lease: str, holder: str) -> str:
+    """Return the key in `leader` by which a candidate says that it stands aside."""
+    readable = "".join(c if c.isascii() and (c.isalnum() or c == "-") else "_" for c in holder)
+    return f"{lease}.{_ASIDE}.{readable}"
+
+
+def heir_key(lease: str) -> str:
+    """Return the key in `leader` that requests a lease from a leader of last resort."""
+    return f"{lease}.{_HEIR}"
+
+
+def is_lease(key: str) -> bool:
+    """Return whether a key in `leader` is that of a lease itself."""
+    return "." not in key
+
+
+def lease_standing_aside(key: str) -> str | None:
+    """Return the lease of a key of `aside_key`; None: it is another key."""
+    lease, _, rest = key.partition(".")
+    return lease if rest.startswith(f"{_ASIDE}.") else None
+
+
+def lease_keys(lease: str) -> tuple[str, str]:
+    """Return filters over the keys in `leader` that candidates for a lease write."""
+    return lease, f"{lease}.{REST}"
+
+
 ARCHIVE_STATE: Final = "archive"
 """The key in `cursors` that holds the progress of the archive."""
 INSTALLATION_KEY: Final = "report-key"

@@ -47,7 +47,9 @@ from tocsin.subjects import (
     TICKER_LEASE,
     Bucket,
     Stream,
+    aside_key,
     executor_durable,
+    heir_key,
 )
 from tocsin.testing import ManualClock
 
@@ -285,6 +287,35 @@ async def test_a_leader_whose_clock_is_wrong(tocsin: Running) -> None:
     assert "no-leader" not in findings
 
 
+@pytest.mark.parametrize(
+    ("offset", "level"),
+    [(0.5, Level.OK), (-5.0, Level.WARN), (9.9, Level.WARN), (10.5, Level.BAD), (-120.0, Level.BAD)],
+)
+async def test_measured_offset_of_a_leader(tocsin: Running, offset: float, level: Level) -> None:
+    await _lease(tocsin, datetime.now(UTC) - timedelta(hours=1), clock_offset=offset, clock_error=0.001)
+    finding = (await finds(clocks.leaders, tocsin))["leader-clock"]
+    assert (finding.level, finding.details) == (level, {"seconds": abs(offset)})
+
+
+async def test_leader_of_last_resort_is_found(tocsin: Running) -> None:
+    await _lease(tocsin, datetime.now(UTC), clock_offset=-120.0, clock_error=0.001, is_last_resort=True)
+    findings = await finds(clocks.leaders, tocsin)
+    assert_finding(findings["leader-clock"], Level.BAD, "last resort", "`ticker`")
+    assert "no-leader" not in findings
+
+
+async def test_candidate_that_stands_aside_is_found(tocsin: Running) -> None:
+    await _lease(tocsin, datetime.now(UTC), clock_offset=0.0, clock_error=0.0)
+    aside = json.dumps({"holder": "somebody", "clock_offset": 120.25, "clock_error": 0.5}).encode()
+    projections = tocsin.installation.projections
+    await projections.put(Bucket.LEADER, aside_key(TICKER_LEASE, "somebody"), aside, ttl=120)
+    await projections.put(Bucket.LEADER, heir_key(TICKER_LEASE), b"another", ttl=120)
+    findings = await finds(clocks.leaders, tocsin)
+    assert_finding(findings["clock-aside"], Level.WARN, "somebody does not stand for `ticker`", "120.2 s ahead of")
+    assert findings["clock-aside"].details == {"seconds": 120.25, "error": 0.5}
+    assert findings["leader-clock"].level is Level.OK
+
+
 async def test_missing_leader_is_found(tocsin: Running) -> None:
     findings = await finds(clocks.leaders, tocsin)
     assert_finding(findings["no-leader"], Level.BAD, "no ticker leads")
@@ -305,8 +336,8 @@ async def test_a_lease_that_has_ended(tocsin: Running) -> None:
     assert "no-leader" in await finds(clocks.leaders, tocsin, later=LATER)
 
 
-async def _lease(tocsin: Running, renewed_at: datetime, name: str = TICKER_LEASE) -> None:
-    value = json.dumps({"holder": "somebody", "renewed_at": renewed_at.isoformat()}).encode()
+async def _lease(tocsin: Running, renewed_at: datetime, name: str = TICKER_LEASE, **more: object) -> None:
+    value = json.dumps({"holder": "somebody", "renewed_at": renewed_at.isoformat(), **more}).encode()
     await tocsin.installation.projections.put(Bucket.LEADER, name, value, ttl=120)
 
 

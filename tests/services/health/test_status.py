@@ -4,12 +4,16 @@ import asyncio
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tests.clocks import ShiftedClock
 from tests.system.processes import environment_of
 from tests.system.running import running, settings
 from tocsin import Context, Worker, bootstrap
+from tocsin.engine.clock_guard import ClockGuard
+from tocsin.engine.leader_election import LeaderElection
 from tocsin.services.health import status
 from tocsin.settings import Settings
 from tocsin.subjects import AGENT_KEEPER_LEASE, ARCHIVER_LEASE, RECOVERER_LEASE, TICKER_LEASE, Bucket, Stream
@@ -76,6 +80,33 @@ async def test_all_of_an_installation_at_work(nats_url: str, tmp_path: Path) -> 
         found = json.loads((await program(tocsin.settings, "doctor", "-o", "json")).stdout)
         assert {"server-version", "queue-unattended"} <= {finding["code"] for finding in found}
         assert all(set(finding) == {"code", "level", "what", "means", "do", "details"} for finding in found)
+
+
+async def test_offsets_of_clocks_are_shown(nats_url: str, tmp_path: Path) -> None:
+    async with bootstrap.connect(settings(nats_url, tmp_path)) as installation:
+        await bootstrap.initialize(installation)
+
+        def candidate(holder: str, offset: float) -> LeaderElection:
+            guard = ClockGuard(installation.log, ShiftedClock(installation.clock, offset))
+            return LeaderElection(installation.projections, guard, key=TICKER_LEASE, holder=holder, ttl=60)
+
+        right, wrong = candidate("right", 8.0), candidate("wrong", -120.0)
+        await right.run_once()
+        await wrong.run_once()
+        seen = await status(bootstrap.health_target(installation))
+        assert seen.leases is not None
+        [lease], [aside] = seen.leases, seen.standing_aside
+        assert (lease.name, lease.holder, lease.is_last_resort) == (TICKER_LEASE, "right", False)
+        assert (aside.lease, aside.holder) == (TICKER_LEASE, "wrong")
+        for shown, offset in ((lease, 8.0), (aside, -120.0)):
+            assert shown.clock_offset is not None
+            assert shown.clock_error is not None
+            assert abs(shown.clock_offset - offset) <= shown.clock_error + 0.001
+        result = (await program(installation.settings, "status")).stdout
+        assert f"{lease.clock_offset:+.3f} s" in result
+        assert "wrong does not stand for `ticker`" in result
+        said = json.loads((await program(installation.settings, "status", "-o", "json")).stdout)
+        assert said["standing_aside"] == [asdict(aside)]
 
 
 async def test_matched_queue_shows_the_functions_that_wait(nats_url: str, tmp_path: Path) -> None:

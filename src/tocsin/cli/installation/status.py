@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ...bootstrap import Installation
     from ...ports.server_inspection import StreamState
     from ...services.health import Finding, Status
+    from ...services.health.leadership import Lease
 
 MAX_FUNCTIONS: Final = 5
 """The functions with waiting tasks that are shown for a queue."""
@@ -102,7 +103,7 @@ def shown(seen: "Status") -> Iterator[RenderableType]:
     if seen.leases is not None:
         yield Text()
         yield table(
-            ("LEASE", "HOLDER", "RENEWED", "ENDS"),
+            ("LEASE", "HOLDER", "RENEWED", "ENDS", "CLOCK"),
             [
                 (
                     lease.name,
@@ -111,11 +112,13 @@ def shown(seen: "Status") -> Iterator[RenderableType]:
                     ""
                     if lease.ends_at is None
                     else f"in {seconds(max(0.0, (lease.ends_at - seen.at).total_seconds()))}",
+                    _clock(lease),
                 )
                 for lease in seen.leases
             ],
             empty="no leader",
         )
+        yield from (Text(line, style="red") for line in _clocks(seen))
     yield Text()
     yield table(
         ("DURABLE", "OWNER", "WAITING", "OUT", "AGAIN", "OLDEST", "READERS"),
@@ -154,6 +157,24 @@ def shown(seen: "Status") -> Iterator[RenderableType]:
     missing = [name for name, stream in seen.streams.items() if stream is None]
     if missing:
         yield Text(f"missing: {', '.join(missing)}. Run `tocsin init`.", style="red")
+
+
+def _clock(lease: "Lease") -> Text:
+    """Return the offset of a leader's clock from the log's."""
+    if lease.clock_offset is None or lease.clock_error is None:
+        return Text("unknown")
+    shown = f"{lease.clock_offset:+.3f} s ±{lease.clock_error:.3f}"
+    return Text(shown, style="red" if lease.is_last_resort else "")
+
+
+def _clocks(seen: "Status") -> Iterator[str]:
+    """Yield a line for each process whose clock is not credible."""
+    for lease in seen.leases or ():
+        if lease.is_last_resort:
+            yield f"no candidate for `{lease.name}` has a credible clock: {lease.holder} leads as the last resort"
+    for candidate in seen.standing_aside:
+        offset = f"{candidate.clock_offset:+.3f} s ±{candidate.clock_error:.3f}"
+        yield f"{candidate.holder} does not stand for `{candidate.lease}`: its clock differs from the log's by {offset}"
 
 
 def _plain(seen: "Status") -> Iterator[str]:

@@ -1,12 +1,11 @@
 """Status of all parts of an installation; a silent part is listed with the reason."""
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -29,6 +28,7 @@ from ...ports.server_inspection import DurableState, ServerInspection, ServerSta
 from ...settings import Settings
 from ...subjects import LAYOUT, Bucket, Stream, executor_durable
 from ..agents import AgentRegistry, backlogs, readers
+from .leadership import AsideCandidate, Lease, leadership_of
 
 T = TypeVar("T")
 
@@ -62,17 +62,6 @@ class HealthTarget:
     """Stage of each durable; a durable of a queue has none."""
     recorded: Sequence[str]
     """Filters over the messages of the log that the history records."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """A leader lease. `renewed_at` is by the log's clock, `said_at` by the holder's."""
-
-    name: str
-    holder: str
-    renewed_at: datetime
-    said_at: datetime
-    ends_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +136,8 @@ class Status:
     troubles: Mapping[str, str]
     agents: Mapping[str, int] | None = None
     """Number of agents in each state."""
+    standing_aside: tuple[AsideCandidate, ...] = ()
+    """Processes that stand for no lease because their clocks are not credible."""
 
     @property
     def is_set_up(self) -> bool:
@@ -174,8 +165,8 @@ async def status(target: HealthTarget) -> Status:
     has_definitions = streams.get(inspection.bucket_stream_name(Bucket.DEFINITIONS))
     has_agents = streams.get(inspection.bucket_stream_name(Bucket.AGENTS))
     has_queues = streams.get(inspection.bucket_stream_name(Bucket.QUEUES))
-    leases, jobs, history, agents, matched = await asyncio.gather(
-        query("leases", _leases(inspection)) if has_leases else _nothing(),
+    leadership, jobs, history, agents, matched = await asyncio.gather(
+        query("leases", leadership_of(inspection)) if has_leases else _nothing(),
         query("jobs", _jobs(target)) if has_definitions else _nothing(),
         query("history", _history(target)) if Stream.LOG in present else _nothing(),
         query("agents", _agents(target)) if has_agents else _nothing(),
@@ -193,13 +184,14 @@ async def status(target: HealthTarget) -> Status:
         root=target.root,
         server=inspection.server(),
         streams=streams,
-        leases=leases,
+        leases=None if leadership is None else leadership.leases,
         durables=durables,
         queues=(*_queues(target, durables), *(matched or ())),
         jobs=jobs,
         history=history,
         troubles=query.troubles,
         agents=agents,
+        standing_aside=() if leadership is None else leadership.standing_aside,
     )
 
 
@@ -244,15 +236,6 @@ class _Query:
 
 async def _nothing() -> None:
     return None
-
-
-async def _leases(inspection: ServerInspection) -> tuple[Lease, ...]:
-    leases = []
-    for name, stored in sorted((await inspection.keys(Bucket.LEADER)).items()):
-        value = json.loads(stored.body)
-        ends_at = None if stored.ttl_s is None else stored.time + timedelta(seconds=stored.ttl_s)
-        leases.append(Lease(name, value["holder"], stored.time, datetime.fromisoformat(value["renewed_at"]), ends_at))
-    return tuple(leases)
 
 
 async def _jobs(target: HealthTarget) -> Jobs:

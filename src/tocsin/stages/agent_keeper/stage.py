@@ -25,7 +25,7 @@ from ...domain.events import (
     AgentRegistered,
 )
 from ...engine.hold_list_inbox import HoldListInbox
-from ...engine.leader_election import LeaderElection
+from ...engine.leader_election import LeaderElection, lease_access
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import AgentChannel, Clock, EventLog, LogUnavailable, OutdatedState, Projections
 from ...subjects import AGENT_KEEPER_LEASE, Bucket, Stream
@@ -79,7 +79,7 @@ class AgentKeeper:
             self._listens_since = self._clock.monotonic()
             while True:
                 try:
-                    await self.run_once(self._clock.now())
+                    await self.run_once(await self._leadership.time() or self._clock.now())
                 except (LogUnavailable, OutdatedState) as error:
                     _log.info("agents not kept; waiting for JetStream", action="log-unavailable", error=str(error))
                 except Exception as error:  # noqa: BLE001 - agents must be kept after any trouble
@@ -218,7 +218,7 @@ AGENT_KEEPER: Final = Stage(
         appends=(AgentRegistered, AgentFellSilent, AgentEnded, AgentForgotten),
         reads=(Stream.LEDGER,),
         follows=(Stream.LEDGER,),
-        writes=((Bucket.LEADER, AGENT_KEEPER_LEASE), (Bucket.AGENTS, ">")),
+        writes=(*lease_access(AGENT_KEEPER_LEASE), (Bucket.AGENTS, ">")),
         keeps_agents=True,
     ),
     start=_start,

@@ -12,7 +12,7 @@ from typing import Final
 from ... import telemetry
 from ...archive.archive import Archive, Origin, Segment, State
 from ...archive.segment_selection import PurgeFilters
-from ...engine.leader_election import LeaderElection
+from ...engine.leader_election import LeaderElection, lease_access
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import Clock, History, LogUnavailable, OutdatedState, StoredLog, StreamPurge
 from ...settings import Settings
@@ -97,7 +97,7 @@ class Archiver:
         """Archive and expire until cancelled. A failure only costs time: the rest is found again."""
         while True:
             try:
-                while self._leadership.is_leading and await self.run_once(self._clock.now()):
+                while (now := await self._leadership.time()) is not None and await self.run_once(now):
                     pass
             except (LogUnavailable, OutdatedState) as error:
                 _log.info("archiving delayed; waiting for JetStream", action="archiver-waits", reason=str(error))
@@ -190,7 +190,7 @@ ARCHIVER: Final = Stage(
     access=Access(
         follows=STREAMS,
         writes=(
-            (Bucket.LEADER, ARCHIVER_LEASE),
+            *lease_access(ARCHIVER_LEASE),
             (Bucket.CURSORS, ARCHIVE_STATE),
             *((Bucket.CURSORS, cursor(stream)) for stream in STREAMS),
         ),

@@ -17,7 +17,7 @@ from ... import subjects, telemetry
 from ...domain.events import LeaseTimer, Message, Recorded, Started
 from ...domain.task_board import AgentClaim, TaskBoard
 from ...domain.task_lanes import Offer, OpenTask
-from ...engine.leader_election import TERM_EVENTS, LeaderElection
+from ...engine.leader_election import TERM_EVENTS, LeaderElection, lease_access
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import (
     AgentChannel,
@@ -310,7 +310,7 @@ MATCHER_STAGE: Final = Stage(
         appends=(Started, LeaseTimer, *TERM_EVENTS),
         reads=(Stream.LOG,),
         follows=(Stream.LOG, Stream.REPORTS),
-        writes=((Bucket.LEADER, MATCHER_LEASE), (Bucket.CURSORS, CURSOR), (Bucket.QUEUES, ">")),
+        writes=(*lease_access(MATCHER_LEASE), (Bucket.CURSORS, CURSOR), (Bucket.QUEUES, ">")),
         assigns_tasks=True,
     ),
     start=_start,

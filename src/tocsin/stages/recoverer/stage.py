@@ -18,8 +18,7 @@ from ...domain import ids, recovery
 from ...domain.events import Failed, Lost, Message, Recorded, Recovered, Report
 from ...domain.execution import Execution
 from ...domain.recovery import Findings, JobStatus, Overdue, Policy, RecoveryDecision, Transports
-from ...engine.clock_guard import ClockGuard
-from ...engine.leader_election import TERM_EVENTS, LeaderElection
+from ...engine.leader_election import TERM_EVENTS, LeaderElection, lease_access
 from ...engine.ledger_reader import LedgerReader
 from ...engine.report_authentication import is_authentic
 from ...engine.stage import Access, Stage, StageContext
@@ -149,7 +148,6 @@ class Recoverer:
         self._interval = interval
         self._ledgers = LedgerReader(log)
         self._deadlines = Deadlines(log, key, policy)
-        self._time = ClockGuard(log, clock)
         self._saved_at = float("-inf")
         self.open = OpenExecutions(log, projections, first_look=min(FIRST_LOOK, policy.grace, policy.threshold))
 
@@ -164,8 +162,8 @@ class Recoverer:
     async def run(self) -> None:
         """Examine executions, as long as this recoverer leads."""
         while True:
-            now = self._clock.now()
-            if self._leadership.is_leading and self.open.is_complete and await self._time.is_credible(now):
+            now = await self._leadership.time()
+            if now is not None and self.open.is_complete:
                 await self.run_once(now)
             await self._clock.sleep(self._interval)
 
@@ -317,7 +315,7 @@ RECOVERER: Final = Stage(
         reads=(Stream.LOG, Stream.LEDGER, Stream.REPORTS),
         follows=(Stream.LOG,),
         asks_about=(Stream.LOG, Stream.REPORTS),
-        writes=((Bucket.LEADER, RECOVERER_LEASE), (Bucket.CURSORS, CURSOR)),
+        writes=(*lease_access(RECOVERER_LEASE), (Bucket.CURSORS, CURSOR)),
     ),
     start=_start,
     loops=(Recoverer.lead, Recoverer.follow, Recoverer.run),

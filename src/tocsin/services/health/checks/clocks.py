@@ -3,12 +3,14 @@
 from datetime import timedelta
 from typing import Final
 
+from ....engine.clock_guard import LIMIT_S
 from ....subjects import MATCHER_LEASE, RECOVERER_LEASE, TICKER_LEASE
 from ..findings import CheckContext, Finding, bad, ok, warn
+from ..leadership import AsideCandidate, Lease
 
 SKEW_WARNING: Final = timedelta(seconds=2)
-SKEW_STOPS_TICKER: Final = timedelta(seconds=10)
-"""A ticker whose clock is so far ahead of the log's decides nothing (`engine.clock_guard`)."""
+LIMIT: Final = timedelta(seconds=LIMIT_S)
+"""A process whose clock is farther from the log's does not lead."""
 
 
 async def machine(context: CheckContext) -> list[Finding]:
@@ -18,13 +20,12 @@ async def machine(context: CheckContext) -> list[Finding]:
 
 
 async def leaders(context: CheckContext) -> list[Finding]:
-    """Report missing leaders and their clocks (`no-leader`, `no-matcher`, …)."""
+    """Report missing leaders, and the clocks of candidates (`no-leader`, `no-matcher`, `leader-clock`, `clock-aside`, …)."""
     leases = context.status.leases
     if leases is None:
         return []  # another finding reports why
-    findings = [
-        _judge("leader-clock", f"the leader {lease.holder}", lease.said_at - lease.renewed_at) for lease in leases
-    ]
+    findings = [_judge_leader(lease) for lease in leases]
+    findings += [_judge_aside(candidate) for candidate in context.status.standing_aside]
     held_leases = {lease.name for lease in leases if lease.ends_at is None or lease.ends_at > context.now}
     if TICKER_LEASE not in held_leases:
         findings.append(
@@ -59,16 +60,46 @@ async def leaders(context: CheckContext) -> list[Finding]:
     return findings
 
 
+def _judge_leader(lease: Lease) -> Finding:
+    measured = lease.clock_offset
+    skew = lease.said_at - lease.renewed_at if measured is None else timedelta(seconds=measured)
+    if not lease.is_last_resort:
+        return _judge("leader-clock", f"the leader {lease.holder}", skew)
+    return bad(
+        "leader-clock",
+        f"no candidate for `{lease.name}` has a credible clock; {lease.holder} leads as the last resort",
+        means="it decides by the earlier of its clock and the log's, so that jobs may fire late by the difference",
+        do="compare the clocks of these machines and of every nats-server, and synchronise them with NTP",
+        seconds=round(skew.total_seconds(), 3),
+    )
+
+
+def _judge_aside(candidate: AsideCandidate) -> Finding:
+    return warn(
+        "clock-aside",
+        f"{candidate.holder} does not stand for `{candidate.lease}`: its clock is "
+        + _difference(timedelta(seconds=candidate.clock_offset)),
+        means="it cannot replace the leader until its clock is right",
+        do="synchronise the clock of its machine with NTP; if all candidates stand aside, that of every nats-server",
+        seconds=round(candidate.clock_offset, 3),
+        error=round(candidate.clock_error, 3),
+    )
+
+
+def _difference(skew: timedelta) -> str:
+    direction = "ahead of" if skew > timedelta() else "behind"
+    return f"{abs(skew.total_seconds()):.1f} s {direction} the log's"
+
+
 def _judge(code: str, owner: str, skew: timedelta) -> Finding:
     seconds = abs(skew.total_seconds())
-    direction = "ahead of" if skew > timedelta() else "behind"
     if abs(skew) < SKEW_WARNING:
         return ok(code, f"the clock of {owner} agrees with the log's", seconds=round(seconds, 3))
-    make = bad if abs(skew) >= SKEW_STOPS_TICKER else warn
+    make = bad if abs(skew) > LIMIT else warn
     return make(
         code,
-        f"the clock of {owner} is {seconds:.1f} s {direction} the log's",
-        means="jobs fire early or late by as much; a ticker that is 10 s ahead decides nothing",
+        f"the clock of {owner} is {_difference(skew)}",
+        means=f"times that its processes record are wrong by as much; above {LIMIT_S:g} s they do not lead",
         do="synchronise the clock of every machine with NTP",
         seconds=round(seconds, 3),
     )
