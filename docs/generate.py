@@ -371,7 +371,7 @@ def _http() -> Iterator[str]:
         "",
         (
             "`tocsin serve` answers on port 8062. `schemas/openapi.json` has the schemas of all bodies. An error is an RFC 9457 "
-            "problem; its `type` is `urn:tocsin:problem:` and a stable name. Paths below `/ojs` follow the Open Job Spec."
+            "problem; its `type` is `urn:tocsin:problem:` and a stable name. Paths below `/ojs` follow the Open Job Spec. A query parameter that is not listed here is an invalid request: 422, and 400 below `/ojs`."
         ),
     )
     for path, operations in document["paths"].items():

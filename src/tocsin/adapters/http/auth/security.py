@@ -21,6 +21,7 @@ from ....domain.ledger import JobNotFound
 from ....ports import Clock, EventLog
 from ....services.jobs import Check, Job
 from ..api.problems import Problem
+from ..api.query_check import check_query
 from ..middleware.rate_limit import RateLimit
 from .authentication import ProviderUnavailable
 from .tokens import InvalidToken
@@ -203,11 +204,13 @@ async def permitted_to(request: Request, *permissions: Permission) -> Principal:
     """Return the caller if it has one of the permissions.
 
     Raises:
-        Problem: the caller is not authenticated, lacks the permissions, or exceeds its rate.
+        Problem: the caller is not authenticated, lacks the permissions, or exceeds its rate; or the query has an
+            unknown parameter.
     """
     caller = await principal(request)
     if not any(caller.may(permission) for permission in permissions):
         raise forbidden(caller, permissions[0])
+    check_query(request)
     return caller
 
 

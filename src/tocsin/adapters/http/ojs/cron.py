@@ -27,7 +27,7 @@ from ..api.jobs import with_defaults
 from ..api.problems import FieldError, Problem
 from ..auth.security import Author, Reader, actor, permitted, visible
 from ..middleware.idempotency import IdempotentRoute
-from .protocol import OjsResponse, documented
+from .protocol import Limit, Offset, OjsResponse, documented
 
 _NAME: Final[TypeAdapter[str]] = TypeAdapter(Name)
 
@@ -147,6 +147,8 @@ async def list_crons(
     here: Here,
     caller: Reader,
     enabled: Annotated[bool | None, Query(description="Return enabled or disabled cron jobs only.")] = None,
+    limit: Limit = None,
+    offset: Offset = 0,
 ) -> CronList:
     """List the cron jobs."""
     now = here.clock.now()
@@ -155,6 +157,7 @@ async def list_crons(
         for job in await here.registry.jobs()
         if caller.may_see(job) and _is_cron(job) and (enabled is None or enabled == job.definition.enabled)
     ]
+    jobs = jobs[offset : None if limit is None else offset + limit]
     crons = await asyncio.gather(*(_cron_of(here, job, now) for job in jobs))
     return CronList(cron_jobs=crons, crons=crons, count=len(crons))
 

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeAlias
 from uuid import uuid4
 
-from fastapi import Depends, Request
+from fastapi import Depends, Query, Request
 from pydantic import BaseModel, ConfigDict
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, Response
@@ -191,6 +191,10 @@ def _reject_constant(constant: str) -> object:
 def _malformed(requirement: str) -> Problem:
     return Problem(400, "malformed", f"the body {requirement}", (FieldError(field="body", right=requirement),))
 
+
+Limit: TypeAlias = Annotated[int | None, Query(ge=1, le=10_000, description="Return this many at most; default: all.")]
+Offset: TypeAlias = Annotated[int, Query(ge=0, le=10_000, description="Skip this many.")]
+"""The page of a short list (ojs-http-binding §17)."""
 
 Body: TypeAlias = Annotated[dict[str, Any], Depends(read_object)]
 OptionalBody: TypeAlias = Annotated[dict[str, Any], Depends(_optional_object)]
