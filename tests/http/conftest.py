@@ -20,6 +20,7 @@ from tocsin.domain.access import Role
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Message, Recorded
 from tocsin.ports import StoredLog
+from tocsin.services.calculations import Calculations
 from tocsin.services.jobs import Registry
 from tocsin.services.operations.event_waiter import EventWaiter
 from tocsin.settings import Settings
@@ -44,6 +45,7 @@ class World:
     authenticator: Authenticator | None = None
     settings: Settings = field(default_factory=Settings)
     rate: RateLimit = field(default_factory=Unlimited)
+    calculations: Calculations = field(default_factory=Calculations)
 
     def __post_init__(self) -> None:
         self.log = InMemoryEventLog(self.clock)
@@ -71,6 +73,7 @@ class World:
             visibility=Visibility(self.log, self.clock),
             queues=InMemoryTaskQueues(self.log),
             arrivals=EventWaiter(self.log),
+            calculations=self.calculations,
         )
 
     def app(self) -> FastAPI:

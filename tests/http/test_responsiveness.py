@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from socket import create_connection
 
@@ -43,3 +44,26 @@ async def test_half_sent_heads(tocsin: Running) -> None:
                 await healthy(client)
             await attacking
             await healthy(client)
+
+
+async def test_calculations(tocsin: Running) -> None:
+    # The clocks skip each time of the first schedule, and the times of the second are 28 years apart.
+    explanations = [
+        {"schedule": text, "timezone": "Europe/Berlin", "count": 1_000} for text in ("30 2 * 3 0L", "0 12 29 2 1#5")
+    ]
+    month = datetime.now(UTC).month % 12 + 1  # the jobs fire within a year, but not during the test
+    jobs = [{"name": f"job-{n:04}", "schedule": f"* * * * {month} *", "function": "f"} for n in range(300)]
+    async with serving(tocsin.installation) as url, httpx.AsyncClient(base_url=url, timeout=DEADLINE) as client:
+        applied = await client.post("/v1/jobs:apply", json={"jobs": jobs[:20]})
+        assert applied.status_code == 200
+        attacks = [
+            *(asyncio.create_task(client.post("/v1/explain", json=explanations[n % 2])) for n in range(8)),
+            *(asyncio.create_task(client.get("/v1/schedule", params={"hours": 8_784})) for _ in range(4)),
+            asyncio.create_task(client.post("/v1/jobs:apply", json={"jobs": jobs, "dry_run": True})),
+        ]
+        answers = 0
+        while not all(attack.done() for attack in attacks):
+            await healthy(client)
+            answers += 1
+        assert {attack.result().status_code for attack in attacks} <= {200, 422}
+        assert answers > 1

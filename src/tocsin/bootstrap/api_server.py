@@ -87,6 +87,7 @@ async def serving(
             arrivals=await stack.enter_async_context(aclosing(EventWaiter(installation.log))),
             reset=partial(wipe, installation.connection, installation.names) if allow_reset else None,
         )
+        stack.callback(parts.calculations.close)
         app = api(parts, authenticator, rate)
         await stack.enter_async_context(answering(app, listener, settings.server))
         if settings.server.over_nats:

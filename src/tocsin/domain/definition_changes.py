@@ -72,10 +72,15 @@ class ScheduleEffects:
     fires_at_once: tuple[datetime, ...]
 
 
-def schedule_effects(state: Ledger, after: JobDefinition | None, now: datetime, until: datetime) -> ScheduleEffects:
-    """Return the effects of another definition from `now` on (None: the job is deleted)."""
+def schedule_effects(
+    state: Ledger, after: JobDefinition | None, now: datetime, until: datetime, *, most: int = MAX_INSTANTS
+) -> ScheduleEffects:
+    """Return the effects of another definition from `now` on (None: the job is deleted).
+
+    At most `most` instants of each definition are compared; `until` in the result says up to which time these are.
+    """
     changed = _changed(state, after, now)
-    until, old, new = _compared(state, changed, now, until)
+    until, old, new = _compared(state, changed, now, until, most)
     schedule = _schedule(after)
     return ScheduleEffects(
         until=until,
@@ -104,12 +109,12 @@ def _previous(state: Ledger) -> int:
 
 
 def _compared(
-    before: Ledger, after: Ledger, now: datetime, until: datetime
+    before: Ledger, after: Ledger, now: datetime, until: datetime, most: int
 ) -> tuple[datetime, set[datetime], set[datetime]]:
     """Return the instants of both ledgers, up to where both are complete."""
-    old, new = (list(islice(_fire_times(state, now, until), MAX_INSTANTS)) for state in (before, after))
+    old, new = (list(islice(_fire_times(state, now, until), most)) for state in (before, after))
     for times in (old, new):
-        if len(times) == MAX_INSTANTS:
+        if len(times) == most:
             until = min(until, times[-1])
     return until, {at for at in old if at <= until}, {at for at in new if at <= until}
 

@@ -6,6 +6,7 @@ Every copy of the API counts the whole log from its start on. Sum the metrics ov
 
 import asyncio
 from collections import OrderedDict
+from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
@@ -30,6 +31,7 @@ from ...domain.events import (
     Terminal,
 )
 from ...services import tail
+from ...services.calculations import CalculationsBusy
 from ...subjects import TICKER_LEASE, Bucket
 from .api.dependencies import Components
 
@@ -134,10 +136,14 @@ class Metrics:
         now = self._parts.clock.now()
         jobs = await self._parts.registry.jobs()
         self._jobs.set(len(jobs))
-        self._next.clear()
-        for job in jobs:
-            if (at := job.next_fire_time(now)) is not None:
-                self._next.labels(job.name).set((at - now).total_seconds())
+        with suppress(CalculationsBusy):  # the other metrics matter most when the server is busy
+            next_times = await self._parts.calculations.run(
+                lambda _: [(job.name, job.next_fire_time(now)) for job in jobs]
+            )
+            self._next.clear()
+            for name, next_time in next_times:
+                if next_time is not None:
+                    self._next.labels(name).set((next_time - now).total_seconds())
 
     async def _measure_locks(self) -> None:
         locks = await self._parts.projections.entries(Bucket.LOCKS)

@@ -23,6 +23,15 @@ def next_fire_time(state: Ledger, after: datetime) -> datetime | None:
     return schedule_of(timetable).next_after(after, anchor=anchor_of(state, state.regimes[-1]))
 
 
+def count_fire_times(state: Ledger, after: datetime, until: datetime, most: int) -> int:
+    """Count the instants in (after, until] that `next_fire_time` would return, up to `most`."""
+    first = next_fire_time(state, after)
+    timetable = state.timetable
+    if first is None or first > until or timetable is None:
+        return 0
+    return schedule_of(timetable).count(after, until, anchor=anchor_of(state, state.regimes[-1]), most=most)
+
+
 def next_instant(state: Ledger, after: datetime, *, lookahead: Lookahead | None = None) -> datetime | None:
     """Return the next time that needs a decision.
 

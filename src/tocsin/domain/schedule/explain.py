@@ -1,5 +1,6 @@
 """Everything that is known about a schedule before its use, as data."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from datetime import timezone as fixed_offset
@@ -54,11 +55,17 @@ class Explanation:
 
 
 def explain(
-    text: str, timezone: str | None, now: datetime, *, dst: DstPolicy | None = None, n: int = _INSTANTS
+    text: str,
+    timezone: str | None,
+    now: datetime,
+    *,
+    dst: DstPolicy | None = None,
+    n: int = _INSTANTS,
+    is_enough: Callable[[], bool] | None = None,
 ) -> Explanation:
     """Parse a text and explain it from `now` (aware) on; intervals count from `now`.
 
-    `timezone`: None: the zone with which the phrase ends, or UTC.
+    `timezone`: None: the zone with which the phrase ends, or UTC. `is_enough` ends the list of instants before `n`.
 
     Raises:
         ScheduleError: as in `parse` and `check_fires`.
@@ -72,7 +79,7 @@ def explain(
         timezone=timezone,
         meaning=meaning(schedule),
         expressions=schedule.expressions,
-        next=tuple(Instant(at, _local(timezone, at)) for at in next_instants(schedule, now, n)),
+        next=tuple(Instant(at, _local(timezone, at)) for at in next_instants(schedule, now, n, is_enough=is_enough)),
         clock_changes=tuple(describe(change, timezone) for change in changes),
         warnings=warnings_at(schedule, now),
         timezone_database=timezones.database().version,

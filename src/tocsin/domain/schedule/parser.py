@@ -5,6 +5,7 @@ characters are a cron expression, and everything else is English.
 """
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
@@ -192,19 +193,27 @@ def check_fires(schedule: Schedule, now: datetime) -> None:
         )
 
 
-def next_instants(schedule: Schedule, after: datetime, n: int, *, anchor: datetime | None = None) -> list[datetime]:
+def next_instants(
+    schedule: Schedule,
+    after: datetime,
+    n: int,
+    *,
+    anchor: datetime | None = None,
+    is_enough: Callable[[], bool] | None = None,
+) -> list[datetime]:
     """Return the first `n` instants later than `after`, in UTC.
 
-    There are fewer if the schedule ends before.
+    There are fewer if the schedule ends before, or if `is_enough`, called between two instants, returns true.
 
     Args:
         schedule: any schedule.
         after: an aware datetime.
         n: the largest number of instants.
         anchor: the start of intervals; the default is `after`.
+        is_enough: ends the search.
     """
     instants, at = list[datetime](), after
-    while len(instants) < n:
+    while len(instants) < n and not (instants and is_enough is not None and is_enough()):
         instant = schedule.next_after(at, anchor=anchor or after)
         if instant is None:
             break

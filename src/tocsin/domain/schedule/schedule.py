@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import islice
 
 from . import timezones
 from .instants import SPECIFIED, CalendarRule, DstPolicy, seconds
@@ -71,9 +72,17 @@ class Schedule:
         """Return the last instant in (after, until], searched backwards, or None."""
         return self.rule.latest_until(until, after, anchor)
 
-    def count(self, after: datetime, until: datetime, *, anchor: datetime) -> int:
-        """Return the number of instants in (after, until], without nonexistent wall times."""
-        return self.rule.count(after, until, anchor)
+    def count(self, after: datetime, until: datetime, *, anchor: datetime, most: int | None = None) -> int:
+        """Return the number of instants in (after, until], without nonexistent wall times; at most `most`."""
+        if most is None:
+            return self.rule.count(after, until, anchor)
+        if not isinstance(self.rule, UnionRule):
+            return min(most, self.rule.count(after, until, anchor))
+        # A union counts by enumerating, because its parts may share instants.
+        fires = (
+            occurrence for occurrence in self.occurrences(after, until, anchor=anchor) if not occurrence.skipped_local
+        )
+        return sum(1 for _ in islice(fires, most))
 
     def occurrences(self, after: datetime, until: datetime, *, anchor: datetime) -> Iterator[Occurrence]:
         """Yield the occurrences in (after, until], ordered by `Occurrence.at`.

@@ -13,6 +13,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from difflib import get_close_matches
@@ -285,7 +286,7 @@ class _InForce:
 
 def database() -> TimezoneDatabase:
     """Return the database in use."""
-    return _InForce.database
+    return _COMPARED.get() or _InForce.database
 
 
 def install(replacement: TimezoneDatabase) -> None:
@@ -299,20 +300,23 @@ def refresh() -> TimezoneDatabase:
     return database()
 
 
+_COMPARED: Final[ContextVar[TimezoneDatabase | None]] = ContextVar("compared", default=None)
+"""The database within a block of `using`, which other threads do not see."""
+
+
 @contextmanager
 def using(other: TimezoneDatabase) -> Iterator[None]:
-    """Use another database within the block, to compare schedules; the block must not wait."""
-    before = _InForce.database
-    _InForce.database = other
+    """Use another database within the block, to compare schedules."""
+    token = _COMPARED.set(other)
     try:
         yield
     finally:
-        _InForce.database = before
+        _COMPARED.reset(token)
 
 
 def zone(name: str) -> Zone:
     """Return a zone of the database in use."""
-    return _InForce.database.zone(name)
+    return database().zone(name)
 
 
 def validate_timezone(name: str) -> str:
@@ -321,4 +325,4 @@ def validate_timezone(name: str) -> str:
     Raises:
         ScheduleError: offsets, abbreviations, unknown names, and names that only look like zones (`posix/UTC`).
     """
-    return validate(name, _InForce.database.names)
+    return validate(name, database().names)

@@ -13,6 +13,7 @@ from ...domain.events import DefinitionFact, Due, Message, Passed, Recorded, Req
 from ...ports import EventLog, StoredLog, StoredMessage
 from ...ports.queries import InvalidQuery
 from ...subjects import TICKER_LEASE, Stream
+from ..calculations import Calculator, in_place
 from .evidence import Answer, BackfilledRun, Evidence, outcome_of
 from .judgement import default_instant, judge
 
@@ -35,9 +36,10 @@ _TIME: Final = ("due", "passed")
 class ExplainReader:
     """Answers from the log why a job ran at an instant, or did not."""
 
-    def __init__(self, log: EventLog, stored: StoredLog) -> None:
+    def __init__(self, log: EventLog, stored: StoredLog, calculate: Calculator = in_place) -> None:
         self._log = log
         self._stored = stored
+        self._calculate = calculate
 
     async def why(self, job: str, at: datetime | None = None) -> tuple[Answer, ...]:
         """Return the decision on an instant, aware or on the job's wall clock (naive).
@@ -53,14 +55,16 @@ class ExplainReader:
             raise InvalidQuery("time", at.isoformat(), f"its year must be from {EARLIEST_YEAR} to {LATEST_YEAR}")
         evidence = await self._newest(job)
         if at is None:
-            at = default_instant(evidence)
+            newest = evidence
+            at = await self._calculate(lambda _: default_instant(newest))
         # A naive time differs from the same time in UTC by at most a day.
         begin = at if at.tzinfo is not None else at.replace(tzinfo=evidence.now.tzinfo) - _DAY
         end = at if at.tzinfo is not None else begin + 2 * _DAY
         around = await self._decisions(job, begin - MARGIN, end)
         known = {decision.sequence: decision for decision in (*evidence.decisions, *around)}
         evidence = replace(evidence, decisions=[known[sequence] for sequence in sorted(known)])
-        answers = [await self._with_outcome(answer) for answer in judge(evidence, at)]
+        judged = await self._calculate(lambda _: judge(evidence, at))
+        answers = [await self._with_outcome(answer) for answer in judged]
         return tuple([await self._with_backfills(answer, evidence.now) for answer in answers])
 
     async def _newest(self, job: str) -> Evidence:

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from ...domain import ledger
 from ...domain.definition import DefinitionError, DefinitionProblem, JobDefinition
-from ...domain.definition_changes import DefinitionDiff, ScheduleEffects, changed_fields, schedule_effects
+from ...domain.definition_changes import MAX_INSTANTS, DefinitionDiff, ScheduleEffects, changed_fields, schedule_effects
 from ...domain.job_record import Registration
 from ...domain.ledger import Ledger
 
@@ -79,6 +79,10 @@ class Job:
         """Return the next instant at which the job fires (CRON-28)."""
         return next(self.fire_times(after), None)
 
+    def count(self, after: datetime, until: datetime, most: int) -> int:
+        """Count the instants in (after, until] at which the job fires, up to `most`."""
+        return ledger.count_fire_times(self.ledger, after, until, most)
+
     def summary(self, now: datetime) -> dict[str, Any]:
         """Return the JSON of the job in a list, at `now` (UTC)."""
         definition = self.definition
@@ -120,10 +124,13 @@ class Change:
     before: Ledger = ledger.initial
     """Ledger of the job at the time of planning."""
 
-    def effects(self, now: datetime, ahead: timedelta) -> ScheduleEffects:
-        """Return the instants that the change adds and removes in the next days."""
+    def effects(self, now: datetime, ahead: timedelta, *, most: int = MAX_INSTANTS) -> ScheduleEffects:
+        """Return the instants that the change adds and removes in the next days.
+
+        At most `most` instants of each definition are compared.
+        """
         after = None if self.verb == "delete" else self.definition
-        return schedule_effects(self.before, after, now, now + ahead)
+        return schedule_effects(self.before, after, now, now + ahead, most=most)
 
     @property
     def job(self) -> str:

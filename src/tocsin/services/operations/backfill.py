@@ -25,6 +25,7 @@ from ...domain.events import Actor, Due, Message, Passed, Skipped, Trigger
 from ...domain.schedule import parse
 from ...ports import Clock, EventLog, StoredLog
 from ...subjects import Stream
+from ..calculations import Calculator, Effort, in_place
 from ..jobs import Registry
 from .errors import OperationError
 
@@ -79,7 +80,14 @@ class Asked:
 
 
 async def plan(
-    log: StoredLog, registry: Registry, job: str, span: Span, *, now: datetime, name: str | None = None
+    log: StoredLog,
+    registry: Registry,
+    job: str,
+    span: Span,
+    *,
+    now: datetime,
+    name: str | None = None,
+    calculate: Calculator = in_place,
 ) -> Backfill:
     """Plan a backfill without changing anything.
 
@@ -100,7 +108,7 @@ async def plan(
             f"cannot backfill to {span.end.isoformat()}: that is in the future. The schedule itself runs it.",
             code="future-span",
         )
-    instants = list(islice(_instants(definition, span), MAX_INSTANTS + 1))
+    instants = await calculate(lambda effort: _first(_instants(definition, span), effort))
     if len(instants) > MAX_INSTANTS:
         raise OperationError(
             f"cannot backfill {job!r}: it has more than {MAX_INSTANTS:,} instants in that time. Run several backfills.",
@@ -108,16 +116,18 @@ async def plan(
         )
     fates = await _fates(log, job, instants)
     counts = Counter(fates.values())
-    name = name or span.name
+    title = name or span.name
     archived = await _archived(log, job)
-    selected = [
-        at
-        for at in instants
-        if (not span.only_missing or fates.get(at) == "missing") and ids.backfill_id(job, name, at) not in archived
-    ]
+    selected = await calculate(
+        lambda _: [
+            at
+            for at in instants
+            if (not span.only_missing or fates.get(at) == "missing") and ids.backfill_id(job, title, at) not in archived
+        ]
+    )
     return Backfill(
         job=job,
-        name=name,
+        name=title,
         instants=tuple(reversed(selected) if span.order == "newest" else selected),
         named=len(instants),
         fired=counts["fired"],
@@ -146,6 +156,15 @@ async def begin(
         execution_id = ids.backfill_id(backfill.job, backfill.name, at)
         await log.publish(subjects.trigger(backfill.job), trigger, message_id=f"backfill-{execution_id}")
         yield Asked(at, execution_id)
+
+
+def _first(instants: Iterator[datetime], effort: Effort) -> list[datetime]:
+    """Return the first instants, and one more than a backfill may have."""
+    first = list[datetime]()
+    for at in islice(instants, MAX_INSTANTS + 1):
+        effort.is_spent()  # ends when the caller leaves; the number bounds the work
+        first.append(at)
+    return first
 
 
 def _instants(definition: JobDefinition, span: Span) -> Iterator[datetime]:

@@ -9,21 +9,25 @@ them, and that nothing fires at once. Every change is an event, so applying the 
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
 from ....domain import formats
 from ....domain.access import Permission, Principal
 from ....domain.definition import JobDefinition, Text
+from ....domain.definition_changes import MAX_INSTANTS
 from ....domain.schedule import parse, warnings_at
-from ....services.jobs import Change, Check, Job
+from ....services.calculations import Effort
+from ....services.jobs import Change, Check, Job, Plan
 from ..auth.security import Author, actor, permitted
 from ..middleware.idempotency import IdempotentRoute
-from .dependencies import Here, Reason, ReasonText
-from .jobs import with_defaults
+from .dependencies import Calculate, Here, Reason, ReasonText
+from .jobs import json_answer, with_defaults
 
 MAX_LISTED: Final = 20
 """Occurrences of each change that the plan lists; it counts all of them."""
+MAX_COMPARED: Final = 100_000
+"""Occurrences that a plan compares for all changes together. A plan of many frequent jobs covers less time."""
 
 router = APIRouter(tags=["jobs"], route_class=IdempotentRoute)
 
@@ -85,7 +89,7 @@ class PlannedChange(BaseModel):
     """The expressions that its schedule stands for."""
     warnings: list[str]
     until: datetime
-    """The end of the period that the plan covers."""
+    """The end of the period that the plan covers: earlier than `days` for a job with many occurrences in this time."""
     instants_added: Instants
     instants_removed: Instants
     clock_changes: list[ClockEffect]
@@ -101,14 +105,18 @@ class Applied(BaseModel):
     dry_run: bool
 
 
-@router.post("/v1/jobs:apply", operation_id="applyJobs")
-async def apply_jobs(here: Here, caller: Author, body: ApplyRequest, reason: Reason = None) -> Applied:
+@router.post("/v1/jobs:apply", operation_id="applyJobs", response_model=Applied)
+async def apply_jobs(
+    here: Here, caller: Author, calculate: Calculate, body: ApplyRequest, reason: Reason = None
+) -> Response:
     """Make the registered jobs match the definitions.
 
     All definitions are checked before any change is made. Applying them again changes nothing.
     """
     owner = body.owner or caller.identity
-    definitions = [_owned(with_defaults(definition, here), owner) for definition in formats.read({"jobs": body.jobs})]
+    definitions = await calculate(
+        lambda _: [_owned(with_defaults(definition, here), owner) for definition in formats.read({"jobs": body.jobs})]
+    )
     owners = {definition.owner for definition in definitions if definition.owner} | {owner}
     plan = await here.registry.plan(definitions, prune=owners if body.prune else ())
     check = _check(caller)
@@ -117,12 +125,19 @@ async def apply_jobs(here: Here, caller: Author, body: ApplyRequest, reason: Rea
     if not body.dry_run:
         await here.registry.carry_out(plan, by=actor(caller), reason=body.reason or reason, check=check)
     now, ahead = here.clock.now(), timedelta(days=body.days)
+    return json_answer(await calculate(lambda effort: _written(plan, now, ahead, effort, dry_run=body.dry_run)))
+
+
+def _written(plan: Plan, now: datetime, ahead: timedelta, effort: Effort, *, dry_run: bool) -> bytes:
+    """Return the JSON of a plan."""
     verbs: tuple[Literal["create", "update", "unchanged", "delete"], ...] = ("create", "update", "unchanged", "delete")
-    return Applied(
-        changes=[_shown(change, now, ahead) for change in plan.changes],
-        summary={verb: len(plan.of(verb)) for verb in verbs},
-        dry_run=body.dry_run,
-    )
+    most = max(MAX_LISTED, min(MAX_INSTANTS, MAX_COMPARED // max(1, len(plan.changes))))
+    shown = list[PlannedChange]()
+    for change in plan.changes:
+        is_late = effort.is_spent()  # the plan lists every change, so the rest of them covers less time
+        shown.append(_shown(change, now, ahead, 1 if is_late else most))
+    applied = Applied(changes=shown, summary={verb: len(plan.of(verb)) for verb in verbs}, dry_run=dry_run)
+    return applied.model_dump_json().encode()
 
 
 def _owned(definition: JobDefinition, owner: str) -> JobDefinition:
@@ -133,11 +148,11 @@ def _check(caller: Principal) -> Check:
     return permitted(caller, Permission.REGISTER)
 
 
-def _shown(change: Change, now: datetime, ahead: timedelta) -> PlannedChange:
+def _shown(change: Change, now: datetime, ahead: timedelta, most: int) -> PlannedChange:
     definition = change.definition
     is_new = change.verb in {"create", "update"} and definition.schedule is not None
     schedule = parse(definition.schedule or "", definition.timezone, dst=definition.dst) if is_new else None
-    effects = change.effects(now, ahead)
+    effects = change.effects(now, ahead, most=most)
     return PlannedChange(
         job=change.job,
         action=change.verb,

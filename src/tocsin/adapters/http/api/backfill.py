@@ -14,7 +14,7 @@ from ....services.operations.backfill import Order, Span
 from ....services.operations.errors import OperationError as NotPossible
 from ..auth.security import Author, actor, permitted
 from ..middleware.idempotency import IdempotentRoute
-from .dependencies import Here, Reason, ReasonText
+from .dependencies import Calculate, Here, Reason, ReasonText
 from .jobs import JobName
 from .problems import documented
 
@@ -65,7 +65,7 @@ class Backfilled(BaseModel):
 
 @router.post("/{name}/backfill", status_code=202, operation_id="backfillJob", responses=documented(404, 409))
 async def backfill_job(
-    here: Here, caller: Author, name: JobName, body: BackfillRequest, reason: Reason = None
+    here: Here, caller: Author, calculate: Calculate, name: JobName, body: BackfillRequest, reason: Reason = None
 ) -> Backfilled:
     """Run a job for occurrences of the past.
 
@@ -74,7 +74,7 @@ async def backfill_job(
     permitted(caller, Permission.REGISTER)(await here.registry.job(name))
     now = here.clock.now()
     span = Span(body.start, body.end or now, only_missing=body.only_missing, order=body.order)
-    planned = await backfill.plan(here.stored, here.registry, name, span, now=now, name=body.name)
+    planned = await backfill.plan(here.stored, here.registry, name, span, now=now, name=body.name, calculate=calculate)
     if len(planned.instants) > MAX_PER_REQUEST and not body.dry_run:
         raise NotPossible(
             f"the backfill has {counted(len(planned.instants), 'execution')}; a request may have {MAX_PER_REQUEST:,}. Split the period"

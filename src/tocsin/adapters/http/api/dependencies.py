@@ -4,15 +4,18 @@ The composition root builds the components. A precondition is RFC 9110's `If-Mat
 definition event.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, TypeAlias, cast
 
 from fastapi import Depends, Header, Request
 from pydantic import BaseModel, ConfigDict, StringConstraints
+from starlette.requests import ClientDisconnect
 
 from ....domain.definition import Text
 from ....ports import Clock, EventLog, History, Projections, StoredLog, TaskQueues
+from ....services.calculations import Calculations, Calculator, Effort, T
 from ....services.jobs import Check, Job, Registry
 from ....services.operations.event_waiter import EventWaiter
 from ....settings import Settings
@@ -38,6 +41,7 @@ class Components:
     queues: TaskQueues
     arrivals: EventWaiter
     """Wakes a request that waits for its input to be processed: a pushed job, or a worker's report."""
+    calculations: Calculations = field(default_factory=Calculations)
     reset: Callable[[], Awaitable[None]] | None = None
     """Deletes everything; None: `tocsin dev --allow-reset` was not used."""
 
@@ -52,6 +56,35 @@ async def _parts(request: Request) -> Components:  # a coroutine, because FastAP
 
 
 Here: TypeAlias = Annotated[Components, Depends(_parts)]
+
+
+async def _calculator(request: Request) -> Calculator:
+    """Run calculations in the pool, and abandon them when the client disconnects."""
+    calculations = parts_of(request).calculations
+
+    async def calculate(compute: Callable[[Effort], T], /) -> T:
+        result = asyncio.create_task(calculations.run(compute))
+        disconnect = asyncio.create_task(_disconnect(request))
+        try:
+            await asyncio.wait({result, disconnect}, return_when=asyncio.FIRST_COMPLETED)
+            if not result.done():
+                raise ClientDisconnect
+            return result.result()
+        finally:
+            for task in (result, disconnect):
+                task.cancel()
+            await asyncio.gather(result, disconnect, return_exceptions=True)
+
+    return calculate
+
+
+async def _disconnect(request: Request) -> None:
+    """Return when the client has disconnected. The body was read before."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+Calculate: TypeAlias = Annotated[Calculator, Depends(_calculator)]
 
 
 MAX_REASON: Final = 1_000

@@ -7,6 +7,7 @@ from typing import Final
 
 from fastapi import Request
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -37,6 +38,8 @@ class ErrorHandler:
 
         try:
             await self._app(scope, receive, observed)
+        except ClientDisconnect:
+            return
         except Exception as error:
             if has_begun or scope["type"] != "http":
                 raise

@@ -1,5 +1,6 @@
 """`/v1/jobs`: register, list, show, update, delete, trigger, pause and resume jobs (hip-62, API Endpoints)."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Annotated, Any, Final, Literal, TypeAlias
@@ -13,10 +14,12 @@ from ....domain.definition import JobDefinition, Name
 from ....domain.events import Actor, Defined
 from ....domain.formats import read_job
 from ....domain.schedule import parse, warnings_at
+from ....services.calculations import Calculator, Effort
 from ....services.jobs import Check, Job
 from ..auth.security import Author, Reader, Triggerer, actor, permitted, visible
 from ..middleware.idempotency import IdempotentRoute, request_name
 from .dependencies import (
+    Calculate,
     ChangeRequest,
     Components,
     Here,
@@ -114,6 +117,11 @@ class JobList(BaseModel):
     next: str | None = None
 
 
+def json_answer(body: bytes) -> Response:
+    """Return an answer of JSON that a calculation has written."""
+    return Response(body, media_type="application/json")
+
+
 class TriggerRequest(BaseModel):
     """Options of a manual run. All fields are optional."""
 
@@ -153,7 +161,13 @@ class Switched(BaseModel):
     },
 )
 async def register_job(
-    here: Here, caller: Author, written: Written, request: Request, response: Response, reason: Reason = None
+    here: Here,
+    caller: Author,
+    calculate: Calculate,
+    written: Written,
+    request: Request,
+    response: Response,
+    reason: Reason = None,
 ) -> JobDetails:
     """Register a new job. `PUT` replaces an existing job of the same name."""
     definition = definition_of(written, here)
@@ -171,13 +185,14 @@ async def register_job(
     verb = await here.registry.define(definition, by=actor(caller), reason=reason, check=check)
     response.status_code = 201 if verb == "create" else 200
     response.headers["Location"] = f"{request.url.path}/{definition.name}"
-    return await _details(here, definition.name, response)
+    return await _details(here, calculate, definition.name, response)
 
 
-@router.get("", operation_id="listJobs")
+@router.get("", operation_id="listJobs", response_model=JobList)
 async def list_jobs(
     here: Here,
     caller: Reader,
+    calculate: Calculate,
     tag: Annotated[str | None, Query(description="Return jobs with this tag only.")] = None,
     owner: Annotated[str | None, Query(description="Return jobs of this owner only.")] = None,
     after: Annotated[
@@ -185,8 +200,11 @@ async def list_jobs(
     ] = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
     details: Annotated[bool, Query(description="Return all fields of each job.")] = False,  # noqa: FBT002 - a query parameter
-) -> JobList:
-    """List the jobs by name, each with its next occurrence."""
+) -> Response:
+    """List the jobs by name, each with its next occurrence.
+
+    A page ends before `limit` if it takes a second to calculate.
+    """
     now = here.clock.now()
     jobs = [
         job
@@ -196,18 +214,27 @@ async def list_jobs(
         and (owner is None or owner == job.definition.owner)
         and (after is None or job.name > after)
     ]
-    return JobList(
-        jobs=[JobDetails.of(job, now) if details else JobSummary(**job.summary(now)) for job in jobs[:limit]],
-        next=jobs[limit - 1].name if len(jobs) > limit else None,
-    )
+    return json_answer(await calculate(lambda effort: _page(jobs, limit, now, effort, details=details)))
+
+
+def _page(jobs: Sequence[Job], limit: int, now: datetime, effort: Effort, *, details: bool) -> bytes:
+    """Return the JSON of the first jobs."""
+    rows = list[JobDetails | JobSummary]()
+    for job in jobs[:limit]:
+        if effort.is_spent() and rows:
+            break
+        rows.append(JobDetails.of(job, now) if details else JobSummary(**job.summary(now)))
+    page = JobList(jobs=rows, next=rows[-1].name if len(rows) < len(jobs) else None)
+    return page.model_dump_json().encode()
 
 
 @router.get("/{name}", operation_id="getJob", responses=documented(404))
-async def get_job(here: Here, caller: Reader, name: JobName, response: Response) -> JobDetails:
+async def get_job(here: Here, caller: Reader, calculate: Calculate, name: JobName, response: Response) -> JobDetails:
     """Show a job: its definition and its next occurrences."""
     job = visible(caller, await here.registry.job(name, fresh=True))
     response.headers["ETag"] = etag(job)
-    return JobDetails.of(job, here.clock.now())
+    now = here.clock.now()
+    return await calculate(lambda _: JobDetails.of(job, now))
 
 
 @router.put(
@@ -221,6 +248,7 @@ async def get_job(here: Here, caller: Reader, name: JobName, response: Response)
 async def update_job(
     here: Here,
     caller: Author,
+    calculate: Calculate,
     name: JobName,
     written: Written,
     response: Response,
@@ -233,7 +261,7 @@ async def update_job(
     check = both(permitted(caller, Permission.REGISTER), precondition)
     verb = await here.registry.define(definition_of(written, here), by=actor(caller), reason=reason, check=check)
     response.status_code = 201 if verb == "create" else 200
-    return await _details(here, name, response)
+    return await _details(here, calculate, name, response)
 
 
 @router.delete("/{name}", status_code=204, operation_id="deleteJob", responses=documented(404, 412))
@@ -333,7 +361,8 @@ async def _switch(
     return Switched(job=name, action=action, changed=await switch(name, by=by, reason=reason, check=check))
 
 
-async def _details(here: Components, name: str, response: Response) -> JobDetails:
+async def _details(here: Components, calculate: Calculator, name: str, response: Response) -> JobDetails:
     job = await here.registry.job(name, fresh=True)
     response.headers["ETag"] = etag(job)
-    return JobDetails.of(job, here.clock.now())
+    now = here.clock.now()
+    return await calculate(lambda _: JobDetails.of(job, now))

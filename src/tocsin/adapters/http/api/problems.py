@@ -24,6 +24,7 @@ from ....domain.ledger import JobNotFound
 from ....domain.schedule import ScheduleError
 from ....ports import HistoryUnavailable, LogUnavailable, NotAllowed, OutdatedState
 from ....ports.queries import InvalidQuery
+from ....services.calculations import CalculationsBusy
 from ....services.operations.errors import NotAnId, NotFound, OperationError, ResultTooLarge
 from ....subjects import DecodeError
 from ...extras import is_redis_error
@@ -96,6 +97,11 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         500, "The log holds a message that this version cannot read. Upgrade the server.", (DecodeError,)
     ),
     "timeout": ProblemKind(503, "The request took too long, and its outcome is unknown. Read the state, then retry."),
+    "busy": ProblemKind(
+        503,
+        "Too many requests that calculate wait already. Retry after `Retry-After` seconds.",
+        (CalculationsBusy,),
+    ),
     "too-many-connections": ProblemKind(
         503,
         "The server, or this client at the server, has too many connections with running requests. Close some, or retry later.",
@@ -262,7 +268,7 @@ def _known_problem(error: Exception) -> Problem:
     if kind is None:
         return Problem(500, "unforeseen", "An unexpected error. The log of this server has the traceback.")
     detail = next((_DETAILS[cls] for cls in ancestors if cls in _DETAILS), None) or str(error)
-    headers = {"Retry-After": "1"} if kind == "unavailable" else None
+    headers = {"Retry-After": "1"} if kind in {"busy", "unavailable"} else None
     return Problem(PROBLEMS[kind].status, kind, detail, headers=headers)
 
 

@@ -1,19 +1,24 @@
 """`/v1/schedule` lists the next occurrences, and `/v1/explain` explains a schedule."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from itertools import islice, takewhile
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from ....domain.schedule import DstPolicy, explain
+from ....services.calculations import Effort
+from ....services.jobs import Job
 from ..auth.security import Reader
-from .dependencies import Here
+from .dependencies import Calculate, Here
+from .jobs import json_answer
 
 MAX_COUNTED: Final = 100_000
 """Occurrences that are counted for a job: more than a day with an occurrence every second has."""
+MAX_LISTED: Final = 10_000
+"""Occurrences that an answer lists for all jobs together."""
 
 router = APIRouter(prefix="/v1", tags=["schedule"])
 
@@ -21,51 +26,88 @@ router = APIRouter(prefix="/v1", tags=["schedule"])
 class JobFireTimes(BaseModel):
     """The occurrences of a job in the window: their number, and the first of them."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     job: str
     schedule: str
     timezone: str
     count: int
+    """Their number, counted up to 100,000."""
     fire_times: list[datetime]
+    truncated: bool
+    """The job has more occurrences in the window than `fire_times` lists."""
 
 
 class Upcoming(BaseModel):
     """The occurrences from now on, by job."""
 
-    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True)
+    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True, use_attribute_docstrings=True)
 
     start: datetime = Field(alias="from")
     until: datetime
     jobs: list[JobFireTimes]
+    next: str | None = None
+    """The cursor of the following page; null: there are no more jobs."""
 
 
-@router.get("/schedule", operation_id="getSchedule")
+@router.get("/schedule", operation_id="getSchedule", response_model=Upcoming)
 async def get_schedule(
     here: Here,
     caller: Reader,
+    calculate: Calculate,
     hours: Annotated[float, Query(gt=0, le=24 * 366, description="The window, in hours from now.")] = 24,
-    limit: Annotated[int, Query(ge=1, le=10_000, description="Occurrences listed for each job.")] = 100,
+    limit: Annotated[int, Query(ge=1, le=MAX_LISTED, description="Occurrences listed for each job.")] = 100,
     job: Annotated[str | None, Query(description="Return this job only.")] = None,
-) -> Upcoming:
-    """List the occurrences of the next hours by job."""
+    after: Annotated[
+        str | None, Query(description="Return jobs whose names sort after this name: `next` of the previous page.")
+    ] = None,
+) -> Response:
+    """List the occurrences of the next hours by job.
+
+    A page lists at most 10,000 occurrences, and ends earlier if it takes a second to calculate.
+    """
     now = here.clock.now()
     until = now + timedelta(hours=hours)
-    jobs = []
-    for known in await here.registry.jobs():
-        if not caller.may_see(known) or (job is not None and known.name != job):
+    jobs = [
+        known
+        for known in await here.registry.jobs()
+        if caller.may_see(known) and (job is None or known.name == job) and (after is None or known.name > after)
+    ]
+    return json_answer(await calculate(lambda effort: _page(jobs, now, until, limit, effort)))
+
+
+def _page(jobs: Sequence[Job], now: datetime, until: datetime, limit: int, effort: Effort) -> bytes:
+    """Return the JSON of the first jobs, as many as one answer may have."""
+    listed = 0
+    rows = list[JobFireTimes]()
+    last: str | None = None
+    following: str | None = None
+    for job in jobs:
+        is_full = listed >= MAX_LISTED or effort.is_spent()
+        if is_full and last is not None:
+            following = last
+            break
+        last = job.name
+        times = list[datetime]()
+        for at in job.fire_times(now):
+            if at > until or len(times) >= min(limit, MAX_LISTED - listed) or (times and effort.is_spent()):
+                break
+            times.append(at)
+        if not times:
             continue
-        times = list(islice(takewhile(lambda at: at <= until, known.fire_times(now)), MAX_COUNTED))
-        if times:
-            definition = known.definition
-            jobs.append(
-                JobFireTimes(
-                    job=known.name,
-                    schedule=definition.schedule or "",
-                    timezone=definition.timezone,
-                    count=len(times),
-                    fire_times=times[:limit],
-                )
+        listed += len(times)
+        count = job.count(now, until, MAX_COUNTED)
+        rows.append(
+            JobFireTimes(
+                job=job.name,
+                schedule=job.definition.schedule or "",
+                timezone=job.definition.timezone,
+                count=count,
+                fire_times=times,
+                truncated=count > len(times),
             )
-    return Upcoming(start=now, until=until, jobs=jobs)
+        )
+    return Upcoming(start=now, until=until, jobs=rows, next=following).model_dump_json().encode()
 
 
 class ExplainRequest(BaseModel):
@@ -92,6 +134,8 @@ class LocalInstant(BaseModel):
 class ScheduleExplanation(BaseModel):
     """The meaning of a schedule."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     text: str
     timezone: str
     meaning: str
@@ -100,13 +144,27 @@ class ScheduleExplanation(BaseModel):
     clock_changes: list[str]
     warnings: list[str]
     timezone_database: str
+    truncated: bool
+    """`next` has fewer occurrences than requested, because they take more than a second to calculate."""
 
 
-@router.post("/explain", operation_id="explainSchedule")
-async def explain_schedule(here: Here, caller: Reader, body: ExplainRequest) -> ScheduleExplanation:
+@router.post("/explain", operation_id="explainSchedule", response_model=ScheduleExplanation)
+async def explain_schedule(here: Here, caller: Reader, calculate: Calculate, body: ExplainRequest) -> Response:
     """Explain a schedule, and list its next occurrences."""
     _ = caller
+    now = here.clock.now()
+    return json_answer(await calculate(lambda effort: _explanation(body, now, effort)))
+
+
+def _explanation(body: ExplainRequest, now: datetime, effort: Effort) -> bytes:
+    is_truncated = False
+
+    def is_enough() -> bool:
+        nonlocal is_truncated
+        is_truncated = effort.is_spent()
+        return is_truncated
+
     explanation: dict[str, Any] = asdict(
-        explain(body.schedule, body.timezone, here.clock.now(), dst=body.dst, n=body.count)
+        explain(body.schedule, body.timezone, now, dst=body.dst, n=body.count, is_enough=is_enough)
     )
-    return ScheduleExplanation.model_validate(explanation)
+    return ScheduleExplanation.model_validate(explanation | {"truncated": is_truncated}).model_dump_json().encode()

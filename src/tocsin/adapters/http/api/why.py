@@ -12,7 +12,7 @@ from ....domain.ledger import JobNotFound
 from ....services.execution_stats import statistics
 from ....services.explain import Answer, BackfilledRun, ExplainReader, Gap, Outcome, Verdict
 from ..auth.security import Reader
-from .dependencies import Here
+from .dependencies import Calculate, Here
 from .events import StoredFact
 from .jobs import JobName
 from .problems import documented
@@ -79,6 +79,7 @@ class StatisticsAnswer(BaseModel):
 async def explain_instant(
     here: Here,
     caller: Reader,
+    calculate: Calculate,
     name: JobName,
     time: Annotated[
         datetime | None,
@@ -91,7 +92,7 @@ async def explain_instant(
     """Explain why a job ran at a time, or why it did not."""
     if not await here.visibility.may_see(caller, name):
         raise JobNotFound(name)
-    answers = await ExplainReader(here.log, here.stored).why(name, time)
+    answers = await ExplainReader(here.log, here.stored, calculate).why(name, time)
     return WhyAnswers(answers=[Why.of(answer) for answer in answers])
 
 

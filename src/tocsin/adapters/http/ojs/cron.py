@@ -22,7 +22,7 @@ from ....domain.ledger import JobNotFound
 from ....domain.schedule import parse, warnings_at
 from ....ports import SequenceConflict
 from ....services.jobs import Job
-from ..api.dependencies import Components, Here, Precondition, Reason, both, etag
+from ..api.dependencies import Calculate, Components, Here, Precondition, Reason, both, etag
 from ..api.jobs import with_defaults
 from ..api.problems import FieldError, Problem
 from ..auth.security import Author, Reader, actor, permitted, visible
@@ -118,6 +118,7 @@ class Toggle(BaseModel):
 async def register_cron(
     here: Here,
     caller: Author,
+    calculate: Calculate,
     written: Annotated[
         dict[str, Any],
         Body(description="A CronJob (ojs-cron §2)."),
@@ -139,7 +140,8 @@ async def register_cron(
         raise ojs.respelled(error) from None
     response.status_code = 201 if verb == "create" else 200
     answer = await _answer(here, definition.name, response)
-    return CronRegistered(**dict(answer), warnings=_warnings(definition, here.clock.now()))
+    now = here.clock.now()
+    return CronRegistered(**dict(answer), warnings=await calculate(lambda _: _warnings(definition, now)))
 
 
 @router.get("", operation_id="listCrons")

@@ -1,0 +1,81 @@
+"""Calculations in threads: the event loop continues, and a cancelled caller ends its calculation."""
+
+import asyncio
+from contextlib import closing, suppress
+from threading import Event
+
+import pytest
+
+from tests.system.running import DEADLINE
+from tocsin.services import calculations
+from tocsin.services.calculations import CalculationAbandoned, Calculations, CalculationsBusy, Effort, in_place
+
+
+async def test_event_loop_continues_during_a_calculation() -> None:
+    has_run = Event()
+
+    def compute(effort: Effort) -> str:
+        while not has_run.is_set():  # only the event loop sets it
+            effort.is_spent()
+        return "done"
+
+    with closing(Calculations()) as pool:
+        asyncio.get_running_loop().call_later(0.05, has_run.set)
+        assert await asyncio.wait_for(pool.run(compute), DEADLINE) == "done"
+
+
+async def test_calculation_ends_when_its_time_is_over() -> None:
+    def compute(effort: Effort) -> int:
+        rounds = 0
+        while not effort.is_spent():
+            rounds += 1
+        return rounds
+
+    with closing(Calculations()) as pool:
+        assert await asyncio.wait_for(pool.run(compute), DEADLINE) > 0
+
+
+async def test_calculation_ends_when_its_caller_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calculations, "SECONDS", float("inf"))
+    began, ended = Event(), Event()
+
+    def compute(effort: Effort) -> None:
+        began.set()
+        try:
+            while not effort.is_spent():
+                pass
+        except CalculationAbandoned:
+            ended.set()
+            raise
+
+    with closing(Calculations()) as pool:
+        task = asyncio.create_task(pool.run(compute))
+        assert await asyncio.to_thread(began.wait, DEADLINE)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        assert await asyncio.to_thread(ended.wait, DEADLINE)
+
+
+async def test_calculations_beyond_the_limit_are_refused() -> None:
+    released = Event()
+    with closing(Calculations(threads=1, most=2)) as pool:
+        tasks = [asyncio.create_task(pool.run(lambda _: released.wait())) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(CalculationsBusy):
+            await pool.run(lambda _: None)
+        released.set()
+        assert await asyncio.gather(*tasks) == [True, True]
+        assert await pool.run(lambda _: "again") == "again"
+
+
+async def test_error_of_a_calculation_reaches_its_caller() -> None:
+    def compute(_: Effort) -> None:
+        raise ValueError("no")
+
+    with closing(Calculations()) as pool, pytest.raises(ValueError, match="no"):
+        await pool.run(compute)
+
+
+async def test_calculation_in_place_has_no_limit() -> None:
+    assert await in_place(lambda effort: effort.is_spent()) is False
