@@ -169,6 +169,25 @@ async def test_without_the_log_nothing_is_concluded(world: World, monkeypatch: p
     assert await leader.election.time() == await world.log.now()
 
 
+async def test_unknown_offset_is_not_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock is set again between the judgement and the report."""
+    leader = Candidate(world, "leader")
+    await passes(world, 2, leader)
+    remove = world.projections.remove
+
+    async def removes(bucket: Bucket, key: str, *, expect: int | None = None) -> None:
+        await remove(bucket, key, expect=expect)
+        leader.clock.seconds = 60.0
+
+    monkeypatch.setattr(world.projections, "remove", removes)
+    leader.clock.seconds = 120.0
+    assert await passes(world, 1, leader) == [""]
+    assert await entry(world, aside_key(LEASE, "leader")) is None
+    monkeypatch.undo()
+    await passes(world, 1, leader)
+    assert is_aside(await entry(world, aside_key(LEASE, "leader")), 60.0)
+
+
 # --- no credible candidate -------------------------------------------------------------------------------------------
 
 

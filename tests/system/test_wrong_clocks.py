@@ -127,6 +127,22 @@ async def test_small_offset_fires_neither_early_nor_late(nats_url: str, tmp_path
     assert "clock-not-credible" not in only.said()
 
 
+async def test_paused_ticker_has_no_wrong_clock(nats_url: str, tmp_path: Path) -> None:
+    """Pauses shorter and longer than the lease, at any moment of a measurement."""
+    async with beside_tickers(nats_url, tmp_path) as tocsin:
+        only = ticker(tocsin, 0)
+        await tocsin.ready()
+        await tocsin.apply(JOB)
+        for pause in (1.5, 4.0, 0.7, 12.0):
+            await fires(tocsin)
+            only.send(signal.SIGSTOP)
+            await tocsin.passes(seconds=pause)
+            only.send(signal.SIGCONT)
+        await fires(tocsin)
+        await ended(tocsin)
+    assert "clock-not-credible" not in only.said()
+
+
 async def test_only_ticker_with_a_wrong_clock_still_fires(nats_url: str, tmp_path: Path) -> None:
     """The last resort: a process with a credible clock replaces it."""
     async with beside_tickers(nats_url, tmp_path) as tocsin:

@@ -294,7 +294,7 @@ class LeaderElection:
     async def _report(self) -> None:
         """Show in `tocsin status` that this candidate stands aside."""
         now = self._clock.monotonic()
-        if now - self._reported_at < self._renew_interval:
+        if now - self._reported_at < self._renew_interval or self._time.offset is None:
             return
         body = json.dumps({"holder": self._holder, **self._offset()}).encode()
         await self._projections.put(Bucket.LEADER, aside_key(self._key, self._holder), body, ttl=self._ttl)
