@@ -3,13 +3,12 @@
 from collections import Counter
 from collections.abc import Awaitable, Mapping, Sequence
 from contextvars import ContextVar
-from datetime import datetime
 from typing import TypeVar
 
 from tocsin.adapters.nats.client.connection import Connection
 from tocsin.adapters.nats.client.names import Names
 from tocsin.adapters.nats.log.event_log import NatsEventLog
-from tocsin.domain.events import Message, Recorded, Timer
+from tocsin.domain.events import Message, Recorded
 from tocsin.ports import Loaded, SequenceConflict, Write, Written
 
 READS = "reads"
@@ -31,14 +30,6 @@ class TalliedLog(NatsEventLog):
         """See `ports.EventLog`, as for all methods below."""
         try:
             return await super().append(fact, expect=expect)
-        except SequenceConflict:
-            self._refused()
-            raise
-
-    async def delay(self, timer: Timer, *, until: datetime, scope: str, expect: int) -> None:
-        """Count a guarded append."""
-        try:
-            await super().delay(timer, until=until, scope=scope, expect=expect)
         except SequenceConflict:
             self._refused()
             raise

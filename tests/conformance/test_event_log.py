@@ -322,14 +322,12 @@ async def test_what_no_stream_captures_is_not_stored(world: World, monkeypatch: 
 
 async def test_several_writes_are_stored_at_once(world: World) -> None:
     until = world.now() + timedelta(seconds=0.2)
-    first = await world.log.append(dispatched("e3"), expect=0)
-
     written = await world.log.write(
         [
             Append((dispatched("e1"), started("e1")), 0),
             Publish(subjects.trigger("a.job"), Trigger(reason="one"), "a"),
             Append((dispatched("e2"),), 0),
-            Delay(timer("e3"), until, subjects.execution("a.job", "e3"), first),
+            Delay(timer("e3"), until),
         ]
     )
 
@@ -346,18 +344,16 @@ async def test_several_writes_are_stored_at_once(world: World) -> None:
 async def test_refused_write_does_not_affect_the_others(world: World) -> None:
     last = await world.log.append(dispatched("e2"), expect=0)
 
-    good, stale, early, input_ = await world.log.write(
+    good, stale, input_ = await world.log.write(
         [
             Append((dispatched("e1"),), 0),
             Append((started("e2"), started("e2", delivery=2)), 0),
-            Delay(timer("e3"), world.now(), subjects.execution("a.job", "e3"), 9),
             Publish(subjects.trigger("a.job"), Trigger(), "a"),
         ]
     )
 
     assert (good.error, input_.error) == (None, None)
     assert (stale.sequences, type(stale.error)) == ((), SequenceConflict)
-    assert (early.sequences, type(early.error)) == ((), SequenceConflict)
     assert await world.log.tails(*(subjects.execution("a.job", name) for name in ("e1", "e2", "e3"))) == [
         *good.sequences,
         last,
@@ -441,9 +437,9 @@ async def test_invalid_subject_is_refused(world: World, subject: str) -> None:
 
 
 async def test_delay_ends_as_its_timer_and_never_early(world: World) -> None:
-    sequence = await world.log.append(dispatched(), expect=0)
+    await world.log.append(dispatched(), expect=0)
     until = world.now() + timedelta(seconds=0.5)
-    await world.log.delay(timer(), until=until, scope=SCOPE, expect=sequence)
+    await world.log.delay(timer(), until=until)
 
     assert await world.log.read(TIMERS) == []
     (fired,) = await world.until(_reading(world, TIMERS))
@@ -455,28 +451,16 @@ async def test_delay_ends_as_its_timer_and_never_early(world: World) -> None:
 
 
 async def test_a_delay_until_the_past_ends_at_once(world: World) -> None:
-    await world.log.delay(timer(), until=world.now() - timedelta(hours=1), scope=SCOPE, expect=0)
+    await world.log.delay(timer(), until=world.now() - timedelta(hours=1))
 
     assert [one.message for one in await world.until(_reading(world, TIMERS))] == [timer()]
 
 
-async def test_delay_is_refused_after_its_scope_moved(world: World) -> None:
-    sequence = await world.log.append(dispatched(), expect=0)
-    soon = world.now() + timedelta(seconds=0.1)
-    for stale in (0, sequence + 1):
-        with pytest.raises(SequenceConflict):
-            await world.log.delay(timer(), until=soon, scope=SCOPE, expect=stale)
-
-    # The end of a later, accepted message shows that the refused message has had its time.
-    await world.log.delay(timer(attempt=3), until=soon, scope=SCOPE, expect=sequence)
-    assert [one.message for one in await world.until(_reading(world, TIMERS))] == [timer(attempt=3)]
-
-
 async def test_a_second_delay_replaces_the_first(world: World) -> None:
     now = world.now()
-    await world.log.delay(timer(), until=now + timedelta(seconds=0.3), scope=SCOPE, expect=0)
-    await world.log.delay(timer(), until=now + timedelta(seconds=1.2), scope=SCOPE, expect=0)
-    await world.log.delay(timer(attempt=3), until=now + timedelta(seconds=1.2), scope=SCOPE, expect=0)
+    await world.log.delay(timer(), until=now + timedelta(seconds=0.3))
+    await world.log.delay(timer(), until=now + timedelta(seconds=1.2))
+    await world.log.delay(timer(attempt=3), until=now + timedelta(seconds=1.2))
 
     fired = await world.until(_reading(world, TIMERS, count=2))
 

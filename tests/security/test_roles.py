@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -19,6 +20,7 @@ from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeoutError
 
 from tests.clocks import ShiftedClock
+from tests.conformance.given import dispatched
 from tests.security.server import Server, server
 from tests.system.running import DEADLINE, Running
 from tocsin import Context, Worker, bootstrap, subjects
@@ -468,16 +470,42 @@ async def test_public_user_triggers_and_subscribes(secured: Server, tmp_path: Pa
             await client.request("cron.triggered.x", b"", timeout=0.2)
 
 
-@pytest.mark.parametrize(
+HOSTILE_HEADERS = pytest.mark.parametrize(
     "headers",
     [
         {"Nats-Rollup": "all"},
         {"Nats-Rollup": "sub"},
         {"Nats-TTL": "1s"},
         {"Nats-Schedule": "@at 2020-01-01T00:00:00Z", "Nats-Schedule-Target": "tocsin.0.ledger.evil.defined"},
+        {"Nats-Schedule": "@at 2020-01-01T00:00:00Z", "Nats-Schedule-Target": "tocsin.0.execution.j.0198.completed"},
     ],
-    ids=["rollup of all", "rollup of a subject", "lifetime", "schedule"],
+    ids=["rollup of all", "rollup of a subject", "lifetime", "schedule", "schedule of an end"],
 )
+
+
+@HOSTILE_HEADERS
+async def test_worker_changes_nothing_in_the_log(headers: dict[str, str], secured: Server, tmp_path: Path) -> None:
+    async with connected(secured, tmp_path, "scheduler") as it:
+        await it.log.append(dispatched(str(uuid4())), expect=0)
+        before = await it.log.read("execution.>")
+        async with connected(secured, tmp_path, "worker") as installation:
+            wire = installation.names.to_wire("execution.j.0198.started.main.1.1")
+            with pytest.raises((JetStreamError, LogUnavailable)):
+                await installation.connection.store(wire, b"{}", headers)
+        assert before
+        assert await it.log.read("execution.>") == before
+
+
+@pytest.mark.parametrize("target", ["tocsin.0.execution.j.0198.completed", "tocsin.0.ledger.evil.defined"])
+async def test_timer_cannot_store_an_event(target: str, secured: Server, tmp_path: Path) -> None:
+    async with connected(secured, tmp_path, "retrier") as installation:
+        wire = installation.names.to_wire("delay.j.0198.retry.main.2")
+        headers = {"Nats-Schedule": "@at 2020-01-01T00:00:00Z", "Nats-Schedule-Target": target}
+        with pytest.raises(JetStreamError):
+            await installation.connection.store(wire, b"{}", headers)
+
+
+@HOSTILE_HEADERS
 async def test_public_user_changes_nothing_in_the_ledger(
     headers: dict[str, str], secured: Server, tmp_path: Path
 ) -> None:

@@ -44,7 +44,7 @@ def left_over(around: Surroundings) -> list[str]:
     server = around.server
     left += [f"{d.spec.name} has {d.outstanding} messages" for d in server._durables.values() if not d.progress.is_idle]
     log = server._streams[Stream.LOG]
-    left += [f"a timer waits: {entry.subject}" for entry in log.matching(("delay.>",), 0)]
+    left += [f"a timer waits: {entry.subject}" for entry in server._streams[Stream.TIMERS].matching(("delay.>",), 0)]
     recorded = around.history.offset_now(Stream.LOG)
     if recorded != log.last_sequence and log.matching(("execution.>", "dead-letter.>"), recorded):
         left.append(f"recorded up to {recorded} of {log.last_sequence}")

@@ -77,9 +77,9 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "append behind whatever is last",
         Waves._write,
-        "await self._log.write(list(writes.values()))",
+        "await self._log.write(writes)",
         "await self._log.write("
-        "[Append(w.events, await self._log.tail(w.scope)) if isinstance(w, Append) else w for w in writes.values()])",
+        "[Append(w.events, await self._log.tail(w.scope)) if isinstance(w, Append) else w for w in writes])",
     ),
     _bug(
         "acknowledge before the facts are stored",
@@ -99,7 +99,6 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "store two decisions of one scope in one batch",
         (
             Edit(items.one_for_each_scope, "used_scopes.isdisjoint(scopes)", "True"),
-            Edit(Waves._write, "0 if change.scope is None else guards[change.scope]", "0"),
             Edit(event_log.check_scopes, "if scope in checked:", "if False:"),
         ),
     ),

@@ -58,11 +58,9 @@ class SimulatedLog:
     async def remove(self, subject: str, sequence: int) -> None:
         await self._ask(f"remove {subject} {sequence}", lambda: at_once(self._server.remove(subject, sequence)))
 
-    async def delay(self, timer: Timer, *, until: datetime, scope: str, expect: int) -> None:
-        what = f"delay {subjects.delay(timer)} behind {expect}"
-        return await self._ask(
-            what, lambda: at_once(self._server.delay(timer, until=until, scope=scope, expect=expect))
-        )
+    async def delay(self, timer: Timer, *, until: datetime) -> None:
+        what = f"delay {subjects.delay(timer)}"
+        return await self._ask(what, lambda: at_once(self._server.delay(timer, until=until)))
 
     async def write(self, writes: Sequence[Write]) -> list[Written]:
         network = self._network

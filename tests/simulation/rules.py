@@ -147,7 +147,7 @@ def _an_answer_in_time_counts(everything: Everything, handed: Handed) -> Iterato
 def _no_lease_lasts_longer_than_its_step_may(everything: Everything, around: Surroundings) -> Iterator[str]:
     """A holder that exceeded the attempt's time has failed; only a retry gives the step to others."""
     fired: dict[LeaseTimer, datetime] = {}  # when its timer came first
-    for entry in around.server.stream(Stream.LOG).matching(("timer.*.*.lease.>",), 0):
+    for entry in around.server.stream(Stream.TIMERS).matching(("timer.*.*.lease.>",), 0):
         timer = entry.recorded().message
         if isinstance(timer, LeaseTimer) and not timer.ends_attempt:
             fired.setdefault(timer, entry.time)

@@ -38,8 +38,8 @@ class SimulatedServer(InMemoryEventLog):
         """When a stream stores the last event that is in flight (the loop's time): replicas keep the order."""
 
     @override
-    async def delay(self, timer: Timer, *, until: datetime, scope: str, expect: int) -> None:
-        await super().delay(timer, until=until, scope=scope, expect=expect)
+    async def delay(self, timer: Timer, *, until: datetime) -> None:
+        await super().delay(timer, until=until)
         if isinstance(timer, LeaseTimer):
             claim = timer.model_copy(update={"ends_attempt": False})
             self.leases.setdefault(claim, []).append((self.clock.now(), until))

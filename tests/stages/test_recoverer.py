@@ -310,7 +310,7 @@ async def test_retry_with_a_lost_delay_is_dispatched(scene: Scene) -> None:
     await scene.world.run(scene.world.retrier)
     [(schedule, (sequence, alarm))] = scene.world.log._delays.items()
     alarm.cancel()
-    scene.world.log._streams[Stream.LOG].remove(sequence)
+    scene.world.log._streams[Stream.TIMERS].remove(sequence)
     assert await scene.world.log.last(schedule) is None
     await scene.passes(5 * MINUTE)
     assert await scene.world.stored(Recovered) == []
@@ -330,7 +330,7 @@ async def test_delay_of_an_unhandled_failure_is_not_lost(scene: Scene) -> None:
     await world.run(world.retrier)
     [(_, (sequence, alarm))] = world.log._delays.items()
     alarm.cancel()
-    world.log._streams[Stream.LOG].remove(sequence)
+    world.log._streams[Stream.TIMERS].remove(sequence)
     world.durable(world.retrier.subscriptions[0]).again(101)
     for _ in range(4):
         await scene.passes(5 * MINUTE, world.planner)

@@ -65,9 +65,9 @@ class WatchedLog(InMemoryEventLog):
         return await super().publish(subject, message, message_id=message_id, ttl=ttl)
 
     @override
-    async def delay(self, timer: Timer, *, until: datetime, scope: str, expect: int) -> None:
+    async def delay(self, timer: Timer, *, until: datetime) -> None:
         self._check(timer)
-        await super().delay(timer, until=until, scope=scope, expect=expect)
+        await super().delay(timer, until=until)
 
     def _check(self, message: Message) -> None:
         stage = self._acting.get()

@@ -27,7 +27,7 @@ from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import LogUnavailable
 from tocsin.ports.queries import DeadLetterQuery, ExecutionQuery, every
 from tocsin.settings import Settings
-from tocsin.subjects import STREAMS, Stream, name
+from tocsin.subjects import STREAMS, name, stream_of
 
 T = TypeVar("T")
 
@@ -306,7 +306,7 @@ class Site(Running):
         """The subjects in the log that match, and how many messages each has."""
         names, connection = self.installation.names, self.installation.connection
         request = json.dumps({"subjects_filter": names.to_wire(relative)}).encode()
-        answer = await connection.manage(f"STREAM.INFO.{names.stream(Stream.LOG)}", request)
+        answer = await connection.manage(f"STREAM.INFO.{names.stream(stream_of(relative))}", request)
         return answer["state"].get("subjects") or {}
 
 

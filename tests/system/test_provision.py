@@ -97,7 +97,7 @@ async def test_nothing_in_a_main_stream_ends_by_itself(connection: Connection, n
     assert config["deny_delete"]
     assert not config.get("deny_purge")
     features = {bool(config.get(name)) for name in ("allow_msg_schedules", "allow_msg_ttl", "allow_rollup_hdrs")}
-    assert features == {stream is Stream.LOG}
+    assert features == {stream is Stream.TIMERS}
 
 
 @pytest.mark.parametrize("stream", sorted(INPUT_STREAMS))

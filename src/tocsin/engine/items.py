@@ -106,8 +106,8 @@ def guarded_change(change: Change, view: View) -> Guarded:
         case Events(scope, events, proven):
             state, at = view.known(scope) if proven is None else (UNSEEN, proven)
             return Guarded(change, Append(events, at), scope.key, state)
-        case Later(timer, until, ref):
-            return Guarded(change, Delay(timer, until, ref.key, view.at(ref)), ref.key)
+        case Later(timer, until):
+            return Guarded(change, Delay(timer, until), None)
         case Send(subject, message, message_id, ttl):
             return Guarded(change, Publish(subject, message, message_id, ttl), None)
         case Put(ref, _):

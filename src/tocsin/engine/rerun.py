@@ -95,7 +95,7 @@ def _send_again(
     if states.is_sent(message_id):
         return done(Events(ref, tuple(dead_letter.resolve(states(ref), execution_id=None, reason="handed in again"))))
     if isinstance(message, RetryTimer):
-        return again(Later(message, recorded.time, ref))
+        return again(Later(message, recorded.time))
     if not isinstance(kept, PoisonMessage):
         return DONE
     return again(Send(kept.subject, message, message_id))

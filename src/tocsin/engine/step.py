@@ -182,12 +182,11 @@ class Events:
 class Later:
     """A timer that the log publishes at `until` (UTC).
 
-    The state of `ref` that the decision saw guards it.
+    It has no guard: a timer is an input, and a stage decides on it by the newest state.
     """
 
     timer: Timer
     until: datetime
-    ref: Ref[Any]
 
 
 @dataclass(frozen=True, slots=True)

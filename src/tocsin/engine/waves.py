@@ -10,13 +10,13 @@ A wave has at most one input of each ordering key, and one change of each scope.
 wave that an unexpected error ended are decided alone too.
 """
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from ..domain.errors import TocsinError
-from ..ports import Append, LogUnavailable, OutdatedState, StaleRead, Write, Written
+from ..ports import Append, LogUnavailable, OutdatedState, StaleRead, Written
 from ..subjects import subject_of
 from .items import UNSEEN, Decided, Guarded, Item, Outcome, Result, guarded_change, one_for_each_scope
 from .states import StateStore, View
@@ -153,23 +153,9 @@ class Waves:
     # --- store -------------------------------------------------------------------------------------------------------
 
     async def _write(self, changes: Sequence[Guarded]) -> list[Written]:
-        """Store the changes in one write, and further timers of a scope in later writes."""
-        results: list[Written] = []
-        rounds: list[dict[int, Write]] = []
-        guards: Counter[object] = Counter()
-        for change in changes:
-            if change.write is None:
-                continue
-            turn = 0 if change.scope is None else guards[change.scope]
-            guards[change.scope] += 1
-            if turn == len(rounds):
-                rounds.append({})
-            rounds[turn][len(results)] = change.write
-            results.append(Written(()))
-        for writes in rounds:
-            for index, written in zip(writes, await self._log.write(list(writes.values())), strict=True):
-                results[index] = written
-        return results
+        """Store the changes in one write; the entries of KV buckets follow."""
+        writes = [change.write for change in changes if change.write is not None]
+        return await self._log.write(writes) if writes else []
 
     async def _settle(
         self, part: Decided, results: Iterator[Written], view: View, on_signal: Callable[[object], None] | None

@@ -49,13 +49,11 @@ class Publish:
 class Delay:
     """A timer that the log publishes at `until` (UTC).
 
-    `expect` is the last sequence of `scope`, which guards it.
+    It replaces an earlier delay of the same timer. It has no guard: a timer is an input, and a stage decides on it by the newest state.
     """
 
     timer: Timer
     until: datetime
-    scope: str
-    expect: int
 
 
 Write: TypeAlias = Append | Publish | Delay
@@ -105,13 +103,10 @@ class EventLog(Protocol):
         """
         ...
 
-    async def delay(self, timer: Timer, *, until: datetime, scope: str, expect: int) -> None:
+    async def delay(self, timer: Timer, *, until: datetime) -> None:
         """Let the log publish `timer` at `until` (UTC).
 
-        `expect` is the last sequence in `scope`.
-
-        Raises:
-            SequenceConflict: the scope has a newer event.
+        It replaces an earlier delay of the same timer.
         """
         ...
 
@@ -269,7 +264,7 @@ async def write_each(log: EventLog, writes: Sequence[Write]) -> list[Written]:
 
 
 def check_scopes(writes: Sequence[Write]) -> list[str]:
-    """Return the scope that guards each write; empty for an input.
+    """Return the scope that guards each write; empty for inputs and timers.
 
     A server may look a scope's guard up once for several messages that arrive together, and would store both decisions.
 
@@ -279,13 +274,13 @@ def check_scopes(writes: Sequence[Write]) -> list[str]:
     scopes: list[str] = []
     checked: set[str] = set()
     for write in writes:
-        if isinstance(write, Publish):
+        if not isinstance(write, Append):
             scopes.append("")
             continue
-        if isinstance(write, Append) and not write.events:
+        if not write.events:
             raise ValueError("a decision without an event")
         scope = write.scope
-        if isinstance(write, Append) and any(scope_of(event) != scope for event in write.events[1:]):
+        if any(scope_of(event) != scope for event in write.events[1:]):
             raise ValueError(f"a decision about {scope} has an event of another scope")
         if scope in checked:
             raise ValueError(f"two writes are guarded by {scope}: decide on the second after the first is stored")
@@ -318,7 +313,7 @@ async def _store(log: EventLog, write: Write) -> Written:
                     await log.publish(write.subject, write.message, message_id=write.message_id, ttl=write.ttl)
                 )
             case Delay():
-                await log.delay(write.timer, until=write.until, scope=write.scope, expect=write.expect)
+                await log.delay(write.timer, until=write.until)
     except Exception as error:  # noqa: BLE001 - returned to the caller
         return Written(tuple(sequences), error)
     return Written(tuple(sequences))

@@ -127,7 +127,7 @@ LEASE_KEEPER: Final = Stage(
     subscriptions=(
         Subscription(
             "lease-keeper",
-            Stream.LOG,
+            Stream.TIMERS,
             (subjects.filter_for("timer.lease"), subjects.filter_for("timer.expiry")),
             decide=LeaseKeeper.on_timer,
         ),

@@ -37,9 +37,7 @@ class Retrier:
         state = states(ref)
         if events := execution.fail(state, report=report, at=recorded.time):
             return again(Events(ref, tuple(events)))
-        timers = [
-            Later(timer, until, ref) for timer, until in execution.retry_timers(state) if timer.step == report.step
-        ]
+        timers = [Later(timer, until) for timer, until in execution.retry_timers(state) if timer.step == report.step]
         return done(*timers, rests_on=() if timers else (ref,))
 
 

@@ -29,9 +29,8 @@ commands. They have no partition (`ports.agents`).
 `trigger.>` and `cancel.>` are in the stream of the ledger. The stream of the log republishes under `cron.`, and a
 stream may not republish into subjects that it captures itself.
 
-    names       names that are not subjects: streams, tokens, durables, buckets
+    names       names that are not subjects: streams, partitions, tokens, durables, buckets
     paths       subjects of messages, and the scopes that guards cover
-    partitions  the partition of a job
     codec       from a subject and a body to a message
     filters     filters over many subjects
 """

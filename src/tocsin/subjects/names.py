@@ -48,13 +48,14 @@ class Stream(StrEnum):
 
     LEDGER = "LEDGER"
     REPORTS = "REPORTS"
+    TIMERS = "TIMERS"
     LOG = "LOG"
     MQ = "MQ"
     OUTPUT = "OUTPUT"
     PROGRESS = "PROGRESS"
 
 
-STREAMS: Final = (Stream.LEDGER, Stream.REPORTS, Stream.LOG)
+STREAMS: Final = (Stream.LEDGER, Stream.REPORTS, Stream.TIMERS, Stream.LOG)
 """The streams that exports, audits and the archive cover, causes before their effects.
 
 A reader of all of them reads their ends in reverse, so that the cause of every effect it reads lies before its stream's
@@ -81,7 +82,7 @@ OUTPUT_STREAMS: Final = {Stream.OUTPUT: Bound(200, 1_310), Stream.PROGRESS: Boun
 200 lines of at most 1,310 bytes are 256 KB for each execution.
 """
 
-LAYOUT: Final = 4
+LAYOUT: Final = 5
 """The number of the layout of streams and subjects, stored with each stream.
 
 A change to the streams of stored messages, or to their subjects, needs a new number; no version reads another layout.
@@ -91,8 +92,9 @@ LAYOUT_KEY: Final = "tocsin.layout"
 
 STREAM_SUBJECTS: Final[dict[Stream, tuple[str, ...]]] = {
     Stream.LEDGER: ("ledger.>", "trigger.>", "cancel.>", "enqueue.>", "leadership.>", "agent.>"),
-    Stream.LOG: ("execution.>", "lock.>", "cron.>", "dead-letter.>", "timer.>", "delay.>"),
+    Stream.LOG: ("execution.>", "lock.>", "cron.>", "dead-letter.>"),
     Stream.REPORTS: ("report.>",),
+    Stream.TIMERS: ("timer.>", "delay.>"),
     Stream.MQ: ("mq.scheduled.>", "mq.scheduler.complete.>", "mq.scheduler.cancel.>"),
     Stream.OUTPUT: ("output.>",),
     Stream.PROGRESS: ("progress.>", "heartbeat.>"),
@@ -107,6 +109,8 @@ def stream_of(subject: str) -> Stream:
         return Stream.LEDGER
     if subject.startswith("report."):
         return Stream.REPORTS
+    if subject.startswith(("timer.", "delay.")):
+        return Stream.TIMERS
     if subject.startswith(("output.", "progress.", "heartbeat.")):
         return Stream.OUTPUT if subject.startswith("output.") else Stream.PROGRESS
     return Stream.MQ if subject.startswith("mq.") else Stream.LOG

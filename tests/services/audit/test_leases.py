@@ -58,7 +58,7 @@ async def take(world: World, execution_id: str, attempt: int = 1) -> None:
         "delivery": 1,
     }
     until = world.clock.now() + timedelta(seconds=10)
-    await world.log.delay(LeaseTimer(**claim, task=task), until=until, scope=scope, expect=facts[-1].sequence)
+    await world.log.delay(LeaseTimer(**claim, task=task), until=until)
     await world.given(Started(**claim, worker="w", lease=10))
 
 

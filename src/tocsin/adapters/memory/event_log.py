@@ -105,7 +105,7 @@ class InMemoryEventLog:
         """Remove the message of a sequence; nothing happens if it is gone."""
         self._streams[subjects.stream_of(subject)].remove(sequence)
 
-    async def delay(self, timer: Timer, *, until: datetime, scope: str, expect: int) -> None:
+    async def delay(self, timer: Timer, *, until: datetime) -> None:
         """Store `timer` under its own subject at `until`.
 
         A second timer of the subject replaces the first.
@@ -114,8 +114,7 @@ class InMemoryEventLog:
         check_subject(subject)
         stream, body = self._capturing(subject), timer.encode()
         schedule = f"Nats-Schedule: @at {until.isoformat()}\r\nNats-Schedule-Target: {subjects.subject_of(timer)}\r\n"
-        _check_size(subject, body, schedule + _guard(scope, expect))
-        stream.check(scope, expect)
+        _check_size(subject, body, schedule)
         if replaced := self._delays.pop(subject, None):
             sequence, alarm = replaced
             alarm.cancel()

@@ -134,7 +134,7 @@ async def _claim(log: EventLog, clock: Clock, delivery: Delivery, worker: str, l
                 await _acknowledge(delivery)
                 return None
             # Store the timer first: a claim without a timer would never end.
-            await log.delay(timer, until=until, scope=scope, expect=expect)
+            await log.delay(timer, until=until)
             claimed = await log.append(started, expect=expect)
         except OutdatedState:
             granted = _judged(await log.load(scope), started, delivery)

@@ -15,7 +15,7 @@ from ... import subjects
 from ...domain import execution
 from ...domain.events import Dispatched, LeaseTimer, Message, Recorded, Started, unfold
 from ...domain.execution import Execution, Phase
-from ...ports import Clock, EventLog
+from ...ports import Clock, EventLog, SequenceConflict
 from . import errors
 from .lookup import ExecutionMatch
 
@@ -63,8 +63,11 @@ async def extend(log: EventLog, clock: Clock, held: Held, *, asked: float | None
     seconds = asked or held.claim.message.lease or held.task.message.timeout
     until = min(clock.now() + lease_span(seconds), held.deadline)
     timer = timer_of(held).model_copy(update={"ends_attempt": until == held.deadline})
+    await log.delay(timer, until=until)
+    # The timer has no guard. If the lease ended before it was extended, the worker must learn so.
     scope = subjects.scope_of(held.task.message)
-    await log.delay(timer, until=until, scope=scope, expect=held.found.facts[-1].sequence)
+    if await log.tail(scope) > held.found.facts[-1].sequence:
+        raise SequenceConflict(f"{scope} changed while the lease was extended")
 
 
 async def hand_back(log: EventLog, held: Held) -> None:

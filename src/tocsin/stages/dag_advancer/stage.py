@@ -149,10 +149,10 @@ class DagAdvancer:
 def _schedule(ref: Ref[Execution], state: Execution) -> Step:
     """Set timers in the log for the start and the expiry of an execution."""
     retries = execution.retry_timers(state)
-    timers = [Later(timer, until, ref) for timer, until in retries]
+    timers = [Later(timer, until) for timer, until in retries]
     if not state.is_over and (expires_at := state.request.plan.expires_at) is not None:
         expiry = ExpiryTimer(job=state.request.job, execution_id=state.request.execution_id)
-        timers.append(Later(expiry, expires_at, ref))
+        timers.append(Later(expiry, expires_at))
     if not timers:
         return done(rests_on=(ref,))
     return done(*timers, signals=tuple(Alarm(until, timer) for timer, until in retries))
@@ -187,7 +187,7 @@ DAG_ADVANCER: Final = Stage(
         ),
         Subscription(
             subjects.DAG_ADVANCER_TIMERS,
-            Stream.LOG,
+            Stream.TIMERS,
             (subjects.filter_for("timer.retry"),),
             decide=DagAdvancer.on_timer,
         ),

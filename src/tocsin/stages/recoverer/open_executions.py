@@ -116,6 +116,7 @@ class OpenExecutions:
 _STREAMS: Final = {
     subjects.RETRIER: Stream.REPORTS,
     subjects.DAG_ADVANCER_REPORTS: Stream.REPORTS,
+    subjects.DAG_ADVANCER_TIMERS: Stream.TIMERS,
 }
 """The stream of each durable; the others read the log."""
 

@@ -312,9 +312,9 @@ RECOVERER: Final = Stage(
     decides="`recovered`; `failed` (timed out, abandoned); reports for silent executors",
     access=Access(
         appends=(Recovered, Failed, Report, *TERM_EVENTS),
-        reads=(Stream.LOG, Stream.LEDGER, Stream.REPORTS),
+        reads=(Stream.LOG, Stream.LEDGER, Stream.REPORTS, Stream.TIMERS),
         follows=(Stream.LOG,),
-        asks_about=(Stream.LOG, Stream.REPORTS),
+        asks_about=(Stream.LOG, Stream.REPORTS, Stream.TIMERS),
         writes=(*lease_access(RECOVERER_LEASE), (Bucket.CURSORS, CURSOR)),
     ),
     start=_start,

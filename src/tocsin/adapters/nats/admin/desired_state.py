@@ -50,8 +50,9 @@ def stream_config(
 
     Age, size and number of messages are unlimited, because a limit would lose timers and work. A full stream with
     schedules cannot reject new messages (`discard: new`), only drop old messages, so a limit that an operator sets is
-    removed again. The archiver bounds the stream. Only the log has schedules, because a user who publishes into a stream
-    with schedules can remove all its messages (`Nats-Rollup`), or make the server store any of its subjects.
+    removed again. The archiver bounds the stream. Only the stream of timers has schedules, because a user who publishes
+    into a stream with schedules can remove all its messages (`Nats-Rollup`), or make the server store any of its
+    subjects. Only stages and the API publish timers.
 
     A stream of inputs holds at most `input_bytes` (-1: unlimited), and then refuses messages: their publishers may be
     hostile. It has no schedules, lifetimes or rollups, with which a publisher could make the server store other
@@ -86,10 +87,11 @@ def stream_config(
         config |= _limits_of_output(stream, output or OutputLimits())
     elif stream is Stream.MQ:
         config["allow_msg_ttl"] = True
+    elif stream is Stream.TIMERS:
+        config |= {"allow_msg_schedules": True, "allow_msg_ttl": True, "deny_delete": True}
     else:
         config |= {"allow_atomic": True, "deny_delete": True}
     if stream is Stream.LOG:
-        config |= {"allow_msg_schedules": True, "allow_msg_ttl": True}
         source, destination = names.republished()
         config["republish"] = {"src": source, "dest": destination}
     return config

@@ -164,9 +164,9 @@ class NatsInspection(ServerInspection):
 
     @override
     async def schedules(self, limit: int) -> list[tuple[str, datetime]]:
-        log = DirectGet(self._connection, self._names.stream(Stream.LOG))
+        timer_stream = DirectGet(self._connection, self._names.stream(Stream.TIMERS))
         timers = []
-        for stored in await log.scan(self._names.to_wire("delay.>"), limit=limit):
+        for stored in await timer_stream.scan(self._names.to_wire("delay.>"), limit=limit):
             with suppress(ValueError):  # another client may have stored a schedule in another notation
                 at = datetime.fromisoformat(stored.headers.get(wire.SCHEDULE, "").removeprefix("@at "))
                 timers.append((self._names.from_wire(stored.subject), at))

@@ -171,9 +171,9 @@ class NatsEventLog:
         """Store an input once within the duplicate window; return the sequence of the first copy."""
         return await self._writer.store(Publish(subject, message, message_id, ttl))
 
-    async def delay(self, timer: Timer, *, until: datetime, scope: str, expect: int) -> None:
+    async def delay(self, timer: Timer, *, until: datetime) -> None:
         """Let the server store `timer` under its own subject at `until`, never before."""
-        await self._writer.store(Delay(timer, until, scope, expect))
+        await self._writer.store(Delay(timer, until))
 
     async def write(self, writes: Sequence[Write]) -> list[Written]:
         """Store several writes and return the result of each."""

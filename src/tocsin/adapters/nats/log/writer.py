@@ -177,7 +177,7 @@ class LogWriter:
             RequestRefused: the message is too large, or its subject is invalid.
             LogUnavailable: the log did not answer.
         """
-        pending = _Pending(write, "" if isinstance(write, Publish) else write.scope)
+        pending = _Pending(write, write.scope if isinstance(write, Append) else "")
         await self._store_next([pending])
         if pending.error is not None:
             raise pending.error
@@ -265,7 +265,7 @@ class LogWriter:
             wire.SCHEDULE: f"@at {_rfc3339(write.until)}",
             wire.SCHEDULE_TARGET: self._names.to_wire(subjects.subject_of(write.timer)),
         }
-        return self._outgoing(subjects.delay(write.timer), write.timer, schedule | self._guard(decision))
+        return self._outgoing(subjects.delay(write.timer), write.timer, schedule)
 
     def _event(self, decision: "_Pending", event: Message) -> Outgoing:
         return self._outgoing(subjects.subject_of(event), event, self._guard(decision))
@@ -308,7 +308,7 @@ class _Pending:
     def expect(self) -> int:
         if self.sequences:
             return self.sequences[-1]
-        return 0 if isinstance(self.write, Publish) else self.write.expect
+        return self.write.expect if isinstance(self.write, Append) else 0
 
     @property
     def written(self) -> Written:
