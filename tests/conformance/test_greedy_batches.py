@@ -121,7 +121,7 @@ def _waits(seen: list[str]) -> Callable[[Recorded[Message], States, datetime], S
         if recorded.sequence in begun:
             return DONE
         begun.add(recorded.sequence)
-        return again(can_wait=True)
+        return again(low_priority=True)
 
     return decide
 

@@ -607,7 +607,7 @@ def twice(recorded: Recorded[Message], states: States, _: datetime) -> Step:
     """Count once, and then once more, which can wait."""
     ref = counter(name_of(recorded))
     if not states.has_changed(ref):
-        return again(Events(ref, (count(name_of(recorded), 1),)), can_wait=True)
+        return again(Events(ref, (count(name_of(recorded), 1),)), low_priority=True)
     return done(Events(ref, (count(name_of(recorded), states(ref) + 1),)))
 
 
@@ -640,7 +640,7 @@ async def test_refused_append_is_not_postponed(log: RecordingLog) -> None:
     def decide(recorded: Recorded[Message], states: States, _: datetime) -> Step:
         ref = counter(name_of(recorded))
         number = states(ref) + 1
-        return again(Events(ref, (count("a", number),)), can_wait=True) if not states.has_changed(ref) else DONE
+        return again(Events(ref, (count("a", number),)), low_priority=True) if not states.has_changed(ref) else DONE
 
     log.meanwhile = other_writer
     batch, postponed = items("a"), list[Item]()

@@ -56,13 +56,13 @@ class Item:
     touched: list[Ref[Any]] = field(default_factory=list)
     sent: set[str] = field(default_factory=set)
     changed: set[Ref[Any]] = field(default_factory=set)
-    can_wait: bool = False
+    low_priority: bool = False
     """Whether the next decision may wait until a rush is over."""
 
     def follow(self, step: Step) -> None:
         """End the decision with a stored step, unless the step says `again`."""
         self.steps += 1
-        self.can_wait = step.can_wait
+        self.low_priority = step.low_priority
         if step.then in _RESULTS:
             self.outcome = Outcome(_RESULTS[step.then], step)
         elif self.steps >= MAX_STEPS:

@@ -241,7 +241,7 @@ class Step:
         reason: why the input is refused.
         code: the stable code of that reason; None: it has none.
         job: the job of the dead letter of a refused input; None: the job in the input's subject.
-        can_wait: whether the next decision of a step that says `again` may wait until a rush is over.
+        low_priority: whether the next decision of a step that says `again` may wait until a rush is over.
     """
 
     changes: tuple[Change, ...] = ()
@@ -252,7 +252,7 @@ class Step:
     reason: str = ""
     code: str | None = None
     job: str | None = None
-    can_wait: bool = False
+    low_priority: bool = False
 
 
 DONE: Final = Step()
@@ -264,13 +264,13 @@ def done(*changes: Change, rests_on: tuple[Ref[Any], ...] = (), signals: tuple[o
 
 
 def again(
-    *changes: Change, rests_on: tuple[Ref[Any], ...] = (), signals: tuple[object, ...] = (), can_wait: bool = False
+    *changes: Change, rests_on: tuple[Ref[Any], ...] = (), signals: tuple[object, ...] = (), low_priority: bool = False
 ) -> Step:
     """Decide again with the states after the changes.
 
-    `can_wait`: no execution waits for that decision to start.
+    `low_priority`: no execution waits for that decision to start.
     """
-    return Step(changes, Then.AGAIN, rests_on, signals, can_wait=can_wait)
+    return Step(changes, Then.AGAIN, rests_on, signals, low_priority=low_priority)
 
 
 def decided(ref: Ref[Any], events: Sequence[Message]) -> Step:

@@ -71,7 +71,7 @@ class Waves:
             view.expire()
             for item in wave:
                 _advance(queues, item)
-                if postponed is not None and item.can_wait and item.outcome is None and len(queues[item.key]) == 1:
+                if postponed is not None and item.low_priority and item.outcome is None and len(queues[item.key]) == 1:
                     del queues[item.key]
                     postponed.append(item)
 
@@ -226,7 +226,7 @@ def _conflict(item: Item, view: View, error: Exception, *, forget: bool = True) 
     if forget:
         view.forget(item.touched)
     item.conflicts += 1
-    item.can_wait = False
+    item.low_priority = False
     if item.conflicts > CONFLICT_LIMIT:
         if item.is_alone:
             item.outcome = Outcome(Result.OUTDATED, error=error)

@@ -88,7 +88,7 @@ class Turns:
     ) -> None:
         """`low_priority` is that of the subscription; `patience` and `recovery` are those of a rush elsewhere."""
         self._precedence = precedence
-        self._can_wait = low_priority
+        self._low_priority = low_priority
         self._patience = patience
         self._recovery = recovery
         self._last_rush = self._counting_since = float("-inf")
@@ -96,7 +96,7 @@ class Turns:
 
     async def come(self) -> None:
         """Wait until the subscription may take messages."""
-        if self._can_wait:
+        if self._low_priority:
             await self._precedence.calm()
 
     async def await_starts(self, messages: int, backlog: Callable[[], Awaitable[int]]) -> None:
@@ -110,7 +110,7 @@ class Turns:
         if began - self._counting_since > COUNTED_S:
             self._counting_since, self._counted = began, 0
         self._counted += messages
-        if not self._can_wait or self._counted < RUSH_SIZE:
+        if not self._low_priority or self._counted < RUSH_SIZE:
             return
         if began - self._last_rush >= self._recovery:
             grown = await backlog()
@@ -123,7 +123,7 @@ class Turns:
 
     def handling(self, messages: int) -> AbstractContextManager[None]:
         """Mark the block as handling a number of messages."""
-        is_rush = not self._can_wait and messages >= RUSH_SIZE
+        is_rush = not self._low_priority and messages >= RUSH_SIZE
         return self._precedence.rush() if is_rush else nullcontext()
 
 
