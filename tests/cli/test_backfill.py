@@ -31,6 +31,8 @@ def test_missing_terminal_exits_2_and_names_the_option(nightly: World) -> None:
     result = nightly.call("backfill", JOB, *SPAN)
     assert (result.code, JOB in result.err, "--yes" in result.err) == (2, True, True)
     assert nightly.call("backfill", JOB, *SPAN, "-o", "json").error["error_code"] == "confirmation-required"
+    for times in (("--from", "soon"), ("--from", "2026-01-05", "--to", "never")):
+        assert nightly.call("backfill", JOB, *times, "-o", "json").error["error_code"] == "invalid-time"
     assert nightly.recorded("trigger.>") == []
 
 

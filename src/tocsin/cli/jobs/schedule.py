@@ -184,6 +184,8 @@ def backfill(  # noqa: PLR0913, PLR0917 - each is an option of the command
     """
     session = session_of(context)
     requests_per_second = rate_of(rate, "--rate")
+    for text, option in ((start, "--from"), (end, "--to")):  # read again when the job's time zone is known
+        instant(text, option, now=datetime.now(UTC))
     check(f"run {job} for past occurrences?", yes=yes or dry_run)
 
     async def work() -> tuple[Backfill, int]:
