@@ -1,5 +1,6 @@
 """The program as a whole: global options anywhere, exit codes, errors as one sentence, and the small commands."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.cli.conftest import World
+from tests.worker.given import Bench
 from tocsin import Worker, __version__
 from tocsin.cli.processes.commands import select_stages
 from tocsin.cli.runtime.command_group import hoisted
@@ -292,6 +294,19 @@ def test_worker_allows_the_secrets_that_are_named(world: World, monkeypatch: pyt
     (world.folder / "w.py").write_text("from tocsin import Worker\nworker = Worker(secrets=['A'])\n")
     assert world.call("worker", "w.py:worker", "--secret", "B", "--secret", "C").code == 0
     assert [worker.options.secrets for worker in run] == [{"A", "B", "C"}]
+
+
+def test_worker_command_warns_of_missing_handlers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run_worker(_: object, __: object, worker: Worker) -> None:
+        serving = asyncio.create_task(worker.serve(Bench().connection()))
+        await asyncio.sleep(0)
+        worker.stop()
+        await serving
+
+    monkeypatch.setattr(World, "run_worker", run_worker)
+    (world.folder / "w.py").write_text("from tocsin import Worker\nworker = Worker()\n")
+    result = world.call("worker", "w.py:worker")
+    assert (result.code, "worker-without-handlers" in result.out + result.err) == (0, True)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
+import structlog
 
 from tests.domain.given import ID, JOB, NOON
 from tests.worker.given import FUNCTION, Bench
@@ -387,6 +388,28 @@ async def test_connection_is_opened_and_closed(bench: Bench) -> None:
         await asyncio.wait({serving}, timeout=0.001)
     await serving
     assert told == ["nats://somewhere", "closed"]
+
+
+def test_worker_without_handlers_warns_before_it_connects() -> None:
+    @asynccontextmanager
+    async def connect(_: Options) -> AsyncIterator[Connection]:
+        worker.stop()
+        await asyncio.sleep(0)
+        yield Bench().connection()
+
+    for count in range(2):
+        worker = Worker(("default", "mail"), connect=connect, name="w-1")
+        if count:
+            worker.task("f")(print_nothing)
+        with structlog.testing.capture_logs() as lines:
+            worker.run()
+        warnings = [line for line in lines if line["log_level"] == "warning"]
+        assert [line["action"] for line in warnings] == ["worker-without-handlers"] * (1 - count)
+        assert [(line["worker"], line["queues"]) for line in warnings] == [("w-1", ("default", "mail"))] * (1 - count)
+        assert all("@worker.task" in line["event"] for line in warnings)
+
+
+def print_nothing(_: Context) -> None: ...
 
 
 async def test_worker_can_be_stopped_while_connecting(bench: Bench) -> None:

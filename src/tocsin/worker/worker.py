@@ -159,6 +159,13 @@ class Worker:
         shutdown = self._shutdown
         with self._lock:
             self._loop = asyncio.get_running_loop()
+        if not self._handlers and not shutdown.requested:
+            _log.warning(
+                "worker has no handlers, so it hands back every task; register functions with @worker.task",
+                action="worker-without-handlers",
+                worker=self.options.name,
+                queues=self.options.queues,
+            )
         try:
             async with AsyncExitStack() as stack:
                 if connection is None and not shutdown.requested:

@@ -211,8 +211,9 @@ def replay_all(  # noqa: PLR0913, PLR0917 - each is an option of the command
         error=error,
         sort="oldest",
     )
+    requests_per_second = rate_of(rate, "--rate")
     check("replay the dead letters?", yes=yes or dry_run)
-    summary = run(_replay_all(session, query, rate_of(rate, "--rate"), reason, dry_run=dry_run, yes=yes))
+    summary = run(_replay_all(session, query, requests_per_second, reason, dry_run=dry_run, yes=yes))
     if session.output.is_json:
         session.output.answer(summary, list)
 
