@@ -1,5 +1,6 @@
 """The command line over an HTTP API: `--server URL` answers as NATS itself would."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,6 +74,39 @@ def call(url: str, *args: str, **environment: str) -> CallResult:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return CallResult(result.exit_code, result.stdout, result.stderr)
+
+
+@pytest.mark.parametrize("reason", ["Wärme 🔥 日本\n2. Zeile", '50%25 "off"', "UTF-8''a", " x "])
+def test_reason_may_be_any_text(reason: str, tmp_path: Path) -> None:
+    worlds: list[World] = []
+
+    async def prepare_and_keep(world: World) -> None:
+        await prepare(world)
+        worlds.append(world)
+
+    with served(tmp_path, prepare_and_keep) as url:
+        for command in (
+            ("jobs", "trigger", "nightly"),
+            ("jobs", "pause", "nightly"),
+            ("jobs", "resume", "nightly"),
+            ("executions", "cancel", RUN),
+            ("agents", "disable", "mail-1"),
+            ("dead-letters", "resolve", LETTER),
+            ("jobs", "delete", "nightly", "--yes"),
+        ):
+            result = call(url, *command, "--reason", reason)
+            assert result.code == 0, result.err
+    for subject in (
+        "trigger.nightly",
+        "ledger.nightly.paused",
+        "ledger.nightly.resumed",
+        f"execution.nightly.{RUN}.cancelled",
+        "agent.*.*.switched",
+        f"dead-letter.nightly.{LETTER}.resolved",
+        "ledger.nightly.deleted",
+    ):
+        facts = asyncio.run(worlds[0].facts(subject))
+        assert [getattr(fact.message, "reason", None) for fact in facts] == [reason], subject
 
 
 def test_agents_are_listed_switched_and_drained(url: str) -> None:

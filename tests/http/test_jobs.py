@@ -248,6 +248,37 @@ async def test_answers_carry_security_headers(world: World) -> None:
         assert answer.headers["Cache-Control"] == "no-store"
 
 
+@pytest.mark.parametrize(
+    ("header", "reason"),
+    [
+        (b"obsolete: 50% done", "obsolete: 50% done"),
+        (b"UTF-8''W%C3%A4rme%20%F0%9F%94%A5%0A%25", "Wärme 🔥\n%"),
+        (b"utf-8''a", "a"),
+        ("Wärme 🔥".encode(), "Wärme 🔥"),
+        ("Wärme".encode("latin-1"), "Wärme"),
+        (b"UTF-8''" + b"%F0%9F%94%A5" * 1_000, "🔥" * 1_000),
+    ],
+)
+async def test_reason_in_a_header_is_any_text(world: World, header: bytes, reason: str) -> None:
+    await world.given()
+    answer = await world.client.delete("/v1/jobs/job", headers=[(b"X-Reason", header)])
+    assert answer.status_code == 204, answer.text
+    [fact] = [recorded.message for recorded in await world.facts("ledger.job.deleted")]
+    assert isinstance(fact, Deleted)
+    assert fact.reason == reason
+
+
+@pytest.mark.parametrize(
+    "header", ["UTF-8''%FF", "UTF-8''%ED%A0%80", "UTF-8''%00", "x" * 1_001, "UTF-8''" + "%20" * 1_001]
+)
+async def test_reason_in_a_header_must_be_storable(world: World, header: str) -> None:
+    await world.given()
+    answer = await world.ask("DELETE", "/v1/jobs/job", X_Reason=header)
+    assert (answer.status_code, answer.json()["type"]) == (422, "urn:tocsin:problem:invalid-request")
+    assert [error["field"] for error in answer.json()["errors"]] == ["X-Reason"]
+    assert not await world.facts("ledger.job.deleted")
+
+
 @pytest.mark.parametrize("reason", ["\x00", "\ud800", "x" * 1_001])
 async def test_reason_must_be_storable_text(world: World, reason: str) -> None:
     await world.given()

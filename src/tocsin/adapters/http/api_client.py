@@ -136,5 +136,7 @@ def job_path(job: str) -> str:
 
 
 def reason_header(text: str | None) -> dict[str, str]:
-    """Return the header that carries the reason for a change, in ASCII."""
-    return {"X-Reason": (text or "").encode("ascii", "replace").decode()}
+    """Return the header that carries the reason for a change: any text, percent-encoded (RFC 8187)."""
+    if not text:
+        return {}
+    return {"X-Reason": "UTF-8''" + quote(text, safe="", errors="surrogatepass")}

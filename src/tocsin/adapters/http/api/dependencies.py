@@ -8,9 +8,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, TypeAlias, cast
+from urllib.parse import unquote
 
 from fastapi import Depends, Header, Request
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints
 from starlette.requests import ClientDisconnect
 
 from ....domain.definition import Text
@@ -89,11 +90,34 @@ Calculate: TypeAlias = Annotated[Calculator, Depends(_calculator)]
 
 MAX_REASON: Final = 1_000
 
-Reason: TypeAlias = Annotated[
-    Text | None,
-    Header(alias="X-Reason", max_length=MAX_REASON, description="The reason for the change, recorded in its event."),
-]
+ENCODED: Final = "UTF-8''"
+"""Precedes percent-encoded text in a header (RFC 8187)."""
+
+
+def _decoded(text: str) -> str:
+    """Return the text of a header, which Starlette has decoded as Latin-1.
+
+    It may be percent-encoded, UTF-8 as `curl` sends it, or Latin-1.
+    """
+    if text[: len(ENCODED)].upper() == ENCODED:
+        try:
+            return unquote(text[len(ENCODED) :], errors="strict")
+        except UnicodeDecodeError:
+            raise ValueError(f"must be percent-encoded UTF-8 after `{ENCODED}`") from None
+    try:
+        return text.encode("latin-1").decode()
+    except UnicodeError:
+        return text
+
+
 ReasonText: TypeAlias = Annotated[Text, StringConstraints(max_length=MAX_REASON)]
+Reason: TypeAlias = Annotated[
+    Annotated[ReasonText, BeforeValidator(_decoded)] | None,
+    Header(
+        alias="X-Reason",
+        description="The reason for the change, recorded in its event: ASCII text, or percent-encoded UTF-8 after `UTF-8''`.",
+    ),
+]
 
 
 class ChangeRequest(BaseModel):
