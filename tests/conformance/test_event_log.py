@@ -69,6 +69,15 @@ async def test_the_log_has_a_clock(world: World) -> None:
     assert (await world.log.now()).utcoffset() == timedelta()
 
 
+async def test_events_are_stored_by_the_logs_clock(world: World) -> None:
+    """Leaders decide by this clock, so that nothing is stored before its time."""
+    for number in range(3):
+        before = await world.log.now()
+        await world.log.append(dispatched(execution_id=f"e-{number}"), expect=0)
+        recorded = (await world.log.read("execution.>"))[-1]
+        assert before <= recorded.time <= await world.log.now()
+
+
 async def test_nothing_is_there_at_first(world: World) -> None:
     assert await world.log.load(SCOPE) == []
     assert await world.log.last(SCOPE) is None

@@ -255,6 +255,19 @@ async def test_lost_lease_of_last_resort_is_not_kept(world: World) -> None:
     assert isinstance((await world.log.read(leadership(LEASE)))[-1].message, LeadershipLost)
 
 
+async def test_lease_that_cannot_be_read_is_not_free(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(*_: object, **__: object) -> None:
+        raise LogUnavailable("away")
+
+    only = Candidate(world, "only", 120.0)
+    await passes(world, TTL_S - 1, only)
+    with monkeypatch.context() as patch:
+        patch.setattr(world.projections, "get", away)
+        await passes(world, 60, only)
+    assert set(await passes(world, TTL_S, only)) == {""}
+    assert await passes(world, 1, only) == ["only"]
+
+
 async def test_stopped_candidate_withdraws_its_report(world: World) -> None:
     wrong, right = Candidate(world, "wrong.example é", 120.0), Candidate(world, "right")
     await passes(world, 3, right, wrong)
