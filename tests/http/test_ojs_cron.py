@@ -15,9 +15,11 @@ from tocsin.domain.events import (
     CronSkippedData,
     CronTriggered,
     CronTriggeredData,
+    Message,
     Plan,
     Planned,
     PlannedStep,
+    Recorded,
     Skipped,
 )
 
@@ -326,3 +328,24 @@ async def test_past_single_instant_is_invalid(world: World) -> None:
     assert wrong["field"] == "cron"
     assert "past" in wrong["right"]
     assert not await world.facts("ledger.>")
+
+
+async def test_list_is_paged(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        await register(world, {**DAILY, "name": f"report-{number}"})
+    read = list[str]()
+    last = world.log.last
+
+    async def counted_last(subject: str) -> Recorded[Message] | None:
+        read.append(subject)
+        return await last(subject)
+
+    monkeypatch.setattr(world.log, "last", counted_last)
+    page = (await world.ask("GET", "/ojs/v1/cron?limit=2&offset=2")).json()
+    assert [cron["name"] for cron in page["crons"]] == ["report-2", "report-3"]
+    assert page["pagination"] == {"total": 5, "limit": 2, "offset": 2, "has_more": True}
+    assert page["count"] == 2
+    assert len([subject for subject in read if "triggered" in subject]) == 2
+    end = (await world.ask("GET", "/ojs/v1/cron?limit=2&offset=4")).json()
+    assert (end["count"], end["pagination"]["has_more"]) == (1, False)
+    assert (await world.ask("GET", "/ojs/v1/cron?limit=1001")).status_code == 400

@@ -60,13 +60,30 @@ async def test_calculation_ends_when_its_caller_is_cancelled(monkeypatch: pytest
 async def test_calculations_beyond_the_limit_are_refused() -> None:
     released = Event()
     with closing(Calculations(threads=1, most=2)) as pool:
-        tasks = [asyncio.create_task(pool.run(lambda _: released.wait())) for _ in range(2)]
+        tasks = [asyncio.create_task(pool.run(lambda _: released.wait(), client=client)) for client in "aa"]
         await asyncio.sleep(0)
         with pytest.raises(CalculationsBusy):
             await pool.run(lambda _: None)
         released.set()
         assert await asyncio.gather(*tasks) == [True, True]
         assert await pool.run(lambda _: "again") == "again"
+
+
+async def test_calculations_of_a_client_wait_for_each_other() -> None:
+    released, began = Event(), Event()
+
+    def hold(_: Effort) -> bool:
+        began.set()
+        return released.wait()
+
+    with closing(Calculations(threads=2)) as pool:
+        held = [asyncio.create_task(pool.run(hold, client="a")) for _ in range(3)]
+        assert await asyncio.to_thread(began.wait, DEADLINE)
+        assert await asyncio.wait_for(pool.run(lambda _: "other", client="b"), DEADLINE) == "other"
+        held[1].cancel()
+        released.set()
+        assert (await held[0], await held[2]) == (True, True)
+        assert await pool.run(lambda _: "same", client="a") == "same"
 
 
 async def test_error_of_a_calculation_reaches_its_caller() -> None:

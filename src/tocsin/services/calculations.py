@@ -8,8 +8,9 @@ two instants, and returns what it has when its time is over. It ends in the same
 
 import asyncio
 import time
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from threading import Event
 from typing import Final, Protocol, TypeVar
 
@@ -91,27 +92,62 @@ class Calculations:
         """Run `threads` calculations at once; refuse a calculation while `most` run or wait."""
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="calculation")
         self._most = most
-        self._open: dict[Future[object], Effort] = {}
+        self._open: set[Effort] = set()
+        self._turns: dict[str, list[asyncio.Future[None]]] = {}
+        """The calculations that wait for another calculation of the same client, by client."""
 
-    async def run(self, compute: Callable[[Effort], T], /) -> T:
+    async def run(self, compute: Callable[[Effort], T], /, *, client: str = "") -> T:
         """Return the result of a calculation; it is abandoned if this call is cancelled.
 
+        Calculations of one client run one after another, so that they delay those of others little.
+
         Raises:
-            CalculationsBusy: too many others wait.
+            CalculationsBusy: too many others run or wait.
         """
-        self._open = {future: effort for future, effort in self._open.items() if not future.done()}
         if len(self._open) >= self._most:
             raise CalculationsBusy("the server is busy with the calculations of other requests. Retry later")
         effort = Effort(SECONDS)
-        future: Future[T] = self._pool.submit(compute, effort)
-        self._open[future] = effort  # type: ignore[index] # a future of T is a future of object
+        self._open.add(effort)
         try:
-            return await asyncio.wrap_future(future)
+            async with self._turn(client):
+                future = self._pool.submit(compute, effort)
+                return await asyncio.wrap_future(future)
         finally:
             effort.abandon()
+            self._open.discard(effort)
+
+    @asynccontextmanager
+    async def _turn(self, client: str) -> AsyncIterator[None]:
+        """Wait for the calculations of the same client that began to wait before."""
+        waiting = self._turns.get(client)
+        if waiting is None:
+            self._turns[client] = []
+        else:
+            turn = asyncio.get_running_loop().create_future()
+            waiting.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():
+                    self._pass_on(client)
+                raise
+        try:
+            yield
+        finally:
+            self._pass_on(client)
+
+    def _pass_on(self, client: str) -> None:
+        """Begin the next calculation of a client."""
+        waiting = self._turns[client]
+        while waiting:
+            turn = waiting.pop(0)
+            if not turn.done():
+                turn.set_result(None)
+                return
+        del self._turns[client]
 
     def close(self) -> None:
         """Abandon all calculations."""
-        for effort in self._open.values():
+        for effort in self._open:
             effort.abandon()
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -22,6 +22,8 @@ from .job import Change, Check, Job, Plan, Verb, anything, plan_of
 
 TRIES: Final = 5
 """Tries to append a change while other writers change the job."""
+YIELD_EVERY: Final = 200
+"""Jobs of a list after which other tasks run."""
 AT_ONCE: Final = 64
 """Ledgers read or changed concurrently."""
 T = TypeVar("T")
@@ -69,14 +71,22 @@ class Registry:
         self._clock = clock
         self._projections = projections
         self._ledgers = LedgerReader(log)
+        self._jobs: dict[str, tuple[Ledger, Job | None]] = {}
+        """The jobs of the last list, with the ledgers that they were made from."""
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     async def jobs(self) -> tuple[Job, ...]:
         """Return every registered job, sorted by name, from its ledger."""
         states = await self._ledgers.load_all()
-        jobs = (Job.of(state) for _, (state, _) in sorted(states.items()))
-        return tuple(job for job in jobs if job is not None)
+        known, jobs = self._jobs, dict[str, tuple[Ledger, Job | None]]()
+        for number, (name, (state, _)) in enumerate(sorted(states.items()), 1):
+            before = known.get(name)
+            jobs[name] = before if before is not None and before[0] is state else (state, Job.of(state))
+            if number % YIELD_EVERY == 0:
+                await asyncio.sleep(0)  # other tasks run
+        self._jobs = jobs
+        return tuple(job for _, job in jobs.values() if job is not None)
 
     async def job(self, name: str, *, fresh: bool = False) -> Job:
         """Return one job from its ledger; `fresh`: with every fact stored before this call.

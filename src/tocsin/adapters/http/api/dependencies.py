@@ -62,9 +62,10 @@ Here: TypeAlias = Annotated[Components, Depends(_parts)]
 async def _calculator(request: Request) -> Calculator:
     """Run calculations in the pool, and abandon them when the client disconnects."""
     calculations = parts_of(request).calculations
+    client = request.headers.get("Authorization") or (request.client.host if request.client else "")
 
     async def calculate(compute: Callable[[Effort], T], /) -> T:
-        result = asyncio.create_task(calculations.run(compute))
+        result = asyncio.create_task(calculations.run(compute, client=client))
         disconnect = asyncio.create_task(_disconnect(request))
         try:
             await asyncio.wait({result, disconnect}, return_when=asyncio.FIRST_COMPLETED)

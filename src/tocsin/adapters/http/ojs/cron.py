@@ -6,7 +6,6 @@ refused. Fields that the server manages are ignored if a client sends them. Answ
 (`cron_job`, `cron`) and those of its conformance suite (`cron`, `expression`).
 """
 
-import asyncio
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
@@ -16,18 +15,20 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, Valid
 from .... import subjects
 from ....domain.access import Permission
 from ....domain.definition import DefinitionError, JobDefinition, Name
-from ....domain.events import CronTriggered
+from ....domain.events import CronTriggered, Message, Recorded
 from ....domain.formats import ojs
 from ....domain.ledger import JobNotFound
 from ....domain.schedule import parse, warnings_at
 from ....ports import SequenceConflict
+from ....services.calculations import Calculator, Effort
 from ....services.jobs import Job
+from ....services.jobs.registry import each
 from ..api.dependencies import Calculate, Components, Here, Precondition, Reason, both, etag
 from ..api.jobs import with_defaults
 from ..api.problems import FieldError, Problem
 from ..auth.security import Author, Reader, actor, permitted, visible
 from ..middleware.idempotency import IdempotentRoute
-from .protocol import Limit, Offset, OjsResponse, documented
+from .protocol import DEFAULT_LIMIT, Limit, Offset, OjsResponse, documented
 
 _NAME: Final[TypeAdapter[str]] = TypeAdapter(Name)
 
@@ -79,12 +80,25 @@ class CronRegistered(CronAnswer):
     """Consequences of the schedule that its author may not expect: days that some months lack, clock changes, and so on."""
 
 
+class CronPage(BaseModel):
+    """The place of a page in the list (ojs-http-binding §17)."""
+
+    total: int
+    limit: int
+    offset: int
+    has_more: bool
+
+
 class CronList(BaseModel):
     """The cron jobs, under both names."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
     cron_jobs: list[CronJob]
     crons: list[CronJob]
     count: int
+    """The number of cron jobs in this page."""
+    pagination: CronPage
 
 
 class CronName(BaseModel):
@@ -139,7 +153,7 @@ async def register_cron(
     except DefinitionError as error:
         raise ojs.respelled(error) from None
     response.status_code = 201 if verb == "create" else 200
-    answer = await _answer(here, definition.name, response)
+    answer = await _answer(here, calculate, definition.name, response)
     now = here.clock.now()
     return CronRegistered(**dict(answer), warnings=await calculate(lambda _: _warnings(definition, now)))
 
@@ -148,27 +162,32 @@ async def register_cron(
 async def list_crons(
     here: Here,
     caller: Reader,
+    calculate: Calculate,
     enabled: Annotated[bool | None, Query(description="Return enabled or disabled cron jobs only.")] = None,
-    limit: Limit = None,
+    limit: Limit = DEFAULT_LIMIT,
     offset: Offset = 0,
 ) -> CronList:
-    """List the cron jobs."""
+    """List the cron jobs by name."""
     now = here.clock.now()
-    jobs = [
+    visible_jobs = [
         job
         for job in await here.registry.jobs()
-        if caller.may_see(job) and _is_cron(job) and (enabled is None or enabled == job.definition.enabled)
+        if caller.may_see(job) and (enabled is None or enabled == job.definition.enabled)
     ]
-    jobs = jobs[offset : None if limit is None else offset + limit]
-    crons = await asyncio.gather(*(_cron_of(here, job, now) for job in jobs))
-    return CronList(cron_jobs=crons, crons=crons, count=len(crons))
+    jobs = await calculate(lambda effort: [job for job in visible_jobs if _is_cron(job, effort)])
+    end = offset + limit
+    selected = jobs[offset:end]
+    events = await each(selected, lambda job: _last_triggered(here, job))
+    crons = await calculate(lambda _: [_cron_of(job, event, now) for job, event in zip(selected, events, strict=True)])
+    page = CronPage(total=len(jobs), limit=limit, offset=offset, has_more=len(jobs) > end)
+    return CronList(cron_jobs=crons, crons=crons, count=len(crons), pagination=page)
 
 
 @router.get("/{name}", operation_id="getCron")
-async def get_cron(here: Here, caller: Reader, name: str, response: Response) -> CronAnswer:
+async def get_cron(here: Here, caller: Reader, calculate: Calculate, name: str, response: Response) -> CronAnswer:
     """Show a cron job."""
     visible(caller, await _existing(here, name))
-    return await _answer(here, name, response)
+    return await _answer(here, calculate, name, response)
 
 
 @router.delete("/{name}", operation_id="removeCron")
@@ -186,6 +205,7 @@ async def remove_cron(
 async def toggle_cron(
     here: Here,
     caller: Author,
+    calculate: Calculate,
     name: str,
     body: Toggle,
     response: Response,
@@ -206,7 +226,7 @@ async def toggle_cron(
 
     definition = job.definition.model_copy(update={"enabled": body.enabled})
     await here.registry.define(definition, by=actor(caller), reason=reason, check=check)
-    return await _answer(here, name, response)
+    return await _answer(here, calculate, name, response)
 
 
 async def _existing(here: Components, name: str) -> Job:
@@ -247,7 +267,9 @@ def _warnings(definition: JobDefinition, now: datetime) -> list[str]:
     return list(warnings_at(schedule, now))
 
 
-def _is_cron(job: Job) -> bool:
+def _is_cron(job: Job, effort: Effort | None = None) -> bool:
+    if effort is not None:
+        effort.is_spent()  # ends when the client leaves
     try:
         ojs.write(job.definition)
     except DefinitionError:
@@ -255,15 +277,19 @@ def _is_cron(job: Job) -> bool:
     return True
 
 
-async def _answer(here: Components, name: str, response: Response) -> CronAnswer:
+async def _answer(here: Components, calculate: Calculator, name: str, response: Response) -> CronAnswer:
     job = await here.registry.job(name, fresh=True)
     response.headers["ETag"] = etag(job)
-    cron = await _cron_of(here, job, here.clock.now())
+    event, now = await _last_triggered(here, job), here.clock.now()
+    cron = await calculate(lambda _: _cron_of(job, event, now))
     return CronAnswer(cron_job=cron, cron=cron)
 
 
-async def _cron_of(here: Components, job: Job, now: datetime) -> CronJob:
-    triggered = await here.log.last(subjects.public_event("triggered", job.name))
+async def _last_triggered(here: Components, job: Job) -> Recorded[Message] | None:
+    return await here.log.last(subjects.public_event("triggered", job.name))
+
+
+def _cron_of(job: Job, triggered: Recorded[Message] | None, now: datetime) -> CronJob:
     event = triggered.message if triggered else None
     # The count of a name outlives its job: runs before this registration belong to a deleted job.
     is_current = triggered is not None and triggered.time >= job.created_at

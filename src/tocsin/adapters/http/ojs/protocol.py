@@ -192,8 +192,10 @@ def _malformed(requirement: str) -> Problem:
     return Problem(400, "malformed", f"the body {requirement}", (FieldError(field="body", right=requirement),))
 
 
-Limit: TypeAlias = Annotated[int | None, Query(ge=1, le=10_000, description="Return this many at most; default: all.")]
-Offset: TypeAlias = Annotated[int, Query(ge=0, le=10_000, description="Skip this many.")]
+MAX_LIMIT: Final = 1_000
+Limit: TypeAlias = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Return this many at most.")]
+DEFAULT_LIMIT: Final = 100
+Offset: TypeAlias = Annotated[int, Query(ge=0, le=1_000_000, description="Skip this many.")]
 """The page of a short list (ojs-http-binding §17)."""
 
 Body: TypeAlias = Annotated[dict[str, Any], Depends(read_object)]

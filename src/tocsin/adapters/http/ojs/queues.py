@@ -13,7 +13,7 @@ from ..api.dependencies import Components, Here
 from ..api.problems import FieldError, Problem
 from ..auth.security import Reader, Triggerer
 from . import envelope, job_view
-from .protocol import Limit, Offset, OjsResponse, documented
+from .protocol import DEFAULT_LIMIT, Limit, Offset, OjsResponse, documented
 
 router = APIRouter(
     prefix="/ojs/v1/queues",
@@ -24,14 +24,14 @@ router = APIRouter(
 
 
 @router.get("", operation_id="listQueues")
-async def list_queues(here: Here, _: Reader, limit: Limit = None, offset: Offset = 0) -> dict[str, Any]:
+async def list_queues(here: Here, _: Reader, limit: Limit = DEFAULT_LIMIT, offset: Offset = 0) -> dict[str, Any]:
     """List the queues."""
     names = await here.queues.names()
     standings = [standing for name in names if (standing := await here.queues.standing(name)) is not None]
-    end = len(standings) if limit is None else offset + limit
+    end = offset + limit
     pages = {
         "total": len(standings),
-        "limit": len(standings) if limit is None else limit,
+        "limit": limit,
         "offset": offset,
         "has_more": len(standings) > end,
     }
