@@ -151,6 +151,10 @@ _AGENTS: Final[Tree] = {
     "disable": "agents.commands:disable",
     "enable": "agents.commands:enable",
 }
+_QUEUES: Final[Tree] = {
+    "list": "queues.commands:list_queues",
+    "show": "queues.commands:show",
+}
 _TOKENS: Final[Tree] = {
     "create": "installation.tokens:create",
     "list": "installation.tokens:list_tokens",
@@ -169,6 +173,7 @@ COMMANDS: Final[Tree] = {
     "executions": CommandGroup("Executions of jobs.", _EXECUTIONS),
     "dead-letters": CommandGroup("Executions and messages that failed for good.", _DEAD_LETTERS),
     "agents": CommandGroup("Registered worker processes.", _AGENTS),
+    "queues": CommandGroup("Queues of tasks for workers.", _QUEUES),
     "history": CommandGroup(
         "The read model of executions, which lists are read from.", {"rebuild": "installation.commands:rebuild_history"}
     ),

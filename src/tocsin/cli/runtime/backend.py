@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ...adapters.nats.server.embedded import RunningServer
     from ...bootstrap import Installation
     from ...services.health import Finding, Status
+    from ...services.queues import QueueDetails
     from ...worker import Worker
 
 PATIENCE: Final = 3.0
@@ -80,6 +81,13 @@ class Backend:
         from ...services import health  # noqa: PLC0415
 
         return await health.status(bootstrap.health_target(installation))
+
+    async def queues(self, installation: "Installation") -> "tuple[QueueDetails, ...]":
+        """See `services.queues`."""
+        from ... import bootstrap  # noqa: PLC0415
+        from ...services import queues  # noqa: PLC0415
+
+        return await queues.queues(bootstrap.health_target(installation))
 
     async def examine(self, installation: "Installation", monitors: Sequence[str]) -> "list[Finding]":
         """See `health.examine`."""
