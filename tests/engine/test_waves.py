@@ -613,7 +613,7 @@ def twice(recorded: Recorded[Message], states: States, _: datetime) -> Step:
 
 async def test_decisions_that_can_wait_are_postponed(log: RecordingLog) -> None:
     store, batch, postponed = store_of(log), items("a", "b"), list[Item]()
-    await Waves(store).run(twice, batch, postponed=postponed)
+    await Waves(store).run(twice, batch, remainder=postponed)
     assert postponed == batch
     assert [item.outcome for item in batch] == [None, None]
     assert (await log.numbers("a"), await log.numbers("b")) == (["a-1"], ["b-1"])
@@ -626,7 +626,7 @@ async def test_decisions_that_can_wait_are_postponed(log: RecordingLog) -> None:
 async def test_input_before_another_is_not_postponed(log: RecordingLog) -> None:
     batch = [Item(recorded, "x") for recorded in inputs("a", "b")]
     postponed: list[Item] = []
-    await Waves(store_of(log)).run(twice, batch, postponed=postponed)
+    await Waves(store_of(log)).run(twice, batch, remainder=postponed)
     assert postponed == batch[1:]
     assert batch[0].outcome is not None
     assert (await log.numbers("a"), await log.numbers("b")) == (["a-1", "a-2"], ["b-1"])
@@ -644,6 +644,6 @@ async def test_refused_append_is_not_postponed(log: RecordingLog) -> None:
 
     log.meanwhile = other_writer
     batch, postponed = items("a"), list[Item]()
-    await Waves(store_of(log)).run(decide, batch, postponed=postponed)
+    await Waves(store_of(log)).run(decide, batch, remainder=postponed)
     assert await log.numbers("a") == ["a-0", "a-2"]
     assert postponed == batch

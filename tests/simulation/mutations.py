@@ -84,10 +84,10 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "acknowledge before the facts are stored",
         DeliveryPolicy.apply,
-        "postponed: list[Item] | None",
+        "remainder: list[Item] | None",
         "for delivery, _ in items:\n"
         "        await delivery.ack(); delivery._is_answered = False\n"
-        "    postponed: list[Item] | None",
+        "    remainder: list[Item] | None",
     ),
     _bug(
         "believe a replica that there is nothing to do",
@@ -196,7 +196,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "do not announce executions that are over",
         lock_keeper.LockKeeper.on_end,
-        "_announce_successors(end, held, states, now)",
+        "_announce_successors(end, job_lock, states, now)",
         "None, ()",
     ),
     # --- locks -------------------------------------------------------------------------------------------------------
@@ -216,11 +216,11 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "let in the newest instead of the earliest",
         lock_keeper._hand_on,
-        "(first := held.waiting.first)",
-        "(first := max(held.waiting, key=lambda one: one.scheduled_time, default=None))",
+        "(first := job_lock.waiting.first)",
+        "(first := max(job_lock.waiting, key=lambda one: one.scheduled_time, default=None))",
     ),
     _bug("read a lock from the newest that waits", lock.queue, "oldest=state.waiting.oldest", "oldest=0"),
-    _bug("guess the fencing token", lock_keeper._admission, "fence=held.fence", "fence=held.fence + 1"),
+    _bug("guess the fencing token", lock_keeper._admission, "fence=job_lock.fence", "fence=job_lock.fence + 1"),
     _bug("guess the planner's fencing token", locks._begin_with_lock, "fence=held.fence)", "fence=held.fence + 1)"),
     _bug(
         "acquire a lock past the executions that wait",
@@ -231,14 +231,14 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "queue, and look no more whether the holder is over",
         lock_keeper.LockKeeper._overlap,
-        "return again(queued,",
-        "return done(queued,",
+        "return again(entry,",
+        "return done(entry,",
     ),
     _bug(
         # The next look admits it anyway, but the projection of its lock would end too early.
         "believe a replica that who has the lock was never planned",
         lock_keeper._hand_on,
-        "rests_on if requested else (*rests_on, ref)",
+        "rests_on if request else (*rests_on, ref)",
         "rests_on",
     ),
     _bug(
@@ -271,7 +271,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "do not admit an execution that has the lock",
         lock_keeper._admission,
-        "execution.admit(states(ref), fence=held.fence)",
+        "execution.admit(states(ref), fence=job_lock.fence)",
         "()",
     ),
     _bug("announce nothing again", public_events.announce_decision, "announce(decided, states, now)", "DONE"),
@@ -402,7 +402,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "hand a task over once",
         Matcher._compare,
-        "lost.append(claim)",
+        "missing_claims.append(claim)",
         "pass",
     ),
     _bug(

@@ -133,10 +133,12 @@ def executions_of(messages: Iterable[Recorded[Message]]) -> set[str]:
     }
 
 
-def fold(known: Mapping[str, ExecutionRecord], messages: Iterable[Recorded[Message]]) -> dict[str, ExecutionRecord]:
+def fold(
+    old_records: Mapping[str, ExecutionRecord], messages: Iterable[Recorded[Message]]
+) -> dict[str, ExecutionRecord]:
     """Return the records that `messages` (oldest first) change, by execution.
 
-    `known` holds the records before these messages.
+    `old_records` holds the records before these messages.
     """
     records: dict[str, ExecutionRecord] = {}
     for recorded in messages:
@@ -144,7 +146,7 @@ def fold(known: Mapping[str, ExecutionRecord], messages: Iterable[Recorded[Messa
             continue
         fact = cast("ExecutionFact", recorded.message)
         if (record := records.get(fact.execution_id)) is None:
-            before = known.get(fact.execution_id)
+            before = old_records.get(fact.execution_id)
             record = _heard(fact, recorded.time) if before is None else _copy(before)
             records[fact.execution_id] = record
         change(record, fact, recorded.time)
@@ -175,9 +177,9 @@ _OF_STEP: Final = attrgetter(*(field.name for field in fields(StepRecord)))
 
 
 def _copy(record: ExecutionRecord) -> ExecutionRecord:
-    copied = ExecutionRecord(*_OF_RECORD(record))  # `dataclasses.replace` takes four times as long
-    copied.steps = {name: StepRecord(*_OF_STEP(step)) for name, step in record.steps.items()}
-    return copied
+    copy = ExecutionRecord(*_OF_RECORD(record))  # `dataclasses.replace` takes four times as long
+    copy.steps = {name: StepRecord(*_OF_STEP(step)) for name, step in record.steps.items()}
+    return copy
 
 
 def _requested(record: ExecutionRecord, fact: Requested, at: datetime) -> None:
@@ -188,10 +190,10 @@ def _requested(record: ExecutionRecord, fact: Requested, at: datetime) -> None:
     record.replay_of = fact.replay_of
     if fact.by is not None:
         record.created_by = fact.by.identity
-    known = record.steps  # in the order of the plan, followed by steps that the plan does not name
+    steps = record.steps  # in the order of the plan, followed by steps that the plan does not name
     record.steps = {
-        step.name: known[step.name] if step.name in known else StepRecord() for step in fact.plan.steps
-    } | known
+        step.name: steps[step.name] if step.name in steps else StepRecord() for step in fact.plan.steps
+    } | steps
 
 
 def _told(record: ExecutionRecord, fact: Dispatched | Skipped | Terminal) -> None:
@@ -200,8 +202,8 @@ def _told(record: ExecutionRecord, fact: Dispatched | Skipped | Terminal) -> Non
 
 
 def _dispatched(record: ExecutionRecord, fact: Dispatched, at: datetime) -> None:
-    if (admitted := fact.admitted) is not None:
-        _requested(record, admitted, at)
+    if (admission := fact.admitted) is not None:
+        _requested(record, admission, at)
     _told(record, fact)
     _open_step(record, fact.step, fact.attempt)
 
@@ -250,7 +252,7 @@ def _failed(record: ExecutionRecord, fact: Failed, at: datetime) -> None:
             step.status, step.ended_at, step.result = "completed" if fact.step_completed else "failed", at, fact.result
             if fact.error is not None and not fact.step_completed:
                 step.error = failure_summary(fact.error)
-        _over(record, fact.type, at, left="cancelled")
+        _over(record, fact.type, at, step_status="cancelled")
 
 
 def _called_off(record: ExecutionRecord, fact: Skipped | Cancelled, at: datetime) -> None:
@@ -264,13 +266,13 @@ def _ends(record: ExecutionRecord, fact: Skipped | Terminal) -> bool:
     return record.status in _OPEN
 
 
-def _over(record: ExecutionRecord, status: Status, at: datetime, *, left: Status | None = None) -> None:
-    """End the execution; its open steps get the status `left`."""
+def _over(record: ExecutionRecord, status: Status, at: datetime, *, step_status: Status | None = None) -> None:
+    """End the execution; its open steps get the status `step_status`."""
     record.status, record.completed_at = status, at
     record.attempt = max((step.attempt for step in record.steps.values()), default=0)  # 0: no attempt was made
     for step in record.steps.values():
         if step.status in _OPEN:
-            step.status, step.ended_at = left or status, at
+            step.status, step.ended_at = step_status or status, at
 
 
 def _failure(record: ExecutionRecord, error: Failure) -> None:

@@ -149,15 +149,15 @@ def examine(
     # Any step that starts now has at least until then.
     looks = [now + policy.threshold, *(_end(now, step, policy) for step in plan.steps)]
     expires = _expiry(plan, times)
-    overdue, stalled = [], []
+    late_attempts, stalls = [], []
     for attempt, at in _overdue(state, times, policy, transports.outside):
         if at <= now:
-            overdue.append(attempt)
+            late_attempts.append(attempt)
         looks.append(at)
     for stall in _stalled(state, times, transports):
         at = stall.lost.since + policy.threshold
         if at <= now:
-            stalled.append(stall)
+            stalls.append(stall)
         looks.append(at)
     if expires is not None:
         looks.append(expires)
@@ -166,8 +166,8 @@ def examine(
         sequence=facts[-1].sequence,
         requested_at=times.requested.time,
         is_expired=expires is not None and expires <= now,
-        overdue=tuple(overdue),
-        stalled=tuple(stalled),
+        overdue=tuple(late_attempts),
+        stalled=tuple(stalls),
         next_look=min(at for at in looks if at > now),
     )
 
@@ -189,11 +189,11 @@ def expire(findings: Findings) -> list[Failed]:
 
 
 def recover(
-    findings: Findings, lost: Iterable[Lost], *, now: datetime, policy: Policy, job: JobStatus
+    findings: Findings, losses: Iterable[Lost], *, now: datetime, policy: Policy, job: JobStatus
 ) -> list[RecoveryDecision]:
     """Recover proven losses, or abandon the execution; return nothing while its job is paused."""
-    state, all_lost = findings.state, tuple(lost)
-    if not all_lost:
+    state, all_losses = findings.state, tuple(losses)
+    if not all_losses:
         return []
     if job == "gone":
         return [*_abandon(state, "the job was deleted")]
@@ -208,7 +208,7 @@ def recover(
             job=state.request.job,
             execution_id=state.request.execution_id,
             recovery=state.recoveries + 1,
-            lost=all_lost,
+            lost=all_losses,
             recovered_at=now,
         )
     ]
@@ -277,50 +277,50 @@ def _overdue(
     state: Execution, times: _Times, policy: Policy, outside: Collection[str]
 ) -> Iterator[tuple[Overdue, datetime]]:
     """Yield each attempt that is held, and when its report is overdue."""
-    for planned in state.request.plan.steps:
-        step = state.steps[planned.name]
+    for plan_step in state.request.plan.steps:
+        step = state.steps[plan_step.name]
         is_claimed = step.phase is Phase.STARTED
-        if not is_claimed and (step.phase is not Phase.DISPATCHED or planned.queue not in outside):
+        if not is_claimed and (step.phase is not Phase.DISPATCHED or plan_step.queue not in outside):
             continue
-        begin = (times.started if is_claimed else times.dispatched)[planned.name].time
+        begin = (times.started if is_claimed else times.dispatched)[plan_step.name].time
         delivery = step.delivery if is_claimed else None
         yield (
             Overdue(
-                planned.name,
+                plan_step.name,
                 step.attempt,
                 delivery,
                 step.task,
-                planned.queue,
-                planned.timeout,
+                plan_step.queue,
+                plan_step.timeout,
                 step.claims,
-                is_outside=planned.queue in outside,
+                is_outside=plan_step.queue in outside,
             ),
-            _end(begin, planned, policy),
+            _end(begin, plan_step, policy),
         )
 
 
 def _stalled(state: Execution, times: _Times, transports: Transports) -> Iterator[Stalled]:
     """Yield each point at which a stage or a worker must act."""
-    unqueued = {*transports.outside, *transports.matched}
+    other_queues = {*transports.outside, *transports.matched}
     if state.status is Status.PLANNED:
         last = times.newest()
         yield Stalled(Lost(what="planned", since=last.time), last.sequence)
         return
-    for planned in state.request.plan.steps:
-        name, step = planned.name, state.steps[planned.name]
+    for plan_step in state.request.plan.steps:
+        name, step = plan_step.name, state.steps[plan_step.name]
         match step.phase:
-            case Phase.WAITING if all(state.steps[d].phase is Phase.COMPLETED for d in planned.depends_on):
+            case Phase.WAITING if all(state.steps[d].phase is Phase.COMPLETED for d in plan_step.depends_on):
                 last = times.newest(times.admitted, times.advanced)
                 yield Stalled(Lost(what="admitted", since=last.time, step=name), last.sequence)
             case Phase.LOST:
                 last = times.newest()
                 yield Stalled(Lost(what="admitted", since=last.time, step=name, attempt=step.attempt), last.sequence)
-            case Phase.DISPATCHED if planned.queue not in unqueued:
-                lost = Lost(what="dispatched", since=times.dispatched[name].time, step=name, attempt=step.attempt)
-                yield Stalled(lost, step.task, planned.queue)
+            case Phase.DISPATCHED if plan_step.queue not in other_queues:
+                loss = Lost(what="dispatched", since=times.dispatched[name].time, step=name, attempt=step.attempt)
+                yield Stalled(loss, step.task, plan_step.queue)
             case Phase.RETRYING if step.next_attempt_at is not None:
                 since = max(step.next_attempt_at, times.recovered.time if times.recovered else step.next_attempt_at)
-                lost = Lost(what="retry-scheduled", since=since, step=name, attempt=step.attempt)
-                yield Stalled(lost, times.newest(times.retried[name]).sequence)
+                loss = Lost(what="retry-scheduled", since=since, step=name, attempt=step.attempt)
+                yield Stalled(loss, times.newest(times.retried[name]).sequence)
             case _:
                 pass

@@ -129,21 +129,21 @@ class DeliveryPolicy:
         self._learn(subscription, [item for _, item in items])
         usual = [item for delivery, item in items if delivery.delivered <= MAX_CONCURRENT_DELIVERIES]
         suspects = [item for delivery, item in items if delivery.delivered > MAX_CONCURRENT_DELIVERIES]
-        postponed: list[Item] | None = [] if is_rush else None
-        await self._waves.run(subscription.decide, usual, on_signal=subscription.on_signal, postponed=postponed)
+        remainder: list[Item] | None = [] if is_rush else None
+        await self._waves.run(subscription.decide, usual, on_signal=subscription.on_signal, remainder=remainder)
         for item in suspects:
             await self._waves.run(subscription.decide, [item], on_signal=subscription.on_signal)
-        open_items = {id(item) for item in postponed or ()}
+        open_items = {id(item) for item in remainder or ()}
         await self._settle_all(batch, [(delivery, item) for delivery, item in items if id(item) not in open_items])
         if not open_items:
             return None
         return Postponed(subscription, tuple((delivery, item) for delivery, item in items if id(item) in open_items))
 
-    async def finish(self, postponed: "Postponed") -> None:
+    async def finish(self, remainder: "Postponed") -> None:
         """Decide on messages that waited, and settle them."""
-        subscription, items = postponed.subscription, [item for _, item in postponed.items]
+        subscription, items = remainder.subscription, [item for _, item in remainder.items]
         await self._waves.run(subscription.decide, items, on_signal=subscription.on_signal)
-        await self._settle_all(_Batch(subscription), postponed.items)
+        await self._settle_all(_Batch(subscription), remainder.items)
 
     async def _settle_all(self, batch: _Batch, items: Sequence[tuple[Delivery, Item]]) -> None:
         """Settle messages, acknowledging them in one write."""
@@ -187,7 +187,7 @@ class DeliveryPolicy:
         if subscription.learn is None:
             return
         try:
-            self._store.learn(known for item in items for known in subscription.learn(item.input))
+            self._store.learn(report for item in items for report in subscription.learn(item.input))
         except Exception as error:  # noqa: BLE001 - it only saves reads: the decisions read for themselves
             _log.error("events not learned", action="learning-failed", durable=subscription.durable, exc_info=error)
 
@@ -239,16 +239,16 @@ class DeliveryPolicy:
             return
         await _send(delivery.nak(_BACKOFF_S[min(self._failures[key], len(_BACKOFF_S)) - 1]))
 
-    async def _store_dead_letters(self, subscription: BoundSubscription, refused: Sequence[_Refusal]) -> None:
+    async def _store_dead_letters(self, subscription: BoundSubscription, refusals: Sequence[_Refusal]) -> None:
         """Store the dead letters of a batch in one write, and settle their messages."""
-        letters = [_dead_letter(subscription, refusal) for refusal in refused]
+        letters = [_dead_letter(subscription, refusal) for refusal in refusals]
         unique = {letter.id: letter for letter in letters}  # a batch may hold two deliveries of one message
         try:
-            written = await self._log.write([Append((letter,), 0) for letter in unique.values()])
+            answers = await self._log.write([Append((letter,), 0) for letter in unique.values()])
         except Exception as error:  # noqa: BLE001 - the messages must be handed back
-            written = [Written((), error)] * len(unique)
-        results = dict(zip(unique, written, strict=True))
-        for refusal, letter in zip(refused, letters, strict=True):
+            answers = [Written((), error)] * len(unique)
+        results = dict(zip(unique, answers, strict=True))
+        for refusal, letter in zip(refusals, letters, strict=True):
             await _settle_refused(refusal, results[letter.id].error)
 
     def _short_delay_s(self) -> float:

@@ -41,17 +41,17 @@ class StateStore:
             folds = self._folds[kind] = Folds(kind, self.sources, capacity=self._capacity)
         return folds
 
-    def learn(self, known: Iterable[Known]) -> None:
+    def learn(self, reports: Iterable[Known]) -> None:
         """Cache events that inputs report, oldest first."""
-        for report in sorted(known, key=lambda report: report.event.sequence):
+        for report in sorted(reports, key=lambda report: report.event.sequence):
             if isinstance(report.ref.kind, Scope):
                 self.folds(report.ref.kind).learn(report.ref.key, report.event, after=report.after)
 
     def lasting(self, kind: Reading[Any, T], key: object) -> T:
         """Return a reading that never changes; `LookupError`: it is not cached."""
-        cached = self._lasting[kind]
-        value: T = cached[key]
-        cached.move_to_end(key)
+        readings = self._lasting[kind]
+        value: T = readings[key]
+        readings.move_to_end(key)
         return value
 
     def has_lasting(self, kind: Reading[Any, Any], key: object) -> bool:
@@ -60,10 +60,10 @@ class StateStore:
 
     def keep(self, kind: Reading[Any, T], key: object, value: T) -> None:
         """Cache a reading that never changes."""
-        cached = self._lasting.setdefault(kind, OrderedDict())
-        cached[key] = value
-        if len(cached) > self._capacity:
-            cached.popitem(last=False)
+        readings = self._lasting.setdefault(kind, OrderedDict())
+        readings[key] = value
+        if len(readings) > self._capacity:
+            readings.popitem(last=False)
 
 
 class View:

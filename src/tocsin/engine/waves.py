@@ -43,11 +43,11 @@ class Waves:
         items: Sequence[Item],
         *,
         on_signal: Callable[[object], None] | None = None,
-        postponed: list[Item] | None = None,
+        remainder: list[Item] | None = None,
     ) -> None:
         """Decide on items until each has an outcome; keep the order of each key.
 
-        With `postponed`, items whose next decision can wait have no outcome yet and are added there. Run them again. An
+        With `remainder`, items whose next decision can wait have no outcome yet and are added there. Run them again. An
         item stays if others of its key follow.
         """
         queues: dict[object, deque[Item]] = {}
@@ -60,9 +60,9 @@ class Waves:
             try:
                 await self._wave(decide, wave, view, on_signal)
             except Exception as error:  # noqa: BLE001 - a request for the whole wave failed
-                undecided = [item for item in wave if item.outcome is None]
+                open_items = [item for item in wave if item.outcome is None]
                 is_common = len(wave) == 1 or isinstance(error, LogUnavailable)
-                for item in undecided:
+                for item in open_items:
                     view.forget(item.touched)
                     if is_common:
                         item.fail(error)
@@ -71,9 +71,9 @@ class Waves:
             view.expire()
             for item in wave:
                 _advance(queues, item)
-                if postponed is not None and item.low_priority and item.outcome is None and len(queues[item.key]) == 1:
+                if remainder is not None and item.low_priority and item.outcome is None and len(queues[item.key]) == 1:
                     del queues[item.key]
-                    postponed.append(item)
+                    remainder.append(item)
 
     async def _wave(
         self, decide: Decide, items: Sequence[Item], view: View, on_signal: Callable[[object], None] | None
@@ -81,9 +81,9 @@ class Waves:
         decisions = await self._decide(decide, items, view)
         decisions = await self._confirm(decisions, view)
         wave = one_for_each_scope(decisions)
-        written = iter(await self._write([change for part in wave for change in part.changes]))
+        results = iter(await self._write([change for part in wave for change in part.changes]))
         for part in wave:
-            await self._settle(part, written, view, on_signal)
+            await self._settle(part, results, view, on_signal)
 
     # --- decide ------------------------------------------------------------------------------------------------------
 
@@ -91,25 +91,25 @@ class Waves:
         """Return each item's step; read the missing states, and decide again on them."""
         now = self._clock.now()
         decisions: dict[int, Decided] = {}
-        pending: list[tuple[int, Item]] = list(enumerate(items))
+        candidates: list[tuple[int, Item]] = list(enumerate(items))
         for _ in range(MAX_READS):
-            missing: dict[Ref[Any], None] = {}
+            gaps: dict[Ref[Any], None] = {}
             repeats: list[tuple[int, Item]] = []
-            for index, item in pending:
+            for index, item in candidates:
                 try:
                     part = self._decide_once(decide, item, view, now)
                 except Missing as error:
-                    missing[error.ref] = None
-                    missing.update(dict.fromkeys(view.missing_of_expected()))
+                    gaps[error.ref] = None
+                    gaps.update(dict.fromkeys(view.missing_of_expected()))
                     repeats.append((index, item))
                 else:
                     if part is not None:
                         decisions[index] = part
             if not repeats:
                 return [decisions[index] for index in sorted(decisions)]
-            await view.read(missing)
-            pending = repeats
-        for _, item in pending:
+            await view.read(gaps)
+            candidates = repeats
+        for _, item in candidates:
             item.fail(RuntimeError(f"the decision on {item.input.subject} reads without an end"))
         return [decisions[index] for index in sorted(decisions)]
 
@@ -133,22 +133,22 @@ class Waves:
 
     # --- confirm -----------------------------------------------------------------------------------------------------
 
-    async def _confirm(self, decided: Sequence[Decided], view: View) -> list[Decided]:
+    async def _confirm(self, decisions: Sequence[Decided], view: View) -> list[Decided]:
         """Keep the steps that rest on the newest states."""
-        refs = list(dict.fromkeys(ref for part in decided for ref, _ in part.rests_on))
+        refs = list(dict.fromkeys(ref for part in decisions for ref, _ in part.rests_on))
         if not refs:
-            return list(decided)
+            return list(decisions)
         tails = dict(zip(refs, await self._log.tails(*(ref.key for ref in refs)), strict=True))
-        confirmed: list[Decided] = []
-        for part in decided:
-            outdated = [ref for ref, at in part.rests_on if tails[ref] != at]
-            if outdated:
-                for ref in outdated:
+        current: list[Decided] = []
+        for part in decisions:
+            stale_refs = [ref for ref, at in part.rests_on if tails[ref] != at]
+            if stale_refs:
+                for ref in stale_refs:
                     view.confirm(ref, tails[ref])
-                _conflict(part.item, view, StaleRead.of(str(outdated[0].key)), forget=False)
+                _conflict(part.item, view, StaleRead.of(str(stale_refs[0].key)), forget=False)
             else:
-                confirmed.append(part)
-        return confirmed
+                current.append(part)
+        return current
 
     # --- store -------------------------------------------------------------------------------------------------------
 
@@ -162,19 +162,19 @@ class Waves:
     ) -> None:
         """Fold the stored changes of a step; end its item or leave it for later."""
         errors: list[Exception] = []
-        for guarded in part.changes:
-            result = await self._put(guarded) if guarded.write is None else next(results)
-            if isinstance(guarded.change, Events) and isinstance(guarded.write, Append) and result.sequences:
-                if guarded.state is not UNSEEN:
-                    events, at = guarded.write.events, guarded.write.expect
-                    view.stored(guarded.change.ref, guarded.state, at, events, result.sequences)
-                part.item.changed.add(guarded.change.ref)
+        for entry in part.changes:
+            result = await self._put(entry) if entry.write is None else next(results)
+            if isinstance(entry.change, Events) and isinstance(entry.write, Append) and result.sequences:
+                if entry.state is not UNSEEN:
+                    events, at = entry.write.events, entry.write.expect
+                    view.stored(entry.change.ref, entry.state, at, events, result.sequences)
+                part.item.changed.add(entry.change.ref)
             if result.error is not None:
                 errors.append(result.error)
-            elif isinstance(guarded.change, Send):
-                part.item.sent.add(guarded.change.message_id)
-            elif isinstance(guarded.change, Later):
-                part.item.sent.add(subject_of(guarded.change.timer))
+            elif isinstance(entry.change, Send):
+                part.item.sent.add(entry.change.message_id)
+            elif isinstance(entry.change, Later):
+                part.item.sent.add(subject_of(entry.change.timer))
         if errors:
             _reject(part.item, view, errors)
             return
@@ -183,8 +183,8 @@ class Waves:
                 on_signal(signal)
         part.item.follow(part.step)
 
-    async def _put(self, guarded: Guarded) -> Written:
-        change, revision = guarded.change, guarded.state
+    async def _put(self, entry: Guarded) -> Written:
+        change, revision = entry.change, entry.state
         assert isinstance(change, Put) and isinstance(revision, int)  # noqa: S101, PT018 - for the type checker
         bucket, key = change.ref.key
         try:

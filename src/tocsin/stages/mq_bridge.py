@@ -80,7 +80,7 @@ class MqBridge:
         ref = execution_state(task.job, task.execution_id)
         state = states.up_to(ref, recorded.sequence)
         if not _is_handed_over(state, task, recorded.sequence):
-            claimed = execution.claim(
+            claim = execution.claim(
                 state,
                 step=task.step,
                 attempt=task.attempt,
@@ -88,12 +88,12 @@ class MqBridge:
                 task=recorded.sequence,
                 worker=subjects.MQ_BRIDGE,
             )
-            return done(rests_on=(ref,)) if isinstance(claimed, ClaimDenied) else again(Events(ref, (claimed,)))
+            return done(rests_on=(ref,)) if isinstance(claim, ClaimDenied) else again(Events(ref, (claim,)))
         message_id = f"{task.execution_id}:{task.step}:{task.attempt}:{recorded.sequence}"
         # The recoverer has ended the attempt by then, unless an executor took the task meanwhile.
         ttl = task.timeout + self._grace
-        handed = Send(subjects.mq_tasks(task.job), envelope(task, recorded), message_id, ttl)
-        return done(handed, rests_on=() if states.has_changed(ref) else (ref,))
+        handover = Send(subjects.mq_tasks(task.job), envelope(task, recorded), message_id, ttl)
+        return done(handover, rests_on=() if states.has_changed(ref) else (ref,))
 
     def on_completion(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - no decision on the time
         """Publish a report for a completion, which may arrive repeatedly or too late."""
@@ -108,15 +108,15 @@ class MqBridge:
         ref = execution_state(job, execution_id)
         state = states(ref)
         try:
-            meant = self._meant(answer, state)
-            if meant is None:
+            target = self._meant(answer, state)
+            if target is None:
                 return done(rests_on=(ref,))
-            report = self._report(job, execution_id, answer, *meant)
+            report = self._report(job, execution_id, answer, *target)
         except AnswerRefused as error:
             return refuse(str(error), code=error.code, job=job, rests_on=(ref,))
         if report is None:
-            started = _started(state, answer, *meant)
-            return again(Events(ref, (started,))) if started else done(rests_on=(ref,))
+            claim = _started(state, answer, *target)
+            return again(Events(ref, (claim,))) if claim else done(rests_on=(ref,))
         subject = subjects.subject_of(report)
         return done(Send(subject, report, message_id=ids.report_id(report.token, subject)), rests_on=(ref,))
 
@@ -128,16 +128,16 @@ class MqBridge:
         state = states.up_to(execution_state(end.job, end.execution_id), recorded.sequence)
         if state.requested is None:
             return DONE
-        handed = tuple(
+        steps = tuple(
             step
             for step, current in state.steps.items()
             if current.phase in RUNNING and step != _answered_step(end) and self._is_outside(state, step)
         )
-        if not handed:
+        if not steps:
             return DONE
         reason = end.reason
         data = MqCancelData(
-            job_name=end.job, execution_id=end.execution_id, steps=handed, status=end.type, reason=reason
+            job_name=end.job, execution_id=end.execution_id, steps=steps, status=end.type, reason=reason
         )
         notice = MqCancel(id=f"cancel_{end.execution_id}", timestamp=recorded.time, data=data)
         subject = subjects.mq_cancel(end.job, end.execution_id)
@@ -195,7 +195,7 @@ class MqBridge:
 
     def _is_outside(self, state: Execution, step: str) -> bool:
         """Return whether the task of a step was handed over."""
-        return any(planned.name == step and planned.queue in self._queues for planned in state.request.plan.steps)
+        return any(candidate.name == step and candidate.queue in self._queues for candidate in state.request.plan.steps)
 
 
 def _answered_step(end: Cancelled | Failed) -> str | None:
@@ -221,7 +221,7 @@ def _started(state: Execution, answer: Answer, step: str, attempt: int) -> Start
     current = state.steps[step]
     if current.phase is not Phase.STARTED or current.delivery != HANDED_OVER:
         return None
-    claimed = execution.claim(
+    claim = execution.claim(
         state,
         step=step,
         attempt=attempt,
@@ -229,7 +229,7 @@ def _started(state: Execution, answer: Answer, step: str, attempt: int) -> Start
         task=current.task,
         worker=answer.executor or UNNAMED_EXECUTOR,
     )
-    return None if isinstance(claimed, ClaimDenied) else claimed
+    return None if isinstance(claim, ClaimDenied) else claim
 
 
 def _addressee(subject: str, answer: Answer) -> tuple[str, str]:
@@ -246,9 +246,9 @@ def _addressee(subject: str, answer: Answer) -> tuple[str, str]:
         if answer.job not in {None, job} or answer.execution_id not in {None, execution_id}:
             raise AnswerContradictory(f"the subject is {subject}, but the body names another execution")
     else:
-        alone = execution_id
-        job = answer.job or (alone if answer.execution_id not in {None, alone} else "")
-        execution_id = answer.execution_id or (alone if alone != job else "")
+        single_token = execution_id
+        job = answer.job or (single_token if answer.execution_id not in {None, single_token} else "")
+        execution_id = answer.execution_id or (single_token if single_token != job else "")
     if not _JOB.fullmatch(job) or not _EXECUTION.fullmatch(execution_id):
         raise AnswerMisaddressed(
             f"{subject} and the body name no execution; answer on mq.scheduler.complete.<job>.<execution_id>, "

@@ -115,15 +115,15 @@ class Ticker:
         if self._caught_up:
             self._agenda.put(fact.job, self._when(fact.job, recorded.time))
 
-    def _when(self, job: str, learned: datetime) -> datetime | None:
+    def _when(self, job: str, fallback: datetime) -> datetime | None:
         """Return when to decide on a job whose ledger changed.
 
-        That is when its next instant is due, or at `learned` if that is unclear.
+        That is when its next instant is due, or at `fallback` if that is unclear.
         """
         try:
             return self._ledgers.next_instant(job, self._lookahead)
         except (LookupError, ScheduleError):
-            return learned
+            return fallback
 
     async def keep_timezones(self) -> None:
         """Notice new time-zone data of this process until cancelled."""
@@ -155,13 +155,13 @@ class Ticker:
         Seconds are those of the log's clock.
         """
         while True:
-            now, began = await self._leadership.time(), self._clock.monotonic()
+            now, start = await self._leadership.time(), self._clock.monotonic()
             if now is None:
                 await self._clock.sleep(STANDBY_INTERVAL_S)
                 continue
             if self._caught_up:
                 await self.run_once(now)
-            now += timedelta(seconds=self._clock.monotonic() - began)
+            now += timedelta(seconds=self._clock.monotonic() - start)
             await self._clock.sleep(1.001 - now.microsecond / 1e6)
 
     async def run_once(self, now: datetime) -> None:
@@ -170,11 +170,11 @@ class Ticker:
         A wave stores the next event of up to `AT_ONCE` jobs in one write. A job that has more events, or whose ledger
         has changed, follows in a later wave, after the first event of every other job.
         """
-        waiting = deque(_Turn(job) for job in self._agenda.take(now))
-        while waiting:
-            wave = [waiting.popleft() for _ in range(min(AT_ONCE, len(waiting)))]
+        turns = deque(_Turn(job) for job in self._agenda.take(now))
+        while turns:
+            wave = [turns.popleft() for _ in range(min(AT_ONCE, len(turns)))]
             await self._wave(wave, now)
-            waiting.extend(turn for turn in wave if turn.is_open)
+            turns.extend(turn for turn in wave if turn.is_open)
 
     async def _wave(self, wave: Sequence[_Turn], now: datetime) -> None:
         """Decide on jobs, and store the next events of each."""
@@ -186,14 +186,14 @@ class Ticker:
         for turn in wave:
             if turn.is_open and not turn.facts:
                 self._decide(turn, now)
-        deciding = [turn for turn in wave if turn.facts]
-        if not deciding:
+        decisive_turns = [turn for turn in wave if turn.facts]
+        if not decisive_turns:
             return
         try:
-            results = await self._store(deciding)
+            results = await self._store(decisive_turns)
         except Exception as error:  # noqa: BLE001 - the jobs must stay in the agenda
-            results = [Written((), error) for _ in deciding]
-        for turn, result in zip(deciding, results, strict=True):
+            results = [Written((), error) for _ in decisive_turns]
+        for turn, result in zip(decisive_turns, results, strict=True):
             try:
                 self._settle(turn, result, now)
             except Exception as error:  # noqa: BLE001 - a job that cannot be decided must not stop the others
@@ -207,8 +207,8 @@ class Ticker:
             return
         turn.is_stale = False
         if ledger.missing_fact(state) is not None:
-            lagging = f"The ledger of {turn.job} is incomplete: a lagging replica answered. Read it again."
-            self._fail(turn, LogUnavailable(lagging), now)
+            reason = f"The ledger of {turn.job} is incomplete: a lagging replica answered. Read it again."
+            self._fail(turn, LogUnavailable(reason), now)
 
     def _decide(self, turn: _Turn, now: datetime) -> None:
         """Decide on a job's instants up to `now`; without any, end its turn."""
@@ -248,12 +248,12 @@ class Ticker:
             return
         if turn.facts:
             return
-        upcoming = ledger.next_instant(turn.state, turn.state.watermark or now, lookahead=lookahead)
-        if upcoming is None or upcoming > now:
-            newest, learned = self._ledgers[job]
-            if learned != turn.sequence:
-                upcoming = ledger.next_instant(newest, now, lookahead=lookahead)
-            self._end(turn, upcoming)
+        instant = ledger.next_instant(turn.state, turn.state.watermark or now, lookahead=lookahead)
+        if instant is None or instant > now:
+            newest, newest_sequence = self._ledgers[job]
+            if newest_sequence != turn.sequence:
+                instant = ledger.next_instant(newest, now, lookahead=lookahead)
+            self._end(turn, instant)
 
     def _fail(self, turn: _Turn, error: Exception, now: datetime) -> None:
         """Decide again after a conflict; after another error, leave the job alone for a while."""
@@ -273,11 +273,11 @@ class Ticker:
                 _log.error("decision failed; retrying later", action="undecidable", job=turn.job, exc_info=error)
                 self._end(turn, now + RETRY_UNDECIDABLE)
 
-    def _end(self, turn: _Turn, upcoming: datetime | None) -> None:
-        """End the turn of a job, whose next decision is due at `upcoming`."""
+    def _end(self, turn: _Turn, instant: datetime | None) -> None:
+        """End the turn of a job, whose next decision is due at `instant`."""
         if turn.is_open:
             turn.is_open = False
-            self._agenda.put(turn.job, upcoming)
+            self._agenda.put(turn.job, instant)
 
     def _remember(self, job: str, state: Ledger, sequence: int) -> tuple[Ledger, int]:
         """Cache a ledger unless a newer state is cached; return the newest state."""
@@ -291,25 +291,25 @@ def _decode(subject: str, body: bytes) -> Message:
 
     Of a definition, only the fields that decide on time are read.
     """
-    if subject.endswith(_DEFINED) and (defined := ledger.read_timetable(body)) is not None:
-        return defined
+    if subject.endswith(_DEFINED) and (timetable := ledger.read_timetable(body)) is not None:
+        return timetable
     return subjects.decode(subject, body)
 
 
-def _report_missed(passed: Passed) -> None:
+def _report_missed(fact: Passed) -> None:
     """Log and count instants that passed without firing although no operator wished it."""
-    if passed.reason not in MISSED_REASONS:
+    if fact.reason not in MISSED_REASONS:
         return
-    _missed_instants.add(passed.count, {"job": passed.job, "reason": passed.reason})
-    is_throttled = passed.reason == "throttled"
+    _missed_instants.add(fact.count, {"job": fact.job, "reason": fact.reason})
+    is_throttled = fact.reason == "throttled"
     log = _log.error if is_throttled else _log.warning
     log(
         "job throttled: it fires too often" if is_throttled else "instants missed",
-        action=passed.reason,
-        job=passed.job,
-        count=passed.count,
-        start=passed.start.isoformat(),
-        until=passed.until.isoformat(),
+        action=fact.reason,
+        job=fact.job,
+        count=fact.count,
+        start=fact.start.isoformat(),
+        until=fact.until.isoformat(),
     )
 
 

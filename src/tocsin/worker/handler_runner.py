@@ -160,16 +160,16 @@ class HandlerRunner:
         self._shutting_down = shutting_down
         self._output = output
 
-    async def run(self, handler: Handler, task: Dispatched, held: HeldTask) -> Outcome:
+    async def run(self, handler: Handler, task: Dispatched, held_task: HeldTask) -> Outcome:
         """Run a handler under its step's timeout.
 
         An async handler that times out or is stopped is cancelled; a result that it returns nevertheless counts. A thread
-        cannot be cancelled: that of a sync handler is abandoned (`held.abandoned`), and its result is discarded.
+        cannot be cancelled: that of a sync handler is abandoned (`held_task.abandoned`), and its result is discarded.
         """
         secrets = SecretValues(self._secrets)
         output = self._output.of(task, secrets.redact)
         try:
-            outcome = await self._run(handler, task, held, secrets, output)
+            outcome = await self._run(handler, task, held_task, secrets, output)
         finally:
             output.close()
         if not isinstance(outcome, Succeeded):
@@ -177,59 +177,59 @@ class HandlerRunner:
         return outcome
 
     async def _run(
-        self, handler: Handler, task: Dispatched, held: HeldTask, secrets: SecretValues, output: AttemptOutput
+        self, handler: Handler, task: Dispatched, held_task: HeldTask, secrets: SecretValues, output: AttemptOutput
     ) -> Outcome:
-        last = await self._output.last_heartbeat(task, held.delivery.delivered)
+        last = await self._output.last_heartbeat(task, held_task.delivery.delivered)
         try:
-            call = self._prepare(handler, task, held, secrets, last, output)
+            call = self._prepare(handler, task, held_task, secrets, last, output)
         except (WrongInputError, SecretReferenceError) as error:
             return Failed(results.unusable_input(error))
-        if held.stopped is not None:
-            return Stopped(held.stopped)
-        return await self._run_within(task.timeout, call, handler, held, secrets)
+        if held_task.stopped is not None:
+            return Stopped(held_task.stopped)
+        return await self._run_within(task.timeout, call, handler, held_task, secrets)
 
     async def _run_within(
         self,
         timeout: float,  # noqa: ASYNC109 - the timeout of the step, which the failure names
         call: Callable[[], object],
         handler: Handler,
-        held: HeldTask,
+        held_task: HeldTask,
         secrets: SecretValues,
     ) -> Outcome:
         limit = asyncio.timeout(min(timeout, _LONGEST_TIMEOUT_S))
-        held.begin()
+        held_task.begin()
         try:
             async with limit:
-                returned = await (
-                    cast("Awaitable[object]", call()) if handler.is_async else self._in_thread(call, held)
+                value = await (
+                    cast("Awaitable[object]", call()) if handler.is_async else self._in_thread(call, held_task)
                 )
         except asyncio.CancelledError as error:
-            return _interrupted(error, held)
+            return _interrupted(error, held_task)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a handler may raise any exception
-            if held.stopped is not None:
-                return Stopped(held.stopped)
+            if held_task.stopped is not None:
+                return Stopped(held_task.stopped)
             if limit.expired():
-                held.cancelled.set()
+                held_task.cancelled.set()
                 return Failed(results.timed_out(timeout))
             return Failed(results.raised(error, secrets.redact))
         finally:
-            held.end()
-        if held.stopped is StopReason.CANCELLED:
-            return Stopped(held.stopped)  # its result is not needed
-        return results.outcome_of(returned, secrets.redact)
+            held_task.end()
+        if held_task.stopped is StopReason.CANCELLED:
+            return Stopped(held_task.stopped)  # its result is not needed
+        return results.outcome_of(value, secrets.redact)
 
     def _prepare(
         self,
         handler: Handler,
         task: Dispatched,
-        held: HeldTask,
+        held_task: HeldTask,
         secrets: SecretValues,
         last_heartbeat: JsonValue,
         output: AttemptOutput,
     ) -> Callable[[], object]:
         """Return the call of a handler. Only this method and the handler see the secrets."""
         input_, args = secrets.resolve(task)
-        context = self._context(task, held, input_, args, last_heartbeat, output)
+        context = self._context(task, held_task, input_, args, last_heartbeat, output)
         if handler.parameters is None:
             return partial(handler.function, context)
         positional, by_name = bind(handler.parameters, args, input_)
@@ -238,8 +238,8 @@ class HandlerRunner:
     def _context(
         self,
         task: Dispatched,
-        held: HeldTask,
-        given: Input,
+        held_task: HeldTask,
+        input_: Input,
         args: tuple[JsonValue, ...],
         last_heartbeat: JsonValue,
         output: AttemptOutput,
@@ -250,10 +250,10 @@ class HandlerRunner:
             step=task.step,
             attempt=task.attempt,
             max_attempts=task.max_attempts,
-            delivery=held.delivery.delivered,
+            delivery=held_task.delivery.delivered,
             function=task.function,
             queue=task.queue,
-            input=given,
+            input=input_,
             args=args,
             upstream=task.upstream,
             meta={name: value for name, value in task.meta.items() if name != _OJS_FIELDS},
@@ -263,7 +263,7 @@ class HandlerRunner:
             deadline=self._clock.now() + timedelta(seconds=min(task.timeout, _LONGEST_TIMEOUT_S)),
             fence=task.fence,
             worker=self._worker,
-            cancelled=held.cancelled,
+            cancelled=held_task.cancelled,
             shutting_down=self._shutting_down,
             is_recovery=task.is_recovery,
             original_scheduled_time=task.original_scheduled_time,
@@ -272,26 +272,26 @@ class HandlerRunner:
             _output=output,
         )
 
-    async def _in_thread(self, call: Callable[[], object], held: HeldTask) -> object:
+    async def _in_thread(self, call: Callable[[], object], held_task: HeldTask) -> object:
         work = self._threads.submit(call)
         try:
             return await asyncio.wrap_future(work)
         except asyncio.CancelledError:
             if not work.done():
-                held.abandoned = work
+                held_task.abandoned = work
             raise
 
 
-def _interrupted(error: asyncio.CancelledError, held: HeldTask) -> Outcome:
+def _interrupted(error: asyncio.CancelledError, held_task: HeldTask) -> Outcome:
     """Return the outcome of a cancelled handler.
 
     Raise if the cancellation came from the loop that is being closed.
     """
     task = asyncio.current_task()
-    if held.stopped is not None:
+    if held_task.stopped is not None:
         if task is not None:
             task.uncancel()
-        return Stopped(held.stopped)
+        return Stopped(held_task.stopped)
     if task is not None and task.cancelling():
         raise error
     return Failed(results.cancelled_itself())

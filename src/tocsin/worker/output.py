@@ -123,7 +123,7 @@ class AttemptOutput:
             self._progress = self._heartbeat = None
             return messages
 
-    def put_back(self, lost: Sequence[Message]) -> bool:
+    def put_back(self, lost_messages: Sequence[Message]) -> bool:
         """Count lost lines, and keep the state unless it was replaced.
 
         Return whether another try makes sense: not after the end of the attempt.
@@ -131,7 +131,7 @@ class AttemptOutput:
         with self._lock:
             if self._is_closed:
                 return False
-            for message in lost:
+            for message in lost_messages:
                 match message:
                     case StepProgress():
                         self._progress = self._progress or message
@@ -236,12 +236,12 @@ class Output:
         except TimeoutError:
             _log.warning("heartbeat not stored in time", action="heartbeat-late")
 
-    async def last_heartbeat(self, task: Dispatched, delivered: int) -> JsonValue:
+    async def last_heartbeat(self, task: Dispatched, deliveries: int) -> JsonValue:
         """Return what an earlier attempt or delivery of a step sent last.
 
         None if there is nothing, or if it cannot be read: then the handler begins from the start, as it must be able to.
         """
-        newest = task.attempt if delivered > 1 else task.attempt - 1
+        newest = task.attempt if deliveries > 1 else task.attempt - 1
         if not newest:
             return None
         attempts = range(newest, max(newest - EARLIER_ATTEMPTS, 0), -1)
@@ -261,14 +261,16 @@ class Output:
         writes = [Publish(subjects.subject_of(message), message, token_hex(8)) for _, message in batch]
         errors: list[Exception | None]
         try:
-            errors = [written.error for written in await self._log.write(writes)]
+            errors = [result.error for result in await self._log.write(writes)]
         except Exception as error:  # noqa: BLE001 - output is best effort
             errors = [error] * len(batch)
-        lost = [(*item, error) for item, error in zip(batch, errors, strict=True) if error is not None]
-        self._failures = self._failures + 1 if lost else 0
-        for output in {output: None for output, _, _ in lost}:
-            failed = [message for of, message, error in lost if of is output and not isinstance(error, RequestRefused)]
-            if output.put_back(failed) and failed:
+        losses = [(*item, error) for item, error in zip(batch, errors, strict=True) if error is not None]
+        self._failures = self._failures + 1 if losses else 0
+        for output in {output: None for output, _, _ in losses}:
+            lost_messages = [
+                message for of, message, error in losses if of is output and not isinstance(error, RequestRefused)
+            ]
+            if output.put_back(lost_messages) and lost_messages:
                 self.fill(output)
         if self._failures == 1:
-            _log.warning("output lost", action="output-lost", count=len(lost), error=str(lost[0][2]))
+            _log.warning("output lost", action="output-lost", count=len(losses), error=str(losses[0][2]))

@@ -143,13 +143,13 @@ class Worker:
         The context is open at once, also while the worker still connects. Its end stops the worker as `stop` does, and waits
         for the handlers. If the worker failed meanwhile, that is logged, and the end of the context raises the error.
         """
-        serving = asyncio.create_task(self.serve(connection))
-        serving.add_done_callback(_log_failure)
+        serve_task = asyncio.create_task(self.serve(connection))
+        serve_task.add_done_callback(_log_failure)
         try:
             yield
         finally:
             self.stop()
-            await serving
+            await serve_task
 
     async def serve(self, connection: Connection | None = None) -> None:
         """Run inside an event loop until `stop` or cancellation.
@@ -203,13 +203,13 @@ class Worker:
 
     async def _open(self, stack: AsyncExitStack, shutdown: Shutdown) -> Connection | None:
         """Connect, without a time limit; None if the worker was stopped before."""
-        self._opening = opening = asyncio.current_task()
+        self._opening = open_task = asyncio.current_task()
         try:
             return await stack.enter_async_context(self._connector()(self.options))
         except asyncio.CancelledError:
-            if opening is None or not shutdown.requested.is_set():
+            if open_task is None or not shutdown.requested.is_set():
                 raise
-            opening.uncancel()
+            open_task.uncancel()
             return None
         finally:
             self._opening = None
@@ -237,6 +237,6 @@ def _is_running(loop: asyncio.AbstractEventLoop) -> bool:
         return False
 
 
-def _log_failure(serving: "asyncio.Task[None]") -> None:
-    if not serving.cancelled() and (error := serving.exception()) is not None:
+def _log_failure(serve_task: "asyncio.Task[None]") -> None:
+    if not serve_task.cancelled() and (error := serve_task.exception()) is not None:
         _log.error("worker failed", action="worker-failed", exc_info=error)

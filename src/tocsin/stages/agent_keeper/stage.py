@@ -194,8 +194,8 @@ class AgentKeeper:
                     event_type = type(fact).model_fields["type"].default
                     _log.info(f"agent {event_type}", action="agent-changed", agent=entry.name, agent_id=entry.agent_id)
             except OutdatedState:
-                stored = await self._log.load(entry.scope)
-                entry.state, entry.sequence = agent.fold(stored), stored[-1].sequence if stored else 0
+                history = await self._log.load(entry.scope)
+                entry.state, entry.sequence = agent.fold(history), history[-1].sequence if history else 0
             else:
                 return True
         return False

@@ -68,22 +68,22 @@ class DagAdvancer:
 
     def admission(self, recorded: Recorded[Message]) -> Sequence[Known]:
         """Return an execution as it was admitted."""
-        admitted = recorded.message
-        if not isinstance(admitted, Admitted):
+        fact = recorded.message
+        if not isinstance(fact, Admitted):
             return ()
-        return (Known(execution_state(admitted.job, admitted.execution_id), recorded, after=0),)
+        return (Known(execution_state(fact.job, fact.execution_id), recorded, after=0),)
 
     def on_admitted(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - the event's time counts
         """Dispatch the first steps of an execution, or the lost steps of a recovered execution."""
         match recorded.message:
-            case Admitted() as admitted:
-                ref = execution_state(admitted.job, admitted.execution_id)
+            case Admitted() as admission:
+                ref = execution_state(admission.job, admission.execution_id)
                 tasks = execution.dispatch(states(ref), key=self._key)
-                if admitted.plan.start_at is None and admitted.plan.expires_at is None:
+                if admission.plan.start_at is None and admission.plan.expires_at is None:
                     return decided(ref, tasks)
                 return again(Events(ref, tuple(tasks))) if tasks else _schedule(ref, states(ref))
-            case Recovered() | Released() as lost:
-                ref = execution_state(lost.job, lost.execution_id)
+            case Recovered() | Released() as fact:
+                ref = execution_state(fact.job, fact.execution_id)
                 return decided(ref, execution.dispatch_missing(states(ref), at=recorded.time, key=self._key))
             case _:
                 return DONE

@@ -113,44 +113,44 @@ class LockKeeper:
             return announce_decision(state.decided, states, now)
         return self._request(state.request, states, now) if isinstance(state.requested, Planned) else DONE
 
-    def _request(self, planned: Requested, states: States, now: datetime) -> Step:
+    def _request(self, request: Requested, states: States, now: datetime) -> Step:
         """Request a job's lock for a planned execution."""
-        job, ref = planned.job, lock_state(planned.job)
-        held = states(ref)
-        if held.holder in {None, planned.execution_id}:
-            return self._take(planned, held, states)
-        is_free, rests_on = is_over(job, held.holder or "", held.fence, states)
+        job, ref = request.job, lock_state(request.job)
+        job_lock = states(ref)
+        if job_lock.holder in {None, request.execution_id}:
+            return self._take(request, job_lock, states)
+        is_free, rests_on = is_over(job, job_lock.holder or "", job_lock.fence, states)
         if is_free:
-            return _hand_on(job, held, states, rests_on) or self._take(planned, held, states, rests_on)
-        if finishing := _finish_admission(job, held, states, now, self._key):
-            return finishing
-        if held.has_waiter(planned.execution_id):
+            return _hand_on(job, job_lock, states, rests_on) or self._take(request, job_lock, states, rests_on)
+        if step := _finish_admission(job, job_lock, states, now, self._key):
+            return step
+        if job_lock.has_waiter(request.execution_id):
             return done(rests_on=(ref, *rests_on))
-        return self._overlap(planned, held, states, rests_on)
+        return self._overlap(request, job_lock, states, rests_on)
 
-    def _overlap(self, planned: Requested, held: Lock, states: States, rests_on: tuple[Ref[object], ...]) -> Step:
+    def _overlap(self, request: Requested, job_lock: Lock, states: States, rests_on: tuple[Ref[object], ...]) -> Step:
         """Apply the overlap policy to an execution whose lock is held (ojs-cron §6)."""
-        job, holder = planned.job, held.holder or ""
-        me, active = execution_state(job, planned.execution_id), execution_state(job, holder)
-        match lock.effective_policy(held, planned, states(active).requested):
+        job, holder = request.job, job_lock.holder or ""
+        me, active = execution_state(job, request.execution_id), execution_state(job, holder)
+        match lock.effective_policy(job_lock, request, states(active).requested):
             case "cancel_previous":
-                cancelled = execution.cancel(states(active), reason=f"superseded by {planned.execution_id}")
-                if not cancelled:  # it acquired the lock just now, and is about to be admitted
+                cancellation = execution.cancel(states(active), reason=f"superseded by {request.execution_id}")
+                if not cancellation:  # it acquired the lock just now, and is about to be admitted
                     raise StaleRead.of(active.key)
-                return again(Events(active, tuple(cancelled)))
+                return again(Events(active, tuple(cancellation)))
             case "enqueue":
-                queued = Events(lock_state(job), tuple(lock.queue(held, job, lock.waiting(planned))))
+                entry = Events(lock_state(job), tuple(lock.queue(job_lock, job, lock.waiting(request))))
                 # The next decision sees whether the holder ended before this was stored: no later event would wake it.
-                return again(queued, rests_on=rests_on, signals=(Waiting(job, len(held.waiting) + 1),))
+                return again(entry, rests_on=rests_on, signals=(Waiting(job, len(job_lock.waiting) + 1),))
             case _:
                 return again(Events(me, tuple(execution.skip(states(me), active=holder))), rests_on=rests_on)
 
-    def _take(self, planned: Requested, held: Lock, states: States, rests_on: tuple[Ref[object], ...] = ()) -> Step:
+    def _take(self, request: Requested, job_lock: Lock, states: States, rests_on: tuple[Ref[object], ...] = ()) -> Step:
         """Acquire a free lock for an execution, or admit its holder."""
-        job, ref = planned.job, execution_state(planned.job, planned.execution_id)
-        if held.holder == planned.execution_id:
-            return again(_admission(ref, held, states, self._key))
-        return acquire(job, lock.waiting(planned), lock.ttl(planned), states, rests_on=rests_on)
+        job, ref = request.job, execution_state(request.job, request.execution_id)
+        if job_lock.holder == request.execution_id:
+            return again(_admission(ref, job_lock, states, self._key))
+        return acquire(job, lock.waiting(request), lock.ttl(request), states, rests_on=rests_on)
 
     # --- ended -------------------------------------------------------------------------------------------------------
 
@@ -161,48 +161,48 @@ class LockKeeper:
             return DONE
         ref = lock_state(end.job)
         # An execution that queues after this end reads the end and acquires the lock itself.
-        held = states.up_to(ref, recorded.sequence)
+        job_lock = states.up_to(ref, recorded.sequence)
         rests_on: tuple[Ref[Any], ...] = ()
-        if held.holder is not None and held.waiting.first is not None:
-            is_free = held.holder == end.execution_id
+        if job_lock.holder is not None and job_lock.waiting.first is not None:
+            is_free = job_lock.holder == end.execution_id
             if not is_free:
-                is_free, rests_on = is_over(end.job, held.holder, held.fence, states)
-            if is_free and (step := _hand_on(end.job, held, states, rests_on)):
+                is_free, rests_on = is_over(end.job, job_lock.holder, job_lock.fence, states)
+            if is_free and (step := _hand_on(end.job, job_lock, states, rests_on)):
                 return step
-        if held.holder is not None and held.holder != end.execution_id:
-            step, last = _announce_successors(end, held, states, now)
-            step = step or _finish_admission(end.job, held, states, now, self._key, is_end=True)
+        if job_lock.holder is not None and job_lock.holder != end.execution_id:
+            step, last = _announce_successors(end, job_lock, states, now)
+            step = step or _finish_admission(end.job, job_lock, states, now, self._key, is_end=True)
             if step is not None:
                 return step
-            holder = execution_state(end.job, held.holder)
+            holder = execution_state(end.job, job_lock.holder)
             unknown = (holder,) if states(holder).status is Status.UNKNOWN else ()
             rests_on = (*rests_on, *last, *unknown)
         return done(rests_on=rests_on, signals=(Released(end.job, end.execution_id),))
 
 
-def _hand_on(job: str, held: Lock, states: States, rests_on: tuple[Ref[object], ...]) -> Step | None:
+def _hand_on(job: str, job_lock: Lock, states: States, rests_on: tuple[Ref[object], ...]) -> Step | None:
     """Hand a free lock to the earliest waiting execution; None: no execution waits."""
-    if (first := held.waiting.first) is None:
+    if (first := job_lock.waiting.first) is None:
         return None
     ref = execution_state(job, first.execution_id)
-    requested = states(ref).requested
-    ttl = lock.ttl(requested) if requested else lock.GRACE_S
-    return acquire(job, first, ttl, states, rests_on=rests_on if requested else (*rests_on, ref))
+    request = states(ref).requested
+    ttl = lock.ttl(request) if request else lock.GRACE_S
+    return acquire(job, first, ttl, states, rests_on=rests_on if request else (*rests_on, ref))
 
 
 def _finish_admission(
-    job: str, held: Lock, states: States, now: datetime, key: bytes, *, is_end: bool = False
+    job: str, job_lock: Lock, states: States, now: datetime, key: bytes, *, is_end: bool = False
 ) -> Step | None:
     """Complete the admission of the holder of a lock if a process stopped before that.
 
     None: nothing is left to do. `is_end`: the input is the end of the holder before it. Then the process that admitted the holder may have stopped
     before announcing it.
     """
-    if held.holder is None:
+    if job_lock.holder is None:
         return None
-    ref = execution_state(job, held.holder)
+    ref = execution_state(job, job_lock.holder)
     state = states(ref)
-    if admission := _admission(ref, held, states, key):
+    if admission := _admission(ref, job_lock, states, key):
         return again(admission)
     if is_end or states.has_changed(ref):
         step = announce_decision(state.decided, states, now)
@@ -210,14 +210,14 @@ def _finish_admission(
     return None
 
 
-def _admission(ref: Ref[Execution], held: Lock, states: States, key: bytes) -> Events:
+def _admission(ref: Ref[Execution], job_lock: Lock, states: States, key: bytes) -> Events:
     """Return the admission of a lock's holder; no events: it is admitted or over."""
-    admitted = execution.admit(states(ref), fence=held.fence)
-    return Events(ref, tuple(execution.admit_and_dispatch(event, key=key) for event in admitted))
+    admissions = execution.admit(states(ref), fence=job_lock.fence)
+    return Events(ref, tuple(execution.admit_and_dispatch(event, key=key) for event in admissions))
 
 
 def _announce_successors(
-    end: Terminal, held: Lock, states: States, now: datetime
+    end: Terminal, job_lock: Lock, states: States, now: datetime
 ) -> tuple[Step | None, tuple[Ref[object], ...]]:
     """Announce the executions that acquired the lock after an ended execution.
 
@@ -229,14 +229,14 @@ def _announce_successors(
     after, has_passed = end.fence, True
     if after is None:  # cancelled before it was admitted, but it may have had the lock
         after, has_passed = _planned_at(end, states), False
-    while acquired := states(ACQUISITIONS((end.job, after))):
-        for recorded in acquired:
+    while acquisitions := states(ACQUISITIONS((end.job, after))):
+        for recorded in acquisitions:
             after, event = recorded.sequence, recorded.message
             if not isinstance(event, Acquired):
                 return None, ()
             if has_passed:
-                ended, rests_on = is_over(end.job, event.execution_id, recorded.sequence, states)
-                if not ended:
+                has_ended, rests_on = is_over(end.job, event.execution_id, recorded.sequence, states)
+                if not has_ended:
                     return None, rests_on
                 state = states(execution_state(end.job, event.execution_id))
                 step = announce_decision(state.decided, states, now)
@@ -245,7 +245,7 @@ def _announce_successors(
                 if isinstance(state.requested, Admitted):
                     return None, ()
             has_passed = has_passed or event.execution_id == end.execution_id
-    if after < held.fence:
+    if after < job_lock.fence:
         raise StaleRead.of(subjects.lock(end.job))
     return None, ()
 
@@ -253,13 +253,13 @@ def _announce_successors(
 def _planned_at(end: Terminal, states: States) -> int:
     """Return the sequence at which an ended execution was planned, or else its last sequence."""
     ref = execution_state(end.job, end.execution_id)
-    requested = states(ref).requested
-    if not isinstance(requested, Planned):
+    request = states(ref).requested
+    if not isinstance(request, Planned):
         return states.at(ref)
-    subject = subjects.subject_of(requested)
-    if not (planned := states(FACTS(subject))):
+    subject = subjects.subject_of(request)
+    if not (facts := states(FACTS(subject))):
         raise StaleRead.of(subject)
-    return planned[-1].sequence
+    return facts[-1].sequence
 
 
 def _may_hold(end: Message) -> TypeGuard[Terminal]:

@@ -244,26 +244,26 @@ class Matcher:
         self._looked_at = now
         self._releases.apply_refusals()
         for agent_id in self.board.agents:
-            known = self.agents.get(agent_id)
-            heard_at = self._listens_since if known is None else max(known.heard_at, self._listens_since)
+            heard_agent = self.agents.get(agent_id)
+            heard_at = self._listens_since if heard_agent is None else max(heard_agent.heard_at, self._listens_since)
             if now - heard_at < SILENCE_S:
                 continue
             for claim in await self._releases.still_open(self.board.claims_of(agent_id)[:AT_ONCE]):
                 await self._releases.release(claim, "lease_over")
         self.agents.forget_silent(but=frozenset(self.board.agents))
 
-    async def _compare(self, heard: HeardAgent) -> None:
+    async def _compare(self, agent: HeardAgent) -> None:
         """Compare an agent's claims with its newest hold list."""
-        handed_back = frozenset(heard.hold_list.handed_back)
-        lost: list[AgentClaim] = []
-        for claim in self.board.claims_of(heard.agent_id):
-            if heard.hold_list.ended:
+        handed_back = frozenset(agent.hold_list.handed_back)
+        missing_claims: list[AgentClaim] = []
+        for claim in self.board.claims_of(agent.agent_id):
+            if agent.hold_list.ended:
                 await self._releases.release(claim, "handed_back")
             elif claim.sequence in handed_back:
                 await self._releases.release(claim, "handed_back", is_refused=True)
-            elif _name_of(claim) not in heard.held and heard.heard_at - claim.handed_at >= REPEAT_AFTER_S:
-                lost.append(claim)
-        await self._sender.send(await self._releases.still_open(lost[:AT_ONCE]))
+            elif _name_of(claim) not in agent.held and agent.heard_at - claim.handed_at >= REPEAT_AFTER_S:
+                missing_claims.append(claim)
+        await self._sender.send(await self._releases.still_open(missing_claims[:AT_ONCE]))
 
     # --- cursor ----------------------------------------------------------------------------------------------------------
 

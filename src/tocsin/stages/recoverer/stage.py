@@ -79,9 +79,9 @@ class Deadlines:
         request = state.request
         if not await evidence.was_handed_over(overdue):
             return None
-        stored = await self._stored_report(overdue, state)
-        if stored is not None:
-            return await self._publish_again(stored, now, evidence)
+        stored_report = await self._stored_report(overdue, state)
+        if stored_report is not None:
+            return await self._publish_again(stored_report, now, evidence)
         report = Report(
             job=request.job,
             execution_id=request.execution_id,
@@ -116,13 +116,13 @@ class Deadlines:
                 return Recorded(report, recorded.subject, recorded.sequence, recorded.time, recorded.message_id)
         return None
 
-    async def _publish_again(self, stored: Recorded[Report], now: datetime, evidence: Evidence) -> Change | None:
+    async def _publish_again(self, stored_report: Recorded[Report], now: datetime, evidence: Evidence) -> Change | None:
         """Return a report whose stage handled it without effect, to be published again."""
-        is_old = now - stored.time >= self._policy.threshold
-        if not is_old or not await evidence.is_dealt_with(stored.message, stored.sequence):
+        is_old = now - stored_report.time >= self._policy.threshold
+        if not is_old or not await evidence.is_dealt_with(stored_report.message, stored_report.sequence):
             return None
-        message_id = ids.report_id(stored.message.token, f"{stored.subject}:{stored.sequence}")
-        return Change(Publish(stored.subject, stored.message, message_id=message_id))
+        message_id = ids.report_id(stored_report.message.token, f"{stored_report.subject}:{stored_report.sequence}")
+        return Change(Publish(stored_report.subject, stored_report.message, message_id=message_id))
 
 
 class Recoverer:
@@ -183,12 +183,12 @@ class Recoverer:
         An error of one execution does not affect the others.
         """
         facts = await self._load(scopes)
-        examined = await asyncio.gather(
+        examinations = await asyncio.gather(
             *(self._examine(scope, facts[scope], now, evidence) for scope in scopes), return_exceptions=True
         )
-        decisions = [decision for decision in examined if isinstance(decision, Decision)]
+        decisions = [decision for decision in examinations if isinstance(decision, Decision)]
         results = iter(await self._store([change.write for decision in decisions for change in decision.changes]))
-        for scope, decision in zip(scopes, examined, strict=True):
+        for scope, decision in zip(scopes, examinations, strict=True):
             if isinstance(decision, Decision):
                 error = self._settle(decision, results)
             elif isinstance(decision, Exception):
@@ -248,13 +248,11 @@ class Recoverer:
         return Decision(findings.next_look, tuple(change for change in ends if change is not None))
 
     async def _recover(self, findings: Findings, now: datetime, evidence: Evidence) -> list[RecoveryDecision]:
-        lost: list[Lost] = [
-            stalled.lost for stalled in findings.stalled if await evidence.is_lost(stalled, findings.state)
-        ]
-        if not lost:
+        losses: list[Lost] = [stall.lost for stall in findings.stalled if await evidence.is_lost(stall, findings.state)]
+        if not losses:
             return []
         job = await self._job(findings.state.request.job)
-        return recovery.recover(findings, lost, now=now, policy=self._policy, job=job)
+        return recovery.recover(findings, losses, now=now, policy=self._policy, job=job)
 
     async def _job(self, name: str) -> JobStatus:
         ledger, _ = await self._ledgers.load(name)
@@ -263,10 +261,10 @@ class Recoverer:
         return "paused" if ledger.is_paused or not ledger.definition.enabled else "active"
 
 
-def _append(decided: Sequence[RecoveryDecision], expect: int) -> Change:
-    first = decided[0]
+def _append(decisions: Sequence[RecoveryDecision], expect: int) -> Change:
+    first = decisions[0]
     notice = {"event": first.type, "action": first.type, "job": first.job, "execution_id": first.execution_id}
-    return Change(Append(tuple(decided), expect), notice)
+    return Change(Append(tuple(decisions), expect), notice)
 
 
 def _delay_after(error: Exception, scope: str) -> timedelta:
