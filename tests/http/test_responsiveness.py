@@ -67,3 +67,23 @@ async def test_calculations(tocsin: Running) -> None:
             answers += 1
         assert {attack.result().status_code for attack in attacks} <= {200, 422}
         assert answers > 1
+
+
+async def test_readers_that_never_read(tocsin: Running) -> None:
+    job = {"name": "job", "schedule": "0 0 1 1 *", "function": "f", "description": "x" * 10_000}
+    async with serving(tocsin.installation) as url, httpx.AsyncClient(base_url=url, timeout=DEADLINE) as client:
+        assert (await client.post("/v1/jobs", json=job)).status_code == 201
+        place = client.base_url.host, client.base_url.port or 0
+        with ExitStack() as held:
+            for _ in range(60):
+                lazy = held.enter_context(create_connection(place, DEADLINE, (ATTACKER, 0)))
+                lazy.sendall(b"GET /v1/events?after=0.0 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            async with client.stream("GET", "/v1/events") as events:
+                lines = events.aiter_lines()
+                assert await anext(lines) == "retry: 2000"
+                for number in range(30):
+                    changed = {**job, "description": f"{number:010}" * 1_000}
+                    assert (await client.put("/v1/jobs/job", json=changed)).status_code == 200
+                    await healthy(client)
+                    while f"{number:010}" not in await anext(lines):
+                        pass

@@ -54,6 +54,8 @@ class Server(_Section):
     """Maximum number of connections of one client (an IPv4 address, or an IPv6 network of 64 bits); null: unlimited.
 
     Addresses in `trusted_proxies` are exempt, because many clients share them."""
+    max_event_streams: int | None = Field(default=200, ge=1)
+    """Maximum number of clients that follow events (`/v1/events`); null: unlimited. Each takes one of `max_connections`."""
     rate: float | None = Field(default=100.0, gt=0)
     """Requests per second that each identity may make; null: unlimited."""
     burst: int = Field(default=200, ge=1)

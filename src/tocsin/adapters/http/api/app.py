@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 
 from ....domain.definition import JobDefinition
 from ....domain.formats import ojs
+from ....services.event_feeds import EventFeeds
 from ..auth.security import Authenticator
 from ..middleware.guards import BodyLimit, SafeHeaders, Timeouts
 from ..middleware.idempotency import HEADER as IDEMPOTENCY_KEY
@@ -158,6 +159,7 @@ def api(parts: Components, authenticator: Authenticator, rate: RateLimit) -> Fas
     app.state.rate = rate
     app.state.answers = Answers(parts.projections, parts.clock, timeout_s=server.request_timeout)
     app.state.closing = asyncio.Event()
+    app.state.feeds = EventFeeds(parts.log, most=server.max_event_streams)
     app.add_middleware(FastRoutes)  # the first is the innermost
     app.add_middleware(ErrorHandler)
     app.add_middleware(BodyLimit, size=server.max_body)

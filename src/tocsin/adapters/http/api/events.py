@@ -8,7 +8,7 @@ The id of a server-sent event is the reader's position in both streams, `<ledger
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final, cast
 
@@ -20,7 +20,8 @@ from ....domain.access import Principal, masked
 from ....domain.definition import Name
 from ....domain.events import Message, Recorded
 from ....services import tail
-from ....subjects import Stream, job_of, stream_of
+from ....services.event_feeds import EventFeeds, FeedEvent
+from ....subjects import Stream, job_of
 from ..auth.security import Reader
 from .dependencies import Components, Here
 from .problems import invalid
@@ -48,6 +49,8 @@ class StoredFact(BaseModel):
 
 KEEP_ALIVE_S: Final = 15.0
 """Interval of comments that keep an idle connection open."""
+FRAMES_AT_ONCE: Final = 100
+"""Events that are written together."""
 _PLACE: Final = re.compile(r"[0-9]{1,18}\.[0-9]{1,18}")
 _STREAMS: Final = (Stream.LEDGER, Stream.LOG)
 
@@ -76,13 +79,18 @@ async def stream_events(
     ] = None,
     last_event_id: Annotated[str | None, Header(description="The same as `after`, as browsers send it.")] = None,
 ) -> StreamingResponse:
-    """Follow events from now on, or from the position after the last known event."""
+    """Follow events from now on, or from the position after the last known event.
+
+    The answer ends when the client reads too slowly; it can continue from its last event.
+    """
     last_id = after if after is not None else last_event_id
+    feeds = cast("EventFeeds", request.app.state.feeds)
+    feeds.check_room()
     places = _places(last_id) if last_id else await tail.newest(here.log, job, public=True)
-    types = frozenset(type or ())
+    wanted = frozenset(type or ())
     closing = cast("asyncio.Event", request.app.state.closing)
     return StreamingResponse(
-        _events(here, caller, job, types, places, closing),
+        _events(here, caller, feeds.follow(job, places), wanted, closing),
         media_type="text/event-stream",
         headers={"X-Accel-Buffering": "no"},
     )
@@ -91,15 +99,12 @@ async def stream_events(
 async def _events(
     here: Components,
     caller: Principal,
-    job: str | None,
+    follower: AsyncGenerator[Sequence[FeedEvent], None],
     types: frozenset[str],
-    places: Mapping[Stream, int],
     closing: asyncio.Event,
 ) -> AsyncIterator[bytes]:
-    at = dict(places)
     closed = asyncio.ensure_future(closing.wait())
-    follower = tail.follow(here.log, job, after=places, public=True)
-    pending = asyncio.ensure_future(anext(follower))
+    pending = asyncio.ensure_future(_following(follower))
     try:
         yield b"retry: 2000\n\n"
         while not closed.done():
@@ -107,16 +112,38 @@ async def _events(
             if not pending.done():
                 yield b": nothing new\n\n"
                 continue
-            recorded = pending.result()
-            pending = asyncio.ensure_future(anext(follower))
-            at[stream_of(recorded.subject)] = recorded.sequence
-            if _is_wanted(recorded, types) and await here.visibility.may_see(caller, job_of(recorded.subject)):
-                yield _event(recorded, at)
+            events = pending.result()
+            if events is None:
+                yield b": the client reads too slowly, and can continue from its last event\n\n"
+                break
+            pending = asyncio.ensure_future(_following(follower))
+            for first in range(0, len(events), FRAMES_AT_ONCE):
+                portion = events[first : first + FRAMES_AT_ONCE]
+                frames = [
+                    _frame(event)
+                    for event in portion
+                    if _is_wanted(event.recorded, types)
+                    and await here.visibility.may_see(caller, job_of(event.recorded.subject))
+                ]
+                if frames:
+                    yield b"".join(frames)
     finally:
         closed.cancel()
         pending.cancel()
         await asyncio.gather(pending, return_exceptions=True)
         await follower.aclose()
+
+
+async def _following(follower: AsyncGenerator[Sequence[FeedEvent], None]) -> Sequence[FeedEvent] | None:
+    """Return the next events; None: the feed has ended."""
+    return await anext(follower, None)
+
+
+def _frame(event: FeedEvent) -> bytes:
+    """Return a server-sent event, which is the same for all readers."""
+    if not event.frame:
+        event.frame = _event(event.recorded, event.places)
+    return event.frame
 
 
 def _event(recorded: Recorded[Message], at: Mapping[Stream, int]) -> bytes:

@@ -25,6 +25,7 @@ from ....domain.schedule import ScheduleError
 from ....ports import HistoryUnavailable, LogUnavailable, NotAllowed, OutdatedState
 from ....ports.queries import InvalidQuery
 from ....services.calculations import CalculationsBusy
+from ....services.event_feeds import TooManyReaders
 from ....services.operations.errors import NotAnId, NotFound, OperationError, ResultTooLarge
 from ....subjects import DecodeError
 from ...extras import is_redis_error
@@ -101,6 +102,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         503,
         "Too many requests that calculate wait already. Retry after `Retry-After` seconds.",
         (CalculationsBusy,),
+    ),
+    "too-many-readers": ProblemKind(
+        503, "As many clients as the server allows follow events. Close some, or retry later.", (TooManyReaders,)
     ),
     "too-many-connections": ProblemKind(
         503,
@@ -268,7 +272,7 @@ def _known_problem(error: Exception) -> Problem:
     if kind is None:
         return Problem(500, "unforeseen", "An unexpected error. The log of this server has the traceback.")
     detail = next((_DETAILS[cls] for cls in ancestors if cls in _DETAILS), None) or str(error)
-    headers = {"Retry-After": "1"} if kind in {"busy", "unavailable"} else None
+    headers = {"Retry-After": "1"} if kind in {"busy", "too-many-readers", "unavailable"} else None
     return Problem(PROBLEMS[kind].status, kind, detail, headers=headers)
 
 
