@@ -13,28 +13,27 @@ CURSOR = Place("newest", microseconds(NOON), "7").cursor
 
 @pytest.mark.parametrize("query", [ExecutionQuery, DeadLetterQuery])
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("fields", "field", "hint"),
     [
-        ({"limit": 0}, "`limit` is 0: must be between 1 and 10,000"),
-        ({"limit": 10_001}, "`limit` is 10001: must be between 1 and 10,000"),
-        ({"since": datetime(2026, 1, 1)}, '`since` is "2026-01-01T00:00:00": must have an offset from UTC'),  # noqa: DTZ001
-        (
-            {"since": NOON, "until": NOON},
-            '`until` is "2026-11-20T12:00:00+00:00": must be later than `since`, 2026-11-20T12:00:00+00:00',
-        ),
-        ({"cursor": "x"}, '`cursor` is "x": not a cursor'),
-        ({"cursor": "é"}, '`cursor` is "é": not a cursor'),
-        ({"cursor": ""}, '`cursor` is "": not a cursor'),
-        ({"cursor": CURSOR, "sort": "oldest"}, "it belongs to a list sorted by `newest`, not by `oldest`"),
+        ({"limit": 0}, "limit", "10,000"),
+        ({"limit": 10_001}, "limit", "10,000"),
+        ({"since": datetime(2026, 1, 1)}, "since", "UTC"),  # noqa: DTZ001
+        ({"since": NOON, "until": NOON}, "until", "`since`"),
+        ({"cursor": "x"}, "cursor", ""),
+        ({"cursor": "é"}, "cursor", ""),
+        ({"cursor": ""}, "cursor", ""),
+        ({"cursor": CURSOR, "sort": "oldest"}, "cursor", "`newest`"),
     ],
 )
-def test_contradictory_query_is_refused_by_its_field(
-    query: type[ExecutionQuery | DeadLetterQuery], fields: dict[str, Any], message: str
+def test_invalid_query_names_its_field(
+    query: type[ExecutionQuery | DeadLetterQuery], fields: dict[str, Any], field: str, hint: str
 ) -> None:
-    with pytest.raises(InvalidQuery) as refused:
+    with pytest.raises(InvalidQuery) as caught:
         query(**fields)
-    assert message in str(refused.value)
-    assert refused.value.field in fields
+    error = caught.value
+    assert (error.code, error.field) == ("invalid-query", field)
+    assert error.value in {fields[field], getattr(fields[field], "isoformat", str)()}
+    assert hint in error.reason
 
 
 @pytest.mark.parametrize("time", [NOON, NOON + timedelta(microseconds=1), datetime.min.replace(tzinfo=UTC)])

@@ -37,22 +37,27 @@ def test_empty_list_of_jobs_is_allowed(document: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "refusal"),
+    ("document", "problem"),
     [
-        (None, "no jobs: the document is empty"),
-        (7, "expected a mapping with `jobs`, a list of jobs or one job, and this is 7"),
-        ({"jobs": HIP}, "`jobs` is a mapping: must be a list of jobs"),
-        ({"jobs": [], "version": 1}, "unknown field `version`: the fields here are `jobs`"),
-        ({"jobs": ["a"]}, 'jobs[0]: a job is a mapping, and this is "a"'),
-        ([HIP, {"function": "f"}], "[1]: `name`: required, and not given"),
-        ({"jobs": [HIP, OJS, HIP]}, "job `a`: defined 2 times: jobs[0] and jobs[2]"),
-        ({}, "the job: `name`: required, and not given"),
+        (None, ("empty-document", None, "", None, "")),
+        (7, ("wrong-type", None, "", None, "`jobs`")),
+        ({"jobs": HIP}, ("wrong-type", None, "jobs", "a mapping", "")),
+        ({"jobs": [], "version": 1}, ("unknown-field", None, "version", None, "`jobs`")),
+        ({"jobs": ["a"]}, ("wrong-type", "jobs[0]", "", None, "")),
+        ([HIP, {"function": "f"}], ("required", "[1]", "name", None, "")),
+        ({"jobs": [HIP, OJS, HIP]}, ("duplicate-name", "job `a`", "", None, "jobs[2]")),
+        ({}, ("required", "the job", "name", None, "")),
     ],
 )
-def test_a_document_is_refused(document: object, refusal: str) -> None:
-    with pytest.raises(DefinitionError) as refused:
+def test_problem_of_a_document_names_its_place(
+    document: object, problem: tuple[str, str | None, str, str | None, str]
+) -> None:
+    with pytest.raises(DefinitionError) as caught:
         read(document)
-    assert str(refused.value).splitlines()[0] == refusal
+    *expected, hint = problem
+    actual = caught.value.problems[0]
+    assert [actual.code, actual.job, actual.field, actual.value] == expected
+    assert hint in actual.reason
 
 
 def test_problems_are_addressed_for_programs_too() -> None:
