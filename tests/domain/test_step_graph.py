@@ -37,16 +37,19 @@ def test_a_graph(steps: list[Node]) -> None:
 @pytest.mark.parametrize(
     ("steps", "expected"),
     [
-        (nodes(a="b", b="c", c="a"), ("a", "the steps depend on each other in a circle: a → b → c → a")),
-        (nodes(x="", b="a", a="b x"), ("b", "the steps depend on each other in a circle: b → a → b")),
-        (nodes(a="a"), ("a", "a step cannot depend on itself")),
-        (nodes(extract="", load="extrat"), ("load", "there is no step `extrat`, did you mean `extract`?")),
-        (nodes(extract="", load="zzz"), ("load", "there is no step `zzz`")),
-        (nodes(a="", b="a a"), ("b", "`a` is named 2 times")),
+        (nodes(a="b", b="c", c="a"), ("dependency-cycle", "a", "a → b → c → a")),
+        (nodes(x="", b="a", a="b x"), ("dependency-cycle", "b", "b → a → b")),
+        (nodes(a="a"), ("dependency-cycle", "a", "")),
+        (nodes(extract="", load="extrat"), ("unknown-step", "load", "`extract`")),
+        (nodes(extract="", load="zzz"), ("unknown-step", "load", "`zzz`")),
+        (nodes(a="", b="a a"), ("duplicate-dependency", "b", "`a`")),
     ],
 )
-def test_a_mistake(steps: list[Node], expected: tuple[str, str]) -> None:
-    assert tuple((problem.step, problem.reason) for problem in problems(steps)) == (expected,)
+def test_mistake_names_the_step(steps: list[Node], expected: tuple[str, str, str]) -> None:
+    [problem] = problems(steps)
+    code, step, hint = expected
+    assert (problem.code, problem.step) == (code, step)
+    assert hint in problem.reason
 
 
 def test_duplicate_names_are_distinct_from_edge_errors() -> None:
@@ -57,10 +60,10 @@ def test_duplicate_names_are_distinct_from_edge_errors() -> None:
 
 def test_all_mistakes_at_once_without_echoes() -> None:
     steps = [*nodes(a="b", b="a", c="c"), Node("c", ("nowhere",))]
-    assert tuple((problem.step, problem.reason) for problem in problems(steps)) == (
-        ("c", "a step cannot depend on itself"),
-        ("c", "there is no step `nowhere`"),
-    )
+    assert [(problem.code, problem.step) for problem in problems(steps)] == [
+        ("dependency-cycle", "c"),
+        ("unknown-step", "c"),
+    ]
 
 
 EDGES = st.dictionaries(
