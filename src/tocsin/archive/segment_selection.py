@@ -1,6 +1,6 @@
 """Select the messages that can be archived, and the filters that purge them.
 
-A redelivered message before that sequence was handled long ago and may be archived. An archived execution is gone from the
+A cursor is the sequence of a stream up to which everything is decided. A redelivered message before that sequence was handled long ago and may be archived. An archived execution is gone from the
 log, so appending its first fact would succeed again; a stage therefore checks old messages first. A message younger than
 `LATE` was never archived, so in most cases nothing is read.
 

@@ -110,7 +110,7 @@ def _access(stage: AnyStage) -> Access:
     """Return a stage's access, with what every stage with durables needs.
 
     It stores a dead letter for a message that it cannot read, and it looks up whether a late message was already decided
-    on (`archive.cursors`).
+    on (`archive.segment_selection.Cursors`).
     """
     if not stage.subscriptions:
         return stage.access

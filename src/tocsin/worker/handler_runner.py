@@ -2,7 +2,7 @@
 
 From a claimed task to an outcome, with its secrets resolved.
 
-They are daemon threads, unlike those of `concurrent.futures`: an abandoned handler must not keep the process from exiting.
+Sync handlers run in daemon threads, unlike those of `concurrent.futures`: an abandoned handler must not keep the process from exiting.
 """
 
 import asyncio

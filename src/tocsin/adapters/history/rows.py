@@ -1,6 +1,6 @@
 """Values and rows that every database of the history shares.
 
-The recorder that moved the offset last does not need to read them again.
+The recorder that moved the offset last does not need to read its rows again.
 """
 
 import re

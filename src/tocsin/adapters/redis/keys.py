@@ -13,7 +13,7 @@ All keys have the same prefix, so that a database may be shared.
 Sets are scored by scheduled time (dead letters by last attempt) in microseconds since 1970. A score is exact until the
 year 2255. `:started` and `:duration` (milliseconds) are scored by what their names say.
 
-An absent field is None.
+An absent field of a hash is None.
 """
 
 from collections.abc import Mapping

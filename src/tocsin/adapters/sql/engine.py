@@ -1,6 +1,6 @@
 """The engine of a database, configured for fast writes and readers that never wait.
 
-They bypass SQLAlchemy's processing of each value, because recording is where the time goes.
+Values and statements bypass SQLAlchemy's processing of each value, because recording is where the time goes.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""`tocsin init`, `permissions`, `config show`, `history rebuild` and `version`."""
+"""`tocsin init`, `permissions`, `config show`, `history rebuild`, `version` and `tz refresh`."""
 
 import asyncio
 import json

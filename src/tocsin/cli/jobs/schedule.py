@@ -1,4 +1,4 @@
-"""`tocsin schedule` and `tocsin explain`: the occurrences of jobs, and the meaning of a schedule."""
+"""`tocsin schedule`, `tocsin explain` and `tocsin backfill`: the occurrences of jobs."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass

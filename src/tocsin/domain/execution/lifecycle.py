@@ -1,6 +1,6 @@
 """Decisions on an execution as a whole, and on the only step of an execution.
 
-A task of such a step carries a second token. It proves that the execution has no other step, and every field that the
+A task of an only step carries a second token. It proves that the execution has no other step, and every field that the
 end of the execution repeats.
 """
 

@@ -3,7 +3,7 @@
 msgspec decides what both decide in the same way: types, choices, bounds and lengths. Everything else is left to
 pydantic's validator of the single field, and remembered for short scalars, which repeat (names, times, durations).
 
-Such a part declares `IS_SHARED`. Only small parts are kept, which bounds the memory.
+A shared part declares `IS_SHARED`. Only small parts are kept, which bounds the memory.
 """
 
 from collections.abc import Callable

@@ -2,7 +2,7 @@
 
 Many jobs have equal timetables. They share one object, so that a process can hold the timetables of a million jobs.
 
-The ticker keeps them for all jobs, so that it searches the calendar once for each instant of a schedule.
+The ticker keeps the last searches of all jobs, so that it searches the calendar once for each instant of a schedule.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,7 @@
 """Locks (I5) and agents: one holder at a time, a possible life of each process.
 
-Memory: the newest holder of each lock, the tokens of open executions, and the executions that wait.
-
-Memory: the last event of each agent that is not forgotten.
+Memory: the newest holder of each lock, the tokens of open executions, and the executions that wait;
+the last event of each agent that is not forgotten.
 """
 
 from collections import defaultdict

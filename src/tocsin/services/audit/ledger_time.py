@@ -2,7 +2,7 @@
 
 The instants are recomputed from the definitions in force. Memory: for each job, the definitions that govern undecided time.
 
-They are recomputed with the calendar alone. From the decisions it takes only their reach, and the last firing, from which `@every`
+A timeline recomputes them with the calendar alone. From the decisions it takes only their reach, and the last firing, from which `@every`
 counts.
 """
 

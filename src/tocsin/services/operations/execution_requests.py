@@ -1,10 +1,10 @@
 """Run a job once that is not registered, or cancel an execution.
 
-The guarded event `cancelled` is appended at once, so the answer is what happened and not what was requested. Everything else
+A cancellation appends the guarded event `cancelled` at once, so the answer is what happened and not what was requested. Everything else
 follows from that event: claims are refused, later steps are not dispatched, the worker stops a running handler, and the
 lock goes to the next execution in line. A message on `cron.cancel.<job>.<execution>` requests the same.
 
-The request is an input, and the planner makes an execution of it. The call returns once that execution has started, so
+A request to run a job is an input, and the planner makes an execution of it. The call returns once that execution has started, so
 that the caller can read it.
 """
 

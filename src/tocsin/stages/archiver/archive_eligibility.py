@@ -38,7 +38,7 @@ class Keeping:
     settling: float = 2.0
     """Seconds between publishing the cursors and purging the streams.
 
-    By then every process that remembers an older cursor (`archive.cursors.KEPT`) has read it again, and has finished the
+    By then every process that remembers an older cursor (`archive.segment_selection.KEPT`) has read it again, and has finished the
     messages that it was handling.
     """
 

@@ -28,7 +28,7 @@ _log = telemetry.get_logger("tocsin.archiver")
 class PacedPurge:
     """Purges the messages of a segment from the streams at a gentle pace.
 
-    The pauses leave room for other writers (`archive.purge_filters`). After a crash it finds the rest of the segment again;
+    The pauses leave room for other writers (`archive.segment_selection`). After a crash it finds the rest of the segment again;
     nothing is purged twice.
     """
 

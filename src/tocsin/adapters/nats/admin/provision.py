@@ -1,7 +1,7 @@
 """The changes that an installation needs in NATS, and the removal of stored messages.
 
-A second run changes nothing, and a run after an upgrade changes what the upgrade needs. Nothing is ever
-removed, but the durables of queues that workers do not read any more.
+A second provisioning changes nothing, and one after an upgrade changes what the upgrade needs. It removes nothing but
+the durables of queues that workers do not read any more.
 """
 
 import asyncio

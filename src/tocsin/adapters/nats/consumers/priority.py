@@ -1,6 +1,6 @@
 """Precedence of the starts of executions over all other work of a process.
 
-Their messages are acknowledged afterwards, so that a crash only delays them until the redelivery.
+Decisions that wait until a rush is over are acknowledged afterwards, so that a crash only delays them until the redelivery.
 """
 
 import asyncio
