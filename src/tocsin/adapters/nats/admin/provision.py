@@ -1,6 +1,6 @@
 """The changes that an installation needs in NATS, and the removal of stored messages.
 
-A second provisioning changes nothing, and one after an upgrade changes what the upgrade needs. It removes nothing but
+A second provisioning changes nothing, and one after an upgrade changes what the upgrade needs. It removes only
 the durables of queues that workers do not read any more.
 """
 
