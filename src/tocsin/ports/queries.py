@@ -93,6 +93,18 @@ def microseconds(time: datetime) -> int:
     return (time - _EPOCH) // _MICROSECOND
 
 
+def in_utc(field: str, time: datetime) -> datetime:
+    """Return a time (aware) in UTC.
+
+    Raises:
+        InvalidQuery: it is before the year 1 or after the year 9999 in UTC.
+    """
+    try:
+        return time.astimezone(UTC)
+    except OverflowError:
+        raise InvalidQuery(field, time.isoformat(), "must be from the year 1 to the year 9999 in UTC") from None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ListQuery:
     """Fields that all lists have: a time range, a text, the order and the page."""
@@ -122,6 +134,8 @@ class _ListQuery:
         for field, time in (("since", self.since), ("until", self.until)):
             if time is not None and time.tzinfo is None:
                 raise InvalidQuery(field, time.isoformat(), "must have an offset from UTC")
+            if time is not None:
+                in_utc(field, time)
         if self.since is not None and self.until is not None and self.until <= self.since:
             raise InvalidQuery("until", self.until.isoformat(), f"must be later than `since`, {self.since.isoformat()}")
         _ = self.place

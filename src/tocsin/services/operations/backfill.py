@@ -24,6 +24,7 @@ from ...domain.definition import JobDefinition, check_input
 from ...domain.events import Actor, Due, Message, Passed, Skipped, Trigger
 from ...domain.schedule import parse
 from ...ports import Clock, EventLog, StoredLog
+from ...ports.queries import InvalidQuery, in_utc
 from ...subjects import Stream
 from ..calculations import Calculator, Effort, in_place
 from ..jobs import Registry
@@ -34,6 +35,7 @@ Fate: TypeAlias = Literal["fired", "missing"]
 
 MAX_INSTANTS: Final = 100_000
 """Maximum of instants in one backfill; more are probably a typing error."""
+EARLIEST_YEAR: Final = 1970
 DEFAULT_RATE: Final = 10.0
 """Triggers per second, unless the caller sets another rate."""
 _SMALLEST: Final = timedelta(microseconds=1)
@@ -95,7 +97,11 @@ async def plan(
         JobNotFound: no job has this name.
         DefinitionError: the job cannot run with its own input alone.
         OperationError: the job names no instants or too many, or the span is not in the past.
+        InvalidQuery: the span begins or ends before 1970.
     """
+    for field, time in (("start", span.start), ("end", span.end)):
+        if in_utc(field, time).year < EARLIEST_YEAR:
+            raise InvalidQuery(field, time.isoformat(), f"must be in {EARLIEST_YEAR} or later")
     definition = (await registry.job(job)).definition
     check_input(definition, execution_plan.input_of(Trigger(), definition), None)
     if not span.start < span.end:

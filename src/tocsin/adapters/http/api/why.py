@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from ....domain.events import Actor
 from ....domain.execution_stats import ExecutionStats, RecoveryStats
 from ....domain.ledger import JobNotFound
+from ....ports.queries import in_utc
 from ....services.execution_stats import statistics
 from ....services.explain import Answer, BackfilledRun, ExplainReader, Gap, Outcome, Verdict
 from ..auth.security import Reader
@@ -107,7 +108,8 @@ async def get_statistics(
     """Count the executions that reached a worker, were lost, and were recovered."""
     _ = caller
     begin = since or await here.log.now() - timedelta(days=1)
-    counts = await statistics(here.log, since=begin if begin.tzinfo else begin.replace(tzinfo=here.clock.now().tzinfo))
+    begin = in_utc("since", begin if begin.tzinfo else begin.replace(tzinfo=here.clock.now().tzinfo))
+    counts = await statistics(here.log, since=begin)
     return StatisticsAnswer(
         since=counts.since, until=counts.until, executions=counts.executions, recoveries=counts.recoveries
     )

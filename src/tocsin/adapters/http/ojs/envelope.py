@@ -8,7 +8,7 @@ now (`+PT5S`). The models say which values are valid; `RULES` says how an invali
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import (
@@ -75,11 +75,11 @@ def _instant(value: object, info: ValidationInfo) -> datetime:
             now: datetime = (info.context or {})["now"]
             return now + timedelta(seconds=duration.parse(value[1:]))
         instant = datetime.fromisoformat(value)
+        if instant.tzinfo is None:
+            raise ValueError("no offset from UTC")
+        return instant.astimezone(UTC)
     except OverflowError as error:
         raise ValueError(str(error)) from None
-    if instant.tzinfo is None:
-        raise ValueError("no offset from UTC")
-    return instant
 
 
 def _seconds(milliseconds: float) -> float:
