@@ -19,7 +19,7 @@ from tocsin.adapters.http import connections
 from tocsin.adapters.http.connections import RESERVED_FILES, Connection, most_connections
 from tocsin.adapters.http.server import answering
 from tocsin.adapters.http.sockets import listen
-from tocsin.settings import Server
+from tocsin.settings import Server, Settings
 
 ATTACKER = "127.0.0.2"
 HALF_A_HEAD = b"GET /v1/health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half: "
@@ -205,3 +205,16 @@ def test_open_files_limit_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resource.getrlimit", lambda _: (1_024, 4_096))
     assert most_connections(10_000) == most_connections(None) == 1_024 - RESERVED_FILES
     assert most_connections(100) == 100
+
+
+async def test_half_sent_body_is_answered_in_time(world: World) -> None:
+    world.settings = Settings(server=Server(request_timeout=0.3))
+    async with served(world.app(), keep_alive=0.2) as (_, connect):
+        reader, writer = await connect()
+        writer.write(
+            b"POST /v1/explain HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+        )
+        async with asyncio.timeout(DEADLINE):
+            answer = await reader.read()  # until the server closes the connection
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b"urn:tocsin:problem:timeout" in answer
