@@ -108,7 +108,7 @@ _FOCI: Final = (
         "archive: what is over leaves the streams, and what led to it comes again",
         bygone,
         {
-            "redeliveries": 0.1,
+            "redeliveries": 0.02,
             "lagging": 0.4,
             "freeze": 0.0,
             "belated": 0.0,
