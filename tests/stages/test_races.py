@@ -307,6 +307,23 @@ async def test_a_lagging_replica_loses_no_failure(world: World) -> None:
         await world.deliver(world.retrier.subscriptions[0], recorded, log=Lagging(world, upto=1))
 
 
+async def test_copy_that_decided_on_an_earlier_failure_loses_no_later_failure(world: World) -> None:
+    """A copy caches a step that waits for its retry, while another copy dispatches the retry, which fails too."""
+    again = RetryPolicy(max_attempts=3, initial_delay=30, jitter=0)
+    await world.given(admitted(plan(retry=again)))
+    await world.run(world.dag_advancer)
+    await world.given(started())
+    first, copy = report("failed", error=Failure(type="E")), world.copy()
+    [retrier] = world.retrier.subscriptions
+    await world.deliver(retrier, Recorded(first, subjects.subject_of(first), 98, NOON), store=copy)
+    world.clock.advance(30)
+    await world.run(world.dag_advancer)
+    await world.given(started(attempt=2))
+    second = report("failed", attempt=2, error=Failure(type="E"))
+    await world.deliver(retrier, Recorded(second, subjects.subject_of(second), 99, NOON), store=copy)
+    assert [fact.attempt for fact in await world.stored(RetryScheduled)] == [1, 2]
+
+
 async def test_i5_holder_unknown_to_a_lagging_replica_counts(world: World) -> None:
     await world.given(planned("a"))
     await world.run(world.lock_keeper)

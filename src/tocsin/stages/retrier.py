@@ -38,7 +38,8 @@ class Retrier:
         if events := execution.fail(state, report=report, at=recorded.time):
             return again(Events(ref, tuple(events)))
         timers = [Later(timer, until) for timer, until in execution.retry_timers(state) if timer.step == report.step]
-        return done(*timers, rests_on=() if timers else (ref,))
+        # A timer has no guard, so an old state would lose the report. What this report has just led to is no old state.
+        return done(*timers, rests_on=() if states.has_changed(ref) else (ref,))
 
 
 RETRIER: Final = Stage(
