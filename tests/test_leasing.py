@@ -159,3 +159,17 @@ async def test_what_moved_is_not_extended(log: LaggingLog, clock: ManualClock) -
     with pytest.raises(SequenceConflict):
         await task_leases.extend(log, clock, held)
     assert [type(fact.message) for fact in await log.read("execution.>")].count(Dispatched) == 1
+
+
+async def test_late_heartbeat_leaves_the_lease_of_the_next_worker(log: LaggingLog, clock: ManualClock) -> None:
+    """The tasks of one attempt are separate messages, so their deliveries are both counted from 1."""
+    [late] = await take(log, clock)
+    await task_leases.hand_back(log, late)
+    facts = await log.load(subjects.execution(JOB, ID))
+    [again] = execution.dispatch_missing(execution.fold(facts), at=clock.now(), key=KEY)
+    await log.append(again, expect=facts[-1].sequence)
+    [held] = await take(log, clock)
+    with pytest.raises(SequenceConflict):
+        await task_leases.extend(log, clock, late)
+    clock.advance(10)
+    assert held.task.sequence in {timer.message.task for timer in await log.read("timer.>")}  # type: ignore[attr-defined]

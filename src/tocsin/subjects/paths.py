@@ -89,7 +89,7 @@ _SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
     e.StepProgress: lambda progress: f"progress.{token(progress.job)}.{progress.execution_id}.{progress.step}",
     e.HeartbeatDetails: lambda sent: heartbeat(sent.job, sent.execution_id, sent.step, sent.attempt),
     e.RetryTimer: lambda timer: f"{_timer(timer)}.retry.{timer.step}.{timer.attempt}",
-    e.LeaseTimer: lambda timer: f"{_timer(timer)}.lease.{timer.step}.{timer.attempt}.{timer.delivery}",
+    e.LeaseTimer: lambda timer: f"{_timer(timer)}.lease.{timer.step}.{timer.attempt}.{timer.delivery}.{timer.task}",
     e.ExpiryTimer: lambda timer: f"{_timer(timer)}.expiry",
     e.Enqueued: lambda request: f"enqueue.{token(request.definition.name)}.{request.execution_id}",
     e.Replayed: lambda fact: f"dead-letter.{token(fact.job)}.{fact.id}.replayed.{fact.number}",
