@@ -137,8 +137,7 @@ async def heartbeat(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
     extended, lost, state = [], [], "running"
     for id_ in ids:
         try:
-            claim = await _held(here, id_, _worker(body))
-            await task_leases.extend(here.log, here.clock, claim, asked=_seconds(body, "visibility_timeout_ms"))
+            claim = await _extended(here, id_, _worker(body), _seconds(body, "visibility_timeout_ms"))
         except (Problem, NotFound, NotAnId, NotPossible, OutdatedState):
             lost.append(id_)
         else:
@@ -194,14 +193,44 @@ async def _held(here: Components, id: str, worker: str) -> Held:  # noqa: A002 -
     raise Problem(409, "conflict", why or f"job {id} is not active, but {state}")
 
 
+async def _extended(here: Components, id: str, worker: str, asked: float | None) -> Held:  # noqa: A002 - the field has this name
+    """Extend a lease; an event of another step does not end it.
+
+    Raises:
+        Problem: the lease ended.
+        OutdatedState: other writers changed the execution at every try.
+    """
+    tries = 1
+    while True:
+        claim = await _held(here, id, worker)
+        try:
+            await task_leases.extend(here.log, here.clock, claim, asked=asked)
+            return claim
+        except OutdatedState:
+            if tries == MAX_TRIES:
+                raise
+        tries += 1
+
+
 async def _requeued(here: Components, id: str, held: Held) -> ExecutionMatch:  # noqa: A002 - the field has this name
-    for _ in range(MAX_TRIES):
+    """Return a job to its queue.
+
+    Raises:
+        Problem: the lease ended; another worker may hold the job.
+        OutdatedState: other writers changed the execution at every try.
+    """
+    claim, tries = held.claim.sequence, 1
+    while True:
         try:
             await task_leases.hand_back(here.log, held)
-            break
+            return await job_view.find(here.log, id)
         except OutdatedState:
-            held = await _held(here, id, "")
-    return await job_view.find(here.log, id)
+            if tries == MAX_TRIES:
+                raise
+        tries += 1
+        held = await _held(here, id, held.claim.message.worker or "")
+        if held.claim.sequence != claim:
+            raise Problem(409, "conflict", f"the lease of job {id} ended, and the job was fetched again")
 
 
 def _directive(here: Components, held: Held) -> str | None:
