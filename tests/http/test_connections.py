@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from socket import SO_RCVBUF, SOL_SOCKET, socket
+from typing import Any
 
 import httpx
 import pytest
@@ -16,7 +17,7 @@ from starlette.types import ASGIApp
 from tests.http.conftest import World
 from tests.system.running import DEADLINE
 from tocsin.adapters.http import connections
-from tocsin.adapters.http.connections import RESERVED_FILES, Connection, most_connections
+from tocsin.adapters.http.connections import RESERVED_FILES, Connection, ConnectionTable, most_connections
 from tocsin.adapters.http.server import answering
 from tocsin.adapters.http.sockets import listen
 from tocsin.settings import Server, Settings
@@ -137,6 +138,69 @@ async def test_client_with_too_many_requests_is_refused_alone() -> None:
         event.set()
         async with asyncio.timeout(DEADLINE):
             assert [await reader.readuntil(b'"waited"') for reader, _ in held]
+
+
+class Peer:
+    """A connection as the table sees it."""
+
+    def __init__(self, address: str) -> None:
+        self.client, self.loop = (address, 1), asyncio.get_running_loop()
+        self.is_refused = self.is_closed = False
+
+    def refuse(self) -> None:
+        self.is_refused = True
+
+    def abort(self) -> None:
+        self.is_closed = True
+
+
+def connected(table: ConnectionTable, address: str = ATTACKER) -> Any:  # noqa: ANN401 - stands for a connection
+    peer: Any = Peer(address)
+    table.add(peer)
+    return peer
+
+
+ONE_LIMIT = pytest.mark.parametrize("limit", ["max_connections_per_client", "max_connections"])
+
+
+@ONE_LIMIT
+async def test_silent_connection_beyond_the_limit_makes_no_room(limit: str) -> None:
+    table, served_peers = ConnectionTable(Server.model_validate({limit: 3})), 0
+    for _ in range(10):
+        connected(table)  # without a request
+        peer = connected(table)
+        table.begin_request(peer)
+        served_peers += not peer.is_refused
+        if peer.is_refused:
+            table.remove(peer)
+    assert served_peers == 3
+
+
+@ONE_LIMIT
+async def test_replaced_connection_has_no_request_beyond_the_limit(limit: str) -> None:
+    table, served_peers = ConnectionTable(Server.model_validate({limit: 3})), 0
+    waiting = connected(table)
+    for _ in range(10):
+        following = connected(table)
+        table.begin_request(waiting)
+        served_peers += not waiting.is_refused
+        if waiting.is_refused:
+            table.remove(waiting)
+        waiting = following
+    assert served_peers == 3
+
+
+async def test_refused_client_replaces_no_connection_of_another() -> None:
+    table = ConnectionTable(Server(max_connections=5, max_connections_per_client=3))
+    others = [connected(table, "127.0.0.1") for _ in range(2)]
+    for _ in range(3):
+        table.begin_request(connected(table))
+    for _ in range(4):
+        connected(table)
+    for other in others:
+        table.begin_request(other)
+        assert not other.is_refused
+    assert len(table) == 5
 
 
 async def test_trusted_proxy_may_have_many_connections() -> None:

@@ -31,7 +31,7 @@ MAX_HEAD_BYTES: Final = 65_536
 """Size of a request line and its headers. A head may exceed it by the last piece received."""
 SWEEP_INTERVAL_S: Final = 0.5
 MAX_LEAVING: Final = 128
-"""Replaced connections that are still open, because their heads may be on the way. Many connections are accepted at once."""
+"""Connections without a place that are still open, because their heads may be on the way. Many are accepted at once."""
 RESERVED_FILES: Final = MAX_LEAVING + 128
 """Open files of the process that are left for replaced connections, the log, the history and the program itself."""
 _IPV6_CLIENT_BITS: Final = 64
@@ -60,8 +60,7 @@ class Connection(HttpToolsProtocol):
     @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         super().connection_made(transport)
-        if not self._table.add(self):
-            self.app = _refuse
+        self._table.add(self)
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
@@ -98,6 +97,10 @@ class Connection(HttpToolsProtocol):
         if is_last and not self.transport.is_closing():
             self.has_begun_head = False
             self._table.await_request(self)
+
+    def refuse(self) -> None:
+        """Answer the next request by 503, and close the connection."""
+        self.app = _refuse
 
     def expire(self) -> None:
         """Close a connection whose next request did not come in time."""
@@ -139,7 +142,7 @@ class ConnectionTable:
         self._deadlines: dict[Connection, float] = {}
         """The connections that wait for a head, in the order in which they began to wait."""
         self._leaving: dict[Connection, None] = {}
-        """The replaced connections, which the next sweep closes unless a head arrives before."""
+        """The connections without a place, which the next sweep closes unless a head arrives before."""
         self._unread: dict[Connection, tuple[int, float]] = {}
         """The connections with an unread answer: its size, and the time since which it has not shrunk."""
 
@@ -147,16 +150,13 @@ class ConnectionTable:
         """Return the number of open connections."""
         return len(self._open)
 
-    def add(self, connection: Connection) -> bool:
-        """Add a connection; return whether its requests may be served."""
-        client = _client_of(connection)
-        others = self._by_client.get(client, ())
-        most = self._server.max_connections_per_client
-        fits = most is None or len(others) < most or self._is_exempt(connection) or self._make_room(client)
-        fits = (self._max is None or len(self._open) < self._max or self._make_room(None)) and fits
-        self._count(connection)
-        self.await_head(connection)
-        return fits
+    def add(self, connection: Connection) -> None:
+        """Add a connection, which replaces another if there are too many."""
+        if self._has_room_for(connection):
+            self._count(connection)
+            self.await_head(connection)
+        else:
+            self._leave(connection)
 
     def remove(self, connection: Connection) -> None:
         """Forget a connection."""
@@ -174,10 +174,12 @@ class ConnectionTable:
         self._wait(connection, self._server.keep_alive)
 
     def begin_request(self, connection: Connection) -> None:
-        """Note that a connection has a request, which other limits apply to."""
+        """Note that a connection has a request, which other limits apply to; refuse it if all others have one too."""
         self._deadlines.pop(connection, None)
         if connection in self._leaving:
             del self._leaving[connection]
+            if not self._has_room_for(connection):
+                connection.refuse()
             self._count(connection)
 
     async def run(self) -> None:
@@ -224,17 +226,29 @@ class ConnectionTable:
         if connection in self._open:
             self._deadlines[connection] = connection.loop.time() + seconds
 
+    def _has_room_for(self, connection: Connection) -> bool:
+        """Return whether a connection may have a place; replace another connection if necessary."""
+        client, most = _client_of(connection), self._server.max_connections_per_client
+        is_free = most is None or len(self._by_client.get(client, ())) < most or self._is_exempt(connection)
+        if not (is_free or self._make_room(client)):
+            return False
+        return self._max is None or len(self._open) < self._max or self._make_room(None)
+
     def _make_room(self, client: str | None) -> bool:
         """Replace the connection that has waited longest for a head; `client`: of this client only."""
         for connection in self._deadlines:
             if client is None or self._open[connection] == client:
                 del self._deadlines[connection]
                 self._discount(connection)
-                self._leaving[connection] = None
-                if len(self._leaving) > MAX_LEAVING:
-                    next(iter(self._leaving)).abort()
+                self._leave(connection)
                 return True
         return False
+
+    def _leave(self, connection: Connection) -> None:
+        """Close a connection soon, unless a head arrives before."""
+        self._leaving[connection] = None
+        if len(self._leaving) > MAX_LEAVING:
+            next(iter(self._leaving)).abort()
 
     def _is_exempt(self, connection: Connection) -> bool:
         address = _address_of(connection)
