@@ -8,7 +8,15 @@ import pytest
 
 from tests.system.running import DEADLINE
 from tocsin.services import calculations
-from tocsin.services.calculations import CalculationAbandoned, Calculations, CalculationsBusy, Effort, in_place
+from tocsin.services.calculations import (
+    MAX_OPEN,
+    MAX_WAITING,
+    CalculationAbandoned,
+    Calculations,
+    CalculationsBusy,
+    Effort,
+    in_place,
+)
 
 
 async def test_event_loop_continues_during_a_calculation() -> None:
@@ -84,6 +92,34 @@ async def test_calculations_of_a_client_wait_for_each_other() -> None:
         released.set()
         assert (await held[0], await held[2]) == (True, True)
         assert await pool.run(lambda _: "same", client="a") == "same"
+
+
+async def test_client_with_many_calculations_is_refused_alone() -> None:
+    released = Event()
+    with closing(Calculations()) as pool:
+        tasks = [asyncio.create_task(pool.run(lambda _: released.wait(), client="a")) for _ in range(MAX_OPEN)]
+        await asyncio.sleep(0)
+        assert await asyncio.wait_for(pool.run(lambda _: "other", client="b"), DEADLINE) == "other"
+        released.set()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert results[: MAX_WAITING + 1] == [True] * (MAX_WAITING + 1)
+        assert {type(result) for result in results[MAX_WAITING + 1 :]} == {CalculationsBusy}
+
+
+async def test_cancelled_calculations_take_no_place() -> None:
+    released = Event()
+    with closing(Calculations()) as pool:
+        first = asyncio.create_task(pool.run(lambda _: released.wait(), client="a"))
+        await asyncio.sleep(0)
+        for _ in range(2 * MAX_WAITING):
+            cancelled = asyncio.create_task(pool.run(lambda _: None, client="a"))
+            await asyncio.sleep(0)
+            cancelled.cancel()
+            await asyncio.gather(cancelled, return_exceptions=True)
+        last = asyncio.create_task(pool.run(lambda _: "last", client="a"))
+        await asyncio.sleep(0)
+        released.set()
+        assert (await first, await last) == (True, "last")
 
 
 async def test_error_of_a_calculation_reaches_its_caller() -> None:

@@ -20,6 +20,8 @@ T = TypeVar("T")
 THREADS: Final = 2
 MAX_OPEN: Final = 64
 """Calculations that run or wait."""
+MAX_WAITING: Final = 8
+"""Calculations of one client that wait, so that no client takes all places."""
 SECONDS: Final = 1.0
 """Processor time of one calculation."""
 _TURN_S: Final = 0.002
@@ -104,6 +106,8 @@ class Calculations:
         Raises:
             CalculationsBusy: too many others run or wait.
         """
+        if len(self._turns.get(client, ())) >= MAX_WAITING:
+            raise CalculationsBusy("too many calculations of this client wait already. Retry later")
         if len(self._open) >= self._most:
             raise CalculationsBusy("the server is busy with the calculations of other requests. Retry later")
         effort = Effort(SECONDS)
@@ -128,7 +132,9 @@ class Calculations:
             try:
                 await turn
             except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():
+                if turn.cancelled():
+                    waiting.remove(turn)
+                else:
                     self._pass_on(client)
                 raise
         try:
