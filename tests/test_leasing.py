@@ -161,7 +161,7 @@ async def test_what_moved_is_not_extended(log: LaggingLog, clock: ManualClock) -
     assert [type(fact.message) for fact in await log.read("execution.>")].count(Dispatched) == 1
 
 
-async def test_late_heartbeat_leaves_the_lease_of_the_next_worker(log: LaggingLog, clock: ManualClock) -> None:
+async def test_late_heartbeat_leaves_the_next_lease(log: LaggingLog, clock: ManualClock) -> None:
     """The tasks of one attempt are separate messages, so their deliveries are both counted from 1."""
     [late] = await take(log, clock)
     await task_leases.hand_back(log, late)

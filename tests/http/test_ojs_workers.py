@@ -35,7 +35,7 @@ async def test_lease_is_extended_while_another_step_ends(world: World, monkeypat
 
 
 @pytest.mark.parametrize("named", [True, False])
-async def test_returned_job_stays_with_the_worker_that_took_it_over(
+async def test_returned_job_stays_with_its_next_worker(
     world: World, monkeypatch: pytest.MonkeyPatch, *, named: bool
 ) -> None:
     newest = await world.log.append(admitted(), expect=0)

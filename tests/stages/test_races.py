@@ -307,7 +307,7 @@ async def test_a_lagging_replica_loses_no_failure(world: World) -> None:
         await world.deliver(world.retrier.subscriptions[0], recorded, log=Lagging(world, upto=1))
 
 
-async def test_copy_that_decided_on_an_earlier_failure_loses_no_later_failure(world: World) -> None:
+async def test_copy_with_an_old_state_loses_no_failure(world: World) -> None:
     """A copy caches a step that waits for its retry, while another copy dispatches the retry, which fails too."""
     again = RetryPolicy(max_attempts=3, initial_delay=30, jitter=0)
     await world.given(admitted(plan(retry=again)))

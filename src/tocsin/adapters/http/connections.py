@@ -174,7 +174,10 @@ class ConnectionTable:
         self._wait(connection, self._server.keep_alive)
 
     def begin_request(self, connection: Connection) -> None:
-        """Note that a connection has a request, which other limits apply to; refuse it if all others have one too."""
+        """Note that a connection has a request, which other limits apply to.
+
+        The request is refused if all other connections have one too.
+        """
         self._deadlines.pop(connection, None)
         if connection in self._leaving:
             del self._leaving[connection]
