@@ -20,7 +20,7 @@ T = TypeVar("T")
 THREADS: Final = 2
 MAX_OPEN: Final = 64
 """Calculations that run or wait."""
-MAX_WAITING: Final = 8
+MAX_WAITING: Final = 24
 """Calculations of one client that wait, so that no client takes all places."""
 SECONDS: Final = 1.0
 """Processor time of one calculation."""

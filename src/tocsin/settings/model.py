@@ -47,7 +47,7 @@ class Server(_Section):
     shutdown_timeout: Duration = 10.0
     """Time that running requests get to finish at shutdown."""
     max_connections: int | None = Field(default=1_000, ge=1)
-    """Maximum number of connections; null: unlimited. The limit of open files of the process, less 128, is a limit too.
+    """Maximum number of connections; null: unlimited. The limit of open files of the process, less 256, is a limit too.
 
     A new connection beyond it replaces the connection that has waited longest for a request. If each runs a request, the answer is 503."""
     max_connections_per_client: int | None = Field(default=250, ge=1)

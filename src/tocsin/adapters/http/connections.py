@@ -176,7 +176,7 @@ class ConnectionTable:
     def begin_request(self, connection: Connection) -> None:
         """Note that a connection has a request, which other limits apply to.
 
-        The request is refused if all other connections have one too.
+        A request without a place is refused.
         """
         self._deadlines.pop(connection, None)
         if connection in self._leaving:
