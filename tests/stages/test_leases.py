@@ -109,6 +109,29 @@ async def test_delayed_start_waits_for_its_time(world: World, everything_twice: 
     await everything_twice()
 
 
+async def test_lease_that_ends_before_its_claim_is_released(world: World) -> None:
+    """The timer is stored first, and a short lease may be over before the claim arrives."""
+    await enqueued(world)
+    [task] = await world.recorded(Dispatched)
+    claim: dict[str, Any] = {"job": JOB, "execution_id": ID, "step": "main", "attempt": 1, "delivery": 1}
+    await world.log.delay(LeaseTimer(**claim, task=task.sequence), until=world.clock.now())
+    await passes(world, 0.01)
+    await world.given(Started(**claim, worker="w", lease=0.001))
+    await passes(world, 1)
+    assert len(await world.stored(Released)) == 1
+    assert len(await world.stored(Dispatched)) == 2
+
+
+async def test_timer_without_a_claim_is_forgotten(world: World) -> None:
+    await enqueued(world)
+    [task] = await world.recorded(Dispatched)
+    claim: dict[str, Any] = {"job": JOB, "execution_id": ID, "step": "main", "attempt": 1, "delivery": 1}
+    await world.log.delay(LeaseTimer(**claim, task=task.sequence), until=world.clock.now())
+    for _ in range(120):
+        await passes(world, 1)
+    assert world.pending == 0
+
+
 async def test_what_expired_in_its_queue_fails(world: World, everything_twice: Any) -> None:  # noqa: ANN401
     await enqueued(world, expires_at=world.clock.now() + timedelta(seconds=10))
     await passes(world, 9)

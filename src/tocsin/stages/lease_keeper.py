@@ -24,15 +24,19 @@ from ..domain.events import (
 )
 from ..domain.execution import Execution
 from ..domain.recovery import TIMED_OUT
-from ..engine.kinds import FACTS, MATCHING, TAIL, execution_state
+from ..engine.kinds import FACTS, LOG_TIME, MATCHING, TAIL, execution_state
 from ..engine.report_authentication import is_authentic
 from ..engine.stage import Access, Stage, Subscription
-from ..engine.step import DONE, Send, States, Step, decided, done
+from ..engine.step import DONE, Send, States, Step, decided, done, wait
 from ..ports import StaleRead
 from ..subjects import Stream
 
 STALLED: Final = "stalled"
 """The error type of an attempt that too many executors abandoned."""
+PATIENCE: Final = timedelta(seconds=30)
+"""How long a timer waits for its claim, which is stored after it: a short lease may be over before."""
+_RETRY_S: Final = 1.0
+"""Delay after which such a timer is decided again."""
 
 
 class LeaseKeeper:
@@ -67,7 +71,8 @@ class LeaseKeeper:
             return DONE  # an end is final, so that a cached state suffices
         released = execution.release(state, lease, reason=lease.reason)
         if not released:
-            return done(rests_on=(ref,))
+            is_early = execution.may_follow(state, lease) and states(LOG_TIME(None)) - time < PATIENCE
+            return wait(_RETRY_S, rests_on=(ref,)) if is_early else done(rests_on=(ref,))
         events = states(FACTS(ref.key))
         if states.at(ref) != (events[-1].sequence if events else 0):
             raise StaleRead.of(ref.key)

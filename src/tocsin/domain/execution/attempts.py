@@ -97,6 +97,17 @@ def release(state: Execution, timer: LeaseTimer, *, reason: ReleasedReason) -> l
     ]
 
 
+def may_follow(state: Execution, timer: LeaseTimer) -> bool:
+    """Return whether the claim of `timer` may still be stored.
+
+    A timer is stored before its claim.
+    """
+    step = state.steps.get(timer.step)
+    if state.status is not Status.ADMITTED or step is None or step.phase not in RUNNING:
+        return False
+    return (step.attempt, step.task) == (timer.attempt, timer.task) and step.delivery < timer.delivery
+
+
 def has_reached_claim_limit(state: Execution, timer: LeaseTimer) -> bool:
     """Return whether an attempt has had too many claims without a report.
 
