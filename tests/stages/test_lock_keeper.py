@@ -145,7 +145,79 @@ async def test_shown_lock_lives_as_long_as_its_holder(world: World) -> None:
     assert await world.projections.get(Bucket.LOCKS, "scheduler.lock.nightly") is None
 
 
-@pytest.mark.parametrize("body", [b"not JSON", b"[]", b'{"ttl": 90}', b'{"acquired_at": 7, "ttl": "x"}'])
+async def test_entry_of_a_stopped_process_is_removed(world: World) -> None:
+    """The process that showed the lock was killed after its holder's end, and before it removed the entry."""
+    await world.given(planned("a"))
+    await world.run(world.lock_keeper)
+    await world.show_locks()
+    other = LockRenewal(world.log, world.projections, world.clock)
+    await other.run_once(world.clock.now())
+    await world.given(completed("a", 1))
+    await other.run_once(world.clock.now())
+    assert await world.projections.get(Bucket.LOCKS, "scheduler.lock.nightly") is not None  # it is known to this copy
+    await LockRenewal(world.log, world.projections, world.clock).run_once(world.clock.now())
+    assert await world.projections.get(Bucket.LOCKS, "scheduler.lock.nightly") is None
+
+
+async def test_stopped_process_left_an_old_entry(world: World) -> None:
+    await world.given(planned("a"))
+    await world.run(world.lock_keeper)
+    await world.show_locks()
+    other = LockRenewal(world.log, world.projections, world.clock)
+    await other.run_once(world.clock.now())
+    await world.given(completed("a", 1))
+    await world.clock.run(46)
+    await other.run_once(world.clock.now())
+    assert await world.projections.get(Bucket.LOCKS, "scheduler.lock.nightly") is None
+
+
+@pytest.mark.parametrize("call", ["put", "get", "remove", "load_each"])
+async def test_change_of_a_lock_outlasts_a_failure(world: World, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next update shows or removes it."""
+    target = world.log if call == "load_each" else world.projections
+
+    async def show(shown: str | None) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(target, call, AsyncMock(side_effect=LogUnavailable("away")))
+            await world.show_locks()
+        await world.show_locks()
+        entry = await world.projections.get(Bucket.LOCKS, "scheduler.lock.nightly")
+        assert (json.loads(entry[0])["execution_id"] if entry else None) == shown
+
+    await world.given(planned("a"))
+    await world.run(world.lock_keeper)
+    await show("a")
+    await world.given(completed("a", 1), planned("b", 13))
+    await world.run(world.lock_keeper)
+    await show("b")
+    await world.given(completed("b", (await world.recorded(Acquired))[-1].sequence))
+    await world.run(world.lock_keeper)
+    await show(None)
+
+
+async def test_released_lock_is_removed_after_failures(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two updates fail: of the next holder, and of its end. The entry of the holder before both is removed."""
+    await world.given(planned("a"))
+    await world.run(world.lock_keeper)
+    await world.show_locks()
+    with monkeypatch.context() as patched:
+        patched.setattr(world.projections, "put", AsyncMock(side_effect=LogUnavailable("away")))
+        await world.given(completed("a", 1), planned("b", 13))
+        await world.run(world.lock_keeper)
+        await world.show_locks()
+    with monkeypatch.context() as patched:
+        patched.setattr(world.projections, "get", AsyncMock(side_effect=LogUnavailable("away")))
+        await world.given(completed("b", (await world.recorded(Acquired))[-1].sequence))
+        await world.run(world.lock_keeper)
+        await world.show_locks()
+    await world.show_locks()
+    assert await world.projections.get(Bucket.LOCKS, "scheduler.lock.nightly") is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"not JSON", b"[]", b'{"ttl": 90}', b'{"acquired_at": 7, "ttl": "x"}', b'{"execution_id": "> *", "ttl": 90}'],
+)
 async def test_foreign_entry_stops_no_renewal(world: World, body: bytes) -> None:
     await world.projections.put(Bucket.LOCKS, "scheduler.lock.foreign", body)
     await LockRenewal(world.log, world.projections, world.clock).run_once(world.clock.now())

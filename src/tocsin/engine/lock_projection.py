@@ -5,7 +5,8 @@ later, and a lock that is acquired and released within that second costs no mess
 
 An entry ends by itself after the job's timeout and a grace period. An execution that is retried, or that waits for a
 worker, lives longer. Each copy of the lock keeper looks for entries that have little time left, whichever process wrote them,
-so a restart loses none; the revision of the entry lets one copy write.
+so a restart loses none; the revision of the entry lets one copy write. It also looks once at the holder of each entry that is
+new to it: a process that stopped may have left the entry of an execution that is over.
 """
 
 import json
@@ -14,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from .. import subjects, telemetry
 from ..domain import execution
@@ -115,11 +116,21 @@ class LockProjection:
         changes, self._changes = self._changes, {}
         try:
             shown = await self._projections.entries(Bucket.LOCKS) if len(changes) > MANY_CHANGES else None
-            remaining = iter(changes.items())
+            remaining = iter(dict(changes).items())
             while portion := dict(islice(remaining, AT_ONCE)):
                 await self._update(portion, shown)
-        except Exception as error:  # noqa: BLE001 - only a projection; each key expires
+                for job in portion:
+                    del changes[job]
+        except Exception as error:  # noqa: BLE001 - only a projection; the next update tries again
             _log.warning("locks not written to the bucket", action="lock-not-shown", error=str(error))
+            for job, change in changes.items():
+                self._repeat(job, change)
+
+    def _repeat(self, job: str, change: _Change) -> None:
+        """Make a change that may have failed part of the next update."""
+        later = self._changes.setdefault(job, change)
+        if later is not change:
+            later.released = {*(later.released or ()), *(change.released or ()), *filter(None, [change.holder])}
 
     async def _update(self, changes: Mapping[str, _Change], shown: Mapping[str, bytes] | None) -> None:
         over = await self._over(changes)
@@ -128,11 +139,10 @@ class LockProjection:
             try:
                 revision = await self._write(job, change, over, shown)
             except OutdatedState:
-                self._changes.setdefault(
-                    job, change
-                )  # another writer changed the state just now; retry at the next update
-            except Exception as error:  # noqa: BLE001 - only a projection; each key expires
+                self._repeat(job, change)  # another writer changed the entry just now
+            except Exception as error:  # noqa: BLE001 - only a projection; the next update tries again
                 _log.warning("lock not written to the bucket", action="lock-not-shown", job=job, error=str(error))
+                self._repeat(job, change)
             else:
                 if revision is not None:
                     written[job] = revision
@@ -165,7 +175,7 @@ class LockProjection:
         if shown is not None and key not in shown:
             return None
         stored = await self._projections.get(Bucket.LOCKS, key)
-        if stored is None or json.loads(stored[0])["execution_id"] not in {*(change.released or ()), change.holder}:
+        if stored is None or _holder_of(stored[0]) not in {*(change.released or ()), change.holder}:
             return None
         await self._projections.remove(Bucket.LOCKS, key, expect=stored[1])
         return None
@@ -173,50 +183,55 @@ class LockProjection:
 
 RENEWAL_INTERVAL_S: Final = 10.0
 """Time between two rounds; the shortest lifetime of a lock is six times as long."""
-"""Holders that are read at once."""
 _PREFIX: Final = subjects.lock_key("")
 
 
 class LockRenewal:
-    """Renews entries of locks whose holders are not over."""
+    """Renews entries of locks whose holders live, and removes entries that a stopped process left."""
 
     def __init__(self, log: EventLog, projections: Projections, clock: Clock) -> None:
         self._log = log
         self._projections = projections
         self._clock = clock
+        self._known: Mapping[str, bytes] = {}
 
     async def run(self) -> None:
         """Renew in a loop."""
+        pause = INTERVAL_S
         while True:
-            await self._clock.sleep(RENEWAL_INTERVAL_S)
+            await self._clock.sleep(pause)
             try:
                 await self.run_once(self._clock.now())
+                pause = RENEWAL_INTERVAL_S
             except Exception as error:  # noqa: BLE001 - only a projection; the next round tries again
                 _log.warning("locks not renewed in the bucket", action="lock-not-renewed", error=str(error))
 
     async def run_once(self, now: datetime) -> None:
-        """Renew the entries that have less than half of their lifetime left at `now` (UTC)."""
+        """Renew entries in the second half of their lifetime at `now` (UTC); check new entries."""
         entries = await self._projections.entries(Bucket.LOCKS)
-        ending = [key for key, body in entries.items() if _is_ending(body, now)]
-        for first in range(0, len(ending), AT_ONCE):
-            await self._renew(ending[first : first + AT_ONCE], now)
+        unsure = [key for key, body in entries.items() if self._known.get(key) != body or _is_ending(body, now)]
+        for first in range(0, len(unsure), AT_ONCE):
+            await self._renew(unsure[first : first + AT_ONCE], now)
+        self._known = entries
 
     async def _renew(self, keys: list[str], now: datetime) -> None:
         stored = {key: entry for key in keys if (entry := await self._projections.get(Bucket.LOCKS, key)) is not None}
-        if not stored:
+        scopes = {key: scope for key, (body, _) in stored.items() if (scope := _scope_of(key, body)) is not None}
+        if not scopes:
             return
-        scopes = [_scope_of(key, json.loads(body)) for key, (body, _) in stored.items()]
-        reads = await self._log.load_each(*scopes)
-        for (key, (body, revision)), facts in zip(stored.items(), reads.facts, strict=True):
-            if not facts or execution.fold(facts).is_over:
-                continue  # the lock keeper removes it, or it ends by itself
-            value = {**json.loads(body), "renewed_at": utc_text(now)}
-            try:
-                await self._projections.put(
-                    Bucket.LOCKS, key, json.dumps(value).encode(), expect=revision, ttl=value["ttl"]
-                )
-            except OutdatedState:
-                continue  # another copy renewed it, or its holder changed
+        reads = await self._log.load_each(*scopes.values())
+        for key, facts in zip(scopes, reads.facts, strict=True):
+            body, revision = stored[key]
+            if not facts:
+                continue  # archived; the entry ends by itself
+            with suppress(OutdatedState):  # another copy renewed it, or its holder changed
+                if execution.fold(facts).is_over:
+                    await self._projections.remove(Bucket.LOCKS, key, expect=revision)
+                elif _is_ending(body, now):
+                    value = {**json.loads(body), "renewed_at": utc_text(now)}
+                    await self._projections.put(
+                        Bucket.LOCKS, key, json.dumps(value).encode(), expect=revision, ttl=value["ttl"]
+                    )
 
 
 def _is_ending(body: bytes, now: datetime) -> bool:
@@ -228,5 +243,17 @@ def _is_ending(body: bytes, now: datetime) -> bool:
         return False  # another program wrote it
 
 
-def _scope_of(key: str, value: Mapping[str, Any]) -> str:
-    return subjects.execution(subjects.name(key.removeprefix(_PREFIX)), value["execution_id"])
+def _scope_of(key: str, body: bytes) -> str | None:
+    """Return the scope of an entry's holder; None: another program wrote the entry."""
+    holder = _holder_of(body)
+    if holder is None or not holder.replace("-", "").isalnum():
+        return None
+    return subjects.execution(subjects.name(key.removeprefix(_PREFIX)), holder)
+
+
+def _holder_of(body: bytes) -> str | None:
+    try:
+        holder = json.loads(body)["execution_id"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return holder if isinstance(holder, str) else None
