@@ -1,5 +1,6 @@
 """Leadership is recorded rarely, in order, and with the last sign of the previous leader."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -97,6 +98,32 @@ async def test_unstored_event_is_stored_with_the_next(world: World, monkeypatch:
     await leader.release()
     assert await leadership_events(world) == [("gained", "one"), ("released", "one")]
     assert isinstance((await recorded(world))[-1].message, LeadershipReleased)
+
+
+@pytest.mark.parametrize(("pending", "stored"), [(0, 3), (99, 101)])
+async def test_simultaneous_changes_are_each_recorded_once(
+    world: World, monkeypatch: pytest.MonkeyPatch, pending: int, stored: int
+) -> None:
+    """The election's loop records a loss while the stage that asked for the time records a release."""
+    events = LeadershipEvents(world.log, world.clock, lease="ticker", holder="one")
+    publish = world.log.publish
+
+    async def away(*_: object, **__: object) -> int:
+        raise LogUnavailable("away")
+
+    async def slow(subject: str, message: Message, *, message_id: str) -> int:
+        await asyncio.sleep(0)
+        return await publish(subject, message, message_id=message_id)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.log, "publish", away)
+        for _ in range(pending):
+            await events.gained()
+    monkeypatch.setattr(world.log, "publish", slow)
+    await asyncio.gather(events.lost(world.clock.now()), events.released(), events.gained())
+    recorded_events = await leadership_events(world)
+    assert len(recorded_events) == stored  # one of 102 is dropped: at most 100 are pending, beside that being stored
+    assert recorded_events[-3:] == [("lost", "one"), ("released", "one"), ("gained", "one")]
 
 
 async def test_lease_taken_away_was_lost(world: World) -> None:

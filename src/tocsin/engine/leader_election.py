@@ -8,6 +8,7 @@ for its whole lifetime, every candidate stands aside, perhaps because the server
 the last resort: it decides by the earlier of the two clocks, and releases the lease to the first credible candidate.
 """
 
+import asyncio
 import json
 from collections import deque
 from collections.abc import Sequence
@@ -58,6 +59,7 @@ class LeadershipEvents:
         self._signs = signs
         self._pending: deque[LeadershipFact] = deque(maxlen=_MAX_PENDING)
         self._number = 0
+        self._storing = asyncio.Lock()
 
     async def gained(self) -> None:
         """Record that the holder leads from now on."""
@@ -77,22 +79,27 @@ class LeadershipEvents:
         await self.store()
 
     async def store(self) -> None:
-        """Store the pending events in order."""
-        while self._pending:
-            event = self._pending[0]
-            message_id = f"{self._lease}-{self._holder}-{self._number}"
-            try:
-                await self._log.publish(subject_of(event), event, message_id=message_id)
-            except LogUnavailable as error:
-                _log.warning(
-                    "leadership event not stored; retrying with the next event",
-                    action="leadership-not-recorded",
-                    lease=self._lease,
-                    error=str(error),
-                )
-                return
-            self._number += 1
-            self._pending.popleft()
+        """Store the pending events in order.
+
+        The election's loop and the stage that asks for the time may both record a change.
+        """
+        async with self._storing:
+            while self._pending:
+                event = self._pending[0]
+                message_id = f"{self._lease}-{self._holder}-{self._number}"
+                try:
+                    await self._log.publish(subject_of(event), event, message_id=message_id)
+                except LogUnavailable as error:
+                    _log.warning(
+                        "leadership event not stored; retrying with the next event",
+                        action="leadership-not-recorded",
+                        lease=self._lease,
+                        error=str(error),
+                    )
+                    return
+                self._number += 1
+                if self._pending[0] is event:  # else it was the oldest of too many
+                    self._pending.popleft()
 
     async def _last_sign(self) -> datetime | None:
         times = []
