@@ -23,6 +23,10 @@ class ServerClock(ManualClock):
     def now(self) -> datetime:
         return self._start + timedelta(seconds=self._loop.time())
 
+    def seconds(self, at: datetime) -> float:
+        """Return the loop's time at an instant (UTC)."""
+        return (at - self._start).total_seconds()
+
     @override
     def monotonic(self) -> float:
         return self._loop.time()

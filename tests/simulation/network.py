@@ -44,6 +44,12 @@ class Network:
     on_crash: Callable[[Process], None] = print
     on_its_way: int = field(default=0)
     """Questions that have not arrived yet."""
+    interruptions: list[tuple[float, float]] = field(default_factory=list)
+    """From when until when (the loop's time) a process stood still; a death is a moment."""
+
+    def was_interrupted(self, since: float, until: float) -> bool:
+        """Return whether a process died or stood still in a span of the loop's time."""
+        return any(start <= until and end >= since for start, end in self.interruptions)
 
     async def ask(self, process: Process, what: str, answer: Callable[[], T | InFlight], *, is_read: bool = False) -> T:
         """Let the server compute `answer`, and return its value or raise its error.
@@ -78,12 +84,14 @@ class Network:
             seconds, is_counted = self.chance.uniform(0.1, 12.0), self.chance.random() < 0.7
             self.trace.note(self.loop.time(), process.name, f"** stands still for {seconds:.1f}s ({is_counted=})")
             process.freeze(seconds, is_counted=is_counted)
+            self.interruptions.append((self.loop.time(), self.loop.time() + seconds))
 
     def kill(self, process: Process) -> None:
         """Let a process die."""
         if process.is_alive:
             self.trace.note(self.loop.time(), process.name, "** dies")
             process.crash()
+            self.interruptions.append((self.loop.time(), self.loop.time()))
             self.on_crash(process)
 
 

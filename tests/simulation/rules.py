@@ -61,7 +61,8 @@ def beyond_the_audit(around: Surroundings, everything: Everything) -> Iterator[s
     yield from _a_sign_of_life_puts_off_the_end(everything, around)
     yield from _a_success_that_was_taken_counts(everything, around)
     yield from _no_lease_lasts_longer_than_its_step_may(everything, around)
-    for judge in (_every_task_is_handed_over, _what_is_reported_was_answered, _an_answer_in_time_counts):
+    yield from _every_task_is_handed_over(everything, around)
+    for judge in (_what_is_reported_was_answered, _an_answer_in_time_counts):
         yield from judge(everything, around.handed)
     for rule in _RULES:
         yield from rule(everything)
@@ -101,18 +102,28 @@ def _an_assigned_task_is_not_forgotten(everything: Everything) -> Iterator[str]:
             yield f"I3: no agent worked at it for {limit:g}s: {recorded.subject} {recorded.sequence}"
 
 
-def _every_task_is_handed_over(everything: Everything, handed: Handed) -> Iterator[str]:
-    tasks = {(t.execution_id, t.step, t.attempt): t for t in _all(everything, Dispatched) if t.queue == BRIDGED}
-    taken = {(t.execution_id, t.step, t.attempt): t for t in handed.taken}
+def _every_task_is_handed_over(everything: Everything, around: Surroundings) -> Iterator[str]:
+    """The bridge claims a task and then hands it over: if it stops in between, an attempt may end before it is back."""
+    tasks = {(r.message.execution_id, r.message.step, r.message.attempt): r for r in everything.facts(Dispatched)}
+    tasks = {named: recorded for named, recorded in tasks.items() if recorded.message.queue == BRIDGED}
+    taken = {(t.execution_id, t.step, t.attempt): t for t in around.handed.taken}
     cancelled = {fact.execution_id for fact in _all(everything, Cancelled)}
-    timed_out = {
-        (r.execution_id, r.step, r.attempt) for r in _all(everything, Report) if r.worker == subjects.RECOVERER
-    }
+    claimed = {(fact.execution_id, fact.step, fact.attempt) for fact in _all(everything, Started)}
+    reports = everything.facts(Report)
+    ends = {(r.message.execution_id, r.message.step, r.message.attempt): r for r in reversed(reports)}
     for missing in sorted(tasks.keys() - taken.keys()):
-        if missing[0] not in cancelled or missing in timed_out:  # a task of a cancelled execution is not handed over
+        end = ends.get(missing)
+        has_timed_out = end is not None and end.message.worker == subjects.RECOVERER
+        if end is not None and missing in claimed:
+            if not has_timed_out:
+                continue  # an answer without an attempt, to the task of an earlier attempt, ended this attempt
+            since, until = (around.server.clock.seconds(at.time) for at in (tasks[missing], end))
+            if around.network.was_interrupted(since, until):
+                continue
+        if missing[0] not in cancelled or has_timed_out:  # a task of a cancelled execution is not handed over
             yield f"I3: it was never handed over: {missing}"
     for named, data in taken.items():
-        task = tasks.get(named)
+        task = tasks[named].message if named in tasks else None
         if task is None or (task.token, task.function, task.fence) != (data.token, data.function, data.fence):
             yield f"I3: it was handed over, and is not what was dispatched: {named}"
 

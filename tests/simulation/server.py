@@ -26,6 +26,8 @@ MOST_BEHIND = 12
 class SimulatedServer(InMemoryEventLog):
     """The in-memory log, with a server's weaknesses."""
 
+    clock: ServerClock
+
     def __init__(self, clock: ServerClock, network: Network) -> None:
         """Empty streams."""
         super().__init__(clock)
