@@ -104,7 +104,7 @@ async def test_unstored_event_is_stored_with_the_next(world: World, monkeypatch:
 async def test_simultaneous_changes_are_each_recorded_once(
     world: World, monkeypatch: pytest.MonkeyPatch, pending: int, stored: int
 ) -> None:
-    """The election's loop records a loss while the stage that asked for the time records a release."""
+    """The election's loop records a loss while the stage that read the time records a release."""
     events = LeadershipEvents(world.log, world.clock, lease="ticker", holder="one")
     publish = world.log.publish
 

@@ -103,7 +103,7 @@ def _an_assigned_task_is_not_forgotten(everything: Everything) -> Iterator[str]:
 
 
 def _every_task_is_handed_over(everything: Everything, around: Surroundings) -> Iterator[str]:
-    """The bridge claims a task and then hands it over: if it stops in between, an attempt may end before it is back."""
+    """The bridge claims a task, then hands it over; an attempt may end while a bridge that stopped between is away."""
     tasks = {(r.message.execution_id, r.message.step, r.message.attempt): r for r in everything.facts(Dispatched)}
     tasks = {named: recorded for named, recorded in tasks.items() if recorded.message.queue == BRIDGED}
     taken = {(t.execution_id, t.step, t.attempt): t for t in around.handed.taken}
