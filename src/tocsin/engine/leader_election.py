@@ -81,7 +81,7 @@ class LeadershipEvents:
     async def store(self) -> None:
         """Store the pending events in order.
 
-        The election's loop and the stage that asks for the time may both record a change.
+        The election's loop and the stage that reads the time may both record a change.
         """
         async with self._storing:
             while self._pending:
