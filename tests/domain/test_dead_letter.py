@@ -33,6 +33,15 @@ def test_the_dead_letter_of_an_exhausted_execution() -> None:
     assert (letter.execution_id, letter.last_error, letter.id) == (ID, BOOM, ID)
 
 
+def test_last_attempt_of_a_completed_execution_ends() -> None:
+    facts: list[Message] = [admitted(plan({"a": ()}))]
+    facts += execution.dispatch(execution.fold(recorded(facts)), key=KEY)
+    facts += [started("a")]
+    facts += execution.succeed(execution.fold(recorded(facts)), report("completed", "a"), key=KEY)
+    [attempt] = dead_letter.attempts_of(recorded(facts))
+    assert (attempt.error, attempt.ended_at) == (None, recorded(facts)[-1].time)
+
+
 def test_completed_step_has_no_error_of_another_step() -> None:
     facts: list[Message] = [admitted(plan({"a": (), "b": ()}))]
     facts += execution.dispatch(execution.fold(recorded(facts)), key=KEY)

@@ -17,6 +17,7 @@ from .events import (
     Actor,
     Advanced,
     Attempt,
+    Completed,
     DeadLettered,
     Dispatched,
     Exhausted,
@@ -212,6 +213,8 @@ def attempts_of(facts: Iterable[Recorded[Message]]) -> tuple[Attempt, ...]:
                 update(fact.step, fact.attempt, ended_at=recorded.time, error=fact.error)
             case Advanced() as fact:
                 update(fact.step, fact.attempt, ended_at=recorded.time)
+            case Completed(step=str(step), attempt=int(attempt)):
+                update(step, attempt, ended_at=recorded.time)
             case Failed(step=str(step), attempt=int(attempt)) as fact:
                 update(step, attempt, ended_at=recorded.time, error=None if fact.step_completed else fact.error)
             case _:

@@ -67,16 +67,10 @@ class ExecutionDetails:
             return None
         return self.state.requested.plan.input if planned.input is None else planned.input
 
-    @property
-    def duration_s(self) -> float | None:
-        """Seconds from the first event to the end."""
-        ended_at = self.record.completed_at
-        return None if ended_at is None else (ended_at - self.match.facts[0].time).total_seconds()
-
 
 def as_json(details: ExecutionDetails) -> dict[str, object]:
     """Return the JSON document of an execution."""
-    record, duration_s = details.record, details.duration_s
+    record = details.record
     return {
         "execution_id": record.execution_id,
         "job": record.job,
@@ -86,7 +80,7 @@ def as_json(details: ExecutionDetails) -> dict[str, object]:
         "scheduled_time": record.scheduled_time,
         "started_at": record.shown_start,
         "ended_at": record.completed_at,
-        "duration_ms": None if duration_s is None else round(duration_s * 1_000),
+        "duration_ms": record.duration_ms,
         "fence": details.state.fence,
         "steps": {name: _step_as_json(details, name, step) for name, step in record.steps.items()},
         "attempts": details.attempts,
@@ -123,7 +117,7 @@ def _took(step: StepRecord) -> float | None:
 def page(details: ExecutionDetails) -> list[RenderableType]:
     """Return the terminal page of an execution."""
     record = details.record
-    took = f", took {seconds(details.duration_s)}" if details.duration_s is not None else ""
+    took = f", took {seconds(record.duration_ms / 1_000)}" if record.duration_ms is not None else ""
     wait = execution.waits_for(details.state)
     waiting = f", waits for {_WAITS[wait]}" if wait else ""
     heading = Text.assemble((record.job, "bold"), "  ", state(record.status), took, waiting)
