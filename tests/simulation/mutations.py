@@ -32,11 +32,10 @@ from tocsin.engine.states import View
 from tocsin.engine.waves import Waves
 from tocsin.ports import event_log
 from tocsin.services.operations import task_leases
-from tocsin.stages import lease_keeper, mq_bridge, ticker
+from tocsin.stages import lease_keeper, lock_keeper, mq_bridge, ticker
 from tocsin.stages.archiver.archive_eligibility import ArchiveEligibility
 from tocsin.stages.archiver.stage import Archiver, PacedPurge
 from tocsin.stages.dead_letter_sink import DeadLetterSink
-from tocsin.stages.lock_keeper import stage as lock_keeper
 from tocsin.stages.matcher.stage import Matcher
 from tocsin.stages.mq_bridge import MqBridge
 from tocsin.stages.planner import Planner

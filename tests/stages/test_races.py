@@ -50,7 +50,7 @@ from tocsin.engine.states import StateStore
 from tocsin.engine.step import DONE, Sources, States, Step
 from tocsin.ports import Append, DurableSpec, Loaded, LogUnavailable, OutdatedState, Write, Written
 from tocsin.stages.dag_advancer.stage import PATIENCE
-from tocsin.stages.lock_keeper.stage import LOCK_KEEPER, LockKeeper
+from tocsin.stages.lock_keeper import LOCK_KEEPER, LockKeeper
 from tocsin.stages.planner import PLANNER, Planner
 from tocsin.stages.ticker import Ticker
 from tocsin.subjects import Bucket, Stream

@@ -12,7 +12,7 @@ from .archiver.stage import ARCHIVER
 from .dag_advancer.stage import DAG_ADVANCER
 from .dead_letter_sink import DEAD_LETTER_SINK
 from .lease_keeper import LEASE_KEEPER
-from .lock_keeper.stage import LOCK_KEEPER
+from .lock_keeper import LOCK_KEEPER
 from .matcher.stage import MATCHER_STAGE
 from .mq_bridge import MQ_BRIDGE
 from .planner import PLANNER

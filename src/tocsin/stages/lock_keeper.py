@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeGuard
 
-from ... import subjects, telemetry
-from ...domain import execution, lock
-from ...domain.events import (
+from .. import subjects, telemetry
+from ..domain import execution, lock
+from ..domain.events import (
     Acquired,
     Admitted,
     Cancelled,
@@ -28,16 +28,16 @@ from ...domain.events import (
     Terminal,
     TriggerKind,
 )
-from ...domain.execution import Execution, Status
-from ...domain.lock import Lock
-from ...engine.kinds import FACTS, execution_state
-from ...engine.lock_projection import LockProjection, LockRenewal, Released
-from ...engine.locks import acquire, is_over, lock_state, states_of_beginning
-from ...engine.public_events import ANNOUNCED, announce_decision
-from ...engine.stage import Access, Stage, Subscription
-from ...engine.step import DONE, Events, Reading, Ref, Sources, States, Step, again, done
-from ...ports import StaleRead
-from ...subjects import Bucket, Stream
+from ..domain.execution import Execution, Status
+from ..domain.lock import Lock
+from ..engine.kinds import FACTS, execution_state
+from ..engine.lock_projection import LockProjection, LockRenewal, Released
+from ..engine.locks import acquire, is_over, lock_state, states_of_beginning
+from ..engine.public_events import ANNOUNCED, announce_decision
+from ..engine.stage import Access, Stage, Subscription
+from ..engine.step import DONE, Events, Reading, Ref, Sources, States, Step, again, done
+from ..ports import StaleRead
+from ..subjects import Bucket, Stream
 
 LONG_QUEUE: Final = 2
 """A warning is logged when more executions wait for a lock (CRON-S04), and each time that twice as many do."""
