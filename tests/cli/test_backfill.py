@@ -48,7 +48,7 @@ def test_each_occurrence_is_requested_by_name(nightly: World) -> None:
         "backfill",
     )
     answered = nightly.call("backfill", JOB, *one, "--yes", "-o", "json").json
-    assert (answered["asked"], answered["instants"]) == (1, ["2026-01-05T07:00:00Z"])
+    assert (answered["requested"], answered["instants"]) == (1, ["2026-01-05T07:00:00Z"])
 
 
 @pytest.mark.parametrize(

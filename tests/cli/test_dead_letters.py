@@ -145,11 +145,17 @@ def test_replay_all_confirms_and_supports_a_dry_run(kept: World) -> None:
 def test_replay_all_replays_what_matches(kept: World) -> None:
     kept.append(letter(OTHER))
     record(kept, Stream.LOG)
-    assert kept.call("dead-letters", "replay-all", "--yes", "--job", "other", "-o", "json").json["replayed"] == []
+    assert kept.call("dead-letters", "replay-all", "--yes", "--job", "other", "-o", "json").failure == (
+        3,
+        "job-not-found",
+    )
+    idle = kept.jobs("jobs: [{ name: idle, function: f }]")
+    assert kept.call("jobs", "apply", "-f", idle).code == 0
+    assert kept.call("dead-letters", "replay-all", "--yes", "--job", "idle", "-o", "json").json["replayed"] == []
     kept.call("dead-letters", "replay", ID)
     result = kept.call("dead-letters", "replay-all", "--yes", "--since", "2025-12-31", "-o", "json").json
     assert [one["id"] for one in result["replayed"]] == [OTHER]
-    assert len(result["passed_over"]) == 1
+    assert len(result["skipped"]) == 1
 
 
 @pytest.mark.parametrize(("given", "often"), [("10/s", 10.0), ("60/m", 1.0), ("5", 5.0), ("36/h", 0.01)])

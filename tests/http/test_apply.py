@@ -98,9 +98,9 @@ async def test_backfill_requests_past_instants(world: World) -> None:
     await world.given(schedule="0 3 * * *", overlap_policy="allow")
     asked = {"start": "2025-12-31T00:00:00Z", "reason": "late data"}
     result = await world.ask("POST", "/v1/jobs/job/backfill", {**asked, "dry_run": True})
-    assert (result.json()["count"], result.json()["asked"]) == (1, 0)
+    assert (result.json()["count"], result.json()["requested"]) == (1, 0)
     done = await world.ask("POST", "/v1/jobs/job/backfill", asked)
-    assert (done.status_code, done.json()["asked"], done.json()["instants"]) == (202, 1, ["2025-12-31T03:00:00Z"])
+    assert (done.status_code, done.json()["requested"], done.json()["instants"]) == (202, 1, ["2025-12-31T03:00:00Z"])
     await world.ask("POST", "/v1/jobs/job/backfill", asked)
     assert len(await world.facts("trigger.job")) == 1
     naive = await world.ask("POST", "/v1/jobs/job/backfill", {"start": "2025-12-31T00:00:00"})

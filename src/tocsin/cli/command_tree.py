@@ -132,7 +132,7 @@ _EXECUTIONS: Final[Tree] = {
     "cancel": "executions.commands:cancel",
 }
 _DEAD_LETTERS: Final[Tree] = {
-    "list": "executions.commands:list_dead_letters",
+    "list": "dead_letters.commands:list_dead_letters",
     "show": "dead_letters.commands:show",
     "replay": "dead_letters.commands:replay",
     "resolve": "dead_letters.commands:resolve",

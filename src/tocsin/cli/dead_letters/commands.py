@@ -1,140 +1,84 @@
-"""`tocsin dead-letters show`, `replay`, `replay-all` and `resolve` (hip-62, Dead Letter Handling)."""
+"""`tocsin dead-letters list`, `show`, `replay`, `replay-all` and `resolve` (hip-62, Dead Letter Handling)."""
 
-from base64 import b64decode
 from dataclasses import asdict
 from datetime import UTC, datetime
-from itertools import zip_longest
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import typer
-from rich.console import RenderableType
 from rich.text import Text
 
-from ...adapters.files import dump_yaml
-from ...domain.dead_letter import DeadLetter
-from ...domain.events import DeadLettered, PoisonMessage
-from ...domain.execution import Status
 from ...domain.text import counted
-from ...ports.queries import DeadLetterQuery, every
+from ...ports import DeadLetterRow
+from ...ports.queries import DeadLetterQuery, DeadLetterSort, every
 from ...services.operations.dead_letter_lookup import Letter
 from ...services.operations.dead_letters import Replay, Resolution
 from ...services.operator import Operator
-from ..executions.page import attempts_table
 from ..input.values import check, confirm, instant, json_of
 from ..input.values import rate as rate_of
-from ..output.format import local, state
-from ..output.tables import table
+from ..output.format import state
+from ..output.tables import this_year, unique_beginnings
 from ..runtime.batch import on_each
 from ..runtime.event_loop import run
+from ..runtime.history_pages import All, Cursor, Error, Job, Limit, check_job, page_size, print_page, read_page
 from ..runtime.session import Session, session_of
+from .page import as_json, page
 
-OPEN = "open"
-"""Status of a replay that no execution is known for yet."""
-
-
-def as_json(letter: Letter) -> dict[str, object]:
-    """Return the JSON document of a dead letter."""
-    fact, resolved = letter.state.fact, letter.state.resolved
-    return {
-        "id": letter.id,
-        "job": letter.job,
-        "resolved": resolved is not None,
-        "resolution": None if resolved is None else {"time": resolved.time, **resolved.message.model_dump(mode="json")},
-        "letter": fact.model_dump(mode="json", exclude_none=True),
-        "text": _text(fact) if isinstance(fact, PoisonMessage) else None,
-        "replays": [
-            {
-                "number": replay.fact.number,
-                "time": replay.at,
-                "execution_id": replay.execution_id,
-                "status": _status_name(status),
-                "input": replay.fact.input,
-                "by": replay.fact.by,
-                "reason": replay.fact.reason,
-            }
-            for replay, status in zip(letter.state.replays, letter.replays, strict=True)
-        ],
-    }
-
-
-def page(letter: Letter) -> list[RenderableType]:
-    """Return the terminal page of a dead letter."""
-    fact = letter.state.fact
-    status = "resolved" if letter.state.resolved else "unresolved"
-    heading = Text.assemble((letter.job, "bold"), "  ", state(status))
-    lines: list[RenderableType] = [heading, Text(letter.id, style="dim")]
-    lines += _execution_lines(fact) if isinstance(fact, DeadLettered) else _message_lines(fact)
-    return [*lines, *_replays(letter), *_resolution(letter.state)]
-
-
-def _execution_lines(fact: DeadLettered) -> list[RenderableType]:
-    lines: list[RenderableType] = [
-        Text(f"{fact.trigger}, scheduled for {local(fact.scheduled_time)}", style="dim"),
-        Text(f"execution {fact.execution_id}" + (f", a replay of {fact.replay_of}" if fact.replay_of else "")),
-    ]
-    if fact.input:
-        lines += [Text(), Text(dump_yaml({"input": fact.input}).rstrip())]
-    lines += [Text(), attempts_table(fact.attempts)]
-    if error := fact.last_error:
-        trace = (error.traceback or "").rstrip()
-        lines += [Text(), Text(trace or f"{error.type}: {error.message}", style="red")]
-    return lines
-
-
-def _message_lines(fact: PoisonMessage) -> list[RenderableType]:
-    return [
-        Text(f"a message that {fact.durable} could not process: {fact.subject}, stored as {fact.sequence}"),
-        Text(f"{fact.reason} ({fact.code})" if fact.code else fact.reason, style="red"),
-        Text(),
-        Text(_text(fact) or "(empty)"),
-    ]
-
-
-def _replays(letter: Letter) -> list[RenderableType]:
-    rows = [
-        (
-            replay.fact.number,
-            state(_status_name(status)),
-            replay.at,
-            replay.fact.by.identity if replay.fact.by else "",
-            replay.execution_id,
-        )
-        for replay, status in zip_longest(letter.state.replays, letter.replays)
-    ]
-    headings = ("REPLAY", "STATUS", "REQUESTED", "BY", "EXECUTION")
-    return [Text(), table(headings, rows, empty="", least=("BY", "REQUESTED"))] if rows else []
-
-
-def _resolution(letter: DeadLetter) -> list[RenderableType]:
-    if letter.resolved is None:
-        return []
-    fact = letter.resolved.message
-    actor = f" by {fact.by.identity}" if fact.by else ""
-    execution = f" by execution {fact.execution_id}" if fact.execution_id else ""
-    reason = f": {fact.reason}" if fact.reason else ""
-    return [Text(), Text(f"resolved {local(letter.resolved.time)}{actor}{execution}{reason}", style="green")]
-
-
-def _status_name(status: Status | None) -> str:
-    match status:
-        case None | Status.UNKNOWN:
-            return OPEN
-        case Status.PLANNED:
-            return "pending"
-        case Status.ADMITTED:
-            return "running"
-        case _:
-            return status.value
-
-
-def _text(fact: PoisonMessage) -> str:
-    return b64decode(fact.body).decode(errors="replace")
-
+_HEADINGS: Final = ("ID", "JOB", "STATE", "ATTEMPTS", "LAST ATTEMPT", "LAST ERROR")
 
 Id: TypeAlias = Annotated[
     str, typer.Argument(metavar="DEAD-LETTER", help="The dead letter's id or its first characters.")
 ]
 Reason: TypeAlias = Annotated[str | None, typer.Option(help="Reason, recorded in the event.")]
+
+
+def list_dead_letters(  # noqa: PLR0913, PLR0917 - each is an option of the command
+    context: typer.Context,
+    job: Job = None,
+    unresolved: Annotated[bool, typer.Option("--unresolved", help="Omit resolved dead letters.")] = False,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Last attempted at this time or later.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Last attempted before this time.")] = None,
+    error: Error = None,
+    sort: Annotated[DeadLetterSort, typer.Option(help="By the time of the last attempt.")] = "newest",
+    cursor: Cursor = None,
+    limit: Limit = None,
+    is_all: All = False,
+) -> None:
+    """List dead letters from the history, the newest first.
+
+    Example: `tocsin dead-letters list --unresolved --since 7d`
+    """
+    session, now = session_of(context), datetime.now(UTC)
+    query = DeadLetterQuery(
+        job=job,
+        unresolved=unresolved,
+        since=instant(since, "--since", now=now),
+        until=instant(until, "--until", now=now),
+        error=error,
+        sort=sort,
+        cursor=cursor,
+        limit=page_size(limit, is_all=is_all),
+    )
+    letters = read_page(session, lambda operator: operator.dead_letters, query, is_all=is_all)
+    print_page(
+        session,
+        letters,
+        _HEADINGS,
+        _row,
+        empty="no dead letters",
+        least=("ATTEMPTS", "LAST ATTEMPT", "LAST ERROR"),
+        brief={"ID": unique_beginnings, "LAST ATTEMPT": this_year},
+    )
+
+
+def _row(row: DeadLetterRow) -> tuple[object, ...]:
+    return (
+        row.id,
+        Text(row.job_name, style="bold"),
+        state("resolved" if row.resolved else "unresolved"),
+        row.attempts,
+        row.last_attempt,
+        (row.last_error or "").partition("\n")[0],
+    )
 
 
 def show(context: typer.Context, dead_letter: Id) -> None:
@@ -223,10 +167,12 @@ async def _replay_all(
 ) -> dict[str, object]:
     async with session.operator() as operator:
         rows = [row async for row in every(operator.dead_letters, query)]
+        if not rows and query.job is not None:
+            await check_job(operator, query.job)
         if dry_run or not rows:
             _print_lines(session, *(Text(f"{row.id}  {row.job_name}  {row.last_error or ''}") for row in rows))
             _print_lines(session, Text(f"{len(rows)} to replay", style="bold"))
-            return {"dry_run": dry_run, "wanted": [row.id for row in rows], "replayed": [], "passed_over": []}
+            return {"dry_run": dry_run, "matching": [row.id for row in rows], "replayed": [], "skipped": []}
         confirm(f"replay {counted(len(rows), 'dead letter')}?", yes=yes, otherwise="nothing was replayed")
         replayed: list[Replay] = []
         skipped: list[str] = []
@@ -238,7 +184,7 @@ async def _replay_all(
                 skipped.append(str(result))
                 _print_lines(session, Text.assemble(("skipped: ", "yellow"), str(result)))
         _print_lines(session, Text(f"{len(replayed)} replayed, {len(skipped)} skipped", style="bold"))
-        return {"dry_run": False, "replayed": [asdict(result) for result in replayed], "passed_over": skipped}
+        return {"dry_run": False, "replayed": [asdict(result) for result in replayed], "skipped": skipped}
 
 
 def _print_lines(session: Session, *lines: Text) -> None:

@@ -211,7 +211,7 @@ def backfill(  # noqa: PLR0913, PLR0917 - each is an option of the command
 
 def _print_result(session: Session, plan: Backfill, requested: int, *, dry_run: bool) -> None:
     session.output.answer(
-        {**asdict(plan), "asked": requested, "dry_run": dry_run},
+        {**asdict(plan), "requested": requested, "dry_run": dry_run},
         lambda: (
             [Text.assemble((f"requested {counted(requested, 'execution')}", "cyan"), " of ", (plan.job, "bold"))]
             if requested
@@ -222,12 +222,14 @@ def _print_result(session: Session, plan: Backfill, requested: int, *, dry_run: 
 
 def _lines(plan: Backfill) -> list[RenderableType]:
     unknown = plan.named - plan.fired - plan.missing
-    counts = f"{counted(plan.named, 'occurrence')}: {plan.fired} fired, {plan.missing} did not fire, {unknown} unknown"
+    counts = (
+        f"{counted(plan.named, 'occurrence')}: {plan.fired:,} fired, {plan.missing:,} did not fire, {unknown:,} unknown"
+    )
     times = [local(at) for at in islice(plan.instants, SHOWN)]
     if len(plan.instants) > SHOWN:
         times += ["…", local(plan.instants[-1])]
     return [
         Text.assemble((plan.job, "bold"), f"  backfill {plan.name}"),
         Text(counts, style="dim"),
-        Text(f"{len(plan.instants)} to run: {', '.join(times)}" if plan.instants else "nothing to run"),
+        Text(f"{len(plan.instants):,} to run: {', '.join(times)}" if plan.instants else "nothing to run"),
     ]

@@ -59,7 +59,7 @@ class Backfilled(BaseModel):
     """Executions that the backfill creates."""
     instants: list[datetime]
     """The first of them, in the order of their creation."""
-    asked: int
+    requested: int
     dry_run: bool
 
 
@@ -92,6 +92,6 @@ async def backfill_job(
         missing=planned.missing,
         count=len(planned.instants),
         instants=list(islice(planned.instants, MAX_LISTED)),
-        asked=done,
+        requested=done,
         dry_run=body.dry_run,
     )
