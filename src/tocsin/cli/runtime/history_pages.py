@@ -1,4 +1,4 @@
-"""Pages of the history: the options that lists share, and how a page is read and printed."""
+"""Pages of the history: the options that lists share, reading and printing."""
 
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
