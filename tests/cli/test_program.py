@@ -331,3 +331,15 @@ def test_invalid_worker_target_is_refused(target: str, error_code: str, expected
     result = world.call("worker", target, "-o", "json")
     assert (result.code, result.error["error_code"]) == (2, error_code)
     assert expected in result.error["message"]
+
+
+@pytest.mark.parametrize("name", ["lock-keeper", "lock_keeper"])
+def test_role_of_a_stage_has_hyphens_or_underscores(world: World, name: str) -> None:
+    assert list(world.call("permissions", name, "-o", "json").json) == ["lock-keeper"]
+
+
+def test_role_of_an_absent_stage_is_explained(world: World) -> None:
+    result = world.call("permissions", "matcher", "-o", "json")
+    assert result.failure == (2, "unknown-role")
+    assert "transport" in result.error["message"]
+    assert world.call("permissions", "plannner", "-o", "json").failure == (2, "unknown-role")

@@ -78,16 +78,25 @@ def permissions(
     from ...adapters.nats.admin.permissions import server_config  # noqa: PLC0415 - only this command needs these
     from ...bootstrap.nats_roles import permissions as rules_by_role  # noqa: PLC0415
     from ...domain.formats.document import listed, nearest  # noqa: PLC0415
+    from ...stages import STAGES  # noqa: PLC0415
     from ..runtime.errors import UsageError  # noqa: PLC0415
 
     session = session_of(context)
     known = rules_by_role(session.settings())
-    for role in roles or ():
+    requested = [role.replace("_", "-") for role in roles or ()]
+    uninstalled = {stage.user for stage in STAGES} - known.keys()
+    for role in requested:
+        if role in uninstalled:
+            raise UsageError(
+                f"Role `{role}` does not exist in this installation, because no queue in the settings needs the stage. "
+                "Set the queue's `transport`, or name the settings file with --config.",
+                code="unknown-role",
+            )
         if role not in known:
             suggestion = nearest(role, known)
             hint = f"Did you mean `{suggestion}`?" if suggestion else f"The roles are {listed(known)}."
             raise UsageError(f"Role `{role}` does not exist. {hint}", code="unknown-role")
-    selected = {name: rules for name, rules in known.items() if not roles or name in roles}
+    selected = {name: rules for name, rules in known.items() if not requested or name in requested}
     session.output.answer(
         {
             name: {"inbox_prefix": rules.inbox_prefix, "permissions": rules.as_server_config()}
