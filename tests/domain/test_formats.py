@@ -60,6 +60,15 @@ def test_problem_of_a_document_names_its_place(
     assert hint in actual.reason
 
 
+@pytest.mark.parametrize("key", ["job", "Jobs", "tasks"])
+def test_misspelt_list_is_the_only_problem(key: str) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        read({key: [HIP]}, source="jobs.yaml")
+    [problem] = refused.value.problems
+    assert (problem.code, problem.field, problem.job) == ("unknown-field", key, None)
+    assert "`jobs`" in problem.reason
+
+
 def test_problems_are_addressed_for_programs_too() -> None:
     document = {
         "jobs": [HIP | {"timeout": -1}, HIP | {"name": "c", "dag": [{"step": "s", "function": "f", "dependson": []}]}]

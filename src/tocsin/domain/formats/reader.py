@@ -80,6 +80,8 @@ def _retry(read: Document, owner: dict[str, object], *, step: str | None = None)
 
 
 _LISTS: Final = ("jobs", "cron_jobs")
+_MISSPELT_LISTS: Final = frozenset({"job", "Jobs", "tasks", "schedules", "crons", "cronjobs", "cron_job", "cronJobs"})
+"""A document with only such a key is meant as a list, and is not one job without a name."""
 _OJS: Final = frozenset({"cron", "type", "expression", "job_template"})
 _HIP62: Final = frozenset({"schedule", "function", "dag"})
 
@@ -189,6 +191,8 @@ def _entries(document: object) -> tuple[list[tuple[str, object]], list[Definitio
 
 def _wrapped(document: Mapping[Any, object]) -> tuple[list[tuple[str, object]], list[DefinitionProblem]]:
     key = next((key for key in _LISTS if key in document), None)
+    if key is None and document.keys() <= _MISSPELT_LISTS and document:
+        return [], [DefinitionProblem(", did you mean `jobs`?", field=shorten(next(iter(document))), unknown=True)]
     if key is None:
         return [("the job", document)], []
     beside = {name: value for name, value in document.items() if not str(name).startswith(("x-", "$schema"))}
