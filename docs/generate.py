@@ -240,8 +240,9 @@ def _jobs() -> Iterator[str]:
         "# Job files",
         "",
         (
-            "A job file is YAML with a list `jobs`. `tocsin jobs apply -f FILE` registers its jobs. `schemas/job-file.json` is "
-            "the JSON Schema of the file, for editors. A duration is a number of seconds, or text such as `15s`, `1m30s` or "
+            "A job file is YAML or JSON with a list `jobs`; a list of jobs without `jobs`, or a single job, is read too. "
+            "`tocsin jobs apply -f FILE` registers its jobs. `schemas/job-file.json` is the JSON Schema of the file, for "
+            "editors. A duration is a number of seconds, or text such as `15s`, `1m30s` or "
             "`PT15S`."
         ),
     )
@@ -385,7 +386,7 @@ def _http() -> Iterator[str]:
                     required, kind = "yes" if p.get("required") else "", _kind(p.get("schema", {}), {"$defs": schemas})
                     meaning = p.get("description") or _PARAMETERS[p["name"]]
                     yield f"| `{p['name']}` | {p['in']} | {required} | {kind} | {_cell(meaning)} |"
-            yield from ("", f"Answers: {', '.join(operation['responses'])}.")
+            yield from ("", f"Answers: {', '.join(sorted(operation['responses']))}.")
 
 
 # --- errors ------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from tests.worker.given import Bench
 from tocsin import Worker, __version__
 from tocsin.cli.processes.commands import select_stages
 from tocsin.cli.runtime.command_group import hoisted
-from tocsin.cli.runtime.error_report import exit_codes, failure_of
+from tocsin.cli.runtime.error_report import failure_of
 from tocsin.cli.runtime.errors import MEANINGS, Exit, UsageError
 from tocsin.ports import LogUnavailable
 
@@ -174,11 +174,6 @@ def test_json_error_has_stable_code(args: tuple[str, ...], code: Exit, error_cod
     assert failed.code == code
     assert (failed.error["code"], failed.error["kind"]) == (code.value, code.name.lower())
     assert failed.error["error_code"] == error_code
-
-
-def test_table_of_exit_codes_can_be_imported() -> None:
-    assert exit_codes()["tocsin.ports.errors.LogUnavailable"] == Exit.UNREACHABLE
-    assert exit_codes()["tocsin.settings.loader.SettingsError"] == Exit.USAGE
 
 
 # --- small commands --------------------------------------------------------------------------------------------------
@@ -343,3 +338,8 @@ def test_role_of_an_absent_stage_is_explained(world: World) -> None:
     assert result.failure == (2, "unknown-role")
     assert "transport" in result.error["message"]
     assert world.call("permissions", "plannner", "-o", "json").failure == (2, "unknown-role")
+
+
+def test_unreachable_log_and_invalid_settings_have_their_codes(world: World) -> None:
+    assert failure_of(LogUnavailable("away")).code == Exit.UNREACHABLE
+    assert world.call("jobs", "list", "--nats", "nowhere://a").code == Exit.USAGE

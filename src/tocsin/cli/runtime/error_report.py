@@ -45,11 +45,6 @@ class Failure:
         return {"error": error}
 
 
-def exit_codes() -> dict[str, Exit]:
-    """Return the exit code of each exception by its name, for the documentation."""
-    return {f"{kind.__module__}.{kind.__qualname__}": code for kind, code, _ in chain(_KNOWN, _of_the_outside())}
-
-
 def failure_of(error: BaseException) -> Failure:
     """Return the failure to report for an exception."""
     while isinstance(error, BaseExceptionGroup):

@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from datetime import timezone as fixed_offset
 from typing import Final
 
 from . import timezones
-from .clock_changes import ClockChange, clock_changes
+from .clock_changes import ClockChange, clock_changes, local_time
 from .croniter_check import disagreements
 from .english import listed, meaning
-from .instants import DstPolicy, seconds
+from .instants import DstPolicy
 from .parser import check_fires, next_instants, parse, zone_in
 from .schedule import Schedule
 
@@ -79,16 +78,13 @@ def explain(
         timezone=timezone,
         meaning=meaning(schedule),
         expressions=schedule.expressions,
-        next=tuple(Instant(at, _local(timezone, at)) for at in next_instants(schedule, now, n, is_enough=is_enough)),
+        next=tuple(
+            Instant(at, local_time(timezone, at)) for at in next_instants(schedule, now, n, is_enough=is_enough)
+        ),
         clock_changes=tuple(describe(change, timezone) for change in changes),
         warnings=warnings_at(schedule, now),
         timezone_database=timezones.database().version,
     )
-
-
-def _local(timezone: str, at: datetime) -> datetime:
-    offset = timezones.zone(timezone).span(seconds(at)).offset
-    return at.astimezone(fixed_offset(timedelta(seconds=offset)))
 
 
 AHEAD: Final = timedelta(days=400)

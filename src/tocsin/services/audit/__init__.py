@@ -1,20 +1,20 @@
-"""The proof that anyone can run: events in, violations of the promises out.
+"""The audit: recomputes every decision from the events, and reports violations of the guarantees.
 
-    recorded events ──▶ Auditor ──▶ checks (time, executions, requests, locks, public events) ──▶ Report
+    recorded events ──▶ Auditor ──▶ checks (time, executions, requests, locks, agents, public events) ──▶ Report
 
 The checks read no clock, no log and no database, so that they judge a live stream, a file and an archive alike. Only
-`projection_reader` queries read models. The checks share the domain's event classes, names and calendar, and implement every rule
+`ProjectionReader` queries read models. The checks share the domain's event classes, names and calendar, and implement every rule
 independently of the domain.
 
 | invariant | checked by |
 |---|---|
 | I1 an instant has one execution | `requests` |
-| I2 time is tiled; each `due` becomes an execution | `ledger_time` over `timeline`; `requests` |
+| I2 time is tiled; each `due` becomes an execution | `ledger_time`, `requests` |
 | I3 nothing without a request | `requests`, `executions` over `execution_life` |
 | I4 no event twice | `executions` over `execution_life` |
-| I5 locks | `locks` |
+| I5 locks | `coordination` |
 | I6 the graph and the end, I7 retries and dead letters | `executions` over `execution_life` |
-| I8 the read models | `read_models`, `projection_reader` |
+| I8 the read models | `read_models` |
 """
 
 from .auditor import Auditor, audit

@@ -38,7 +38,7 @@ class PriorityGate:
     end, and executions that wait to start would wait for them. During a rush of starts, `low_priority` subscriptions
     therefore wait until the rush is over, at most `RUSH_LIMIT_S`. A longer rush is a steady load, which is handled in the
     order of arrival: no subscription waits twice, and a single execution waits for nothing. Decisions that can wait, such
-    as the announcement of an execution, wait in the same way (`postponed_work`).
+    as the announcement of an execution, wait in the same way (`PostponedWork`).
     """
 
     def __init__(self, *, patience: float = RUSH_LIMIT_S, recovery: float = RUSH_PAUSE_S) -> None:
