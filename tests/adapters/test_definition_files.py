@@ -115,7 +115,7 @@ def test_all_problems_of_all_files_are_reported(tmp_path: Path) -> None:
             'e.yaml, document 2: job `B`: `name` is "B": must match [a-z0-9][a-z0-9\\-\\.]*, lower-case letters, digits, hyphens '
             "and dots, the first a letter or a digit, at most 255 characters"
         ),
-        "missing.yaml: No such file or directory",
+        "missing.yaml: no such file or folder: check the path",
         "empty: no *.yaml, *.yml or *.json in this folder",
     ]
 

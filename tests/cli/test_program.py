@@ -343,3 +343,13 @@ def test_role_of_an_absent_stage_is_explained(world: World) -> None:
 def test_unreachable_log_and_invalid_settings_have_their_codes(world: World) -> None:
     assert failure_of(LogUnavailable("away")).code == Exit.UNREACHABLE
     assert world.call("jobs", "list", "--nats", "nowhere://a").code == Exit.USAGE
+
+
+def test_dev_checks_files_before_a_server_starts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def running(*_: object) -> None:
+        pytest.fail("a server was started")
+
+    monkeypatch.setattr("tocsin.cli.dev.nats_server.Wanted.running", running)
+    result = world.call("dev", "--ephemeral", "--jobs", "missing.yaml", "-o", "json")
+    assert result.code == Exit.USAGE
+    assert "missing.yaml" in result.error["problems"][0]

@@ -98,6 +98,9 @@ def _texts(
                     problems.append(DefinitionProblem(f"larger than {MAX_FILE_BYTES:,} bytes", source=str(path)))
                 else:
                     yield str(path), path.read_bytes().decode("utf-8-sig")
+            except FileNotFoundError:
+                reason = "no such file or folder: check the path"
+                problems.append(DefinitionProblem(reason, source=str(path), code="file-not-found"))
             except OSError as error:
                 problems.append(DefinitionProblem(error.strerror or str(error), source=str(path)))
             except UnicodeDecodeError as error:

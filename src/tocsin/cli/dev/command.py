@@ -18,7 +18,7 @@ from ...ports import LogUnavailable
 from ...services import tail
 from ...settings import DEFAULT, origins, shown
 from ..input.values import load_worker
-from ..jobs.apply import apply_files, as_json, summary
+from ..jobs.apply import OWNER, apply_definitions, as_json, read, summary
 from ..runtime.errors import UsageError
 from ..runtime.event_loop import serve
 from ..runtime.session import Session, actor, session_of
@@ -28,6 +28,7 @@ from .nats_server import DevNats, Wanted
 if TYPE_CHECKING:
     from ...adapters.nats.server.cluster import Node
     from ...bootstrap import Installation
+    from ...domain.definition import JobDefinition
     from ...worker import Worker
 
 
@@ -83,11 +84,20 @@ def dev(
         )
     session.log("error", tasks="info")
     worker_object = load_worker(worker) if worker else None
-    serve(_dev(session, jobs or [], worker_object, Wanted(port, cluster), ephemeral=ephemeral, reset=allow_reset))
+    settings = session.settings()
+    # A wrong file is reported before a server starts.
+    definitions = read(settings, jobs or [], OWNER) if jobs or settings.jobs_file else None
+    serve(_dev(session, definitions, worker_object, Wanted(port, cluster), ephemeral=ephemeral, reset=allow_reset))
 
 
 async def _dev(
-    session: Session, jobs: Sequence[str], worker: "Worker | None", nats: Wanted, *, ephemeral: bool, reset: bool
+    session: Session,
+    definitions: "Sequence[JobDefinition] | None",
+    worker: "Worker | None",
+    nats: Wanted,
+    *,
+    ephemeral: bool,
+    reset: bool,
 ) -> None:
     async with AsyncExitStack() as stack:
         if session.log_level is None and not session.output.is_json:
@@ -108,9 +118,9 @@ async def _dev(
             shown_nodes = " · ".join("{name} {url} pid {pid}".format(**node) for node in nodes)
             _say(session, "cluster", shown_nodes, nodes=nodes)
         after = await tail.newest(installation.log)
-        if jobs or settings.jobs_file:
+        if definitions is not None:
             operator = session.backend.operator(installation, installation.history, by=actor())
-            plan = await apply_files(operator, settings, jobs)
+            plan = await apply_definitions(operator, definitions)
             _say(session, "jobs", summary(plan).plain, **as_json(plan))
         keeping = running.keeping(partial(_report_node, session))
         view = LiveView(session.output, await installation.log.now()).run(installation.log, after=after)

@@ -120,9 +120,9 @@ async def _warn(session: Session, operator: Operator, definitions: Collection[Jo
         typer.echo(f"warning: {printable_lines(str(missing))}", err=True)
 
 
-async def apply_files(operator: Operator, settings: Settings, files: Collection[str]) -> Plan:
-    """Apply files without confirmation, for `tocsin dev`."""
-    plan = await operator.plan(read(settings, files, OWNER))
+async def apply_definitions(operator: Operator, definitions: Collection[JobDefinition]) -> Plan:
+    """Apply definitions without confirmation, for `tocsin dev`."""
+    plan = await operator.plan(definitions)
     await operator.carry_out(plan)
     return plan
 
