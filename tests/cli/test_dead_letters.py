@@ -77,6 +77,14 @@ def test_one_that_was_archived_is_shown_as_before(kept: World) -> None:
     assert (result.code, ID in result.err, "(by hand) and was archived" in result.err) == (1, True, True)
 
 
+def test_show_names_what_was_left_out(kept: World) -> None:
+    kept.append(letter(OTHER).model_copy(update={"input": {}, "input_left_out": True, "attempts_left_out": 12}))
+    shown = kept.call("dead-letters", "show", OTHER)
+    assert "input: too large" in shown.out
+    assert "12 earlier attempts" in shown.out
+    assert shown.out.count(f"tocsin executions show {OTHER}") == 2
+
+
 def test_show_prints_the_bytes_of_a_poison_message(world: World) -> None:
     refused = PoisonMessage.of(JOB, "planner-triggers", f"trigger.{JOB}", 7, b'{"input": 3}', "unreadable: no object")
     world.append(refused)

@@ -434,6 +434,26 @@ async def test_message_too_large_is_refused(world: World, missing: int) -> None:
     assert await world.log.publish(subjects.trigger("a.job"), Trigger(reason=reason[2_000:]), message_id="a") == 1
 
 
+@pytest.mark.parametrize("excess", [0, 1])
+async def test_report_too_large_is_refused(world: World, excess: int) -> None:
+    """The events that a stage makes of a report have more fields, and must fit a message too."""
+    empty = report().model_copy(update={"result": ""})
+    subject, message_id = subjects.subject_of(empty), "an id"
+    headers = len(f"NATS/1.0\r\nNats-Msg-Id: {message_id}\r\n\r\n")
+    room = subjects.MAX_INPUT_SIZE - headers - len(empty.encode())
+    large = empty.model_copy(update={"result": "x" * (room + excess)})
+    if not excess:
+        assert await world.log.publish(subject, large, message_id=message_id) == 1
+        return
+    with pytest.raises(RequestRefused):
+        await world.log.publish(subject, large, message_id=message_id)
+    assert await world.log.read(subject) == []
+
+
+async def test_limit_of_a_message_is_known(world: World) -> None:
+    assert world.log.max_message_bytes == LIMIT
+
+
 @pytest.mark.parametrize("subject", ["trigger.", "trigger..job", ".trigger", "trigger.*", "trigger.a job", "trigger.>"])
 async def test_invalid_subject_is_refused(world: World, subject: str) -> None:
     with pytest.raises(RequestRefused):

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, recorded, report, started
-from tocsin.domain import dead_letter, execution, ids
+from tocsin.domain import dead_letter, execution, execution_plan, ids
 from tocsin.domain.dead_letter import DeadLetter
+from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
     Actor,
     Attempt,
@@ -18,9 +19,11 @@ from tocsin.domain.events import (
     Plan,
     PlannedStep,
     PoisonMessage,
+    Recorded,
     Replayed,
     Resolved,
     RetryScheduled,
+    Trigger,
 )
 
 ADA = Actor(identity="ada")
@@ -167,6 +170,36 @@ def test_each_attempt_records_its_times() -> None:
             error=BOOM,
         ),
     )
+
+
+def test_large_letter_keeps_the_newest_attempts() -> None:
+    error = Failure(type="E", message="ä" * 4_096, traceback="x" * 8_192, details={"a": "x" * 16_000})
+    facts = [
+        RetryScheduled(job=JOB, execution_id=ID, step=f"s{n}", attempt=1, error=error, delay=1, next_attempt_at=NOON)
+        for n in range(dead_letter.MAX_ATTEMPTS + 5)
+    ]
+    letter = dead_letter.of_failed(failed(error=error), recorded(facts))
+    assert len(letter.encode()) <= dead_letter.MAX_LETTER_BYTES
+    assert [attempt.step for attempt in letter.attempts] == [f"s{n}" for n in range(5, dead_letter.MAX_ATTEMPTS + 5)]
+    assert (letter.attempts_left_out, letter.input_left_out, letter.last_error) == (5, False, error)
+    assert all(attempt.error and attempt.error.message == "ä" * 200 for attempt in letter.attempts)
+
+
+def test_large_letter_keeps_the_input_of_a_replay() -> None:
+    steps = {f"s{n}": {"a": "x" * 60_000} for n in range(8)}
+    dag = [{"name": name, "function": "f", "input": input_} for name, input_ in steps.items()]
+    job = JobDefinition.model_validate({"name": JOB, "dag": dag, "input": {"own": 1}, "overlap_policy": "allow"})
+    error = Failure(type="E", message="x" * 4_096)
+    trigger = Trigger(input={"b": "y" * 25_000})
+    first = execution_plan.from_trigger(Recorded(trigger, "trigger.a", 1, NOON), job, 1)
+    errors = [
+        RetryScheduled(job=JOB, execution_id=ID, step=f"s{n}", attempt=1, error=error, delay=1, next_attempt_at=NOON)
+        for n in range(200)
+    ]
+    letter = dead_letter.of_failed(failed(error=error), recorded([first, *errors]))
+    assert len(letter.encode()) <= dead_letter.MAX_LETTER_BYTES
+    assert (letter.input, letter.input_left_out) == ({}, True)
+    assert letter.plan_input == {"own": 1, "b": "y" * 25_000}
 
 
 @pytest.mark.parametrize("more", [0, 1, 5])

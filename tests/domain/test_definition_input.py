@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import JsonValue, ValidationError
 
-from tocsin.domain.definition import STORED, DefinitionError, JobDefinition, Step, check_input
+from tocsin.domain.definition import MAX_STEPS, STORED, DefinitionError, JobDefinition, Step, check_input
 
 SCHEMA: dict[str, JsonValue] = {
     "type": "object",
@@ -150,10 +150,31 @@ def test_input_that_is_too_large_is_reported_once() -> None:
     assert problems_of(**definition) == [("too-large", "input", None)]
 
 
-def test_inputs_of_all_steps_fit_one_message() -> None:
+def test_definition_fits_one_message() -> None:
     dag = [{"name": f"s{n}", "function": "f", "input": {"a": "x" * 60_000}} for n in range(10)]
-    with pytest.raises(ValidationError, match="600,080 bytes of JSON in all inputs together, more than 524,288"):
-        JobDefinition.model_validate({"name": "nightly", "dag": dag})
+    assert problems_of(name="nightly", dag=dag) == [("too-large", "input", None)]
+    names = [f"s{n:03d}-{'x' * 50}" for n in range(300)]
+    edges = [{"name": name, "function": "f", "depends_on": names[:n]} for n, name in enumerate(names)]
+    assert problems_of(name="nightly", dag=edges) == [("too-large", "dag", None)]
+    assert problems_of(name="nightly", function="f", meta={"a": "x" * 600_000}) == [("too-large", "meta", None)]
+    assert problems_of(name="nightly", function="f", description="x" * 600_000) == [("too-large", "description", None)]
+
+
+def test_number_of_steps_is_limited() -> None:
+    steps = [{"name": f"s{n}", "function": "f"} for n in range(MAX_STEPS + 1)]
+    assert problems_of(name="nightly", dag=steps) == [("too-large", "dag", None)]
+    assert len(JobDefinition.model_validate({"name": "nightly", "dag": steps[:-1]}).dag) == MAX_STEPS
+
+
+def test_copies_of_an_input_are_limited() -> None:
+    """A trigger's input is copied to each step that has an input of its own."""
+    steps = [{"name": f"s{n}", "function": "f", "input": {"own": n}} for n in range(20)]
+    job = JobDefinition.model_validate({"name": "job", "input": {"a": "x" * 60_000}, "dag": steps})
+    check_input(job, {"b": "x"})
+    with pytest.raises(DefinitionError) as refused:
+        check_input(job, {"a": "x" * 20_000})
+    assert [(problem.code, problem.field) for problem in refused.value.problems] == [("too-large", "input")]
+    check_input(JobDefinition.model_validate({"name": "job", "function": "f"}), {"a": "x" * 60_000})
 
 
 def test_required_input_of_scheduled_job_must_be_given() -> None:

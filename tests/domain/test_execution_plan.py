@@ -61,7 +61,6 @@ def test_trigger_input_overrides_job_input() -> None:
     definition = job(input={"a": 1, "b": 2})
     plan = execution_plan.from_trigger(triggered(input={"b": 3}), definition, 7).plan
     assert (plan.input, plan.steps[0].input) == ({"a": 1, "b": 3}, None)
-    assert execution_plan.input_of(Trigger(input={"b": 3}), definition) == {"a": 1, "b": 3}
 
 
 def test_every_step_is_resolved() -> None:

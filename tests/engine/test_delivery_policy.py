@@ -15,7 +15,7 @@ from tocsin.engine.delivery_policy import MAX_FAILURES, DeliveryPolicy
 from tocsin.engine.stage import BoundStage, BoundSubscription
 from tocsin.engine.step import DONE, Known, States, Step
 from tocsin.engine.waves import CONFLICT_LIMIT
-from tocsin.ports import LogUnavailable, SequenceConflict, Write, Written
+from tocsin.ports import LogUnavailable, MessageTooLarge, SequenceConflict, Write, Written
 from tocsin.subjects import Stream
 
 
@@ -101,6 +101,15 @@ async def test_message_with_a_failing_handler_becomes_dead_letter(world: World) 
     assert (letter.reason, letter.job, letter.durable) == ("ValueError: a bug", JOB, "scripted")
     assert len(handler.handled) == MAX_FAILURES
     assert world.pending == 0
+
+
+async def test_decision_too_large_is_refused_at_once(world: World) -> None:
+    handler = Scripted(MessageTooLarge.of("a.subject", 2_000_000, 1_048_576))
+    await world.given(execution(1))
+    await world.handle(handler.subscription)
+    [letter] = await world.stored(PoisonMessage)
+    assert (letter.code, letter.job) == ("message-too-large", JOB)
+    assert (handler.handled, world.pending) == ([1], 0)
 
 
 async def test_a_crash_of_the_process_condemns_no_message(world: World) -> None:

@@ -45,6 +45,10 @@ class SimulatedLog:
         self._network = network
         self._process = process
 
+    @property
+    def max_message_bytes(self) -> int:
+        return self._server.max_message_bytes
+
     async def append(self, fact: Message, *, expect: int) -> int:
         what = f"append {subjects.subject_of(fact)} behind {expect}"
         (sequence,) = await self._ask(what, lambda: self._server.accept([Append((fact,), expect)]))

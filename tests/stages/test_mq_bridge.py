@@ -64,6 +64,7 @@ def enveloped(**data: object) -> dict[str, object]:
         DONE,
         {"status": "COMPLETED"},
         {"status": "success", "result": 1},
+        {**DONE, "result": "x" * 65_534},
         {**DONE, "step": "main", "attempt": 1},
         enveloped(**DONE),
         enveloped(**DONE, job_name=JOB, execution_id=ID),
@@ -83,6 +84,7 @@ async def test_recognized_success_completes(world: World, body: object) -> None:
         ({"error": "boom"}, "error"),
         ({"status": "error", "error": {"type": "ValueError", "message": "boom"}}, "ValueError"),
         (enveloped(status="Failed", error="boom"), "error"),
+        ({**DONE, "result": "x" * 65_535}, "invalid_result"),
     ],
 )
 async def test_answer_with_failure_fails(world: World, body: object, error: str) -> None:

@@ -106,7 +106,7 @@ async def test_stream_of_inputs_is_limited_and_plain(connection: Connection, nam
 
     config = await _stream(connection, names.stream(stream))
 
-    assert (config["discard"], config["max_bytes"], config["max_msg_size"]) == ("new", 5_000_000, 8_388_608)
+    assert (config["discard"], config["max_bytes"], config["max_msg_size"]) == ("new", 5_000_000, 262_144)
     assert config["deny_delete"]
     allowed = ("allow_msg_schedules", "allow_msg_ttl", "allow_rollup_hdrs", "allow_atomic", "deny_purge")
     assert not any(config.get(feature) for feature in allowed)

@@ -39,6 +39,12 @@ F = TypeVar("F", bound=Message)
 
 MAX_TRACEBACKS: Final = 10
 """The number of newest attempts whose tracebacks a dead letter keeps."""
+MAX_ATTEMPTS: Final = 200
+"""The number of newest attempts that a dead letter keeps if it would otherwise be too large."""
+MAX_LETTER_BYTES: Final = 786_432
+"""Bytes of a dead letter; a NATS server accepts 1 MiB messages by default."""
+_SHORT: Final = 200
+"""Letters of an error's message in a dead letter that would otherwise be too large."""
 
 
 # --- state -----------------------------------------------------------------------------------------------------------
@@ -166,7 +172,7 @@ def of_failed(failed: Failed, facts: Iterable[Recorded[Message]]) -> DeadLettere
     attempts = attempts_of(history)
     times = [a.dispatched_at for a in attempts if a.dispatched_at] + [a.ended_at for a in attempts if a.ended_at]
     ends = times or [recorded.time for recorded in history] or [failed.scheduled_time]
-    return DeadLettered(
+    letter = DeadLettered(
         job=failed.job,
         id=failed.execution_id,
         execution_id=failed.execution_id,
@@ -179,6 +185,26 @@ def of_failed(failed: Failed, facts: Iterable[Recorded[Message]]) -> DeadLettere
         last_attempt=max(ends),
         **_asked(history),
     )
+    return _fitting(letter)
+
+
+def _fitting(letter: DeadLettered) -> DeadLettered:
+    """Shorten a dead letter that does not fit one message."""
+    if len(letter.encode()) <= MAX_LETTER_BYTES:
+        return letter
+    kept, omitted = letter.attempts[-MAX_ATTEMPTS:], len(letter.attempts[:-MAX_ATTEMPTS])
+    letter = letter.model_copy(update={"attempts": tuple(map(_shortened, kept)), "attempts_left_out": omitted})
+    if len(letter.encode()) <= MAX_LETTER_BYTES:
+        return letter
+    return letter.model_copy(update={"input": {}, "input_left_out": True})  # the plan's input is kept for a replay
+
+
+def _shortened(attempt: Attempt) -> Attempt:
+    """Shorten the error of an attempt."""
+    if attempt.error is None:
+        return attempt
+    brief = {"message": attempt.error.message[:_SHORT], "traceback": None, "details": None}
+    return attempt.model_copy(update={"error": attempt.error.model_copy(update=brief)})
 
 
 def _with_tracebacks_of_the_last(attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:

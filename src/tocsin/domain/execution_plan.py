@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import Final
 
 from pydantic import JsonValue
 from typing_extensions import override
 
 from . import ids
-from .definition import JobDefinition, OverlapPolicy
+from .definition import MAX_COPIES_BYTES, JobDefinition, OverlapPolicy
 from .events import (
     COMPENSATING_TRIGGERS,
     Actor,
@@ -30,6 +31,9 @@ from .events import (
     TriggerKind,
     occurrence_meta,
 )
+
+_ROOM_BYTES: Final = 16_384
+"""Bytes for the headers of an event, and for the identity and the keys of a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +159,12 @@ def execution_id_of(trigger: Recorded[Trigger], job: str) -> str:
     return ids.trigger_id(job, trigger.message_id or str(trigger.sequence), trigger.time)
 
 
-def input_of(trigger: Trigger, definition: JobDefinition) -> Input:
-    """Return the definition's input, overridden by the trigger's keys."""
-    return {**definition.input, **(trigger.input or {})}
+def largest_message_bytes(definition: JobDefinition) -> int:
+    """Return the bytes that an execution's first event may need.
+
+    They include a trigger's input and the headers.
+    """
+    return len(_plan_of(definition, 1, "cron", None).encode()) + MAX_COPIES_BYTES + _ROOM_BYTES
 
 
 def skipped_instants(fact: Due | Passed, definition: JobDefinition) -> list[Skipped]:

@@ -30,6 +30,7 @@ from ..ports import (
     Append,
     Delivery,
     LogUnavailable,
+    MessageTooLarge,
     OutdatedState,
     RequestRefused,
     SequenceConflict,
@@ -215,6 +216,8 @@ class DeliveryPolicy:
                 error=str(error),
             )
             await _send(delivery.nak(_BACKOFF_S[-1]))
+        elif isinstance(error, MessageTooLarge):
+            batch.refused.append(_Refusal(delivery, str(error), error.code))  # it would be too large each time
         else:
             await self._on_failure(batch, delivery, error)
 

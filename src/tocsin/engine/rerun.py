@@ -121,7 +121,7 @@ def _planned(
         return refuse_request(JobNotFound(job), states, job=job, execution_id=replay.execution_id)
     definition, sequence = in_force
     try:
-        check_input(definition, execution_plan.input_of(trigger, definition), trigger.args)
+        check_input(definition, trigger.input or {}, trigger.args)
     except DefinitionError as error:
         return refuse_request(error, states, job=job, execution_id=replay.execution_id)
     return execution_plan.from_replay(request, cause, definition, sequence, before=old)

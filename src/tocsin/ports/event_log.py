@@ -74,6 +74,11 @@ class Written:
 class EventLog(Protocol):
     """The append-only log: guarded events, unguarded inputs, and timers that the log keeps."""
 
+    @property
+    def max_message_bytes(self) -> int:
+        """The largest message that the log stores, with its headers."""
+        ...
+
     async def append(self, fact: Message, *, expect: int) -> int:
         """Store an event and return its sequence.
 

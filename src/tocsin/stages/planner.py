@@ -79,7 +79,7 @@ class Planner:
         is_checked = definition.schedule is not None or definition.input_schema is None
         if not is_checked or message.input or message.args is not None:
             try:
-                check_input(definition, execution_plan.input_of(message, definition), message.args)
+                check_input(definition, message.input or {}, message.args)
             except DefinitionError as error:
                 return _refuse(trigger, job, error, states)
         return begin(execution_plan.from_trigger(trigger, definition, sequence), states, now, key=self._key)

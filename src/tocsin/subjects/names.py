@@ -64,6 +64,11 @@ end. The stream of the MQ bridge is a queue: the log has what it holds.
 
 INPUT_STREAMS: Final = frozenset({Stream.REPORTS})
 """Streams of what others than the stages publish. They are limited in size, and refuse messages when they are full."""
+MAX_INPUT_SIZE: Final = 262_144
+"""The largest message of a stream of inputs, in bytes with its headers.
+
+The event that a stage makes from an input has more fields. It must fit a message of the stage's own.
+"""
 
 
 @dataclass(frozen=True, slots=True)

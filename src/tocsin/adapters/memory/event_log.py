@@ -27,7 +27,7 @@ from ...ports import (
     check_subject,
     write_each,
 )
-from ...subjects import OUTPUT_STREAMS, STREAM_SUBJECTS, DecodeError, Stream
+from ...subjects import INPUT_STREAMS, MAX_INPUT_SIZE, OUTPUT_STREAMS, STREAM_SUBJECTS, DecodeError, Stream
 from .clock import Alarm, ManualClock
 from .durable import InMemoryDurable
 from .stored_stream import Entry, Proposal, StoredStream, write_together
@@ -53,9 +53,14 @@ class InMemoryEventLog:
         self.clock = clock or ManualClock()
         self._is_replicated = is_replicated
         self._has_batches = has_batches
-        self._streams = {stream: StoredStream(self.clock, OUTPUT_STREAMS.get(stream)) for stream in Stream}
+        self._streams = {stream: _stream(stream, self.clock) for stream in Stream}
         self._delays: dict[str, tuple[int, Alarm]] = {}
         self._durables: dict[tuple[Stream, str], InMemoryDurable] = {}
+
+    @property
+    def max_message_bytes(self) -> int:
+        """The largest message that the log stores, with its headers."""
+        return MAX_PAYLOAD
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -278,6 +283,10 @@ class InMemoryEventLog:
 def _guard(scope: str, expect: int) -> str:
     number = f"Nats-Expected-Last-Subject-Sequence: {expect}\r\n"
     return f"{number}Nats-Expected-Last-Subject-Sequence-Subject: {scope}\r\n"
+
+
+def _stream(stream: Stream, clock: ManualClock) -> StoredStream:
+    return StoredStream(clock, OUTPUT_STREAMS.get(stream), max_size=MAX_INPUT_SIZE if stream in INPUT_STREAMS else None)
 
 
 def _check_size(subject: str, body: bytes, headers: str) -> None:

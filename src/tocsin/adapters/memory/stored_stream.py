@@ -136,8 +136,9 @@ class Entry:
 class StoredStream:
     """Messages by sequence and by subject, and the durables that wait for more."""
 
-    def __init__(self, clock: ManualClock, bound: Bound | None = None) -> None:
-        """Start empty; `bound` limits each subject, for a stream of output."""
+    def __init__(self, clock: ManualClock, bound: Bound | None = None, *, max_size: int | None = None) -> None:
+        """Start empty; `bound` limits each subject, for a stream of output; `max_size` (bytes) each message."""
+        self._max_size = max_size if bound is None else bound.size
         self._clock = clock
         self._bound = bound
         self._entries: dict[int, Entry] = {}
@@ -158,7 +159,7 @@ class StoredStream:
             RequestRefused: the message is too large for the stream.
         """
         headers = f"NATS/1.0\r\nNats-Msg-Id: {message_id}\r\n\r\n" if message_id else ""
-        if self._bound is not None and len(headers) + len(body) > self._bound.size:
+        if self._max_size is not None and len(headers) + len(body) > self._max_size:
             reason = "message size exceeds maximum allowed"
             raise RequestRefused(f"{subject}: {reason}", reason)
         if message_id is not None:

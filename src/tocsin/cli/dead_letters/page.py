@@ -10,6 +10,7 @@ from ...adapters.files import dump_yaml
 from ...domain.dead_letter import DeadLetter
 from ...domain.events import DeadLettered, PoisonMessage
 from ...domain.execution import Status
+from ...domain.text import counted
 from ...services.operations.dead_letter_lookup import Letter
 from ..executions.page import attempts_table
 from ..output.format import local, state
@@ -61,7 +62,14 @@ def _execution_lines(fact: DeadLettered) -> list[RenderableType]:
     ]
     if fact.input:
         lines += [Text(), Text(dump_yaml({"input": fact.input}).rstrip())]
+    elif fact.input_left_out:
+        lines += [Text(), Text(f"input: too large to show here; see tocsin executions show {fact.execution_id}")]
     lines += [Text(), attempts_table(fact.attempts)]
+    if fact.attempts_left_out:
+        text = (
+            f"and {counted(fact.attempts_left_out, 'earlier attempt')}; see tocsin executions show {fact.execution_id}"
+        )
+        lines.append(Text(text, style="dim"))
     if error := fact.last_error:
         trace = (error.traceback or "").rstrip()
         lines += [Text(), Text(trace or f"{error.type}: {error.message}", style="red")]

@@ -29,13 +29,24 @@ from .fields import (
     Timeout,
     size_of,
 )
-from .model import MAIN, MAX_PLAN_BYTES, JobDefinition, RetryPolicy, Step, check_input
+from .model import (
+    MAIN,
+    MAX_COPIES_BYTES,
+    MAX_DEFINITION_BYTES,
+    MAX_STEPS,
+    JobDefinition,
+    RetryPolicy,
+    Step,
+    check_input,
+)
 
 __all__ = [
     "MAIN",
+    "MAX_COPIES_BYTES",
+    "MAX_DEFINITION_BYTES",
     "MAX_DEPTH",
     "MAX_INPUT_BYTES",
-    "MAX_PLAN_BYTES",
+    "MAX_STEPS",
     "STORED",
     "Args",
     "CatchUp",

@@ -29,8 +29,15 @@ from .fields import (
 )
 from .inputs import input_problems
 
-MAX_PLAN_BYTES: Final = 524_288
-"""Bytes of all inputs and args of a job and its steps, as compact UTF-8 JSON."""
+MAX_STEPS: Final = 1_000
+"""The largest number of steps of a job."""
+MAX_DEFINITION_BYTES: Final = 524_288
+"""Bytes of a definition without its defaults, as compact UTF-8 JSON.
+
+The plan of each execution has nearly all of it, and must fit one message.
+"""
+MAX_COPIES_BYTES: Final = 262_144
+"""Bytes of a trigger's input, for the job and once more for each step with an input of its own."""
 MAIN: Final = "main"
 """The name of the only step of a job without a DAG."""
 
@@ -207,18 +214,41 @@ def check_input(
 
     Args:
         definition: the job.
-        input: its input, already merged with the trigger's.
+        input: the keys of the trigger's input, which override those of the job's.
         args: the trigger's positional arguments; None: the job's.
 
     Raises:
         DefinitionError: it is not plain JSON, is too large, has malformed references to secrets, or does not fit `input_schema`.
     """
-    problems = tuple(input_problems(input, definition.args if args is None else args, definition.input_schema))
+    merged = {**definition.input, **input}
+    problems = tuple(input_problems(merged, definition.args if args is None else args, definition.input_schema))
+    problems = problems or tuple(_copies_problems(definition, input))
     if problems:
         raise DefinitionError(*(replace(problem, job=f"job `{definition.name}`") for problem in problems))
 
 
+def _copies_problems(definition: JobDefinition, input: Mapping[str, JsonValue]) -> Iterator[DefinitionProblem]:  # noqa: A002
+    """Yield a problem if the plan would hold too many copies of an input.
+
+    The steps that have an input of their own each get the keys of the trigger's too.
+    """
+    copies = 1 + sum(step.input is not None for step in definition.dag)
+    if copies == 1:
+        return
+    size = size_of(input)
+    if copies * size > MAX_COPIES_BYTES:
+        reason = (
+            f"{size:,} bytes of JSON for the job and for each of {copies - 1:,} steps with an input of their own, "
+            f"together more than {MAX_COPIES_BYTES:,}: keep large data in a store and refer to it"
+        )
+        yield DefinitionProblem(reason, field="input", code="too-large")
+
+
 def _problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
+    if (count := len(definition.dag)) > MAX_STEPS:
+        reason = f"{count:,} steps, more than {MAX_STEPS:,}: divide the job, or let one step do more of the work"
+        yield DefinitionProblem(reason, field="dag", code="too-large")
+        return
     yield from _schedule_problems(definition)
     if (definition.function is None) == (not definition.dag):
         both = definition.function is not None
@@ -233,7 +263,7 @@ def _problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
     for problem in step_graph.problems(definition.dag):
         yield DefinitionProblem(problem.reason, field="depends_on", step=problem.step, code=problem.code)
     wrong = [*_inputs_problems(definition)]
-    yield from wrong or _plan_problems(definition)  # one input that is too large makes the plan too large
+    yield from wrong or _size_problems(definition)  # one input that is too large makes the definition too large
 
 
 def _schedule_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
@@ -271,19 +301,20 @@ def _inputs_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
                 yield replace(problem, step=step.name)
 
 
-def _plan_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
-    """Yield a problem if the plan does not fit a message.
-
-    The plan is stored with the inputs of all steps.
-    """
-    inputs = (
-        definition.input,
-        definition.args,
-        *(value for step in definition.dag for value in (step.input, step.args)),
+def _size_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
+    """Yield a problem if the plan of an execution might not fit a message."""
+    size = len(definition.model_dump_json(exclude_defaults=True).encode())
+    if size <= MAX_DEFINITION_BYTES:
+        return
+    steps_inputs = [value for step in definition.dag for value in (step.input, step.args)]
+    inputs = sum(size_of(value) for value in (definition.input, definition.args, *steps_inputs) if value)
+    parts = {name: size_of(value) for name, value in definition.model_dump(mode="json", exclude_defaults=True).items()}
+    field = "input" if inputs > size / 2 else max(parts, key=lambda name: parts[name])
+    largest = (
+        f"{inputs:,} bytes of JSON in all inputs together" if field == "input" else f"{parts[field]:,} bytes of JSON"
     )
-    size = sum(size_of(value) for value in inputs if value)
-    if size > MAX_PLAN_BYTES:
-        reason = (
-            f"{size:,} bytes of JSON in all inputs together, more than {MAX_PLAN_BYTES:,}: keep large data in a store"
-        )
-        yield DefinitionProblem(reason, field="input", code="too-large")
+    reason = (
+        f"{largest}, and {size:,} in the whole definition, more than {MAX_DEFINITION_BYTES:,}: "
+        "keep large data in a store, or divide the job"
+    )
+    yield DefinitionProblem(reason, field=field, code="too-large")

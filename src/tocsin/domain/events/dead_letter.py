@@ -63,8 +63,12 @@ class DeadLettered(DeadLetterFact):
 
     A step's own input is stored under the step's name.
     """
+    input_left_out: bool = False
+    """True: this event had no room for `input`; `plan_input` and the definition have it."""
     attempts: tuple[Attempt, ...]
-    """Every attempt of every step, in the order of dispatch."""
+    """Every attempt of every step, in the order of dispatch; the newest, if they are too many for one message."""
+    attempts_left_out: int = 0
+    """The number of earlier attempts that this event had no room for."""
     last_error: Failure | None = None
     """The error that ended the execution."""
     first_attempt: datetime

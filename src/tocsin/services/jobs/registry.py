@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from ... import subjects
 from ...domain import execution_plan, ledger
-from ...domain.definition import STORED, JobDefinition, check_input
+from ...domain.definition import STORED, DefinitionError, DefinitionProblem, JobDefinition, check_input
 from ...domain.events import Actor, DefinitionFact, Input, Message, Recorded, Trigger, TriggerSource
 from ...domain.job_record import Registration
 from ...domain.ledger import JobNotFound, Ledger
@@ -26,6 +26,8 @@ YIELD_EVERY: Final = 200
 """Jobs of a list after which other tasks run."""
 AT_ONCE: Final = 64
 """Ledgers read or changed concurrently."""
+DEFAULT_LIMIT_BYTES: Final = 1_048_576
+"""The largest message that a NATS server accepts by default."""
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -134,6 +136,7 @@ class Registry:
     async def plan(self, definitions: Collection[JobDefinition], *, prune: Collection[str] = ()) -> Plan:
         """Plan how to register `definitions` and delete other jobs of the owners in `prune`."""
         by_name = {definition.name: definition for definition in definitions}
+        check_sizes(by_name.values(), self._log.max_message_bytes)
         states = await each(by_name, self._ledgers.load)
         return plan_of(
             by_name, [state for state, _ in states], await self.jobs() if prune else (), prune, now=self._clock.now()
@@ -151,6 +154,7 @@ class Registry:
     ) -> Verb:
         """Register or update a job; return what changed (ojs-cron §8.1, CRON-26)."""
         verb: Verb = "unchanged"
+        check_sizes([definition], self._log.max_message_bytes)
 
         def decide(state: Ledger) -> Sequence[DefinitionFact]:
             nonlocal verb
@@ -230,7 +234,7 @@ class Registry:
         check(registered)
         definition = registered.definition
         trigger = Trigger(trigger=kind, input=input, args=None if args is None else tuple(args), by=by, reason=reason)
-        check_input(definition, execution_plan.input_of(trigger, definition), args)
+        check_input(definition, input or {}, args)
         if asking and asking.is_retried and (before := await self._triggered(job, asking.name)):
             return execution_plan.execution_id_of(before, job)
         message_id = asking.name if asking else uuid4().hex
@@ -280,6 +284,33 @@ class Registry:
                 continue
             return bool(facts)
         raise SequenceConflict(f"cannot change {job!r}: another writer changed it on each of {TRIES} tries. Try again.")
+
+
+def check_sizes(definitions: Iterable[JobDefinition], limit: int) -> None:
+    """Refuse jobs whose executions might not fit a message of `limit` bytes.
+
+    The limits of a definition are made for a server's default. But each step of a plan repeats the job's retry policy.
+
+    Raises:
+        DefinitionError: a job is too large.
+    """
+    sizes = {
+        definition.name: execution_plan.largest_message_bytes(definition)
+        for definition in definitions
+        if definition.dag or limit < DEFAULT_LIMIT_BYTES
+    }
+    problems = [
+        DefinitionProblem(
+            f"the plan of an execution, with a trigger's input, may need {size:,} bytes, and the NATS server accepts "
+            f"messages of {limit:,}: divide the job, or raise `max_payload` of the server",
+            job=f"job `{name}`",
+            code="too-large",
+        )
+        for name, size in sizes.items()
+        if size > limit
+    ]
+    if problems:
+        raise DefinitionError(*problems)
 
 
 async def each(items: Iterable[T], do: Callable[[T], Awaitable[R]]) -> Sequence[R]:

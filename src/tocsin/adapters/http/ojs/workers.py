@@ -36,6 +36,7 @@ MAX_WAIT_S: Final = 20.0
 MAX_TRIES: Final = 5
 MAX_WORKER_ID_LENGTH: Final = 255
 MAX_MESSAGE_LENGTH: Final = 4_096
+MAX_NAME_LENGTH: Final = 255
 """The number of characters of an error's message that are stored, from its beginning."""
 MAX_TRACEBACK_LENGTH: Final = 8_192
 """The number of characters of a backtrace that are stored, up to its end."""
@@ -253,11 +254,11 @@ def _error(body: dict[str, Any]) -> Failure:
         raise _wrong("error", "must be an object: `code` and `message` are strings, `details` is an object")
     kinds = (error.get("type"), (details or {}).get("error_class"), code, "handler_error")
     return Failure(
-        type=next(kind for kind in kinds if isinstance(kind, str) and kind),
+        type=next(kind for kind in kinds if isinstance(kind, str) and kind)[:MAX_NAME_LENGTH],
         message=message[:MAX_MESSAGE_LENGTH],
         traceback=error["backtrace"][-MAX_TRACEBACK_LENGTH:] if isinstance(error.get("backtrace"), str) else None,
         retryable=error.get("retryable") is not False,
-        code=code,
+        code=None if code is None else code[:MAX_NAME_LENGTH],
         details=_bounded(details),
     )
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from .... import subjects
 from ....ports import DurableSpec, NotAllowed, UnsupportedLayout
-from ....subjects import INPUT_STREAMS, LAYOUT, LAYOUT_KEY, OUTPUT_STREAMS, Bucket, Stream
+from ....subjects import INPUT_STREAMS, LAYOUT, LAYOUT_KEY, MAX_INPUT_SIZE, OUTPUT_STREAMS, Bucket, Stream
 from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.names import Names
@@ -26,8 +26,6 @@ MAX_WAITING: Final = 2_048
 """Requests for messages that may be open at a durable: one for each of its readers."""
 INPUT_BYTES: Final = 1_073_741_824
 """The default size of a stream of inputs."""
-MAX_INPUT_SIZE: Final = 8_388_608
-"""The largest message of a stream of inputs, in bytes: NATS advises against a larger `max_payload`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,6 +161,11 @@ class NatsEventLog:
         self._streams = {stream: DirectGet(connection, names.stream(stream)) for stream in Stream}
         self._writer = LogWriter(connection, names, group_commit)
 
+    @property
+    def max_message_bytes(self) -> int:
+        """The largest message that the server accepts, with its headers (`max_payload`)."""
+        return self._connection.client.max_payload
+
     # --- writing -----------------------------------------------------------------------------------------------------
 
     async def append(self, fact: Message, *, expect: int) -> int:

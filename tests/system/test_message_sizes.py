@@ -1,0 +1,80 @@
+"""Jobs and inputs that are accepted fit the messages that follow from them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.system.running import Running, running
+from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
+from tocsin.domain.definition import MAX_STEPS, DefinitionError, JobDefinition
+from tocsin.domain.events import Admitted, Dispatched, PoisonMessage
+from tocsin.services.jobs import Registry
+
+
+def registry_of(tocsin: Running) -> Registry:
+    installation = tocsin.installation
+    return Registry(installation.log, installation.projections, installation.clock)
+
+
+def chain(steps: int, filling: int, **retry: Any) -> dict[str, Any]:  # noqa: ANN401 - fields of a retry policy
+    """Return a job whose steps run one after the other, each with an input of its own."""
+    names = [f"step-{n:04d}" for n in range(steps)]
+    dag = [
+        {"name": name, "function": "f", "input": {"own": "x" * filling}, "depends_on": names[n - 1 : n]}
+        for n, name in enumerate(names)
+    ]
+    return {
+        "name": "chain",
+        "overlap_policy": "allow",
+        "retry": {"max_attempts": 7, "jitter": 0.3, **retry},
+        "dag": dag,
+    }
+
+
+async def test_largest_job_runs_with_the_largest_input(nats_url: str, tmp_path: Path) -> None:
+    async with running(nats_url, tmp_path) as tocsin:
+        definition = JobDefinition.model_validate(chain(MAX_STEPS, 440))
+        await registry_of(tocsin).apply([definition])
+        await registry_of(tocsin).trigger("chain", {"more": "y" * 245})
+
+        async def dispatched() -> list[Dispatched]:
+            return await tocsin.of_executions("chain", Dispatched)
+
+        [task] = await tocsin.until(dispatched)
+        assert task.input["more"] == "y" * 245
+        [admitted] = await tocsin.of_executions("chain", Admitted)
+        assert len(admitted.encode()) > 800_000
+        assert await tocsin.facts("dead-letter.>", PoisonMessage) == []
+
+
+async def test_job_that_would_not_fit_is_refused(nats_url: str, tmp_path: Path) -> None:
+    """Each step repeats the retry policy of the job."""
+    async with running(nats_url, tmp_path) as tocsin:
+        names = [f"Error{n:03d}" for n in range(100)]
+        definition = JobDefinition.model_validate(chain(MAX_STEPS, 10, non_retryable_errors=names))
+        small = JobDefinition(name="small", function="f")
+        for registering in (
+            registry_of(tocsin).apply([small, definition]),
+            registry_of(tocsin).define(definition),
+        ):
+            with pytest.raises(DefinitionError) as refused:
+                await registering
+            assert [(problem.code, problem.job) for problem in refused.value.problems] == [("too-large", "job `chain`")]
+        assert await registry_of(tocsin).jobs() == ()
+
+
+async def test_limit_of_a_server_is_respected(tmp_path: Path) -> None:
+    server = EmbeddedServer(port=ANY_PORT, extra_config={"max_payload": 400_000})
+    async with server.running() as started, running(started.url, tmp_path) as tocsin:
+        assert tocsin.installation.log.max_message_bytes == 400_000
+        with pytest.raises(DefinitionError) as refused:
+            await registry_of(tocsin).apply([JobDefinition.model_validate(chain(400, 200))])
+        assert [problem.code for problem in refused.value.problems] == ["too-large"]
+        await registry_of(tocsin).apply([JobDefinition.model_validate(chain(100, 200))])
+        await registry_of(tocsin).trigger("chain", {"more": "y" * 2_000})
+
+        async def dispatched() -> list[Dispatched]:
+            return await tocsin.of_executions("chain", Dispatched)
+
+        assert len(await tocsin.until(dispatched)) == 1
