@@ -161,10 +161,12 @@ async def outside(tocsin: Running) -> None:
         await execution_requests.enqueue(tocsin.log, wish)
 
     async def take(name: str, seconds: float = 60) -> task_leases.Held:
-        lease = task_leases.Lease(seconds)
+        holder, lease = task_leases.Holder("ada", "w"), task_leases.Lease(seconds)
         found: list[task_leases.Held] = []
         while not found:
-            found = await task_claims.take(tocsin.log, queues, clock, [name], limit=1, worker="w", lease=lease, wait=5)
+            found = await task_claims.take(
+                tocsin.log, queues, clock, [name], limit=1, holder=holder, lease=lease, wait=5
+            )
         return found[0]
 
     await take("lost", seconds=0.2)

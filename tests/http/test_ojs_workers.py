@@ -1,13 +1,17 @@
 """Answers of workers over HTTP beside other writers of the same execution."""
 
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
+import httpx
 import pytest
 
 from tests.domain.given import ID, JOB, KEY, admitted, plan
 from tests.http.conftest import World
 from tocsin import subjects
 from tocsin.domain import execution
+from tocsin.domain.access import Role
 from tocsin.domain.events import Advanced, Message, Released, Timer
 
 SCOPE = subjects.execution(JOB, ID)
@@ -41,7 +45,7 @@ async def test_returned_job_stays_with_its_next_worker(
     newest = await world.log.append(admitted(), expect=0)
     [task] = execution.dispatch(execution.fold(await world.log.load(SCOPE)), key=KEY)
     await world.log.append(task, expect=newest)
-    fetch = {"queues": ["default"], "worker_id": "late"}
+    fetch: dict[str, object] = {"queues": ["default"], **({"worker_id": "late"} if named else {})}
     [_] = (await world.ask("POST", "/ojs/v1/workers/fetch", fetch)).json()["jobs"]
     append = world.log.append
 
@@ -60,3 +64,82 @@ async def test_returned_job_stays_with_its_next_worker(
     answer = await world.ask("POST", "/ojs/v1/workers/nack", nack)
     assert answer.status_code == 409, answer.text
     assert len([fact for fact in await world.facts("execution.>") if isinstance(fact.message, Released)]) == 1
+
+
+@dataclass
+class Workers:
+    """Two workers with tokens of their own, and a task that the first of them holds as `one`."""
+
+    world: World
+    tokens: dict[str, str]
+
+    async def answer(self, identity: str, verb: str, **body: object) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self.tokens[identity]}"}
+        if verb == "heartbeat":
+            return await self.world.ask("POST", f"/ojs/v1/workers/{verb}", {"active_jobs": [ID], **body}, **headers)
+        return await self.world.ask("POST", f"/ojs/v1/workers/{verb}", {"job_id": ID, **body}, **headers)
+
+
+@pytest.fixture
+async def workers(world: World) -> Workers:
+    newest = await world.log.append(admitted(), expect=0)
+    [task] = execution.dispatch(execution.fold(await world.log.load(SCOPE)), key=KEY)
+    await world.log.append(task, expect=newest)
+    it = Workers(world, {name: await world.token(name, Role.ADMIN) for name in ("first", "second")})
+    fetched = await it.answer("first", "fetch", queues=["default"], worker_id="one")
+    assert [job["id"] for job in fetched.json()["jobs"]] == [ID]
+    return it
+
+
+ANSWERS: Final[dict[str, tuple[str, dict[str, object]]]] = {
+    "ack": ("ack", {"result": "forged"}),
+    "nack": ("nack", {"error": {"code": "x", "message": ""}}),
+    "requeue": ("nack", {"requeue": True}),
+    "heartbeat": ("heartbeat", {}),
+}
+
+
+@pytest.mark.parametrize("worker", [{}, {"worker_id": "one"}, {"worker_id": "two"}], ids=["unnamed", "same", "other"])
+@pytest.mark.parametrize("kind", ANSWERS)
+async def test_other_identity_cannot_answer_for_a_held_task(
+    workers: Workers, kind: str, worker: dict[str, object]
+) -> None:
+    verb, body = ANSWERS[kind]
+    before = await workers.world.facts("*.>")
+    answer = await workers.answer("second", verb, **body, **worker)
+    if kind == "heartbeat":
+        assert (answer.json()["jobs_extended"], answer.json()["jobs_lost"]) == ([], [ID])
+    else:
+        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "conflict")
+        assert "'one'" not in answer.text  # the name of a worker would help to forge the next answer
+    assert await workers.world.facts("*.>") == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "worker"),
+    [
+        *((kind, {"worker_id": "two"}) for kind in ANSWERS),
+        ("requeue", {}),
+        ("heartbeat", {}),
+    ],
+)
+async def test_other_worker_of_the_same_identity_cannot_answer(
+    workers: Workers, kind: str, worker: dict[str, object]
+) -> None:
+    verb, body = ANSWERS[kind]
+    before = await workers.world.facts("*.>")
+    answer = await workers.answer("first", verb, **body, **worker)
+    if kind == "heartbeat":
+        assert (answer.json()["jobs_extended"], answer.json()["jobs_lost"]) == ([], [ID])
+    else:
+        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "conflict")
+    assert await workers.world.facts("*.>") == before
+
+
+async def test_held_task_runs_once_after_a_foreign_requeue(workers: Workers) -> None:
+    assert (await workers.answer("second", "nack", requeue=True)).status_code == 409
+    fetched = await workers.answer("second", "fetch", queues=["default"], worker_id="two")
+    assert fetched.json()["jobs"] == []
+    assert (await workers.answer("first", "heartbeat", worker_id="one")).json()["jobs_extended"] == [ID]
+    returned = await workers.answer("first", "nack", worker_id="one", requeue=True)
+    assert returned.status_code == 200, returned.text

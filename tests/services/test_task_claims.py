@@ -50,7 +50,9 @@ async def log(clock: ManualClock) -> LaggingLog:
 
 async def take(log: InMemoryEventLog, clock: ManualClock, lease: float = 10.0) -> list[task_leases.Held]:
     queues, lasting = InMemoryTaskQueues(log), task_leases.Lease(lease)
-    return await task_claims.take(log, queues, clock, ["default"], limit=5, worker="w", lease=lasting)
+    return await task_claims.take(
+        log, queues, clock, ["default"], limit=5, holder=task_leases.Holder("ada", "w"), lease=lasting
+    )
 
 
 async def test_task_of_a_native_worker_is_withheld(log: LaggingLog) -> None:
@@ -109,7 +111,9 @@ async def test_fetch_waits_only_for_the_first_task(
     await note("default")
     await note("other")
     lasting = task_leases.Lease(10)
-    [_] = await task_claims.take(log, queues, clock, ["default", "other"], limit=5, worker="w", lease=lasting, wait=20)
+    [_] = await task_claims.take(
+        log, queues, clock, ["default", "other"], limit=5, holder=task_leases.Holder("ada", "w"), lease=lasting, wait=20
+    )
     assert waits == [task_claims.QUEUE_WAIT_S, 0]
 
 
@@ -119,9 +123,9 @@ async def test_redelivered_task_is_claimed_once(log: LaggingLog, clock: ManualCl
     clock.advance(6)
     [again] = await (await one.open("default")).take(1, wait=0)
     assert (delivery.delivered, again.delivered) == (1, 2)
-    first = await task_claims._claim(log, clock, delivery, "a", task_leases.Lease(10))
+    first = await task_claims._claim(log, clock, delivery, task_leases.Holder("ada", "a"), task_leases.Lease(10))
     assert first is not None
-    assert await task_claims._claim(log, clock, again, "b", task_leases.Lease(10)) is None
+    assert await task_claims._claim(log, clock, again, task_leases.Holder("ada", "b"), task_leases.Lease(10)) is None
     assert len([fact for fact in await log.read("execution.>") if isinstance(fact.message, Started)]) == 1
 
 

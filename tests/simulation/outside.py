@@ -12,7 +12,7 @@ from tocsin.ports import EventLog, LogUnavailable, OutdatedState, TaskQueues
 from tocsin.services.operations import lookup, task_claims, task_leases, worker_answers
 from tocsin.services.operations.errors import OperationError
 from tocsin.services.operations.lookup import ExecutionMatch
-from tocsin.services.operations.task_leases import Held, Lease
+from tocsin.services.operations.task_leases import Held, Holder, Lease
 
 from .process import Process, ProcessClock
 from .workload import OUTSIDE, Run
@@ -68,7 +68,7 @@ class OutsideExecutor:
                     self._clock,
                     (OUTSIDE,),
                     limit=2,
-                    worker=self._process.name,
+                    holder=Holder("outside", self._process.name),
                     lease=Lease(LEASE),
                     wait=1.0,
                 )
@@ -131,7 +131,7 @@ class OutsideExecutor:
             facts = await self._log.load(subjects.execution(claim.job, claim.execution_id))
             found = ExecutionMatch(held.found.job, claim.execution_id, tuple(facts) or found.facts)
             try:
-                mine = task_leases.held_of(found, step=claim.step, worker=claim.worker)
+                mine = task_leases.held_of(found, step=claim.step, holder=Holder("outside", claim.worker))
             except OperationError:
                 return None
             if mine is not None and mine.claim.sequence == held.claim.sequence:

@@ -188,6 +188,8 @@ class Started(ExecutionFact):
     """
     agent: str | None = None
     """The id of the agent to which the matcher assigned the task; absent: the worker took it by itself."""
+    holder: str | None = None
+    """The identity that fetched the task over HTTP; only that identity may answer for it."""
 
 
 class Released(ExecutionFact):

@@ -15,7 +15,7 @@ from ...domain.execution import ClaimDenied
 from ...ports import Clock, Delivery, EventLog, LogUnavailable, OutdatedState, TaskQueues
 from . import event_waiter
 from .lookup import ExecutionMatch
-from .task_leases import Held, Lease, held_of, lease_span, ojs_field
+from .task_leases import Held, Holder, Lease, held_of, lease_span, ojs_field
 
 MAX_TRIES: Final = 5
 QUEUE_WAIT_S: Final = 0.25
@@ -35,7 +35,7 @@ async def take(
     names: Sequence[str],
     *,
     limit: int,
-    worker: str,
+    holder: Holder,
     lease: Lease,
     wait: float = 0.0,
 ) -> list[Held]:
@@ -55,7 +55,7 @@ async def take(
             queue = await queues.open(name)
             while (room := limit - len(claims)) > 0:
                 deliveries = await queue.take(room, wait=0.0 if claims else patience)
-                claims += await _claimed(log, clock, deliveries, worker, lease)
+                claims += await _claimed(log, clock, deliveries, holder, lease)
                 if len(deliveries) < room:
                     break  # the queue is empty
         if claims or clock.monotonic() >= until:
@@ -75,7 +75,7 @@ class _Claim:
 
 
 async def _claimed(
-    log: EventLog, clock: Clock, deliveries: Sequence[Delivery], worker: str, lease: Lease
+    log: EventLog, clock: Clock, deliveries: Sequence[Delivery], holder: Holder, lease: Lease
 ) -> list[Held]:
     """Claim deliveries concurrently; return the granted claims in order.
 
@@ -83,7 +83,7 @@ async def _claimed(
         LogUnavailable: it is unknown whether any is claimed.
     """
     results = await asyncio.gather(
-        *(_claim(log, clock, delivery, worker, lease) for delivery in deliveries), return_exceptions=True
+        *(_claim(log, clock, delivery, holder, lease) for delivery in deliveries), return_exceptions=True
     )
     claims = [result for result in results if isinstance(result, _Claim)]
     known = await _known(log, claims)
@@ -117,14 +117,14 @@ async def _held(log: EventLog, claim: _Claim, facts: Sequence[Recorded[Message]]
     return held_of(ExecutionMatch(claim.task.job, claim.task.execution_id, tuple(facts)), step=claim.task.step)
 
 
-async def _claim(log: EventLog, clock: Clock, delivery: Delivery, worker: str, lease: Lease) -> _Claim | None:
+async def _claim(log: EventLog, clock: Clock, delivery: Delivery, holder: Holder, lease: Lease) -> _Claim | None:
     """Claim a delivery under a lease; None: the claim is denied and the delivery settled."""
     task = _read(delivery)
     if task is None:
         await delivery.nak(UNREADABLE_DELAY_S)  # perhaps of a newer version: another copy may read it
         return None
     seconds = lease.of(task)
-    started, scope = _started(task, delivery, worker, seconds), subjects.scope_of(task)
+    started, scope = _started(task, delivery, holder, seconds), subjects.scope_of(task)
     until = clock.now() + lease_span(min(seconds, task.timeout))
     timer = _timer(task, delivery, ends_attempt=task.timeout <= seconds)
     expect = delivery.sequence
@@ -223,13 +223,14 @@ def _timer(task: Dispatched, delivery: Delivery, *, ends_attempt: bool) -> Lease
     )
 
 
-def _started(task: Dispatched, delivery: Delivery, worker: str, lease: float) -> Started:
+def _started(task: Dispatched, delivery: Delivery, holder: Holder, lease: float) -> Started:
     return Started(
         job=task.job,
         execution_id=task.execution_id,
         step=task.step,
         attempt=task.attempt,
         delivery=delivery.delivered,
-        worker=worker,
+        worker=holder.worker,
         lease=lease,
+        holder=holder.identity,
     )

@@ -40,6 +40,18 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
+class Holder:
+    """The caller that fetches a task or answers for it.
+
+    An answer may leave out the worker's id, as clients of the Open Job Spec do, but not the identity.
+    """
+
+    identity: str
+    worker: str = ""
+    """The id of the worker; empty: the caller named none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
     """A step that a worker holds under a lease."""
 
@@ -80,11 +92,15 @@ async def hand_back(log: EventLog, held: Held) -> None:
         await log.append(fact, expect=held.found.facts[-1].sequence)
 
 
-def held_of(found: ExecutionMatch, *, step: str | None = None, worker: str | None = None) -> Held | None:
+def held_of(
+    found: ExecutionMatch, *, step: str | None = None, holder: Holder | None = None, exactly: bool = False
+) -> Held | None:
     """Return the held step; None unless exactly one step matches.
 
+    With `exactly`, `holder` must also name its worker if the fetch named one.
+
     Raises:
-        OperationError: a worker other than `worker` holds it, or a worker without a lease.
+        OperationError: a holder other than `holder` has it, or a worker of the SDK.
     """
     state = execution.fold(found.facts)
     if state.is_over:
@@ -98,15 +114,25 @@ def held_of(found: ExecutionMatch, *, step: str | None = None, worker: str | Non
     claim = _newest(found.facts, Started, running[0])
     if task is None or claim is None:
         return None
-    if claim.message.lease is None:
+    if claim.message.lease is None or claim.message.agent is not None:
         raise errors.OperationError(
             f"job {found.execution_id} is held by a worker of Tocsin's own", code="held-by-own-worker"
         )
-    if worker and claim.message.worker and worker != claim.message.worker:
-        raise errors.OperationError(
-            f"job {found.execution_id} is held by another worker, {claim.message.worker!r}", code="held-by-other"
-        )
+    if holder is not None:
+        _require(holder, claim.message, exactly=exactly)
     return Held(found, state, task, claim)
+
+
+def _require(holder: Holder, claim: Started, *, exactly: bool) -> None:
+    job = f"job {claim.execution_id}"
+    if holder.identity != claim.holder:
+        raise errors.OperationError(
+            f"{job} is held by another identity. Answer with the token that fetched it", code="held-by-other"
+        )
+    if holder.worker == claim.worker or not (holder.worker or exactly):
+        return
+    owner = f"another worker, {claim.worker!r}" if claim.worker else "a worker that named no `worker_id`"
+    raise errors.OperationError(f"{job} is held by {owner}. Send the `worker_id` of its fetch", code="held-by-other")
 
 
 def timer_of(held: Held) -> LeaseTimer:

@@ -9,24 +9,21 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from fastapi import APIRouter, Request
-from pydantic import JsonValue
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ....domain import execution
 from ....domain.access import Principal
-from ....domain.definition import size_of
-from ....domain.events import Failure
 from ....domain.execution import Phase
 from ....ports import OutdatedState
 from ....services.operations import lookup, task_claims, task_leases, worker_answers
 from ....services.operations.errors import NotAnId, NotFound
 from ....services.operations.errors import OperationError as NotPossible
 from ....services.operations.lookup import ExecutionMatch
-from ....services.operations.task_leases import Held, Lease
+from ....services.operations.task_leases import Held, Holder, Lease
 from ..api.dependencies import Components, Here, parts_of
-from ..api.problems import FieldError, Problem
+from ..api.problems import Problem
 from ..auth.security import TRIGGERS, Triggerer, permitted_to
-from . import envelope, job_view, protocol, queues
+from . import job_view, protocol, queues, worker_requests
 from .protocol import Body, OjsResponse, documented, read_object
 
 PREFIX: Final = "/ojs/v1/workers"
@@ -34,13 +31,6 @@ MAX_JOBS_PER_FETCH: Final = 100
 MAX_WAIT_S: Final = 20.0
 """How long a fetch may wait for its first job."""
 MAX_TRIES: Final = 5
-MAX_WORKER_ID_LENGTH: Final = 255
-MAX_MESSAGE_LENGTH: Final = 4_096
-MAX_NAME_LENGTH: Final = 255
-"""The number of characters of an error's message that are stored, from its beginning."""
-MAX_TRACEBACK_LENGTH: Final = 8_192
-"""The number of characters of a backtrace that are stored, up to its end."""
-MAX_DETAILS_BYTES: Final = 16_384
 
 router = APIRouter(
     prefix=PREFIX,
@@ -63,25 +53,25 @@ _ID: Final = {"type": "string"}
         wait_ms={"type": "integer", "minimum": 0, "description": "How long to wait for the first job (an extension)."},
     ),
 )
-async def fetch(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
+async def fetch(here: Here, caller: Triggerer, body: Body) -> dict[str, Any]:
     """Fetch jobs, those of the first queue first."""
     names = body.get("queues")
-    if not isinstance(names, list) or not names or not all(_is_queue(name) for name in names):
-        raise _wrong("queues", "must be an array of at least one queue's name")
+    if not isinstance(names, list) or not names or not all(worker_requests.is_queue(name) for name in names):
+        raise worker_requests.wrong("queues", "must be an array of at least one queue's name")
     for name in dict.fromkeys(names):
         queues.require_pulled(here, name, field="queues")
     count = body.get("count") or 1
     if not isinstance(count, int) or not 1 <= count <= MAX_JOBS_PER_FETCH:
-        raise _wrong("count", f"must be an integer from 1 to {MAX_JOBS_PER_FETCH}")
+        raise worker_requests.wrong("count", f"must be an integer from 1 to {MAX_JOBS_PER_FETCH}")
     claims = await task_claims.take(
         here.log,
         here.queues,
         here.clock,
         list(dict.fromkeys(names)),
         limit=count,
-        worker=_worker(body),
-        lease=Lease(here.settings.worker.lease, _seconds(body, "visibility_timeout_ms")),
-        wait=min(_seconds(body, "wait_ms") or 0.0, MAX_WAIT_S),
+        holder=worker_requests.holder(caller, body),
+        lease=Lease(here.settings.worker.lease, worker_requests.seconds(body, "visibility_timeout_ms")),
+        wait=min(worker_requests.seconds(body, "wait_ms") or 0.0, MAX_WAIT_S),
     )
     return {"jobs": [_shown(lease) for lease in claims]}
 
@@ -89,11 +79,11 @@ async def fetch(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
 @router.post(
     "/ack", operation_id="ackJob", openapi_extra=protocol.body_schema("job_id", job_id=_ID, worker_id=_ID, result={})
 )
-async def ack(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
+async def ack(here: Here, caller: Triggerer, body: Body) -> dict[str, Any]:
     """Report that a job completed."""
-    id = _id(body)  # noqa: A001 - the field has this name
-    claim = await _held(here, id, _worker(body))
-    facts = await worker_answers.complete(here.log, claim, _result(body), arrivals=here.arrivals)
+    id = worker_requests.job_id(body)  # noqa: A001 - the field has this name
+    claim = await _held(here, id, worker_requests.holder(caller, body))
+    facts = await worker_answers.complete(here.log, claim, worker_requests.result(body), arrivals=here.arrivals)
     state, step = execution.fold(facts.facts), claim.claim.message.step
     shown = job_view.progress(facts.facts, state, step)
     if state.steps[step].phase is Phase.COMPLETED:
@@ -108,14 +98,15 @@ async def ack(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
         "job_id", job_id=_ID, worker_id=_ID, error={"type": "object"}, requeue={"type": "boolean"}
     ),
 )
-async def nack(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
+async def nack(here: Here, caller: Triggerer, body: Body) -> dict[str, Any]:
     """Report that a job failed, or with `requeue` return it to its queue."""
-    id = _id(body)  # noqa: A001 - the field has this name
-    claim = await _held(here, id, _worker(body))
+    id = worker_requests.job_id(body)  # noqa: A001 - the field has this name
+    holder = worker_requests.holder(caller, body)
     if body.get("requeue") is True:
-        facts = await _requeued(here, id, claim)
+        facts, claim = await _requeued(here, id, holder)
     else:
-        facts = await worker_answers.fail(here.log, claim, _error(body), arrivals=here.arrivals)
+        claim = await _held(here, id, holder)
+        facts = await worker_answers.fail(here.log, claim, worker_requests.failure(body), arrivals=here.arrivals)
     shown = job_view.job(facts.facts, id=id, step=claim.claim.message.step)
     answer = {"acknowledged": True, "id": id, "job_id": id}
     reported = ("state", "attempt", "max_attempts", "next_attempt_at", "retry_delay_ms", "completed_at", "discarded_at")
@@ -129,16 +120,17 @@ async def nack(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
         worker_id=_ID, active_jobs={"type": "array", "items": _ID}, visibility_timeout_ms={"type": "integer"}
     ),
 )
-async def heartbeat(here: Here, _: Triggerer, body: Body) -> dict[str, Any]:
+async def heartbeat(here: Here, caller: Triggerer, body: Body) -> dict[str, Any]:
     """Extend the leases of a worker's jobs, and name the jobs it lost."""
     active = body.get("active_jobs", body.get("active_job_ids", []))
     ids = active if isinstance(active, list) else body.get("active_job_ids", [])
     if not isinstance(ids, list) or not all(isinstance(id_, str) for id_ in ids) or len(ids) > 10 * MAX_JOBS_PER_FETCH:
-        raise _wrong("active_jobs", "must be an array of job ids")
+        raise worker_requests.wrong("active_jobs", "must be an array of job ids")
+    holder = worker_requests.holder(caller, body)
     extended, lost, state = [], [], "running"
     for id_ in ids:
         try:
-            claim = await _extended(here, id_, _worker(body), _seconds(body, "visibility_timeout_ms"))
+            claim = await _extended(here, id_, holder, worker_requests.seconds(body, "visibility_timeout_ms"))
         except (Problem, NotFound, NotAnId, NotPossible, OutdatedState):
             lost.append(id_)
         else:
@@ -169,17 +161,23 @@ def _shown(held: Held) -> dict[str, Any]:
     }
 
 
-async def _held(here: Components, id: str, worker: str) -> Held:  # noqa: A002 - the field has this name
-    """Return the lease that a worker reports on.
+async def _held(
+    here: Components,
+    id: str,  # noqa: A002 - the field has this name
+    holder: Holder,
+    *,
+    exactly: bool = False,
+) -> Held:
+    """Return the lease that a worker answers for.
 
     Raises:
-        Problem: no worker holds the job, or another worker does.
+        Problem: no worker holds the job, or another holder does (`task_leases.held_of`).
     """
     step = id.partition(":")[2] or None
     job, why = await job_view.find(here.log, id), ""
     for _ in range(MAX_TRIES):
         try:
-            claim = task_leases.held_of(job, step=step, worker=worker)
+            claim = task_leases.held_of(job, step=step, holder=holder, exactly=exactly)
         except NotPossible as error:
             claim, why = None, str(error)
         if claim is not None:
@@ -194,7 +192,7 @@ async def _held(here: Components, id: str, worker: str) -> Held:  # noqa: A002 -
     raise Problem(409, "conflict", why or f"job {id} is not active, but {state}")
 
 
-async def _extended(here: Components, id: str, worker: str, asked: float | None) -> Held:  # noqa: A002 - the field has this name
+async def _extended(here: Components, id: str, holder: Holder, asked: float | None) -> Held:  # noqa: A002 - as above
     """Extend a lease; an event of another step does not end it.
 
     Raises:
@@ -203,7 +201,7 @@ async def _extended(here: Components, id: str, worker: str, asked: float | None)
     """
     tries = 1
     while True:
-        claim = await _held(here, id, worker)
+        claim = await _held(here, id, holder, exactly=True)
         try:
             await task_leases.extend(here.log, here.clock, claim, asked=asked)
             return claim
@@ -213,23 +211,26 @@ async def _extended(here: Components, id: str, worker: str, asked: float | None)
         tries += 1
 
 
-async def _requeued(here: Components, id: str, held: Held) -> ExecutionMatch:  # noqa: A002 - the field has this name
+async def _requeued(here: Components, id: str, holder: Holder) -> tuple[ExecutionMatch, Held]:  # noqa: A002 - as above
     """Return a job to its queue.
 
+    The holder must name its worker: another worker of the same identity may still run the job.
+
     Raises:
-        Problem: the lease ended; another worker may hold the job.
+        Problem: the caller does not hold the job; the lease ended; another worker may hold the job.
         OutdatedState: other writers changed the execution at every try.
     """
-    claim, tries = held.claim.sequence, 1
+    held, tries = await _held(here, id, holder, exactly=True), 1
+    claim = held.claim.sequence
     while True:
         try:
             await task_leases.hand_back(here.log, held)
-            return await job_view.find(here.log, id)
+            return await job_view.find(here.log, id), held
         except OutdatedState:
             if tries == MAX_TRIES:
                 raise
         tries += 1
-        held = await _held(here, id, held.claim.message.worker or "")
+        held = await _held(here, id, holder, exactly=True)
         if held.claim.sequence != claim:
             raise Problem(409, "conflict", f"the lease of job {id} ended, and the job was fetched again")
 
@@ -242,75 +243,6 @@ def _directive(here: Components, held: Held) -> str | None:
     metadata = options.get("metadata") if isinstance(options, dict) else None
     directive = metadata.get("test_directive") if isinstance(metadata, dict) else None
     return directive if directive in {"quiet", "terminate"} else None
-
-
-def _error(body: dict[str, Any]) -> Failure:
-    error = body.get("error")
-    if not isinstance(error, dict):
-        raise _wrong("error", "must be an object with `code` and `message`")
-    details = error.get("details")
-    code, message = error.get("code"), error.get("message", "")
-    if not isinstance(message, str) or not isinstance(code, str | None) or not isinstance(details, dict | None):
-        raise _wrong("error", "must be an object: `code` and `message` are strings, `details` is an object")
-    kinds = (error.get("type"), (details or {}).get("error_class"), code, "handler_error")
-    return Failure(
-        type=next(kind for kind in kinds if isinstance(kind, str) and kind)[:MAX_NAME_LENGTH],
-        message=message[:MAX_MESSAGE_LENGTH],
-        traceback=error["backtrace"][-MAX_TRACEBACK_LENGTH:] if isinstance(error.get("backtrace"), str) else None,
-        retryable=error.get("retryable") is not False,
-        code=None if code is None else code[:MAX_NAME_LENGTH],
-        details=_bounded(details),
-    )
-
-
-def _bounded(details: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the details of an error, or only their size.
-
-    Details that are too large could not be stored.
-    """
-    if details is None or (size := size_of(details)) <= MAX_DETAILS_BYTES:
-        return details
-    return {"left_out": f"{size:,} bytes, more than {MAX_DETAILS_BYTES:,}"}
-
-
-def _result(body: dict[str, Any]) -> JsonValue:
-    result: JsonValue = body.get("result")
-    return result
-
-
-def _id(body: dict[str, Any]) -> str:
-    value = body.get("job_id")
-    if not isinstance(value, str) or not value:
-        raise _wrong("job_id", "must be the id of a job")
-    return value
-
-
-def _worker(body: dict[str, Any]) -> str:
-    value = body.get("worker_id") or ""
-    if not isinstance(value, str) or len(value) > MAX_WORKER_ID_LENGTH:
-        raise _wrong("worker_id", f"must be a string of at most {MAX_WORKER_ID_LENGTH} characters")
-    return value
-
-
-def _seconds(body: dict[str, Any], name: str) -> float | None:
-    value = body.get(name)
-    if value is None:
-        return None
-    if (
-        not isinstance(value, int | float)
-        or isinstance(value, bool)
-        or not 0 <= value <= 1000 * task_leases.MAX_LEASE_S
-    ):
-        raise _wrong(name, "must be a number of milliseconds, at most a year")
-    return value / 1000 or None
-
-
-def _is_queue(name: object) -> bool:
-    return isinstance(name, str) and envelope.QUEUE.fullmatch(name) is not None
-
-
-def _wrong(field: str, right: str) -> Problem:
-    return Problem(400, "invalid-request", f"`{field}` {right}", (FieldError(field=field, right=right),))
 
 
 Handler: TypeAlias = Callable[[Components, Principal, dict[str, Any]], Awaitable[dict[str, Any]]]
