@@ -8,6 +8,7 @@ from .agents import AgentChannel, HandOver, ReceiveAbsence, ReceiveCommand, Rece
 from .clock import Clock
 from .durables import Delivery, DurableSpec, QueueStatus, TaskQueue, TaskQueues, acknowledge, acknowledge_each
 from .errors import (
+    ConnectionEnded,
     LogUnavailable,
     MessageTooLarge,
     NotAllowed,
@@ -54,6 +55,7 @@ __all__ = [
     "ArchiveStore",
     "Batch",
     "Clock",
+    "ConnectionEnded",
     "DeadLetterRow",
     "Decode",
     "Delay",

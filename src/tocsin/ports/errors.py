@@ -78,6 +78,17 @@ class Unreachable(TocsinError):
     code = "unreachable"
 
 
+class ConnectionEnded(Unreachable):
+    """NATS ended the connection for good: a new process may connect again."""
+
+    code = "connection-ended"
+
+    @classmethod
+    def of(cls, server: str, reason: str) -> "ConnectionEnded":
+        """Return the error of a connection to `server` that it ended for `reason`."""
+        return cls(f"{server} ended the connection for good: {reason}; start the process again")
+
+
 class UnsupportedLayout(Unreachable):
     """The streams have another layout than this version of Tocsin needs.
 

@@ -9,7 +9,7 @@ from nats.aio.client import Client
 from pydantic_core import from_json
 
 from .... import telemetry
-from ....ports import LogUnavailable, NotAllowed
+from ....ports import ConnectionEnded, LogUnavailable, NotAllowed
 from ..fast_client import FastTransport, is_supported, server_info
 from .connection_attempts import FirstConnection
 from .requests import CONNECTION_ERRORS, Requests
@@ -226,6 +226,9 @@ async def connect(
 ) -> AsyncIterator[Connection]:
     """Open a connection that survives restarts of the servers; close it at the end.
 
+    A server may end a connection for good, for example because its limits or a user's credentials changed. Then the task that opened the
+    connection is cancelled, so that the process ends and its supervisor starts it again.
+
     Args:
         servers: their URLs.
         within: seconds until the first server must answer; None for no limit.
@@ -235,10 +238,11 @@ async def connect(
 
     Raises:
         LogUnavailable: no server answered in time, or one rejected the client; the text says which and why.
+        ConnectionEnded: the server ended the connection for good.
     """
     client = Client()
     connection = Connection(client, fast_client=fast_client)
-    opening = FirstConnection(servers)
+    opening, ending = FirstConnection(servers), _Ending(client)
 
     async def on_disconnect() -> None:
         connection.interrupt()
@@ -256,6 +260,7 @@ async def connect(
         **RECONNECT_FOREVER,
         "error_cb": on_error,
         "disconnected_cb": on_disconnect,
+        "closed_cb": ending.on_close,
         **options,
     }
     try:
@@ -266,7 +271,44 @@ async def connect(
             raise LogUnavailable(
                 f"{opening.where}: that server does not speak TLS, and `nats.tls` or a `tls://` URL requires it"
             )
-        yield connection
+        async with ending.watched(opening.where):
+            yield connection
     finally:
         with suppress(*CLOSING_ERRORS):
             await client.close()
+
+
+class _Ending:
+    """Cancels a task if the server ends the connection for good."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._task: asyncio.Task[object] | None = None
+        self._reason: str | None = None
+
+    async def on_close(self) -> None:
+        """Take the client's word that it does not reconnect any more."""
+        if self._task is None:
+            return  # it is closed on purpose
+        self._reason = str(self._client.last_error or "no reason given")
+        _log.error("NATS ended the connection for good", action="nats-connection-ended", error=self._reason)
+        self._task.cancel()
+
+    @asynccontextmanager
+    async def watched(self, where: str) -> AsyncIterator[None]:
+        """Watch the connection to the server `where` on behalf of the task inside.
+
+        Raises:
+            ConnectionEnded: the server ended it.
+        """
+        self._task = asyncio.current_task()
+        try:
+            yield
+        except BaseException as error:
+            if self._reason is None:
+                raise
+            if self._task is not None:
+                self._task.uncancel()
+            raise ConnectionEnded.of(where, self._reason) from error
+        finally:
+            self._task = None
