@@ -176,7 +176,8 @@ def _settings() -> Iterator[str]:
             "The settings are in `tocsin.yaml` in the working folder, or in the file that `--config` or `TOCSIN_CONFIG` names. "
             "Every setting also has a variable: `TOCSIN_`, and its path in capitals with two underscores between the parts, "
             "such as `TOCSIN_LEADER__TTL`. `tocsin config show` prints the settings in force and where each comes from. A "
-            "duration is a number of seconds, or text such as `15s`, `1m30s` or `PT15S`."
+            "duration is a number of seconds, or text such as `15s`, `1m30s`, `90d` or `PT15S`. The units are `w`, `d`, `h`, "
+            "`m`, `s` and `ms`."
         ),
         "",
     )
@@ -242,8 +243,8 @@ def _jobs() -> Iterator[str]:
         (
             "A job file is YAML or JSON with a list `jobs`; a list of jobs without `jobs`, or a single job, is read too. "
             "`tocsin jobs apply -f FILE` registers its jobs. `schemas/job-file.json` is the JSON Schema of the file, for "
-            "editors. A duration is a number of seconds, or text such as `15s`, `1m30s` or "
-            "`PT15S`."
+            "editors. A duration is a number of seconds, or text such as `15s`, `1m30s`, `90d` or `PT15S`. The units are `w`, "
+            "`d`, `h`, `m`, `s` and `ms`."
         ),
     )
     for title, name, text in _JOB_SECTIONS:
@@ -403,8 +404,13 @@ def _errors() -> Iterator[str]:
     )
     _import_everything()
     classes = {error for error in _subclasses(TocsinError) if error.__module__.startswith("tocsin.")}
-    for error in sorted(classes, key=lambda error: (error.code, error.__module__, error.__qualname__)):
-        yield f"| `{error.code}` | `{error.__module__}.{error.__qualname__}` | {_cell(_paragraph(error.__doc__))} |"
+    rows = [
+        (code, f"{error.__module__}.{error.__qualname__}", meaning)
+        for error in classes
+        for code, meaning in (error.codes or {error.code: _paragraph(error.__doc__)}).items()
+    ]
+    for code, name, meaning in sorted(rows):
+        yield f"| `{code}` | `{name}` | {_cell(meaning)} |"
 
 
 def _import_everything() -> None:

@@ -107,7 +107,10 @@ def test_all_problems_of_all_files_are_reported(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     lines = problems(tmp_path, tmp_path / "missing.yaml", tmp_path / "empty")
     assert [line.removeprefix(f"{tmp_path}/") for line in lines] == [
-        'a.yaml: job `a`: `timeout` is "soon": not a duration: write 30s, 5m, 1h30m, 500ms, PT30S or a number of seconds',
+        (
+            'a.yaml: job `a`: `timeout` is "soon": not a duration: write numbers with the units w, d, h, m, s, ms, '
+            "the longest first (90d, 1h30m, 500ms), ISO 8601 (P90D, PT30S), or a number of seconds"
+        ),
         "b.json:1: not JSON: Expecting property name enclosed in double quotes, column 2",
         "c.yaml: not UTF-8: byte 7 is no character",
         "d.yaml: no jobs: the document is empty",

@@ -37,9 +37,13 @@ def test_invalid_token_arguments_have_codes(world: World) -> None:
     missing = world.call("tokens", "revoke", "*", "-o", "json")
     assert (missing.code, missing.error["error_code"]) == (3, "token-not-found")
     assert "'*'" in missing.error["message"]
-    for lifetime in ("soon", "0s"):
+    for lifetime, code in (
+        ("soon", "invalid-duration"),
+        ("90", "duration-without-unit"),
+        ("0s", "duration-out-of-range"),
+    ):
         invalid = world.call("tokens", "create", "ci", "--role", "scheduler-admin", "--expires", lifetime, "-o", "json")
-        assert (invalid.code, invalid.error["error_code"]) == (2, "invalid-duration")
+        assert (invalid.code, invalid.error["error_code"]) == (2, code)
         assert "--expires" in invalid.error["message"]
         assert lifetime in invalid.error["message"]
     role = world.call("tokens", "create", "ci", "--role", "root")

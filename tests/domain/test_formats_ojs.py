@@ -113,7 +113,7 @@ def test_the_registration_of_the_conformance_suite() -> None:
         ),
         ({"typ": "a.b"}, ("unknown-field", "typ", None, "`type`")),
         ({"options": {"qeue": "x"}}, ("unknown-field", "options.qeue", None, "`queue`")),
-        ({"options": {"timeout": -1}}, ("invalid-duration", "options.timeout", "-1", "")),
+        ({"options": {"timeout": -1}}, ("duration-out-of-range", "options.timeout", "-1", "")),
         (
             {"options": {"queue": "My Queue"}},
             ("invalid-value", "options.queue", '"My Queue"', ""),

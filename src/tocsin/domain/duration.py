@@ -5,8 +5,9 @@ without years and months, because their length is not fixed; and a plain number 
 """
 
 import re
+from collections.abc import Mapping
 from decimal import Decimal
-from typing import Final
+from typing import ClassVar, Final, Literal, TypeAlias
 
 from .errors import TocsinError
 
@@ -28,13 +29,35 @@ _ISO: Final = re.compile(
     rf"(?:(?P<h>{_NUMBER})H)?(?:(?P<m>{_NUMBER})M)?(?:(?P<s>{_NUMBER})S)?)?"
 )
 _CALENDAR: Final = re.compile(r"P(?:[0-9.]+[YWD])*[0-9.]+[YM].*")
-_EXAMPLES: Final = "write 30s, 5m, 1h30m, 500ms, PT30S or a number of seconds"
+_NOTATIONS: Final = (
+    f"write numbers with the units {', '.join(_SECONDS)}, the longest first (90d, 1h30m, 500ms), "
+    "ISO 8601 (P90D, PT30S), or a number of seconds"
+)
+DurationCode: TypeAlias = Literal[
+    "invalid-duration", "duration-without-unit", "duration-in-calendar-units", "duration-out-of-range"
+]
 
 
 class DurationError(TocsinError, ValueError):
-    """A duration that cannot be read or is out of range."""
+    """A duration that cannot be read or is out of range.
 
-    code = "invalid-duration"
+    Attributes:
+        code: the kind of the problem, one of `codes`.
+        suggestion: a valid duration; empty if none fits.
+    """
+
+    codes: ClassVar[Mapping[str, str]] = {
+        "invalid-duration": "A duration has no known notation.",
+        "duration-without-unit": "A duration in text is a number without a unit.",
+        "duration-in-calendar-units": "A duration has years or months, whose length is not fixed.",
+        "duration-out-of-range": "A duration is negative or longer than ten years.",
+    }
+    """The meaning of each code."""
+
+    def __init__(self, problem: str, *, code: DurationCode, suggestion: str = "") -> None:
+        super().__init__(problem)
+        self.code: DurationCode = code
+        self.suggestion = suggestion
 
 
 def parse(written: object) -> float:
@@ -47,7 +70,7 @@ def parse(written: object) -> float:
     """
     match written:
         case bool():
-            raise DurationError(f"not a duration: {_EXAMPLES}")
+            raise _unreadable()
         case int() | float():
             return _checked(
                 float(written) if abs(written) <= MAX_DURATION_S else MAX_DURATION_S * (2 if written > 0 else -1)
@@ -55,7 +78,7 @@ def parse(written: object) -> float:
         case str():
             return _checked(_total(written.strip()))
         case _:
-            raise DurationError(f"not a duration: {_EXAMPLES}")
+            raise _unreadable()
 
 
 def iso(seconds: float) -> str:
@@ -78,17 +101,31 @@ def _total(text: str) -> float:
             # Decimal, because 1.1m is 66 seconds and not 66.00000000000001.
             return float(sum(number * _SECONDS[unit] for unit, number in parts.items()))
     if re.fullmatch(_NUMBER, text):
-        raise DurationError(f"a duration in text needs a unit: write {text}s")
+        raise DurationError(
+            f"a duration in text needs a unit, one of {', '.join(_SECONDS)}: write {text}s",
+            code="duration-without-unit",
+            suggestion=f"{text}s",
+        )
     if _CALENDAR.fullmatch(text):
-        raise DurationError("years and months have no fixed length; write days, e.g. P30D")
-    raise DurationError(f"not a duration: {_EXAMPLES}")
+        raise DurationError(
+            "years and months have no fixed length; write days or weeks, such as 90d or P30D",
+            code="duration-in-calendar-units",
+            suggestion="P30D",
+        )
+    raise _unreadable()
+
+
+def _unreadable() -> DurationError:
+    return DurationError(f"not a duration: {_NOTATIONS}", code="invalid-duration")
 
 
 def _checked(seconds: float) -> float:
     if not seconds >= 0:  # negated, so that NaN is refused as well
-        raise DurationError("a duration cannot be negative")
+        raise DurationError("a duration cannot be negative", code="duration-out-of-range", suggestion="0s")
     if seconds > MAX_DURATION_S:
-        raise DurationError("a duration cannot be longer than ten years")
+        raise DurationError(
+            "a duration cannot be longer than ten years", code="duration-out-of-range", suggestion="3650d"
+        )
     return seconds
 
 

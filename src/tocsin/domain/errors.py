@@ -1,5 +1,8 @@
 """Base class of every error that Tocsin raises on purpose."""
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 
 class TocsinError(Exception):
     """An error of Tocsin.
@@ -8,3 +11,5 @@ class TocsinError(Exception):
     """
 
     code: str = "internal-error"
+    codes: ClassVar[Mapping[str, str]] = {}
+    """The meaning of each code, in a class whose errors have one of several codes."""

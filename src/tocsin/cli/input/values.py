@@ -60,7 +60,7 @@ def length(written: str, option: str) -> timedelta:
     try:
         return timedelta(seconds=duration.parse(written))
     except duration.DurationError as error:
-        raise UsageError(f"{option} is {written!r}: {error}", code="invalid-duration") from None
+        raise UsageError(f"{option} is {written!r}: {error}", code=error.code) from None
 
 
 _PERIODS: Final = {"s": 1.0, "m": 60.0, "h": 3_600.0}

@@ -99,12 +99,12 @@ def revoke(
 def _lifetime(written: str) -> timedelta:
     try:
         seconds = duration.parse(written)
-    except ValueError as error:
-        raise UsageError(f"--expires is {written!r}: {error}", code="invalid-duration") from None
+    except duration.DurationError as error:
+        raise UsageError(f"--expires is {written!r}: {error}", code=error.code) from None
     if seconds <= 0:
         raise UsageError(
             f"--expires is {written!r}: the lifetime must be more than 0 seconds. Write a duration such as 90d.",
-            code="invalid-duration",
+            code="duration-out-of-range",
         )
     return timedelta(seconds=seconds)
 

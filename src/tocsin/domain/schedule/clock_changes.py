@@ -69,18 +69,23 @@ def parse_moment(text: str, timezone: str, dst: DstPolicy) -> datetime:
             f"at: cannot read {text!r}; allowed are a date and a time, as in ISO 8601",
             length=len(text),
             suggestion=_EXAMPLE,
+            code="invalid-instant",
         )
     if at.microsecond or not _FIRST_YEAR <= at.year <= _LAST_YEAR:
         raise ScheduleError(
             f"at: {text} is out of range; allowed are whole seconds of the years {_FIRST_YEAR} to {_LAST_YEAR}",
             length=len(text),
+            code="invalid-instant",
         )
     if at.tzinfo is not None:
         return at.astimezone(UTC)
     shown = first_shown(timezone, at)
     if shown is None and dst.gap == "skip":
         raise ScheduleError(
-            f"at: {text} does not exist in {timezone}, whose clocks skip it", length=len(text), suggestion=_EXAMPLE
+            f"at: {text} does not exist in {timezone}, whose clocks skip it",
+            length=len(text),
+            suggestion=_EXAMPLE,
+            code="invalid-instant",
         )
     return shown or shifted(timezone, at)
 

@@ -167,6 +167,7 @@ def _plain_days(item: str) -> Values:
         raise ScheduleError(
             f"day of month: {item!r} is not a value; allowed are 1-31, L, LW and a day with W as in 15W",
             length=len(item),
+            code="invalid-field",
         )
     return parse_item(DAY_OF_MONTH, item)
 
@@ -176,6 +177,7 @@ def _last(weekday: str) -> int:
         raise ScheduleError(
             "day of week: L needs a weekday before it, whose last occurrence in the month is meant",
             suggestion="5L for the last Friday",
+            code="invalid-field",
         )
     return read_value(DAY_OF_WEEK, weekday, 0) % _WEEK
 
@@ -184,7 +186,10 @@ def _weekday_near(item: str) -> int:
     day = item[:-1]
     if not (day.isascii() and day.isdigit()):
         raise ScheduleError(
-            f"day of month: W needs one day before it, as in 15W, not {day!r}", length=len(item), suggestion="15W"
+            f"day of month: W needs one day before it, as in 15W, not {day!r}",
+            length=len(item),
+            suggestion="15W",
+            code="invalid-field",
         )
     return read_value(DAY_OF_MONTH, day, 0)
 
@@ -197,6 +202,7 @@ def _nth(text: str, start: int) -> int:
         start=start,
         length=len(text),
         suggestion="5#3, 5L",
+        code="invalid-field",
     )
 
 

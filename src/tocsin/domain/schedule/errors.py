@@ -1,27 +1,22 @@
 """The calendar's error class."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import ClassVar, Final, Literal, TypeAlias
 
 from ..errors import TocsinError
 
-_CODES: Final = {
-    "timezone": "invalid-timezone",
-    "expression": "invalid-expression",
-    "phrase": "invalid-phrase",
-    "time": "invalid-time",
-    "at": "invalid-instant",
-    "after": "invalid-instant",
-    "duration": "invalid-interval",
-    "dst.gap": "invalid-dst-policy",
-    "dst.fold": "invalid-dst-policy",
-    "second": "invalid-field",
-    "minute": "invalid-field",
-    "hour": "invalid-field",
-    "day of month": "invalid-field",
-    "month": "invalid-field",
-    "day of week": "invalid-field",
-}
-"""The code of an error, by the part of the schedule that its sentence begins with."""
+ScheduleCode: TypeAlias = Literal[
+    "contradictory-timezone",
+    "invalid-dst-policy",
+    "invalid-expression",
+    "invalid-field",
+    "invalid-instant",
+    "invalid-interval",
+    "invalid-phrase",
+    "invalid-time",
+    "invalid-timezone",
+    "never-fires",
+]
 _EXCERPT: Final = 96
 _INDENT: Final = "  "
 
@@ -30,13 +25,26 @@ class ScheduleError(TocsinError, ValueError):
     """A schedule that is invalid, or that could never fire.
 
     Attributes:
+        code: the kind of the problem, one of `codes`.
         problem: one sentence: the field, the value, and the allowed values.
         text: the whole text; empty while the position in it is not known yet.
         start, length: the position in `text`, in characters.
         suggestion: a valid text; empty if none fits.
     """
 
-    code = "invalid-schedule"
+    codes: ClassVar[Mapping[str, str]] = {
+        "contradictory-timezone": "The phrase names another time zone than the field `timezone`.",
+        "invalid-dst-policy": "`dst.gap` or `dst.fold` is unknown.",
+        "invalid-expression": "The text is neither an expression, a special expression nor a phrase.",
+        "invalid-field": "A field of a cron expression, or a minute of a phrase, is invalid.",
+        "invalid-instant": "An instant cannot be read, does not exist, or has no offset.",
+        "invalid-interval": "The interval of `@every` cannot be read or is out of range.",
+        "invalid-phrase": "A phrase cannot be read, contradicts itself, or is ambiguous.",
+        "invalid-time": "A time of day in a phrase does not exist or is ambiguous.",
+        "invalid-timezone": "The time zone is not an IANA name.",
+        "never-fires": "The schedule fires at no time that exists.",
+    }
+    """The meaning of each code."""
 
     def __init__(
         self,
@@ -46,10 +54,10 @@ class ScheduleError(TocsinError, ValueError):
         start: int = 0,
         length: int = 1,
         suggestion: str = "",
-        code: str | None = None,
+        code: ScheduleCode,
     ) -> None:
         self.problem = problem
-        self.code = code or _CODES.get(problem.partition(":")[0], type(self).code)
+        self.code: ScheduleCode = code
         self.text = text
         self.start = start
         self.length = max(length, 1)

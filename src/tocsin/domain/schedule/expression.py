@@ -63,6 +63,7 @@ def parse_expression(text: str) -> Expression:
             "or 6 (the second first)",
             text=text,
             length=len(text),
+            code="invalid-expression",
         )
     tokens = written if len(written) == _WITH_SECONDS else [("0", 0), *written]
     second, minute, hour, _, month, _ = (

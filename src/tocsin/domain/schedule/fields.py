@@ -134,6 +134,7 @@ def parse_item(kind: Field, text: str) -> Values:
             f"{kind.name}: the range {body} runs backwards; allowed are ascending ranges within {kind.allowed}",
             length=len(body),
             suggestion=f"{first}-{kind.high},{kind.low}-{last}",
+            code="invalid-field",
         )
     return Values(_walk(kind, first, last, step), stepping=True, written=frozenset((first, last)))
 
@@ -145,11 +146,20 @@ def read_value(kind: Field, text: str, start: int) -> int:
         if kind.low <= number <= kind.high:
             return number
         raise ScheduleError(
-            f"{kind.name}: {text} is out of range; allowed are {kind.allowed}", start=start, length=len(text)
+            f"{kind.name}: {text} is out of range; allowed are {kind.allowed}",
+            start=start,
+            length=len(text),
+            code="invalid-field",
         )
     value = kind.names.get(text.upper())
     if value is None:
-        raise ScheduleError(_unreadable(kind, text), start=start, length=len(text), suggestion=_instead(kind, text))
+        raise ScheduleError(
+            _unreadable(kind, text),
+            start=start,
+            length=len(text),
+            suggestion=_instead(kind, text),
+            code="invalid-field",
+        )
     return value
 
 
@@ -160,6 +170,7 @@ def _step(kind: Field, text: str, start: int) -> int:
             f"{kind.name}: the step {text!r} is invalid; allowed are whole numbers from 1 to {size}",
             start=start,
             length=len(text),
+            code="invalid-field",
         )
     step = int(text)
     if step > size:
@@ -169,6 +180,7 @@ def _step(kind: Field, text: str, start: int) -> int:
             start=start,
             length=len(text),
             suggestion=f"@every {step}{unit}" if unit else "",
+            code="invalid-field",
         )
     return step
 

@@ -51,7 +51,10 @@ class DstPolicy:
     def __post_init__(self) -> None:
         for name, value, allowed in (("gap", self.gap, get_args(Gap)), ("fold", self.fold, get_args(Fold))):
             if value not in allowed:
-                raise ScheduleError(f"dst.{name}: there is no policy {value!r}; allowed are {' and '.join(allowed)}")
+                raise ScheduleError(
+                    f"dst.{name}: there is no policy {value!r}; allowed are {' and '.join(allowed)}",
+                    code="invalid-dst-policy",
+                )
 
 
 SPECIFIED: Final = DstPolicy()

@@ -51,9 +51,13 @@ def _parse(text: str, timezone: str, dst: DstPolicy, database: timezones.Timezon
     timezones.validate(timezone, database.names)
     warnings = timezones.zone_warnings(timezone)
     if len(text) > _LONGEST:
-        raise ScheduleError(f"expression: it has {len(text)} characters; allowed are up to {_LONGEST}")
+        raise ScheduleError(
+            f"expression: it has {len(text)} characters; allowed are up to {_LONGEST}", code="invalid-expression"
+        )
     if not text.strip():
-        raise ScheduleError("expression: it is empty", suggestion="0 9 * * *, @daily, or every day at 9am")
+        raise ScheduleError(
+            "expression: it is empty", suggestion="0 9 * * *, @daily, or every day at 9am", code="invalid-expression"
+        )
     if foreign := _FOREIGN.search(text):
         raise _foreign(text, foreign)
     start = len(text) - len(text.lstrip())
@@ -110,6 +114,7 @@ def _foreign(text: str, match: re.Match[str]) -> ScheduleError:
         f"expression: the character {shown} is not allowed; allowed are ASCII letters, digits, signs and spaces",
         text=text,
         start=match.start(),
+        code="invalid-expression",
     )
 
 
@@ -133,6 +138,7 @@ def _special(text: str, start: int, warnings: tuple[str, ...], timezone: str, ds
         start=start,
         length=len(text.strip()),
         suggestion="@every 1h30m",
+        code="invalid-expression",
     )
 
 
@@ -231,5 +237,7 @@ def next_fire_times(text: str, timezone: str, after: datetime, n: int) -> list[d
         ScheduleError: the text or the zone is invalid, or `after` has no offset.
     """
     if after.tzinfo is None:
-        raise ScheduleError(f"after: {after.isoformat()} says no offset; allowed are aware datetimes")
+        raise ScheduleError(
+            f"after: {after.isoformat()} says no offset; allowed are aware datetimes", code="invalid-instant"
+        )
     return next_instants(parse(text, timezone), after, n)

@@ -149,14 +149,21 @@ def parse_duration(text: str) -> timedelta:
     while at < len(text):
         part = _PART.match(text, at)
         if part is None:
-            raise ScheduleError(f"duration: cannot read {text[at:]!r}; {_ALLOWED}", start=at, length=len(text) - at)
+            raise ScheduleError(
+                f"duration: cannot read {text[at:]!r}; {_ALLOWED}",
+                start=at,
+                length=len(text) - at,
+                code="invalid-interval",
+            )
         total += Fraction(part[1]) * _MILLISECONDS[part[2]]
         at = part.end()
     if not text:
-        raise ScheduleError(f"duration: it is missing; {_ALLOWED}")
+        raise ScheduleError(f"duration: it is missing; {_ALLOWED}", code="invalid-interval")
     if total.denominator != 1 or total < 1 or total > _LONGEST // _MILLISECOND:
         raise ScheduleError(
-            f"duration: {text} is out of range; allowed are whole milliseconds from 1ms to 876600h", length=len(text)
+            f"duration: {text} is out of range; allowed are whole milliseconds from 1ms to 876600h",
+            length=len(text),
+            code="invalid-interval",
         )
     return timedelta(milliseconds=int(total))
 

@@ -247,7 +247,9 @@ def validate(name: str, names: frozenset[str]) -> str:
         problem = f"timezone: {shown} is an abbreviation, which is ambiguous; allowed are IANA names"
     else:
         problem = f"timezone: there is no zone {shown!r}; allowed are IANA names such as Europe/Berlin"
-    raise ScheduleError(problem, text=shown, length=len(shown), suggestion=_meant(shown.strip(), names))
+    raise ScheduleError(
+        problem, text=shown, length=len(shown), suggestion=_meant(shown.strip(), names), code="invalid-timezone"
+    )
 
 
 def _meant(name: str, names: frozenset[str]) -> str:

@@ -125,6 +125,7 @@ class ClauseSet:
                 raise ScheduleError(
                     f"phrase: it says twice {_SUBJECTS.get(type(clause).__name__, 'when')}; it may say so once",
                     suggestion="one phrase for each, joined by 'and every …', or a list such as 'at 9am and 5pm'",
+                    code="invalid-phrase",
                 )
             self._clauses[type(clause)] = clause
 

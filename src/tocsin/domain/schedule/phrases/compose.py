@@ -36,7 +36,9 @@ def parse_phrase(text: str) -> Phrase:
     try:
         expressions = _compose_all([ClauseSet(phrase) for phrase in clauses])
     except ScheduleError as error:
-        raise ScheduleError(error.problem, text=text, length=len(text), suggestion=error.suggestion) from None
+        raise ScheduleError(
+            error.problem, text=text, length=len(text), suggestion=error.suggestion, code=error.code
+        ) from None
     return Phrase(
         tuple(dict.fromkeys(expression for phrase in expressions for expression in phrase.expressions)),
         tuple(dict.fromkeys(warning for phrase in expressions for warning in phrase.warnings)),
@@ -46,7 +48,9 @@ def parse_phrase(text: str) -> Phrase:
 def _compose_all(phrases: list[ClauseSet]) -> list[Phrase]:
     if len(phrases) > 1 and not all(phrase.has(Times, Interval) for phrase in phrases):
         raise ScheduleError(
-            "phrase: with 'and every …' each part needs its own time", suggestion="every monday and friday at 9am"
+            "phrase: with 'and every …' each part needs its own time",
+            suggestion="every monday and friday at 9am",
+            code="invalid-phrase",
         )
     return [_compose(phrase) for phrase in phrases]
 
@@ -59,6 +63,7 @@ def _compose(clauses: ClauseSet) -> Phrase:
         raise ScheduleError(
             "phrase: the window runs over midnight, and it is open whose day the hours after midnight belong to",
             suggestion="two phrases, one for each side of midnight",
+            code="invalid-phrase",
         )
     warnings = () if times else ("no time of day was given: midnight is meant",)
     return Phrase(tuple(f"{time} {day}" for time in times or [_MIDNIGHT] for day in days), warnings)
@@ -76,4 +81,5 @@ def _check_pace(clauses: ClauseSet) -> None:
         raise ScheduleError(
             f"phrase: it promises {pace.times} times a {pace.unit} and names {counts}",
             suggestion=example.get(pace.unit, f"once a {pace.unit}"),
+            code="invalid-phrase",
         )

@@ -24,6 +24,7 @@ def day_fields(clauses: ClauseSet) -> list[str]:
         raise ScheduleError(
             "phrase: it names weekdays and days of the month; cron fires on either, so both at once cannot be written",
             suggestion="first monday of the month, or on the 1st of the month",
+            code="invalid-phrase",
         )
     if dates is not None:
         return _dates(dates, period, months)
@@ -45,7 +46,9 @@ def _period(clauses: ClauseSet) -> Period | None:
     if pace is not None and pace.unit not in {"second", "minute", "hour"}:
         if period is not None:
             raise ScheduleError(
-                "phrase: it says twice how often; it may say so once", suggestion="twice a day at 8am and 8pm"
+                "phrase: it says twice how often; it may say so once",
+                suggestion="twice a day at 8am and 8pm",
+                code="invalid-phrase",
             )
         period = Period(pace.unit)
     if period is None or period.count == 1:
@@ -56,6 +59,7 @@ def _period(clauses: ClauseSet) -> Period | None:
     raise ScheduleError(
         f"phrase: every {period.count} {period.unit}s is not a rule on the calendar: it needs a day to count from",
         suggestion=f"@every {hours}h, which counts from registration" if hours else f"every {period.unit}",
+        code="invalid-phrase",
     )
 
 
@@ -65,11 +69,15 @@ def _weekdays(clauses: ClauseSet) -> frozenset[int] | None:
         return weekdays.days if weekdays else None
     if clauses.has(MonthDays, Dates):
         raise ScheduleError(
-            "phrase: weekdays can be left out of weekdays only", suggestion="every day except sunday at 9am"
+            "phrase: weekdays can be left out of weekdays only",
+            suggestion="every day except sunday at 9am",
+            code="invalid-phrase",
         )
     days = (weekdays.days if weekdays else _EVERY_WEEKDAY) - excluded.days
     if not days:
-        raise ScheduleError("phrase: the exception leaves no day", suggestion="every day except sunday at 9am")
+        raise ScheduleError(
+            "phrase: the exception leaves no day", suggestion="every day except sunday at 9am", code="invalid-phrase"
+        )
     return days
 
 
@@ -77,7 +85,9 @@ def _months(period: Period | None, months: Months | None) -> frozenset[int]:
     if period is not None and (period.unit in {"quarter", "year"} or period.count > 1):
         if months is not None:
             raise ScheduleError(
-                "phrase: it says twice in which months; it may say so once", suggestion="on the 1st, in june"
+                "phrase: it says twice in which months; it may say so once",
+                suggestion="on the 1st, in june",
+                code="invalid-phrase",
             )
         if period.unit == "month":
             return frozenset(range(1, _MONTHS + 1, period.count))
@@ -97,7 +107,9 @@ def _month_days(days: MonthDays, period: Period | None, months: frozenset[int]) 
     elif days.months:
         if months:
             raise ScheduleError(
-                "phrase: it says twice in which months; it may say so once", suggestion="on the 1st, in june"
+                "phrase: it says twice in which months; it may say so once",
+                suggestion="on the 1st, in june",
+                code="invalid-phrase",
             )
         months = days.months
     return f"{','.join(days.month_days) or '*'} {_month_field(months)} {','.join(days.week_days) or '*'}"
@@ -114,13 +126,16 @@ def _first_or_last(days: MonthDays, unit: Unit) -> frozenset[int]:
     raise ScheduleError(
         f"phrase: only the first and the last days of a {unit} can be named, and not both at once",
         suggestion=f"last day of the {unit}, or on the 15th, in january, april, july and october",
+        code="invalid-phrase",
     )
 
 
 def _dates(dates: Dates, period: Period | None, months: Months | None) -> list[str]:
     if months is not None:
         raise ScheduleError(
-            "phrase: it says twice in which months; it may say so once", suggestion="on march 5th at 9am"
+            "phrase: it says twice in which months; it may say so once",
+            suggestion="on march 5th at 9am",
+            code="invalid-phrase",
         )
     _require(period, "year")
     by_day: dict[int, set[int]] = {}
@@ -135,4 +150,5 @@ def _require(period: Period | None, *units: Unit, same_as: Unit | None = None) -
     raise ScheduleError(
         f"phrase: 'every {period.unit}' and the days that it names do not fit together",
         suggestion="every monday at 9am, on the 1st of the month, or on march 5th",
+        code="invalid-phrase",
     )

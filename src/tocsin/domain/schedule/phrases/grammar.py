@@ -64,11 +64,20 @@ def _unreadable(text: str, error: UnexpectedInput) -> ScheduleError:
         start, word = len(text.rstrip()), ""
     if not word:
         return ScheduleError(
-            "phrase: it ends too early; something is missing here", text=text, start=start, suggestion=_EXAMPLE
+            "phrase: it ends too early; something is missing here",
+            text=text,
+            start=start,
+            suggestion=_EXAMPLE,
+            code="invalid-phrase",
         )
     close = get_close_matches(word.lower().strip(",.;"), _VOCABULARY, n=1)
     known = close and close[0] == word.lower()
     suggestion = _INSTEAD.get(word.lower().strip(",.;")) or (close[0] if close and not known else _EXAMPLE)
     return ScheduleError(
-        f"phrase: cannot make sense of {word!r} here", text=text, start=start, length=len(word), suggestion=suggestion
+        f"phrase: cannot make sense of {word!r} here",
+        text=text,
+        start=start,
+        length=len(word),
+        suggestion=suggestion,
+        code="invalid-phrase",
     )

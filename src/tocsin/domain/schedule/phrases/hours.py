@@ -27,6 +27,7 @@ def times_of_day(clauses: ClauseSet) -> list[str]:
         raise ScheduleError(
             "phrase: it names times of day and an interval; it may name one of the two",
             suggestion="every 15 minutes, or at 9am",
+            code="invalid-phrase",
         )
     if times is not None:
         return cover.times(times.times)
@@ -36,7 +37,9 @@ def times_of_day(clauses: ClauseSet) -> list[str]:
         return _steps(interval.seconds, marks, window)
     if window is not None:
         raise ScheduleError(
-            "phrase: it says between which times, but not how often", suggestion="every hour between 9am and 5pm"
+            "phrase: it says between which times, but not how often",
+            suggestion="every hour between 9am and 5pm",
+            code="invalid-phrase",
         )
     return []
 
@@ -48,6 +51,7 @@ def _once_per(pace: Pace, interval: Interval | None) -> Interval:
         raise ScheduleError(
             f"phrase: it does not say when in the {pace.unit} the {pace.times} times are",
             suggestion=f"every {even // _MINUTE} minutes" if even >= _MINUTE else "every 15 minutes",
+            code="invalid-phrase",
         )
     return Interval(size)
 
@@ -58,6 +62,7 @@ def _steps(step: int, marks: Marks | None, window: Window | None) -> list[str]:
         raise ScheduleError(
             "phrase: it names minutes past the hour and an interval in minutes; it may name one of the two",
             suggestion="every hour at minute 15",
+            code="invalid-phrase",
         )
     if step < _MINUTE:
         return _seconds(step, window)
@@ -72,6 +77,7 @@ def _hours(step: int, window: Window | None) -> list[int]:
         raise ScheduleError(
             "phrase: with minutes past the hour, the window must begin and end on the hour",
             suggestion="every hour between 9am and 5pm at minute 15",
+            code="invalid-phrase",
         )
     hours = _grid(step, window)
     return [at for at in hours if window is None or at != window.end]
@@ -94,10 +100,13 @@ def _grid(step: int, window: Window | None) -> list[int]:
         raise ScheduleError(
             f"phrase: the window does not begin a multiple of {format_duration(timedelta(seconds=step))} past the hour",
             suggestion="every 15 minutes between 9:00 and 17:00",
+            code="invalid-phrase",
         )
     if window.start == window.end:
         raise ScheduleError(
-            "phrase: the window begins and ends at the same time", suggestion="every hour between 9am and 5pm"
+            "phrase: the window begins and ends at the same time",
+            suggestion="every hour between 9am and 5pm",
+            code="invalid-phrase",
         )
     end = window.end if window.start < window.end else window.end + _DAY
     return [at % _DAY for at in range(window.start, end + 1, step)]
@@ -107,7 +116,9 @@ def _require_even(step: int) -> None:
     """Require an interval that divides the next larger unit, where cron starts again."""
     unit = _MINUTE if step < _MINUTE else _HOUR if step < _HOUR else _DAY
     if step == 0:
-        raise ScheduleError("phrase: an interval of 0 means nothing", suggestion="every 5 minutes")
+        raise ScheduleError(
+            "phrase: an interval of 0 means nothing", suggestion="every 5 minutes", code="invalid-phrase"
+        )
     if unit % step:
         shown = format_duration(timedelta(seconds=step))
         name = {_MINUTE: "minute", _HOUR: "hour", _DAY: "day"}[unit]
@@ -115,6 +126,7 @@ def _require_even(step: int) -> None:
         raise ScheduleError(
             f"phrase: {shown} does not divide the {name} evenly, so it is not a rule on the wall clock",
             suggestion=f"@every {shown}, which counts from registration; or every {below}, or every {above}",
+            code="invalid-phrase",
         )
 
 

@@ -6,7 +6,7 @@ from typing import Final, cast
 from lark import Token, Transformer, Tree
 from lark.exceptions import VisitError
 
-from ..errors import ScheduleError
+from ..errors import ScheduleCode, ScheduleError
 from . import words
 from .clauses import (
     Clause,
@@ -195,8 +195,8 @@ class _Clauses(Transformer[Token, list[list[Clause]]]):
         raise AssertionError(f"the grammar has a rule {data} that nothing reads: {children}, {meta}")
 
 
-def _placed(token: Token, problem: str, suggestion: str = "") -> ScheduleError:
-    return ScheduleError(problem, start=token.start_pos or 0, length=len(token), suggestion=suggestion)
+def _placed(token: Token, problem: str, suggestion: str = "", *, code: ScheduleCode) -> ScheduleError:
+    return ScheduleError(problem, start=token.start_pos or 0, length=len(token), suggestion=suggestion, code=code)
 
 
 def _time(token: Token) -> int:
@@ -206,6 +206,7 @@ def _time(token: Token) -> int:
             token,
             f"time: {token} could be morning, evening, or a minute; write which",
             f"{hour}am, {hour}pm, or {hour.zfill(2)}:00",
+            code="invalid-time",
         )
     try:
         return words.clock(token)
@@ -216,11 +217,14 @@ def _time(token: Token) -> int:
 def _minute(token: Token, written: str) -> int:
     if token.type == "CLOCK":
         raise _placed(
-            token, f"minute: {token} is a time of day, and minutes past the hour were expected", "at 15 past every hour"
+            token,
+            f"minute: {token} is a time of day, and minutes past the hour were expected",
+            "at 15 past every hour",
+            code="invalid-field",
         )
     minute = words.number(written.lstrip(":"))
     if minute > 59:  # noqa: PLR2004
-        raise _placed(token, f"minute: {token} is out of range; allowed are 0-59")
+        raise _placed(token, f"minute: {token} is out of range; allowed are 0-59", code="invalid-field")
     return minute
 
 
@@ -229,7 +233,7 @@ def _day(token: Token) -> str:
         return "L"
     day = words.ordinal(token)
     if not 1 <= day <= 31:  # noqa: PLR2004
-        raise _placed(token, f"day of month: {token} is out of range; allowed are 1st to 31st")
+        raise _placed(token, f"day of month: {token} is out of range; allowed are 1st to 31st", code="invalid-field")
     return str(day)
 
 
@@ -242,6 +246,7 @@ def _working_day(token: Token) -> str:
         token,
         "day of month: only the first and the last weekday of a month can be named by counting",
         "the weekday nearest the 15th of the month",
+        code="invalid-field",
     )
 
 
@@ -250,12 +255,17 @@ def _nth_weekdays(ordinals: list[Token], days: list[int], *, open_ended: bool) -
     for token in ordinals:
         n = 0 if token.type == "LAST" else words.ordinal(token)
         if n > 5:  # noqa: PLR2004
-            raise _placed(token, f"day of week: a month has no {token} one; allowed are first to fifth, and last")
+            raise _placed(
+                token,
+                f"day of week: a month has no {token} one; allowed are first to fifth, and last",
+                code="invalid-field",
+            )
         if open_ended and n > 1:
             raise _placed(
                 token,
                 f"phrase: {token} could count weeks, or weekdays within a month; write which",
                 f"{token} … of the month, or @every {n * 168}h",
+                code="invalid-phrase",
             )
         items += [f"{day}#{n}" if n else f"{day}L" for day in days]
     return tuple(items)

@@ -127,7 +127,7 @@ def clock(word: str) -> int:
         return _NAMED[lower]
     parts = _CLOCK.match(lower)
     if parts is None:  # pragma: no cover - the grammar lets nothing else through
-        raise ScheduleError(f"time: cannot read {word!r}", length=len(word))
+        raise ScheduleError(f"time: cannot read {word!r}", length=len(word), code="invalid-time")
     hour, minute, second = int(parts[1]), int(parts[2] or 0), int(parts[3] or 0)
     if parts[4]:
         valid = 1 <= hour <= _HALF_DAY
@@ -136,6 +136,8 @@ def clock(word: str) -> int:
         valid = hour < 2 * _HALF_DAY
     if not valid or minute >= 60 or second >= 60:  # noqa: PLR2004
         raise ScheduleError(
-            f"time: there is no {word.strip()}; allowed are 00:00 to 23:59 and 12am to 11:59pm", length=len(word)
+            f"time: there is no {word.strip()}; allowed are 00:00 to 23:59 and 12am to 11:59pm",
+            length=len(word),
+            code="invalid-time",
         )
     return hour * 3_600 + minute * 60 + second

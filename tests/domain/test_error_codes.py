@@ -1,0 +1,81 @@
+"""The codes of schedules and durations: each is documented, each has a cause, and no sentence decides it."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import get_args
+
+import pytest
+
+from tocsin.domain import duration
+from tocsin.domain.duration import DurationCode, DurationError
+from tocsin.domain.errors import TocsinError
+from tocsin.domain.schedule import DstPolicy, ScheduleError, next_fire_times, parse, validate_timezone
+from tocsin.domain.schedule.errors import ScheduleCode
+
+SCHEDULE_CAUSES: dict[str, list[Callable[[], object]]] = {
+    "contradictory-timezone": [lambda: parse("every day at 9am Asia/Tokyo", "Europe/Berlin")],
+    "invalid-dst-policy": [
+        lambda: DstPolicy(gap="jump"),  # type: ignore[arg-type]
+        lambda: DstPolicy(fold="thrice"),  # type: ignore[arg-type]
+    ],
+    "invalid-expression": [
+        lambda: parse(""),
+        lambda: parse("* * *"),
+        lambda: parse("@dayly"),
+        lambda: parse("ٌ * * * *"),
+    ],
+    "invalid-field": [
+        lambda: parse("61 * * * * *"),
+        lambda: parse("61 * * * *"),
+        lambda: parse("0 24 * * *"),
+        lambda: parse("0 0 32 * *"),
+        lambda: parse("0 0 * FOO *"),
+        lambda: parse("0 0 * * 5#9"),
+        lambda: parse("every hour at minute 61"),
+    ],
+    "invalid-instant": [
+        lambda: parse("at 2027-03-01"),
+        lambda: next_fire_times("@daily", "UTC", datetime(2027, 1, 1), 1),  # noqa: DTZ001 - without an offset on purpose
+    ],
+    "invalid-interval": [lambda: parse("@every"), lambda: parse("@every 5x"), lambda: parse("@every 0s")],
+    "invalid-phrase": [lambda: parse("every mondya at 9am"), lambda: parse("every 7 minutes")],
+    "invalid-time": [lambda: parse("every day at 9"), lambda: parse("every day at 25:00")],
+    "invalid-timezone": [lambda: validate_timezone(""), lambda: validate_timezone("CEST")],
+    "never-fires": [lambda: parse("0 0 30 2 *")],
+}
+DURATION_CAUSES: dict[str, list[Callable[[], object]]] = {
+    "invalid-duration": [lambda: duration.parse("soon"), lambda: duration.parse(None)],
+    "duration-without-unit": [lambda: duration.parse("30")],
+    "duration-in-calendar-units": [lambda: duration.parse("P1Y"), lambda: duration.parse("P1M")],
+    "duration-out-of-range": [lambda: duration.parse(-1), lambda: duration.parse("521w6d")],
+}
+CASES = [
+    pytest.param(kind, code, cause, id=f"{code}-{number}")
+    for kind, causes in ((ScheduleError, SCHEDULE_CAUSES), (DurationError, DURATION_CAUSES))
+    for code, examples in causes.items()
+    for number, cause in enumerate(examples)
+]
+
+
+@pytest.mark.parametrize(("kind", "code", "cause"), CASES)
+def test_cause_has_its_code(kind: type[TocsinError], code: str, cause: Callable[[], object]) -> None:
+    with pytest.raises(kind) as caught:
+        cause()
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("kind", "codes", "causes"),
+    [(ScheduleError, ScheduleCode, SCHEDULE_CAUSES), (DurationError, DurationCode, DURATION_CAUSES)],
+)
+def test_every_code_is_documented_and_raised(
+    kind: type[TocsinError], codes: object, causes: dict[str, list[Callable[[], object]]]
+) -> None:
+    assert set(get_args(codes)) == kind.codes.keys() == causes.keys()
+
+
+@pytest.mark.parametrize("code", get_args(ScheduleCode))
+def test_sentence_does_not_decide_code(code: ScheduleCode) -> None:
+    for problem in ("timezone: reworded", "phrase: reworded", "minute: reworded", "reworded"):
+        assert ScheduleError(problem, code=code).code == code
+        assert ScheduleError(problem, code=code).within("text", 1).code == code
