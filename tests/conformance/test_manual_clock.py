@@ -67,3 +67,12 @@ async def test_sleepers_wake_in_order_and_act_in_turn() -> None:
 
     assert seen == [(2, 2.0), (3, 3.0), (2, 4.0), (3, 6.0), (2, 6.0)]
     assert clock.next_alarm() is None
+
+
+async def test_sleeper_may_be_cancelled_as_it_wakes() -> None:
+    clock = ManualClock()
+    sleeping = asyncio.create_task(clock.sleep(1))
+    await settle()
+    sleeping.cancel()
+    clock.advance(2)
+    assert isinstance((await asyncio.gather(sleeping, return_exceptions=True))[0], asyncio.CancelledError)

@@ -169,7 +169,6 @@ async def test_writers_followers_and_workers_survive_a_restart(tmp_path: Path) -
                     assert [one.sequence for one in await queue.take(10, wait=60)] == [third]
                     assert second < third
                     await log.publish(subjects.subject_of(report()), report(), message_id="r")
-                    await connection.client.close()
 
 
 async def _messages(batches: Following) -> Batch:

@@ -53,7 +53,7 @@ class ManualClock:
     async def sleep(self, seconds: float) -> None:
         """Wait until the clock has moved by a number of seconds."""
         awake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        alarm = self.after(seconds, lambda: awake.set_result(None))
+        alarm = self.after(seconds, lambda: None if awake.done() else awake.set_result(None))
         try:
             await awake
         finally:
