@@ -87,6 +87,8 @@ _CONTEXT_PROPERTIES: Final = {
     "cron_triggered_at": "`datetime \\| None`",
     "logger": "a structlog logger",
 }
+_CONTINUED: Final = " " * 8
+"""The indentation of the second and later lines of an argument's description."""
 _VERBS: Final = ("get", "post", "put", "patch", "delete")
 
 sys.path.insert(0, str(ROOT / "schemas"))
@@ -277,13 +279,13 @@ def _worker() -> Iterator[str]:
         "",
         "## Worker",
         "",
-        *_docstring(Worker),
+        *docstring_lines(Worker),
     )
     for method in (Worker.__init__, Worker.task, Worker.run, Worker.running, Worker.serve, Worker.stop):
         signature = str(inspect.signature(method)).replace("self, ", "").replace("(self)", "()")
         called = "Worker" if method is Worker.__init__ else f"worker.{method.__name__}"
-        yield from ("", f"### {called}", "", f"`{called}{signature.partition(' ->')[0]}`", "", *_docstring(method))
-    yield from ("", "## Context", "", *_docstring(Context), "", "| field | type | meaning |", "|---|---|---|")
+        yield from ("", f"### {called}", "", f"`{called}{signature.partition(' ->')[0]}`", "", *docstring_lines(method))
+    yield from ("", "## Context", "", *docstring_lines(Context), "", "| field | type | meaning |", "|---|---|---|")
     for name, kind, text in _documented_fields(Context):
         if name.startswith("_"):
             continue
@@ -293,17 +295,19 @@ def _worker() -> Iterator[str]:
     for method in (Context.progress, Context.progress_in_thread, Context.heartbeat, Context.heartbeat_in_thread):
         signature = str(inspect.signature(method)).replace("self, ", "").partition(" ->")[0]
         name = method.__name__
-        yield from ("", f"### context.{name}", "", f"`context.{name}{signature}`", "", *_docstring(method))
-    yield from ("", "## NonRetryableError", "", *_docstring(NonRetryableError))
+        yield from ("", f"### context.{name}", "", f"`context.{name}{signature}`", "", *docstring_lines(method))
+    yield from ("", "## NonRetryableError", "", *docstring_lines(NonRetryableError))
 
 
-def _docstring(documented: object) -> Iterator[str]:
+def docstring_lines(documented: object) -> Iterator[str]:
     """Yield a docstring as Markdown: sections become lists, and indented code becomes blocks."""
     section = False
     for line in (inspect.getdoc(documented) or "").splitlines():
         if line in {"Args:", "Raises:"}:
             section = True
             yield from (f"{line.removesuffix(':')}:".replace("Args", "Parameters"), "")
+        elif section and line.startswith(_CONTINUED):
+            yield f"  {line.strip()}"
         elif section and line:
             name, _, text = line.strip().partition(": ")
             yield f"- `{name}`: {text}"
