@@ -54,3 +54,28 @@ def test_invalid_token_arguments_have_codes(world: World) -> None:
 def test_help_lists_every_role(world: World) -> None:
     result = world.call("tokens", "create", "--help")
     assert [role.value for role in Role if role.value not in result.out] == []
+
+
+def test_worker_token_names_its_queues_and_functions(world: World) -> None:
+    create = ("tokens", "create", "mailer", "--role", "scheduler-worker")
+    created = world.call("-o", "json", *create, "--queue", "mail", "--queue", "pdf", "--function", "mail/*").json
+    assert (created["queues"], created["functions"]) == (["mail", "pdf"], ["mail/*"])
+    [listed] = world.call("-o", "json", "tokens", "list").json
+    assert (listed["queues"], listed["functions"]) == (["mail", "pdf"], ["mail/*"])
+    assert world.call("-o", "json", *create, "--queue", "mail").json["functions"] == ["*"]
+
+
+def test_worker_token_without_a_usable_queue_is_refused(world: World) -> None:
+    wrong = {
+        ("--role", "scheduler-worker"): "role-not-bound",
+        ("--role", "scheduler-worker", "--function", "f"): "role-not-bound",
+        ("--role", "scheduler-operator", "--queue", "mail"): "role-not-bound",
+        ("--role", "scheduler-operator", "--function", "mail"): "role-not-bound",
+        ("--role", "scheduler-worker", "--queue", "Mail!"): "invalid-queue",
+        ("--role", "scheduler-worker", "--queue", ""): "invalid-queue",
+        ("--role", "scheduler-worker", "--queue", "mail", "--function", ""): "invalid-function",
+    }
+    for options, code in wrong.items():
+        refused = world.call("tokens", "create", "mailer", *options, "-o", "json")
+        assert (refused.code, refused.error["error_code"]) == (2, code), options
+    assert world.call("-o", "json", "tokens", "list").json == []

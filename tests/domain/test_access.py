@@ -51,6 +51,7 @@ def ada(*roles: Role) -> Principal:
         ((Role.AUTHOR,), {READ, REGISTER}),
         ((Role.OPERATOR,), {READ, TRIGGER, CANCEL, REPLAY}),
         ((Role.AUTHOR, Role.OPERATOR), {READ, REGISTER, TRIGGER, CANCEL, REPLAY}),
+        ((Role.WORKER,), {Permission.WORK}),
         ((Role.ADMIN,), set(Permission)),
     ],
 )

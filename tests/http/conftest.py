@@ -16,7 +16,7 @@ from tocsin.adapters.http.auth.security import Authenticator, Visibility
 from tocsin.adapters.http.auth.tokens import Tokens
 from tocsin.adapters.http.middleware.rate_limit import RateLimit, Unlimited
 from tocsin.adapters.sql import SqlHistory, open_history
-from tocsin.domain.access import Role
+from tocsin.domain.access import Binding, Role
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Message, Recorded
 from tocsin.ports import StoredLog
@@ -95,9 +95,12 @@ class World:
             else (await self.client.request(method, path, headers=named))
         )
 
-    async def token(self, identity: str, *roles: Role) -> str:
+    async def token(
+        self, identity: str, *roles: Role, queues: tuple[str, ...] = (), functions: tuple[str, ...] = ("*",)
+    ) -> str:
         """Return a token of a user."""
-        token, _ = await Tokens(self.projections, self.clock).create(identity, roles)
+        binding = Binding(queues, functions)
+        token, _ = await Tokens(self.projections, self.clock).create(identity, roles, binding=binding)
         return token
 
     async def given(self, **definition: Any) -> None:  # noqa: ANN401 - the fields of a definition

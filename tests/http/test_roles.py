@@ -20,44 +20,44 @@ CRON = {"name": "new-cron", "cron": "@daily", "type": "a.b"}
 RUN = "11111111-1111-7111-8111-111111111111"
 LETTER = "22222222-2222-7222-8222-222222222222"
 
-ADMIN, OPERATOR, AUTHOR, VIEWER = Role.ADMIN, Role.OPERATOR, Role.AUTHOR, Role.VIEWER
-EVERYONE = {ADMIN, OPERATOR, AUTHOR, VIEWER}
+ADMIN, OPERATOR, AUTHOR, VIEWER, WORKER = Role.ADMIN, Role.OPERATOR, Role.AUTHOR, Role.VIEWER, Role.WORKER
+READERS = {ADMIN, OPERATOR, AUTHOR, VIEWER}
 
 # The permission that each endpoint requires for another owner's job. `None`: no authentication.
 TABLE: dict[tuple[str, str], tuple[set[Role] | None, str, Any]] = {
     ("POST", "/v1/jobs"): ({ADMIN, AUTHOR}, "/v1/jobs", JOB),
-    ("GET", "/v1/jobs"): (EVERYONE, "/v1/jobs", None),
-    ("GET", "/v1/jobs/{name}"): (EVERYONE, "/v1/jobs/job", None),
+    ("GET", "/v1/jobs"): (READERS, "/v1/jobs", None),
+    ("GET", "/v1/jobs/{name}"): (READERS, "/v1/jobs/job", None),
     ("PUT", "/v1/jobs/{name}"): ({ADMIN}, "/v1/jobs/job", {**JOB, "name": "job"}),
     ("DELETE", "/v1/jobs/{name}"): ({ADMIN}, "/v1/jobs/job", None),
     ("POST", "/v1/jobs/{name}/trigger"): ({ADMIN, OPERATOR}, "/v1/jobs/job/trigger", None),
     ("POST", "/v1/jobs/{name}/pause"): ({ADMIN}, "/v1/jobs/job/pause", None),
     ("POST", "/v1/jobs/{name}/resume"): ({ADMIN}, "/v1/jobs/job/resume", None),
-    ("GET", "/v1/jobs/{name}/definitions/{sequence}"): (EVERYONE, "/v1/jobs/job/definitions/1", None),
+    ("GET", "/v1/jobs/{name}/definitions/{sequence}"): (READERS, "/v1/jobs/job/definitions/1", None),
     ("POST", "/v1/jobs:apply"): ({ADMIN, AUTHOR}, "/v1/jobs:apply", {"jobs": [JOB]}),
     ("POST", "/v1/jobs/{name}/backfill"): ({ADMIN}, "/v1/jobs/job/backfill", {"start": "2025-12-31T00:00:00Z"}),
-    ("GET", "/v1/jobs/{name}/why"): (EVERYONE, "/v1/jobs/job/why", None),
-    ("GET", "/v1/stats"): (EVERYONE, "/v1/stats", None),
-    ("GET", "/v1/executions"): (EVERYONE, "/v1/executions", None),
-    ("GET", "/v1/executions/{id}"): (EVERYONE, f"/v1/executions/{RUN}", None),
-    ("GET", "/v1/executions/{id}/events"): (EVERYONE, f"/v1/executions/{RUN}/events", None),
-    ("GET", "/v1/executions/{id}/logs"): (EVERYONE, f"/v1/executions/{RUN}/logs", None),
+    ("GET", "/v1/jobs/{name}/why"): (READERS, "/v1/jobs/job/why", None),
+    ("GET", "/v1/stats"): (READERS, "/v1/stats", None),
+    ("GET", "/v1/executions"): (READERS, "/v1/executions", None),
+    ("GET", "/v1/executions/{id}"): (READERS, f"/v1/executions/{RUN}", None),
+    ("GET", "/v1/executions/{id}/events"): (READERS, f"/v1/executions/{RUN}/events", None),
+    ("GET", "/v1/executions/{id}/logs"): (READERS, f"/v1/executions/{RUN}/logs", None),
     ("POST", "/v1/executions/{id}/cancel"): ({ADMIN, OPERATOR}, f"/v1/executions/{RUN}/cancel", None),
-    ("GET", "/v1/dead-letters"): (EVERYONE, "/v1/dead-letters", None),
-    ("GET", "/v1/dead-letters/{id}"): (EVERYONE, f"/v1/dead-letters/{LETTER}", None),
-    ("GET", "/v1/dead-letters/{id}/events"): (EVERYONE, f"/v1/dead-letters/{LETTER}/events", None),
+    ("GET", "/v1/dead-letters"): (READERS, "/v1/dead-letters", None),
+    ("GET", "/v1/dead-letters/{id}"): (READERS, f"/v1/dead-letters/{LETTER}", None),
+    ("GET", "/v1/dead-letters/{id}/events"): (READERS, f"/v1/dead-letters/{LETTER}/events", None),
     ("POST", "/v1/dead-letters/{id}/replay"): ({ADMIN, OPERATOR}, f"/v1/dead-letters/{LETTER}/replay", None),
     ("PATCH", "/v1/dead-letters/{id}"): ({ADMIN, OPERATOR}, f"/v1/dead-letters/{LETTER}", {"resolved": True}),
     # Authors may, for what is their own: nothing here is.
     ("POST", "/v1/dead-letters/replay-all"): ({ADMIN, OPERATOR, AUTHOR}, "/v1/dead-letters/replay-all", None),
-    ("GET", "/v1/agents"): (EVERYONE, "/v1/agents", None),
-    ("GET", "/v1/agents/{name}"): (EVERYONE, "/v1/agents/mail-1", None),
+    ("GET", "/v1/agents"): (READERS, "/v1/agents", None),
+    ("GET", "/v1/agents/{name}"): (READERS, "/v1/agents/mail-1", None),
     ("POST", "/v1/agents/{name}/drain"): ({ADMIN, OPERATOR}, "/v1/agents/mail-1/drain", None),
     ("POST", "/v1/agents/{name}/disable"): ({ADMIN, OPERATOR}, "/v1/agents/mail-1/disable", None),
     ("POST", "/v1/agents/{name}/enable"): ({ADMIN, OPERATOR}, "/v1/agents/mail-1/enable", None),
-    ("GET", "/v1/schedule"): (EVERYONE, "/v1/schedule", None),
-    ("POST", "/v1/explain"): (EVERYONE, "/v1/explain", {"schedule": "@daily"}),
-    ("GET", "/v1/status"): (EVERYONE, "/v1/status", None),
+    ("GET", "/v1/schedule"): (READERS, "/v1/schedule", None),
+    ("POST", "/v1/explain"): (READERS, "/v1/explain", {"schedule": "@daily"}),
+    ("GET", "/v1/status"): (READERS, "/v1/status", None),
     ("GET", "/v1/health"): (None, "/v1/health", None),
     ("GET", "/ojs/manifest"): (None, "/ojs/manifest", None),
     ("GET", "/ojs/v1/health"): (None, "/ojs/v1/health", None),
@@ -67,23 +67,23 @@ TABLE: dict[tuple[str, str], tuple[set[Role] | None, str, Any]] = {
         "/ojs/v1/jobs/batch",
         {"jobs": [{"type": "a.b", "args": []}]},
     ),
-    ("GET", "/ojs/v1/jobs/{id}"): (EVERYONE, f"/ojs/v1/jobs/{RUN}", None),
+    ("GET", "/ojs/v1/jobs/{id}"): (READERS, f"/ojs/v1/jobs/{RUN}", None),
     ("DELETE", "/ojs/v1/jobs/{id}"): ({ADMIN, OPERATOR}, f"/ojs/v1/jobs/{RUN}", None),
-    ("POST", "/ojs/v1/workers/fetch"): ({ADMIN, OPERATOR, AUTHOR}, "/ojs/v1/workers/fetch", {"queues": ["default"]}),
-    ("POST", "/ojs/v1/workers/ack"): ({ADMIN, OPERATOR, AUTHOR}, "/ojs/v1/workers/ack", {"job_id": RUN}),
-    ("POST", "/ojs/v1/workers/nack"): ({ADMIN, OPERATOR, AUTHOR}, "/ojs/v1/workers/nack", {"job_id": RUN, "error": {}}),
-    ("POST", "/ojs/v1/workers/heartbeat"): ({ADMIN, OPERATOR, AUTHOR}, "/ojs/v1/workers/heartbeat", {}),
-    ("GET", "/ojs/v1/queues"): (EVERYONE, "/ojs/v1/queues", None),
-    ("GET", "/ojs/v1/queues/{name}/stats"): (EVERYONE, "/ojs/v1/queues/default/stats", None),
+    ("POST", "/ojs/v1/workers/fetch"): ({ADMIN, WORKER}, "/ojs/v1/workers/fetch", {"queues": ["default"]}),
+    ("POST", "/ojs/v1/workers/ack"): ({ADMIN, WORKER}, "/ojs/v1/workers/ack", {"job_id": RUN}),
+    ("POST", "/ojs/v1/workers/nack"): ({ADMIN, WORKER}, "/ojs/v1/workers/nack", {"job_id": RUN, "error": {}}),
+    ("POST", "/ojs/v1/workers/heartbeat"): ({ADMIN, WORKER}, "/ojs/v1/workers/heartbeat", {}),
+    ("GET", "/ojs/v1/queues"): (READERS, "/ojs/v1/queues", None),
+    ("GET", "/ojs/v1/queues/{name}/stats"): (READERS, "/ojs/v1/queues/default/stats", None),
     ("POST", "/ojs/v1/queues/{name}/pause"): ({ADMIN, OPERATOR, AUTHOR}, "/ojs/v1/queues/default/pause", None),
     ("POST", "/ojs/v1/queues/{name}/resume"): ({ADMIN, OPERATOR, AUTHOR}, "/ojs/v1/queues/default/resume", None),
-    ("GET", "/ojs/v1/dead-letter"): (EVERYONE, "/ojs/v1/dead-letter", None),
+    ("GET", "/ojs/v1/dead-letter"): (READERS, "/ojs/v1/dead-letter", None),
     ("POST", "/ojs/v1/dead-letter/{id}/retry"): ({ADMIN, OPERATOR}, f"/ojs/v1/dead-letter/{LETTER}/retry", None),
     ("DELETE", "/ojs/v1/dead-letter/{id}"): ({ADMIN, OPERATOR}, f"/ojs/v1/dead-letter/{LETTER}", None),
-    ("GET", "/ojs/v1/events"): (EVERYONE, "/ojs/v1/events", None),
+    ("GET", "/ojs/v1/events"): (READERS, "/ojs/v1/events", None),
     ("POST", "/ojs/v1/cron"): ({ADMIN, AUTHOR}, "/ojs/v1/cron", CRON),
-    ("GET", "/ojs/v1/cron"): (EVERYONE, "/ojs/v1/cron", None),
-    ("GET", "/ojs/v1/cron/{name}"): (EVERYONE, "/ojs/v1/cron/cron", None),
+    ("GET", "/ojs/v1/cron"): (READERS, "/ojs/v1/cron", None),
+    ("GET", "/ojs/v1/cron/{name}"): (READERS, "/ojs/v1/cron/cron", None),
     ("DELETE", "/ojs/v1/cron/{name}"): ({ADMIN}, "/ojs/v1/cron/cron", None),
     ("PATCH", "/ojs/v1/cron/{name}"): ({ADMIN}, "/ojs/v1/cron/cron", {"enabled": False}),
 }
@@ -140,7 +140,7 @@ async def test_role_has_exactly_the_listed_permissions(
     guarded: World, endpoint: tuple[str, str], role: Role | None
 ) -> None:
     allowed, path, body = TABLE[endpoint]
-    token = await guarded.token("ada", *([role] if role else []))
+    token = await guarded.token("ada", *([role] if role else []), queues=("default",))
     before = [*await guarded.facts("ledger.>"), *await guarded.facts("trigger.>")]
 
     answer = await guarded.ask(endpoint[0], path, body, Authorization=f"Bearer {token}")

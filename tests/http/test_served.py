@@ -18,7 +18,7 @@ from tocsin import Context, Worker
 from tocsin.adapters.http.auth.tokens import Tokens
 from tocsin.adapters.http.sockets import PortInUseError
 from tocsin.bootstrap.api_server import serving
-from tocsin.domain.access import MASK, Role
+from tocsin.domain.access import MASK, Binding, Role
 from tocsin.domain.events import Completed
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - the default, which must not be listened on
@@ -280,3 +280,25 @@ async def test_nats_caller_needs_a_token_too(tocsin: Running) -> None:
             f"{subject}.registerJob", json.dumps(JOB).encode(), timeout=DEADLINE, headers=headers
         )
         assert (refused.headers or {})["Nats-Service-Error-Code"] == "403"
+
+
+async def test_only_a_worker_fetches_hidden_tasks(tocsin: Running) -> None:
+    async with served(tocsin) as client:
+        tokens = Tokens(tocsin.installation.projections, tocsin.installation.clock)
+        given = {role: (await tokens.create(role, [role]))[0] for role in (Role.ADMIN, Role.AUTHOR, Role.OPERATOR)}
+        given[Role.WORKER], _ = await tokens.create("mailer", [Role.WORKER], binding=Binding(("mail",), ("mail/*",)))
+
+        async def ask(role: Role, path: str, body: object) -> httpx.Response:
+            return await client.post(path, json=body, headers={"Authorization": f"Bearer {given[role]}"})
+
+        hidden = {**JOB, "name": "hidden", "queue": "mail", "function": "mail/send", "viewers": ["carl"]}
+        assert (await ask(Role.ADMIN, "/v1/jobs", {**hidden, "input": {"to": "bea"}})).status_code == 201
+        started = (await ask(Role.ADMIN, "/v1/jobs/hidden/trigger", {})).json()["execution_id"]
+        fetch = {"queues": ["mail"], "worker_id": "w", "wait_ms": 20_000}
+        for role in (Role.AUTHOR, Role.OPERATOR):
+            assert (await ask(role, "/ojs/v1/workers/fetch", fetch)).status_code == 403
+        [job] = (await ask(Role.WORKER, "/ojs/v1/workers/fetch", fetch)).json()["jobs"]
+        assert (job["id"], job["input"]) == (started, {"to": "bea"})
+        forged = {"job_id": started, "worker_id": "w", "result": "forged"}
+        for role, status in ((Role.AUTHOR, 403), (Role.OPERATOR, 403), (Role.ADMIN, 409), (Role.WORKER, 200)):
+            assert (await ask(role, "/ojs/v1/workers/ack", forged)).status_code == status

@@ -3,11 +3,14 @@
 hip-62's three roles apply to the whole installation (Authentication and Authorization). A fourth, `scheduler-author`,
 is scratchbird's CREATE JOB (§10.2): an author registers jobs and administers the jobs that belong to it. A job belongs
 to its creator and its owner. A job that names viewers is invisible to all other identities except administrators.
+A fifth, `scheduler-worker`, fetches tasks and answers for them, in the queues and functions that its token names.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from typing import Final, Protocol
 
 from .definition import JobDefinition
@@ -21,6 +24,7 @@ class Role(StrEnum):
     OPERATOR = "scheduler-operator"
     AUTHOR = "scheduler-author"
     VIEWER = "scheduler-viewer"
+    WORKER = "scheduler-worker"
 
 
 class Permission(StrEnum):
@@ -32,6 +36,8 @@ class Permission(StrEnum):
     REPLAY = "replay"
     REGISTER = "register"
     """Register jobs; change, trigger and cancel the identity's own jobs."""
+    WORK = "work"
+    """Fetch tasks, and answer for them."""
     ADMINISTER = "administer"
     """See and change every job."""
 
@@ -41,7 +47,32 @@ GRANTS: Final[Mapping[Role, frozenset[Permission]]] = {
     Role.OPERATOR: frozenset({Permission.READ, Permission.TRIGGER, Permission.CANCEL, Permission.REPLAY}),
     Role.AUTHOR: frozenset({Permission.READ, Permission.REGISTER}),
     Role.VIEWER: frozenset({Permission.READ}),
+    Role.WORKER: frozenset({Permission.WORK}),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """The tasks that a worker may fetch, by queue and function."""
+
+    queues: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ("*",)
+    """Names of functions; `*` stands for any characters."""
+
+    def includes(self, queue: str, function: str) -> bool:
+        """Return whether a worker may fetch the tasks of a function from a queue."""
+        return queue in self.queues and any(_matches(function, pattern) for pattern in self.functions)
+
+
+NO_TASKS: Final = Binding()
+"""The binding of an identity that is no worker."""
+WORKER_QUEUE: Final = re.compile(r"[a-z0-9][a-z0-9\-.]{0,254}")
+"""Names of queues from which workers fetch over HTTP (ojs-core, `queue`)."""
+
+
+def _matches(function: str, pattern: str) -> bool:
+    """Match a pattern in which only `*` has a meaning."""
+    return fnmatchcase(function, pattern.replace("[", "[[]").replace("?", "[?]"))
 
 
 class Owned(Protocol):
@@ -68,6 +99,8 @@ class Principal:
     identity: str
     roles: frozenset[Role] = frozenset()
     source: str | None = None
+    binding: Binding = NO_TASKS
+    """The tasks that the identity may fetch in the role of a worker."""
     permissions: frozenset[Permission] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -78,6 +111,16 @@ class Principal:
     def may(self, permission: Permission) -> bool:
         """Return whether a role grants the permission, for some job at least."""
         return permission in self.permissions
+
+    def may_fetch_from(self, queue: str) -> bool:
+        """Return whether the identity may fetch tasks of some function from a queue."""
+        return self.may(Permission.ADMINISTER) or (self.may(Permission.WORK) and queue in self.binding.queues)
+
+    def may_run(self, queue: str, function: str) -> bool:
+        """Return whether the identity may fetch the tasks of a function from a queue."""
+        if self.may(Permission.ADMINISTER):
+            return True
+        return self.may(Permission.WORK) and self.binding.includes(queue, function)
 
     def owns(self, job: Owned) -> bool:
         """Return whether a job belongs to the identity."""

@@ -226,6 +226,10 @@ class Auth(_Section):
     """Claim with the caller's identity, which events record."""
     roles_claim: str = "roles"
     """Claim with the roles: a list, or a text with spaces; a dotted name reaches into nested claims."""
+    queues_claim: str = "queues"
+    """Claim with the queues of the role `scheduler-worker`, in the same forms."""
+    functions_claim: str = "functions"
+    """Claim with the functions of the role `scheduler-worker`, such as `mail/*`; without it, all functions of its queues."""
     leeway: Duration = 30.0
     """Accepted difference between the provider's clock and ours."""
 

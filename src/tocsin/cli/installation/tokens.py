@@ -8,7 +8,7 @@ from rich.text import Text
 
 from ...adapters.http.auth.tokens import StoredToken, Tokens
 from ...domain import duration
-from ...domain.access import Role
+from ...domain.access import NO_TASKS, WORKER_QUEUE, Binding, Role
 from ..output.format import local
 from ..output.tables import table
 from ..runtime.errors import Exit, UsageError
@@ -25,18 +25,32 @@ def create(
     expires: Annotated[
         str | None, typer.Option(metavar="DURATION", help="Lifetime, such as `90d`; default: no end.")
     ] = None,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A queue from which a `scheduler-worker` may fetch tasks; repeatable."),
+    ] = None,
+    function: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="A function whose tasks it may fetch, such as `mail/*`; repeatable. Default: all functions of its queues.",
+        ),
+    ] = None,
 ) -> None:
     """Create a token and print it once; only its hash is stored.
 
     Example: `tocsin tokens create ci --role scheduler-operator --expires 90d`
+
+    Example: `tocsin tokens create mailer --role scheduler-worker --queue mail --function 'mail/*'`
     """
     session = session_of(context)
     lifetime = None if expires is None else _lifetime(expires)
+    binding = _binding(role, queue or [], function or [])
 
     async def create_token() -> tuple[str, StoredToken]:
         async with session.installation() as installation:
             tokens = Tokens(installation.projections, installation.clock)
-            return await tokens.create(identity, role, lifetime=lifetime, by=actor())
+            return await tokens.create(identity, role, binding=binding, lifetime=lifetime, by=actor())
 
     token, stored = run(create_token())
     session.output.answer(
@@ -96,6 +110,34 @@ def revoke(
     session.output.answer({"id": token_id, "action": "revoked"}, lambda: [Text(f"revoked {token_id}", style="yellow")])
 
 
+def _binding(roles: list[Role], queues: list[str], functions: list[str]) -> Binding:
+    if Role.WORKER not in roles:
+        if queues or functions:
+            option = "--queue" if queues else "--function"
+            raise UsageError(
+                f"{option} limits the role {Role.WORKER}, which the token does not have. Add --role {Role.WORKER}.",
+                code="role-not-bound",
+            )
+        return NO_TASKS
+    if not queues:
+        raise UsageError(
+            f"A token with the role {Role.WORKER} names no queue. Add --queue NAME for each queue that it serves.",
+            code="role-not-bound",
+        )
+    for name in queues:
+        if not WORKER_QUEUE.fullmatch(name):
+            raise UsageError(
+                f"--queue is {name!r}: a queue for workers over HTTP has lower-case letters, digits, `-` and `.`, "
+                "and begins with a letter or a digit.",
+                code="invalid-queue",
+            )
+    if "" in functions:
+        raise UsageError(
+            "--function is empty. Write the name of a function, or a pattern such as mail/*.", code="invalid-function"
+        )
+    return Binding(tuple(dict.fromkeys(queues)), tuple(dict.fromkeys(functions)) or ("*",))
+
+
 def _lifetime(written: str) -> timedelta:
     try:
         seconds = duration.parse(written)
@@ -114,6 +156,7 @@ def _as_json(token: StoredToken) -> dict[str, object]:
         "id": token.id,
         "identity": token.identity,
         "roles": sorted(token.roles),
+        **({"queues": list(token.queues), "functions": list(token.functions)} if Role.WORKER in token.roles else {}),
         "created_at": token.created_at,
         "created_by": token.created_by,
         "expires_at": token.expires_at,
@@ -123,4 +166,6 @@ def _as_json(token: StoredToken) -> dict[str, object]:
 def _row(token: StoredToken) -> tuple[object, ...]:
     expired = " (expired)" if token.is_expired(datetime.now(UTC)) else ""
     expires = Text("never" if token.expires_at is None else f"{local(token.expires_at)}{expired}")
-    return token.id, Text(token.identity, style="bold"), ", ".join(sorted(token.roles)), token.created_at, expires
+    bound = f" ({', '.join(token.queues)}: {', '.join(token.functions)})" if Role.WORKER in token.roles else ""
+    roles = Text(f"{', '.join(sorted(token.roles))}{bound}")
+    return token.id, Text(token.identity, style="bold"), roles, token.created_at, expires

@@ -18,6 +18,10 @@ from .lookup import ExecutionMatch
 from .task_leases import Held, Holder, Lease, held_of, lease_span, ojs_field
 
 MAX_TRIES: Final = 5
+OTHER_FUNCTION_DELAY_S: Final = 1.0
+"""Time before a task is redelivered that the caller may not run."""
+MAX_PASSED_OVER: Final = 1_000
+"""The number of tasks of other functions after which a fetch ends."""
 QUEUE_WAIT_S: Final = 0.25
 """Time to wait for a task in one of several queues before the next queue is read."""
 UNREADABLE_DELAY_S: Final = 30.0
@@ -41,12 +45,13 @@ async def take(
 ) -> list[Held]:
     """Claim up to `limit` tasks, from the first queue first.
 
-    Waits up to `wait` seconds for the first task.
+    Waits up to `wait` seconds for the first task. Tasks that `holder` may not run stay for other workers.
 
     Raises:
         LogUnavailable: the log did not answer.
     """
     claims: list[Held] = []
+    passed_over = 0
     until = clock.monotonic() + wait
     while True:
         remaining_s = until - clock.monotonic()
@@ -55,11 +60,25 @@ async def take(
             queue = await queues.open(name)
             while (room := limit - len(claims)) > 0:
                 deliveries = await queue.take(room, wait=0.0 if claims else patience)
-                claims += await _claimed(log, clock, deliveries, holder, lease)
-                if len(deliveries) < room:
-                    break  # the queue is empty
-        if claims or clock.monotonic() >= until:
+                permitted = await _permitted(deliveries, holder)
+                passed_over += len(deliveries) - len(permitted)
+                claims += await _claimed(log, clock, permitted, holder, lease)
+                if len(deliveries) < room or passed_over >= MAX_PASSED_OVER:
+                    break  # the queue is empty, or full of other functions
+        if claims or passed_over >= MAX_PASSED_OVER or clock.monotonic() >= until:
             return claims
+
+
+async def _permitted(deliveries: Sequence[Delivery], holder: Holder) -> list[Delivery]:
+    """Return the deliveries that the caller may claim, and hand back the others."""
+    permitted: list[Delivery] = []
+    for delivery in deliveries:
+        task = _read(delivery)
+        if task is None or holder.may_run(task.queue, task.function):
+            permitted.append(delivery)  # an unreadable task is handed back when it is claimed
+        else:
+            await delivery.nak(OTHER_FUNCTION_DELAY_S)
+    return permitted
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ postpones the timer. Only the log knows the holder and the lease, so every copy 
 another copy delivered.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias, TypeVar
@@ -39,6 +40,10 @@ class Lease:
         return float(seconds) if isinstance(seconds, int | float) else self.asked or self.usual
 
 
+def _any(_queue: str, _function: str) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Holder:
     """The caller that fetches a task or answers for it.
@@ -49,6 +54,8 @@ class Holder:
     identity: str
     worker: str = ""
     """The id of the worker; empty: the caller named none."""
+    may_run: Callable[[str, str], bool] = _any
+    """Whether the caller may have the tasks of a queue and a function."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import httpx
 import jwt
 
 from .... import telemetry
-from ....domain.access import Role, roles_of
+from ....domain.access import Binding, Principal, roles_of
 from ....domain.errors import TocsinError
 from ....ports import Clock
 from ....settings import Auth
@@ -49,8 +49,8 @@ class IdentityProvider:
         self._tried_at: float | None = None
         self._fetching = asyncio.Lock()
 
-    async def verify(self, token: str) -> tuple[str, frozenset[Role]]:
-        """Return the identity and the roles of a token.
+    async def verify(self, token: str) -> Principal:
+        """Return the identity of a token with its permissions.
 
         Raises:
             InvalidToken: the issuer, the audience, the validity period or the signature is wrong.
@@ -74,7 +74,14 @@ class IdentityProvider:
         identity = claims[self._auth.identity_claim]
         if not isinstance(identity, str) or not identity:
             raise InvalidToken(f"its claim `{self._auth.identity_claim}` is empty")
-        return identity, roles_of(_listed(_at(claims, self._auth.roles_claim)))
+        return Principal(
+            identity, roles_of(_listed(_at(claims, self._auth.roles_claim))), binding=self._binding(claims)
+        )
+
+    def _binding(self, claims: Mapping[str, Any]) -> Binding:
+        """Return the tasks of a worker. Without a claim of functions, it may run all."""
+        queues, functions = _at(claims, self._auth.queues_claim), _at(claims, self._auth.functions_claim)
+        return Binding(_texts(queues), ("*",) if functions is None else _texts(functions))
 
     async def _key(self, kid: object) -> jwt.PyJWK:
         name = kid if isinstance(kid, str) else None
@@ -159,10 +166,15 @@ def _at(claims: Mapping[str, Any], path: str) -> object:
 
 
 def _listed(claim: object) -> list[object]:
-    """Return the roles in a claim: a list, or a string separated by spaces."""
+    """Return the items of a claim: a list, or a string separated by spaces."""
     if isinstance(claim, str):
         return [*claim.split()]
     return list(claim) if isinstance(claim, list) else []
+
+
+def _texts(claim: object) -> tuple[str, ...]:
+    """Return the texts in a claim."""
+    return tuple(item for item in _listed(claim) if isinstance(item, str))
 
 
 TOKEN_CHECK_S: Final = 5.0
@@ -192,8 +204,8 @@ class Authentication:
             self._required = bool(await self._tokens.list())
         return self._required
 
-    async def authenticate(self, token: str) -> tuple[str, frozenset[Role]]:
-        """Return the identity and the roles of a token.
+    async def authenticate(self, token: str) -> Principal:
+        """Return the identity of a token with its permissions.
 
         Raises:
             InvalidToken: the token is not accepted.
@@ -201,7 +213,7 @@ class Authentication:
         """
         if token.startswith(PREFIX):
             stored = await self._tokens.verify(token)
-            return stored.identity, stored.roles
+            return Principal(stored.identity, stored.roles, binding=Binding(stored.queues, stored.functions))
         if self._provider is None:
             raise InvalidToken("the token is unknown or revoked")
         return await self._provider.verify(token)

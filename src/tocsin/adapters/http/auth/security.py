@@ -8,6 +8,7 @@ see its executions, also after the job is deleted.
 import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Annotated, Final, Protocol, TypeAlias, cast
 
 from fastapi import Depends, Request, Security
@@ -100,14 +101,14 @@ _bearer = HTTPBearer(
 
 
 class Authenticator(Protocol):
-    """Returns the identity and the roles of a token."""
+    """Returns the identity and the permissions of a token."""
 
     async def is_required(self) -> bool:
         """Report whether requests need a token. If not, every caller is an administrator."""
         ...
 
-    async def authenticate(self, token: str) -> tuple[str, frozenset[Role]]:
-        """Return the identity and the roles of a token.
+    async def authenticate(self, token: str) -> Principal:
+        """Return the identity of a token with its permissions.
 
         Raises:
             InvalidToken: the token is not accepted.
@@ -160,13 +161,13 @@ async def _by_token(request: Request, authenticator: Authenticator, source: str 
     if scheme.lower() != "bearer" or not token.strip():
         raise unauthenticated("a bearer token is required. Send `Authorization: Bearer <token>`")
     try:
-        identity, roles = await authenticator.authenticate(token.strip())
+        caller = await authenticator.authenticate(token.strip())
     except InvalidToken as error:
         _log.info("token rejected", action="token-refused", reason=str(error), source=source)
         raise unauthenticated(f"the token is not accepted: {error}", error="invalid_token") from None
     except ProviderUnavailable as error:
         raise Problem(503, "unavailable", str(error), headers={"Retry-After": "10"}) from None
-    return Principal(identity, roles, source)
+    return replace(caller, source=source)
 
 
 def unauthenticated(detail: str, *, error: str | None = None) -> Problem:
@@ -180,6 +181,14 @@ def forbidden(caller: Principal, permission: Permission) -> Problem:
     roles = ", ".join(sorted(caller.roles)) or "none"
     return Problem(
         403, "forbidden", f"the request requires the permission `{permission}`; the roles of this token are: {roles}"
+    )
+
+
+def not_bound(caller: Principal, queue: str) -> Problem:
+    """Return the answer to a fetch from a queue outside the token."""
+    bound = ", ".join(map(repr, caller.binding.queues)) or "none"
+    return Problem(
+        403, "forbidden", f"this token does not permit to fetch from the queue {queue!r}; its queues are: {bound}"
     )
 
 
@@ -222,10 +231,12 @@ def _may(*permissions: Permission) -> Callable[..., Awaitable[Principal]]:
 
 
 TRIGGERS: Final = (Permission.TRIGGER, Permission.REGISTER)
-"""Each of them permits triggering runs and executing tasks."""
+"""Each of them permits triggering runs."""
 
 Reader: TypeAlias = Annotated[Principal, Depends(_may(Permission.READ))]
 Triggerer: TypeAlias = Annotated[Principal, Depends(_may(*TRIGGERS))]
+TaskWorker: TypeAlias = Annotated[Principal, Depends(_may(Permission.WORK))]
+"""Workers and administrators; `Principal.may_run` says which tasks."""
 Canceller: TypeAlias = Annotated[Principal, Depends(_may(Permission.CANCEL, Permission.REGISTER))]
 Replayer: TypeAlias = Annotated[Principal, Depends(_may(Permission.REPLAY, Permission.REGISTER))]
 AgentOperator: TypeAlias = Annotated[Principal, Depends(_may(Permission.CANCEL))]

@@ -14,7 +14,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from ....domain.access import Role
+from ....domain.access import NO_TASKS, Binding, Role
 from ....domain.errors import TocsinError
 from ....domain.events import Actor
 from ....ports import Clock, Projections
@@ -42,6 +42,10 @@ class StoredToken(BaseModel):
     id: str
     identity: str
     roles: frozenset[Role]
+    queues: tuple[str, ...] = ()
+    """The queues of a worker."""
+    functions: tuple[str, ...] = ("*",)
+    """The functions of a worker (`access.Binding`)."""
     hash: str
     created_at: datetime
     created_by: Actor | None = None
@@ -62,15 +66,26 @@ class Tokens:
         self._known: OrderedDict[str, tuple[float, StoredToken | None]] = OrderedDict()
 
     async def create(
-        self, identity: str, roles: Collection[Role], *, lifetime: timedelta | None = None, by: Actor | None = None
+        self,
+        identity: str,
+        roles: Collection[Role],
+        *,
+        binding: Binding = NO_TASKS,
+        lifetime: timedelta | None = None,
+        by: Actor | None = None,
     ) -> tuple[str, StoredToken]:
-        """Create a token. Return it, which cannot be shown again, and its stored part."""
+        """Create a token. Return it, which cannot be shown again, and its stored part.
+
+        `binding` limits the role of a worker.
+        """
         token_id, secret = secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
         now = self._clock.now()
         stored = StoredToken(
             id=token_id,
             identity=identity,
             roles=frozenset(roles),
+            queues=binding.queues,
+            functions=binding.functions,
             hash=_hash(secret),
             created_at=now,
             created_by=by,

@@ -5,7 +5,6 @@ inside `options` or next to it (`options` wins), intervals in ISO 8601 or in mil
 now (`+PT5S`). The models say which values are valid; `RULES` says how an invalid one is answered.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -24,13 +23,14 @@ from pydantic import (
 )
 
 from ....domain import duration
+from ....domain.access import WORKER_QUEUE
 from ....domain.definition import DefinitionError, JobDefinition, RetryPolicy, show
 from ....domain.events import Actor, Enqueued
 from ....domain.text import utc_text
 from ....services.operations.task_leases import MAX_LEASE_S
 from ..api.problems import FieldError, Problem
 
-QUEUE: Final = re.compile(r"[a-z0-9][a-z0-9\-.]{0,254}")
+QUEUE: Final = WORKER_QUEUE
 MAX_PRIORITY: Final = 100
 MAX_ATTEMPTS: Final = 100
 MAX_TYPE_LENGTH: Final = 200

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ....domain import execution
-from ....domain.access import Principal
+from ....domain.access import Permission, Principal
 from ....domain.execution import Phase
 from ....ports import OutdatedState
 from ....services.operations import lookup, task_claims, task_leases, worker_answers
@@ -22,7 +22,7 @@ from ....services.operations.lookup import ExecutionMatch
 from ....services.operations.task_leases import Held, Holder, Lease
 from ..api.dependencies import Components, Here, parts_of
 from ..api.problems import Problem
-from ..auth.security import TRIGGERS, Triggerer, permitted_to
+from ..auth.security import TaskWorker, not_bound, permitted_to
 from . import job_view, protocol, queues, worker_requests
 from .protocol import Body, OjsResponse, documented, read_object
 
@@ -53,12 +53,14 @@ _ID: Final = {"type": "string"}
         wait_ms={"type": "integer", "minimum": 0, "description": "How long to wait for the first job (an extension)."},
     ),
 )
-async def fetch(here: Here, caller: Triggerer, body: Body) -> dict[str, Any]:
+async def fetch(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
     """Fetch jobs, those of the first queue first."""
     names = body.get("queues")
     if not isinstance(names, list) or not names or not all(worker_requests.is_queue(name) for name in names):
         raise worker_requests.wrong("queues", "must be an array of at least one queue's name")
     for name in dict.fromkeys(names):
+        if not caller.may_fetch_from(name):
+            raise not_bound(caller, name)
         queues.require_pulled(here, name, field="queues")
     count = body.get("count") or 1
     if not isinstance(count, int) or not 1 <= count <= MAX_JOBS_PER_FETCH:
@@ -79,7 +81,7 @@ async def fetch(here: Here, caller: Triggerer, body: Body) -> dict[str, Any]:
 @router.post(
     "/ack", operation_id="ackJob", openapi_extra=protocol.body_schema("job_id", job_id=_ID, worker_id=_ID, result={})
 )
-async def ack(here: Here, caller: Triggerer, body: Body) -> dict[str, Any]:
+async def ack(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
     """Report that a job completed."""
     id = worker_requests.job_id(body)  # noqa: A001 - the field has this name
     claim = await _held(here, id, worker_requests.holder(caller, body))
@@ -98,7 +100,7 @@ async def ack(here: Here, caller: Triggerer, body: Body) -> dict[str, Any]:
         "job_id", job_id=_ID, worker_id=_ID, error={"type": "object"}, requeue={"type": "boolean"}
     ),
 )
-async def nack(here: Here, caller: Triggerer, body: Body) -> dict[str, Any]:
+async def nack(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
     """Report that a job failed, or with `requeue` return it to its queue."""
     id = worker_requests.job_id(body)  # noqa: A001 - the field has this name
     holder = worker_requests.holder(caller, body)
@@ -120,7 +122,7 @@ async def nack(here: Here, caller: Triggerer, body: Body) -> dict[str, Any]:
         worker_id=_ID, active_jobs={"type": "array", "items": _ID}, visibility_timeout_ms={"type": "integer"}
     ),
 )
-async def heartbeat(here: Here, caller: Triggerer, body: Body) -> dict[str, Any]:
+async def heartbeat(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
     """Extend the leases of a worker's jobs, and name the jobs it lost."""
     active = body.get("active_jobs", body.get("active_job_ids", []))
     ids = active if isinstance(active, list) else body.get("active_job_ids", [])
@@ -171,10 +173,14 @@ async def _held(
     """Return the lease that a worker answers for.
 
     Raises:
+        NotFound: no job has this id, or it is of a queue or function that the token does not include.
         Problem: no worker holds the job, or another holder does (`task_leases.held_of`).
     """
     step = id.partition(":")[2] or None
     job, why = await job_view.find(here.log, id), ""
+    steps = [planned for planned in execution.fold(job.facts).request.plan.steps if step in {None, planned.name}]
+    if not any(holder.may_run(planned.queue, planned.function) for planned in steps):
+        raise NotFound(f"no execution has the id {id!r}")  # as if the job did not exist
     for _ in range(MAX_TRIES):
         try:
             claim = task_leases.held_of(job, step=step, holder=holder, exactly=exactly)
@@ -270,6 +276,6 @@ class FastRoutes:
             await self._app(scope, receive, send)
             return
         request = Request(scope, receive)
-        caller = await permitted_to(request, *TRIGGERS)
+        caller = await permitted_to(request, Permission.WORK)
         answer = await handle(parts_of(request), caller, await read_object(request))
         await OjsResponse(answer)(scope, receive, send)
