@@ -172,24 +172,26 @@ def test_what_cannot_be_read_says_so(subject: str, body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "reason"),
+    ("body", "problems"),
     [
-        (b'{"input": 3}', "`input` is 3: must be an object"),
-        (b'{"args": 4, "v": 2}', "`v` is 2: must be 1; `args` is 4: must be a list"),
-        (b"[]", "must be an object, and is an empty list"),
-        (b"{bad", "not JSON: key must be a string at line 1 column 2"),
-        (b"\xff", "not JSON: expected value at line 1 column 1"),
-        (b'{"by": {"source": "cli"}}', "`by.identity`: required, and not given"),
-        (
-            b'{"backfill": "b"}',
-            "`backfill` and `scheduled_time` belong together: give both or neither",
-        ),
+        (b'{"input": 3}', [("input", "3", "wrong-type", "object")]),
+        (b'{"args": 4, "v": 2}', [("v", "2", "unknown-choice", "1"), ("args", "4", "wrong-type", "list")]),
+        (b"[]", [("", None, "wrong-type", "an empty list")]),
+        (b"{bad", [("", None, "not-json", "line 1 column 2")]),
+        (b"\xff", [("", None, "not-json", "line 1 column 1")]),
+        (b'{"by": {"source": "cli"}}', [("by.identity", None, "required", "")]),
+        (b'{"backfill": "b"}', [("", None, "invalid-value", "`backfill` and `scheduled_time`")]),
     ],
 )
-def test_undecodable_message_is_explained(body: bytes, reason: str) -> None:
-    with pytest.raises(subjects.DecodeError) as refused:
+def test_undecodable_message_is_explained(body: bytes, problems: list[tuple[str, str | None, str, str]]) -> None:
+    with pytest.raises(subjects.DecodeError, match=r"^trigger\.j: ") as caught:
         subjects.decode("trigger.j", body)
-    assert str(refused.value) == f"trigger.j: {reason}"
+    error = caught.value
+    assert [(problem.field, problem.value, problem.code) for problem in error.problems] == [
+        (field, value, code) for field, value, code, _ in problems
+    ]
+    assert all(hint in problem.reason for problem, (*_, hint) in zip(error.problems, problems, strict=True))
+    assert all(str(problem) in str(error) for problem in error.problems)
 
 
 @pytest.mark.parametrize("end", [*subjects.OPENINGS, *subjects.ENDINGS])

@@ -9,6 +9,7 @@ import pytest
 from tests.system.running import running
 from tocsin import Context, Worker, bootstrap
 from tocsin.bootstrap import Unreachable
+from tocsin.domain.definition import DefinitionProblem
 from tocsin.domain.events import Completed
 from tocsin.settings import Settings, SettingsError
 
@@ -28,10 +29,20 @@ async def works(url: str, folder: Path, nats: Nats) -> None:
         await tocsin.ended("job", Completed)
 
 
-async def refusal(url: str, folder: Path, nats: Nats) -> str:
-    """The error that a refused user gets, long before any timeout."""
+async def refusal(url: str, folder: Path, nats: Nats) -> Unreachable | SettingsError:
+    """Return the error that a refused user gets, long before any timeout."""
     settings = Settings.model_validate({"data_dir": folder, "nats": {**nats, "url": url}})
-    with pytest.raises((Unreachable, SettingsError)) as refused:
+    with pytest.raises((Unreachable, SettingsError)) as caught:
         async with bootstrap.connect(settings, within=None):
             pass
-    return str(refused.value)
+    assert isinstance(caught.value, Unreachable | SettingsError)
+    return caught.value
+
+
+async def settings_problem(url: str, folder: Path, nats: Nats) -> DefinitionProblem:
+    """Return the only problem of settings that cannot be used."""
+    error = await refusal(url, folder, nats)
+    assert isinstance(error, SettingsError)
+    assert error.code == "invalid-settings"
+    [problem] = error.problems
+    return problem

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.security.given import refusal, works
+from tests.security.given import refusal, settings_problem, works
 from tests.security.server import server
 
 
@@ -40,17 +40,20 @@ def speaks_tls(authority: Authority, name: str = "127.0.0.1", more: str = "") ->
 async def test_tls(tmp_path: Path, authority: Authority) -> None:
     with server(tmp_path / "s", speaks_tls(authority)) as s:
         await works(s.url, tmp_path, {"tls": {"ca": authority.file}})
-        reason = await refusal(s.url, tmp_path, {})
-        assert reason.startswith(f"{s.url}: the server's certificate is not accepted: ")
-        assert "Set `nats.tls.ca` to the authorities" in reason
+        error = await refusal(s.url, tmp_path, {})
+        assert error.code == "nats-tls-failed"
+        assert str(error).startswith(f"{s.url}: ")
+        assert "`nats.tls.ca`" in str(error)
         other = Authority(tmp_path / "other")
-        assert "not accepted" in await refusal(s.url, tmp_path, {"tls": {"ca": other.file}})
+        assert (await refusal(s.url, tmp_path, {"tls": {"ca": other.file}})).code == "nats-tls-failed"
 
 
 async def test_the_name_in_the_certificate_must_fit(tmp_path: Path, authority: Authority) -> None:
     with server(tmp_path / "s", speaks_tls(authority, "nats.internal")) as s:
         await works(s.url, tmp_path, {"tls": {"ca": authority.file, "server_name": "nats.internal"}})
-        assert "not accepted" in await refusal(s.url, tmp_path, {"tls": {"ca": authority.file}})
+        error = await refusal(s.url, tmp_path, {"tls": {"ca": authority.file}})
+        assert error.code == "nats-tls-failed"
+        assert "`nats.tls.server_name`" in str(error)
 
 
 async def test_handshake_first(tmp_path: Path, authority: Authority) -> None:
@@ -62,17 +65,18 @@ async def test_a_client_certificate(tmp_path: Path, authority: Authority) -> Non
     cert, key_file = authority.issue("tocsin")
     with server(tmp_path / "s", speaks_tls(authority, more=f'ca_file: "{authority.file}", verify: true')) as s:
         await works(s.url, tmp_path, {"tls": {"ca": authority.file, "cert": cert, "key": key_file}})
-        reason = await refusal(s.url, tmp_path, {"tls": {"ca": authority.file}})
-        assert "`nats.tls.cert` and `nats.tls.key`" in reason
+        error = await refusal(s.url, tmp_path, {"tls": {"ca": authority.file}})
+        assert error.code == "nats-tls-failed"
+        assert all(field in str(error) for field in ("`nats.tls.cert`", "`nats.tls.key`"))
 
 
 async def test_a_key_that_is_not_the_certificates(tmp_path: Path, authority: Authority) -> None:
     (cert, _), (_, key_file) = authority.issue("a"), authority.issue("b")
-    reason = await refusal("nats://127.0.0.1:9", tmp_path, {"tls": {"cert": cert, "key": key_file}})
-    assert reason == f"`nats.tls.key` is {key_file}: it is not the key of the certificate in {cert}"
+    problem = await settings_problem("nats://127.0.0.1:9", tmp_path, {"tls": {"cert": cert, "key": key_file}})
+    assert (problem.field, problem.value, problem.code) == ("nats.tls.key", str(key_file), "key-mismatch")
+    assert str(cert) in problem.reason
 
 
 async def test_required_tls_sends_nothing_in_clear_text(tmp_path: Path, authority: Authority) -> None:
     with server(tmp_path / "s", "") as s:
-        reason = await refusal(s.url, tmp_path, {"tls": {"ca": authority.file}})
-        assert "that server does not speak TLS" in reason
+        assert (await refusal(s.url, tmp_path, {"tls": {"ca": authority.file}})).code == "nats-tls-not-offered"

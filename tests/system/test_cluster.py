@@ -17,8 +17,8 @@ from nats.js.errors import Error as JetStreamError
 from tests.system.clustered import clustered, kill, lose_majority
 from tests.system.test_embedded_server import listens, session_is_empty, wait_until
 from tocsin import bootstrap
-from tocsin.adapters.nats.admin.provision import ProvisionError
-from tocsin.adapters.nats.server.cluster import EmbeddedCluster, Node, RunningCluster
+from tocsin.adapters.nats.admin.resources import JetStreamUnavailable
+from tocsin.adapters.nats.server.cluster import ClusterSizeError, EmbeddedCluster, Node, RunningCluster
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer, PortTakenError, StoreInUseError
 from tocsin.domain.events import Completed, Trigger
 
@@ -130,8 +130,9 @@ def test_taken_port_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_size_without_a_point_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="size: 3 or 5 nodes, not 4"):
+    with pytest.raises(ClusterSizeError) as caught:
         EmbeddedCluster(tmp_path, size=4).start()
+    assert (caught.value.code, caught.value.size) == ("invalid-cluster-size", 4)
 
 
 async def test_missing_majority_is_distinguished_from_missing_jetstream(tmp_path: Path) -> None:
@@ -139,10 +140,9 @@ async def test_missing_majority_is_distinguished_from_missing_jetstream(tmp_path
         url = tocsin.installation.connection.client.connected_url
         assert url is not None
         await kill(*(node for node in cluster.nodes if node.server.port != url.port))
-        with pytest.raises(
-            ProvisionError, match=r"^JetStream does not answer: its cluster elects, or has no majority; "
-        ):
+        with pytest.raises(JetStreamUnavailable) as caught:
             await bootstrap.initialize(tocsin.installation)
+        assert (caught.value.code, caught.value.is_clustered) == ("jetstream-unavailable", True)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from tocsin.adapters.nats.client.connection import Connection
 from tocsin.adapters.nats.client.jetstream_wait import find_key, retry_until_available
 from tocsin.adapters.nats.client.names import Names
 from tocsin.adapters.nats.log.projections import NatsProjections
-from tocsin.ports import LogUnavailable
+from tocsin.ports import LaggingReplica, NoResponder
 from tocsin.subjects import INSTALLATION_KEY, Bucket
 
 
@@ -38,8 +38,10 @@ async def test_one_that_was_removed_is_gone(connection: Connection, names: Names
 async def test_silent_replica_leaves_the_question_open(connection: Connection, names: Names) -> None:
     await provision(connection, names)
     await answers_direct_gets(connection, names, answers=False)
-    with pytest.raises(LogUnavailable, match="no server answers it"):
+    with pytest.raises(NoResponder) as caught:
         await find_key(connection, names)
+    assert caught.value.code == "no-responder"
+    assert names.bucket_stream(Bucket.INSTALLATION) in caught.value.subject
 
 
 async def test_key_is_requested_until_a_replica_answers(connection: Connection, names: Names) -> None:
@@ -68,8 +70,7 @@ async def test_a_replica_that_lags_leaves_it_open(
 
     with monkeypatch.context() as patched:
         patched.setattr(NatsProjections, "stored", behind)
-        with pytest.raises(
-            LogUnavailable, match=r"^the replica that answered does not have the installation's key yet$"
-        ):
+        with pytest.raises(LaggingReplica) as caught:
             await find_key(connection, names)
+    assert caught.value.code == "lagging-replica"
     assert await find_key(connection, names) is not None

@@ -9,8 +9,10 @@ from .clock import Clock
 from .durables import Delivery, DurableSpec, QueueStatus, TaskQueue, TaskQueues, acknowledge, acknowledge_each
 from .errors import (
     ConnectionEnded,
+    LaggingReplica,
     LogUnavailable,
     MessageTooLarge,
+    NoResponder,
     NotAllowed,
     OutdatedState,
     RequestRefused,
@@ -73,9 +75,11 @@ __all__ = [
     "HistoryUnavailable",
     "HistoryUrlInvalid",
     "JobRow",
+    "LaggingReplica",
     "Loaded",
     "LogUnavailable",
     "MessageTooLarge",
+    "NoResponder",
     "NotAllowed",
     "OutdatedState",
     "Progress",

@@ -38,10 +38,35 @@ class LogUnavailable(TocsinError):
 class NotAllowed(LogUnavailable):
     """The log denies a request of this client.
 
-    The permissions may change, so that no work is dropped for this reason.
+    The permissions may change, so that no work is dropped for this reason. `subject` is where this client may not publish, or
+    what it may not subscribe to; `remedy` is the setting to change, if there is one.
     """
 
     code = "not-allowed"
+
+    def __init__(self, text: str, *, subject: str = "", remedy: str = "") -> None:
+        super().__init__(text)
+        self.subject = subject
+        self.remedy = remedy
+
+
+class NoResponder(LogUnavailable):
+    """No server answers requests on a subject: a replica lags, or JetStream is not there.
+
+    `subject` is that of the request.
+    """
+
+    code = "no-responder"
+
+    def __init__(self, subject: str) -> None:
+        super().__init__(f"{subject}: no server answers it")
+        self.subject = subject
+
+
+class LaggingReplica(LogUnavailable):
+    """A replica answered that does not have a key yet which the leader has."""
+
+    code = "lagging-replica"
 
 
 class RequestRefused(TocsinError):

@@ -1,12 +1,13 @@
 """Decoding of stored messages, and of the names in their subjects."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from pydantic import ValidationError
 
 from ..domain import events as e
 from ..domain import json_codec
-from ..domain.definition import STORED
+from ..domain.definition import STORED, DefinitionProblem
 from ..domain.definition.errors import problems
 from ..domain.errors import TocsinError
 from .names import ANY, REST, name
@@ -15,12 +16,18 @@ from .names import ANY, REST, name
 class DecodeError(TocsinError, ValueError):
     """A stored message that this version cannot read.
 
-    `sequence` is its position in the stream, if known.
+    Attributes:
+        sequence: its position in the stream, if known.
+        problems: the wrong fields of its body, if these are the reason.
     """
 
     code = "undecodable-message"
 
     sequence: int | None = None
+
+    def __init__(self, text: str, problems: Sequence[DefinitionProblem] = ()) -> None:
+        super().__init__(text)
+        self.problems = tuple(problems)
 
 
 def decode(subject: str, body: bytes) -> e.Message:
@@ -37,7 +44,8 @@ def decode(subject: str, body: bytes) -> e.Message:
             # `model_validate_json` does the same, but takes half as long again for a small event.
             message = model.__pydantic_validator__.validate_json(body, context=STORED)
         except ValidationError as error:
-            raise DecodeError(f"{subject}: {'; '.join(map(str, problems(error)))}") from error
+            wrong = list(problems(error))
+            raise DecodeError(f"{subject}: {'; '.join(map(str, wrong))}", wrong) from error
     if isinstance(message, e.Dispatched) and not _is_of_its_version(subject, message):
         raise DecodeError(f"{subject}: `v` is {message.v}: version 2, and only this, has `admits` and this subject")
     return message

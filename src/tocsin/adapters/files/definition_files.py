@@ -95,18 +95,19 @@ def _texts(
         for path in _files(Path(source), problems):
             try:
                 if path.stat().st_size > MAX_FILE_BYTES:
-                    problems.append(DefinitionProblem(f"larger than {MAX_FILE_BYTES:,} bytes", source=str(path)))
+                    reason = f"larger than {MAX_FILE_BYTES:,} bytes"
+                    problems.append(DefinitionProblem(reason, source=str(path), code="file-too-large"))
                 else:
                     yield str(path), path.read_bytes().decode("utf-8-sig")
             except FileNotFoundError:
                 reason = "no such file or folder: check the path"
                 problems.append(DefinitionProblem(reason, source=str(path), code="file-not-found"))
             except OSError as error:
-                problems.append(DefinitionProblem(error.strerror or str(error), source=str(path)))
+                reason = error.strerror or str(error)
+                problems.append(DefinitionProblem(reason, source=str(path), code="file-unreadable"))
             except UnicodeDecodeError as error:
-                problems.append(
-                    DefinitionProblem(f"not UTF-8: byte {error.start + 1} is no character", source=str(path))
-                )
+                reason = f"not UTF-8: byte {error.start + 1} is no character"
+                problems.append(DefinitionProblem(reason, source=str(path), code="not-utf8"))
 
 
 def _files(path: Path, problems: list[DefinitionProblem]) -> list[Path]:
@@ -119,7 +120,8 @@ def _files(path: Path, problems: list[DefinitionProblem]) -> list[Path]:
         if file.suffix.lower() in _PARSERS and file.is_file() and not _is_hidden(file.relative_to(path))
     )
     if not files:
-        problems.append(DefinitionProblem("no *.yaml, *.yml or *.json in this folder", source=str(path)))
+        reason = "no *.yaml, *.yml or *.json in this folder"
+        problems.append(DefinitionProblem(reason, source=str(path), code="no-job-files"))
     return files
 
 

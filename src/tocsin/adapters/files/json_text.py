@@ -23,14 +23,16 @@ def parse(text: str) -> list[object]:
         return [json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)]
     except json.JSONDecodeError as error:
         raise NotJSON(
-            DefinitionProblem(f"not JSON: {error.msg}, column {error.colno}", source=f":{error.lineno}")
+            DefinitionProblem(
+                f"not JSON: {error.msg}, column {error.colno}", source=f":{error.lineno}", code=NotJSON.code
+            )
         ) from None
     except RecursionError:
-        raise DefinitionError(DefinitionProblem("nested too deep")) from None
+        raise DefinitionError(DefinitionProblem("nested too deep", code="nested-too-deep")) from None
     except DefinitionError:
         raise
     except ValueError as error:  # an integer of thousands of digits
-        raise DefinitionError(DefinitionProblem(str(error))) from None
+        raise DefinitionError(DefinitionProblem(str(error), code="invalid-number")) from None
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -39,9 +41,10 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         names = [name for name, _ in pairs]
         twice = next(name for name in unique if names.count(name) > 1)
         called = f" of {show(unique['name'])}" if twice != "name" and "name" in unique else ""
-        raise DefinitionError(DefinitionProblem(f"the key `{twice}`{called} is given twice"))
+        reason = f"the key{called} is given twice"
+        raise DefinitionError(DefinitionProblem(reason, field=twice, code="duplicate-key"))
     return unique
 
 
 def _constant(name: str) -> NoReturn:
-    raise DefinitionError(DefinitionProblem(f"JSON has no {name}"))
+    raise DefinitionError(DefinitionProblem("JSON has no such number", field=name, code="invalid-number"))

@@ -20,24 +20,36 @@ _BEGINS: Final = re.compile(
     r"""(?P<before>(?:^|[\s\[{,])[\w.-]+:\s+|^\s*-\s+|[\[,]\s*)(?P<value>[@`*%](?:[^"'\],}#]|(?<!\s)\#)*)"""
 )
 INVALID: Final = "invalid-yaml"
-"""The code of text that is not YAML."""
+"""The code of text that is not YAML, for a reason without a code of its own."""
 _WORDS: Final = {
-    "mapping values are not allowed": "a `key: value` cannot begin here: correct the indentation, or put the text in quotes",
-    "could not find expected ':'": "this line is neither a `key: value` nor the continuation of a text: add the colon",
-    "expected <block end>": "the indentation does not match the lines above, or a list item or key is out of place",
-    "did not find expected": "the indentation does not match the lines above, or a list item or key is out of place",
-    "expected ',' or '}'": "the mapping that `{` opens is never closed, or lacks a comma",
-    "expected ',' or ']'": "the list that `[` opens is never closed, or lacks a comma",
-    "found character": "a value cannot begin with this character: put the value in quotes",
-    "found undefined alias": "this alias (`*name`) has no anchor (`&name`) before it",
-    "could not determine a constructor": "this tag (`!name`) is not supported: remove it",
-    "sequence entries are not allowed": "a list item cannot begin here: put the list on its own lines",
-    "expected the node content": "a value is missing here",
-    "expected alphabetic or numeric": "a name is missing here, or has a character that is not allowed",
-    "unacceptable": "a mapping cannot have this key: use text",
-    "found unhashable key": "a mapping or a list cannot be a key: put it in quotes",
+    "mapping values are not allowed": (
+        INVALID,
+        "a `key: value` cannot begin here: correct the indentation, or put the text in quotes",
+    ),
+    "could not find expected ':'": (
+        INVALID,
+        "this line is neither a `key: value` nor the continuation of a text: add the colon",
+    ),
+    "expected <block end>": (
+        "wrong-indentation",
+        "the indentation does not match the lines above, or a list item or key is out of place",
+    ),
+    "did not find expected": (
+        "wrong-indentation",
+        "the indentation does not match the lines above, or a list item or key is out of place",
+    ),
+    "expected ',' or '}'": ("unclosed-bracket", "the mapping that `{` opens is never closed, or lacks a comma"),
+    "expected ',' or ']'": ("unclosed-bracket", "the list that `[` opens is never closed, or lacks a comma"),
+    "found character": ("unquoted-value", "a value cannot begin with this character: put the value in quotes"),
+    "found undefined alias": ("unknown-alias", "this alias (`*name`) has no anchor (`&name`) before it"),
+    "could not determine a constructor": ("unsupported-tag", "this tag (`!name`) is not supported: remove it"),
+    "sequence entries are not allowed": (INVALID, "a list item cannot begin here: put the list on its own lines"),
+    "expected the node content": (INVALID, "a value is missing here"),
+    "expected alphabetic or numeric": (INVALID, "a name is missing here, or has a character that is not allowed"),
+    "unacceptable": ("invalid-key", "a mapping cannot have this key: use text"),
+    "found unhashable key": ("invalid-key", "a mapping or a list cannot be a key: put it in quotes"),
 }
-"""Plain words for the problems of PyYAML, by their beginning."""
+"""The code of a problem of PyYAML and plain words for it, by its beginning."""
 _REFERENCE: Final = re.compile(r"\$\{[^}]*\}?")
 _WIDTH: Final = 120  # characters of a line, where text can be folded
 
@@ -54,8 +66,9 @@ class _Loader(yaml.SafeLoader):
             if not isinstance(key, yaml.ScalarNode):
                 continue
             if (earlier := first.setdefault((key.tag, key.value), key.start_mark)) is not key.start_mark:
-                problem = f"the key `{key.value}` is given twice, first in line {earlier.line + 1}"
-                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+                raise _located(
+                    "duplicate-key", f"the key is given twice, first in line {earlier.line + 1}", key, field=key.value
+                )
         return node
 
     def construct_decimal(self, node: yaml.ScalarNode) -> int:
@@ -65,7 +78,12 @@ class _Loader(yaml.SafeLoader):
         try:
             return int(text[2:], base) if base else int(text)
         except ValueError as error:
-            raise yaml.MarkedYAMLError(problem=str(error), problem_mark=node.start_mark) from None
+            raise _located("invalid-number", str(error), node) from None
+
+
+def _located(code: str, reason: str, node: yaml.Node, *, field: str = "") -> DefinitionError:
+    place = f":{node.start_mark.line + 1}:{node.start_mark.column + 1}"
+    return DefinitionError(DefinitionProblem(reason, source=place, field=field, code=code))
 
 
 _UNICODE_BREAKS: Final = re.compile("[\x85\u2028\u2029]")
@@ -127,6 +145,8 @@ def parse(text: str) -> list[object]:
     """
     try:
         return list(yaml.load_all(text, Loader=_Loader)) or [None]
+    except DefinitionError:
+        raise
     except yaml.MarkedYAMLError as error:
         if error.context == "while scanning a quoted scalar" and error.context_mark:
             opening = error.context_mark
@@ -134,22 +154,22 @@ def parse(text: str) -> list[object]:
                 DefinitionProblem(
                     "the quote that opens here is never closed",
                     source=f":{opening.line + 1}:{opening.column + 1}",
-                    code=INVALID,
+                    code="unclosed-quote",
                 )
             ) from None
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line, mark.column) if mark else (0, 0)
-        reason = _hint(text, line) or _plain(error.problem or error.context or "")
-        raise DefinitionError(DefinitionProblem(reason, source=f":{line + 1}:{column + 1}", code=INVALID)) from None
+        code, reason = _hint(text, line) or _plain(error.problem or error.context or "")
+        raise DefinitionError(DefinitionProblem(reason, source=f":{line + 1}:{column + 1}", code=code)) from None
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
         place = f":{before.count(chr(10)) + 1}:{len(before) - before.rfind(chr(10))}"
         reason = f"YAML does not allow the control character U+{ord(text[error.position]):04X}: remove it"
-        raise DefinitionError(DefinitionProblem(reason, source=place, code=INVALID)) from None
+        raise DefinitionError(DefinitionProblem(reason, source=place, code="control-character")) from None
     except RecursionError:
-        raise DefinitionError(DefinitionProblem("nested too deep", code=INVALID)) from None
+        raise DefinitionError(DefinitionProblem("nested too deep", code="nested-too-deep")) from None
     except (ValueError, KeyError) as error:  # an explicit tag does not fit its value
-        raise DefinitionError(DefinitionProblem(f"not YAML: {error}", code=INVALID)) from None
+        raise DefinitionError(DefinitionProblem(f"not YAML: {error}", code="invalid-tag-value")) from None
 
 
 def dump(value: object) -> str:
@@ -157,24 +177,30 @@ def dump(value: object) -> str:
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
 
 
-def _plain(problem: str) -> str:
-    """Return a problem of PyYAML in plain words, if this module has some."""
-    words = next((plain for begin, plain in _WORDS.items() if problem.startswith(begin)), None)
-    return words or problem or "not YAML"
+def _plain(problem: str) -> tuple[str, str]:
+    """Return the code of a problem of PyYAML, and plain words if any."""
+    known = next((words for begin, words in _WORDS.items() if problem.startswith(begin)), None)
+    return known or (INVALID, problem or "not YAML")
 
 
-def _hint(text: str, number: int) -> str | None:
-    """Suggest a correction if a value begins with a character that YAML reserves."""
+def _hint(text: str, number: int) -> tuple[str, str] | None:
+    """Return a code and a correction for a value that needs quotes."""
     lines = text.splitlines()
     line = lines[number] if number < len(lines) else ""
     if match := _BEGINS.search(line):
         value = match["value"].strip()
         example = f'{match["before"].strip(" ,[{-")} "{value}"'.strip()
-        return f"YAML reserves `{value[0]}` at the beginning of a value: put it in quotes, {example}"
+        return (
+            "unquoted-value",
+            f"YAML reserves `{value[0]}` at the beginning of a value: put it in quotes, {example}",
+        )
     if match := _REFERENCE.search(line):
-        return f'YAML reserves braces inside a flow mapping: put the reference in quotes, "{match[0]}"'
+        return (
+            "unquoted-value",
+            f'YAML reserves braces inside a flow mapping: put the reference in quotes, "{match[0]}"',
+        )
     if line.count(": ") > 1:
-        return "a value that contains `: ` must be in quotes"
+        return "unquoted-value", "a value that contains `: ` must be in quotes"
     if line[: len(line) - len(line.lstrip())].count("\t"):
-        return "YAML indents with spaces, and this line begins with a tab"
+        return "tab-indentation", "YAML indents with spaces, and this line begins with a tab"
     return None

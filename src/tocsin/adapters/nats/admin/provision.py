@@ -103,8 +103,10 @@ async def provision(  # noqa: PLR0913 - each is a part of an installation
     except LogUnavailable as error:
         if not connection.client.is_connected:
             raise
-        kind = JetStreamUnavailable if is_enabled(connection, error) else JetStreamDisabled
-        raise kind(explain_silence(connection, error)) from error
+        text = explain_silence(connection, error)
+        if not is_enabled(connection, error):
+            raise JetStreamDisabled(text) from error
+        raise JetStreamUnavailable(text, is_clustered="cluster" in connection.greeting) from error
     return changes
 
 

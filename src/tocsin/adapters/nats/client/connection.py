@@ -11,7 +11,7 @@ from pydantic_core import from_json
 from .... import telemetry
 from ....ports import ConnectionEnded, LogUnavailable, NotAllowed
 from ..fast_client import FastTransport, is_supported, server_info
-from .connection_attempts import FirstConnection
+from .connection_attempts import ConnectionFailed, FirstConnection
 from .requests import CONNECTION_ERRORS, Requests
 from .transport import Headers, Outgoing, PublicTransport, Transport
 from .wire import JetStreamError, Reply, raise_rejection, result_of, stored_sequence, too_large
@@ -268,8 +268,9 @@ async def connect(
         if is_encrypted and not connection.greeting.get(
             "tls_required"
         ):  # the client uses TLS only if the server requires it
-            raise LogUnavailable(
-                f"{opening.where}: that server does not speak TLS, and `nats.tls` or a `tls://` URL requires it"
+            raise ConnectionFailed(
+                f"{opening.where}: that server does not speak TLS, and `nats.tls` or a `tls://` URL requires it",
+                code="nats-tls-not-offered",
             )
         async with ending.watched(opening.where):
             yield connection

@@ -28,10 +28,10 @@ class ConnectionFailed(LogUnavailable):
 
     code = _UNREACHABLE
 
-    def __init__(self, text: str, error: BaseException | None = None) -> None:
-        """Take the code from the error of the client; None if no server answered."""
+    def __init__(self, text: str, error: BaseException | None = None, *, code: str | None = None) -> None:
+        """Take the code from the client's error, which is None if no server answered."""
         super().__init__(text)
-        self.code = reason_for(error).code
+        self.code = code or reason_for(error).code
 
 
 @dataclass(frozen=True, slots=True)

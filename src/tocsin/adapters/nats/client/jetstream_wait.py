@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from .... import telemetry
-from ....ports import LogUnavailable, NotAllowed
+from ....ports import LaggingReplica, LogUnavailable, NotAllowed
 from ....subjects import INSTALLATION_KEY, Bucket, Stream
 from ..log.projections import NatsProjections, is_marker
 from . import wire
@@ -68,7 +68,7 @@ async def find_key(connection: Connection, names: Names) -> bytes | None:
         LogUnavailable: no server can tell now.
         NotAllowed: this user may not read the key.
     """
-    silence = LogUnavailable("the replica that answered does not have the installation's key yet")
+    silence: LogUnavailable = LaggingReplica("the replica that answered does not have the installation's key yet")
     try:
         message = await NatsProjections(connection, names).stored(Bucket.INSTALLATION, INSTALLATION_KEY)
     except NotAllowed:

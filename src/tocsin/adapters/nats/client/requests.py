@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from nats import errors
 from nats.aio.client import Client
 
-from ....ports import LogUnavailable, NotAllowed
+from ....ports import LogUnavailable, NoResponder, NotAllowed
 from . import wire
 from .transport import Outgoing, Transport
 from .wire import Reply, status_of
@@ -54,7 +54,7 @@ class _Pending(Protocol):
 
 
 def _denied(subject: str) -> NotAllowed:
-    return NotAllowed(f"{subject}: this NATS user may not publish there")
+    return NotAllowed(f"{subject}: this NATS user may not publish there", subject=subject)
 
 
 class _Single:
@@ -151,8 +151,9 @@ class Requests:
         subject = violation["subject"]  # the client lowers the text of the error
         for request in self._pending.values():
             if violation["verb"] == "subscription":
-                reason = f"this NATS user may not subscribe to {self._inbox}*: set `nats.inbox_prefix` to the prefix that it may use"
-                request.fail(NotAllowed(reason))
+                inbox = f"{self._inbox}*"
+                reason = f"this NATS user may not subscribe to {inbox}: set `nats.inbox_prefix` to the prefix that it may use"
+                request.fail(NotAllowed(reason, subject=inbox, remedy="nats.inbox_prefix"))
             else:
                 request.deny(subject)
 
@@ -215,7 +216,7 @@ class Requests:
         finally:
             del self._pending[token]
         if status_of(answer) == wire.NO_RESPONDERS:
-            raise LogUnavailable(f"{message.subject}: no server answers it")
+            raise NoResponder(message.subject)
         return answer
 
     def _register(self, request: _Pending, loop: asyncio.AbstractEventLoop) -> str:
@@ -258,6 +259,6 @@ class Requests:
 def _outcome(subject: str, answer: Reply | Exception | None) -> Reply | LogUnavailable:
     if isinstance(answer, Reply):
         if answer.headers and status_of(answer) == wire.NO_RESPONDERS:
-            return LogUnavailable(f"{subject}: no server answers it")
+            return NoResponder(subject)
         return answer
     return answer if isinstance(answer, LogUnavailable) else LogUnavailable(f"{subject}: {answer!r}")

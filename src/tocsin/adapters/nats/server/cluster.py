@@ -21,6 +21,7 @@ from typing import Final
 
 from typing_extensions import override
 
+from ....domain.errors import TocsinError
 from . import process
 from .embedded import (
     ANY_PORT,
@@ -41,6 +42,16 @@ _START_TRIES: Final = 5
 _POLL_INTERVAL_S: Final = 0.05
 _WATCH_INTERVAL_S: Final = 0.25
 _RESTART_INTERVAL_S: Final = 1.0
+
+
+class ClusterSizeError(TocsinError, ValueError):
+    """A cluster cannot have this number of nodes; `size` is the number."""
+
+    code = "invalid-cluster-size"
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"size: {' or '.join(map(str, SIZES))} nodes, not {size}")
+        self.size = size
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +84,11 @@ class EmbeddedCluster:
             StoreInUseError: another cluster uses the folder.
             PortTakenError: the requested port is in use.
             ServerStartError: a node did not start, or the nodes did not form a cluster in time.
-            ValueError: the size is not one of `SIZES`.
+            ClusterSizeError: the size is not one of `SIZES`.
 
         """
         if self.size not in SIZES:
-            msg = f"size: {' or '.join(map(str, SIZES))} nodes, not {self.size}"
-            raise ValueError(msg)
+            raise ClusterSizeError(self.size)
         for _ in range(_START_TRIES - 1):
             with contextlib.suppress(PortTakenError):
                 return self._start_once()
