@@ -20,6 +20,7 @@ from tocsin.adapters.http.sockets import PortInUseError
 from tocsin.bootstrap.api_server import serving
 from tocsin.domain.access import MASK, Binding, Role
 from tocsin.domain.events import Completed
+from tocsin.subjects import Stream
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - the default, which must not be listened on
 JOB = {"name": "greet", "schedule": "@daily", "function": "greet", "overlap_policy": "allow"}
@@ -302,3 +303,38 @@ async def test_only_a_worker_fetches_hidden_tasks(tocsin: Running) -> None:
         forged = {"job_id": started, "worker_id": "w", "result": "forged"}
         for role, status in ((Role.AUTHOR, 403), (Role.OPERATOR, 403), (Role.ADMIN, 409), (Role.WORKER, 200)):
             assert (await ask(role, "/ojs/v1/workers/ack", forged)).status_code == status
+
+
+async def test_invented_queues_are_refused_and_create_no_consumer(tocsin: Running) -> None:
+    connection, names = tocsin.installation.connection, tocsin.installation.names
+    request = f"CONSUMER.NAMES.{names.stream(Stream.LOG)}"
+    async with served(tocsin) as client:
+        await client.post("/v1/jobs", json={**JOB, "queue": "reports"})
+        before = (await connection.manage(request, b"{}"))["consumers"]
+        for number in range(1_000):
+            fetch = {"queues": ["default", f"invented-{number}"]}
+            answer = await client.post("/ojs/v1/workers/fetch", json=fetch)
+            if answer.status_code == 429:
+                await asyncio.sleep(float(answer.headers["Retry-After"]) + 1)
+                answer = await client.post("/ojs/v1/workers/fetch", json=fetch)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+        assert (await connection.manage(request, b"{}"))["consumers"] == before
+        answer = await client.post("/ojs/v1/workers/fetch", json={"queues": ["repots"]})
+        assert answer.status_code == 404
+        assert "Did you mean 'reports'?" in answer.json()["error"]["message"]
+        assert [wrong["value"] for wrong in answer.json()["error"]["details"]["errors"]] == ["repots"]
+        assert (await client.post("/ojs/v1/workers/fetch", json={"queues": ["reports"]})).json() == {"jobs": []}
+
+
+async def test_queue_of_a_pushed_job_is_known(tocsin: Running) -> None:
+    async with served(tocsin) as client:
+        fetch = {"queues": ["pushed"], "wait_ms": 20_000}
+        assert (await client.post("/ojs/v1/workers/fetch", json=fetch)).status_code == 404
+        job = {"type": "mail.send", "args": [], "options": {"queue": "pushed"}}
+        assert (await client.post("/ojs/v1/jobs", json=job)).status_code == 201
+
+        async def fetched() -> list[Any]:
+            answer = await client.post("/ojs/v1/workers/fetch", json=fetch)
+            return list(answer.json().get("jobs", ()))
+
+        [_] = await tocsin.until(fetched)

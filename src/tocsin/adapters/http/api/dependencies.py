@@ -43,6 +43,8 @@ class Components:
     arrivals: EventWaiter
     """Wakes a request that waits for its input to be processed: a pushed job, or a worker's report."""
     calculations: Calculations = field(default_factory=Calculations)
+    known_queues: set[str] = field(default_factory=set)
+    """Queues that exist although the settings do not name them."""
     reset: Callable[[], Awaitable[None]] | None = None
     """Deletes everything; None: `tocsin dev --allow-reset` was not used."""
 

@@ -23,7 +23,7 @@ from ....services.operations.task_leases import Held, Holder, Lease
 from ..api.dependencies import Components, Here, parts_of
 from ..api.problems import Problem
 from ..auth.security import TaskWorker, not_bound, permitted_to
-from . import job_view, protocol, queues, worker_requests
+from . import job_view, known_queues, protocol, queues, worker_requests
 from .protocol import Body, OjsResponse, documented, read_object
 
 PREFIX: Final = "/ojs/v1/workers"
@@ -65,6 +65,7 @@ async def fetch(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
     count = body.get("count") or 1
     if not isinstance(count, int) or not 1 <= count <= MAX_JOBS_PER_FETCH:
         raise worker_requests.wrong("count", f"must be an integer from 1 to {MAX_JOBS_PER_FETCH}")
+    await known_queues.require_known(here, caller, dict.fromkeys(names))
     claims = await task_claims.take(
         here.log,
         here.queues,

@@ -1,0 +1,51 @@
+"""The queues from which workers may fetch.
+
+A fetch creates the durable of its queue, and each durable costs the server memory and time. So a name that exists nowhere is
+not fetched from.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+from .... import subjects
+from ....domain.access import Principal
+from ..api.dependencies import Components
+from ..api.problems import FieldError, Problem
+
+
+async def require_known(here: Components, caller: Principal, names: Iterable[str]) -> None:
+    """Check that each queue exists.
+
+    A queue exists if the settings, a job or the caller's token names it, if it has a durable, or if a task was dispatched
+    to it. With `--allow-reset` every queue exists, because the conformance suite fetches from queues that it never named.
+
+    Raises:
+        Problem: a queue does not exist.
+    """
+    if here.reset is not None:
+        return
+    for name in names:
+        if name in here.known_queues or name in here.settings.pulled_queues or name in caller.binding.queues:
+            continue
+        if not await _exists(here, name):
+            raise await _not_found(here, name)
+        here.known_queues.add(name)
+
+
+async def _exists(here: Components, name: str) -> bool:
+    if any(await here.log.tails(*subjects.tasks(name))) or await here.queues.standing(name) is not None:
+        return True
+    return name in await _queues_of_jobs(here)
+
+
+async def _queues_of_jobs(here: Components) -> set[str]:
+    definitions = [job.definition for job in await here.registry.jobs()]
+    return {step.queue or definition.queue for definition in definitions for step in definition.steps()}
+
+
+async def _not_found(here: Components, name: str) -> Problem:
+    known = {*here.settings.pulled_queues, *await here.queues.names(), *await _queues_of_jobs(here)}
+    nearest = difflib.get_close_matches(name, sorted(known), n=1)
+    hint = f"Did you mean {nearest[0]!r}?" if nearest else "Add it under `queues:` in tocsin.yaml."
+    wrong = FieldError(field="queues", value=name, right="must name queues that exist")
+    return Problem(404, "not-found", f"no queue is called {name!r}. {hint}", (wrong,))
