@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.archiving import OVER, Attic
+from tests.archived_log import OVER, ArchivedLog
 from tests.stages.test_rerun import ETL, answer, etl, failed, refused_message, run
 from tests.stages.world import World
 from tocsin import subjects
@@ -257,7 +257,7 @@ async def test_archived_dead_letter_is_found_but_not_replayable(world: World) ->
     await answer(world, failing.execution_id or "", "failed")
     await dead_letters.resolve(world.log, letter.id, by=ADA, reason="by hand")
     kept = await dead_letter_lookup.find(world.log, letter.id)
-    attic = Attic(world.log, world.projections)
+    attic = ArchivedLog(world.log, world.projections)
     await attic.take(*OVER)
     with pytest.raises(NotFound):
         await dead_letter_lookup.find(world.log, letter.id)
@@ -276,7 +276,7 @@ async def test_a_replay_that_was_archived_is_closed(world: World) -> None:
     first = await dead_letters.replay(world.log, letter.id)
     await run(world)
     await answer(world, first.execution_id or "", "failed")
-    attic = Attic(world.log, world.projections)
+    attic = ArchivedLog(world.log, world.projections)
     await attic.take("execution.>")
     assert (await dead_letter_lookup.find(world.log, letter.id, stored=attic.whole)).replays == (Status.FAILED,)
     assert (await dead_letters.replay(world.log, letter.id, stored=attic.whole)).number == 2
@@ -287,7 +287,7 @@ async def test_prefix_of_an_archived_id_works(world: World, tmp_path: Path) -> N
     letter = await failed(world)
     await dead_letters.resolve(world.log, letter.id)
     async with recorded(world, tmp_path) as history:
-        attic = Attic(world.log, world.projections)
+        attic = ArchivedLog(world.log, world.projections)
         await attic.take(*OVER)
         given, rows = letter.id[:20], history.dead_letters
         letter_found = await dead_letter_lookup.find(world.log, given, list_dead_letters=rows, stored=attic.whole)
@@ -297,7 +297,7 @@ async def test_prefix_of_an_archived_id_works(world: World, tmp_path: Path) -> N
 async def test_dead_letter_archived_after_its_execution_is_found(world: World) -> None:
     await world.define(etl())
     letter = await failed(world)
-    attic = Attic(world.log, world.projections)
+    attic = ArchivedLog(world.log, world.projections)
     await attic.take("execution.>")
     await dead_letters.resolve(world.log, letter.id)
     await attic.take("dead-letter.>")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.archiving import OVER, Attic
+from tests.archived_log import OVER, ArchivedLog
 from tests.cli.conftest import World
 from tests.cli.test_executions import ERROR, record
 from tests.domain.given import ID, JOB
@@ -67,7 +67,7 @@ def test_show_prints_replays_and_the_resolver(kept: World) -> None:
 def test_one_that_was_archived_is_shown_as_before(kept: World) -> None:
     assert kept.call("dead-letters", "resolve", ID, "--reason", "by hand").code == 0
     before = kept.call("dead-letters", "show", ID)
-    attic = Attic(kept.log, kept.projections)
+    attic = ArchivedLog(kept.log, kept.projections)
     kept.do(attic.take(*OVER))
     assert kept.call("dead-letters", "show", ID).code == 3
     kept.stored = attic.whole

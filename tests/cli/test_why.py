@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from tests.archiving import OVER, Attic
+from tests.archived_log import OVER, ArchivedLog
 from tests.cli.conftest import World
 from tests.stages.world import World as Stages
 from tocsin import subjects
@@ -83,7 +83,7 @@ def test_it_says_the_same_once_that_was_archived(scene: Scene) -> None:
     at = "2026-01-01T02:00"
     before = scene.why(at)
     assert "failed; a dead letter is kept" in before[1]
-    attic = Attic(scene.stages.log, scene.stages.projections)
+    attic = ArchivedLog(scene.stages.log, scene.stages.projections)
     scene.world.do(attic.take(*OVER))
     scene.world.stored = attic.whole
     assert scene.why(at) == before

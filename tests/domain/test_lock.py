@@ -3,6 +3,7 @@
 import pytest
 
 from tests.domain.given import ID, JOB, NOON, admitted, plan, recorded
+from tests.lock_scope import needed_events
 from tocsin.domain import lock
 from tocsin.domain.definition import RetryPolicy
 from tocsin.domain.events import Acquired, Admitted
@@ -47,8 +48,8 @@ def test_events_from_the_oldest_waiting_are_enough() -> None:
     state = lock.fold(facts)
     facts = recorded([*(fact.message for fact in facts), *lock.acquire(state, JOB, one("b"), ttl=90)])
     assert lock.first_needed(facts) == 3
-    assert [fact.sequence for fact in lock.enough(facts)] == [3, 4, 5]
-    assert lock.fold(lock.enough(facts)) == lock.fold(facts)
+    assert [fact.sequence for fact in needed_events(facts)] == [3, 4, 5]
+    assert lock.fold(needed_events(facts)) == lock.fold(facts)
 
 
 def test_event_sequence_is_the_fencing_token() -> None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.domain.given import JOB, NOON, recorded
+from tests.lock_scope import needed_events
 from tocsin.archive.segment_selection import SegmentSelection
 from tocsin.domain import lock
 from tocsin.domain.events import Message, Recorded
@@ -70,7 +71,7 @@ def test_waiting_executions_are_ordered_as_a_list(steps: list[Waiter | None]) ->
 def test_enough_events_fold_to_the_whole_state(steps: list[Waiter | None]) -> None:
     facts, _ = run(steps)
     for end in range(len(facts) + 1):
-        assert lock.fold(lock.enough(facts[:end])) == lock.fold(facts[:end])
+        assert lock.fold(needed_events(facts[:end])) == lock.fold(facts[:end])
 
 
 @given(STEPS, st.integers(0, 60), st.integers(0, 60), st.integers(0, 60))
@@ -86,8 +87,8 @@ def test_archived_events_are_not_missed(steps: list[Waiter | None], known: int, 
     before = lock.fold(facts[: min(known, now)])
     upto = max((fact.sequence for fact in facts[: min(known, now)]), default=0)
     whole = lock.fold(facts[:now])
-    assert lock.fold(lock.enough(left)) == whole
-    assert lock.fold((fact for fact in lock.enough(left) if fact.sequence > upto), before) == whole
+    assert lock.fold(needed_events(left)) == whole
+    assert lock.fold((fact for fact in needed_events(left) if fact.sequence > upto), before) == whole
 
 
 def test_event_size_does_not_depend_on_the_queue() -> None:

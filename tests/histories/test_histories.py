@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.lock_scope import needed_events
 from tocsin import subjects
 from tocsin.domain import dead_letter, execution, history, ledger, lock
 from tocsin.domain.events import (
@@ -133,7 +134,7 @@ def test_locks_fold_from_the_events_kept(log: Path) -> None:
         if isinstance(recorded.message, LockFact):
             scopes[recorded.message.job].append(recorded)
             facts = scopes[recorded.message.job]
-            assert lock.fold(lock.enough(facts)) == lock.fold(facts)
+            assert lock.fold(needed_events(facts)) == lock.fold(facts)
     assert all(len(lock.fold(facts).waiting) == 0 for facts in scopes.values())
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.archiving import OVER, Attic
+from tests.archived_log import OVER, ArchivedLog
 from tests.cli.test_dead_letters import letter
 from tests.domain.given import ID, admitted, plan, started
 from tests.http.conftest import World
@@ -13,7 +13,7 @@ LETTER = letter()
 
 
 @pytest.fixture
-async def old(world: World) -> Attic:
+async def old(world: World) -> ArchivedLog:
     """A failed execution with an unresolved dead letter."""
     await world.given(name=LETTER.job, schedule=None)
     begun = admitted()
@@ -30,12 +30,12 @@ async def old(world: World) -> Attic:
     for fact in (begun, started(), failed):
         sequence = await world.log.append(fact, expect=sequence)
     await world.log.append(LETTER, expect=0)
-    attic = Attic(world.log, world.projections)
+    attic = ArchivedLog(world.log, world.projections)
     world.keep(attic.whole)
     return attic
 
 
-async def test_a_dead_letter_that_was_settled_is_shown(world: World, old: Attic) -> None:
+async def test_a_dead_letter_that_was_settled_is_shown(world: World, old: ArchivedLog) -> None:
     [kept] = await world.facts("dead-letter.>")
     await world.log.append(Resolved(job=LETTER.job, id=ID, reason="by hand"), expect=kept.sequence)
     path = f"/v1/dead-letters/{ID}"
@@ -51,7 +51,7 @@ async def test_a_dead_letter_that_was_settled_is_shown(world: World, old: Attic)
     assert (refused.status_code, ID in detail, "(by hand) and was archived" in detail) == (409, True, True)
 
 
-async def test_archived_ojs_job_is_shown_and_listed_dead(world: World, old: Attic) -> None:
+async def test_archived_ojs_job_is_shown_and_listed_dead(world: World, old: ArchivedLog) -> None:
     facts = await world.log.read("dead-letter.>")
     await world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
     paths = (f"/ojs/v1/jobs/{ID}", "/ojs/v1/dead-letter")
@@ -68,7 +68,7 @@ async def test_archived_ojs_job_is_shown_and_listed_dead(world: World, old: Atti
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])
-async def test_archived_ojs_job_is_not_run_again(world: World, old: Attic, *, is_recorded: bool) -> None:
+async def test_archived_ojs_job_is_not_run_again(world: World, old: ArchivedLog, *, is_recorded: bool) -> None:
     """Neither while the history knows it, nor once it has forgotten it."""
     wish = {"id": ID, "type": "mail.send", "args": []}
     text = f"a job with the id {ID!r} was enqueued before"

@@ -1,6 +1,6 @@
 """The invariants that must hold at the end, and the agreement of read models and log."""
 
-from tests.everything import Everything
+from tests.stored_events import StoredEvents
 from tocsin import subjects
 from tocsin.archive.archive import Archive
 from tocsin.archive.combined_log import CombinedLog
@@ -17,7 +17,7 @@ from .network import at_once
 from .rules import beyond_the_audit
 
 
-def everything(around: Surroundings) -> Everything:
+def everything(around: Surroundings) -> StoredEvents:
     """The log, whole: what is in the streams, and what was archived."""
     kinds = {
         Stream.LEDGER: ("ledger.", "trigger.", "cancel.", "enqueue."),
@@ -30,7 +30,7 @@ def everything(around: Surroundings) -> Everything:
         stream: [decoded(one) for one in at_once(_stored(log, stream)) if one.subject.startswith(prefixes)]
         for stream, prefixes in kinds.items()
     }
-    return Everything(*found.values())
+    return StoredEvents(*found.values())
 
 
 async def _stored(log: CombinedLog, stream: Stream) -> list[StoredMessage]:
@@ -90,7 +90,7 @@ async def _archived(archive: Archive) -> list[StoredMessage]:
     return [message for segment in await archive.segments() for message in await archive.messages(segment)]
 
 
-def _wrong_history(around: Surroundings, everything_: Everything) -> list[str]:
+def _wrong_history(around: Surroundings, everything_: StoredEvents) -> list[str]:
     folded = history.fold({}, (r for r in everything_.log if isinstance(r.message, ExecutionFact)))
     letters = dead_letter.dead_letters(everything_.log)
     wrong = [

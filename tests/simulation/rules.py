@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Final, TypeVar
 
-from tests.everything import Everything
+from tests.stored_events import StoredEvents
 from tocsin import subjects
 from tocsin.domain import execution_plan, ids, lock, mq_answer
 from tocsin.domain.events import (
@@ -55,7 +55,7 @@ UNHEARD: Final = timedelta(seconds=20)
 """Seconds for which an answer may be unknown to every process."""
 
 
-def beyond_the_audit(around: Surroundings, everything: Everything) -> Iterator[str]:
+def beyond_the_audit(around: Surroundings, everything: StoredEvents) -> Iterator[str]:
     """Return every violation."""
     yield from _every_run_has_a_claim(everything, around.runs)
     yield from _a_sign_of_life_puts_off_the_end(everything, around)
@@ -68,14 +68,14 @@ def beyond_the_audit(around: Surroundings, everything: Everything) -> Iterator[s
         yield from rule(everything)
 
 
-def _every_run_has_a_claim(everything: Everything, runs: list[Run]) -> Iterator[str]:
+def _every_run_has_a_claim(everything: StoredEvents, runs: list[Run]) -> Iterator[str]:
     claims = {(c.execution_id, c.step, c.attempt, c.delivery, c.worker) for c in _all(everything, Started)}
     for run in runs:
         if run not in claims:
             yield f"I3: it was worked at without a claim: {run}"
 
 
-def _a_sign_of_life_puts_off_the_end(everything: Everything, around: Surroundings) -> Iterator[str]:
+def _a_sign_of_life_puts_off_the_end(everything: StoredEvents, around: Surroundings) -> Iterator[str]:
     signs = {sign.claim: sign for sign in around.outside.signs}  # the last delivery of each claim
     for recorded in everything.facts(Released):
         fact = recorded.message
@@ -90,7 +90,7 @@ def _a_sign_of_life_puts_off_the_end(everything: Everything, around: Surrounding
             yield f"I3: its executor lives until {sign.until}: {recorded.subject} {recorded.sequence}"
 
 
-def _an_assigned_task_is_not_forgotten(everything: Everything) -> Iterator[str]:
+def _an_assigned_task_is_not_forgotten(everything: StoredEvents) -> Iterator[str]:
     """A claim that no agent works at is handed over again or released long before the time of its attempt is over."""
     limits = {
         (t.execution_id, t.step, t.attempt): t.timeout for t in _all(everything, Dispatched) if t.queue == ASSIGNED
@@ -102,7 +102,7 @@ def _an_assigned_task_is_not_forgotten(everything: Everything) -> Iterator[str]:
             yield f"I3: no agent worked at it for {limit:g}s: {recorded.subject} {recorded.sequence}"
 
 
-def _every_task_is_handed_over(everything: Everything, around: Surroundings) -> Iterator[str]:
+def _every_task_is_handed_over(everything: StoredEvents, around: Surroundings) -> Iterator[str]:
     """The bridge claims a task, then hands it over; an attempt may end while a bridge that stopped between is away."""
     tasks = {(r.message.execution_id, r.message.step, r.message.attempt): r for r in everything.facts(Dispatched)}
     tasks = {named: recorded for named, recorded in tasks.items() if recorded.message.queue == BRIDGED}
@@ -128,7 +128,7 @@ def _every_task_is_handed_over(everything: Everything, around: Surroundings) -> 
             yield f"I3: it was handed over, and is not what was dispatched: {named}"
 
 
-def _what_is_reported_was_answered(everything: Everything, handed: Handed) -> Iterator[str]:
+def _what_is_reported_was_answered(everything: StoredEvents, handed: Handed) -> Iterator[str]:
     """A report without a delivery comes from the bridge or from the recoverer, which says so."""
     said = {
         (a.task.execution_id, a.answer.step, a.answer.attempt, mq_answer.read(a.answer).outcome == "failed")
@@ -143,7 +143,7 @@ def _what_is_reported_was_answered(everything: Everything, handed: Handed) -> It
             yield f"I3: no executor that received that task gave this answer: {recorded.subject} {recorded.sequence}"
 
 
-def _an_answer_in_time_counts(everything: Everything, handed: Handed) -> Iterator[str]:
+def _an_answer_in_time_counts(everything: StoredEvents, handed: Handed) -> Iterator[str]:
     first: dict[tuple[str, str, int], datetime] = {}
     for said in handed.answers:
         if said.at is not None:
@@ -155,7 +155,7 @@ def _an_answer_in_time_counts(everything: Everything, handed: Handed) -> Iterato
             yield f"I3: it was answered at {at}: {recorded.subject} {recorded.sequence}"
 
 
-def _no_lease_lasts_longer_than_its_step_may(everything: Everything, around: Surroundings) -> Iterator[str]:
+def _no_lease_lasts_longer_than_its_step_may(everything: StoredEvents, around: Surroundings) -> Iterator[str]:
     """A holder that exceeded the attempt's time has failed; only a retry gives the step to others."""
     fired: dict[LeaseTimer, datetime] = {}  # when its timer came first
     for entry in around.server.stream(Stream.TIMERS).matching(("timer.*.*.lease.>",), 0):
@@ -174,7 +174,7 @@ def _no_lease_lasts_longer_than_its_step_may(everything: Everything, around: Sur
             yield f"I7: its time was over before its lease: {recorded.subject} {recorded.sequence}"
 
 
-def _a_success_that_was_taken_counts(everything: Everything, around: Surroundings) -> Iterator[str]:
+def _a_success_that_was_taken_counts(everything: StoredEvents, around: Surroundings) -> Iterator[str]:
     """Unless the execution was cancelled, another step of it failed, or it was too late."""
     given_up: dict[tuple[str, str, int], int] = {}
     for told in everything.facts(Report):
@@ -193,7 +193,7 @@ def _a_success_that_was_taken_counts(everything: Everything, around: Surrounding
             yield f"I3: its success was taken, and it is not done: {claim.execution_id} {claim.step} {claim.attempt}"
 
 
-def _leases_are_not_taken_over(everything: Everything) -> Iterator[str]:
+def _leases_are_not_taken_over(everything: StoredEvents) -> Iterator[str]:
     held: dict[tuple[str, str, int], int] = {}
     for recorded in everything.log:
         match recorded.message:
@@ -207,7 +207,7 @@ def _leases_are_not_taken_over(everything: Everything) -> Iterator[str]:
                 held.pop((fact.execution_id, fact.step, fact.attempt), None)
 
 
-def _what_is_released_is_held(everything: Everything) -> Iterator[str]:
+def _what_is_released_is_held(everything: StoredEvents) -> Iterator[str]:
     tasks: dict[tuple[str, str], int] = {}
     for recorded in everything.log:
         match recorded.message:
@@ -217,20 +217,20 @@ def _what_is_released_is_held(everything: Everything) -> Iterator[str]:
                 yield f"I3: no worker holds that task: {recorded.subject} {recorded.sequence}"
 
 
-def _nothing_is_found_lost(everything: Everything) -> Iterator[str]:
+def _nothing_is_found_lost(everything: StoredEvents) -> Iterator[str]:
     """Servers lose nothing here, so a recovery means that waiting work was taken for lost, or that a process dropped it."""
     for recovered in everything.facts(Recovered):
         yield f"I3: something was lost, and by no server: {recovered.subject} {recovered.message.lost}"
 
 
-def _nothing_fires_before_its_time(everything: Everything) -> Iterator[str]:
+def _nothing_fires_before_its_time(everything: StoredEvents) -> Iterator[str]:
     """Tickers decide by the log's clock, not by their own."""
     for due in everything.facts(Due):
         if due.message.scheduled_time > due.time:
             yield f"I2: it fired {due.message.scheduled_time - due.time} before its time: {due.subject} {due.sequence}"
 
 
-def _each_trigger_asks_for_a_run_of_its_own(everything: Everything) -> Iterator[str]:
+def _each_trigger_asks_for_a_run_of_its_own(everything: StoredEvents) -> Iterator[str]:
     asked: dict[str, int] = {}
     for trigger in everything.facts(Trigger):
         execution_id = execution_plan.execution_id_of(trigger, subjects.job_of(trigger.subject))
@@ -238,7 +238,7 @@ def _each_trigger_asks_for_a_run_of_its_own(everything: Everything) -> Iterator[
             yield f"I2: two triggers ask for {execution_id}: {asked[execution_id]} and {trigger.sequence}"
 
 
-def _the_earliest_gets_the_lock(everything: Everything) -> Iterator[str]:
+def _the_earliest_gets_the_lock(everything: StoredEvents) -> Iterator[str]:
     """Catch-up work has lower priority than all other work."""
     planned = {fact.message.execution_id: _turn(lock.waiting(fact.message)) for fact in everything.facts(Planned)}
     waiting: dict[str, dict[str, tuple[bool, datetime]]] = defaultdict(dict)
@@ -254,7 +254,7 @@ def _the_earliest_gets_the_lock(everything: Everything) -> Iterator[str]:
             others[held.execution_id] = _turn(Waiter(held.execution_id, held.scheduled_time, held.yields))
 
 
-def _finished_executions_block_no_other(everything: Everything) -> Iterator[str]:
+def _finished_executions_block_no_other(everything: StoredEvents) -> Iterator[str]:
     """An execution that ended before another was planned blocked nothing."""
     planned: dict[str, int] = {}
     ended: dict[str, int] = {}
@@ -273,7 +273,7 @@ def _turn(waiting: Waiter) -> tuple[bool, datetime]:
     return waiting.yields, waiting.scheduled_time
 
 
-def _a_lock_lasts_as_long_as_its_steps_may(everything: Everything) -> Iterator[str]:
+def _a_lock_lasts_as_long_as_its_steps_may(everything: StoredEvents) -> Iterator[str]:
     planned = {fact.message.execution_id: fact.message for fact in everything.facts(Planned)}
     for acquired in everything.facts(Acquired):
         asked = planned.get(acquired.message.execution_id)
@@ -282,7 +282,7 @@ def _a_lock_lasts_as_long_as_its_steps_may(everything: Everything) -> Iterator[s
             yield f"I5: {acquired.message.execution_id} has the lock for {held}: {acquired.subject} {acquired.sequence}"
 
 
-def _a_dead_letter_tells_every_attempt(everything: Everything) -> Iterator[str]:
+def _a_dead_letter_tells_every_attempt(everything: StoredEvents) -> Iterator[str]:
     for letter in _all(everything, DeadLettered):
         facts = (recorded.message for recorded in everything.executions[letter.execution_id])
         tried = {(fact.step, fact.attempt) for fact in facts if isinstance(fact, Dispatched)}
@@ -290,7 +290,7 @@ def _a_dead_letter_tells_every_attempt(everything: Everything) -> Iterator[str]:
             yield f"I7: the dead letter of {letter.execution_id} tells of {len(letter.attempts)} attempts of {len(tried)}"
 
 
-def _a_request_is_one_replay(everything: Everything) -> Iterator[str]:
+def _a_request_is_one_replay(everything: StoredEvents) -> Iterator[str]:
     taken: dict[tuple[str, str | None], int] = {}
     for recorded in everything.facts(Replayed):
         fact = recorded.message
@@ -298,7 +298,7 @@ def _a_request_is_one_replay(everything: Everything) -> Iterator[str]:
             yield f"I4: the request {fact.request} is taken twice: {recorded.subject} {recorded.sequence}"
 
 
-def _what_a_replay_completed_is_resolved(everything: Everything) -> Iterator[str]:
+def _what_a_replay_completed_is_resolved(everything: StoredEvents) -> Iterator[str]:
     resolved = {fact.message.id: fact.message for fact in everything.facts(Resolved)}
     completed = {fact.message.execution_id for fact in everything.facts(Completed)}
     for fact in everything.facts(Requested):
@@ -310,7 +310,7 @@ def _what_a_replay_completed_is_resolved(everything: Everything) -> Iterator[str
             yield f"I7: {settled.id} is resolved by {settled.execution_id}, which did not complete"
 
 
-def _what_is_refused_stays_refused(everything: Everything) -> Iterator[str]:
+def _what_is_refused_stays_refused(everything: StoredEvents) -> Iterator[str]:
     replays = {fact.sequence: fact for fact in everything.facts(Replayed)}
     for letter in everything.facts(PoisonMessage):
         asked = replays.get(letter.message.sequence) if letter.message.durable == subjects.REPLAYS else None
@@ -321,7 +321,7 @@ def _what_is_refused_stays_refused(everything: Everything) -> Iterator[str]:
                 yield f"I3: its replay was refused, and is {execution_id}: {asked.subject} {asked.sequence}"
 
 
-def _what_is_asked_for_is_what_was_in_force(everything: Everything) -> Iterator[str]:
+def _what_is_asked_for_is_what_was_in_force(everything: StoredEvents) -> Iterator[str]:
     """Compare a trigger and a replay, handled at any time by any replica."""
     defined: dict[str, list[int]] = defaultdict(list)
     for fact in everything.facts(Defined):
@@ -349,7 +349,7 @@ def _what_is_asked_for_is_what_was_in_force(everything: Everything) -> Iterator[
             yield f"I3: it runs by definition {first.plan.definition}, and {newest} was in force: {subject} {execution_id}"
 
 
-def _only_the_failure_of_who_has_it_counts(everything: Everything) -> Iterator[str]:
+def _only_the_failure_of_who_has_it_counts(everything: StoredEvents) -> Iterator[str]:
     claims: dict[tuple[str, str], Recorded[Started]] = {}
     failures: dict[tuple[str, str, int], list[Report]] = {}
     for recorded in everything.in_order:
@@ -374,7 +374,7 @@ def _is_of(report: Report, claim: Recorded[Started] | None) -> bool:
     return report.delivery in {None, claim.message.delivery} and report.claim in {None, claim.sequence}
 
 
-_RULES: Final[tuple[Callable[[Everything], Iterator[str]], ...]] = (
+_RULES: Final[tuple[Callable[[StoredEvents], Iterator[str]], ...]] = (
     _leases_are_not_taken_over,
     _what_is_released_is_held,
     _an_assigned_task_is_not_forgotten,
@@ -393,5 +393,5 @@ _RULES: Final[tuple[Callable[[Everything], Iterator[str]], ...]] = (
 )
 
 
-def _all(everything: Everything, kind: type[M]) -> Iterator[M]:
+def _all(everything: StoredEvents, kind: type[M]) -> Iterator[M]:
     return (recorded.message for recorded in everything.facts(kind))

@@ -8,9 +8,9 @@ from random import Random
 
 from typing_extensions import override
 
+from tests.lock_scope import needed_events
 from tocsin import subjects
 from tocsin.adapters.memory.stored_stream import StoredStream
-from tocsin.domain import lock
 from tocsin.domain.events import LeaseTimer, Message, Recorded, Timer
 from tocsin.ports import Append, Loaded
 from tocsin.subjects import Bucket, Stream
@@ -91,7 +91,7 @@ class Replica:
         """The messages that are enough to fold a scope."""
         if self.upto == self.stream.last_sequence and not subjects.is_lock(scope):
             return [entry.recorded() for entry in self.stream.last_of_each((scope,)) if entry.sequence > after]
-        return [recorded for recorded in lock.enough(self.read(scope)) if recorded.sequence > after]
+        return [recorded for recorded in needed_events(self.read(scope)) if recorded.sequence > after]
 
     def load_each(self, *scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
         """Load several scopes as of the same moment; an empty result does not reveal which moment."""

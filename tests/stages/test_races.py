@@ -9,9 +9,10 @@ import pytest
 
 from tests.conformance.worlds import nats_world
 from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, started
+from tests.lock_scope import needed_events
 from tests.stages.world import World, decide_one
 from tocsin import subjects
-from tocsin.domain import dead_letter, execution, execution_plan, ids, lock
+from tocsin.domain import dead_letter, execution, execution_plan, ids
 from tocsin.domain.definition import JobDefinition, RetryPolicy
 from tocsin.domain.events import (
     Acquired,
@@ -68,7 +69,7 @@ class Lagging(InMemoryEventLog):
         self.upto = upto
 
     async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
-        events = lock.enough(await self.read(scope, limit=10_000))
+        events = needed_events(await self.read(scope, limit=10_000))
         return [recorded for recorded in events if recorded.sequence > after]
 
     async def load_each(self, *scopes: str, after: Mapping[str, int] | None = None) -> Loaded:

@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from rich.console import Console
 from rich.table import Table
 
-from tests.everything import Everything
+from tests.stored_events import StoredEvents
 from tests.system.clustered import clustered
 from tests.system.gaps import KILL, TICK, Gaps, measured
 from tests.system.processes import STAGES_WITHOUT_CLOCK, Program, Site
@@ -65,7 +65,7 @@ class Failover:
         await self._fires(CALM)
         await tocsin.delete(TICK["name"])
         await tocsin.quiet()
-        return measured(await Everything.of(tocsin.log), victim)
+        return measured(await StoredEvents.of(tocsin.log), victim)
 
     async def _fires(self, number: int) -> None:
         """Wait for instants that are still to come."""

@@ -13,7 +13,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, Final
 
-from tests.everything import Everything
+from tests.stored_events import StoredEvents
 from tocsin.domain.events import Due, Recorded, Requested, Trigger
 from tocsin.subjects import job_of
 
@@ -65,7 +65,7 @@ class Gaps:
         }
 
 
-def measured(everything: Everything, victim: str) -> Gaps:
+def measured(everything: StoredEvents, victim: str) -> Gaps:
     """The gaps by kind of victim, with fired and missing instants over the whole log."""
     dues = [recorded for recorded in everything.facts(Due) if recorded.message.job == TICK["name"]]
     kills = [r for r in everything.facts(Trigger) if job_of(r.subject) == KILL["name"]]
@@ -85,7 +85,7 @@ def measured(everything: Everything, victim: str) -> Gaps:
     )
 
 
-def _executions(everything: Everything) -> set[tuple[datetime, str]]:
+def _executions(everything: StoredEvents) -> set[tuple[datetime, str]]:
     """Each execution of an instant, with the instant."""
     asked = (recorded.message for recorded in everything.facts(Requested))
     return {

@@ -15,8 +15,8 @@ from typing import Any, Final, TypeVar
 
 from typing_extensions import override
 
-from tests.everything import Everything
 from tests.guards import other_guards
+from tests.stored_events import StoredEvents
 from tests.system import forked
 from tests.system.running import Running, settings
 from tests.system.worker_process import RUNS_FILE
@@ -235,16 +235,16 @@ class Site(Running):
 
         await self.until(is_little)
 
-    async def checked(self) -> Everything:
+    async def checked(self) -> StoredEvents:
         """Return all stored messages of the idle system, after a clean audit."""
         await self.quiet()
-        everything = await Everything.of(self.log)
+        everything = await StoredEvents.of(self.log)
         report = everything.audited()
         assert report.is_clean, "\n".join(map(str, report.violations[:20]))
         assert await other_guards(self.installation.connection, self.installation.names) == []
         return everything
 
-    async def history_agrees_with(self, everything: Everything) -> None:
+    async def history_agrees_with(self, everything: StoredEvents) -> None:
         """Wait until the history equals the log in every execution and dead letter."""
         ends = {execution_id: end.message for execution_id, end in everything.ends.items()}
         letters = {recorded.message.id for recorded in everything.facts(DeadLetterFact)}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.everything import LEDGER, LOG, REPORTS, Everything
+from tests.stored_events import LEDGER, LOG, REPORTS, StoredEvents
 from tests.system.processes import STAGES_WITHOUT_CLOCK, Program, Site, site
 from tests.system.test_history_kill import load, tells_what_the_facts_come_to
 from tests.system.worker_process import noted
@@ -70,7 +70,7 @@ async def all_archived(tocsin: Site) -> None:
     await tocsin.until(are_gone)
 
 
-async def ever(tocsin: Site) -> Everything:
+async def ever(tocsin: Site) -> StoredEvents:
     """All that was ever stored, wherever it is."""
 
     async def read(stream: Stream, filters: tuple[str, ...]) -> list[Recorded[Message]]:
@@ -79,10 +79,10 @@ async def ever(tocsin: Site) -> Everything:
         return [decoded(m) async for some in stored.messages(stream, *filters, after=0, upto=upto) for m in some]
 
     streams = {Stream.LEDGER: LEDGER, Stream.LOG: LOG, Stream.REPORTS: REPORTS}
-    return Everything(*[await read(stream, filters) for stream, filters in streams.items()])
+    return StoredEvents(*[await read(stream, filters) for stream, filters in streams.items()])
 
 
-async def anew(tocsin: Site, archiver: Program, before: Everything) -> None:
+async def anew(tocsin: Site, archiver: Program, before: StoredEvents) -> None:
     """Recreated durables have no work, and an empty history is filled from the archive."""
     for program in tocsin.programs:
         program.kill()

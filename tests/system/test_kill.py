@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.everything import Everything
+from tests.stored_events import StoredEvents
 from tests.system.mortal import RECORDED, UNRECORDED
 from tests.system.processes import Program, Site, site
 from tests.system.worker_process import noted
@@ -233,7 +233,7 @@ async def progress(tocsin: Site) -> None:
     await tocsin.until(has_been_made)
 
 
-async def everything_is_as_it_should_be(tocsin: Site) -> Everything:
+async def everything_is_as_it_should_be(tocsin: Site) -> StoredEvents:
     """Check that everything finished by the rules: expected failures, claims before runs, an equal history."""
     everything = await tocsin.checked()
     assert {fact.message.job for fact in everything.facts(Failed)} == {"doomed"}

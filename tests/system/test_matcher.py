@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.everything import Everything
+from tests.stored_events import StoredEvents
 from tests.system.processes import Site, site
 from tests.system.test_shutdown import IN_ORDER, ended
 from tests.system.usurper import REFUSED
@@ -50,8 +50,8 @@ async def over(tocsin: Site, **jobs: int) -> None:
     await tocsin.until(are_over)
 
 
-async def completed_at_the_first_attempt(tocsin: Site) -> Everything:
-    everything: Everything = await tocsin.checked()
+async def completed_at_the_first_attempt(tocsin: Site) -> StoredEvents:
+    everything: StoredEvents = await tocsin.checked()
     assert len(everything.facts(Completed)) == len(everything.executions)
     assert everything.facts(RetryScheduled) == []
     assert {r.message.attempt for r in everything.facts(Started)} == {1}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from tests.everything import Everything
+from tests.stored_events import StoredEvents
 from tests.system.chaos.plan import CARDS, Kind, plan
 from tests.system.gaps import KILL, TICK, Gaps, measured
 from tocsin.domain.events import Due, Message, Recorded, Trigger
@@ -26,7 +26,7 @@ def gaps(fired: Sequence[tuple[int, float]], kills: Sequence[float]) -> Gaps:
     facts += [(kill, f"trigger.{KILL['name']}", Trigger(reason="ticker")) for kill in kills]
     ordered = sorted(facts, key=lambda fact: fact[0])
     return measured(
-        Everything(ledger=[Recorded(fact, subject, n, _at(at)) for n, (at, subject, fact) in enumerate(ordered)]),
+        StoredEvents(ledger=[Recorded(fact, subject, n, _at(at)) for n, (at, subject, fact) in enumerate(ordered)]),
         "ticker",
     )
 

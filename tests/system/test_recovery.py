@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.everything import Everything
+from tests.stored_events import StoredEvents
 from tests.system.processes import Program, Site, site
 from tocsin import bootstrap, subjects
 from tocsin.adapters.nats.consumers.task_queues import NatsTaskQueue
@@ -70,8 +70,8 @@ async def dies(tocsin: Site, program: Program) -> None:
     tocsin.programs.remove(program)
 
 
-async def breaks_no_rule(tocsin: Site) -> Everything:
-    everything = await Everything.of(tocsin.log)
+async def breaks_no_rule(tocsin: Site) -> StoredEvents:
+    everything = await StoredEvents.of(tocsin.log)
     assert everything.audited().violations == ()
     return everything
 
@@ -226,6 +226,6 @@ async def forget_what_was_acknowledged(tocsin: Site, program: Program) -> None:
 
 
 async def facts(tocsin: Site) -> list[tuple[int, str]]:
-    everything = await Everything.of(tocsin.log)
+    everything = await StoredEvents.of(tocsin.log)
     kinds: tuple[type[Message], ...] = (ExecutionFact, LockFact, DeadLettered)
     return [(r.sequence, r.subject) for r in everything.log if isinstance(r.message, kinds)]

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.everything import Everything
+from tests.stored_events import StoredEvents
 from tests.system.processes import Site, site
 from tests.system.test_shutdown import IN_ORDER, ended
 from tests.system.worker_process import noted
@@ -30,7 +30,7 @@ async def tocsin(nats_url: str, tmp_path: Path) -> AsyncIterator[Site]:
 
 
 async def all_of_them_completed(tocsin: Site) -> None:
-    everything: Everything = await tocsin.checked()
+    everything: StoredEvents = await tocsin.checked()
     assert len(everything.facts(Completed)) == len(everything.executions)
     assert everything.facts(RetryScheduled) == []
     assert [r.message.attempt for r in everything.facts(Started)] == [1] * len(everything.executions)

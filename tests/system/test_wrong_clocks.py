@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.everything import Everything
+from tests.stored_events import StoredEvents
 from tests.system.processes import STAGES_WITHOUT_CLOCK, Program, Site, site
 from tocsin.domain.events import Due, Passed
 from tocsin.subjects import TICKER_LEASE, Bucket
@@ -73,7 +73,7 @@ async def stands_aside(tocsin: Site, program: Program, offset: float) -> None:
     await tocsin.until(is_shown)
 
 
-async def ended(tocsin: Site) -> Everything:
+async def ended(tocsin: Site) -> StoredEvents:
     """Delete the job; every instant fired, and none before its time by the log's clock."""
     await tocsin.delete("tick")
     everything = await tocsin.checked()

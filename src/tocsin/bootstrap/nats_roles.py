@@ -48,25 +48,32 @@ WORKER: Final = "worker"
 PUBLIC: Final = "public"
 OUTSIDE: Final = "mq-executor"
 
-_SEEN: Final = Access(
+_VIEWER_ACCESS: Final = Access(
     reads=(*STREAMS, *OUTPUT_STREAMS),
     follows=STREAMS,
     looks_up=(Bucket.DEFINITIONS, Bucket.LOCKS, Bucket.LEADER, Bucket.CURSORS, Bucket.AGENTS, Bucket.QUEUES),
     reads_archive=True,
 )
-_CHANGED: Final = (
+_OPERATOR_EVENTS: Final = (
     *(Defined, Paused, Resumed, Deleted, Trigger),
     *(CancelRequest, Cancelled, Replayed, Resolved),
     *(AgentSwitched, AgentDrainStarted),
 )
-_OPERATED: Final = replace(_SEEN, appends=_CHANGED, writes=((Bucket.TOKENS, ">"), (Bucket.TIMEZONES, TIMEZONE_REQUEST)))
-_HANDED_OUT: Final = (Enqueued, Started, Released, Report, LeaseTimer)
-"""The events that the API stores for workers and clients that use only HTTP."""
-_SERVED: Final = replace(
-    _SEEN, appends=(*_CHANGED, *_HANDED_OUT), looks_up=(*_SEEN.looks_up, Bucket.TOKENS), writes=((Bucket.ANSWERS, ">"),)
+_OPERATOR_ACCESS: Final = replace(
+    _VIEWER_ACCESS, appends=_OPERATOR_EVENTS, writes=((Bucket.TOKENS, ">"), (Bucket.TIMEZONES, TIMEZONE_REQUEST))
 )
-_SAID: Final = (OutputLine, StepProgress, HeartbeatDetails)
-_WORKED: Final = Access(appends=(Report, *_SAID), reads=(Stream.LOG, Stream.REPORTS), follows=(Stream.LOG,))
+_TASK_EVENTS: Final = (Enqueued, Started, Released, Report, LeaseTimer)
+"""The events that the API stores for workers and clients that use only HTTP."""
+_API_ACCESS: Final = replace(
+    _VIEWER_ACCESS,
+    appends=(*_OPERATOR_EVENTS, *_TASK_EVENTS),
+    looks_up=(*_VIEWER_ACCESS.looks_up, Bucket.TOKENS),
+    writes=((Bucket.ANSWERS, ">"),),
+)
+_PROGRESS_EVENTS: Final = (OutputLine, StepProgress, HeartbeatDetails)
+_WORKER_ACCESS: Final = Access(
+    appends=(Report, *_PROGRESS_EVENTS), reads=(Stream.LOG, Stream.REPORTS), follows=(Stream.LOG,)
+)
 
 
 def permissions(settings: Settings) -> dict[str, Permissions]:
@@ -81,11 +88,11 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
     tasks = [DurableSpec(executor_durable(queue), Stream.LOG, ()) for queue in settings.pulled_queues]
     roles |= {
         SCHEDULER: granting.part(SCHEDULER, _together(stages), [spec for specs in durables.values() for spec in specs]),
-        API: granting.part(API, _SERVED, tasks),
+        API: granting.part(API, _API_ACCESS, tasks),
         WORKER: granting.reading_last(granting.working(WORKER, _worked(settings), tasks), HeartbeatDetails),
         ADMIN: granting.provisioning(ADMIN, (*settings.matched_queues, *settings.bridged_queues)),
-        OPERATOR: granting.watching(OPERATOR, _OPERATED),
-        VIEWER: granting.watching(VIEWER, _SEEN),
+        OPERATOR: granting.watching(OPERATOR, _OPERATOR_ACCESS),
+        VIEWER: granting.watching(VIEWER, _VIEWER_ACCESS),
         PUBLIC: granting.public(PUBLIC),
     }
     if settings.server.over_nats:
@@ -103,7 +110,11 @@ def _worked(settings: Settings) -> Access:
 
     They claim tasks of native queues by themselves. Without such a queue, they store nothing in the log.
     """
-    return replace(_WORKED, appends=(Started, *_WORKED.appends)) if settings.pulled_queues else _WORKED
+    return (
+        replace(_WORKER_ACCESS, appends=(Started, *_WORKER_ACCESS.appends))
+        if settings.pulled_queues
+        else _WORKER_ACCESS
+    )
 
 
 def _access(stage: AnyStage) -> Access:

@@ -123,7 +123,6 @@ _JOBS: Final[Tree] = {
     "apply": "jobs.apply:apply",
     "diff": "jobs.apply:diff",
     "export": "jobs.commands:export",
-    "backfill": "jobs.schedule:backfill",
 }
 _EXECUTIONS: Final[Tree] = {
     "list": "executions.commands:list_executions",

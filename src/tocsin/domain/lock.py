@@ -11,7 +11,6 @@ it must be read or kept, except for the newest event of each type.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from operator import attrgetter
 from typing import Final
 
 from . import retry
@@ -170,20 +169,6 @@ def first_needed(newest: Sequence[Recorded[Message]]) -> int:
     """
     last = newest[-1].message if newest else None
     return last.oldest if isinstance(last, LockFact) else 0
-
-
-def enough(facts: Sequence[Recorded[Message]]) -> list[Recorded[Message]]:
-    """Return the events of a scope, oldest first, that are enough to fold it.
-
-    These are the newest of each subject, and for a lock all from the oldest execution that waits.
-    """
-    newest = sorted({recorded.subject: recorded for recorded in facts}.values(), key=attrgetter("sequence"))
-    if not (first := first_needed(newest)):
-        return newest
-    return [
-        *(recorded for recorded in newest if recorded.sequence < first),
-        *(recorded for recorded in facts if recorded.sequence >= first),
-    ]
 
 
 # --- decide ----------------------------------------------------------------------------------------------------------

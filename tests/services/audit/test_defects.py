@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 import pytest
 
 from tests.domain.given import ID, KEY, NOON
-from tests.everything import Everything
 from tests.stages.world import World
+from tests.stored_events import StoredEvents
 from tocsin import subjects
 from tocsin.domain import ids, ledger
 from tocsin.domain.events import (
@@ -44,7 +44,7 @@ from tocsin.domain.events import (
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.services.audit import INVARIANTS, PUBLIC
 
-Defect = Callable[[Everything], Everything]
+Defect = Callable[[StoredEvents], StoredEvents]
 M = TypeVar("M", bound=Message)
 
 RETRY: Final = {"max_attempts": 2, "initial_delay": 0.5}
@@ -72,12 +72,12 @@ JOBS: Final[list[dict[str, Any]]] = [
 
 
 @pytest.fixture(scope="module")
-def everything() -> Everything:
+def everything() -> StoredEvents:
     """A log with a little of everything in it."""
     return asyncio.run(happened())
 
 
-async def happened() -> Everything:
+async def happened() -> StoredEvents:
     world = World()
     for job in JOBS:
         await world.define(job)
@@ -97,7 +97,7 @@ async def happened() -> Everything:
         await world.given(*ledger.delete(state, job["name"]))
     await time_passes(world)
     await work(world)
-    return await Everything.of(world.log)
+    return await StoredEvents.of(world.log)
 
 
 async def time_passes(world: World, *, without: str = "") -> None:
@@ -289,7 +289,7 @@ DEFECTS: Final[dict[str, tuple[str, Defect]]] = {
 }
 
 
-def test_a_log_without_fault_breaks_no_invariant(everything: Everything) -> None:
+def test_a_log_without_fault_breaks_no_invariant(everything: StoredEvents) -> None:
     kinds = {type(recorded.message) for stream in everything.streams for recorded in stream}
     assert kinds >= {
         Passed,
@@ -314,7 +314,7 @@ def is_merged(task: Dispatched) -> bool:
     return task.admits is not None
 
 
-def of_two_steps(everything: Everything) -> Everything:
+def of_two_steps(everything: StoredEvents) -> StoredEvents:
     """Let a task admit an execution of two steps."""
     task = next(r.message for r in everything.log if isinstance(r.message, Dispatched) and is_merged(r.message))
     assert task.admits is not None
@@ -333,13 +333,13 @@ def of_two_steps(everything: Everything) -> Everything:
         ("I3", other(Dispatched, having=lambda it: is_merged(it) and it.trigger == "cron", admits=None)),
     ],
 )
-def test_defect_of_an_admitting_task_is_noticed(everything: Everything, invariant: str, defect: Defect) -> None:
+def test_defect_of_an_admitting_task_is_noticed(everything: StoredEvents, invariant: str, defect: Defect) -> None:
     violations = defect(everything).audited().violations
     assert invariant in {violation.invariant for violation in violations}
 
 
 @pytest.mark.parametrize(("invariant", "defect"), DEFECTS.values(), ids=DEFECTS)
-def test_each_defect_is_noticed(everything: Everything, invariant: str, defect: Defect) -> None:
+def test_each_defect_is_noticed(everything: StoredEvents, invariant: str, defect: Defect) -> None:
     assert invariant in {violation.invariant for violation in defect(everything).audited().violations}
 
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 import pytest
 
 from tests.domain.given import KEY, NOON
-from tests.everything import Everything
 from tests.stages.world import World
+from tests.stored_events import StoredEvents
 from tocsin import subjects
 from tocsin.domain import ids
 from tocsin.domain.definition import JobDefinition, RetryPolicy
@@ -75,7 +75,7 @@ async def passes(world: World, seconds: float) -> None:
     await run(world)
 
 
-async def happened() -> Everything:
+async def happened() -> StoredEvents:
     world = World()
     await enqueue(world, LOST)
     await enqueue(world, FLAKY)
@@ -91,15 +91,15 @@ async def happened() -> Everything:
     await passes(world, 15)
     await take(world, LATER)
     await answer(world, LATER, "completed")
-    return await Everything.of(world.log)
+    return await StoredEvents.of(world.log)
 
 
 @pytest.fixture(scope="module")
-def everything() -> Everything:
+def everything() -> StoredEvents:
     return asyncio.run(happened())
 
 
-def test_what_executors_outside_do_breaks_no_invariant(everything: Everything) -> None:
+def test_what_executors_outside_do_breaks_no_invariant(everything: StoredEvents) -> None:
     kinds = {type(recorded.message) for recorded in everything.facts(Message)}
     assert kinds >= {Enqueued, Released, RetryScheduled, Completed, Failed}
     report = everything.audited()
@@ -109,8 +109,8 @@ def test_what_executors_outside_do_breaks_no_invariant(everything: Everything) -
     assert ends == {LOST: "completed", FLAKY: "completed", LATER: "completed", EXPIRED: "failed"}
 
 
-def without(kind: type[Message], of: str) -> Callable[[Everything], Everything]:
-    def planted(it: Everything) -> Everything:
+def without(kind: type[Message], of: str) -> Callable[[StoredEvents], StoredEvents]:
+    def planted(it: StoredEvents) -> StoredEvents:
         def stays(recorded: Recorded[Message]) -> bool:
             is_of = getattr(recorded.message, "execution_id", None) == of
             return not (is_of and isinstance(recorded.message, kind))
@@ -120,8 +120,8 @@ def without(kind: type[Message], of: str) -> Callable[[Everything], Everything]:
     return planted
 
 
-def other(kind: type[Message], of: str, **fields: Any) -> Callable[[Everything], Everything]:  # noqa: ANN401 - fields
-    def planted(it: Everything) -> Everything:
+def other(kind: type[Message], of: str, **fields: Any) -> Callable[[StoredEvents], StoredEvents]:  # noqa: ANN401 - fields
+    def planted(it: StoredEvents) -> StoredEvents:
         def changed(recorded: Recorded[Message]) -> Recorded[Message]:
             fact = recorded.message
             if not (isinstance(fact, kind) and isinstance(fact, ExecutionFact) and fact.execution_id == of):
@@ -134,7 +134,7 @@ def other(kind: type[Message], of: str, **fields: Any) -> Callable[[Everything],
     return planted
 
 
-def with_expiry(it: Everything, at: datetime | None) -> Everything:
+def with_expiry(it: StoredEvents, at: datetime | None) -> StoredEvents:
     def changed(recorded: Recorded[Message]) -> Recorded[Message]:
         plan = getattr(recorded.message, "plan", None)
         if plan is None or getattr(recorded.message, "execution_id", None) != EXPIRED:
@@ -147,7 +147,7 @@ def with_expiry(it: Everything, at: datetime | None) -> Everything:
     return replace(it, log=tuple(map(changed, it.log)))
 
 
-DEFECTS: Final[dict[str, tuple[str, Callable[[Everything], Everything]]]] = {
+DEFECTS: Final[dict[str, tuple[str, Callable[[StoredEvents], StoredEvents]]]] = {
     "nobody enqueued it": ("I3", without(Enqueued, LOST)),
     "what was enqueued never began": ("I2", without(ExecutionFact, LATER)),
     "a task was dispatched anew that nobody gave up": ("I4", without(Released, LOST)),
@@ -162,13 +162,13 @@ DEFECTS: Final[dict[str, tuple[str, Callable[[Everything], Everything]]]] = {
 
 @pytest.mark.parametrize(("invariant", "defect"), DEFECTS.values(), ids=DEFECTS)
 def test_what_is_planted_is_noticed(
-    everything: Everything, invariant: str, defect: Callable[[Everything], Everything]
+    everything: StoredEvents, invariant: str, defect: Callable[[StoredEvents], StoredEvents]
 ) -> None:
     report = defect(everything).audited()
     assert invariant in {one.invariant for one in report.violations} | {one.invariant for one in report.debts}
 
 
-def test_claimed_execution_must_not_expire(everything: Everything) -> None:
+def test_claimed_execution_must_not_expire(everything: StoredEvents) -> None:
     [end] = [r for r in everything.log if isinstance(r.message, Failed)]
     claim = Started(job=JOB, execution_id=EXPIRED, step="main", attempt=1, delivery=1, worker="w", lease=10)
     claimed: Recorded[Message] = Recorded(claim, subjects.subject_of(claim), end.sequence, end.time)
@@ -190,6 +190,6 @@ async def test_execution_between_steps_may_expire() -> None:
     await world.given(Started(job=JOB, execution_id=EXPIRED, step="one", attempt=1, delivery=1, worker="w", lease=10))
     await answer(world, EXPIRED, "completed", step="one")
     await passes(world, 30)
-    log = await Everything.of(world.log)
+    log = await StoredEvents.of(world.log)
     assert isinstance(log.ends[EXPIRED].message, Failed)
     assert [str(violation) for violation in log.audited().violations] == []

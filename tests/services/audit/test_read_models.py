@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typing_extensions import override
 
-from tests.everything import Everything
 from tests.services.audit.test_defects import happened
+from tests.stored_events import StoredEvents
 from tocsin import subjects
 from tocsin.adapters.sql import open_history
 from tocsin.domain import ledger
@@ -32,12 +32,12 @@ class Shown:
 
 
 @pytest.fixture(scope="module")
-def everything() -> Everything:
+def everything() -> StoredEvents:
     return asyncio.run(happened())
 
 
 @pytest.fixture(scope="module")
-def shown(everything: Everything, tmp_path_factory: pytest.TempPathFactory) -> Shown:
+def shown(everything: StoredEvents, tmp_path_factory: pytest.TempPathFactory) -> Shown:
     """The real history of the events, and the expected projections."""
 
     async def record(path: Path) -> Shown:
@@ -52,7 +52,7 @@ def shown(everything: Everything, tmp_path_factory: pytest.TempPathFactory) -> S
     return asyncio.run(record(tmp_path_factory.mktemp("history") / "history.db"))
 
 
-def definitions(everything: Everything) -> dict[str, bytes]:
+def definitions(everything: StoredEvents) -> dict[str, bytes]:
     """The expected content of KV `definitions`."""
     states = {job: ledger.fold(facts) for job, facts in everything.jobs.items()}
     found = {subjects.token(job): Registration.of(state) for job, state in states.items()}
@@ -75,7 +75,7 @@ class StubHistory:
         return len(self._shown.rows)
 
 
-async def compared(everything: Everything, shown: Shown, history: StubHistory | None = None) -> Comparison:
+async def compared(everything: StoredEvents, shown: Shown, history: StubHistory | None = None) -> Comparison:
     clock = ManualClock()
     projections = InMemoryProjections(clock)
     for bucket, values in ((Bucket.DEFINITIONS, shown.definitions), (Bucket.LOCKS, shown.locks)):
@@ -109,11 +109,11 @@ class GrowingHistory(StubHistory):
         return await super().offset(stream)
 
 
-async def test_execution_recorded_during_the_audit_is_no_remark(everything: Everything, shown: Shown) -> None:
+async def test_execution_recorded_during_the_audit_is_no_remark(everything: StoredEvents, shown: Shown) -> None:
     assert (await compared(everything, shown, GrowingHistory(shown))).remarks == ()
 
 
-async def test_matching_read_model_is_no_violation(everything: Everything, shown: Shown) -> None:
+async def test_matching_read_model_is_no_violation(everything: StoredEvents, shown: Shown) -> None:
     comparison = await compared(everything, shown)
     assert (comparison.violations, comparison.remarks) == ((), ())
 
@@ -142,14 +142,14 @@ DEFECTS: Mapping[str, tuple[Callable[[Shown], Shown], str]] = {
 
 @pytest.mark.parametrize(("defect", "expected"), DEFECTS.values(), ids=DEFECTS)
 async def test_each_difference_is_noticed(
-    everything: Everything, shown: Shown, defect: Callable[[Shown], Shown], expected: str
+    everything: StoredEvents, shown: Shown, defect: Callable[[Shown], Shown], expected: str
 ) -> None:
     found = (await compared(everything, defect(shown))).violations
     assert [violation.invariant for violation in found] == ["I8"]
     assert expected in found[0].reason
 
 
-async def test_missing_or_different_job_is_reported(everything: Everything, shown: Shown) -> None:
+async def test_missing_or_different_job_is_reported(everything: StoredEvents, shown: Shown) -> None:
     before = replace(everything, ledger=[r for r in everything.ledger if not r.subject.endswith(".deleted")])
     right = replace(shown, definitions=definitions(before))
     assert (await compared(before, right)).violations == ()
@@ -160,19 +160,19 @@ async def test_missing_or_different_job_is_reported(everything: Everything, show
     assert violation.reason == "KV `definitions` shows it otherwise than its ledger says"
 
 
-async def test_a_lock_that_is_still_shown_is_noticed(everything: Everything, shown: Shown) -> None:
+async def test_a_lock_that_is_still_shown_is_noticed(everything: StoredEvents, shown: Shown) -> None:
     [over, *_] = (execution_id for execution_id, end in everything.ends.items() if end.message.job == "locked")
     stale = replace(shown, locks={"locked": json.dumps({"execution_id": over}).encode()})
     [violation] = (await compared(everything, stale)).violations
     assert violation.reason == f"KV `locks` shows {over} as its holder, which is over"
 
 
-async def test_rows_ahead_of_the_history_are_not_compared(everything: Everything, shown: Shown) -> None:
+async def test_rows_ahead_of_the_history_are_not_compared(everything: StoredEvents, shown: Shown) -> None:
     behind = replace(shown, rows={}, upto=0)
     assert (await compared(everything, behind)).violations == ()
 
 
-async def test_rows_beyond_the_facts_are_remarked(everything: Everything, shown: Shown) -> None:
+async def test_rows_beyond_the_facts_are_remarked(everything: StoredEvents, shown: Shown) -> None:
     rows = {**shown.rows, "old": next(iter(shown.rows.values()))}
     assert (await compared(everything, replace(shown, rows=rows))).remarks == (
         "the history holds 1 execution that these facts do not",

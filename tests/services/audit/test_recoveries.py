@@ -7,19 +7,19 @@ from datetime import timedelta
 
 import pytest
 
-from tests.everything import Everything
 from tests.stages.recovering import JOB, MINUTE, begin, recovering, started, store, succeeded
 from tests.stages.world import World
+from tests.stored_events import StoredEvents
 from tocsin.domain.events import Dispatched, Failed, Message, Recorded, Recovered, Report, Started
 
 
 @pytest.fixture(scope="module")
-def everything() -> Everything:
+def everything() -> StoredEvents:
     """A log in which everything is lost once, and all else takes too long."""
     return asyncio.run(happened())
 
 
-async def happened() -> Everything:
+async def happened() -> StoredEvents:
     world = World()
     await world.define(JOB)
     async with recovering(world) as scene:
@@ -45,10 +45,10 @@ async def happened() -> Everything:
         await begin(scene, "nobody outside answers")
         await world.run(world.mq_bridge)
         await scene.passes(41)
-    return await Everything.of(world.log)
+    return await StoredEvents.of(world.log)
 
 
-def test_what_it_did_breaks_no_rule(everything: Everything) -> None:
+def test_what_it_did_breaks_no_rule(everything: StoredEvents) -> None:
     assert everything.audited().violations == ()
     assert len(everything.facts(Recovered)) == 4
     reasons = [failed.message.reason for failed in everything.facts(Failed)]
@@ -98,13 +98,13 @@ def by_nobody(recorded: Recorded[Message]) -> Recorded[Message] | None:
     ],
     ids=["no fact on it", "miscounted", "nothing was lost", "too early", "no report"],
 )
-def test_what_it_must_not_do_is_noticed(everything: Everything, change: Change, reason: str) -> None:
+def test_what_it_must_not_do_is_noticed(everything: StoredEvents, change: Change, reason: str) -> None:
     planted = everything.changed(lambda messages: [c for r in messages if (c := change(r)) is not None])
     found = planted.audited().violations
     assert any(reason in str(violation) for violation in found), found
 
 
-def test_a_task_that_was_claimed_was_not_lost(everything: Everything) -> None:
+def test_a_task_that_was_claimed_was_not_lost(everything: StoredEvents) -> None:
     """A claim between the task and the fact that it was lost."""
     log = [*everything.log]
     place = next(i for i, r in enumerate(log) if isinstance(r.message, Recovered))

@@ -8,8 +8,8 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from tests.everything import Everything
 from tests.services.audit.test_defects import happened
+from tests.stored_events import StoredEvents
 from tocsin.domain.events import Completed, Message, Recorded, Started
 from tocsin.services import audit
 
@@ -17,38 +17,38 @@ Messages: TypeAlias = Sequence[Recorded[Message]]
 
 
 @pytest.fixture(scope="module")
-def everything() -> Everything:
+def everything() -> StoredEvents:
     return asyncio.run(happened())
 
 
-def reports_first(everything: Everything) -> Everything:
+def reports_first(everything: StoredEvents) -> StoredEvents:
     return replace(everything, log=(*everything.reports, *everything.log), reports=())
 
 
-def reports_last(everything: Everything) -> Everything:
+def reports_last(everything: StoredEvents) -> StoredEvents:
     return replace(everything, log=(*everything.log, *everything.reports), reports=())
 
 
 ORDERS: Final = [reports_first, reports_last]
-Order: TypeAlias = Callable[[Everything], Everything]
+Order: TypeAlias = Callable[[StoredEvents], StoredEvents]
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_reports_in_any_order_break_nothing(everything: Everything, order: Order) -> None:
+def test_reports_in_any_order_break_nothing(everything: StoredEvents, order: Order) -> None:
     report = order(everything).audited()
     assert [str(violation) for violation in report.violations] == []
     assert report.debts == ()
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_missing_report_is_noticed_in_any_order(everything: Everything, order: Order) -> None:
+def test_missing_report_is_noticed_in_any_order(everything: StoredEvents, order: Order) -> None:
     violations = order(replace(everything, reports=everything.reports[1:])).audited().violations
     assert [violation.invariant for violation in violations] == ["I3"]
     assert "reported that it" in violations[0].reason
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_report_with_a_foreign_token_proves_nothing(everything: Everything, order: Order) -> None:
+def test_report_with_a_foreign_token_proves_nothing(everything: StoredEvents, order: Order) -> None:
     [first, *others] = everything.reports
     forged = replace(first, message=first.message.model_copy(update={"token": "forged"}))
     violations = order(replace(everything, reports=[forged, *others])).audited().violations
@@ -56,14 +56,14 @@ def test_report_with_a_foreign_token_proves_nothing(everything: Everything, orde
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_reported_attempt_without_claim_is_noticed(everything: Everything, order: Order) -> None:
+def test_reported_attempt_without_claim_is_noticed(everything: StoredEvents, order: Order) -> None:
     lost = next(r for r in everything.log if isinstance(r.message, Started))
     log = [recorded for recorded in everything.log if recorded is not lost]
     reasons = [found.reason for found in order(replace(everything, log=log)).audited().violations]
     assert any("was never started" in reason for reason in reasons), reasons
 
 
-def test_missing_report_is_doubted_while_clocks_may_differ(everything: Everything) -> None:
+def test_missing_report_is_doubted_while_clocks_may_differ(everything: StoredEvents) -> None:
     end = everything.facts(Completed)[0].message
     of_it = [recorded for recorded in everything.log if _is_of(recorded, end.execution_id)]
     assert _audited(of_it, until=9).violations == ()

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from tests.everything import Everything
+from tests.stored_events import StoredEvents
 from tests.system.chaos.load import FAILING
 from tests.system.chaos.plan import How, Kind
 from tests.system.gaps import TICK
@@ -52,7 +52,7 @@ async def judged(tocsin: Site, *, triggers: int, struck: Mapping[tuple[How, Kind
         await tocsin.quiet()
     except AssertionError as error:
         outcome.wrong.append(str(error))
-    everything = await Everything.of(tocsin.log)
+    everything = await StoredEvents.of(tocsin.log)
     outcome.wrong += _wrong(everything, tocsin, triggers)
     try:
         await tocsin.history_agrees_with(everything)
@@ -68,7 +68,7 @@ async def judged(tocsin: Site, *, triggers: int, struck: Mapping[tuple[How, Kind
     return outcome
 
 
-def _wrong(everything: Everything, tocsin: Site, triggers: int) -> list[str]:
+def _wrong(everything: StoredEvents, tocsin: Site, triggers: int) -> list[str]:
     """Check what the audit cannot know: the requests sent, and the calls that handlers saw."""
     wrong = []
     if (stored := len(everything.facts(Trigger))) != triggers:
@@ -82,7 +82,7 @@ def _wrong(everything: Everything, tocsin: Site, triggers: int) -> list[str]:
     return wrong
 
 
-def _figures(everything: Everything, struck: Mapping[tuple[How, Kind], int]) -> dict[str, Any]:
+def _figures(everything: StoredEvents, struck: Mapping[tuple[How, Kind], int]) -> dict[str, Any]:
     dues = everything.facts(Due)
     passed = Counter[str]()
     for recorded in everything.facts(Passed):

@@ -42,7 +42,7 @@ The subject names the job, because partitions count their sequences separately.
 """
 
 
-class Asked(NamedTuple):
+class Origin(NamedTuple):
     """The origin of an execution."""
 
     job: str
@@ -56,8 +56,10 @@ class Requests:
     def __init__(self, since: datetime | None = None) -> None:
         """Do not judge requests before `since` (UTC)."""
         self._since = since
-        self._asked: dict[str, Asked] = {}
-        self._unasked: dict[str, Asked] = {}
+        self._awaited: dict[str, Origin] = {}
+        """Requested executions that the log does not contain yet, by id."""
+        self._unrequested: dict[str, Origin] = {}
+        """Executions without a request so far, by id."""
         self._requests: dict[Request, str] = {}
         self._refused: set[Request] = set()
         self._undecided: set[str] = set()
@@ -85,15 +87,15 @@ class Requests:
 
     def _due(self, recorded: Recorded[Due]) -> Taken:
         due = recorded.message
-        self._ask(ids.occurrence_id(due.job, due.scheduled_time), due.job, recorded)
+        self._await_execution(ids.occurrence_id(due.job, due.scheduled_time), due.job, recorded)
         if due.dst_skip:
-            self._ask(ids.passed_id(due.job, due.scheduled_time), due.job, recorded)
+            self._await_execution(ids.passed_id(due.job, due.scheduled_time), due.job, recorded)
         yield from ()
 
     def _passed(self, recorded: Recorded[Passed]) -> Taken:
         fact = recorded.message
         for at in fact.scheduled_times:
-            self._ask(ids.passed_id(fact.job, at), fact.job, recorded)
+            self._await_execution(ids.passed_id(fact.job, at), fact.job, recorded)
         yield from ()
 
     def _trigger(self, recorded: Recorded[Trigger]) -> Taken:
@@ -126,7 +128,7 @@ class Requests:
             self._refused.discard(request)
         else:
             self._requests[request] = execution_id
-            self._ask(execution_id, job, recorded, request)
+            self._await_execution(execution_id, job, recorded, request)
 
     def _refusal(self, recorded: Recorded[PoisonMessage]) -> Taken:
         fact = recorded.message
@@ -138,12 +140,14 @@ class Requests:
             if execution_id is None:
                 self._refused.add(request)
             else:
-                self._asked.pop(execution_id, None)
+                self._awaited.pop(execution_id, None)
         yield from ()
 
-    def _ask(self, execution_id: str, job: str, recorded: Recorded[Message], request: Request | None = None) -> None:
-        if self._unasked.pop(execution_id, None) is None:
-            self._asked[execution_id] = Asked(job, Proof.of(recorded), request)
+    def _await_execution(
+        self, execution_id: str, job: str, recorded: Recorded[Message], request: Request | None = None
+    ) -> None:
+        if self._unrequested.pop(execution_id, None) is None:
+            self._awaited[execution_id] = Origin(job, Proof.of(recorded), request)
         elif request is not None:
             self._requests.pop(request, None)
 
@@ -176,19 +180,19 @@ class Requests:
 
     def _answer(self, recorded: Recorded[ExecutionFact]) -> None:
         fact = recorded.message
-        request = self._asked.pop(fact.execution_id, None)
+        request = self._awaited.pop(fact.execution_id, None)
         if request is None:
-            self._unasked[fact.execution_id] = Asked(fact.job, Proof.of(recorded))
+            self._unrequested[fact.execution_id] = Origin(fact.job, Proof.of(recorded))
         elif request.request is not None:
             self._requests.pop(request.request, None)
 
     def debts(self) -> Iterator[Debt]:
         """See `Check`."""
-        for execution_id, request in self._asked.items():
+        for execution_id, request in self._awaited.items():
             if self._since is None or request.proof.time >= self._since:
                 reason = f"nothing has become of {request.proof.subject} yet: {execution_id} is missing"
                 yield Debt("I2", check.job(request.job), reason, request.proof.time, facts=(request.proof,))
-        for execution_id, execution in self._unasked.items():
+        for execution_id, execution in self._unrequested.items():
             if self._since is None:
                 entity = check.execution(execution.job, execution_id)
                 yield Debt("I3", entity, "it was not requested", execution.proof.time, facts=(execution.proof,))

@@ -1,4 +1,4 @@
-"""Taking out of an in-memory log what is over, as the archiver does once it is old."""
+"""An in-memory log with an archive, to which a test moves ended executions as the archiver does."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ OVER: Final = ("execution.>", "dead-letter.>")
 _ORIGIN: Final = Origin(installation="i", root="tocsin", version="0")
 
 
-class Attic:
+class ArchivedLog:
     """The archive of a log. `whole`: what was ever stored."""
 
     def __init__(self, log: InMemoryEventLog, projections: Projections) -> None:

@@ -1,4 +1,4 @@
-"""A log, read whole."""
+"""All events of a log, read at once, and what tests count in them."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ REPORTS: Final = ("report.>",)
 
 
 @dataclass(frozen=True)
-class Everything:
+class StoredEvents:
     """All that is stored, in the order of each stream."""
 
     ledger: Sequence[Recorded[Message]] = ()
@@ -40,7 +40,7 @@ class Everything:
     reports: Sequence[Recorded[Message]] = ()
 
     @classmethod
-    async def of(cls, log: EventLog) -> "Everything":
+    async def of(cls, log: EventLog) -> "StoredEvents":
         """Read it."""
         return cls(await _read(log, LEDGER), await _read(log, LOG), await _read(log, REPORTS))
 
@@ -84,9 +84,9 @@ class Everything:
         """The log and the reports, in the order of time: a report after what it follows."""
         return sorted((*self.log, *self.reports), key=lambda recorded: recorded.time)
 
-    def changed(self, change: Callable[[list[Recorded[Message]]], Iterable[Recorded[Message]]]) -> "Everything":
+    def changed(self, change: Callable[[list[Recorded[Message]]], Iterable[Recorded[Message]]]) -> "StoredEvents":
         """Return what a change makes of each stream."""
-        return Everything(*(tuple(change([*stream])) for stream in self.streams))
+        return StoredEvents(*(tuple(change([*stream])) for stream in self.streams))
 
     def audited(self) -> Report:
         """Return the audit's report of the idle system."""
