@@ -55,6 +55,36 @@ async def test_unknown_parameter_of_ojs_is_400(method: str, path: str, field: st
     assert [error["field"] for error in errors_of(answer.json())] == [field]
 
 
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/jobs?limt=1&limit=0", {"limt": '"1"', "limit": '"0"'}),
+        ("/v1/jobs?limit=many&details=perhaps&x=1", {"x": '"1"', "limit": '"many"', "details": '"perhaps"'}),
+        (
+            "/v1/executions?state=failed&limit=0&status=failing",
+            {"state": '"failed"', "limit": '"0"', "status": '"failing"'},
+        ),
+        ("/v1/executions?limit=5&stat=x", {"stat": '"x"'}),
+        ("/v1/events?jobs=a&type=defined&type=due", {"jobs": '"a"'}),
+        ("/v1/stats?snce=1d&since=soon", {"snce": '"1d"', "since": '"soon"'}),
+        ("/ojs/v1/queues?cursor=x&limit=-1", {"cursor": '"x"', "limit": '"-1"'}),
+    ],
+)
+async def test_unknown_and_invalid_parameters_are_reported_together(
+    path: str, fields: dict[str, str], world: World
+) -> None:
+    answer = await world.ask("GET", path)
+    assert answer.status_code in {400, 422}
+    assert {error["field"]: error["value"] for error in errors_of(answer.json())} == fields
+    assert all(error["right"] for error in errors_of(answer.json()))
+
+
+async def test_invalid_value_has_the_same_text_alone(world: World) -> None:
+    [alone] = errors_of((await world.ask("GET", "/v1/jobs?limit=0")).json())
+    [_, beside] = errors_of((await world.ask("GET", "/v1/jobs?limt=1&limit=0")).json())
+    assert beside == alone
+
+
 async def test_rejected_request_has_no_effect(world: World) -> None:
     await world.given()
     for method, path in (("POST", "/v1/jobs/job/trigger"), ("POST", "/v1/jobs/job/pause"), ("DELETE", "/v1/jobs/job")):

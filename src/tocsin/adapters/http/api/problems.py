@@ -299,13 +299,14 @@ def _status_problem(error: HTTPException) -> Problem:
 
 
 def _validation_problem(error: RequestValidationError) -> Problem:
-    errors = tuple(_input_error(details) for details in error.errors())
+    errors = tuple(input_error(details) for details in error.errors())
     is_malformed = any(details["type"] == "json_invalid" for details in error.errors())
     kind = "malformed" if is_malformed else "invalid-request"
-    return Problem(PROBLEMS[kind].status, kind, "\n".join(map(_line, errors)), errors)
+    return Problem(PROBLEMS[kind].status, kind, "\n".join(map(as_line, errors)), errors)
 
 
-def _input_error(details: Mapping[str, Any]) -> FieldError:
+def input_error(details: Mapping[str, Any]) -> FieldError:
+    """Return the error of a field from an error of pydantic."""
     place, *path = (str(part) for part in details["loc"])
     if details["type"] == "json_invalid":
         reason = details.get("ctx", {}).get("error", "it cannot be parsed")
@@ -325,6 +326,7 @@ def _input_error(details: Mapping[str, Any]) -> FieldError:
     return FieldError(field=".".join(path) or place, value=show(details.get("input")), right=requirement)
 
 
-def _line(error: FieldError) -> str:
+def as_line(error: FieldError) -> str:
+    """Return the line about an invalid field."""
     value = f" is {error.value}" if error.value is not None else ""
     return f"`{error.field}`{value}: {error.right}"

@@ -1,18 +1,21 @@
-"""Check the names of query parameters.
+"""Check the query parameters of a request.
 
-A request with an unknown name is rejected, so that no filter is silently ignored.
+A request with an unknown name is rejected, so that no filter is silently ignored. The answer lists the invalid values of known
+parameters too; FastAPI would check these only later.
 """
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, Final, get_args, get_type_hints
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from fastapi import Request, params
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError, create_model
+from starlette.datastructures import QueryParams
 
 from ....domain.definition import shorten, show
 from ....domain.formats.document import listed, nearest
-from .problems import FieldError, Problem
+from .problems import FieldError, Problem, as_line, input_error
 
 MAX_REPORTED: Final = 10
 """A request head has room for thousands of names."""
@@ -22,7 +25,7 @@ def check_query(request: Request) -> None:
     """Check that the endpoint of a request declares every query parameter.
 
     Raises:
-        Problem: a name is unknown.
+        Problem: a name is unknown. It lists the invalid values of known parameters as well.
     """
     if not request.scope["query_string"]:
         return
@@ -31,9 +34,10 @@ def check_query(request: Request) -> None:
     unknown = [name for name in request.query_params if name not in known][:MAX_REPORTED]
     if not unknown:
         return
-    errors = tuple(_error(name, request.query_params[name], known) for name in unknown)
-    detail = "\n".join(f"query parameter `{error.field}`: {error.right}" for error in errors)
-    raise Problem(422, "invalid-request", detail, errors)
+    unknown_errors = tuple(_error(name, request.query_params[name], known) for name in unknown)
+    lines = [f"query parameter `{error.field}`: {error.right}" for error in unknown_errors]
+    invalid = tuple(_invalid(_model(endpoint), request.query_params)) if endpoint is not None else ()
+    raise Problem(422, "invalid-request", "\n".join([*lines, *map(as_line, invalid)]), (*unknown_errors, *invalid))
 
 
 @cache
@@ -42,15 +46,43 @@ def parameters(endpoint: Callable[..., Any]) -> tuple[str, ...]:
 
     FastAPI's own list is not public, and its OpenAPI document takes seconds to generate.
     """
-    names: set[str] = set()
+    return tuple(sorted(_model(endpoint).model_fields))
+
+
+@cache
+def _model(endpoint: Callable[..., Any]) -> type[BaseModel]:
+    """Return a model of the query parameters that a handler declares, each with its limits."""
+    defaults = {name: parameter.default for name, parameter in inspect.signature(endpoint).parameters.items()}
+    fields = dict[str, Any]()
     for name, hint in get_type_hints(endpoint, include_extras=True).items():
         query = next((data for data in getattr(hint, "__metadata__", ()) if isinstance(data, params.Query)), None)
         if query is None:
             continue
-        model = get_args(hint)[0]
-        is_model = isinstance(model, type) and issubclass(model, BaseModel)
-        names |= set(model.model_fields) if is_model else {query.alias or name}
-    return tuple(sorted(names))
+        kind = get_args(hint)[0]
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            fields.update({key: (field.annotation, field) for key, field in kind.model_fields.items()})
+        else:
+            is_required = defaults[name] is inspect.Parameter.empty
+            fields[query.alias or name] = (hint, ... if is_required else defaults[name])
+    return create_model("Query", **fields)
+
+
+def _invalid(model: type[BaseModel], query: QueryParams) -> Iterator[FieldError]:
+    """Yield the error of every known parameter whose value is invalid or missing."""
+    values = {
+        name: query.getlist(name) if _is_list(field.annotation) else query[name]
+        for name, field in model.model_fields.items()
+        if name in query
+    }
+    try:
+        model.model_validate(values)
+    except ValidationError as error:
+        for details in error.errors():
+            yield input_error({**details, "loc": ("query", *details["loc"])})
+
+
+def _is_list(kind: Any) -> bool:  # noqa: ANN401 - any annotation
+    return any(get_origin(part) is list for part in (kind, *get_args(kind)))
 
 
 def _error(name: str, value: str, known: tuple[str, ...]) -> FieldError:
