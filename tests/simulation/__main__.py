@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from .mutations import MUTATIONS, judged
+from .mutations import MUTATIONS, judged_by_focus
 from .simulation import Result, play, play_lightly
 
 
@@ -22,7 +22,7 @@ def main() -> int:
     if options.seed is not None:
         return _show(play(options.seed), trace=options.trace, only=re.compile(options.only))
     if options.mutations:
-        return _mutations(range(options.first, options.first + options.seeds), options.jobs, options.only)
+        return _mutations(options.first, options.seeds, options.jobs, options.only)
     return _many(range(options.first, options.first + options.seeds), options.jobs)
 
 
@@ -54,16 +54,16 @@ def _many(seeds: Sequence[int], jobs: int) -> int:
     return 1 if failed else 0
 
 
-def _mutations(seeds: Sequence[int], jobs: int, only: str) -> int:
+def _mutations(first: int, count: int, jobs: int, only: str) -> int:
     names = [mutation.name for mutation in MUTATIONS if re.search(only, mutation.name)]
     begun, uncaught = time.perf_counter(), 0
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        for verdict in pool.imap_unordered(partial(judged, seeds=seeds), names):
+        for verdict in pool.imap_unordered(partial(judged_by_focus, first=first, number=count), names):
             uncaught += verdict.violation is None
             after = f"{verdict.schedules:>6,}" if verdict.violation else "  none"
             print(f"{verdict.name:<64} {after}  {verdict.violation or 'not caught'}"[:150], flush=True)
     took = time.perf_counter() - begun
-    print(f"{len(names)} bugs, {took:,.0f} s: {uncaught} of them not caught by {len(seeds):,} schedules")
+    print(f"{len(names)} bugs, {took:,.0f} s: {uncaught} of them not caught by {count:,} schedules")
     return 1 if uncaught else 0
 
 

@@ -8,10 +8,10 @@ table whose bugs can no longer be made would prove nothing.
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, islice
 from types import CodeType, FunctionType
 from typing import Any, Final, cast
 
@@ -46,6 +46,7 @@ from tocsin.stages.retrier import Retrier
 from tocsin.subjects import paths
 from tocsin.worker import claim
 
+from .focus import AGENT_SEEDS, focus_of
 from .simulation import play
 
 
@@ -598,3 +599,49 @@ def judged(name: str, seeds: Sequence[int]) -> Verdict:
             if result.violations:
                 return Verdict(name, played, seed, result.violations[0].partition("\n")[0])
     return Verdict(name, len(seeds))
+
+
+FOCUSED: Final[Mapping[str, str]] = {
+    "queue, and look no more whether the holder is over": "contention",
+    "hand the lock on for no end by cancellation": "contention",
+    "believe a replica that the holder of a lock is not over": "contention",
+    "count the failure of an old delivery": "deliveries",
+    "believe a replica that who has the lock was never planned": "replicas",
+    "believe a replica that no execution waits for a lock": "replicas",
+    "announce nothing again": "wakes",
+    "show a definition whatever is shown": "registrations",
+    "hand over one attempt": "bridge",
+    "report one attempt": "bridge",
+    "believe an answer without a token": "bridge",
+    "decide a replay by what holds when it is handled": "letters",
+    "accept a claim without a time limit": "leases",
+    "store two decisions of one scope in one batch": "commits",
+    "guard a claim by another string": "commits",
+    "handle what was decided long ago": "archive",
+    "archive what is open": "archive",
+    "archive what is not recorded": "archive",
+    "hand a task over once": "agents",
+    "keep the claims of agents that are lost": "agents",
+    "archive what a stage has not decided on": "archive",
+    "take a request to replay twice": "letters",
+    "take a report of a worker that lost the lease": "leases",
+    "end an attempt whose report is not read": "leases",
+    "take an answer to what was never handed over": "bridge",
+    "take an answer for the attempt that is current": "bridge",
+    "believe a replica that no step waits for an answer": "bridge",
+}
+"""Bugs that ask for a coincidence, and the focus in which that is common."""
+
+
+def seeds_of(name: str, *, first: int = 0, number: int) -> list[int]:
+    """Return the seeds of the schedules to play with the bug of that name: those of its focus, if it has one."""
+    focus = FOCUSED.get(name)
+    if focus == "agents":
+        return list(range(AGENT_SEEDS + first, AGENT_SEEDS + first + number))
+    seeds = (seed for seed in count(first) if focus is None or focus_of(seed).name.startswith(focus))
+    return list(islice(seeds, number))
+
+
+def judged_by_focus(name: str, *, first: int, number: int) -> Verdict:
+    """Play schedules of the bug's focus with the bug of that name until one does not hold."""
+    return judged(name, seeds_of(name, first=first, number=number))
