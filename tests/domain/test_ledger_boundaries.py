@@ -33,6 +33,12 @@ def test_two_seconds_late_is_punctual(now: str, *, catch_up: bool) -> None:
     assert due(defined().tick(at(now))) == [(at("10:00:00"), catch_up)]
 
 
+def test_clock_behind_the_watermark_decides_nothing_again() -> None:
+    log = defined(schedule="* * * * *")
+    log.tick(at("10:00:00"))
+    assert list(ledger.decide_instants(log.state, at("09:50:00"))) == []
+
+
 def test_a_punctual_instant_survives_a_new_schedule() -> None:
     log = defined()
     log.define(job("30 * * * *"), at("10:00:01"))

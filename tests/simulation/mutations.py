@@ -633,6 +633,29 @@ FOCUSED: Final[Mapping[str, str]] = {
 """Bugs that ask for a coincidence, and the focus in which that is common."""
 
 
+CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
+    "forget the watermark when the clock is behind it": (
+        "tests/domain/test_ledger_boundaries.py::test_clock_behind_the_watermark_decides_nothing_again"
+    ),
+    "look no more at what was named before a definition was replaced": (
+        "tests/domain/test_ledger_boundaries.py::test_a_definition_of_later_is_looked_at_then"
+    ),
+    "look no more who is cancelled before it was let in": (
+        "tests/stages/test_lock_keeper.py::test_holder_cancelled_before_its_admission_hands_on"
+    ),
+    "take a delay for lost before the retrier handled the failure": (
+        "tests/stages/test_recoverer.py::test_delay_of_an_unhandled_failure_is_not_lost"
+    ),
+    "take a step for lost before its reports are handled": (
+        "tests/stages/test_recoverer.py::test_step_behind_an_unhandled_success_is_not_lost"
+    ),
+    "purge without recording the cursors": (
+        "tests/stages/test_archiver.py::test_finished_executions_move_to_the_archive_readable"
+    ),
+}
+"""Bugs that hardly any schedule reaches since another guard stands before them, and the test that catches each."""
+
+
 def seeds_of(name: str, *, first: int = 0, number: int) -> list[int]:
     """Return the seeds of the schedules to play with the bug of that name: those of its focus, if it has one."""
     focus = FOCUSED.get(name)

@@ -3,9 +3,14 @@
 `python -m tests.simulation --mutations --seeds 5000` tries all of them.
 """
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from .mutations import FOCUSED, MUTATIONS, Mutation, judged, made, seeds_of
+from .mutations import CAUGHT_BY_TESTS, FOCUSED, MUTATIONS, Mutation, judged, made, seeds_of
 from .simulation import play
 
 SCHEDULES = range(120)  # an early seed catches each; which seed depends on every change of the stages
@@ -63,6 +68,18 @@ def test_a_bug_is_caught(name: str) -> None:
 @pytest.mark.parametrize("name", COINCIDENCES)
 def test_bug_behind_a_coincidence_is_caught(name: str) -> None:
     assert judged(name, seeds_of(name, number=MANY)).violation is not None
+
+
+@pytest.mark.parametrize(("name", "test"), CAUGHT_BY_TESTS.items())
+def test_bug_behind_another_guard_is_caught(name: str, test: str) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "tests.simulation.mutated", test],
+        cwd=Path(__file__).parents[2],
+        env=os.environ | {"MUTATION": name},
+        capture_output=True,
+        check=False,
+    )
+    assert run.returncode == pytest.ExitCode.TESTS_FAILED, run.stdout
 
 
 def test_a_bug_is_gone_behind_its_block() -> None:

@@ -365,6 +365,17 @@ async def test_who_is_cancelled_while_waiting_is_passed_over(world: World) -> No
     assert await admitted(world) == ["a", "c"]
 
 
+async def test_holder_cancelled_before_its_admission_hands_on(world: World) -> None:
+    """The end has no fencing token."""
+    await world.given(Acquired(job="nightly", execution_id="a", scheduled_time=NOON, ttl=60))
+    await world.given(planned("b", 13, "enqueue"))
+    await world.handle(world.lock_keeper.subscriptions[0])
+    assert await admitted(world) == []
+    await world.given(Cancelled(job="nightly", execution_id="a", scheduled_time=NOON, trigger="cron"))
+    await world.handle(world.lock_keeper.subscriptions[1])
+    assert await admitted(world) == ["b"]
+
+
 async def test_thousands_wait_and_run_in_order(world: World) -> None:
     number = 3_000
     first, *later = (

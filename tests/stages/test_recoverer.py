@@ -16,6 +16,7 @@ from tocsin.domain import execution, ledger
 from tocsin.domain.events import (
     Acquired,
     Admitted,
+    Advanced,
     Completed,
     DeadLettered,
     Dispatched,
@@ -339,6 +340,22 @@ async def test_delay_of_an_unhandled_failure_is_not_lost(scene: Scene) -> None:
     await scene.passes(2)
     assert [fact.attempt for fact in await world.stored(Dispatched)] == [1, 2]
     assert await world.stored(Recovered) == []
+
+
+async def test_step_behind_an_unhandled_success_is_not_lost(scene: Scene) -> None:
+    world = scene.world
+    steps = [{"name": "one", "function": "f"}, {"name": "two", "function": "f", "depends_on": ["one"]}]
+    await world.define({**JOB, "name": "graph", "function": None, "dag": steps})
+    await world.trigger("graph")
+    await world.run(*scene.stages)
+    task = await scene.claim()
+    await store(world, succeeded(task))  # the DAG advancer stored the first of its events, and stopped
+    await world.given(Advanced(job="graph", execution_id=task.execution_id, step="one", attempt=1))
+    for _ in range(4):
+        await scene.passes(5 * MINUTE, world.planner)
+    assert await world.stored(Recovered) == []
+    await world.run(world.dag_advancer)
+    assert [fact.step for fact in await world.stored(Dispatched)] == ["one", "two"]
 
 
 async def test_retry_with_a_long_delay_is_not_lost(scene: Scene) -> None:
