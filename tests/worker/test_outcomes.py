@@ -84,24 +84,24 @@ async def test_any_json_value_is_a_result(bench: Bench, returned: object, result
 
 
 @pytest.mark.parametrize(
-    ("returned", "text"),
+    ("returned", "facts"),
     [
-        ({"rows": [1, date(2026, 1, 1)]}, "result.rows[1] is a datetime.date, which is not a JSON value"),
-        (b"bytes", "result is a bytes, which is not a JSON value"),
-        ({"a": {1: "x"}}, "a key of result.a is a int, but JSON keys are text"),
-        ([float("nan")], "result[0] is nan, which JSON does not have"),
-        (2**70, "result is an integer of more than 64 bits: return it as text"),
-        ("\ud800", "result contains a character that cannot be stored (U+0000 or half a surrogate pair)"),
-        (nested(100), "the result is nested more than 64 levels deep"),
-        (
-            "x" * MAX_RESULT_BYTES,
-            "the result is 65,538 bytes of JSON, more than 65,536: keep it in a store and refer to it",
-        ),
+        ({"rows": [1, date(2026, 1, 1)]}, ("result.rows[1] ", "datetime.date")),
+        (b"bytes", ("result ", " bytes")),
+        ({"a": {1: "x"}}, ("key of result.a ", " int")),
+        ([float("nan")], ("result[0] ", "nan")),
+        (2**70, ("result ", "64 bits")),
+        ("\ud800", ("result ", "U+0000", "surrogate")),
+        (nested(100), ("result ", "64 levels")),
+        ("x" * MAX_RESULT_BYTES, ("result ", "65,538 bytes", "65,536")),
     ],
+    ids=lambda value: value[-1] if isinstance(value, tuple) else "",
 )
-async def test_unstorable_result_fails_without_retry(bench: Bench, returned: object, text: str) -> None:
+async def test_unstorable_result_fails_without_retry(bench: Bench, returned: object, facts: tuple[str, ...]) -> None:
     watched = await bench.run(lambda _: returned)
-    assert await failure_of(bench) == Failure(type="invalid_result", message=text, retryable=False)
+    failure = await failure_of(bench)
+    assert failure == Failure(type="invalid_result", message=failure.message, retryable=False)
+    assert [fact for fact in facts if fact not in failure.message] == []
     assert watched.settled == ("ack", 0)
 
 
@@ -127,7 +127,7 @@ async def test_report_that_the_server_refuses_is_a_failure(handler: Callable[...
     watched = await bench.run(handler)
     failure = await failure_of(bench)
     assert (failure.type, failure.retryable, failure.traceback) == ("invalid_result", False, None)
-    assert "the server accepts 2000 (`max_payload`)" in failure.message
+    assert [fact for fact in ("2000", "`max_payload`") if fact not in failure.message] == []
     assert watched.settled == ("ack", 0)
 
 
@@ -230,7 +230,9 @@ async def test_async_handler_is_cancelled_at_timeout(bench: Bench) -> None:
 
     watched = await bench.run(handler, timeout=0.01)
     assert cancelled.is_set()
-    assert await failure_of(bench) == Failure(type="timed_out", message="did not finish within 0.01s")
+    failure = await failure_of(bench)
+    assert failure == Failure(type="timed_out", message=failure.message, retryable=True)
+    assert "0.01s" in failure.message
     assert watched.settled == ("ack", 0)
 
 
