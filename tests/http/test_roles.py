@@ -223,6 +223,35 @@ async def test_deleted_hidden_job_stays_hidden(guarded: World) -> None:
     assert (await as_(guarded, "carl", VIEWER, "GET", f"/v1/executions/{RUN}")).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/jobs", {**JOB, "name": "job"}),
+        ("PUT", "/v1/jobs/job", {**JOB, "name": "job"}),
+        ("POST", "/v1/jobs:apply", {"jobs": [{**JOB, "name": "job"}]}),
+        ("POST", "/v1/jobs:apply", {"jobs": [{**JOB, "name": "job"}], "dry_run": True}),
+        ("POST", "/ojs/v1/cron", {**CRON, "name": "job"}),
+    ],
+)
+async def test_hidden_name_stays_with_its_owner(guarded: World, method: str, path: str, body: object) -> None:
+    """A new author of the name would decide who sees the executions of the deleted job."""
+    await guarded.given(name="job", owner="bea", viewers=("carl",))
+    await guarded.registry.delete("job")
+    before = await guarded.facts("ledger.>")
+    for identity in ("eve", "carl"):
+        refused = await as_(guarded, identity, AUTHOR, method, path, body)
+        assert refused.status_code == 403, refused.text
+    assert await guarded.facts("ledger.>") == before
+    assert (await as_(guarded, "eve", AUTHOR, "GET", f"/v1/executions/{RUN}")).status_code == 404
+    assert (await as_(guarded, "bea", AUTHOR, method, path, body)).status_code in {200, 201}
+
+
+async def test_open_name_is_free_after_deletion(guarded: World) -> None:
+    await guarded.registry.delete("job")
+    body = {**JOB, "name": "job"}
+    assert (await as_(guarded, "eve", AUTHOR, "POST", "/v1/jobs", body)).status_code == 201
+
+
 async def test_cancellation_records_actor_and_reason(guarded: World) -> None:
     token = await guarded.token("ops", OPERATOR)
     result = await guarded.ask(

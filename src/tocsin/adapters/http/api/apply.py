@@ -122,6 +122,8 @@ async def apply_jobs(
     check = _check(caller)
     for change in plan.changes:
         check(Job.of(change.before))
+        if change.verb == "create":
+            await here.visibility.require_name(caller, change.job)
     if not body.dry_run:
         await here.registry.carry_out(plan, by=actor(caller), reason=body.reason or reason, check=check)
     now, ahead = here.clock.now(), timedelta(days=body.days)

@@ -181,6 +181,7 @@ async def register_job(
                 headers={"ETag": etag(job)},
             )
 
+    await here.visibility.require_name(caller, definition.name)
     check = both(permitted(caller, Permission.REGISTER), is_new)
     verb = await here.registry.define(definition, by=actor(caller), reason=reason, check=check)
     response.status_code = 201 if verb == "create" else 200
@@ -258,6 +259,7 @@ async def update_job(
     """Replace the job's definition. Past occurrences do not fire, and running executions continue."""
     if (body_name := written.setdefault("name", name)) != name:
         raise invalid("name", body_name, f"must be {name!r}, the name in the path, or be left out")
+    await here.visibility.require_name(caller, name)
     check = both(permitted(caller, Permission.REGISTER), precondition)
     verb = await here.registry.define(definition_of(written, here), by=actor(caller), reason=reason, check=check)
     response.status_code = 201 if verb == "create" else 200

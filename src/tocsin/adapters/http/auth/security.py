@@ -77,6 +77,26 @@ class Visibility:
         if not await self.permits(caller, permission, job):
             raise forbidden(caller, permission)
 
+    async def require_name(self, caller: Principal, job: str) -> None:
+        """Check that a caller may register a job under a name.
+
+        The executions of a deleted job that named viewers stay hidden, so only its creator, its owner or an administrator
+        may use its name again: the new definition would decide who sees them.
+
+        Raises:
+            Problem: the name belonged to a hidden job of another owner.
+        """
+        self._known.pop(job, None)
+        last = await self._definition(job)
+        if last is None or not last.definition.viewers or caller.may_with(Permission.REGISTER, last):
+            return
+        raise Problem(
+            403,
+            "forbidden",
+            f"the name {job!r} belongs to a job of another owner that names its viewers, or belonged to one that was "
+            "deleted. Choose another name, or ask an administrator",
+        )
+
     async def _definition(self, job: str) -> LastDefinition | None:
         now = self._clock.monotonic()
         read_at, last = self._known.get(job, (-VIEWERS_TTL_S, None))

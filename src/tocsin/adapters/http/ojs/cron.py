@@ -147,6 +147,7 @@ async def register_cron(
     """
     definition = with_defaults(ojs.reading(written).definition(), here)
     ojs.write(definition)  # rejects a definition that could not be shown again
+    await here.visibility.require_name(caller, definition.name)
     check = both(permitted(caller, Permission.REGISTER), _loses_nothing)
     try:
         verb = await here.registry.define(definition, by=actor(caller), reason=reason, check=check)
