@@ -83,8 +83,8 @@ _CONTEXT_FIELDS: Final = {
 }
 """The meanings of fields without a docstring."""
 _CONTEXT_PROPERTIES: Final = {
-    "cron_name": "`str \\| None`",
-    "cron_triggered_at": "`datetime \\| None`",
+    "cron_name": "`str | None`",
+    "cron_triggered_at": "`datetime | None`",
     "logger": "a structlog logger",
 }
 _CONTINUED: Final = " " * 8

@@ -360,12 +360,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "job=job)",
     ),
     _bug("believe an answer without a token", MqBridge._report, "answer.token is not None", "False"),
-    _bug(
-        "take each answer for a success",
-        MqBridge._report,
-        "if excess else answer.outcome",
-        "if excess else 'completed'",
-    ),
+    _bug("take each answer for a success", MqBridge._report, "outcome=answer.outcome", "outcome='completed'"),
     _bug(
         "report one attempt",
         MqBridge.on_completion,

@@ -1,5 +1,6 @@
 """Jobs and inputs that are accepted fit the messages that follow from them."""
 
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -78,3 +79,19 @@ async def test_limit_of_a_server_is_respected(tmp_path: Path) -> None:
             return await tocsin.of_executions("chain", Dispatched)
 
         assert len(await tocsin.until(dispatched)) == 1
+
+
+async def test_dead_letter_fits_a_server_of_small_messages(tmp_path: Path) -> None:
+    server = EmbeddedServer(port=ANY_PORT, extra_config={"max_payload": 300_000})
+    async with server.running() as started, running(started.url, tmp_path) as tocsin:
+        await registry_of(tocsin).apply([JobDefinition(name="small", function="f")])
+        unreadable = b"[" + b"x" * 290_000
+        prefix = tocsin.installation.settings.trigger_prefix
+        await tocsin.installation.connection.client.publish(f"{prefix}.small", unreadable)
+
+        async def dead_letters() -> list[PoisonMessage]:
+            return [fact.message for fact in await tocsin.facts("dead-letter.>", PoisonMessage)]
+
+        [letter] = await tocsin.until(dead_letters)
+        assert letter.is_cut
+        assert unreadable.startswith(b64decode(letter.body))

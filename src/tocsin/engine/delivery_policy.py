@@ -244,7 +244,8 @@ class DeliveryPolicy:
 
     async def _store_dead_letters(self, subscription: BoundSubscription, refusals: Sequence[_Refusal]) -> None:
         """Store the dead letters of a batch in one write, and settle their messages."""
-        letters = [_dead_letter(subscription, refusal) for refusal in refusals]
+        limit = self._log.max_message_bytes // 4  # base64 adds a third
+        letters = [_dead_letter(subscription, refusal).shortened(limit) for refusal in refusals]
         unique = {letter.id: letter for letter in letters}  # a batch may hold two deliveries of one message
         try:
             answers = await self._log.write([Append((letter,), 0) for letter in unique.values()])

@@ -181,7 +181,7 @@ def message_of(letter: PoisonMessage) -> Trigger | CancelRequest | Report | Retr
         NotRerunnable: the message is not an input, is still unreadable, or is not kept whole.
     """
     body = b64decode(letter.body)
-    if len(body) >= MAX_BODY_BYTES:
+    if letter.is_cut or len(body) >= MAX_BODY_BYTES:  # an old version did not say that it cut
         raise NotRerunnable(
             f"the message is too large to be kept whole; read it at sequence {letter.sequence} of its stream"
         )

@@ -16,7 +16,6 @@ from pydantic import JsonValue
 
 from .. import subjects
 from ..domain import execution, ids, mq_answer
-from ..domain.definition import MAX_INPUT_BYTES, size_of
 from ..domain.events import (
     Cancelled,
     Completion,
@@ -24,7 +23,6 @@ from ..domain.events import (
     Envelope,
     EnvelopeData,
     Failed,
-    Failure,
     Message,
     MqCancel,
     MqCancelData,
@@ -54,8 +52,6 @@ HANDED_OVER: Final = 1
 """The delivery number of the claim with which the bridge hands a task over."""
 BEGUN: Final = 2
 """The delivery number of the claim of the executor that says that it began."""
-INVALID_RESULT: Final = "invalid_result"
-"""The type of the failure of an answer whose result cannot be stored."""
 NOTICE_TTL_S: Final = 300.0
 """Seconds that a notice of an ended execution stays in the stream, for executors that read it before they begin."""
 UNNAMED_EXECUTOR: Final = "mq-executor"
@@ -177,16 +173,15 @@ class MqBridge:
             raise TokenWrong(f"the token is not that of step {step!r}, attempt {attempt}")
         if answer.outcome == "started":
             return None
-        excess = _excess(answer)
         return Report(
             job=job,
             execution_id=execution_id,
-            outcome="failed" if excess else answer.outcome,
+            outcome=answer.outcome,
             step=step,
             attempt=attempt,
             token=token,
-            result=None if excess else answer.result,
-            error=excess or answer.error,
+            result=answer.result,
+            error=answer.error,
             worker=answer.executor,
         )
 
@@ -201,15 +196,6 @@ class MqBridge:
     def _is_outside(self, state: Execution, step: str) -> bool:
         """Return whether the task of a step was handed over."""
         return any(candidate.name == step and candidate.queue in self._queues for candidate in state.request.plan.steps)
-
-
-def _excess(answer: Answer) -> Failure | None:
-    """Return the failure of an answer whose result is too large to store."""
-    size = size_of(answer.result) if answer.outcome == "completed" and answer.result is not None else 0
-    if size <= MAX_INPUT_BYTES:
-        return None
-    message = f"the result is {size:,} bytes of JSON, more than {MAX_INPUT_BYTES:,}: keep it in a store and refer to it"
-    return Failure(type=INVALID_RESULT, message=message, retryable=False)
 
 
 def _answered_step(end: Cancelled | Failed) -> str | None:

@@ -1,6 +1,6 @@
 """Events of dead letters: failed executions, poison messages, and their replays."""
 
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from datetime import datetime
 from typing import Annotated, Final, Literal
 
@@ -111,6 +111,8 @@ class PoisonMessage(DeadLetterFact):
     """The partition of that stream: each counts its sequences separately."""
     body: str
     """The body of the message (base64)."""
+    is_cut: bool = False
+    """True: only the beginning of the body is kept."""
 
     @staticmethod
     def id_of(durable: str, partition: int, sequence: int) -> str:
@@ -131,6 +133,7 @@ class PoisonMessage(DeadLetterFact):
         partition: int = 0,
     ) -> "PoisonMessage":
         """Return the dead letter of a message; its id is always the same."""
+        kept = body[:MAX_BODY_BYTES]
         return cls(
             job=job,
             id=cls.id_of(durable, partition, sequence),
@@ -140,8 +143,16 @@ class PoisonMessage(DeadLetterFact):
             subject=subject,
             sequence=sequence,
             partition=partition,
-            body=b64encode(body[:MAX_BODY_BYTES]).decode(),
+            body=b64encode(kept).decode(),
+            is_cut=len(kept) < len(body),
         )
+
+    def shortened(self, limit: int) -> "PoisonMessage":
+        """Return this dead letter with at most `limit` bytes of the message's body."""
+        body = b64decode(self.body)
+        if len(body) <= limit:
+            return self
+        return self.model_copy(update={"body": b64encode(body[:limit]).decode(), "is_cut": True})
 
 
 class Replayed(DeadLetterFact):
