@@ -399,8 +399,9 @@ FORBIDDEN = [
 @pytest.mark.parametrize(("role", "subject"), FORBIDDEN)
 async def test_requests_to_jetstream_are_narrowed_too(role: str, subject: str, secured: Server, tmp_path: Path) -> None:
     async with connected(secured, tmp_path, role) as installation:
-        with pytest.raises(NotAllowed, match="this NATS user may not publish there"):
+        with pytest.raises(NotAllowed) as refused:
             await installation.connection.request(subject)
+        assert refused.value.subject == subject
 
 
 @pytest.mark.parametrize("stage", ["ticker", "recoverer", "archiver", "agent-keeper", "matcher"])

@@ -57,8 +57,9 @@ def test_cron_13_iana_names_are_taken(name: str) -> None:
     ],
 )
 def test_cron_14_offsets_and_abbreviations_are_refused(name: str, suggestion: str) -> None:
-    with pytest.raises(ScheduleError, match=r"^timezone: ") as refused:
+    with pytest.raises(ScheduleError) as refused:
         validate_timezone(name)
+    assert refused.value.code == "invalid-timezone"
     assert refused.value.suggestion.startswith(suggestion)
 
 
@@ -86,8 +87,9 @@ def test_cron_14_offsets_and_abbreviations_are_refused(name: str, suggestion: st
     ],
 )
 def test_cron_13_unknown_zone_is_refused_with_a_suggestion(name: str, suggestion: str | None) -> None:
-    with pytest.raises(ScheduleError, match=r"^timezone: ") as refused:
+    with pytest.raises(ScheduleError) as refused:
         parse("* * * * *", name)
+    assert refused.value.code == "invalid-timezone"
     assert suggestion is None or refused.value.suggestion == suggestion
     assert len(str(refused.value)) < 600
 

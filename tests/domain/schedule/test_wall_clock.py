@@ -86,8 +86,9 @@ def test_nothing_is_repeated_behind_a_gap(seconds: int) -> None:
 
 @pytest.mark.parametrize("name", ["../zones", "posix/UTC", "zone.tab", "Europe", "/etc/localtime", "EST", ""])
 def test_only_an_allowed_zone_is_opened(name: str) -> None:
-    with pytest.raises(ScheduleError, match=r"^timezone: "):
+    with pytest.raises(ScheduleError) as refused:
         timezones.packaged().zone(name)
+    assert refused.value.code == "invalid-timezone"
 
 
 def test_a_database_read_again_allows_the_same_zones() -> None:
