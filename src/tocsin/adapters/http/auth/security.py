@@ -86,8 +86,7 @@ class Visibility:
         Raises:
             Problem: the name belonged to a hidden job of another owner.
         """
-        self._known.pop(job, None)
-        last = await self._definition(job)
+        last = await self._read(job)  # not remembered: the name of a hidden job would be visible until it is read again
         if last is None or not last.definition.viewers or caller.may_with(Permission.REGISTER, last):
             return
         raise Problem(
@@ -102,13 +101,16 @@ class Visibility:
         read_at, last = self._known.get(job, (-VIEWERS_TTL_S, None))
         if now - read_at < VIEWERS_TTL_S:
             return last
-        recorded = await self._log.last(subjects.definition(job))
-        fact = recorded.message if recorded else None
-        last = LastDefinition(fact) if isinstance(fact, Defined) else None
+        last = await self._read(job)
         self._known[job] = now, last
         if len(self._known) > _CAPACITY:
             self._known.popitem(last=False)
         return last
+
+    async def _read(self, job: str) -> LastDefinition | None:
+        recorded = await self._log.last(subjects.definition(job))
+        fact = recorded.message if recorded else None
+        return LastDefinition(fact) if isinstance(fact, Defined) else None
 
 
 ANONYMOUS: Final = "anonymous"

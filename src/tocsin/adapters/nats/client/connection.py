@@ -260,9 +260,10 @@ async def connect(
         **RECONNECT_FOREVER,
         "error_cb": on_error,
         "disconnected_cb": on_disconnect,
-        "closed_cb": ending.on_close,
         **options,
     }
+    if settings.get("allow_reconnect", True):
+        settings["closed_cb"] = ending.on_close
     try:
         await opening.run(client.connect(servers, **settings), within)
         if is_encrypted and not connection.greeting.get(
