@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 from ..domain.agent import AgentRecord, AgentState
+from ..domain.definition import STORED
 from ..domain.job_record import Registration
 from ..domain.task_board import QueueBacklog
 from ..subjects import JOB_EXECUTORS, Bucket, Stream, executor_durable
@@ -58,7 +59,7 @@ async def queues(target: HealthTarget) -> tuple[QueueDetails, ...]:
     )
     jobs: dict[str, set[str]] = defaultdict(set)
     for body in entries.values():
-        definition = Registration.model_validate_json(body).definition
+        definition = Registration.model_validate_json(body, context=STORED).definition
         for step in definition.steps():
             jobs[step.queue or definition.queue].add(definition.name)
     counts: dict[str, QueueBacklog] = {

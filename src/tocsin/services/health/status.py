@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from ...domain.definition import STORED
 from ...domain.job_record import Registration
 from ...domain.task_board import QueueBacklog
 from ...ports import (
@@ -240,7 +241,7 @@ async def _nothing() -> None:
 
 async def _jobs(target: HealthTarget) -> Jobs:
     entries = await target.projections.entries(Bucket.DEFINITIONS)
-    registrations = [Registration.model_validate_json(body) for body in entries.values()]
+    registrations = [Registration.model_validate_json(body, context=STORED) for body in entries.values()]
     return Jobs(
         registered=len(registrations),
         paused=sum(registration.paused for registration in registrations),

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from ....domain.agent import AgentRecord
 from ....services.agents import AgentRegistry
-from ..auth.security import AgentOperator, Reader, actor
+from ..auth.security import Reader, SharedOperator, actor
 from ..middleware.idempotency import IdempotentRoute
 from .dependencies import ChangeRequest, Components, Here, Reason, given_reason
 from .problems import documented
@@ -57,7 +57,7 @@ async def get_agents(here: Here, caller: Reader, name: AgentName) -> AgentList:
 
 @router.post("/{name}/drain", operation_id="drainAgents", responses=documented(404))
 async def drain_agents(
-    here: Here, caller: AgentOperator, name: AgentName, body: ChangeRequest | None = None, reason: Reason = None
+    here: Here, caller: SharedOperator, name: AgentName, body: ChangeRequest | None = None, reason: Reason = None
 ) -> AgentsDrained:
     """Let agents finish their tasks and take no more.
 
@@ -69,7 +69,7 @@ async def drain_agents(
 
 @router.post("/{name}/disable", operation_id="disableAgents", responses=documented(404))
 async def disable_agents(
-    here: Here, caller: AgentOperator, name: AgentName, body: ChangeRequest | None = None, reason: Reason = None
+    here: Here, caller: SharedOperator, name: AgentName, body: ChangeRequest | None = None, reason: Reason = None
 ) -> AgentsSwitched:
     """Let agents of a name take no tasks, also after a restart."""
     changed = await _registry(here).switch(name, enabled=False, by=actor(caller), reason=given_reason(body, reason))
@@ -78,7 +78,7 @@ async def disable_agents(
 
 @router.post("/{name}/enable", operation_id="enableAgents", responses=documented(404))
 async def enable_agents(
-    here: Here, caller: AgentOperator, name: AgentName, body: ChangeRequest | None = None, reason: Reason = None
+    here: Here, caller: SharedOperator, name: AgentName, body: ChangeRequest | None = None, reason: Reason = None
 ) -> AgentsSwitched:
     """Let agents of a name take tasks again."""
     changed = await _registry(here).switch(name, enabled=True, by=actor(caller), reason=given_reason(body, reason))

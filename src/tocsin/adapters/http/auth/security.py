@@ -261,8 +261,8 @@ TaskWorker: TypeAlias = Annotated[Principal, Depends(_may(Permission.WORK))]
 """Workers and administrators; `Principal.may_run` says which tasks."""
 Canceller: TypeAlias = Annotated[Principal, Depends(_may(Permission.CANCEL, Permission.REGISTER))]
 Replayer: TypeAlias = Annotated[Principal, Depends(_may(Permission.REPLAY, Permission.REGISTER))]
-AgentOperator: TypeAlias = Annotated[Principal, Depends(_may(Permission.CANCEL))]
-"""Operators and administrators: an agent serves the jobs of many authors."""
+SharedOperator: TypeAlias = Annotated[Principal, Depends(_may(Permission.CANCEL))]
+"""Operators and administrators: agents and queues serve the jobs of many authors."""
 Author: TypeAlias = Annotated[Principal, Depends(_may(Permission.REGISTER))]
 
 

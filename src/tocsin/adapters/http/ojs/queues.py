@@ -11,7 +11,7 @@ from ....ports import QueueStatus
 from ....settings import Queue
 from ..api.dependencies import Components, Here
 from ..api.problems import FieldError, Problem
-from ..auth.security import Reader, Triggerer
+from ..auth.security import Reader, SharedOperator
 from . import envelope, job_view
 from .protocol import DEFAULT_LIMIT, Limit, Offset, OjsResponse, documented
 
@@ -52,7 +52,7 @@ async def stats(here: Here, _: Reader, name: str) -> dict[str, Any]:
 
 
 @router.post("/{name}/pause", operation_id="pauseQueue")
-async def pause(here: Here, _: Triggerer, name: str) -> dict[str, Any]:
+async def pause(here: Here, _: SharedOperator, name: str) -> dict[str, Any]:
     """Pause a queue: no job is handed out, and new jobs are accepted."""
     require_pulled(here, _checked_name(name))
     await here.queues.pause(name)
@@ -60,7 +60,7 @@ async def pause(here: Here, _: Triggerer, name: str) -> dict[str, Any]:
 
 
 @router.post("/{name}/resume", operation_id="resumeQueue")
-async def resume(here: Here, _: Triggerer, name: str) -> dict[str, Any]:
+async def resume(here: Here, _: SharedOperator, name: str) -> dict[str, Any]:
     """Resume a queue: jobs are handed out again."""
     require_pulled(here, _checked_name(name))
     await here.queues.resume(name)
