@@ -225,6 +225,23 @@ async def test_lease_as_long_as_the_attempt_ends_it(world: World, everything_twi
     await everything_twice()
 
 
+async def test_each_lease_of_an_attempt_has_its_own_report(world: World) -> None:
+    """A report on a lease that another writer releases first decides nothing, and must not hide the next lease's."""
+    await enqueued(world)
+    first = await claimed(world, lease=60)
+    world.clock.advance(60)
+    await world.run(world.lease_keeper)
+    [report] = await world.stored(Report)
+    fields = first.model_dump(include={"job", "execution_id", "step", "attempt", "delivery", "task"})
+    await world.given(Released(**fields, reason="lease_over"))
+    await run(world)
+    assert await world.stored(RetryScheduled) == []
+    await claimed(world, lease=60)
+    await passes(world, 60)
+    assert [r.error for r in await world.stored(Report)] == [report.error, report.error]
+    assert len(await world.stored(RetryScheduled)) == 1
+
+
 async def test_timer_ends_the_attempt_under_any_clock(world: World) -> None:
     """The timer was set a moment before the claim was stored: by the log's clock the time limit is not over."""
     await enqueued(world)

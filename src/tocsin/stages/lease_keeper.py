@@ -96,6 +96,7 @@ class LeaseKeeper:
             step=lease.step,
             attempt=lease.attempt,
             delivery=lease.delivery,
+            claim=state.steps[lease.step].claim,
             token=ids.report_token(self._key, lease.execution_id, lease.step, lease.attempt),
             error=error,
             worker="lease-keeper",
