@@ -29,6 +29,7 @@ from tocsin import Context, NonRetryableError, Worker
 from tocsin.cli import app
 from tocsin.cli.runtime.errors import MEANINGS
 from tocsin.domain import duration, events
+from tocsin.domain.definition.problem_codes import PROBLEM_CODES
 from tocsin.domain.errors import TocsinError
 from tocsin.settings import Settings, shown
 
@@ -415,6 +416,17 @@ def _errors() -> Iterator[str]:
     ]
     for code, name, meaning in sorted(rows):
         yield f"| `{code}` | `{name}` | {_cell(meaning)} |"
+    yield from (
+        "",
+        "## Problems",
+        "",
+        "A refused definition, input, file or setting lists its `problems`: each with `code`, `field`, `value` and `reason`.",
+        "The code is one of these, or one of a schedule or a duration above.",
+        "",
+        "| code | meaning |",
+        "|---|---|",
+    )
+    yield from (f"| `{code}` | {_cell(meaning)} |" for code, meaning in sorted(PROBLEM_CODES.items()))
 
 
 def _import_everything() -> None:

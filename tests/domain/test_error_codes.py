@@ -1,12 +1,16 @@
-"""The codes of schedules and durations: each is documented, each has a cause, and no sentence decides it."""
+"""The codes of schedules, durations and problems: each is documented, each has a cause, and no sentence decides it."""
 
-from collections.abc import Callable
+import ast
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import get_args
 
 import pytest
 
+import tocsin
 from tocsin.domain import duration
+from tocsin.domain.definition.problem_codes import PROBLEM_CODES
 from tocsin.domain.duration import DurationCode, DurationError
 from tocsin.domain.errors import TocsinError
 from tocsin.domain.schedule import DstPolicy, ScheduleError, next_fire_times, parse, validate_timezone
@@ -49,6 +53,8 @@ DURATION_CAUSES: dict[str, list[Callable[[], object]]] = {
     "duration-in-calendar-units": [lambda: duration.parse("P1Y"), lambda: duration.parse("P1M")],
     "duration-out-of-range": [lambda: duration.parse(-1), lambda: duration.parse("521w6d")],
 }
+REPORTERS = {"DefinitionProblem", "_wrong", "_located"}
+"""The functions that report a problem with a `code`."""
 CASES = [
     pytest.param(kind, code, cause, id=f"{code}-{number}")
     for kind, causes in ((ScheduleError, SCHEDULE_CAUSES), (DurationError, DURATION_CAUSES))
@@ -79,3 +85,35 @@ def test_sentence_does_not_decide_code(code: ScheduleCode) -> None:
     for problem in ("timezone: reworded", "phrase: reworded", "minute: reworded", "reworded"):
         assert ScheduleError(problem, code=code).code == code
         assert ScheduleError(problem, code=code).within("text", 1).code == code
+
+
+def test_each_code_of_a_problem_is_documented() -> None:
+    used = set(_literal_codes())
+    assert used - PROBLEM_CODES.keys() == set()
+    assert used > {"required", "too-large", "nkey-seed-damaged", "unknown-choice"}
+
+
+def test_each_documented_problem_is_reported_somewhere() -> None:
+    literals = {
+        node.value
+        for path, tree in _modules()
+        if path.name != "problem_codes.py"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant)
+    }
+    assert PROBLEM_CODES.keys() - literals == set()
+
+
+def _modules() -> Iterator[tuple[Path, ast.Module]]:
+    folder = Path(tocsin.__file__).parent
+    return ((path, ast.parse(path.read_text())) for path in folder.rglob("*.py"))
+
+
+def _literal_codes() -> Iterator[str]:
+    """Yield the codes that the source gives to problems by name."""
+    for _, tree in _modules():
+        for call in ast.walk(tree):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in REPORTERS:
+                codes = [keyword.value for keyword in call.keywords if keyword.arg == "code"]
+                branches = [[c.body, c.orelse] if isinstance(c, ast.IfExp) else [c] for c in codes]
+                yield from (c.value for each in branches for c in each if isinstance(c, ast.Constant))  # type: ignore[misc]

@@ -628,9 +628,7 @@ FOCUSED: Final[Mapping[str, str]] = {
 
 
 CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
-    "report that one lease of an attempt is over": (
-        "tests/stages/test_leases.py::test_each_lease_of_an_attempt_has_its_own_report"
-    ),
+    "report that one lease of an attempt is over": ("tests/stages/test_leases.py::test_each_lease_has_its_own_report"),
     "forget the watermark when the clock is behind it": (
         "tests/domain/test_ledger_boundaries.py::test_clock_behind_the_watermark_decides_nothing_again"
     ),

@@ -225,7 +225,7 @@ async def test_lease_as_long_as_the_attempt_ends_it(world: World, everything_twi
     await everything_twice()
 
 
-async def test_each_lease_of_an_attempt_has_its_own_report(world: World) -> None:
+async def test_each_lease_has_its_own_report(world: World) -> None:
     """A report on a lease that another writer releases first decides nothing, and must not hide the next lease's."""
     await enqueued(world)
     first = await claimed(world, lease=60)

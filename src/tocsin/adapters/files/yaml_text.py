@@ -66,9 +66,8 @@ class _Loader(yaml.SafeLoader):
             if not isinstance(key, yaml.ScalarNode):
                 continue
             if (earlier := first.setdefault((key.tag, key.value), key.start_mark)) is not key.start_mark:
-                raise _located(
-                    "duplicate-key", f"the key is given twice, first in line {earlier.line + 1}", key, field=key.value
-                )
+                reason = f"the key is given twice, first in line {earlier.line + 1}"
+                raise _located(key, reason, field=key.value, code="duplicate-key")
         return node
 
     def construct_decimal(self, node: yaml.ScalarNode) -> int:
@@ -78,10 +77,10 @@ class _Loader(yaml.SafeLoader):
         try:
             return int(text[2:], base) if base else int(text)
         except ValueError as error:
-            raise _located("invalid-number", str(error), node) from None
+            raise _located(node, str(error), code="invalid-number") from None
 
 
-def _located(code: str, reason: str, node: yaml.Node, *, field: str = "") -> DefinitionError:
+def _located(node: yaml.Node, reason: str, *, code: str, field: str = "") -> DefinitionError:
     place = f":{node.start_mark.line + 1}:{node.start_mark.column + 1}"
     return DefinitionError(DefinitionProblem(reason, source=place, field=field, code=code))
 

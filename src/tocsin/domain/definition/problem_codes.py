@@ -1,0 +1,45 @@
+"""The codes of problems in definitions, inputs, documents and settings."""
+
+from collections.abc import Mapping
+from typing import Final
+
+PROBLEM_CODES: Final[Mapping[str, str]] = {
+    "certificate-missing": "A file of certificates has none in PEM format.",
+    "control-character": "A file has a control character outside quotes.",
+    "duplicate-key": "A key is given twice.",
+    "duplicate-name": "Two jobs of a document, or two steps of a job, have the same name.",
+    "empty-document": "A document defines nothing.",
+    "exclusive-fields": "Two fields are given that exclude each other.",
+    "file-not-found": "A file does not exist.",
+    "file-too-large": "A file is too large to be read.",
+    "file-unreadable": "A file cannot be read.",
+    "in-the-past": "The only instant of a schedule is past.",
+    "invalid-json-schema": "`input_schema` is not a JSON Schema that can be applied.",
+    "invalid-number": "A number cannot be read.",
+    "invalid-tag-value": "A value does not fit its YAML tag.",
+    "invalid-value": "A value is not allowed for a reason that has no code of its own.",
+    "jwt-missing": "A file of NATS credentials has no JWT.",
+    "key-encrypted": "A private key is protected by a password.",
+    "key-mismatch": "A private key does not belong to its certificate.",
+    "kubernetes-manifest": "A document is a manifest of Kubernetes, and no job.",
+    "malformed-secret-reference": "A reference to a secret is not written as `${env:NAME}`.",
+    "nested-too-deep": "A document nests its values too deeply.",
+    "nkey-seed-damaged": "An NKey seed has a wrong checksum.",
+    "nkey-seed-missing": "A file has no NKey seed, or more than one.",
+    "no-job-files": "A folder has no job files.",
+    "not-expressible": "A field of a job has no counterpart in the Open Job Spec.",
+    "not-json": "A text is not JSON.",
+    "not-plain-json": "A value is not plain JSON: a time, a set or a number that is not finite.",
+    "not-utf8": "A file is not UTF-8.",
+    "out-of-range": "A number or the length of a text is outside its limits.",
+    "required": "A field is required, and not given.",
+    "schema-mismatch": "An input does not fit the `input_schema` of its job.",
+    "tab-indentation": "A line of YAML begins with a tab.",
+    "too-large": "A definition or an input is larger than its limit, or than a message of the server.",
+    "unclosed-quote": "A quotation mark is never closed.",
+    "unknown-choice": "A value is not among the allowed values.",
+    "unknown-field": "A field is unknown.",
+    "unquoted-value": "A value of YAML has to be in quotes.",
+    "wrong-type": "A value has the wrong type.",
+}
+"""The meaning of each code of a `DefinitionProblem`. A schedule and a duration have their own."""
