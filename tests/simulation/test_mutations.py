@@ -51,6 +51,8 @@ MINOR = (
 """Bugs that only `--mutations` tries."""
 COINCIDENCES = tuple(name for name in FOCUSED if name not in MINOR)
 MANY = 460
+PATIENCE_S = 600
+"""Many schedules are computed until one catches the bug; a busy machine takes several times as long."""
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
@@ -65,6 +67,7 @@ def test_a_bug_is_caught(name: str) -> None:
     assert verdict.violation is not None
 
 
+@pytest.mark.timeout(PATIENCE_S)
 @pytest.mark.parametrize("name", COINCIDENCES)
 def test_bug_behind_a_coincidence_is_caught(name: str) -> None:
     assert judged(name, seeds_of(name, number=MANY)).violation is not None
