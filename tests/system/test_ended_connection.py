@@ -1,5 +1,6 @@
 """A process whose connection NATS ends for good ends too, so that its supervisor starts it again."""
 
+import asyncio
 import json
 import os
 import signal
@@ -13,8 +14,10 @@ import pytest
 
 from tests.system.processes import QUICK, environment_of
 from tests.system.running import settings
+from tocsin.adapters.nats.client.connection import connect
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer, RunningServer
 from tocsin.cli.runtime.errors import Exit
+from tocsin.ports import ConnectionEnded
 
 PATIENCE_S = 120.0
 
@@ -65,3 +68,22 @@ def test_process_ends_with_its_connection(arguments: Sequence[str], action: str,
             for process in processes:
                 process.kill()
                 process.wait()
+
+
+async def test_connection_that_closes_with_an_error_ends(tmp_path: Path) -> None:
+    """The public client does not say that it closed if it fails meanwhile."""
+
+    async def fail() -> None:
+        raise RuntimeError("it cannot close properly")
+
+    async def close_and_wait(url: str) -> None:
+        async with connect(url, disconnected_cb=fail) as connection:
+            closing.append(asyncio.create_task(connection.client.close()))
+            await asyncio.sleep(PATIENCE_S)
+
+    closing: list[asyncio.Task[None]] = []
+    with EmbeddedServer(tmp_path / "nats", port=ANY_PORT).start() as server:
+        with pytest.raises(ConnectionEnded) as ended:
+            await close_and_wait(server.url)
+        assert isinstance(closing[0].exception(), RuntimeError)
+    assert ended.value.code == "connection-ended"

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any, Final, Literal, TypeAlias
 
 from nats.aio.client import Client
@@ -21,6 +21,8 @@ REQUEST_TIMEOUT_S: Final = 5.0
 PUBLISH_TIMEOUT_S: Final = 15.0
 """The time for which a publish is retried. Electing the leader of a replicated stream takes 4 to 9 seconds."""
 _STATE_QUERIES: Final = ("STREAM.INFO.", "CONSUMER.INFO.")
+CLOSED_CHECK_INTERVAL_S: Final = 0.5
+"""Seconds between two looks at whether the server ended the connection for good."""
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
 
@@ -262,8 +264,6 @@ async def connect(
         "disconnected_cb": on_disconnect,
         **options,
     }
-    if settings.get("allow_reconnect", True):
-        settings["closed_cb"] = ending.on_close
     try:
         await opening.run(client.connect(servers, **settings), within)
         if is_encrypted and not connection.greeting.get(
@@ -273,7 +273,8 @@ async def connect(
                 f"{opening.where}: that server does not speak TLS, and `nats.tls` or a `tls://` URL requires it",
                 code="nats-tls-not-offered",
             )
-        async with ending.watched(opening.where):
+        # Without reconnecting, the end of a connection is nothing unusual.
+        async with ending.watched(opening.where) if settings.get("allow_reconnect", True) else nullcontext():
             yield connection
     finally:
         with suppress(*CLOSING_ERRORS):
@@ -281,20 +282,23 @@ async def connect(
 
 
 class _Ending:
-    """Cancels a task if the server ends the connection for good."""
+    """Cancels a task if the server ends the connection for good.
+
+    nats-py calls no callback if it fails while it closes a connection, for example on data that it cannot send any more.
+    So its state is looked at instead.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._task: asyncio.Task[object] | None = None
         self._reason: str | None = None
 
-    async def on_close(self) -> None:
-        """Take the client's word that it does not reconnect any more."""
-        if self._task is None:
-            return  # it is closed on purpose
+    async def _cancel_when_closed(self, task: "asyncio.Task[object] | None") -> None:
+        while not self._client.is_closed:  # noqa: ASYNC110 - the client may end without a callback
+            await asyncio.sleep(CLOSED_CHECK_INTERVAL_S)
         self._reason = str(self._client.last_error or "no reason given")
         _log.error("NATS ended the connection for good", action="nats-connection-ended", error=self._reason)
-        self._task.cancel()
+        if task is not None:
+            task.cancel()
 
     @asynccontextmanager
     async def watched(self, where: str) -> AsyncIterator[None]:
@@ -303,14 +307,15 @@ class _Ending:
         Raises:
             ConnectionEnded: the server ended it.
         """
-        self._task = asyncio.current_task()
+        task = asyncio.current_task()
+        watcher = asyncio.create_task(self._cancel_when_closed(task))
         try:
             yield
         except BaseException as error:
             if self._reason is None:
                 raise
-            if self._task is not None:
-                self._task.uncancel()
+            if task is not None:
+                task.uncancel()
             raise ConnectionEnded.of(where, self._reason) from error
         finally:
-            self._task = None
+            watcher.cancel()
