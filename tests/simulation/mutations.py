@@ -628,6 +628,11 @@ FOCUSED: Final[Mapping[str, str]] = {
 
 
 CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
+    "end an attempt that has an answer": ("tests/stages/test_leases.py::test_task_that_kills_every_worker_is_stalled"),
+    "archive how things stand": "tests/archive/test_purge_filters.py::test_how_things_stand_is_purged_by_subject",
+    "lead without a lease, and move an archive that another copy moved": (
+        "tests/stages/test_archiver.py::test_of_two_archivers_one_adds_a_segment"
+    ),
     "report that one lease of an attempt is over": ("tests/stages/test_leases.py::test_each_lease_has_its_own_report"),
     "forget the watermark when the clock is behind it": (
         "tests/domain/test_ledger_boundaries.py::test_clock_behind_the_watermark_decides_nothing_again"
