@@ -19,6 +19,8 @@ _INSTANT: Final = "2026-02-12T14:00:00Z"
 _PARAMETERS: Final = {
     "job": "Name of the job. A character that a NATS subject cannot hold is percent-encoded.",
     "execution_id": "Id of the execution (a UUID of version 7).",
+    "trigger_id": "The trigger's `Nats-Msg-Id`, percent-encoded except for letters, digits, `-`, `_` and `~`. Without an id, or with "
+    "one that is longer than 128 characters then: `seq-` and the sequence that the server acknowledged.",
 }
 
 
@@ -120,6 +122,27 @@ PUBLIC_SUBJECTS: Final = (
                 "count": 6,
                 "start": _INSTANT,
                 "until": "2026-02-12T15:00:00Z",
+            },
+        },
+    ),
+    PublicSubject(
+        f"{_NAMES.public_prefix}.answer.{{job}}.{{trigger_id}}",
+        "send",
+        events.CronAnswer,
+        "A trigger did not start at once",
+        "Published once for a trigger that waits for its job's lock, is skipped, or is refused. It repeats nothing of the "
+        "trigger's input; the dead letter has it.",
+        {
+            "event": "cron.answer",
+            "timestamp": "2026-02-12T14:00:00.456Z",
+            "data": {
+                "cron_name": "daily-report",
+                "trigger_id": "order-17",
+                "answer": "queued",
+                "code": "lock_held",
+                "job_id": "01a204ff-f508-79d0-b7e6-7b60cd2f3801",
+                "active_job_id": _EXECUTION,
+                "dead_letter": None,
             },
         },
     ),

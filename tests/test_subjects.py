@@ -14,6 +14,8 @@ from tocsin.domain.events import (
     AgentForgotten,
     AgentRegistered,
     AgentSwitched,
+    CronAnswer,
+    CronAnswerData,
     CronMissed,
     CronMissedData,
     CronSkipped,
@@ -60,6 +62,10 @@ MESSAGES: list[Message] = [
         data=CronSkippedData(
             cron_name="a.b", cron_expression="* * * * *", timezone="UTC", reason="disabled", scheduled_time=NOON
         ),
+    ),
+    CronAnswer(
+        timestamp=NOON,
+        data=CronAnswerData(cron_name="a.b", trigger_id="order%2E17", answer="queued", code="lock_held"),
     ),
     CronMissed(
         timestamp=NOON,

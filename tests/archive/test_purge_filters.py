@@ -19,6 +19,7 @@ SUBJECTS = st.one_of(
     st.builds("execution.{}.{}.{}".format, _JOBS, _IDS, st.sampled_from(FACTS)),
     st.builds("dead-letter.{}.{}.{}".format, _JOBS, _IDS, st.sampled_from(["created", "resolved", "replayed"])),
     st.builds("{}.{}.{}".format, st.sampled_from(["report", "timer", "enqueue"]), _JOBS, _IDS),
+    st.builds("cron.answer.{}.{}".format, _JOBS, _IDS),
     st.builds("ledger.{}.{}".format, _JOBS, st.sampled_from(["defined", "due", "passed"])),
     st.builds("{}.{}.{}".format, st.sampled_from(["lock", "cron"]), _JOBS, st.sampled_from(["acquired", "triggered"])),
     st.sampled_from(["execution.a", "execution.a.x0", "leader.archiver", "schedule.a.x0"]),
@@ -88,6 +89,11 @@ def test_single_purge_covers_executions_before_the_first_open() -> None:
 def test_how_things_stand_is_purged_by_subject() -> None:
     messages = stream("cron.a.triggered", "cron.b.triggered", "cron.a.triggered", "cron.a.triggered")
     assert purges(messages, ripe(messages)) == [("cron.a.triggered", 3)]
+
+
+def test_answers_are_archived_like_requests() -> None:
+    messages = stream("cron.answer.a.1", "cron.triggered.a", "cron.answer.b.2", "cron.triggered.a")
+    assert purges(messages, ripe(messages)) == [("cron.answer.>", 3), ("cron.triggered.a", 2)]
 
 
 def test_job_named_like_a_filter_purges_no_other() -> None:

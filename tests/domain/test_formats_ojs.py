@@ -204,6 +204,7 @@ SAYABLE = st.builds(
         non_retryable_errors=st.lists(TEXT, max_size=2).map(tuple),
     ),
     overlap_policy=st.sampled_from(["skip", "allow", "cancel_previous", "enqueue"]),
+    max_waiting=st.integers(1, 100_000),
     dead_letter=st.booleans(),
     tags=st.lists(TEXT, max_size=2).map(tuple),
     queue=st.just("default") | st.just("a.b-c"),

@@ -51,6 +51,7 @@ _DEFINITION: Final[Mapping[str, SearchStrategy[Any]]] = {
     "description": st.sampled_from(["", "é", "long " * 100]),
     "owner": st.just("ops"),
     "catch_up_limit": st.integers(1, 1_000),
+    "max_waiting": st.integers(1, 100_000),
     "dst": st.builds(DstPolicy, st.sampled_from(["skip", "shift"]), st.sampled_from(["once", "both"])),
     **dict.fromkeys(
         ("timeout", "execution_timeout", "starting_deadline", "retention", "catch_up_max_age"),

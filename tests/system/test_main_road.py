@@ -169,6 +169,27 @@ async def test_cron_18_locked_job_is_skipped_while_running(tocsin: Running, func
     assert second.fence > first.fence
 
 
+async def test_plain_client_hears_of_its_trigger(tocsin: Running, functions: Functions) -> None:
+    client, settings = tocsin.installation.connection.client, tocsin.settings
+    answers = await tocsin.public(f"{settings.public_prefix}.answer.>")
+    await tocsin.apply({"name": "mail.send", "function": "hold", "max_waiting": 1})
+    for number in range(1, 4):
+        headers = {"Nats-Msg-Id": f"order.{number}"}
+        await client.request(f"{settings.trigger_prefix}.mail.send", b"{}", headers=headers)
+        await tocsin.of_executions("mail.send", Planned if number > 1 else Admitted)
+    unknown = json.loads((await client.request(f"{settings.trigger_prefix}.nobody", b"{}")).data)
+    heard = {}
+    for _ in range(3):
+        data = (await event(answers))["data"]
+        heard[data["trigger_id"]] = (data["answer"], data["code"])
+    assert heard == {
+        "order%2E2": ("queued", "lock_held"),
+        "order%2E3": ("refused", "queue_full"),
+        f"seq-{unknown['seq']}": ("refused", "job-not-found"),
+    }
+    functions.hold.set()
+
+
 async def test_cron_18_enqueued_occurrences_run_in_sequence(tocsin: Running, functions: Functions) -> None:
     fields = {"function": "hold", "overlap_policy": "enqueue"}
     await tocsin.apply({"name": "queue", "schedule": "* * * * * *", **fields})

@@ -11,7 +11,8 @@ The messages are read in order, up to a sequence up to which everything is decid
     agent.>                                                selected if the agent is forgotten
     agent.*.all.switched                                   selected except the newest of each subject
     report.>, timer.>, trigger.>, cancel.>, enqueue.>      selected: handled inputs
-    cron.>, ledger.*.due, ledger.*.passed                  selected except the newest of each subject, which is the state
+    cron.answer.>                                          selected
+    other cron.>, ledger.*.due, ledger.*.passed            selected except the newest of each subject, which is the state
     lock.>                                                 likewise, and all before the oldest of what still waits
 
 Definitions, leadership facts and the server's own schedules stay in the stream. So do messages of a job named `*` or `>`,
@@ -71,6 +72,8 @@ _DECISION: Final = 3
 """Index of the fact in a subject."""
 INPUTS: Final = frozenset({"report", "timer", "trigger", "cancel", "enqueue"})
 _TIMES: Final = frozenset({"due", "passed"})
+_ANSWERS: Final = "cron.answer."
+"""The beginning of the subjects of answers to triggers: each has its own, and no later message replaces it."""
 ENDS: Final = {
     "execution": frozenset({"completed", "failed", "cancelled", "skipped"}),
     "dead-letter": frozenset({"resolved"}),
@@ -95,7 +98,7 @@ class SegmentSelection:
         """Take the next message."""
         tokens = message.subject.split(".")
         kind = tokens[0]
-        if kind in INPUTS:
+        if kind in INPUTS or message.subject.startswith(_ANSWERS):
             self._pick(message)
         elif not WILDCARDS.isdisjoint(tokens):
             return  # a public trigger named the job so
@@ -209,4 +212,6 @@ def _covering(subject: str) -> tuple[str, ...]:
     tokens = subject.split(".")
     if tokens[0] in ENDS:
         return tuple(".".join((*tokens[:level], ">")) for level in _LEVELS if level < len(tokens))
+    if subject.startswith(_ANSWERS):
+        return (f"{_ANSWERS}>",)
     return (f"{tokens[0]}.>",) if tokens[0] in INPUTS else (subject,)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from pydantic import JsonValue
 from typing_extensions import override
@@ -48,6 +48,7 @@ class _Wish:
     given: Trigger | None = None
     replay_of: str | None = None
     backfill: str | None = None
+    trigger_id: str | None = None
     repeats_occurrence: bool = False
     """True: it replays an execution for an instant that the schedule names."""
 
@@ -65,6 +66,7 @@ def from_trigger(trigger: Recorded[Trigger], definition: JobDefinition, sequence
     """
     request = trigger.message
     at, name = request.scheduled_time, request.backfill
+    is_answered = definition.overlap_policy != "allow" and name is None  # without a lock it starts at once
     wish = _Wish(
         execution_id_of(trigger, definition.name),
         trigger.time if at is None else at.astimezone(UTC),
@@ -72,6 +74,7 @@ def from_trigger(trigger: Recorded[Trigger], definition: JobDefinition, sequence
         by=request.by,
         given=request,
         backfill=name,
+        trigger_id=ids.trigger_token(trigger.message_id, trigger.sequence) if is_answered else None,
     )
     return _requested(definition, sequence, wish)
 
@@ -194,18 +197,23 @@ def skipped_instants(fact: Due | Passed, definition: JobDefinition) -> list[Skip
 
 def _requested(definition: JobDefinition, sequence: int, wish: _Wish) -> Planned | Admitted:
     # Without a lock the planner admits the execution itself, which saves a message.
-    kind = Admitted if definition.overlap_policy == "allow" else Planned
-    return kind.trusted(
-        job=definition.name,
-        execution_id=wish.execution_id,
-        scheduled_time=wish.scheduled_time,
-        trigger=wish.trigger,
-        plan=_plan(definition, sequence, wish),
-        by=wish.by,
-        catch_up=wish.catch_up,
-        replay_of=wish.replay_of,
-        backfill=wish.backfill,
-    )
+    if definition.overlap_policy == "allow":
+        return Admitted.trusted(**_fields(definition, sequence, wish))
+    return Planned.trusted(**_fields(definition, sequence, wish), trigger_id=wish.trigger_id)
+
+
+def _fields(definition: JobDefinition, sequence: int, wish: _Wish) -> dict[str, Any]:
+    return {
+        "job": definition.name,
+        "execution_id": wish.execution_id,
+        "scheduled_time": wish.scheduled_time,
+        "trigger": wish.trigger,
+        "plan": _plan(definition, sequence, wish),
+        "by": wish.by,
+        "catch_up": wish.catch_up,
+        "replay_of": wish.replay_of,
+        "backfill": wish.backfill,
+    }
 
 
 def _overlap_policy(definition: JobDefinition, trigger: TriggerKind) -> OverlapPolicy:
@@ -305,6 +313,7 @@ def _plan_of(definition: JobDefinition, sequence: int, trigger: TriggerKind, giv
         input={**definition.input, **given_input},
         args=definition.args if given_args is None else given_args,
         overlap_policy=_overlap_policy(definition, trigger),
+        max_waiting=definition.max_waiting,
         dead_letter=definition.dead_letter,
         execution_timeout=definition.execution_timeout,
         cron_expression=definition.schedule,

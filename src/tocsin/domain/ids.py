@@ -8,7 +8,12 @@ same digest, so that a redelivered message draws the same number.
 import json
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
+from typing import Final
+from urllib.parse import quote
 
+MAX_TRIGGER_TOKEN_LENGTH: Final = 128
+"""Characters of a message's id, encoded, that are part of a subject."""
+_BY_SEQUENCE: Final = "seq-"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _KEYED = datetime(2020, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -35,6 +40,18 @@ def trigger_id(job: str, message_id: str, at: datetime, shard: str = "") -> str:
     These ids have their own namespace, so that a trigger never takes the id of an occurrence.
     """
     return _uuid7(at, "trigger", job, message_id, shard)
+
+
+def trigger_token(message_id: str | None, sequence: int) -> str:
+    """Return the last token of the subject of a trigger's answer.
+
+    It is the message's id, percent-encoded where a subject requires it, or `seq-` and the message's sequence if it has no
+    id or a long one. The two never meet: an id that begins like a sequence is encoded there.
+    """
+    encoded = "" if message_id is None else quote(message_id, safe="").replace(".", "%2E")
+    if not encoded or len(encoded) > MAX_TRIGGER_TOKEN_LENGTH:
+        return f"{_BY_SEQUENCE}{sequence}"
+    return encoded.replace(_BY_SEQUENCE, "seq%2D", 1) if encoded.startswith(_BY_SEQUENCE) else encoded
 
 
 def keyed_trigger_id(job: str, key: str) -> str:

@@ -225,6 +225,14 @@ def effective_policy(state: Lock, wanted: Requested, active: Requested | None) -
     return "enqueue"
 
 
+def is_queue_full(state: Lock, wanted: Requested) -> bool:
+    """Return whether too many executions wait for the lock already.
+
+    Replays and backfills always wait: an operator requested them, and their number is limited elsewhere.
+    """
+    return wanted.trigger not in COMPENSATING_TRIGGERS and len(state.waiting) >= wanted.plan.max_waiting
+
+
 def waits_before_lock(wanted: Requested) -> bool:  # noqa: ARG001 - no plan waits for anything yet
     """Return whether an execution must wait for something else before it may take its lock.
 

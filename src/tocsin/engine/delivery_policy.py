@@ -282,7 +282,7 @@ def _dead_letter(subscription: BoundSubscription, refusal: _Refusal) -> PoisonMe
         refusal.reason,
         code=refusal.code,
         partition=subjects.partition(delivery.subject),
-    )
+    ).identified(delivery.message_id)
 
 
 def _storable(job: str) -> str:

@@ -20,6 +20,8 @@ from ..domain.errors import TocsinError
 from ..domain.events import (
     MISSED_REASONS,
     Admitted,
+    CronAnswer,
+    CronAnswerData,
     CronMissed,
     CronMissedData,
     CronSkipped,
@@ -34,16 +36,20 @@ from ..domain.events import (
     PoisonMessage,
     PublicEvent,
     Recorded,
+    Requested,
     Skipped,
 )
 from ..domain.execution import Status, admit_and_dispatch
+from ..domain.ids import trigger_token
 from ..ports import StaleRead
 from ..subjects import public_event
 from .kinds import PUBLIC_EVENT, RANGE, TAIL, execution_state
 from .step import DONE, Events, Ref, States, Step, again, done, refuse
 
-ANNOUNCED: Final = (CronTriggered, CronSkipped)
+ANNOUNCED: Final = (CronTriggered, CronSkipped, CronAnswer)
 """The public events that follow the decisions on an execution."""
+_TRIGGERS: Final = "trigger."
+"""The beginning of the subjects of triggers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +168,8 @@ def announce(
     required = required_event(decision.message, sequence=decision.sequence, now=now, definition=definition)
     if required is None:
         return DONE
+    if isinstance(decision.message, Skipped) and (answer := answer_to_skipped(decision.message, states, now)):
+        return again(answer)
     ref = PUBLIC_EVENT(required.subject)
     newest, last = states(ref), states.at(ref)
     if last > required.after:
@@ -174,6 +182,66 @@ def announce(
             raise StaleRead.of(required.subject)
     count = newest.data.run_count if isinstance(newest, CronTriggered) else 0
     return done(Events(ref, (required.make(count + 1),)))
+
+
+# --- answers to triggers -----------------------------------------------------------------------------------------------
+
+
+def answer_to_skipped(skipped: Skipped, states: States, now: datetime) -> Events | None:
+    """Answer the trigger of a skipped execution.
+
+    None: it has an answer, or no trigger requested the execution.
+    """
+    if skipped.trigger_id is None:
+        return None
+    answer = CronAnswerData(
+        cron_name=skipped.job,
+        trigger_id=skipped.trigger_id,
+        answer="refused" if skipped.reason == "queue_full" else "skipped",
+        code=skipped.reason,
+        job_id=skipped.execution_id,
+        active_job_id=skipped.active_execution_id,
+    )
+    return _answer(answer, states, now)
+
+
+def answer_to_queued(requested: Requested, active: str, states: States, now: datetime) -> Events | None:
+    """Answer the trigger of an execution that waits for the lock of `active`.
+
+    None: as in `answer_to_skipped`.
+    """
+    if not isinstance(requested, Planned) or requested.trigger_id is None:
+        return None
+    answer = CronAnswerData(
+        cron_name=requested.job,
+        trigger_id=requested.trigger_id,
+        answer="queued",
+        code="lock_held",
+        job_id=requested.execution_id,
+        active_job_id=active,
+    )
+    return _answer(answer, states, now)
+
+
+def answer_to_refused(letter: PoisonMessage, states: States, now: datetime) -> Events | None:
+    """Answer a trigger that became a dead letter; None: as in `answer_to_skipped`."""
+    if not letter.subject.startswith(_TRIGGERS):
+        return None
+    answer = CronAnswerData(
+        cron_name=letter.job,
+        trigger_id=trigger_token(letter.message_id, letter.sequence),
+        answer="refused",
+        code=letter.code or TocsinError.code,
+        dead_letter=letter.id,
+    )
+    return _answer(answer, states, now)
+
+
+def _answer(answer: CronAnswerData, states: States, now: datetime) -> Events | None:
+    ref = PUBLIC_EVENT(subjects.answer(answer.cron_name, answer.trigger_id))
+    if states.guess(ref) is not None:
+        return None
+    return Events(ref, (CronAnswer(timestamp=now, data=answer),))
 
 
 def triggered_event(job: str) -> Ref[Message | None]:

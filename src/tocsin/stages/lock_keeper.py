@@ -33,7 +33,7 @@ from ..domain.lock import Lock
 from ..engine.kinds import FACTS, execution_state
 from ..engine.lock_projection import LockProjection, LockRenewal, Released
 from ..engine.locks import acquire, is_over, lock_state, states_of_beginning
-from ..engine.public_events import ANNOUNCED, announce_decision
+from ..engine.public_events import ANNOUNCED, announce_decision, answer_to_queued
 from ..engine.stage import Access, Stage, Subscription
 from ..engine.step import DONE, Events, Reading, Ref, Sources, States, Step, again, done
 from ..ports import StaleRead
@@ -125,6 +125,8 @@ class LockKeeper:
         if step := _finish_admission(job, job_lock, states, now, self._key):
             return step
         if job_lock.has_waiter(request.execution_id):
+            if answer := answer_to_queued(request, job_lock.holder or "", states, now):
+                return done(answer, rests_on=(ref, *rests_on))
             return done(rests_on=(ref, *rests_on))
         return self._overlap(request, job_lock, states, rests_on)
 
@@ -138,6 +140,9 @@ class LockKeeper:
                 if not cancellation:  # it acquired the lock just now, and is about to be admitted
                     raise StaleRead.of(active.key)
                 return again(Events(active, tuple(cancellation)))
+            case "enqueue" if lock.is_queue_full(job_lock, request):
+                skips = execution.skip(states(me), active=holder, reason="queue_full")
+                return again(Events(me, tuple(skips)), rests_on=rests_on)
             case "enqueue":
                 entry = Events(lock_state(job), tuple(lock.queue(job_lock, job, lock.waiting(request))))
                 # The next decision sees whether the holder ended before this was stored: no later event would wake it.

@@ -11,15 +11,15 @@ from .. import subjects
 from ..domain import execution_plan, ids
 from ..domain.definition import DefinitionError, check_input
 from ..domain.errors import TocsinError
-from ..domain.events import Acquired, CronMissed, Due, Enqueued, Message, Passed, Recorded, Trigger
+from ..domain.events import Acquired, CronMissed, Due, Enqueued, Message, Passed, PoisonMessage, Recorded, Trigger
 from ..domain.ledger import JobNotFound
 from ..engine.kinds import DEFINITION, IN_FORCE
 from ..engine.lock_projection import LockProjection
 from ..engine.locks import begin, states_of_beginning
-from ..engine.public_events import ANNOUNCED, BEGINNINGS, announce, refuse_request
+from ..engine.public_events import ANNOUNCED, BEGINNINGS, announce, answer_to_refused, refuse_request
 from ..engine.rerun import SENT_AGAIN, rerun
 from ..engine.stage import Access, Stage, Subscription
-from ..engine.step import DONE, Events, Ref, States, Step, Then
+from ..engine.step import DONE, Events, Ref, States, Step, Then, done
 from ..subjects import REPLAYS, Bucket, Stream
 
 TRIGGERS: Final = "planner-triggers"
@@ -91,6 +91,14 @@ class Planner:
         enqueued = Recorded(recorded.message, recorded.subject, recorded.sequence, recorded.time)
         return begin(execution_plan.from_enqueued(enqueued), states, now, key=self._key)
 
+    def on_refused(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
+        """Answer a trigger that became a dead letter."""
+        letter = recorded.message
+        if not isinstance(letter, PoisonMessage) or letter.durable != TRIGGERS:
+            return DONE
+        answer = answer_to_refused(letter, states, now)
+        return DONE if answer is None else done(answer)
+
     def on_replayed(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Run a dead letter again."""
         return rerun(recorded, states, now, key=self._key)
@@ -129,7 +137,7 @@ def _refuse(trigger: Recorded[Trigger], job: str, error: TocsinError, states: St
 PLANNER: Final = Stage(
     name="planner",
     purpose="makes executions",
-    consumes="`due`, `passed`, triggers, enqueued jobs, replays",
+    consumes="`due`, `passed`, triggers, enqueued jobs, replays, refused triggers",
     decides="`acquired` and `admitted` if the lock is free or not needed, else `planned`",
     access=Access(
         appends=(*BEGINNINGS, Acquired, *SENT_AGAIN, *ANNOUNCED, CronMissed),
@@ -161,6 +169,9 @@ PLANNER: Final = Stage(
             (subjects.filter_for("dead-letter.replayed"),),
             decide=Planner.on_replayed,
             on_signal=Planner.take_signal,
+        ),
+        Subscription(
+            "planner-refused", Stream.LOG, (subjects.filter_for("dead-letter.refused"),), decide=Planner.on_refused
         ),
         Subscription(
             ENQUEUED,

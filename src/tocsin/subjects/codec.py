@@ -110,6 +110,7 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
     "cron.triggered": e.CronTriggered,
     "cron.skipped": e.CronSkipped,
     "cron.missed": e.CronMissed,
+    "cron.answer": e.CronAnswer,
     **{
         f"leadership.{m.model_fields['type'].default}": m
         for m in (e.LeadershipGained, e.LeadershipReleased, e.LeadershipLost)

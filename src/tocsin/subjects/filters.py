@@ -73,7 +73,7 @@ def job_filters(job: str) -> dict[Stream, tuple[str, ...]]:
     spellings = dict.fromkeys((of, job))  # the public may write the dots of a name as they are
     requests = (pattern for name in spellings for pattern in (f"trigger.{name}", f"cancel.{name}.*"))
     kinds = ("ledger", "execution", "lock", "dead-letter", "report", "timer", "delay")
-    filters = (*(f"{kind}.{of}.>" for kind in kinds), *requests, f"cron.*.{of}")
+    filters = (*(f"{kind}.{of}.>" for kind in kinds), *requests, f"cron.*.{of}", f"cron.answer.{of}.*")
     return {stream: tuple(name for name in filters if stream_of(name) is stream) for stream in STREAMS}
 
 
@@ -133,6 +133,7 @@ _ALL_OF: Final[dict[type[e.Message], tuple[str, ...]]] = {
     e.CronTriggered: ("cron.triggered.*",),
     e.CronSkipped: ("cron.skipped.*",),
     e.CronMissed: ("cron.missed.*",),
+    e.CronAnswer: ("cron.answer.*.*",),
     e.Report: ("report.>",),
     e.OutputLine: ("output.*.*.line",),
     e.StepProgress: ("progress.*.*.*",),

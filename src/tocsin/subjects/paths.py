@@ -65,6 +65,10 @@ def _public_event(fact: e.CronTriggered | e.CronSkipped | e.CronMissed) -> str:
     return f"{fact.event}.{token(fact.data.cron_name)}"
 
 
+def _answer(fact: e.CronAnswer) -> str:
+    return answer(fact.data.cron_name, fact.data.trigger_id)
+
+
 def _report(report: e.Report) -> str:
     attempted = f"{report.step}.{report.attempt}.{report.delivery or NO_DELIVERY}"
     return f"report.{token(report.job)}.{report.execution_id}.{report.outcome}.{attempted}"
@@ -100,6 +104,7 @@ _SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
         _event_of_agent,
     ),
     **dict.fromkeys((e.CronTriggered, e.CronSkipped, e.CronMissed), _public_event),
+    e.CronAnswer: _answer,
 }
 
 
@@ -163,6 +168,11 @@ def heartbeat(job: str, execution_id: str, step: str, attempt: int) -> str:
 def public_event(event: str, job: str) -> str:
     """Return the subject of a job's public event: `triggered`, `skipped` or `missed`."""
     return f"cron.{event}.{token(job)}"
+
+
+def answer(job: str, trigger_id: str) -> str:
+    """Return the subject of the answer to a trigger (`ids.trigger_token`)."""
+    return f"cron.answer.{token(job)}.{trigger_id}"
 
 
 def mq_tasks(job: str) -> str:

@@ -18,6 +18,7 @@ from tocsin.domain.events import (
     Admitted,
     Advanced,
     Completed,
+    CronAnswer,
     CronMissed,
     CronSkipped,
     CronTriggered,
@@ -32,6 +33,7 @@ from tocsin.domain.events import (
     Message,
     Passed,
     Planned,
+    PublicEvent,
     Recorded,
     Report,
     Resumed,
@@ -89,6 +91,7 @@ async def happened() -> StoredEvents:
         if second == 3:
             await world.trigger("etl", "one")
             await world.trigger("doomed", "another")
+            await world.trigger("locked", "too late")
         if second in {2, 4}:
             state, _ = await LedgerReader(world.log).load("free")
             await world.given(*(ledger.pause if second == 2 else ledger.resume)(state, "free"))
@@ -191,12 +194,12 @@ def without_ends(job: str) -> Defect:
     return changed(lambda facts: [r for r in facts if not (isinstance(r.message, Terminal) and r.message.job == job)])
 
 
-def nested(kind: type[CronTriggered | CronSkipped | CronMissed], **fields: object) -> Defect:
+def nested(kind: type[PublicEvent], **fields: object) -> Defect:
     """The first public event of a kind has other content."""
 
     def change(facts: list[Recorded[Message]]) -> list[Recorded[Message]]:
         first = next((recorded for recorded in facts if isinstance(recorded.message, kind)), None)
-        if first is None or not isinstance(first.message, CronTriggered | CronSkipped | CronMissed):
+        if first is None or not isinstance(first.message, PublicEvent):
             return facts
         event = first.message.model_copy(update={"data": first.message.data.model_copy(update=fields)})
         return [replace(recorded, message=event) if recorded is first else recorded for recorded in facts]
@@ -285,6 +288,8 @@ DEFECTS: Final[dict[str, tuple[str, Defect]]] = {
     "a span was not told of": ("MISSED", without(CronMissed)),
     "a span was told of twice": ("MISSED", again(CronMissed)),
     "another span was told of": ("MISSED", nested(CronMissed, count=77)),
+    "a skipped trigger has no answer": ("ANSWER", without(CronAnswer)),
+    "another trigger has its answer": ("ANSWER", nested(CronAnswer, trigger_id="another")),
     "a skip was told for another reason": ("CRON-30", nested(CronSkipped, reason="dst_skip")),
 }
 

@@ -30,6 +30,7 @@ from .fields import (
     size_of,
 )
 from .model import (
+    DEFAULT_MAX_WAITING,
     MAIN,
     MAX_COPIES_BYTES,
     MAX_DEFINITION_BYTES,
@@ -41,6 +42,7 @@ from .model import (
 )
 
 __all__ = [
+    "DEFAULT_MAX_WAITING",
     "MAIN",
     "MAX_COPIES_BYTES",
     "MAX_DEFINITION_BYTES",

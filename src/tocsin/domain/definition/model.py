@@ -38,6 +38,8 @@ The plan of each execution has nearly all of it, and must fit one message.
 """
 MAX_COPIES_BYTES: Final = 262_144
 """Bytes of a trigger's input, for the job and once more for each step with an input of its own."""
+DEFAULT_MAX_WAITING: Final = 10_000
+"""Executions of a job that may wait for its lock, unless its definition says otherwise."""
 MAIN: Final = "main"
 """The name of the only step of a job without a DAG."""
 
@@ -136,6 +138,11 @@ class JobDefinition(_Model):
 
     `skip`: it does not run. `allow`: both run. `cancel_previous`: the active execution is cancelled. `enqueue`: it waits, and is
     the default of a job without a schedule, so that no trigger is lost.
+    """
+    max_waiting: int = Field(default=DEFAULT_MAX_WAITING, ge=1, le=100_000, strict=True)
+    """The number of executions that may wait for the job's lock. An occurrence or a trigger beyond it is skipped (`queue_full`).
+
+    Replays and backfills wait in any number.
     """
     dead_letter: Flag = False
     """Whether an execution that fails for good leaves a dead letter."""

@@ -38,6 +38,7 @@ from .dead_letter import (
     Resolved,
 )
 from .execution import (
+    LOCK_SKIPS,
     Admitted,
     Cancelled,
     Completed,
@@ -84,6 +85,8 @@ from .mq import Completion, Envelope, EnvelopeData, MqCancel, MqCancelData
 from .output import HeartbeatDetails, OutputLine, StepProgress
 from .public import (
     MISSED_REASONS,
+    CronAnswer,
+    CronAnswerData,
     CronMissed,
     CronMissedData,
     CronSkipped,
@@ -107,6 +110,7 @@ from .steps import (
 
 __all__ = [
     "COMPENSATING_TRIGGERS",
+    "LOCK_SKIPS",
     "MAX_BODY_BYTES",
     "MAX_REASON_LENGTH",
     "MISSED_REASONS",
@@ -128,6 +132,8 @@ __all__ = [
     "Cancelled",
     "Completed",
     "Completion",
+    "CronAnswer",
+    "CronAnswerData",
     "CronMissed",
     "CronMissedData",
     "CronSkipped",

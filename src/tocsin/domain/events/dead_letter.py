@@ -12,6 +12,8 @@ MAX_BODY_BYTES: Final = 262_144
 """Bytes of a poison message that its dead letter keeps; base64 adds a third."""
 MAX_REASON_LENGTH: Final = 4_096
 """Characters of the reason that a dead letter keeps."""
+MAX_MESSAGE_ID_LENGTH: Final = 256
+"""Characters of the message's id that a dead letter keeps."""
 
 
 class Attempt(Message):
@@ -109,6 +111,8 @@ class PoisonMessage(DeadLetterFact):
     """The sequence of the message in its stream."""
     partition: int = 0
     """The partition of that stream: each counts its sequences separately."""
+    message_id: str | None = None
+    """The `Nats-Msg-Id` of the message, if it had one."""
     body: str
     """The body of the message (base64)."""
     is_cut: bool = False
@@ -146,6 +150,12 @@ class PoisonMessage(DeadLetterFact):
             body=b64encode(kept).decode(),
             is_cut=len(kept) < len(body),
         )
+
+    def identified(self, message_id: str | None) -> "PoisonMessage":
+        """Return this dead letter with the id of the message."""
+        if message_id is None:
+            return self
+        return self.model_copy(update={"message_id": message_id[:MAX_MESSAGE_ID_LENGTH]})
 
     def shortened(self, limit: int) -> "PoisonMessage":
         """Return this dead letter with at most `limit` bytes of the message's body."""

@@ -1,11 +1,11 @@
 """Events of an execution: its plan, admission, recovery and end."""
 
 from datetime import datetime
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Final, Literal, TypeAlias
 
 from pydantic import JsonValue
 
-from ..definition import RetryPolicy
+from ..definition import DEFAULT_MAX_WAITING, RetryPolicy
 from ..text import utc_text
 from .message import OCCURRENCES, Actor, Failure, Input, Message, Sequence, TriggerKind
 
@@ -51,6 +51,8 @@ class Plan(Message):
     """The positional arguments of the execution."""
     overlap_policy: Literal["skip", "allow", "cancel_previous", "enqueue"] = "skip"
     """The rule for an execution while another execution holds the lock."""
+    max_waiting: int = DEFAULT_MAX_WAITING
+    """The number of executions of the job that may wait for its lock."""
     dead_letter: bool = False
     """True: a failure of the execution produces a dead letter."""
     execution_timeout: float | None = None
@@ -133,6 +135,8 @@ class Planned(Requested):
 
     type: Literal["planned"] = "planned"
     """The type of the event."""
+    trigger_id: str | None = None
+    """The last token of the subject of its trigger's `cron.answer`; absent: no trigger requested it."""
 
 
 class Admitted(Requested):
@@ -149,14 +153,17 @@ class Admitted(Requested):
     """The time (UTC) of the last recovery before the admission, if any."""
 
 
-SkipReason: TypeAlias = Literal["overlap_skip", "disabled", "dst_skip"]
+SkipReason: TypeAlias = Literal["overlap_skip", "queue_full", "disabled", "dst_skip"]
+LOCK_SKIPS: Final = frozenset({"overlap_skip", "queue_full"})
+"""The reasons of the lock keeper: the execution was planned before."""
 
 
 class Skipped(ExecutionFact):
     """An occurrence does not run, and the execution is over.
 
-    The lock keeper stores this if another execution holds the lock (`overlap_skip`). The planner stores it for instants
-    that passed while the job was paused or disabled (`disabled`) or that the clocks skipped (`dst_skip`).
+    The lock keeper stores this if another execution holds the lock (`overlap_skip`), or too many wait for it (`queue_full`).
+    The planner stores it for instants that passed while the job was paused or disabled (`disabled`) or that the clocks
+    skipped (`dst_skip`).
     """
 
     type: Literal["skipped"] = "skipped"
@@ -175,6 +182,8 @@ class Skipped(ExecutionFact):
     """The IANA time zone of the schedule."""
     active_execution_id: str | None = None
     """The execution that holds the lock."""
+    trigger_id: str | None = None
+    """The last token of the subject of its trigger's `cron.answer`; absent: no trigger requested it."""
 
 
 # --- recovery --------------------------------------------------------------------------------------------------------

@@ -116,4 +116,44 @@ class CronMissed(Message):
     """The details."""
 
 
-PublicEvent: TypeAlias = CronTriggered | CronSkipped | CronMissed
+class CronAnswerData(Message):
+    """The data of `cron.answer`.
+
+    It repeats nothing of the trigger's input, which others may not see.
+    """
+
+    WRITES_DEFAULTS: ClassVar[bool] = True
+
+    cron_name: str
+    """The name of the job, as the trigger's subject named it."""
+    trigger_id: str
+    """The last token of the event's subject: the trigger's `Nats-Msg-Id`, or `seq-` and its sequence."""
+    answer: Literal["queued", "skipped", "refused"]
+    """The answer: it waits for its job's lock, it does not run, or it cannot be used."""
+    code: str
+    """The reason: a reason of `skipped`, or the code of an error (docs/reference/errors.md)."""
+    job_id: str | None = None
+    """The id of the execution; null: the trigger has none."""
+    active_job_id: str | None = None
+    """The id of the execution that holds the lock."""
+    dead_letter: str | None = None
+    """The id of the dead letter that keeps a refused trigger and the reason in full."""
+
+
+class CronAnswer(Message):
+    """A trigger did not start an execution at once.
+
+    There is at most one for each trigger. A trigger whose execution starts at once has no answer.
+    """
+
+    WRITES_DEFAULTS: ClassVar[bool] = True
+
+    event: Literal["cron.answer"] = "cron.answer"
+    """The type of the event."""
+    timestamp: datetime
+    """The time (UTC) of the event."""
+    data: CronAnswerData
+    """The details."""
+
+
+PublicEvent: TypeAlias = CronTriggered | CronSkipped | CronMissed | CronAnswer

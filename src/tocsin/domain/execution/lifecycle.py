@@ -17,8 +17,10 @@ from ..events import (
     Dispatched,
     Failed,
     Failure,
+    Planned,
     Report,
     Skipped,
+    SkipReason,
     SoleStep,
     TriggerKind,
 )
@@ -33,8 +35,11 @@ def admit(state: Execution, *, fence: int | None) -> list[Admitted]:
     return [Admitted(**request_fields(state.requested), fence=fence, recovered_at=state.recovered_at)]
 
 
-def skip(state: Execution, *, active: str) -> list[Skipped]:
-    """Skip a planned execution because `active` holds its lock (ojs-cron §6.1, `skip`)."""
+def skip(state: Execution, *, active: str, reason: SkipReason = "overlap_skip") -> list[Skipped]:
+    """Skip a planned execution because `active` holds its lock (ojs-cron §6.1).
+
+    `reason` says whether the overlap policy decided so, or a full queue.
+    """
     requested = state.requested
     if state.status is not Status.PLANNED or requested is None:
         return []
@@ -42,13 +47,14 @@ def skip(state: Execution, *, active: str) -> list[Skipped]:
         Skipped(
             job=requested.job,
             execution_id=requested.execution_id,
-            reason="overlap_skip",
+            reason=reason,
             scheduled_time=requested.scheduled_time,
             trigger=requested.trigger,
             definition=requested.plan.definition,
             cron_expression=requested.plan.cron_expression,
             timezone=requested.plan.timezone,
             active_execution_id=active,
+            trigger_id=requested.trigger_id if isinstance(requested, Planned) else None,
         )
     ]
 

@@ -30,8 +30,9 @@ PUBLIC: Final[Mapping[str, str]] = {
     "CRON-29": "each firing is announced once, and counted",
     "CRON-30": "each skip is announced once, with its reason",
     "MISSED": "each span that passed unexpectedly without firing is announced once",
+    "ANSWER": "each trigger that waits for its lock or is skipped has an answer",
 }
-"""The promise about public events (ojs-cron §9), judged beside the invariants."""
+"""The promises about public events (ojs-cron §9), judged beside the invariants."""
 
 PATIENCE: Final = timedelta(minutes=10)
 """The time for which a stage may be late without a violation."""

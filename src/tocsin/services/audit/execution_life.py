@@ -11,6 +11,7 @@ from math import isclose
 from typing import Final, NamedTuple
 
 from ...domain.events import (
+    LOCK_SKIPS,
     Admitted,
     Advanced,
     Cancelled,
@@ -113,7 +114,7 @@ class ExecutionLife:
             case Skipped():
                 if self.is_admitted:
                     yield Wrong("I6", "it was admitted before")
-                if self.requested is None and fact.reason == "overlap_skip":
+                if self.requested is None and fact.reason in LOCK_SKIPS:
                     yield Wrong("I3", "it was never planned")
             case Cancelled():
                 if self.requested is None:

@@ -1,6 +1,6 @@
 """Public events (ojs-cron §9): each firing, skip and missed span once (CRON-29, CRON-30).
 
-Memory: decisions that are not announced yet, and the run count of each job.
+Memory: decisions that are not announced yet, triggers that wait for an admission, and the run count of each job.
 """
 
 from collections import defaultdict, deque
@@ -11,11 +11,16 @@ from typing import TypeAlias
 from ...domain.events import (
     MISSED_REASONS,
     Admitted,
+    Cancelled,
+    CronAnswer,
     CronMissed,
     CronSkipped,
     CronTriggered,
+    Failed,
     Message,
     Passed,
+    Planned,
+    Queued,
     Recorded,
     Skipped,
 )
@@ -38,6 +43,10 @@ class PublicEvents:
         self._counts: dict[str, int] = {}
         self._missed: dict[Span, Proof] = {}
         self._told: dict[Span, Proof] = {}
+        self._planned: dict[str, str] = {}
+        """The trigger of each execution that waits for its admission."""
+        self._unanswered: dict[tuple[str, str], Proof] = {}
+        """What an answer to a trigger must follow, by job and trigger."""
 
     def handlers(self) -> Mapping[type[Message], Handler]:
         """See `Check`."""
@@ -48,12 +57,17 @@ class PublicEvents:
             CronSkipped: self._skip_told,
             Passed: self._passed,
             CronMissed: self._missed_told,
+            Planned: self._plan,
+            Queued: self._queued,
+            Cancelled: self._ended,
+            Failed: self._ended,
+            CronAnswer: self._answered,
         }
 
     def _admitted(self, recorded: Recorded[Admitted]) -> Taken:
         if recorded.message.trigger == "cron":
             self._firings[recorded.message.execution_id] = Proof.of(recorded)
-        yield from ()
+        yield from self._ended(recorded)
 
     def _triggered(self, recorded: Recorded[CronTriggered]) -> Taken:
         data = recorded.message.data
@@ -70,6 +84,9 @@ class PublicEvents:
     def _skipped(self, recorded: Recorded[Skipped]) -> Taken:
         fact = recorded.message
         self._skips[fact.job, fact.scheduled_time, fact.reason].append(Proof.of(recorded))
+        self._planned.pop(fact.execution_id, None)
+        if fact.trigger_id is not None:
+            self._unanswered[fact.job, fact.trigger_id] = Proof.of(recorded)
         yield from ()
 
     def _skip_told(self, recorded: Recorded[CronSkipped]) -> Taken:
@@ -99,6 +116,29 @@ class PublicEvents:
                 yield check.violation("MISSED", check.job(data.cron_name), "the span was announced before", recorded)
             self._told[span] = Proof.of(recorded)  # the ledger is another stream, and may come later
 
+    def _plan(self, recorded: Recorded[Planned]) -> Taken:
+        if recorded.message.trigger_id is not None:
+            self._planned[recorded.message.execution_id] = recorded.message.trigger_id
+        yield from ()
+
+    def _queued(self, recorded: Recorded[Queued]) -> Taken:
+        fact = recorded.message
+        if (trigger := self._planned.get(fact.execution_id)) is not None:
+            self._unanswered[fact.job, trigger] = Proof.of(recorded)
+        yield from ()
+
+    def _ended(self, recorded: Recorded[Admitted | Cancelled | Failed]) -> Taken:
+        """Forget a trigger that waits no more; it needs no answer."""
+        fact = recorded.message
+        if (trigger := self._planned.pop(fact.execution_id, None)) is not None:
+            self._unanswered.pop((fact.job, trigger), None)
+        yield from ()
+
+    def _answered(self, recorded: Recorded[CronAnswer]) -> Taken:
+        data = recorded.message.data
+        self._unanswered.pop((data.cron_name, data.trigger_id), None)
+        yield from ()
+
     def debts(self) -> Iterator[Debt]:
         """See `Check`."""
         for proof in self._firings.values():
@@ -106,6 +146,8 @@ class PublicEvents:
         for proofs in self._skips.values():
             for proof in proofs:
                 yield Debt("CRON-30", proof.subject, "the skip was not announced", proof.time, facts=(proof,))
+        for (job, trigger), proof in self._unanswered.items():
+            yield Debt("ANSWER", check.job(job), f"trigger {trigger} has no answer", proof.time, facts=(proof,))
         for (job, *_), proof in self._missed.items():
             yield Debt("MISSED", check.job(job), "the span was not announced", proof.time, facts=(proof,))
         for (job, *_), proof in self._told.items():

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from ...domain import execution_plan, ids
 from ...domain.events import (
+    LOCK_SKIPS,
     Admitted,
     Cancelled,
     Due,
@@ -174,7 +175,7 @@ class Requests:
 
     def _skipped(self, recorded: Recorded[Skipped]) -> Taken:
         self._undecided.discard(recorded.message.execution_id)
-        if recorded.message.reason != "overlap_skip":
+        if recorded.message.reason not in LOCK_SKIPS:
             self._answer(recorded)
         yield from ()
 

@@ -21,7 +21,7 @@ from ... import subjects
 from ...archive.stream_reader import decoded
 from ...domain import ids
 from ...domain.definition import JobDefinition, check_input
-from ...domain.events import Actor, Due, Message, Passed, Skipped, Trigger
+from ...domain.events import LOCK_SKIPS, Actor, Due, Message, Passed, Skipped, Trigger
 from ...domain.schedule import parse
 from ...ports import Clock, EventLog, StoredLog
 from ...ports.queries import InvalidQuery, in_utc
@@ -201,7 +201,9 @@ async def _fates(log: StoredLog, job: str, named: Sequence[datetime]) -> dict[da
                 fates |= dict.fromkeys(named[bisect_right(named, after) : bisect_right(named, until)], "missing")
     async for fact in _facts(log, Stream.LOG, f"execution.{subjects.token(job)}.*.skipped"):
         match fact:
-            case Skipped(reason="overlap_skip", trigger="cron", scheduled_time=at) if at in instants:
+            case Skipped(trigger="cron", scheduled_time=at) as skipped if (
+                at in instants and skipped.reason in LOCK_SKIPS
+            ):
                 fates[at] = "missing"
     return fates
 

@@ -13,13 +13,11 @@ from ....domain.events import (
     Admitted,
     Cancelled,
     Completed,
-    CronMissed,
-    CronSkipped,
-    CronTriggered,
     Dispatched,
     Exhausted,
     Failed,
     Message,
+    PublicEvent,
     Recorded,
     RetryScheduled,
     Started,
@@ -92,7 +90,7 @@ async def _newest(here: Components, subject_filter: str) -> list[Recorded[Messag
 def _cron_events(announced: Iterable[Recorded[Message]]) -> Iterable[dict[str, Any]]:
     """Yield public events; a `cron.missed` stands for `count` skipped occurrences."""
     for recorded in announced:
-        if isinstance(event := recorded.message, CronTriggered | CronSkipped | CronMissed):
+        if isinstance(event := recorded.message, PublicEvent):
             yield {
                 "specversion": "1.0",
                 "id": f"evt_cron_{recorded.sequence}",
