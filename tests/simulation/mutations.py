@@ -273,6 +273,13 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "execution.admit(states(ref), fence=job_lock.fence)",
         "()",
     ),
+    _bug("queue whatever waits already", lock.is_queue_full, "len(state.waiting) >= wanted.plan.max_waiting", "False"),
+    _bug(
+        "answer no trigger that is skipped",
+        public_events.announce,
+        "if isinstance(decision.message, Skipped)",
+        "if False",
+    ),
     _bug("announce nothing again", public_events.announce_decision, "announce(decided, states, now)", "DONE"),
     _bug(
         "announce nothing again of whom the lock let in",

@@ -1,7 +1,7 @@
 """Rules about a schedule that need complete knowledge, beyond what a log can show."""
 
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -269,6 +269,25 @@ def _finished_executions_block_no_other(everything: StoredEvents) -> Iterator[st
                     yield f"I5: {active} was over, and is why it was skipped: {recorded.subject} {recorded.sequence}"
 
 
+def _a_full_queue_was_full(everything: StoredEvents) -> Iterator[str]:
+    """What is skipped since too many wait found as many; more never wait, but for replays and backfills."""
+    plans = {fact.message.execution_id: fact.message for fact in everything.facts(Planned)}
+    state: dict[str, lock.Lock] = {}
+    longest: Counter[str] = Counter()
+    for fact in everything.log:
+        match fact.message:
+            case LockFact(job=job) as held:
+                state[job] = lock.evolve(state.get(job, lock.initial), fact)
+                queue = state[job].waiting
+                longest[job] = max(longest[job], len(queue))
+                asked = plans.get(held.execution_id)
+                if isinstance(held, Queued) and not held.yields and asked and len(queue) > asked.plan.max_waiting:
+                    yield f"QUEUE: {len(queue)} wait, and {asked.plan.max_waiting} may: {fact.subject} {fact.sequence}"
+            case Skipped(reason="queue_full", job=job, execution_id=execution_id):
+                if longest[job] < (limit := plans[execution_id].plan.max_waiting):
+                    yield f"QUEUE: at most {longest[job]} waited, and {limit} may: {fact.subject} {fact.sequence}"
+
+
 def _turn(waiting: Waiter) -> tuple[bool, datetime]:
     return waiting.yields, waiting.scheduled_time
 
@@ -383,6 +402,7 @@ _RULES: Final[tuple[Callable[[StoredEvents], Iterator[str]], ...]] = (
     _each_trigger_asks_for_a_run_of_its_own,
     _the_earliest_gets_the_lock,
     _finished_executions_block_no_other,
+    _a_full_queue_was_full,
     _a_lock_lasts_as_long_as_its_steps_may,
     _a_dead_letter_tells_every_attempt,
     _only_the_failure_of_who_has_it_counts,

@@ -153,7 +153,13 @@ def flooded(chance: Random, until: float) -> list[Action]:
     floods = [chance.uniform(1.5, until) for _ in range(_FLOODS)]
     for number in range(_RUSHES):
         name, at = f"flood-{number}", chance.choice(floods)
-        fields = {"schedule": None, "overlap_policy": chance.choice(_LOCKED), "enabled": True, "timeout": 2.0}
+        fields = {
+            "schedule": None,
+            "overlap_policy": chance.choice(_LOCKED),
+            "enabled": True,
+            "timeout": 2.0,
+            "max_waiting": 1 + number % 4,
+        }
         job = definition(chance, name).model_copy(update=fields)
         done.append(Action(at - 1.5, "define", name, job))
         done += [Action(at, "trigger", name, message_id=f"{name}-{n}") for n in range(chance.randint(2, 5))]
