@@ -1,6 +1,6 @@
 """Events of agents leave the stream when their agent is forgotten, and hold back nothing else."""
 
-from tests.archive.test_purge_filters import left, purges, ripe, stream
+from tests.archive.test_purge_filters import left, purges, selected, stream
 
 MESSAGES = stream(
     "agent.mail-1.0198.registered",  # 1: this agent lives
@@ -19,10 +19,10 @@ MESSAGES = stream(
 
 
 def test_forgotten_agents_and_replaced_switches_are_archived() -> None:
-    assert ripe(MESSAGES) == {2, 3, 4, 5, 7}
+    assert selected(MESSAGES) == {2, 3, 4, 5, 7}
 
 
 def test_what_is_kept_is_not_purged() -> None:
-    archived = ripe(MESSAGES)
+    archived = selected(MESSAGES)
     remaining = left(MESSAGES, purges(MESSAGES, archived))
     assert {message.sequence for message in remaining} == {1, 6, 8, 9, 10, 11, 12}

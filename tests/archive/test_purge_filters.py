@@ -30,11 +30,11 @@ def stream(*subjects: str) -> list[StoredMessage]:
     return [StoredMessage(Stream.LOG, at, NOON, subject, {}, b"") for at, subject in enumerate(subjects, start=1)]
 
 
-def ripe(messages: Sequence[StoredMessage]) -> set[int]:
-    harvest = SegmentSelection()
+def selected(messages: Sequence[StoredMessage]) -> set[int]:
+    selection = SegmentSelection()
     for message in messages:
-        harvest.take(message)
-    return {message.sequence for message in harvest.ripe()}
+        selection.take(message)
+    return {message.sequence for message in selection.selected()}
 
 
 def purges(messages: Sequence[StoredMessage], archived: set[int]) -> list[tuple[str, int]]:
@@ -61,7 +61,7 @@ def scope(message: StoredMessage) -> str | None:
 @given(st.lists(SUBJECTS, max_size=40), st.integers(0, 40), st.data())
 def test_what_is_archived_leaves_and_all_else_stays(subjects: list[str], upto: int, data: st.DataObject) -> None:
     messages = stream(*subjects)
-    archived = ripe(messages[:upto])  # later messages are not read, and stay
+    archived = selected(messages[:upto])  # later messages are not read, and stay
     purged = purges(messages, archived)
     assert left(messages, purged) == [message for message in messages if message.sequence not in archived]
 
@@ -79,7 +79,7 @@ def test_what_is_archived_leaves_and_all_else_stays(subjects: list[str], upto: i
 def test_single_purge_covers_executions_before_the_first_open() -> None:
     over = [f"execution.{job}.{one}.{fact}" for one in "123" for job in "ab" for fact in ("requested", "completed")]
     messages = stream(*over, "execution.b.4.requested", "execution.a.5.completed", "execution.b.6.completed")
-    assert purges(messages, ripe(messages)) == [
+    assert purges(messages, selected(messages)) == [
         ("execution.b.6.>", 15),
         ("execution.a.>", 14),  # where a job has an open one, it holds up its own only
         ("execution.>", 12),
@@ -88,12 +88,12 @@ def test_single_purge_covers_executions_before_the_first_open() -> None:
 
 def test_how_things_stand_is_purged_by_subject() -> None:
     messages = stream("cron.a.triggered", "cron.b.triggered", "cron.a.triggered", "cron.a.triggered")
-    assert purges(messages, ripe(messages)) == [("cron.a.triggered", 3)]
+    assert purges(messages, selected(messages)) == [("cron.a.triggered", 3)]
 
 
 def test_answers_are_archived_like_requests() -> None:
     messages = stream("cron.answer.a.1", "cron.triggered.a", "cron.answer.b.2", "cron.triggered.a")
-    assert purges(messages, ripe(messages)) == [("cron.answer.>", 3), ("cron.triggered.a", 2)]
+    assert purges(messages, selected(messages)) == [("cron.answer.>", 3), ("cron.triggered.a", 2)]
 
 
 def test_job_named_like_a_filter_purges_no_other() -> None:
@@ -107,12 +107,12 @@ def test_job_named_like_a_filter_purges_no_other() -> None:
             "dead-letter.a.3.resolved",
         ),
     )
-    assert purges(messages, ripe(messages)) == [("dead-letter.a.3.>", 8)]
+    assert purges(messages, selected(messages)) == [("dead-letter.a.3.>", 8)]
 
 
 def test_dead_letters_are_purged_first() -> None:
     messages = stream("execution.a.1.completed", "dead-letter.a.2.refused", "dead-letter.a.2.resolved")
-    assert purges(messages, ripe(messages)) == [("dead-letter.>", 3), ("execution.>", 1)]
+    assert purges(messages, selected(messages)) == [("dead-letter.>", 3), ("execution.>", 1)]
 
 
 def test_stale_replica_showing_purged_messages_is_not_trusted() -> None:

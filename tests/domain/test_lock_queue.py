@@ -82,7 +82,7 @@ def test_archived_events_are_not_missed(steps: list[Waiter | None], known: int, 
     for fact in facts[: min(archived, now)]:
         body = fact.message.encode()
         selection.take(StoredMessage(Stream.LOG, fact.sequence, fact.time, fact.subject, {}, body))
-    gone = {message.sequence for message in selection.ripe()}
+    gone = {message.sequence for message in selection.selected()}
     left = [fact for fact in facts[:now] if fact.sequence not in gone]
     before = lock.fold(facts[: min(known, now)])
     upto = max((fact.sequence for fact in facts[: min(known, now)]), default=0)

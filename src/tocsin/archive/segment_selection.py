@@ -90,7 +90,7 @@ class SegmentSelection:
     _newest: dict[str, StoredMessage] = field(default_factory=dict)
     _replaced: defaultdict[str, dict[str, deque[StoredMessage]]] = field(default_factory=lambda: defaultdict(dict))
     """Events of each lock that are not the newest of their subject, by subject."""
-    _ripe: list[StoredMessage] = field(default_factory=list)
+    _selected: list[StoredMessage] = field(default_factory=list)
     size: int = 0
     """Number of selected messages."""
 
@@ -113,10 +113,10 @@ class SegmentSelection:
         elif kind == "cron" or (kind == "ledger" and tokens[-1] in _TIMES):
             self._take_newest(message)
 
-    def ripe(self) -> list[StoredMessage]:
+    def selected(self) -> list[StoredMessage]:
         """Return the selected messages in the order of the stream."""
-        selected = [*self._ripe, *(message for scope in self._over.values() for message in scope)]
-        return sorted(selected, key=lambda message: message.sequence)
+        messages = [*self._selected, *(message for scope in self._over.values() for message in scope)]
+        return sorted(messages, key=lambda message: message.sequence)
 
     def _take_of_scope(self, message: StoredMessage, scope: str, decision: str) -> None:
         known = self._over.pop(scope, None)
@@ -151,7 +151,7 @@ class SegmentSelection:
                 self._pick(events.popleft())
 
     def _pick(self, message: StoredMessage) -> None:
-        self._ripe.append(message)
+        self._selected.append(message)
         self.size += 1
 
 

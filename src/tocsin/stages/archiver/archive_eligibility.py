@@ -80,8 +80,8 @@ class ArchiveEligibility:
         messages: list[StoredMessage] = []
         upto, is_more = dict(before), False
         for stream, (last, _) in sequences.items():
-            ripe, at, ended = await self._portion(stream, before.get(stream, 0), last, latest, now)
-            messages += ripe
+            found, at, ended = await self._portion(stream, before.get(stream, 0), last, latest, now)
+            messages += found
             upto[stream] = max(at, before.get(stream, 0))
             is_more = is_more or not ended
         return messages, upto, is_more
@@ -109,20 +109,20 @@ class ArchiveEligibility:
         self, stream: Stream, before: int, last: int, latest: datetime, now: datetime
     ) -> tuple[list[StoredMessage], int, bool]:
         """Return the messages to archive, the last sequence examined, and whether the stream is exhausted."""
-        harvest, at, new = SegmentSelection(), before, 0
+        selection, at, new = SegmentSelection(), before, 0
         extent = await self._streams.extent(stream)
         async for portion in self._streams.messages(stream, after=0, upto=last):
             for message in portion:
                 is_old = message.time <= now - self._keeping.hot_window
-                is_too_much = self._is_too_much(stream, extent, harvest.size)
+                is_too_much = self._is_too_much(stream, extent, selection.size)
                 if message.time > latest or not (is_old or is_too_much):
-                    return harvest.ripe(), at, True
+                    return selection.selected(), at, True
                 if new >= PORTION:
-                    return harvest.ripe(), at, False
-                harvest.take(message)
+                    return selection.selected(), at, False
+                selection.take(message)
                 new += message.sequence > before
                 at = max(at, message.sequence)
-        return harvest.ripe(), at, True
+        return selection.selected(), at, True
 
     def _is_too_much(self, stream: Stream, held: Extent, taken: int) -> bool:
         """Return whether a stream holds too much without the messages that were taken of it."""
