@@ -153,6 +153,18 @@ async def test_invalid_input_is_refused_at_the_door(world: World) -> None:
     assert await world.stored(Replayed) == []
 
 
+async def test_replay_keeps_references_of_its_definition(world: World) -> None:
+    await world.define(etl(overlap_policy="allow", input={"password": "${env:OLD}"}))
+    letter = await failed(world)
+    await world.define(etl(overlap_policy="allow", input={"password": "${env:NEW}"}))
+    with pytest.raises(DefinitionError) as refused:
+        await dead_letters.replay(world.log, letter.id, input={"password": "${env:OTHER}"})
+    assert [problem.code for problem in refused.value.problems] == ["secret-reference-not-allowed"]
+    made = await dead_letters.replay(world.log, letter.id, input={"day": 1})
+    await run(world)
+    assert await replays_of(world) == [made.execution_id]
+
+
 async def test_a_fact_says_why_it_cannot_be_replayed(world: World) -> None:
     end = Failed(job=ETL, execution_id="some-id", scheduled_time=world.clock.now(), trigger="cron")
     refused = refused_message(subjects.subject_of(end), end)

@@ -97,6 +97,20 @@ def test_references_are_kept_and_malformed_references_refused() -> None:
     ]
 
 
+def test_only_a_definition_refers_to_secrets() -> None:
+    job = JobDefinition(name="job", function="f", input={"token": "${env:TOKEN}"}, args=("${env:TOKEN}",))
+    check_input(job, {"token": "${env:TOKEN}", "price": "$${5}"}, ["${env:TOKEN}"])
+    cases: list[tuple[dict[str, JsonValue], list[JsonValue] | None]] = [
+        ({"name": "${env:TOKEN}"}, None),
+        ({"a": [{"b": "x${env:OTHER}"}]}, None),
+        ({}, ["${env:OTHER}"]),
+    ]
+    for given, args in cases:
+        with pytest.raises(DefinitionError) as refused:
+            check_input(job, given, args)
+        assert [problem.code for problem in refused.value.problems] == ["secret-reference-not-allowed"]
+
+
 def test_input_follows_its_schema() -> None:
     JobDefinition(name="job", function="f", input={"top_k": 5, "models": ["a"]}, input_schema=SCHEMA)
     assert problems_of(function="f", input={"models": ["a", 1]}, input_schema=SCHEMA) == [

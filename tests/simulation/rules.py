@@ -270,7 +270,7 @@ def _finished_executions_block_no_other(everything: StoredEvents) -> Iterator[st
 
 
 def _a_full_queue_was_full(everything: StoredEvents) -> Iterator[str]:
-    """What is skipped since too many wait found as many; more never wait, but for replays and backfills."""
+    """Check that a skip for a full queue found it full, and that no more wait, but for replays and backfills."""
     plans = {fact.message.execution_id: fact.message for fact in everything.facts(Planned)}
     state: dict[str, lock.Lock] = {}
     longest: Counter[str] = Counter()

@@ -121,7 +121,8 @@ def _planned(
         return refuse_request(JobNotFound(job), states, job=job, execution_id=replay.execution_id)
     definition, sequence = in_force
     try:
-        check_input(definition, trigger.input or {}, trigger.args)
+        written = (fact.input or {}) if isinstance(cause, DeadLettered) else None
+        check_input(definition, trigger.input or {}, trigger.args, written=written)
     except DefinitionError as error:
         return refuse_request(error, states, job=job, execution_id=replay.execution_id)
     return execution_plan.from_replay(request, cause, definition, sequence, before=old)

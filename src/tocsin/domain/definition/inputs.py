@@ -57,6 +57,14 @@ def input_problems(
         yield from _schema_problems(schema, input, is_partial=is_partial)
 
 
+def reference_problems(written: JsonValue) -> Iterator[DefinitionProblem]:
+    """Yield a problem if a trigger's input or args refer to a secret."""
+    if names := find_references(written):
+        quoted = ", ".join(f"`${{env:{name}}}`" for name in names)
+        reason = f"it refers to {quoted}, and only a definition may refer to a secret; write $${{ for a literal ${{"
+        yield DefinitionProblem(reason, field="input", code="secret-reference-not-allowed")
+
+
 def _schema_problems(
     schema: dict[str, JsonValue], instance: Mapping[str, JsonValue], *, is_partial: bool
 ) -> Iterator[DefinitionProblem]:

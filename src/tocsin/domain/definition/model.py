@@ -27,7 +27,7 @@ from .fields import (
     is_stored,
     size_of,
 )
-from .inputs import input_problems
+from .inputs import input_problems, reference_problems
 
 MAX_STEPS: Final = 1_000
 """The largest number of steps of a job."""
@@ -216,20 +216,29 @@ def check_input(
     definition: JobDefinition,
     input: Mapping[str, JsonValue],  # noqa: A002 - the name of the field
     args: Sequence[JsonValue] | None = None,
+    *,
+    written: JsonValue = None,
 ) -> None:
     """Check the input and args of a trigger.
+
+    Only a definition may refer to a secret: who may trigger a job may not choose which secrets its handler gets.
 
     Args:
         definition: the job.
         input: the keys of the trigger's input, which override those of the job's.
         args: the trigger's positional arguments; None: the job's.
+        written: the part of them that the requester wrote; None: all.
 
     Raises:
-        DefinitionError: it is not plain JSON, is too large, has malformed references to secrets, or does not fit `input_schema`.
+        DefinitionError: it is not plain JSON, is too large, refers to secrets, or does not fit `input_schema`.
     """
     merged = {**definition.input, **input}
     problems = tuple(input_problems(merged, definition.args if args is None else args, definition.input_schema))
     problems = problems or tuple(_copies_problems(definition, input))
+    if written is None:
+        new = {key: value for key, value in input.items() if definition.input.get(key) != value}
+        written = [new, [] if args is None or tuple(args) == definition.args else [*args]]
+    problems = problems or tuple(reference_problems(written))
     if problems:
         raise DefinitionError(*(replace(problem, job=f"job `{definition.name}`") for problem in problems))
 

@@ -34,6 +34,7 @@ PROBLEM_CODES: Final[Mapping[str, str]] = {
     "out-of-range": "A number or the length of a text is outside its limits.",
     "required": "A field is required, and not given.",
     "schema-mismatch": "An input does not fit the `input_schema` of its job.",
+    "secret-reference-not-allowed": "The input of a trigger refers to a secret; only a definition may.",
     "tab-indentation": "A line of YAML begins with a tab.",
     "too-large": "A definition or an input is larger than its limit, or than a message of the server.",
     "unclosed-quote": "A quotation mark is never closed.",

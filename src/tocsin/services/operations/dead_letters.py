@@ -188,7 +188,8 @@ async def _check(log: EventLog, letter: Letter, over: Input | None) -> int | Non
     before = cause.definition if isinstance(cause, DeadLettered) else 0
     replayed = dead_letter.request_replay(letter.state, input=over)[0]
     input_ = execution_plan.replay_input(cause, replayed, await ledgers.definition(job, before) if before else None)
-    check_input(state.definition, input_.input or {}, input_.args)
+    written = (over or {}) if isinstance(cause, DeadLettered) else None  # the rest was checked when it was requested
+    check_input(state.definition, input_.input or {}, input_.args, written=written)
     return sequence
 
 
