@@ -117,6 +117,8 @@ class NatsTaskQueue:
 
 
 LONGEST_PAUSE: Final = timedelta(days=36_500)
+_SWITCH_CHECK_INTERVAL_S: Final = 0.02
+_SWITCH_CHECKS: Final = 250
 
 
 class NatsTaskQueues:
@@ -145,12 +147,12 @@ class NatsTaskQueues:
         """Stop deliveries by the consumer's own pause, which survives restarts and applies to all readers."""
         await self.open(queue)
         until = (datetime.now(UTC) + LONGEST_PAUSE).isoformat().replace("+00:00", "Z")
-        await self._pause(queue, {"pause_until": until})
+        await self._switch(queue, {"pause_until": until}, is_paused=True)
 
     async def resume(self, queue: str) -> None:
         """Let the server deliver again."""
         await self.open(queue)
-        await self._pause(queue, {})
+        await self._switch(queue, {}, is_paused=False)
 
     async def standing(self, queue: str) -> QueueStatus | None:
         """Return the state of a queue, as the consumer's leader reports it."""
@@ -177,9 +179,22 @@ class NatsTaskQueues:
         for queue in self._open.values():
             await queue.close()
 
-    async def _pause(self, queue: str, request: Json) -> None:
+    async def _switch(self, queue: str, request: Json, *, is_paused: bool) -> None:
+        """Pause or resume a queue; wait until its durable's leader has done so.
+
+        With replicas, the server answers before.
+
+        Raises:
+            LogUnavailable: the leader does not say that it has done so.
+        """
         verb = f"CONSUMER.PAUSE.{self._stream}.{subjects.executor_durable(queue)}"
         await self._connection.manage(verb, json.dumps(request).encode())
+        for _ in range(_SWITCH_CHECKS):
+            status = await self.standing(queue)
+            if status is None or status.is_paused is is_paused:
+                return
+            await asyncio.sleep(_SWITCH_CHECK_INTERVAL_S)
+        raise LogUnavailable(f"queue {queue}: its durable's leader has not taken the change over yet; try again")
 
     @property
     def _stream(self) -> str:
