@@ -220,3 +220,10 @@ def _matches(pattern: str, subject: str) -> bool:
     if wanted[-1] == ">":
         wanted, tokens = wanted[:-1], tokens[: len(wanted) - 1] if len(tokens) >= len(wanted) else []
     return len(wanted) == len(tokens) and all(w in ("*", t) for w, t in zip(wanted, tokens, strict=True))
+
+
+def test_name_that_is_too_long_names_nothing() -> None:
+    for length, name in ((255, "x" * 255), (256, subjects.ANY)):
+        assert subjects.job_of(f"trigger.{'x' * length}") == name
+        assert subjects.parse_cancel(f"cancel.{'x' * length}.y") == (name, "y")
+        assert subjects.parse_completion(f"mq.scheduler.complete.y.{'x' * length}") == ("y", name)

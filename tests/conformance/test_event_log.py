@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from datetime import timedelta
-from typing import TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 import pytest
 
@@ -454,7 +454,13 @@ async def test_limit_of_a_message_is_known(world: World) -> None:
     assert world.log.max_message_bytes == LIMIT
 
 
-@pytest.mark.parametrize("subject", ["trigger.", "trigger..job", ".trigger", "trigger.*", "trigger.a job", "trigger.>"])
+LONG: Final = f"trigger.{'ü' * 1_750}"
+"""A server ends the connection of a client that publishes on a subject of some 4,000 bytes."""
+
+
+@pytest.mark.parametrize(
+    "subject", ["trigger.", "trigger..job", ".trigger", "trigger.*", "trigger.a job", "trigger.>", LONG]
+)
 async def test_invalid_subject_is_refused(world: World, subject: str) -> None:
     with pytest.raises(RequestRefused):
         await world.log.publish(subject, Trigger(), message_id="a")

@@ -190,6 +190,19 @@ async def test_plain_client_hears_of_its_trigger(tocsin: Running, functions: Fun
     functions.hold.set()
 
 
+@pytest.mark.parametrize("length", [255, 3_900, 4_040])
+async def test_request_with_a_long_name_stops_nothing(tocsin: Running, length: int) -> None:
+    """The server ends the connection of a client whose subject is too long, and stages make longer subjects."""
+    client, settings = tocsin.installation.connection.client, tocsin.settings
+    await client.publish(f"{tocsin.installation.names.cancel_prefix}.{'x' * length}.y", b"{}")
+    await client.publish(f"{tocsin.installation.names.cancel_prefix}.y.{'x' * length}", b"{}")
+    await client.publish(f"{settings.trigger_prefix}.{'x' * length}", b"{}", headers={"Nats-Msg-Id": "y" * 128})
+    await tocsin.until(lambda: tocsin.facts("dead-letter.>", PoisonMessage))
+    await tocsin.apply({"name": "next", "function": "f"})
+    await tocsin.trigger("next")
+    await tocsin.ended("next", Completed)
+
+
 async def test_cron_18_enqueued_occurrences_run_in_sequence(tocsin: Running, functions: Functions) -> None:
     fields = {"function": "hold", "overlap_policy": "enqueue"}
     await tocsin.apply({"name": "queue", "schedule": "* * * * * *", **fields})

@@ -4,12 +4,15 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from .. import subjects
 from ..domain.events import Message, Recorded, Timer
 from ..subjects import Stream, scope_of
 from .errors import RequestRefused
+
+MAX_SUBJECT_BYTES: Final = 3_500
+"""Bytes of a subject of the log. A server ends the connection of a client that sends more than about 4,000."""
 
 Decode: TypeAlias = Callable[[str, bytes], Message]
 """Makes a message of its subject and body; raises `subjects.DecodeError`."""
@@ -298,8 +301,11 @@ def check_subject(subject: str) -> None:
     """Reject a subject under which no message can be stored.
 
     Raises:
-        RequestRefused: a token is empty or has a wildcard or white space.
+        RequestRefused: it is too long, or a token is empty or has a wildcard or white space.
     """
+    if len(subject.encode(errors="replace")) > MAX_SUBJECT_BYTES:
+        reason = f"a subject has at most {MAX_SUBJECT_BYTES:,} bytes"
+        raise RequestRefused(f"{subject[:60]}…: {reason}", reason)
     has_blanks = " " in subject or not subject.isprintable()
     if has_blanks or "*" in subject or ">" in subject or not all(subject.split(".")):
         reason = "a subject has tokens that are not empty, without `*`, `>` and blanks, separated by dots"

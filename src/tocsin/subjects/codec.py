@@ -10,7 +10,7 @@ from ..domain import json_codec
 from ..domain.definition import STORED, DefinitionProblem
 from ..domain.definition.errors import problems
 from ..domain.errors import TocsinError
-from .names import ANY, REST, name
+from .names import ANY, MAX_NAME_LENGTH, REST, name
 
 
 class DecodeError(TocsinError, ValueError):
@@ -185,6 +185,8 @@ def parse_completion(subject: str) -> tuple[str, str]:
 def _written(*tokens: str) -> str:
     """Return the tokens as published.
 
-    A server stores messages published under a wildcard; `>` is as unspecific as `*`.
+    A server stores messages published under a wildcard; `>` is as unspecific as `*`, and so is a name that is too long:
+    a subject made from it could be longer than the server allows, and the server would end the connection of its user.
     """
-    return ANY if tokens == (REST,) else ".".join(tokens)
+    text = ".".join(tokens)
+    return ANY if tokens == (REST,) or len(text) > MAX_NAME_LENGTH else text

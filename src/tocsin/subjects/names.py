@@ -18,6 +18,8 @@ ANY: Final = "*"
 A server stores messages published under it, and a filter of it matches every name.
 """
 REST: Final = ">"
+MAX_NAME_LENGTH: Final = 255
+"""Characters of the name of a job or of an id. A message published under a longer one is about nothing that exists."""
 WILDCARDS: Final = frozenset((ANY, REST))
 
 

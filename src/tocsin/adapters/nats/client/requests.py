@@ -14,11 +14,15 @@ from typing import Final, Protocol
 from nats import errors
 from nats.aio.client import Client
 
-from ....ports import LogUnavailable, NoResponder, NotAllowed
+from ....ports import LogUnavailable, NoResponder, NotAllowed, RequestRefused
 from . import wire
 from .transport import Outgoing, Transport
 from .wire import Reply, status_of
 
+MAX_WIRE_SUBJECT_BYTES: Final = 3_900
+"""Bytes of a subject. The server's line for a command has 4,096, with the verb, the reply subject and the sizes."""
+_SHORT_SUBJECT: Final = MAX_WIRE_SUBJECT_BYTES // 4
+"""Characters of which no subject is too long, in any script."""
 SWEEP_INTERVAL_S: Final = 0.25
 """The interval at which expired requests are ended."""
 CONNECTION_ERRORS: Final = (
@@ -184,6 +188,7 @@ class Requests:
 
     async def ask_each(self, messages: Sequence[Outgoing]) -> list[Reply | LogUnavailable]:
         """Send several messages in one write; return the reply or the error of each."""
+        _check_subjects(messages)
         loop = asyncio.get_running_loop()
         wave = _Wave(messages, loop.time() + self._timeout)
         token = self._register(wave, loop)
@@ -203,6 +208,7 @@ class Requests:
         return [_outcome(m.subject, a or error) for m, a in zip(messages, wave.answers, strict=True)]
 
     async def _ask(self, message: Outgoing, receive: Callable[[Reply], bool], after: Sequence[Outgoing] = ()) -> Reply:
+        _check_subjects([*after, message])
         loop = asyncio.get_running_loop()
         request = _Single(message.subject, receive, loop.time() + self._timeout)
         token = self._register(request, loop)
@@ -254,6 +260,18 @@ class Requests:
         request = self._pending.get(token)
         if request is not None:
             request.receive(index, Reply(body, headers))
+
+
+def _check_subjects(messages: Sequence[Outgoing]) -> None:
+    """Reject messages with a subject that the server would answer by ending the connection.
+
+    Raises:
+        RequestRefused: the server's line for a command has no room for a subject.
+    """
+    for message in messages:
+        if len(message.subject) > _SHORT_SUBJECT and len(message.subject.encode()) > MAX_WIRE_SUBJECT_BYTES:
+            reason = f"a subject has at most {MAX_WIRE_SUBJECT_BYTES:,} bytes on the wire"
+            raise RequestRefused(f"{message.subject[:60]}…: {reason}", reason)
 
 
 def _outcome(subject: str, answer: Reply | Exception | None) -> Reply | LogUnavailable:
