@@ -131,7 +131,7 @@ PUBLIC_SUBJECTS: Final = (
         events.CronAnswer,
         "A trigger did not start at once",
         "Published once for a trigger that waits for its job's lock, is skipped, or is refused. It repeats nothing of the "
-        "trigger's input; the dead letter has it.",
+        "trigger's input.",
         {
             "event": "cron.answer",
             "timestamp": "2026-02-12T14:00:00.456Z",

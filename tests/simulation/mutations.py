@@ -273,7 +273,12 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "execution.admit(states(ref), fence=job_lock.fence)",
         "()",
     ),
-    _bug("queue whatever waits already", lock.is_queue_full, "len(state.waiting) >= wanted.plan.max_waiting", "False"),
+    _bug(
+        "queue whatever waits already",
+        lock.is_queue_full,
+        "len(queue) - queue.yielding >= wanted.plan.max_waiting",
+        "False",
+    ),
     _bug(
         "answer no trigger that is skipped",
         public_events.announce,

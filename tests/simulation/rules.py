@@ -278,11 +278,11 @@ def _a_full_queue_was_full(everything: StoredEvents) -> Iterator[str]:
         match fact.message:
             case LockFact(job=job) as held:
                 state[job] = lock.evolve(state.get(job, lock.initial), fact)
-                queue = state[job].waiting
-                longest[job] = max(longest[job], len(queue))
+                waiting = sum(not waiter.yields for waiter in state[job].waiting)
+                longest[job] = max(longest[job], waiting)
                 asked = plans.get(held.execution_id)
-                if isinstance(held, Queued) and not held.yields and asked and len(queue) > asked.plan.max_waiting:
-                    yield f"QUEUE: {len(queue)} wait, and {asked.plan.max_waiting} may: {fact.subject} {fact.sequence}"
+                if isinstance(held, Queued) and not held.yields and asked and waiting > asked.plan.max_waiting:
+                    yield f"QUEUE: {waiting} wait, and {asked.plan.max_waiting} may: {fact.subject} {fact.sequence}"
             case Skipped(reason="queue_full", job=job, execution_id=execution_id):
                 if longest[job] < (limit := plans[execution_id].plan.max_waiting):
                     yield f"QUEUE: at most {longest[job]} waited, and {limit} may: {fact.subject} {fact.sequence}"

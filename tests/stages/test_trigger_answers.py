@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain.events import (
@@ -111,6 +113,19 @@ async def test_answer_is_stored_once(world: World) -> None:
     assert [trigger for trigger, _, _ in await answers(world)] == ["b", "c", "d"]
 
 
+async def test_message_id_used_again_is_answered_again(world: World) -> None:
+    """The log drops a repeated id for some minutes only."""
+    await defined(world)
+    await triggered(world, "a", "b")
+    world.clock.advance(600)
+    await triggered(world, "b")
+    waiting = [answer.data.job_id for answer in await world.stored(CronAnswer)]
+    assert (len(waiting), len(set(waiting))) == (2, 2)
+    size = await world.size()
+    await world.redeliver(world.planner, world.lock_keeper, is_fresh=True)
+    assert await world.size() == size
+
+
 async def test_answer_follows_after_a_crash(world: World) -> None:
     """A process stored that the execution waits, and died before its answer."""
     await defined(world)
@@ -170,6 +185,36 @@ async def test_backfill_waits_beyond_a_full_queue(world: World) -> None:
     await run(world)
     assert len(await world.stored(Queued)) == 1 + 3
     assert await world.stored(Skipped) == []
+
+
+async def test_waiting_backfill_takes_no_place_of_others(world: World) -> None:
+    await defined(world, max_waiting=1)
+    await triggered(world, "a")
+    for hour in range(3):
+        at = world.clock.now().replace(hour=hour).isoformat()
+        await world.trigger(JOB, f"backfill-{hour}", backfill="x", scheduled_time=at)
+    await world.trigger(JOB, "said-to-be-a-replay", trigger="replay")
+    await run(world)
+    await triggered(world, "b", "c")
+    assert (await answers(world))[-2:] == [("b", "queued", "lock_held"), ("c", "refused", "queue_full")]
+
+
+async def test_replays_and_backfills_have_a_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tocsin.domain.lock.MAX_YIELDING", 2)
+    await defined(world)
+    await triggered(world, "a")
+    for number in range(3):
+        await world.trigger(JOB, f"replay-{number}", trigger="replay")
+    await run(world)
+    assert [skipped.reason for skipped in await world.stored(Skipped)] == ["queue_full"]
+    assert len(await world.stored(Queued)) == 2
+
+
+async def test_refusal_of_long_ago_is_not_answered(world: World) -> None:
+    await world.given(PoisonMessage.of(JOB, "planner-triggers", "trigger.mail", 7, b"", "unreadable"))
+    world.clock.advance(86_401)
+    await run(world)
+    assert await answers(world) == []
 
 
 def ended(admitted: Admitted) -> Message:

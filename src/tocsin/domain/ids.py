@@ -48,7 +48,7 @@ def trigger_token(message_id: str | None, sequence: int) -> str:
     It is the message's id, percent-encoded where a subject requires it, or `seq-` and the message's sequence if it has no
     id or a long one. The two never meet: an id that begins like a sequence is encoded there.
     """
-    encoded = "" if message_id is None else quote(message_id, safe="").replace(".", "%2E")
+    encoded = "" if message_id is None else quote(message_id, safe="", errors="replace").replace(".", "%2E")
     if not encoded or len(encoded) > MAX_TRIGGER_TOKEN_LENGTH:
         return f"{_BY_SEQUENCE}{sequence}"
     return encoded.replace(_BY_SEQUENCE, "seq%2D", 1) if encoded.startswith(_BY_SEQUENCE) else encoded

@@ -43,6 +43,8 @@ class LockQueue:
     by_turn: SortedItems[tuple[bool, datetime, str, int]] = field(default_factory=SortedItems)
     by_id: SortedItems[tuple[str, int, bool, datetime]] = field(default_factory=SortedItems)
     by_arrival: SortedItems[tuple[int, str]] = field(default_factory=SortedItems)
+    yielding: int = 0
+    """The number of replays and parts of backfills."""
 
     def __len__(self) -> int:
         """Return how many executions wait."""
@@ -83,6 +85,7 @@ class LockQueue:
             rest.by_turn.add((waiter.yields, waiter.scheduled_time, name, sequence)),
             rest.by_id.add((name, sequence, waiter.yields, waiter.scheduled_time)),
             rest.by_arrival.add((sequence, name)),
+            rest.yielding + waiter.yields,
         )
 
     def remove(self, execution_id: str) -> "LockQueue":
@@ -94,6 +97,7 @@ class LockQueue:
             self.by_turn.remove((yields, time, execution_id, sequence)),
             self.by_id.remove(entry),
             self.by_arrival.remove((sequence, execution_id)),
+            self.yielding - yields,
         )
 
     def since(self, oldest: int) -> "LockQueue":
@@ -113,6 +117,8 @@ class LockQueue:
 
 EMPTY: Final = LockQueue()
 
+MAX_YIELDING: Final = 100_000
+"""Replays and parts of backfills of a job that may wait for its lock; a backfill has as many instants at most."""
 GRACE_S: Final = 60.0
 """Seconds that a lock outlives the time limit of its execution (hip-62)."""
 
@@ -226,11 +232,15 @@ def effective_policy(state: Lock, wanted: Requested, active: Requested | None) -
 
 
 def is_queue_full(state: Lock, wanted: Requested) -> bool:
-    """Return whether too many executions wait for the lock already.
+    """Return whether too many executions of the same kind wait for the lock already.
 
-    Replays and backfills always wait: an operator requested them, and their number is limited elsewhere.
+    Replays and backfills let all others go first, and take no place of theirs. They have a limit of their own, since
+    every publisher of triggers may say that a trigger is a replay.
     """
-    return wanted.trigger not in COMPENSATING_TRIGGERS and len(state.waiting) >= wanted.plan.max_waiting
+    queue = state.waiting
+    if wanted.trigger in COMPENSATING_TRIGGERS:
+        return queue.yielding >= MAX_YIELDING
+    return len(queue) - queue.yielding >= wanted.plan.max_waiting
 
 
 def waits_before_lock(wanted: Requested) -> bool:  # noqa: ARG001 - no plan waits for anything yet

@@ -11,7 +11,7 @@ nothing is read.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, cast
 
 from .. import subjects
@@ -48,6 +48,8 @@ from .step import DONE, Events, Ref, States, Step, again, done, refuse
 
 ANNOUNCED: Final = (CronTriggered, CronSkipped, CronAnswer)
 """The public events that follow the decisions on an execution."""
+ANSWERED_FOR: Final = timedelta(days=1)
+"""The age up to which a refused trigger is answered. The first stage that answers finds all dead letters of earlier versions."""
 _TRIGGERS: Final = "trigger."
 """The beginning of the subjects of triggers."""
 
@@ -168,7 +170,9 @@ def announce(
     required = required_event(decision.message, sequence=decision.sequence, now=now, definition=definition)
     if required is None:
         return DONE
-    if isinstance(decision.message, Skipped) and (answer := answer_to_skipped(decision.message, states, now)):
+    if isinstance(decision.message, Skipped) and (
+        answer := answer_to_skipped(decision.message, decision.sequence, states, now)
+    ):
         return again(answer)
     ref = PUBLIC_EVENT(required.subject)
     newest, last = states(ref), states.at(ref)
@@ -187,8 +191,8 @@ def announce(
 # --- answers to triggers -----------------------------------------------------------------------------------------------
 
 
-def answer_to_skipped(skipped: Skipped, states: States, now: datetime) -> Events | None:
-    """Answer the trigger of a skipped execution.
+def answer_to_skipped(skipped: Skipped, sequence: int, states: States, now: datetime) -> Events | None:
+    """Answer the trigger of an execution that was skipped by the event of a sequence.
 
     None: it has an answer, or no trigger requested the execution.
     """
@@ -202,7 +206,7 @@ def answer_to_skipped(skipped: Skipped, states: States, now: datetime) -> Events
         job_id=skipped.execution_id,
         active_job_id=skipped.active_execution_id,
     )
-    return _answer(answer, states, now)
+    return _answer(answer, sequence, states, now)
 
 
 def answer_to_queued(requested: Requested, active: str, states: States, now: datetime) -> Events | None:
@@ -220,12 +224,15 @@ def answer_to_queued(requested: Requested, active: str, states: States, now: dat
         job_id=requested.execution_id,
         active_job_id=active,
     )
-    return _answer(answer, states, now)
+    return _answer(answer, 0, states, now)
 
 
-def answer_to_refused(letter: PoisonMessage, states: States, now: datetime) -> Events | None:
-    """Answer a trigger that became a dead letter; None: as in `answer_to_skipped`."""
-    if not letter.subject.startswith(_TRIGGERS):
+def answer_to_refused(letter: PoisonMessage, stored: Recorded[Message], states: States, now: datetime) -> Events | None:
+    """Answer a trigger that became a dead letter, as `stored`.
+
+    None: as in `answer_to_skipped`, or it is too old for an answer to help.
+    """
+    if not letter.subject.startswith(_TRIGGERS) or now - stored.time > ANSWERED_FOR:
         return None
     answer = CronAnswerData(
         cron_name=letter.job,
@@ -234,14 +241,35 @@ def answer_to_refused(letter: PoisonMessage, states: States, now: datetime) -> E
         code=letter.code or TocsinError.code,
         dead_letter=letter.id,
     )
-    return _answer(answer, states, now)
+    return _answer(answer, stored.sequence, states, now)
 
 
-def _answer(answer: CronAnswerData, states: States, now: datetime) -> Events | None:
-    ref = PUBLIC_EVENT(subjects.answer(answer.cron_name, answer.trigger_id))
-    if states.guess(ref) is not None:
-        return None
+def _answer(answer: CronAnswerData, after: int, states: States, now: datetime) -> Events | None:
+    """Write an answer unless it is written already.
+
+    It can only come after the event of the sequence `after`. A message id may be used again after its window, so that the subject has the answers of earlier triggers.
+    """
+    subject = subjects.answer(answer.cron_name, answer.trigger_id)
+    ref = PUBLIC_EVENT(subject)
+    newest = states.guess(ref)
+    if newest is not None:
+        if _is_answer_to(newest, answer):
+            return None
+        last = states.at(ref)
+        if last > after:
+            events = states(RANGE((subject, after)))
+            if any(_is_answer_to(recorded.message, answer) for recorded in events):
+                return None
+            if not events or events[-1].sequence < last:
+                raise StaleRead.of(subject)
     return Events(ref, (CronAnswer(timestamp=now, data=answer),))
+
+
+def _is_answer_to(event: Message, answer: CronAnswerData) -> bool:
+    """Return whether an event answers the same trigger."""
+    if not isinstance(event, CronAnswer):
+        return False
+    return (event.data.job_id, event.data.dead_letter) == (answer.job_id, answer.dead_letter)
 
 
 def triggered_event(job: str) -> Ref[Message | None]:

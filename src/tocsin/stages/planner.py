@@ -96,7 +96,7 @@ class Planner:
         letter = recorded.message
         if not isinstance(letter, PoisonMessage) or letter.durable != TRIGGERS:
             return DONE
-        answer = answer_to_refused(letter, states, now)
+        answer = answer_to_refused(letter, recorded, states, now)
         return DONE if answer is None else done(answer)
 
     def on_replayed(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:

@@ -142,7 +142,7 @@ class JobDefinition(_Model):
     max_waiting: int = Field(default=DEFAULT_MAX_WAITING, ge=1, le=100_000, strict=True)
     """The number of executions that may wait for the job's lock. An occurrence or a trigger beyond it is skipped (`queue_full`).
 
-    Replays and backfills wait in any number.
+    Replays and backfills do not count; up to 100,000 of them wait. A cancelled execution keeps its place until its turn.
     """
     dead_letter: Flag = False
     """Whether an execution that fails for good leaves a dead letter."""

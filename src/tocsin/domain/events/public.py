@@ -125,19 +125,19 @@ class CronAnswerData(Message):
     WRITES_DEFAULTS: ClassVar[bool] = True
 
     cron_name: str
-    """The name of the job, as the trigger's subject named it."""
+    """The name of the job; `-` if no job can have the name in the trigger's subject."""
     trigger_id: str
-    """The last token of the event's subject: the trigger's `Nats-Msg-Id`, or `seq-` and its sequence."""
+    """The last token of the event's subject: the trigger's `Nats-Msg-Id`, percent-encoded, or `seq-` and its sequence."""
     answer: Literal["queued", "skipped", "refused"]
     """The answer: it waits for its job's lock, it does not run, or it cannot be used."""
     code: str
-    """The reason: a reason of `skipped`, or the code of an error (docs/reference/errors.md)."""
+    """The reason: `lock_held`, a reason of `skipped`, or the code of an error (docs/reference/errors.md)."""
     job_id: str | None = None
     """The id of the execution; null: the trigger has none."""
     active_job_id: str | None = None
     """The id of the execution that holds the lock."""
     dead_letter: str | None = None
-    """The id of the dead letter that keeps a refused trigger and the reason in full."""
+    """The id of the dead letter that keeps a trigger with the whole reason; null: the trigger became no dead letter."""
 
 
 class CronAnswer(Message):
