@@ -137,6 +137,20 @@ async def test_an_answer_that_comes_twice_counts_once(world: World) -> None:
     assert await world.stored(PoisonMessage) == []
 
 
+async def test_answer_before_the_hand_over_is_late(world: World) -> None:
+    """An answer without an attempt is then to an earlier attempt: no executor can have the task of the current one."""
+    await world.given(admitted())
+    await world.run(world.dag_advancer)
+    assert len(await world.stored(Dispatched)) == 1
+    world.log.receive(f"mq.scheduler.complete.{JOB}.{ID}", json.dumps(DONE).encode())
+    [completions] = [s for s in world.mq_bridge.subscriptions if s.durable == "mq-bridge-completions"]
+    await world.handle(completions)
+    await run(world)
+    assert await world.stored(Completed) == []
+    await answered(world, DONE)
+    assert len(await world.stored(Completed)) == 1
+
+
 async def test_ambiguous_answer_is_refused_with_the_step_names(world: World) -> None:
     await world.given(admitted(plan({"a": (), "b": ()})))
     await run(world)

@@ -186,11 +186,18 @@ class MqBridge:
         )
 
     def _candidates(self, answer: Answer, state: Execution) -> list[tuple[str, int]]:
-        """Return the attempts in flight to which a completion may refer."""
+        """Return the attempts in flight to which a completion may refer.
+
+        An attempt is claimed before it is handed over. An answer that names no attempt is not one to an attempt that no
+        executor can have yet.
+        """
         return [
             (step, attempt)
             for step, attempt in execution.running_steps(state)
-            if answer.step in {None, step} and answer.attempt in {None, attempt} and self._is_outside(state, step)
+            if state.steps[step].phase is Phase.STARTED
+            and answer.step in {None, step}
+            and answer.attempt in {None, attempt}
+            and self._is_outside(state, step)
         ]
 
     def _is_outside(self, state: Execution, step: str) -> bool:
