@@ -610,7 +610,6 @@ def judged(name: str, seeds: Sequence[int]) -> Verdict:
 FOCUSED: Final[Mapping[str, str]] = {
     "queue, and look no more whether the holder is over": "contention",
     "hand the lock on for no end by cancellation": "contention",
-    "believe a replica that the holder of a lock is not over": "contention",
     "count the failure of an old delivery": "deliveries",
     "believe a replica that who has the lock was never planned": "replicas",
     "believe a replica that no execution waits for a lock": "replicas",
@@ -623,7 +622,6 @@ FOCUSED: Final[Mapping[str, str]] = {
     "accept a claim without a time limit": "leases",
     "store two decisions of one scope in one batch": "commits",
     "guard a claim by another string": "commits",
-    "handle what was decided long ago": "archive",
     "archive what is open": "archive",
     "archive what is not recorded": "archive",
     "hand a task over once": "agents",
@@ -641,6 +639,10 @@ FOCUSED: Final[Mapping[str, str]] = {
 
 CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
     "end an attempt that has an answer": ("tests/stages/test_leases.py::test_task_that_kills_every_worker_is_stalled"),
+    "believe a replica that the holder of a lock is not over": (
+        "tests/stages/test_lock_keeper.py::test_execution_queued_while_the_holder_ends_is_remembered"
+    ),
+    "handle what was decided long ago": "tests/stages/test_archiver.py::test_any_redelivery_adds_nothing",
     "archive how things stand": "tests/archive/test_purge_filters.py::test_how_things_stand_is_purged_by_subject",
     "lead without a lease, and move an archive that another copy moved": (
         "tests/stages/test_archiver.py::test_of_two_archivers_one_adds_a_segment"
