@@ -1,16 +1,17 @@
-"""A plugin of pytest: run tests with a bug of the table (`MUTATION=<name> pytest -p tests.simulation.mutated …`)."""
+"""A plugin of pytest: run each test of `CAUGHT_BY_TESTS` with its bug (`pytest -n 0 -p tests.simulation.mutated TEST`)."""
 
-import os
-from contextlib import ExitStack
+from collections.abc import Generator
 
 import pytest
 
-from .mutations import MUTATIONS, made
+from .mutations import CAUGHT_BY_TESTS, MUTATIONS, made
+
+BUGS = {test: name for name, test in CAUGHT_BY_TESTS.items()}
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Make the bug until the run ends."""
-    mutation = next(mutation for mutation in MUTATIONS if mutation.name == os.environ["MUTATION"])
-    bugs = ExitStack()
-    bugs.enter_context(made(mutation))
-    config.add_cleanup(bugs.close)
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, bool | None, bool | None]:
+    """Make the bug before the fixtures of its test, until they are gone."""
+    mutation = next(mutation for mutation in MUTATIONS if mutation.name == BUGS[item.nodeid])
+    with made(mutation):
+        return (yield)
