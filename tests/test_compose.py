@@ -15,7 +15,7 @@ import yaml
 from typer.testing import CliRunner
 
 from tests.security.server import server
-from tocsin.adapters.nats.admin.permissions import password_variable, server_config
+from tocsin.adapters.nats.admin.accounts import password_variable, server_accounts
 from tocsin.adapters.nats.server.process import installed_binary
 from tocsin.bootstrap import STAGE_NAMES
 from tocsin.bootstrap.nats_roles import permissions
@@ -115,7 +115,7 @@ def test_only_history_services_know_its_password(services: dict[str, Any]) -> No
 
 
 def test_the_accounts_are_those_that_the_stages_need() -> None:
-    made = server_config("TOCSIN", permissions(load(COMPOSE / "tocsin.yaml")))
+    made = server_accounts("TOCSIN", permissions(load(COMPOSE / "tocsin.yaml")))
     assert accounts() == made, "tocsin --config compose/tocsin.yaml permissions > compose/nats/accounts.conf"
 
 

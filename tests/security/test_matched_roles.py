@@ -1,33 +1,27 @@
 """An installation whose queues are all matched: workers store nothing in the log."""
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.security import test_roles
-from tests.security.server import Server, server
-from tests.security.test_roles import ACCOUNT, PASSWORD, _initialize, connected, everybody
+from tests.security import installations
+from tests.security.installations import connected
+from tests.security.server import Server
+from tests.security.test_roles import everybody
 from tocsin import Context, Worker
-from tocsin.adapters.nats.admin.permissions import password_variable, server_config
-from tocsin.bootstrap.nats_roles import permissions
 from tocsin.domain.events import Completed, Started
 from tocsin.ports import NotAllowed
 from tocsin.services.jobs import Registry
-from tocsin.settings import Settings
 
 MATCHED: Final = {"default": {"transport": "matched"}, "outside": {"transport": "mq"}}
 
 
 @pytest.fixture
 def secured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setattr(test_roles, "QUEUES", MATCHED)
-    roles = permissions(Settings.model_validate({"data_dir": tmp_path, "queues": MATCHED}))
-    environment = {password_variable(ACCOUNT, role): PASSWORD for role in roles}
-    with server(tmp_path / "server", server_config(ACCOUNT, roles), environment=environment) as running:
-        asyncio.run(_initialize(running.url, tmp_path))
+    monkeypatch.setattr(installations, "QUEUES", MATCHED)
+    with installations.installed(tmp_path) as running:
         yield running
 
 

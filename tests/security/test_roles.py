@@ -21,10 +21,11 @@ from nats.errors import TimeoutError as NatsTimeoutError
 
 from tests.clocks import ShiftedClock
 from tests.conformance.given import dispatched
+from tests.security.installations import ACCOUNT, PASSWORD, connected, installed
 from tests.security.server import Server, server
 from tests.system.running import DEADLINE, Running
 from tocsin import Context, Worker, bootstrap, subjects
-from tocsin.adapters.nats.admin.permissions import password_variable, server_config
+from tocsin.adapters.nats.admin.accounts import password_variable
 from tocsin.adapters.nats.client.wire import JetStreamError
 from tocsin.adapters.nats.consumers.task_queues import NatsDurable
 from tocsin.bootstrap import STAGE_NAMES, Installation
@@ -50,41 +51,11 @@ from tocsin.subjects import JOB_EXECUTORS, Bucket, Stream, aside_key, heir_key, 
 
 ANY_PORT = {"server.port", "metrics.port"}
 
-ACCOUNT = "TOCSIN"
-PASSWORD = "pass-word"  # noqa: S105 - of a server that lives for one test
-
-
-QUEUES = {"outside": {"transport": "mq"}, "teams": {"transport": "matched"}}
-
-
-def settings(url: str, folder: Path, role: str) -> Settings:
-    nats = {"url": url, "user": role, "password": PASSWORD, "inbox_prefix": f"_INBOX_{role}"}
-    return Settings.model_validate(
-        {"data_dir": folder, "nats": nats, "leader": {"ttl": 5, "renew_interval": 1}, "queues": QUEUES}
-    )
-
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("secured")
-    roles = permissions(Settings.model_validate({"data_dir": folder, "queues": QUEUES, "server": {"over_nats": True}}))
-    environment = {password_variable(ACCOUNT, role): PASSWORD for role in roles}
-    config = server_config(ACCOUNT, roles)
-    with server(folder, config, environment=environment) as running:
-        asyncio.run(_initialize(running.url, folder))
+    with installed(tmp_path_factory.mktemp("secured")) as running:
         yield running
-
-
-async def _initialize(url: str, folder: Path) -> None:
-    async with bootstrap.connect(settings(url, folder, "admin")) as installation:
-        await bootstrap.initialize(installation)
-        assert all(change.action == "unchanged" for change in await bootstrap.initialize(installation))
-
-
-@asynccontextmanager
-async def connected(at: Server, folder: Path, role: str) -> AsyncIterator[Installation]:
-    async with bootstrap.connect(settings(at.url, folder, role)) as installation:
-        yield installation
 
 
 async def _run_stage(at: Server, folder: Path, stage: str, ready: asyncio.Event) -> None:
@@ -464,7 +435,6 @@ async def test_answers_to_another_user_are_hidden(secured: Server, tmp_path: Pat
 async def test_public_user_triggers_and_subscribes(secured: Server, tmp_path: Path) -> None:
     async with connected(secured, tmp_path, "public") as installation:
         client = installation.connection.client
-        await client.subscribe("cron.triggered.>")
         answer = await client.request("cron.trigger.nothing-is-called-so", b"{}")
         assert b"TOCSIN_LEDGER" in answer.data
         with pytest.raises((NoRespondersError, NatsTimeoutError)):

@@ -46,7 +46,8 @@ OPERATOR: Final = "operator"
 VIEWER: Final = "viewer"
 WORKER: Final = "worker"
 PUBLIC: Final = "public"
-OUTSIDE: Final = "mq-executor"
+MQ_EXECUTOR: Final = "mq-executor"
+API_CLIENT: Final = "api-client"
 
 _VIEWER_ACCESS: Final = Access(
     reads=(*STREAMS, *OUTPUT_STREAMS),
@@ -100,8 +101,9 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
         roles[API] = replace(roles[API], subscribe=(*roles[API].subscribe, requests, "$SRV.>"), responds=True)
         for role in (ADMIN, OPERATOR, VIEWER):
             roles[role] = replace(roles[role], publish=(*roles[role].publish, requests))
+        roles[API_CLIENT] = granting.api_client(API_CLIENT, requests)
     if settings.bridged_queues:
-        roles[OUTSIDE] = granting.outside(OUTSIDE)
+        roles[MQ_EXECUTOR] = granting.mq_executor(MQ_EXECUTOR)
     return roles
 
 

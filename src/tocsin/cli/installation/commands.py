@@ -66,16 +66,16 @@ def permissions(
         typer.Argument(metavar="ROLE", help="Print these roles only, such as `planner worker`; default: all roles."),
     ] = None,
     account: Annotated[
-        str, typer.Option(metavar="NAME", help="The name of the nats-server account that the users belong to.")
+        str, typer.Option(metavar="NAME", help="The name of the nats-server account with the streams.")
     ] = "TOCSIN",
 ) -> None:
-    """Print a nats-server account with least-privilege users for stages, workers and people.
+    """Print nats-server accounts with least-privilege users for stages, workers, people and programs outside.
 
     Connects to no server: the rules follow from the settings and from the subjects that each stage declares.
 
     Example: `tocsin permissions > accounts.conf`
     """
-    from ...adapters.nats.admin.permissions import server_config  # noqa: PLC0415 - only this command needs these
+    from ...adapters.nats.admin.accounts import server_accounts  # noqa: PLC0415 - only this command needs these
     from ...bootstrap.nats_roles import permissions as rules_by_role  # noqa: PLC0415
     from ...domain.formats.document import listed, nearest  # noqa: PLC0415
     from ...stages import STAGES  # noqa: PLC0415
@@ -99,10 +99,14 @@ def permissions(
     selected = {name: rules for name, rules in known.items() if not requested or name in requested}
     session.output.answer(
         {
-            name: {"inbox_prefix": rules.inbox_prefix, "permissions": rules.as_server_config()}
+            name: {
+                "account": account if rules.outside is None else f"{account}_{rules.outside.suffix}",
+                "inbox_prefix": rules.inbox_prefix,
+                "permissions": rules.as_server_config(),
+            }
             for name, rules in selected.items()
         },
-        lambda: [Text(server_config(account, selected).rstrip())],
+        lambda: [Text(server_accounts(account, selected).rstrip())],
     )
 
 

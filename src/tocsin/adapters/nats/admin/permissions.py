@@ -8,20 +8,19 @@ stream, durable or key, and receives replies only under its own prefix.
     looks up       direct gets of the streams that it reads.
     follows        consumers without a durable name, in the streams that it follows.
 
-Limits: a server checks the subject of a publish, but neither the target of a schedule (`Nats-Schedule-Target`) nor the
-reply subject. A user that may store anything in a stream with schedules can make the server store any subject of the
-stream. The rules contain mistakes and stray programs; the holder of a worker's password must still be trusted with the
-log. Untrusted code belongs on the other side of the MQ bridge, in a separate account that imports only the two subjects
-of the bridge.
+Limits: a server checks the subject of a publish, but not its reply subject. The reply of the server is a message too, and
+is stored if a stream captures its subject. So within one account, no rule stops a user who may request anything. Users
+outside (`public`, `mq-executor`, `api-client`) are therefore in accounts of their own (`server_accounts`), which import
+the subjects that they may use. The rules of the other users contain mistakes and stray programs; the holder of a worker's
+password must still be trusted with the log.
 """
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
 from .... import subjects
-from ....domain.events import Message
+from ....domain.events import CronAnswer, CronMissed, CronSkipped, CronTriggered, Message
 from ....engine.stage import Access
 from ....ports import DurableSpec
 from ....subjects import ANY, INSTALLATION_KEY, Bucket, Stream, executor_durable
@@ -44,6 +43,8 @@ class Permissions:
     subscribe: tuple[str, ...] = ()
     responds: bool = False
     """Whether it may reply to requests, on any reply subject."""
+    outside: "Outside | None" = None
+    """The account outside that it belongs to; None: it belongs to the account with the streams."""
 
     def as_server_config(self) -> dict[str, object]:
         """Return the `permissions` of a user in nats-server's configuration."""
@@ -52,6 +53,20 @@ class Permissions:
             publish["deny"] = list(self.deny_publish)
         rules = {"publish": publish, "subscribe": {"allow": [f"{self.inbox_prefix}.>", *self.subscribe]}}
         return {**rules, "allow_responses": True} if self.responds else dict(rules)
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """An account that sees only what it imports from the account with the streams."""
+
+    suffix: str
+    """The end of its name."""
+    requests: tuple[str, ...]
+    """Subjects on which its users publish or ask. The server replaces the reply subject."""
+    pulls: tuple[str, ...] = ()
+    """Subjects of requests with several replies."""
+    hears: tuple[str, ...] = ()
+    """Subjects whose messages its users receive."""
 
 
 class Granting:
@@ -149,26 +164,29 @@ class Granting:
 
     def public(self, name: str) -> Permissions:
         """Return the permissions of external programs that trigger and cancel, and receive public events."""
-        _, announced = self._names.republished()
         asking = _sorted([f"{self._names.trigger_prefix}.>", f"{self._names.cancel_prefix}.>"])
-        return Permissions(_inbox(name), asking, subscribe=(announced,))
+        kinds = (CronTriggered, CronSkipped, CronMissed, CronAnswer)
+        events = (event.split(".")[1] for kind in kinds for event in subjects.filters_of(kind))
+        announced = _sorted(f"{self._names.public_prefix}.{event}.>" for event in events)
+        return _outside(name, Outside("PUBLIC", asking, hears=announced))
 
-    def outside(self, name: str) -> Permissions:
+    def mq_executor(self, name: str) -> Permissions:
         """Return the permissions of external workers, which know only hip-62's subjects.
 
         They consume `mq.scheduled.…` and reply on `mq.scheduler.complete.…`.
         """
-        durable = DurableSpec(subjects.JOB_EXECUTORS, Stream.MQ, ())
-        return Permissions(
-            _inbox(name),
-            _sorted([*self._consuming(durable), f"{self._names.mq_prefix}.scheduler.complete.>"]),
-            subscribe=(f"{self._names.mq_prefix}.scheduler.cancel.>",),
-        )
+        pull, *others = self._consuming(DurableSpec(subjects.JOB_EXECUTORS, Stream.MQ, ()))
+        answers, cancels = (f"{self._names.mq_prefix}.scheduler.{what}.>" for what in ("complete", "cancel"))
+        return _outside(name, Outside("MQ", _sorted([*others, answers]), (pull,), hears=(cancels,)))
+
+    def api_client(self, name: str, requests: str) -> Permissions:
+        """Return the permissions of programs that use the API over NATS."""
+        return _outside(name, Outside("API", (requests,)))
 
     def _consuming(self, durable: DurableSpec) -> Iterator[str]:
         consumer = f"{self._names.stream(durable.stream)}.{durable.name}"
-        yield f"{API}.CONSUMER.INFO.{consumer}"
         yield f"{API}.CONSUMER.MSG.NEXT.{consumer}"
+        yield f"{API}.CONSUMER.INFO.{consumer}"
         yield f"$JS.ACK.{consumer}.>"
 
     def _reading(self, stream: Stream) -> Iterator[str]:
@@ -225,40 +243,9 @@ class Granting:
         return f"{API}.DIRECT.GET.{self._names.bucket_stream(bucket)}.{self._names.key(bucket, INSTALLATION_KEY)}"
 
 
-def server_config(account: str, users: Mapping[str, Permissions]) -> str:
-    """Return an account with its users in nats-server's configuration language.
-
-    Passwords come from the server's environment.
-    """
-    lines = [
-        "# Made by `tocsin permissions`.",
-        "accounts {",
-        f"  {account} {{",
-        "    jetstream: enabled",
-        "    users: [",
-    ]
-    for name, permissions in users.items():
-        rules = permissions.as_server_config()
-        lines += [f"      {{ user: {name}, password: ${password_variable(account, name)}, permissions: {{"]
-        for verb, rule in rules.items():
-            if not isinstance(rule, dict):
-                lines += [f"          {verb}: {json.dumps(rule)}"]
-                continue
-            lines += [f"          {verb}: {{"]
-            for effect, patterns in rule.items():
-                lines += [
-                    f"            {effect}: [",
-                    *(f"              {json.dumps(subject)}" for subject in patterns),
-                ]
-                lines += ["            ]"]
-            lines += ["          }"]
-        lines += ["        } }"]
-    return "\n".join([*lines, "    ]", "  }", "}", ""])
-
-
-def password_variable(account: str, user: str) -> str:
-    """Return the environment variable of a user's password."""
-    return f"{account}_{user}_PASSWORD".upper().replace("-", "_")
+def _outside(name: str, account: Outside) -> Permissions:
+    publish = _sorted([*account.requests, *account.pulls])
+    return Permissions(_inbox(name), publish, subscribe=account.hears, outside=account)
 
 
 def _inbox(name: str) -> str:

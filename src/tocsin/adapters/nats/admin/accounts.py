@@ -1,0 +1,82 @@
+"""Accounts of nats-server with their users, in the language of its configuration.
+
+The first account has the streams and the users who may use them. Each account outside imports subjects from it, and sees
+nothing else: no stream, no reply of the server to others. A request from outside reaches the first account with a reply
+subject of the server's own, so that no reply can be stored as a message.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from .permissions import Outside, Permissions
+
+LONGEST_PULL: Final = "10m"
+"""The server forgets where replies to a pull go after this time without a reply. Pulls may wait half as long."""
+
+
+def server_accounts(account: str, users: Mapping[str, Permissions]) -> str:
+    """Return the accounts of an installation with their users.
+
+    `account` is the name of the first account, and begins the names of the others. Passwords come from the server's
+    environment.
+    """
+    members: dict[Outside | None, dict[str, Permissions]] = defaultdict(dict)
+    for name, permissions in users.items():
+        members[permissions.outside][name] = permissions
+    inside = members.pop(None, {})
+    lines = ["# Made by `tocsin permissions`.", "accounts {", f"  {account} {{", "    jetstream: enabled"]
+    lines += _section("exports", _exports(account, list(filter(None, members))))
+    lines += [*_users(account, inside), "  }"]
+    for outside, those in members.items():
+        if outside is not None:
+            lines += [f"  {account}_{outside.suffix} {{", *_section("imports", _imports(account, outside))]
+            lines += [*_users(account, those), "  }"]
+    return "\n".join([*lines, "}", ""])
+
+
+def password_variable(account: str, user: str) -> str:
+    """Return the environment variable of a user's password."""
+    return f"{account}_{user}_PASSWORD".upper().replace("-", "_")
+
+
+def _exports(account: str, outside: Sequence[Outside]) -> Iterator[str]:
+    for of in outside:
+        to = f"accounts: [ {account}_{of.suffix} ]"
+        for subject in of.requests:
+            yield f"{{ service: {json.dumps(subject)}, {to} }}"
+        for subject in of.pulls:
+            stream = f'response_type: stream, response_threshold: "{LONGEST_PULL}"'
+            yield f"{{ service: {json.dumps(subject)}, {to}, {stream} }}"
+        for subject in of.hears:
+            yield f"{{ stream: {json.dumps(subject)}, {to} }}"
+
+
+def _imports(account: str, outside: Outside) -> Iterator[str]:
+    for kind, subjects in (("service", (*outside.requests, *outside.pulls)), ("stream", outside.hears)):
+        for subject in subjects:
+            yield f"{{ {kind}: {{ account: {account}, subject: {json.dumps(subject)} }} }}"
+
+
+def _section(name: str, entries: Iterator[str]) -> list[str]:
+    listed = [f"      {entry}" for entry in entries]
+    return [f"    {name}: [", *listed, "    ]"] if listed else []
+
+
+def _users(account: str, users: Mapping[str, Permissions]) -> Iterator[str]:
+    yield "    users: ["
+    for name, permissions in users.items():
+        yield f"      {{ user: {name}, password: ${password_variable(account, name)}, permissions: {{"
+        for verb, rule in permissions.as_server_config().items():
+            if not isinstance(rule, dict):
+                yield f"          {verb}: {json.dumps(rule)}"
+                continue
+            yield f"          {verb}: {{"
+            for effect, patterns in rule.items():
+                yield f"            {effect}: ["
+                yield from (f"              {json.dumps(subject)}" for subject in patterns)
+                yield "            ]"
+            yield "          }"
+        yield "        } }"
+    yield "    ]"

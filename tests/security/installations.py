@@ -1,0 +1,48 @@
+"""An installation with a NATS user for each part, and connections as each of them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from tests.security.server import Server, server
+from tocsin import bootstrap
+from tocsin.adapters.nats.admin.accounts import password_variable, server_accounts
+from tocsin.bootstrap import Installation
+from tocsin.bootstrap.nats_roles import permissions
+from tocsin.settings import Settings
+
+ACCOUNT = "TOCSIN"
+PASSWORD = "pass-word"  # noqa: S105 - of a server that lives for one test
+
+
+QUEUES = {"outside": {"transport": "mq"}, "teams": {"transport": "matched"}}
+
+
+def settings(url: str, folder: Path, role: str) -> Settings:
+    nats = {"url": url, "user": role, "password": PASSWORD, "inbox_prefix": f"_INBOX_{role}"}
+    return Settings.model_validate(
+        {"data_dir": folder, "nats": nats, "leader": {"ttl": 5, "renew_interval": 1}, "queues": QUEUES}
+    )
+
+
+@contextmanager
+def installed(folder: Path) -> Iterator[Server]:
+    """Run a server with the accounts of an installation that `tocsin init` made."""
+    roles = permissions(Settings.model_validate({"data_dir": folder, "queues": QUEUES, "server": {"over_nats": True}}))
+    environment = {password_variable(ACCOUNT, role): PASSWORD for role in roles}
+    with server(folder, server_accounts(ACCOUNT, roles), environment=environment) as running:
+        asyncio.run(_initialize(running.url, folder))
+        yield running
+
+
+async def _initialize(url: str, folder: Path) -> None:
+    async with bootstrap.connect(settings(url, folder, "admin")) as installation:
+        await bootstrap.initialize(installation)
+        assert all(change.action == "unchanged" for change in await bootstrap.initialize(installation))
+
+
+@asynccontextmanager
+async def connected(at: Server, folder: Path, role: str) -> AsyncIterator[Installation]:
+    async with bootstrap.connect(settings(at.url, folder, role)) as installation:
+        yield installation

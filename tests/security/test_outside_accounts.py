@@ -1,0 +1,202 @@
+"""Programs outside, in accounts of their own: what they ask for reaches the streams, and nothing else does.
+
+A request names the subject of its reply, and within one account a stream that captures this subject stores the reply.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import nats
+import pytest
+
+from tests.security import installations
+from tests.security.installations import PASSWORD, connected, installed
+from tests.security.server import Server
+from tests.system.running import DEADLINE, Running
+from tocsin import bootstrap
+from tocsin.adapters.nats.admin.permissions import Permissions
+from tocsin.bootstrap import STAGE_NAMES, Installation
+from tocsin.bootstrap.api_server import serving
+from tocsin.bootstrap.nats_roles import permissions
+from tocsin.settings import Settings
+
+ASKED = {
+    "public": ["cron.trigger.victim", "cron.cancel.victim.0198"],
+    "mq-executor": [
+        "mq.scheduler.complete.victim.0198",
+        "$JS.API.CONSUMER.MSG.NEXT.TOCSIN_MQ.job-executors",
+        "$JS.API.CONSUMER.INFO.TOCSIN_MQ.job-executors",
+        "$JS.ACK.TOCSIN_MQ.job-executors.1.1.1.1.0",
+    ],
+    "api-client": ["tocsin.api.getHealth", "tocsin.api.listJobs"],
+}
+"""What each role outside may ask, with a job that exists."""
+REPLIES = [
+    "tocsin.0.ledger.victim.due",
+    "tocsin.0.ledger.victim.defined",
+    "tocsin.0.trigger.victim",
+    "tocsin.0.cancel.victim.0198",
+    "tocsin.0.enqueue.victim.0198",
+    "tocsin.0.leadership.ticker.gained",
+    "tocsin.0.agent.a.0198.registered",
+    "tocsin.0.execution.victim.0198.admitted",
+    "tocsin.0.execution.victim.0198.completed",
+    "tocsin.0.lock.victim.acquired",
+    "tocsin.0.dead-letter.victim.0198.replayed.1",
+    "tocsin.0.cron.triggered.victim",
+    "tocsin.0.report.victim.0198.completed.main.1.1",
+    "tocsin.0.timer.victim.0198.retry.main.1",
+    "tocsin.0.delay.victim.0198.retry.main.1",
+    "tocsin.0.output.victim.0198.line",
+    "tocsin.0.heartbeat.victim.0198.main.1",
+    "tocsin.agent.a.0198.hold",
+    "tocsin.task.a.0198",
+    "mq.scheduled.victim",
+    "mq.scheduler.cancel.victim.0198",
+    "cron.triggered.victim",
+    "$KV.tocsin_definitions.victim",
+    "$KV.tocsin_leader.ticker",
+    "$KV.tocsin_tokens.one",
+    "$KV.tocsin_cursors.planner",
+    "$O.tocsin_archive.M.one",
+    "$JS.API.STREAM.PURGE.TOCSIN_LOG",
+    "$JS.API.CONSUMER.DELETE.TOCSIN_LEDGER.planner",
+]
+"""Subjects on which a reply would change something."""
+HEADERS = [
+    {},
+    {"Nats-Rollup": "all"},
+    {"Nats-Rollup": "sub"},
+    {"Nats-TTL": "1s"},
+    {"Nats-Schedule": "@at 2020-01-01T00:00:00Z", "Nats-Schedule-Target": "tocsin.0.ledger.victim.defined"},
+    {"Nats-Expected-Last-Subject-Sequence": "0"},
+    {"Nats-Batch-Id": "b", "Nats-Batch-Sequence": "1", "Nats-Batch-Commit": "1"},
+    {"Nats-Incr": "1"},
+    {"Nats-Trace-Dest": "tocsin.0.ledger.victim.due"},
+]
+
+
+INPUTS = {"cron.trigger.victim", "cron.cancel.victim.0198", "mq.scheduler.complete.victim.0198"}
+"""The subjects under which outsiders may store messages."""
+STREAMS = ("LEDGER", "LOG", "REPORTS", "TIMERS", "MQ", "OUTPUT", "PROGRESS")
+BUCKETS = ("definitions", "leader", "tokens", "cursors", "locks", "installation")
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with installed(tmp_path_factory.mktemp("outside")) as running:
+        yield running
+
+
+@asynccontextmanager
+async def victim(at: Server, folder: Path, *jobs: Mapping[str, str]) -> AsyncIterator[Running]:
+    """Serve the API over NATS, and define a job as an operator."""
+    async with connected(at, folder, "api") as installation, connected(at, folder, "operator") as it:
+        server = installation.settings.server.model_copy(update={"over_nats": True})
+        served = replace(installation, settings=installation.settings.model_copy(update={"server": server}))
+        async with serving(served, any_port={"server.port", "metrics.port"}):
+            tocsin = Running(it)
+            await tocsin.apply({"name": "victim", "function": "f"}, *jobs)
+            yield tocsin
+
+
+async def everything(it: Installation) -> dict[str, dict[str, int]]:
+    """Return the number of messages by stream and subject, without what outsiders may store."""
+    found = dict[str, dict[str, int]]()
+    for stream in (*(f"TOCSIN_{name}" for name in STREAMS), *(f"KV_tocsin_{name}" for name in BUCKETS)):
+        reply = await it.connection.client.request(
+            f"$JS.API.STREAM.INFO.{stream}", b'{"subjects_filter":">"}', timeout=DEADLINE
+        )
+        subjects = json.loads(reply.data)["state"].get("subjects") or {}
+        found[stream] = {subject: number for subject, number in subjects.items() if subject not in INPUTS}
+    return found
+
+
+async def attack(at: Server, folder: Path, role: str, headers: dict[str, str]) -> None:
+    """Publish on all that the role may ask, with every reply subject."""
+    async with connected(at, folder, role) as outside:
+        client = outside.connection.client
+        for subject in ASKED[role]:
+            for reply in REPLIES:
+                await client.publish(subject, b'{"no_wait":true}', reply=reply, headers=headers)
+        await client.flush()
+        await client.request(ASKED[role][0], b"{}", timeout=DEADLINE)  # all earlier requests were handled
+    await asyncio.sleep(0.2)  # unless its handler waits for something
+
+
+@pytest.mark.parametrize("headers", HEADERS, ids=lambda headers: next(iter(headers), "plain"))
+@pytest.mark.parametrize("role", ASKED)
+async def test_no_reply_is_stored(role: str, headers: dict[str, str], secured: Server, tmp_path: Path) -> None:
+    async with victim(secured, tmp_path) as tocsin:
+        before = await everything(tocsin.installation)
+        await attack(secured, tmp_path, role, headers)
+        assert await everything(tocsin.installation) == before
+
+
+@pytest.fixture
+def together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """Run a server where only permissions separate the users."""
+
+    def in_one_account(settings: Settings) -> dict[str, Permissions]:
+        return {name: replace(rules, outside=None) for name, rules in permissions(settings).items()}
+
+    monkeypatch.setattr(installations, "permissions", in_one_account)
+    with installed(tmp_path / "server") as running:
+        yield running
+
+
+@pytest.mark.parametrize("role", ASKED)
+async def test_the_attack_works_within_one_account(role: str, together: Server, tmp_path: Path) -> None:
+    async with victim(together, tmp_path) as tocsin:
+        before = await everything(tocsin.installation)
+        await attack(together, tmp_path, role, {})
+        assert await everything(tocsin.installation) != before
+
+
+async def test_plain_client_triggers_and_hears(secured: Server, tmp_path: Path) -> None:
+    told = {"name": "told", "function": "f", "schedule": "* * * * * *", "overlap_policy": "skip"}
+    async with victim(secured, tmp_path, told), connected(secured, tmp_path, "scheduler") as scheduler:
+        client = await nats.connect(secured.url, user="public", password=PASSWORD, inbox_prefix="_INBOX_public")
+        heard = {event: await client.subscribe(f"cron.{event}.told") for event in ("triggered", "skipped")}
+        answers = await client.subscribe("cron.answer.told.*")
+        await client.flush()
+        stages = asyncio.create_task(bootstrap.run_stages(scheduler, STAGE_NAMES))
+        try:
+            event = await heard["triggered"].next_msg(timeout=DEADLINE)
+            assert event.subject == "cron.triggered.told"
+            event = await heard["skipped"].next_msg(timeout=DEADLINE)
+            assert event.subject == "cron.skipped.told"
+            stored = await client.request("cron.trigger.told", b"{}")
+            assert json.loads(stored.data)["stream"] == "TOCSIN_LEDGER"
+            answer = await answers.next_msg(timeout=DEADLINE)
+            assert json.loads(answer.data)["data"]["cron_name"] == "told"
+        finally:
+            await client.close()
+            stages.cancel()
+            await asyncio.gather(stages, return_exceptions=True)
+
+
+async def test_outsiders_do_not_hear_requests_of_others(secured: Server) -> None:
+    refused = asyncio.Queue[str]()
+
+    async def note(error: Exception) -> None:
+        await refused.put(str(error))
+
+    client = await nats.connect(
+        secured.url, user="public", password=PASSWORD, inbox_prefix="_INBOX_public", error_cb=note
+    )
+    for subject in ("cron.>", "cron.trigger.>", "cron.*.victim", ">"):
+        await client.subscribe(subject)
+        async with asyncio.timeout(DEADLINE):
+            assert "permissions violation for subscription" in (await refused.get()).lower()
+    await client.close()
+
+
+async def test_api_answers_a_client_outside(secured: Server, tmp_path: Path) -> None:
+    async with victim(secured, tmp_path), connected(secured, tmp_path, "api-client") as outside:
+        answer = await outside.connection.client.request("tocsin.api.getHealth", b"", timeout=DEADLINE)
+        assert json.loads(answer.data)["status"] == "ok"
