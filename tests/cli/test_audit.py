@@ -46,12 +46,12 @@ async def happen(stages: Stages) -> None:
 def test_a_log_in_order_is_clean(busy: World) -> None:
     result = busy.call("audit")
     assert result.code == 0
-    assert result.out.strip().endswith("executions, 7 invariants: clean")
+    assert result.out.strip().endswith("executions, 8 invariants: clean")
 
 
 def test_an_empty_log_is_clean(world: World) -> None:
     result = world.call("audit")
-    assert (result.code, result.out) == (0, "0 events, 0 executions, 7 invariants: clean\n")
+    assert (result.code, result.out) == (0, "0 events, 0 executions, 8 invariants: clean\n")
 
 
 def test_violation_is_reported_with_its_proof(busy: World) -> None:
@@ -64,7 +64,7 @@ def test_violation_is_reported_with_its_proof(busy: World) -> None:
     [head] = [i for i, line in enumerate(lines) if line.startswith("I2  job locked: decided again: all up to")]
     assert lines[head + 1].startswith("    promised: each instant that a definition in force names is in one")
     assert lines[head + 2].startswith(f"    LEDGER {sequence} ledger.locked.due ")
-    assert lines[-1].endswith("7 invariants: 1 violation")
+    assert lines[-1].endswith("8 invariants: 2 violations")
 
 
 def test_programs_are_given_all_of_it(busy: World) -> None:
@@ -72,11 +72,12 @@ def test_programs_are_given_all_of_it(busy: World) -> None:
     sequence = busy.log.receive("ledger.locked.due", first.message.encode())
     result = busy.call("audit", "-o", "json")
     assert result.code == 1
-    assert (result.json["clean"], result.json["violations_total"]) == (False, 1)
-    [violation] = result.json["violations"]
+    assert (result.json["clean"], result.json["violations_total"]) == (False, 2)
+    violation, foreign = sorted(result.json["violations"], key=lambda one: str(one["invariant"]))
     assert (violation["invariant"], violation["entity"]) == ("I2", "job locked")
+    assert (foreign["invariant"], foreign["entity"]) == ("I9", f"message {sequence} of LEDGER")
     assert violation["facts"][0]["sequence"] == sequence
-    assert result.json["invariants"].keys() == {"I1", "I2", "I3", "I4", "I5", "I6", "I7"}
+    assert result.json["invariants"].keys() == {"I1", "I2", "I3", "I4", "I5", "I6", "I7", "I9"}
 
 
 def test_open_work_within_patience_is_no_violation(busy: World) -> None:
@@ -128,11 +129,18 @@ def test_what_cannot_be_read_is_remarked(busy: World) -> None:
     )
 
 
+def test_unreadable_decision_fails_the_audit(busy: World) -> None:
+    sequence = busy.log.receive("execution.etl.0198.from-the-future", b"{}")
+    result = busy.call("audit")
+    assert result.code == 1
+    assert f"I9  message {sequence} of LOG: this version cannot read it" in result.out
+
+
 def test_the_history_and_the_projections_are_compared(busy: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tocsin.services.audit.read_models.LOOKS", (0.0,))  # the clock of this world stands still
     busy.do(_record(busy))
     result = busy.call("audit", "--history")
-    assert (result.code, result.out.strip().endswith("8 invariants: clean")) == (0, True), result.out
+    assert (result.code, result.out.strip().endswith("9 invariants: clean")) == (0, True), result.out
     busy.do(busy.projections.put(Bucket.DEFINITIONS, "ghost", b"{}"))
     result = busy.call("audit", "--history")
     assert result.code == 1

@@ -46,6 +46,25 @@ async def test_any_stored_bytes_are_read(world: World) -> None:
     assert (message.body, message.headers) == (body, {"Nats-Msg-Id": "once"})
 
 
+async def test_decision_keeps_the_headers_of_its_guard(world: World) -> None:
+    sequence = await world.log.append(dispatched(), expect=0)
+    await world.log.append(started(), expect=sequence)
+    await world.receive("execution.j.0198.completed", b"{}", None)
+    of_stage, next_of_stage, of_another = await messages(world, Stream.LOG)
+    scope = subjects.scope_of(started())
+    for message, expected in ((of_stage, 0), (next_of_stage, sequence)):
+        assert message.headers["Nats-Expected-Last-Subject-Sequence"] == str(expected)
+        assert message.headers["Nats-Expected-Last-Subject-Sequence-Subject"].endswith(scope)
+    assert not any(name.startswith("Nats-Expected") for name in of_another.headers)
+
+
+async def test_a_stream_begins_where_its_first_message_is(world: World) -> None:
+    assert await world.stored.first(Stream.LOG) == 1
+    for execution_id in ("e1", "e2"):
+        await world.log.append(dispatched(execution_id), expect=0)
+    assert await world.stored.first(Stream.LOG) == 1
+
+
 async def test_filters_choose(world: World) -> None:
     await world.log.append(dispatched(), expect=0)
     await world.log.append(started(), expect=1)

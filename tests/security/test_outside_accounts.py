@@ -5,6 +5,8 @@ A request names the subject of its reply, and within one account a stream that c
 
 import asyncio
 import json
+import os
+import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -155,6 +157,33 @@ async def test_the_attack_works_within_one_account(role: str, together: Server, 
         before = await everything(tocsin.installation)
         await attack(together, tmp_path, role, {})
         assert await everything(tocsin.installation) != before
+
+
+async def test_audit_reports_what_a_reply_stored(together: Server, tmp_path: Path) -> None:
+    async with victim(together, tmp_path) as tocsin:
+        assert await audited(together, tmp_path) == (0, [])
+        await attack(together, tmp_path, "public", {})
+        code, entities = await audited(together, tmp_path)
+        stored = await tocsin.installation.connection.client.request(
+            "$JS.API.STREAM.MSG.GET.TOCSIN_LEDGER", b'{"last_by_subj":"tocsin.0.ledger.victim.due"}', timeout=DEADLINE
+        )
+        sequence = json.loads(stored.data)["message"]["seq"]
+        assert code == 1
+        assert f"message {sequence:,} of LEDGER" in entities
+
+
+async def audited(at: Server, folder: Path) -> tuple[int | None, list[str]]:
+    """Return the exit code of `tocsin audit`, and the entities of its violations of I9."""
+    settings = {"TOCSIN_NATS__USER": "viewer", "TOCSIN_NATS__PASSWORD": PASSWORD}
+    program = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tocsin", "--nats", at.url, "audit", "-o", "json"),
+        env={**os.environ, **settings, "TOCSIN_NATS__INBOX_PREFIX": "_INBOX_viewer"},
+        cwd=folder,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    output, _ = await program.communicate()
+    violations = json.loads(output)["violations"]
+    return program.returncode, [one["entity"] for one in violations if one["invariant"] == "I9"]
 
 
 async def test_plain_client_triggers_and_hears(secured: Server, tmp_path: Path) -> None:

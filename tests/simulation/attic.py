@@ -82,6 +82,9 @@ class _Streams:
             self._process, f"extent of {stream}", lambda: at_once(self._stored.extent(stream)), is_read=True
         )
 
+    async def first(self, stream: Stream) -> int:
+        return (await self.extent(stream)).first
+
     async def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
     ) -> AsyncIterator[Sequence[StoredMessage]]:

@@ -41,6 +41,10 @@ class CombinedLog:
         first = min([span.first for span in spans] + ([extent.first] if extent.messages else []), default=extent.first)
         return Extent(first, extent.last, extent.messages + sum(span.messages for span in spans))
 
+    async def first(self, stream: Stream) -> int:
+        """Return the sequence of the first message that is not in the archive alone."""
+        return await self._streams.first(stream)
+
     async def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
     ) -> AsyncIterator[Sequence[StoredMessage]]:

@@ -53,6 +53,10 @@ class StoredLog(Protocol):
         """Return the current extent of a stream."""
         ...
 
+    async def first(self, stream: Stream) -> int:
+        """Return the sequence of the first message in the stream itself; of its next message if it is empty."""
+        ...
+
     def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
     ) -> AsyncIterator[Sequence[StoredMessage]]:

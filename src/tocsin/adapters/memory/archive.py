@@ -41,6 +41,10 @@ class InMemoryStoredLog:
         size = sum(len(entry.subject) + len(entry.body) for entry in entries)
         return Extent(first, stored.last_sequence, len(entries), size)
 
+    async def first(self, stream: Stream) -> int:
+        """Return the sequence of the stream's first message."""
+        return (await self.extent(stream)).first
+
     async def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
     ) -> AsyncIterator[Sequence[StoredMessage]]:
@@ -57,7 +61,7 @@ class InMemoryStoredLog:
 
 
 def _stored(stream: Stream, entry: Entry) -> StoredMessage:
-    headers = {} if entry.message_id is None else {MESSAGE_ID: entry.message_id}
+    headers = dict(entry.guard) if entry.message_id is None else {MESSAGE_ID: entry.message_id}
     return StoredMessage(stream, entry.sequence, entry.time, entry.subject, headers, entry.body)
 
 

@@ -30,8 +30,10 @@ from ...ports import (
 from ...subjects import INPUT_STREAMS, MAX_INPUT_SIZE, OUTPUT_STREAMS, STREAM_SUBJECTS, DecodeError, Stream
 from .clock import Alarm, ManualClock
 from .durable import InMemoryDurable
-from .stored_stream import Entry, Proposal, StoredStream, write_together
+from .stored_stream import Entry, Guard, Proposal, StoredStream, write_together
 
+EXPECTED_SEQUENCE: Final = "Nats-Expected-Last-Subject-Sequence"
+EXPECTED_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
 MAX_PAYLOAD: Final = 1_048_576
 """The number of bytes in a message that a server accepts by default."""
 
@@ -80,15 +82,16 @@ class InMemoryEventLog:
         Raises:
             SequenceConflict: a guard failed.
         """
-        messages: list[tuple[str, bytes]] = []
+        messages: list[tuple[str, bytes, Guard]] = []
         guards: dict[str, int] = {}
         for decision in decisions:
             scope, expect = decision.scope, decision.expect
+            guard = ((EXPECTED_SEQUENCE, str(expect)), (EXPECTED_SUBJECT, scope))
             for fact in decision.events:
                 subject, body = subjects.subject_of(fact), fact.encode()
                 check_subject(subject)
-                _check_size(subject, body, _guard(scope, expect))
-                messages.append((subject, body))
+                _check_size(subject, body, "".join(f"{name}: {value}\r\n" for name, value in guard))
+                messages.append((subject, body, guard))
             if guards.setdefault(scope, expect) != expect:
                 raise SequenceConflict(f"{scope}: a batch expects {guards[scope]} and {expect}")
         stream = self._capturing(messages[0][0])
@@ -278,11 +281,6 @@ class InMemoryEventLog:
         stream = self._capturing(schedule)
         stream.remove(sequence)
         stream.store(target, body)
-
-
-def _guard(scope: str, expect: int) -> str:
-    number = f"Nats-Expected-Last-Subject-Sequence: {expect}\r\n"
-    return f"{number}Nats-Expected-Last-Subject-Sequence-Subject: {scope}\r\n"
 
 
 def _stream(stream: Stream, clock: ManualClock) -> StoredStream:

@@ -109,6 +109,10 @@ def _all(node: _Node) -> Iterator[list[int]]:
         yield from _all(child)
 
 
+Guard: TypeAlias = tuple[tuple[str, str], ...]
+"""The headers of a guard, with their values."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A stored message."""
@@ -118,6 +122,8 @@ class Entry:
     time: datetime
     body: bytes
     message_id: str | None
+    guard: Guard = ()
+    """The headers of its guard."""
 
     def recorded(self, decode: Decode = subjects.decode) -> Recorded[Message]:
         """Return the decoded message.
@@ -149,7 +155,7 @@ class StoredStream:
         self.stored = Signal()
         self.last_sequence = 0
 
-    def store(self, subject: str, body: bytes, *, message_id: str | None = None) -> int:
+    def store(self, subject: str, body: bytes, *, message_id: str | None = None, guard: Guard = ()) -> int:
         """Store a message without a guard.
 
         Return its sequence, or that of the first copy of its id. A stream of output drops the oldest message of a full
@@ -168,7 +174,9 @@ class StoredStream:
                 return known[1]
             self._known_ids[message_id] = self._clock.monotonic(), self.last_sequence + 1
         self.last_sequence += 1
-        self._entries[self.last_sequence] = Entry(subject, self.last_sequence, self._clock.now(), body, message_id)
+        self._entries[self.last_sequence] = Entry(
+            subject, self.last_sequence, self._clock.now(), body, message_id, guard
+        )
         self._tree.add(subject, self.last_sequence)
         self._drop_oldest(subject)
         self.stored.notify()
@@ -255,8 +263,10 @@ class Proposal:
     of another string does not see it either.
     """
 
-    def __init__(self, stream: StoredStream, messages: Sequence[tuple[str, bytes]], scopes: Sequence[str]) -> None:
-        """Let the messages (subject and body) be in flight."""
+    def __init__(
+        self, stream: StoredStream, messages: Sequence[tuple[str, bytes, Guard]], scopes: Sequence[str]
+    ) -> None:
+        """Let the messages (subject, body and the headers of their guard) be in flight."""
         self._stream = stream
         self._messages = messages
         self._scopes = scopes
@@ -265,7 +275,7 @@ class Proposal:
     def store(self) -> list[int]:
         """Store the messages and return their sequences, which are consecutive."""
         self._stream.end(self._scopes)
-        return [self._stream.store(subject, body) for subject, body in self._messages]
+        return [self._stream.store(subject, body, guard=guard) for subject, body, guard in self._messages]
 
 
 async def write_together(log: EventLog, writes: Sequence[Write], store_together: StoreTogether) -> list[Written]:

@@ -13,7 +13,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ...archive import Export, ExportError, Selection, decoded, extents, open_export, read
-from ...ports import StoredMessage
+from ...ports import StoredLog, StoredMessage
 from ...services import audit as proof
 from ...services.audit import Auditor, Debt, ProjectionReader, Report, Violation
 from ...subjects import STREAMS, DecodeError
@@ -30,6 +30,8 @@ class Source:
 
     messages: AsyncIterator[StoredMessage]
     selection: Selection
+    stored: StoredLog | None = None
+    """The log itself; None: an export."""
 
 
 @asynccontextmanager
@@ -43,7 +45,7 @@ async def source(session: Session, file: Path | None, selection: Selection) -> A
     if file is None:
         async with session.installation() as installation:
             upto = await extents(installation.stored, selection)
-            yield Source(read(installation.stored, selection, upto), selection)
+            yield Source(read(installation.stored, selection, upto), selection, installation.stored)
         return
     with opened(file) as export:
         subset = narrowed(export, selection)
@@ -128,8 +130,9 @@ def audit(
 ) -> None:
     """Check the invariants: each occurrence decided once, nothing run twice, nothing lost.
 
-    Folds the log from its beginning and reports each violation with the events that prove it. Work in progress is not a
-    violation. Exits with 1 if there are violations.
+    Folds the log from its beginning and reports each violation with the events that prove it: also messages that no stage
+    stored, decisions that it cannot read, and a removed beginning. Work in progress is not a violation. Exits with 1 if
+    there are violations.
     """
     if history and (file is not None or job is not None or since is not None):
         raise UsageError(
@@ -159,11 +162,17 @@ async def _audit(session: Session, options: AuditOptions) -> Report:
                 code="stream-missing",
             )
         auditor = Auditor(since=log.selection.since, until=log.selection.until, patience=options.patience)
+        auditor.judge_guards()
+        if log.stored is not None:
+            for stream in STREAMS:
+                first = await log.stored.first(stream)  # before the archive, which may grow meanwhile
+                auditor.begins(stream, first=first, archived=await log.stored.archived(stream))
         async for message in log.messages:
+            auditor.stored(message)
             try:
                 recorded = decoded(message)
             except DecodeError:
-                auditor.unreadable(message.subject, message.sequence)
+                auditor.unreadable(message)
                 continue
             auditor.take(recorded)
             if comparing is not None:

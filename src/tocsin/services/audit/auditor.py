@@ -5,7 +5,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from ...domain.events import Message, Recorded, unfold
-from ...subjects import stream_of
+from ...ports import StoredMessage
+from ...subjects import Stream
+from . import guards
 from .check import INVARIANTS, PATIENCE, Check, Comparison, Handler, Report, Violation
 from .coordination import Agents, Locks
 from .executions import Executions
@@ -56,7 +58,7 @@ class Auditor:
         self._found: list[Violation] = []
         self._remarks: list[str] = []
         self._unreadable: list[str] = []
-        self._judged = [invariant for invariant in INVARIANTS if invariant != "I8"]
+        self._judged = [invariant for invariant in INVARIANTS if invariant not in {"I8", "I9"}]
 
     def take(self, recorded: Recorded[Message]) -> None:
         """Take one more message."""
@@ -70,16 +72,32 @@ class Auditor:
                 for violation in handler(event):
                     self._add(violation)
 
-    def unreadable(self, subject: str, sequence: int) -> None:
-        """Note a message that this version cannot decode; its consequences are judged without it."""
-        self._unreadable.append(f"{subject} ({stream_of(subject)} {sequence})")
+    def judge_guards(self) -> None:
+        """Judge where messages came from too (I9), since `stored` will be called for each."""
+        self._judged.append("I9")
+
+    def stored(self, message: StoredMessage) -> None:
+        """Take a message as it is stored, with the headers that say how."""
+        self._add_all(guards.foreign(message))
+
+    def unreadable(self, message: StoredMessage) -> None:
+        """Note a message that this version cannot decode; its consequences are judged without it.
+
+        An unreadable input is a remark: anybody who may send inputs may send such a one, and it becomes a dead letter.
+        """
+        self._add_all(guards.unreadable(message))
+        if not guards.is_decision(message.subject):
+            self._unreadable.append(f"{message.subject} ({message.stream} {message.sequence})")
+
+    def begins(self, stream: Stream, *, first: int, archived: int) -> None:
+        """Take the beginning of a stream (`guards.removed`)."""
+        self._add_all(guards.removed(stream, first=first, archived=archived))
 
     def compared(self, comparison: Comparison) -> None:
         """Take the result of the comparison with the read models (I8)."""
         self._judged.append("I8")
         self._remarks += comparison.remarks
-        for violation in comparison.violations:
-            self._add(violation)
+        self._add_all(comparison.violations)
 
     def report(self) -> Report:
         """Return the report. No message can be taken afterwards."""
@@ -105,6 +123,10 @@ class Auditor:
         if self._unreadable:
             number = len(self._unreadable)
             yield f"{number:,} of the messages cannot be read by this version, the first is {self._unreadable[0]}"
+
+    def _add_all(self, violations: Iterable[Violation]) -> None:
+        for violation in violations:
+            self._add(violation)
 
     def _add(self, violation: Violation) -> None:
         self._total += 1

@@ -23,6 +23,7 @@ INVARIANTS: Final[Mapping[str, str]] = {
     "I6": "a step is dispatched when all that it depends on completed; an execution has one end, and nothing behind it",
     "I7": "attempts and delays are as the retry policy says; a failure that is to be kept has one dead letter",
     "I8": "the history and the KV projections say what the facts say",
+    "I9": "each decision was stored under the guard of its scope, and is there or in the archive",
 }
 """The promises that a log is judged by, each in one sentence."""
 

@@ -41,6 +41,10 @@ class NatsStoredLog:
         state = (await self._connection.manage(f"STREAM.INFO.{self._names.stream(stream)}"))["state"]
         return Extent(state["first_seq"], state["last_seq"], state["messages"], state["bytes"])
 
+    async def first(self, stream: Stream) -> int:
+        """Return the sequence of the stream's first message, as its leader reports it."""
+        return (await self.extent(stream)).first or 1
+
     async def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
     ) -> AsyncIterator[Sequence[StoredMessage]]:

@@ -1,0 +1,95 @@
+"""A message that no stage stored is noticed by its headers, and a removed beginning by the archive's end (I9)."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import pytest
+
+from tocsin.ports import StoredMessage
+from tocsin.services.audit import Auditor, guards
+from tocsin.subjects import Stream
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+
+
+def guarded(scope: str) -> dict[str, str]:
+    return {EXPECTED: "7", f"{EXPECTED}-Subject": f"tocsin.0.{scope}"}
+
+
+def message(subject: str, headers: Mapping[str, str], stream: Stream = Stream.LOG) -> StoredMessage:
+    return StoredMessage(stream, 8, NOW, subject, headers, b"{}")
+
+
+DECISIONS = {
+    "ledger.j.due": "ledger.j.>",
+    "agent.n.0198.registered": "agent.n.0198.>",
+    "execution.j.0198.started.main.1.1": "execution.j.0198.>",
+    "execution.j.0198.completed": "execution.j.0198.>",
+    "dead-letter.j.0198.replayed.1": "dead-letter.j.0198.>",
+    "lock.j.acquired": "lock.j.*",
+    "lock.j.shard-1.acquired": "lock.j.shard-1.*",
+    "cron.triggered.j": "cron.triggered.j",
+    "cron.answer.j.seq-1": "cron.answer.j.seq-1",
+}
+
+
+@pytest.mark.parametrize(("subject", "scope"), DECISIONS.items())
+def test_decision_under_its_guard_is_in_order(subject: str, scope: str) -> None:
+    assert list(guards.foreign(message(subject, guarded(scope)))) == []
+
+
+@pytest.mark.parametrize("subject", DECISIONS)
+@pytest.mark.parametrize(
+    ("headers", "reason"),
+    [
+        ({}, "without a guard"),
+        ({"Nats-Msg-Id": "m"}, "without a guard"),
+        ({EXPECTED: "0"}, "without a guard"),
+        ({f"{EXPECTED}-Subject": "tocsin.0.ledger.j.>"}, "without a guard"),
+        (guarded("execution.another.0198.>"), "another scope"),
+        (guarded("execution.j.0199.>"), "another scope"),
+        (guarded(">"), "another scope"),
+    ],
+)
+def test_any_other_message_is_foreign(subject: str, headers: dict[str, str], reason: str) -> None:
+    [violation] = guards.foreign(message(subject, headers))
+    assert (violation.invariant, violation.entity) == ("I9", "message 8 of LOG")
+    assert reason in violation.reason
+
+
+@pytest.mark.parametrize(("subject", "scope"), DECISIONS.items())
+def test_reply_of_the_server_is_foreign_with_any_guard(subject: str, scope: str) -> None:
+    [violation] = guards.foreign(message(subject, {**guarded(scope), "Nats-Stream": "TOCSIN_REPORTS"}))
+    assert "reply of the server" in violation.reason
+
+
+@pytest.mark.parametrize(
+    "subject",
+    ["trigger.j", "cancel.j.0198", "enqueue.j.0198", "leadership.ticker.gained", "report.j.0198.completed.main.1.1"],
+)
+def test_inputs_need_no_guard(subject: str) -> None:
+    assert list(guards.foreign(message(subject, {}))) == []
+
+
+@pytest.mark.parametrize(("first", "archived", "violations"), [(1, 0, 0), (2, 0, 1), (8, 7, 0), (3, 7, 0), (9, 7, 1)])
+@pytest.mark.parametrize("stream", guards.GUARDED_STREAMS)
+def test_missing_beginning_is_noticed(stream: Stream, first: int, archived: int, violations: int) -> None:
+    found = [violation.entity for violation in guards.removed(stream, first=first, archived=archived)]
+    assert found == [f"stream {stream}"] * violations
+
+
+@pytest.mark.parametrize("stream", [Stream.TIMERS, Stream.REPORTS])
+def test_streams_of_inputs_may_begin_anywhere(stream: Stream) -> None:
+    assert list(guards.removed(stream, first=9, archived=0)) == []
+
+
+def test_unreadable_decision_is_a_violation_and_input_a_remark() -> None:
+    auditor = Auditor()
+    auditor.judge_guards()
+    auditor.unreadable(message("execution.j.0198.completed", guarded("execution.j.0198.>")))
+    auditor.unreadable(message("trigger.j", {}, Stream.LEDGER))
+    report = auditor.report()
+    assert [violation.invariant for violation in report.violations] == ["I9"]
+    [remark] = report.remarks
+    assert "trigger.j (LEDGER 8)" in remark
