@@ -75,6 +75,10 @@ class World(Protocol):
         """Store arbitrary bytes, as a foreign publisher could."""
         ...
 
+    async def ask(self, job: str, body: bytes, message_id: str) -> int:
+        """Store a trigger that a program outside published."""
+        ...
+
     async def until(self, look: Callable[[], Awaitable[T]]) -> T:
         """Let time pass until `look` finds something, and no longer than `PATIENCE`."""
         ...
@@ -102,6 +106,9 @@ class MemoryWorld:
 
     async def receive(self, subject: str, body: bytes, message_id: str | None = None) -> int:
         return self.log.receive(subject, body, message_id=message_id)
+
+    async def ask(self, job: str, body: bytes, message_id: str) -> int:
+        return self.log.receive(f"trigger.{job}", body, message_id=message_id, is_public=True)
 
     async def until(self, look: Callable[[], Awaitable[T]]) -> T:
         end = self.clock.monotonic() + PATIENCE
@@ -137,10 +144,15 @@ class NatsWorld:
         return self._closed_at_the_end(NatsDurable(self.connection, self.names, spec.stream, spec.name))
 
     async def receive(self, subject: str, body: bytes, message_id: str | None = None) -> int:
+        return await self._publish(self.names.to_wire(subject), body, message_id)
+
+    async def ask(self, job: str, body: bytes, message_id: str) -> int:
+        return await self._publish(f"{self.names.trigger_prefix}.{job}", body, message_id)
+
+    async def _publish(self, wire_subject: str, body: bytes, message_id: str | None) -> int:
         headers = {"Nats-Msg-Id": message_id} if message_id else {}
         try:
             # Without the connection's retries: a subject that no stream captures is not captured later either.
-            wire_subject = self.names.to_wire(subject)
             reply = await self.connection.client.request(wire_subject, body, timeout=PATIENCE, headers=headers)
         except NoRespondersError as error:
             raise LogUnavailable(str(error)) from error

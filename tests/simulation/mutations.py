@@ -352,8 +352,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "hand over one attempt",
         MqBridge.on_task,
-        'f"{task.execution_id}:{task.step}:{task.attempt}:{recorded.sequence}"',
-        'f"{task.execution_id}:{task.step}"',
+        '"mq-task", task.token, recorded.sequence',
+        '"mq-task", task.execution_id, task.step',
     ),
     _bug("hand over what another task was", mq_bridge.envelope, "token=task.token", "token=''"),
     _bug(

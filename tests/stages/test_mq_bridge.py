@@ -356,6 +356,26 @@ async def test_answered_execution_is_not_announced(world: World, status: str) ->
     assert await world.log.read("mq.scheduler.cancel.>") == []
 
 
+async def test_no_executor_uses_up_a_tasks_id(world: World) -> None:
+    """Executors publish into the stream of tasks, and ids are one space for all publishers of a stream."""
+    await world.given(admitted())
+    await world.run(world.dag_advancer)
+    [task] = await world.log.read("execution.*.*.dispatched.>")
+    for guess in (f"{ID}:main:1:{task.sequence}", f"{ID}:main:1", ID):
+        world.log.receive(f"mq.scheduler.complete.other.{OTHER}", b"{}", message_id=guess)
+    await run(world)
+    assert len(await envelopes(world)) == 1
+
+
+async def test_no_executor_uses_up_a_notices_id(world: World) -> None:
+    await world.given(admitted())
+    await run(world)
+    world.log.receive(f"mq.scheduler.complete.other.{OTHER}", b"{}", message_id=f"cancel_{ID}")
+    await world.ask_to_cancel(JOB, ID)
+    await run(world)
+    assert len(await world.log.read("mq.scheduler.cancel.>")) == 1
+
+
 async def test_notice_is_stored_once(world: World) -> None:
     await world.given(admitted())
     await run(world)

@@ -31,6 +31,7 @@ from ..domain.events import (
     Trigger,
     unfold,
 )
+from ..domain.ids import keyed_digest
 from ..domain.ledger import JobNotFound
 from ..ports import EventLog, StaleRead
 from ..subjects import ANY, DecodeError
@@ -76,23 +77,24 @@ def rerun(recorded: Recorded[Message], states: States, now: datetime, *, key: by
     if isinstance(message, DeadLettered | Trigger):
         first = _planned(recorded, replay, message, states)
         return first if isinstance(first, Step) else begin(first, states, now, key=key)
-    return DONE if state.resolved is not None else _send_again(recorded, fact, state.kept.message, message, states)
+    if state.resolved is not None:
+        return DONE
+    return _send_again(recorded, state.kept.message, message, states, _message_id(fact, key))
 
 
 def _send_again(
     recorded: Recorded[Message],
-    fact: Replayed,
     kept: DeadLettered | PoisonMessage,
     message: CancelRequest | Report | RetryTimer | Completion,
     states: States,
+    message_id: str,
 ) -> Step:
     """Send an input again, and then resolve its dead letter.
 
     The stage that receives the message decides on its own state, so a second copy changes nothing.
     """
-    ref = dead_letter_state(fact.job, fact.id)
-    message_id = subjects.subject_of(message) if isinstance(message, RetryTimer) else _message_id(fact)
-    if states.is_sent(message_id):
+    ref = dead_letter_state(kept.job, kept.id)
+    if states.is_sent(subjects.subject_of(message) if isinstance(message, RetryTimer) else message_id):
         return done(Events(ref, tuple(dead_letter.resolve(states(ref), execution_id=None, reason="handed in again"))))
     if isinstance(message, RetryTimer):
         return again(Later(message, recorded.time))
@@ -101,8 +103,9 @@ def _send_again(
     return again(Send(kept.subject, message, message_id))
 
 
-def _message_id(fact: Replayed) -> str:
-    return f"replay-{fact.job}-{fact.id}-{fact.number}"
+def _message_id(fact: Replayed, key: bytes) -> str:
+    """Return an id that no program outside can use up before."""
+    return f"replay-{keyed_digest(key, fact.job, fact.id, fact.number)}"
 
 
 def _planned(

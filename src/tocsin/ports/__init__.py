@@ -36,6 +36,8 @@ from .event_log import (
     Written,
     check_scopes,
     check_subject,
+    ids_used_up,
+    other_ids,
     write_each,
 )
 from .history import (
@@ -106,5 +108,7 @@ __all__ = [
     "acknowledge_each",
     "check_scopes",
     "check_subject",
+    "ids_used_up",
+    "other_ids",
     "write_each",
 ]

@@ -54,7 +54,10 @@ class StoredLog(Protocol):
         ...
 
     async def first(self, stream: Stream) -> int:
-        """Return the sequence of the first message in the stream itself; of its next message if it is empty."""
+        """Return the sequence of the first message in the stream itself.
+
+        If the stream is empty, this is the sequence of its next message.
+        """
         ...
 
     def messages(

@@ -89,7 +89,8 @@ class MqBridge:
                 worker=subjects.MQ_BRIDGE,
             )
             return done(rests_on=(ref,)) if isinstance(claim, ClaimDenied) else again(Events(ref, (claim,)))
-        message_id = f"{task.execution_id}:{task.step}:{task.attempt}:{recorded.sequence}"
+        secret = ids.keyed_digest(self._key, "mq-task", task.token, recorded.sequence)
+        message_id = f"{task.execution_id}:{secret}"  # an executor must not be able to store another message under it
         # The recoverer has ended the attempt by then, unless an executor took the task meanwhile.
         ttl = task.timeout + self._grace
         handover = Send(subjects.mq_tasks(task.job), envelope(task, recorded), message_id, ttl)
@@ -141,7 +142,8 @@ class MqBridge:
         )
         notice = MqCancel(id=f"cancel_{end.execution_id}", timestamp=recorded.time, data=data)
         subject = subjects.mq_cancel(end.job, end.execution_id)
-        return done(Send(subject, notice, notice.id, NOTICE_TTL_S), signals=(Unneeded(end.job, end.execution_id),))
+        message_id = ids.keyed_digest(self._key, "mq-cancel", notice.id)
+        return done(Send(subject, notice, message_id, NOTICE_TTL_S), signals=(Unneeded(end.job, end.execution_id),))
 
     def take_signal(self, signal: object) -> None:
         """Remember the tasks that need no executor."""

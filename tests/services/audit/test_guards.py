@@ -59,7 +59,7 @@ def test_any_other_message_is_foreign(subject: str, headers: dict[str, str], rea
 
 
 @pytest.mark.parametrize(("subject", "scope"), DECISIONS.items())
-def test_reply_of_the_server_is_foreign_with_any_guard(subject: str, scope: str) -> None:
+def test_reply_is_foreign_with_any_guard(subject: str, scope: str) -> None:
     [violation] = guards.foreign(message(subject, {**guarded(scope), "Nats-Stream": "TOCSIN_REPORTS"}))
     assert "reply of the server" in violation.reason
 
@@ -84,7 +84,7 @@ def test_streams_of_inputs_may_begin_anywhere(stream: Stream) -> None:
     assert list(guards.removed(stream, first=9, archived=0)) == []
 
 
-def test_unreadable_decision_is_a_violation_and_input_a_remark() -> None:
+def test_only_an_unreadable_decision_is_a_violation() -> None:
     auditor = Auditor()
     auditor.judge_guards()
     auditor.unreadable(message("execution.j.0198.completed", guarded("execution.j.0198.>")))

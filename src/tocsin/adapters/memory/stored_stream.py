@@ -124,6 +124,8 @@ class Entry:
     message_id: str | None
     guard: Guard = ()
     """The headers of its guard."""
+    is_public: bool = False
+    """Whether a program outside published it."""
 
     def recorded(self, decode: Decode = subjects.decode) -> Recorded[Message]:
         """Return the decoded message.
@@ -155,7 +157,15 @@ class StoredStream:
         self.stored = Signal()
         self.last_sequence = 0
 
-    def store(self, subject: str, body: bytes, *, message_id: str | None = None, guard: Guard = ()) -> int:
+    def store(
+        self,
+        subject: str,
+        body: bytes,
+        *,
+        message_id: str | None = None,
+        guard: Guard = (),
+        is_public: bool = False,
+    ) -> int:
         """Store a message without a guard.
 
         Return its sequence, or that of the first copy of its id. A stream of output drops the oldest message of a full
@@ -175,7 +185,7 @@ class StoredStream:
             self._known_ids[message_id] = self._clock.monotonic(), self.last_sequence + 1
         self.last_sequence += 1
         self._entries[self.last_sequence] = Entry(
-            subject, self.last_sequence, self._clock.now(), body, message_id, guard
+            subject, self.last_sequence, self._clock.now(), body, message_id, guard, is_public
         )
         self._tree.add(subject, self.last_sequence)
         self._drop_oldest(subject)

@@ -83,7 +83,7 @@ class Auditor:
     def unreadable(self, message: StoredMessage) -> None:
         """Note a message that this version cannot decode; its consequences are judged without it.
 
-        An unreadable input is a remark: anybody who may send inputs may send such a one, and it becomes a dead letter.
+        An unreadable input is a remark: a program outside may send one, and it becomes a dead letter.
         """
         self._add_all(guards.unreadable(message))
         if not guards.is_decision(message.subject):

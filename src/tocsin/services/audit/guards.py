@@ -1,4 +1,4 @@
-"""Messages that no stage stored (I9): a decision without the guard of its scope, or one that cannot be read.
+"""Messages that no stage stored, and messages that are gone (I9).
 
 Stages store each decision under the guard of its scope, and the stream keeps the headers that said so. A reply of the server, or
 a message that a user published past the stages, lacks them, or has those of another message.
@@ -33,7 +33,7 @@ def foreign(message: StoredMessage) -> Iterator[Violation]:
         return
     guard = message.headers.get(EXPECTED_SUBJECT)
     if ORIGIN in message.headers:
-        reason = "it is a reply of the server, which a request of somebody addressed here"
+        reason = "it is a reply of the server to a request, whose sender addressed it here"
     elif EXPECTED_SEQUENCE not in message.headers or guard is None:
         reason = "it was stored without a guard, so by no stage"
     elif guard != scope and not guard.endswith(f".{scope}"):
@@ -63,7 +63,7 @@ def removed(stream: Stream, *, first: int, archived: int) -> Iterator[Violation]
 
 
 def _scope(subject: str) -> str | None:
-    """Return the relative scope that guards a subject; None: no guard is needed, or nothing is known of it."""
+    """Return the relative scope that guards a subject; None: it needs no guard."""
     kind, *rest = subject.split(".")
     if kind == "lock" and len(rest) > 1:
         return f"{subject.rpartition('.')[0]}.*"

@@ -241,7 +241,7 @@ class Registry:
         sequence = await self._log.publish(subjects.trigger(job), trigger, message_id=message_id)
         # The id contains the time at which the log stored the message, which only the log knows.
         stored = await read_back(self._log, subjects.trigger(job), sequence)
-        stored_trigger = Recorded(trigger, stored.subject, sequence, stored.time, message_id)
+        stored_trigger = Recorded(trigger, stored.subject, sequence, stored.time, stored.message_id)
         return execution_plan.execution_id_of(stored_trigger, job)
 
     async def _triggered(self, job: str, message_id: str) -> Recorded[Trigger] | None:

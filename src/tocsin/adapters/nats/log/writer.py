@@ -36,12 +36,15 @@ from ....ports import (
     Written,
     check_scopes,
     check_subject,
+    ids_used_up,
+    other_ids,
 )
 from ....subjects import Stream
 from ..client import wire
 from ..client.connection import Connection
 from ..client.names import Names
 from ..client.transport import Headers, Outgoing
+from ..client.wire import Duplicate
 
 GroupCommit: TypeAlias = Literal["auto", "always", "off"]
 """When atomic batches are used: `always` is for servers that flush each write, `auto` for all others."""
@@ -243,13 +246,38 @@ class LogWriter:
             else:
                 senders.append(decision)
         results = await self._connection.store_each(messages) if messages else []
-        for decision, result in zip(senders, results, strict=True):
+        for decision, stored in zip(senders, results, strict=True):
+            result = stored
+            if isinstance(stored, Duplicate) and isinstance(decision.write, Publish):
+                result = await self._of_own_message(decision.write, stored)
             if isinstance(result, Exception):
                 decision.error = result
                 continue
             decision.sequences.append(result)
             if isinstance(decision.write, Append):
                 self._learn(subjects.stream_of(decision.scope), (result,))
+
+    async def _of_own_message(self, write: Publish, first: Duplicate) -> int | Exception:
+        """Store an input whose id a message has, unless that is the input.
+
+        Programs outside publish into the stream of the ledger, so the message may be theirs.
+        """
+        if subjects.stream_of(write.subject) is not Stream.LEDGER:
+            return first
+        result: int | Exception = first
+        ids = other_ids(write.message_id)
+        while isinstance(result, Duplicate) and not await self._is_of(write.subject, result):
+            if (message_id := next(ids, None)) is None:
+                return ids_used_up(write.subject, write.message_id)
+            (result,) = await self._connection.store_each([self._input(replace(write, message_id=message_id))])
+        return result
+
+    async def _is_of(self, subject: str, sequence: int) -> bool:
+        """Return whether a stored message has this subject, or is gone."""
+        verb = f"STREAM.MSG.GET.{self._names.stream(subjects.stream_of(subject))}"
+        reply = await self._connection.find(verb, b'{"seq":%d}' % sequence, absent=wire.NO_MESSAGE_FOUND)
+        stored: str = self._names.to_wire(subject) if reply is None else reply["message"]["subject"]
+        return stored == self._names.to_wire(subject)
 
     def _learn(self, stream: Stream, sequences: Sequence[int]) -> None:
         self.newest[stream] = max((self.newest[stream], *sequences[-1:]))
@@ -259,13 +287,16 @@ class LogWriter:
         if isinstance(write, Append):
             return self._event(decision, write.events[len(decision.sequences)])
         if isinstance(write, Publish):
-            lifetime = {} if write.ttl is None else {wire.TTL: str(math.ceil(write.ttl))}
-            return self._outgoing(write.subject, write.message, {wire.MESSAGE_ID: write.message_id, **lifetime})
+            return self._input(write)
         schedule = {
             wire.SCHEDULE: f"@at {_rfc3339(write.until)}",
             wire.SCHEDULE_TARGET: self._names.to_wire(subjects.subject_of(write.timer)),
         }
         return self._outgoing(subjects.delay(write.timer), write.timer, schedule)
+
+    def _input(self, write: Publish) -> Outgoing:
+        lifetime = {} if write.ttl is None else {wire.TTL: str(math.ceil(write.ttl))}
+        return self._outgoing(write.subject, write.message, {wire.MESSAGE_ID: write.message_id, **lifetime})
 
     def _event(self, decision: "_Pending", event: Message) -> Outgoing:
         return self._outgoing(subjects.subject_of(event), event, self._guard(decision))
