@@ -55,7 +55,7 @@ def test_version_is_also_an_option(world: World) -> None:
 
 def test_help_wraps_at_the_width_of_the_terminal(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert "prove it. Work in progress is not a violation." in world.call("audit", "--help").out
+    assert "removed beginning. Work in progress is not a violation. Exits" in world.call("audit", "--help").out
 
 
 def test_repeatable_options_say_so_once(world: World) -> None:
@@ -289,6 +289,7 @@ def test_worker_allows_the_secrets_that_are_named(world: World, monkeypatch: pyt
     (world.folder / "w.py").write_text("from tocsin import Worker\nworker = Worker(secrets=['A'])\n")
     assert world.call("worker", "w.py:worker", "--secret", "B", "--secret", "C").code == 0
     assert [worker.options.secrets for worker in run] == [{"A", "B", "C"}]
+    assert world.call("worker", "w.py:worker", "--secret", "file:b", "-o", "json").failure == (2, "invalid-secret-name")
 
 
 def test_worker_command_warns_of_missing_handlers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

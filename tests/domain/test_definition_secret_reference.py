@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from tocsin.domain.secret_reference import SecretReferenceError, find_references, resolve_references
+from tocsin.domain.secret_reference import SecretReferenceError, find_references, reference, resolve_references
 
 JSON: st.SearchStrategy[JsonValue] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -21,6 +21,12 @@ def test_each_name_is_found_once_in_order() -> None:
         "n": 1,
     }
     assert find_references(value) == ("USER", "TOKEN", "_A1")
+
+
+def test_file_is_named_by_its_path() -> None:
+    value: JsonValue = ["${file:/run/secrets/db.password}", "${env:A}", "${file:/..data/x}"]
+    assert find_references(value) == ("file:/run/secrets/db.password", "A", "file:/..data/x")
+    assert [reference(name) for name in find_references(value)] == value
 
 
 def test_keys_are_no_place_for_references() -> None:
@@ -55,10 +61,23 @@ def test_all_missing_variables_are_named_without_values() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["${env:}", "${foo:X}", "${HOME}", "${env:X", "${}", "${env:1X}", "${env: X}", "${env:A-B}"]
+    "text",
+    [
+        *("${env:}", "${foo:X}", "${HOME}", "${env:X", "${}", "${env:1X}", "${env: X}", "${env:A-B}"),
+        *("${file:}", "${file:a}", "${file:./a}", "${file:/}", "${file:/a/}", "${file://a}", "${file:/a//b}"),
+        *(
+            "${file:/a/../b}",
+            "${file:/..}",
+            "${file:/a/.}",
+            "${file:/./a}",
+            "${file:/a b}",
+            "${file:/a*}",
+            "${file:~/a}",
+        ),
+    ],
 )
 def test_unfinished_reference_is_refused(text: str) -> None:
-    expected = f"malformed reference `{text}`; write ${{env:NAME}}, or $${{ for a literal ${{"
+    expected = f"malformed reference `{text}`; write ${{env:NAME}} or ${{file:/PATH}}, or $${{ for a literal ${{"
     with pytest.raises(SecretReferenceError) as refused:
         find_references({"a": [text]})
     assert str(refused.value) == expected

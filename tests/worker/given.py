@@ -92,12 +92,16 @@ class Bench:
         self.handlers = Handlers()
         self.shutting_down = Flag()
         self.output = Output(self.log, self.clock)
+        self.secrets: tuple[str, ...] = ("DB_PASSWORD", "OUTPUT_SECRET")
+        self.executor = self.executor_over(self.log)
+
+    def allow(self, *secrets: str) -> None:
+        """Let inputs refer to further secrets."""
+        self.secrets += secrets
         self.executor = self.executor_over(self.log)
 
     def executor_over(self, log: EventLog) -> Executor:
-        runner = HandlerRunner(
-            WORKER, self.clock, Threads(), self.shutting_down, self.output, secrets=("DB_PASSWORD", "OUTPUT_SECRET")
-        )
+        runner = HandlerRunner(WORKER, self.clock, Threads(), self.shutting_down, self.output, secrets=self.secrets)
         return Executor(log, self.handlers, runner, self.clock, worker=WORKER)
 
     def connection(self, **queues: InMemoryTaskQueue) -> Connection:

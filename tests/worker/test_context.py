@@ -1,7 +1,9 @@
 """The context and the arguments that a handler receives."""
 
-from collections.abc import MutableMapping
+import os
+from collections.abc import Callable, MutableMapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -205,11 +207,77 @@ async def test_only_allowed_secrets_are_resolved(bench: Bench, monkeypatch: pyte
 
 
 def test_secrets_of_a_worker() -> None:
-    worker = Worker(secrets=["A"])
-    worker.allow_secrets(["B"])
-    assert worker.options.secrets == {"A", "B"}
+    worker = Worker(secrets=["A", "file:/run/secrets/a"])
+    worker.allow_secrets(["B", "file:/run/secrets/*"])
+    assert worker.options.secrets == {"A", "B", "file:/run/secrets/a", "file:/run/secrets/*"}
+    with pytest.raises(ValueError, match="file:a"):
+        Worker(secrets=["file:a"])
+    with pytest.raises(ValueError, match="A-B"):
+        worker.allow_secrets(["A-B"])
     with pytest.raises(TypeError, match="secrets"):
         Worker(secrets="DB_PASSWORD")
+
+
+async def test_secret_is_read_from_a_file(bench: Bench, tmp_path: Path) -> None:
+    path = tmp_path / "password"
+    path.write_text(f"{SECRET}\n")
+    bench.allow(f"file:{tmp_path}/*")
+    await bench.run(
+        lambda context: [context.input["password"] == SECRET, context.input["password"]],
+        input={"password": f"${{file:{path}}}"},
+    )
+    [report] = await bench.reports()
+    assert report.result == [True, f"${{file:{path}}}"]
+
+
+async def test_a_replaced_file_counts_for_the_next_task(tmp_path: Path) -> None:
+    path = tmp_path / "password"
+    seen: list[object] = []
+    for content in ("old", "new"):
+        path.write_text(content)
+        bench = Bench()
+        bench.allow(f"file:{path}")
+        await bench.run(lambda context: seen.append(context.input["password"]), input={"password": f"${{file:{path}}}"})
+    assert seen == ["old", "new"]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "name"),
+    [("password", "other"), ("*", "deep/password"), ("password/*", "password"), ("passwor", "password")],
+)
+async def test_only_allowed_files_are_read(bench: Bench, tmp_path: Path, allowed: str, name: str) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(SECRET)
+    bench.allow(f"file:{tmp_path}/{allowed}")
+    await bench.run(lambda _: None, input={"password": f"${{file:{path}}}"})
+    failure = await failure_of(bench)
+    assert (failure.type, failure.retryable) == ("secret_unresolved", True)
+    assert f"--secret file:{path}" in failure.message
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (Path.exists, "mount the file"),
+        (Path.mkdir, "is no file"),
+        (os.mkfifo, "is no file"),
+        (lambda path: path.write_bytes(b"x" * 65_537), "65,536 bytes"),
+        (lambda path: path.write_bytes(b"\xff\xfe"), "UTF-8"),
+        (lambda path: path.symlink_to(path), "cannot be read"),
+    ],
+    ids=["absent", "folder", "pipe", "large", "binary", "loop"],
+)
+async def test_unusable_file_is_a_failure_with_its_reason(
+    bench: Bench, tmp_path: Path, make: Callable[[Path], object], reason: str
+) -> None:
+    path = tmp_path / "password"
+    make(path)
+    bench.allow(f"file:{tmp_path}/*")
+    await bench.run(lambda _: None, input={"password": f"${{file:{path}}}"})
+    failure = await failure_of(bench)
+    assert (failure.type, failure.retryable) == ("secret_unresolved", True)
+    assert reason in failure.message
 
 
 async def test_missing_secret_is_named(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,14 @@
-"""References to secrets in a job's input: `${env:NAME}` (hip-62, Job Input Sanitization).
+"""References to secrets in a job's input (hip-62, Job Input Sanitization).
 
-A definition, the log and the history hold the reference and never its value. The worker resolves it in its own
-environment right before the function runs. `$${` writes a literal `${`.
+`${env:NAME}` refers to an environment variable of the worker, and `${file:/PATH}` to a file that is mounted there. A
+definition, the log and the history hold the reference and never its value. The worker resolves it right before the function
+runs. `$${` writes a literal `${`.
+
+The name of a secret is `NAME` for a variable, and `file:/PATH` for a file.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
 from pydantic import JsonValue
@@ -13,23 +16,29 @@ from pydantic import JsonValue
 from .errors import TocsinError
 
 _OPENING: Final = re.compile(r"\$\$\{|\$\{(?P<inside>[^{}]*)(?P<closed>\})?")
-_NAME: Final = re.compile(r"env:(?P<name>[A-Za-z_][A-Za-z0-9_]*)")
+_VARIABLE: Final = r"[A-Za-z_][A-Za-z0-9_]*"
+_FILE: Final = r"file:(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._-]+)+"
+"""An absolute path without empty parts, `.` and `..`, so that a path has one spelling."""
+_NAME: Final = re.compile(rf"env:(?P<variable>{_VARIABLE})|(?P<file>{_FILE})")
+_ALLOWED: Final = re.compile(rf"{_VARIABLE}|{_FILE}(?:/\*)?")
 
 
 class SecretReferenceError(TocsinError, ValueError):
-    """A reference that is malformed or names an unset variable."""
+    """A reference that is malformed, or whose secret is absent."""
 
     code = "secret-not-resolved"
 
 
 class SecretNotAllowedError(SecretReferenceError):
-    """A reference to a variable that the worker does not allow."""
+    """A reference to a secret that the worker does not allow."""
 
     code = "secret-not-allowed"
 
 
 def find_references(value: JsonValue) -> tuple[str, ...]:
-    """Return the variables that the strings inside `value` refer to, in order, each once.
+    """Return the name of each secret that strings inside `value` refer to.
+
+    They come in order, each once.
 
     Raises:
         SecretReferenceError: a reference is malformed, e.g. `${env:}` or `${vault:X}`.
@@ -44,8 +53,41 @@ def find_references(value: JsonValue) -> tuple[str, ...]:
                 malformed[match_[0]] = None
     if malformed:
         quoted = ", ".join(f"`{text}`" for text in malformed)
-        raise SecretReferenceError(f"malformed reference {quoted}; write ${{env:NAME}}, or $${{ for a literal ${{")
+        raise SecretReferenceError(
+            f"malformed reference {quoted}; write ${{env:NAME}} or ${{file:/PATH}}, or $${{ for a literal ${{"
+        )
     return tuple(names)
+
+
+def reference(name: str) -> str:
+    """Return the reference to a secret."""
+    return f"${{{name}}}" if is_file(name) else f"${{env:{name}}}"
+
+
+def is_file(name: str) -> bool:
+    """Return whether a name is that of a file."""
+    return name.startswith("file:")
+
+
+def is_allowed(name: str, allowed: Collection[str]) -> bool:
+    """Return whether a list of allowed names covers a name.
+
+    `file:/FOLDER/*` covers each file directly in that folder.
+    """
+    return name in allowed or (is_file(name) and f"{name.rpartition('/')[0]}/*" in allowed)
+
+
+def check_allowed(names: Iterable[str]) -> None:
+    """Check names that a worker allows.
+
+    Raises:
+        ValueError: a name is neither a variable nor an absolute path.
+    """
+    for name in names:
+        if not _ALLOWED.fullmatch(name):
+            raise ValueError(
+                f"secrets: {name!r} names no secret; write the NAME of a variable, file:/PATH, or file:/FOLDER/*"
+            )
 
 
 def resolve_references(value: JsonValue, lookup: Callable[[str], str | None]) -> JsonValue:
@@ -54,20 +96,22 @@ def resolve_references(value: JsonValue, lookup: Callable[[str], str | None]) ->
     Replaced values are not resolved again.
 
     Raises:
-        SecretReferenceError: a reference is malformed, or `lookup` does not know a variable. The text names the variable and never a value.
+        SecretReferenceError: a reference is malformed, or `lookup` does not know a secret. The text has its name and never
+            a value.
     """
     values = {name: lookup(name) for name in find_references(value)}
     if missing := [name for name, found in values.items() if found is None]:
         names = ", ".join(f"`{name}`" for name in missing)
         raise SecretReferenceError(
-            f"the input refers to {names}, which the worker's environment does not set; set the variable and restart the worker"
+            f"the input refers to {names}, which this worker does not have: set the variable and restart the worker, or mount "
+            "the file"
         )
     return _replace(value, lambda found: values.get(_name(found) or "") or "")
 
 
 def _name(found: re.Match[str]) -> str | None:
     match_ = _NAME.fullmatch(found["inside"]) if found["closed"] else None
-    return match_["name"] if match_ else None
+    return (match_["variable"] or match_["file"]) if match_ else None
 
 
 def _strings(value: JsonValue) -> Iterator[str]:

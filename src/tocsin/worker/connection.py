@@ -9,6 +9,7 @@ from itertools import count
 from typing import TypeAlias
 
 from ..domain import agent
+from ..domain.secret_reference import check_allowed
 from ..ports import AgentChannel, Clock, EventLog, TaskQueue
 
 _worker_numbers = count(1)
@@ -63,11 +64,12 @@ def read_options(
     """Return the options that a user passed, with a default name.
 
     Raises:
-        ValueError: an option is out of its range.
+        ValueError: an option is out of its range, or a secret has an invalid name.
         TypeError: the queues or the secrets are one string.
     """
     if isinstance(secrets, str):
         raise TypeError(f"secrets: pass a collection of names, such as ({secrets!r},), not one string")
+    check_allowed(secrets)
     if isinstance(queues, str):
         raise TypeError(f"queues: pass a sequence of names, such as ({queues!r},), not one string")
     tail = f"-{os.getpid()}-{next(_worker_numbers)}"

@@ -52,7 +52,7 @@ class Context:
     queue: str
     """The queue from which the task came."""
     input: Input = field(repr=False)
-    """The job's input. Every `${env:NAME}` is replaced from this process's environment, if the worker
+    """The job's input. Every `${env:NAME}` and `${file:/PATH}` is replaced by what this process has there, if the worker
     allows it (`Worker(secrets=…)`; hip-62, Job Input Sanitization)."""
     args: tuple[JsonValue, ...] = field(repr=False)
     """The job's positional arguments, with the same replacement."""

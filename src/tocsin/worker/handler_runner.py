@@ -7,6 +7,7 @@ Sync handlers run in daemon threads, unlike those of `concurrent.futures`: an ab
 
 import asyncio
 import os
+import stat
 import threading
 from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import Future
@@ -19,7 +20,14 @@ from typing import Final, TypeAlias, cast
 from pydantic import JsonValue
 
 from ..domain.events import Dispatched, Input
-from ..domain.secret_reference import SecretNotAllowedError, SecretReferenceError, resolve_references
+from ..domain.secret_reference import (
+    SecretNotAllowedError,
+    SecretReferenceError,
+    is_allowed,
+    is_file,
+    reference,
+    resolve_references,
+)
 from ..ports import Clock
 from . import results
 from .context import Context
@@ -90,6 +98,10 @@ _SHORTEST_SECRET: Final = 4
 """The number of characters from which a value is redacted. A shorter value occurs by chance in any text."""
 
 
+_LARGEST_SECRET: Final = 65_536
+"""Bytes of a secret in a file."""
+
+
 class SecretValues:
     """The secrets of one task.
 
@@ -110,8 +122,8 @@ class SecretValues:
         """Return the task's input and args with every reference replaced.
 
         Raises:
-            SecretReferenceError: a reference is malformed, this worker does not allow its name, or this environment does not
-                set it.
+            SecretReferenceError: a reference is malformed, this worker does not allow its name, or does not have the
+                secret.
         """
         input_ = cast("Input", resolve_references(task.input, self._look_up)) if task.input else task.input
         if not task.args:
@@ -125,15 +137,41 @@ class SecretValues:
         return text
 
     def _look_up(self, name: str) -> str | None:
-        if name not in self._allowed:
+        if not is_allowed(name, self._allowed):
             raise SecretNotAllowedError(
                 f"the input refers to `{name}`, which this worker does not allow; write `Worker(secrets=[{name!r}])`, or start "
                 f"it with `--secret {name}`"
             )
-        value = os.environ.get(name)
+        value = _content(name.removeprefix("file:")) if is_file(name) else os.environ.get(name)
         if value is not None and len(value) >= _SHORTEST_SECRET:
-            self._references[value] = self._references[repr(value)[1:-1]] = f"${{env:{name}}}"
+            self._references[value] = self._references[repr(value)[1:-1]] = reference(name)
         return value
+
+
+def _content(path: str) -> str | None:
+    """Return the text of a mounted file; None: it does not exist.
+
+    The last line break is left out. The file is read for each task, so a new version that is mounted counts at once.
+
+    Raises:
+        SecretReferenceError: the file cannot be used.
+    """
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - the path is a text
+            raise SecretReferenceError(f"`file:{path}` is no file; mount the secret as a file")
+        with open(path, "rb") as file:  # noqa: PTH123 - the path is a text
+            content = file.read(_LARGEST_SECRET + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise SecretReferenceError(f"`file:{path}` cannot be read: {error.strerror}") from None
+    if len(content) > _LARGEST_SECRET:
+        raise SecretReferenceError(f"`file:{path}` has more than {_LARGEST_SECRET:,} bytes; a secret is smaller")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        raise SecretReferenceError(f"`file:{path}` is not text in UTF-8; encode the secret as text") from None
+    return text.removesuffix("\n").removesuffix("\r")
 
 
 class HandlerRunner:
@@ -151,7 +189,7 @@ class HandlerRunner:
     ) -> None:
         """Run sync handlers in `threads`; every context contains `shutting_down`, and sends to `output`.
 
-        `secrets` are the environment variables that inputs may refer to.
+        `secrets` are the names of the secrets that inputs may refer to.
         """
         self._secrets = frozenset(secrets)
         self._worker = worker

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 from .. import telemetry
 from ..domain.errors import TocsinError
+from ..domain.secret_reference import check_allowed
 from .connection import Connect, Connection, Options, read_options
 from .handlers import Handlers, check_name
 from .session import Session
@@ -66,12 +67,13 @@ class Worker:
                 default made from the host, the process id and a number. `tocsin agents disable` disables a name.
             nats_url: the URL of the NATS server; by default from the settings (`TOCSIN_NATS_URL`).
             labels: texts by name that `tocsin agents` shows with the worker.
-            secrets: the environment variables that `${env:NAME}` in an input may refer to. Others are not resolved, because
-                anyone who may trigger a job may write a reference into its input.
+            secrets: the secrets that an input may refer to: `NAME` for `${env:NAME}`, `file:/PATH` for `${file:/PATH}`, and
+                `file:/FOLDER/*` for each file directly in a folder. Others are not resolved, because a client that may
+                enqueue a job may write any reference into its input.
             connect: opens another connection than the default, for example to the in-memory log in tests.
 
         Raises:
-            ValueError: an option is out of its range.
+            ValueError: an option is out of its range, or a secret has an invalid name.
             TypeError: `queues` or `secrets` is one string.
         """
         self.options: Options = read_options(
@@ -177,7 +179,12 @@ class Worker:
                 self._loop, self._shutdown = None, Shutdown()
 
     def allow_secrets(self, names: Collection[str]) -> None:
-        """Allow inputs to refer to further environment variables, before the worker runs."""
+        """Allow inputs to refer to further secrets, before the worker runs.
+
+        Raises:
+            ValueError: a name is neither a variable nor an absolute path.
+        """
+        check_allowed(names)
         self.options = replace(self.options, secrets=self.options.secrets | frozenset(names))
 
     def stop(self) -> None:

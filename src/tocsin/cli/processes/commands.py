@@ -155,7 +155,11 @@ def worker(
     ],
     secret: Annotated[
         list[str] | None,
-        typer.Option("--secret", metavar="NAME", help="An environment variable that inputs may refer to; repeatable."),
+        typer.Option(
+            "--secret",
+            metavar="NAME",
+            help="A secret that inputs may refer to: a variable, file:/PATH or file:/FOLDER/*; repeatable.",
+        ),
     ] = None,
 ) -> None:
     """Run a worker until SIGTERM or Ctrl-C; finish its tasks first.
@@ -167,7 +171,10 @@ def worker(
     session = session_of(context)
     session.log("info")
     instance = load_worker(target)
-    instance.allow_secrets(secret or ())
+    try:
+        instance.allow_secrets(secret or ())
+    except ValueError as error:
+        raise UsageError(str(error), code="invalid-secret-name") from None
     run_until_stopped(_run_worker(session, instance))
 
 

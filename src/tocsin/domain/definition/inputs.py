@@ -6,7 +6,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from ..secret_reference import SecretReferenceError, find_references
+from ..secret_reference import SecretReferenceError, find_references, reference
 from .errors import DefinitionProblem, shorten, show
 from .fields import MAX_INPUT_BYTES, json_problem, size_of
 
@@ -60,7 +60,7 @@ def input_problems(
 def reference_problems(written: JsonValue) -> Iterator[DefinitionProblem]:
     """Yield a problem if a trigger's input or args refer to a secret."""
     if names := find_references(written):
-        quoted = ", ".join(f"`${{env:{name}}}`" for name in names)
+        quoted = ", ".join(f"`{reference(name)}`" for name in names)
         reason = f"it refers to {quoted}, and only a definition may refer to a secret; write $${{ for a literal ${{"
         yield DefinitionProblem(reason, field="input", code="secret-reference-not-allowed")
 

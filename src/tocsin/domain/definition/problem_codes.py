@@ -22,7 +22,7 @@ PROBLEM_CODES: Final[Mapping[str, str]] = {
     "key-encrypted": "A private key is protected by a password.",
     "key-mismatch": "A private key does not belong to its certificate.",
     "kubernetes-manifest": "A document is a manifest of Kubernetes, and no job.",
-    "malformed-secret-reference": "A reference to a secret is not written as `${env:NAME}`.",
+    "malformed-secret-reference": "A reference to a secret is not written as `${env:NAME}` or `${file:/PATH}`.",
     "nested-too-deep": "A document nests its values too deeply.",
     "nkey-seed-damaged": "An NKey seed has a wrong checksum.",
     "nkey-seed-missing": "A file has no NKey seed, or more than one.",
