@@ -109,6 +109,13 @@ def test_reason_may_be_any_text(reason: str, tmp_path: Path) -> None:
         assert [getattr(fact.message, "reason", None) for fact in facts] == [reason], subject
 
 
+def test_queues_are_listed_and_shown(url: str) -> None:
+    [queue] = call(url, "-o", "json", "queues", "list").json
+    assert (queue["name"], queue["jobs"]) == ("default", ["nightly"])
+    assert "nightly" in call(url, "queues", "show", "default").out
+    assert call(url, "-o", "json", "queues", "show", "defualt").failure == (3, "not-found")
+
+
 def test_agents_are_listed_switched_and_drained(url: str) -> None:
     [agent] = call(url, "-o", "json", "agents", "list").json
     assert (agent["name"], agent["agent_id"], agent["state"]) == ("mail-1", RUN, "ENABLED")

@@ -23,6 +23,7 @@ from tocsin.ports import StoredLog
 from tocsin.services.calculations import Calculations
 from tocsin.services.jobs import Registry
 from tocsin.services.operations.event_waiter import EventWaiter
+from tocsin.services.queues import QueueDetails, Sees
 from tocsin.settings import Settings
 from tocsin.testing import (
     InMemoryEventLog,
@@ -58,6 +59,15 @@ class World:
         """An in-memory installation has none."""
         return {"root": "tocsin"}
 
+    async def queue_details(self, sees: Sees) -> tuple[QueueDetails, ...]:
+        """An in-memory installation has the queues of its jobs only."""
+        jobs = [job for job in await self.registry.jobs() if sees(job)]
+        names = sorted({job.definition.queue for job in jobs})
+        return tuple(
+            QueueDetails(name, None, jobs=tuple(job.name for job in jobs if job.definition.queue == name))
+            for name in names
+        )
+
     def parts(self) -> Components:
         """The components of the handlers."""
         return Components(
@@ -70,6 +80,7 @@ class World:
             history=self.history,
             clock=self.clock,
             status=self.status,
+            queue_details=self.queue_details,
             visibility=Visibility(self.log, self.clock),
             queues=InMemoryTaskQueues(self.log),
             arrivals=EventWaiter(self.log),

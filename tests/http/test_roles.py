@@ -50,6 +50,8 @@ TABLE: dict[tuple[str, str], tuple[set[Role] | None, str, Any]] = {
     ("PATCH", "/v1/dead-letters/{id}"): ({ADMIN, OPERATOR}, f"/v1/dead-letters/{LETTER}", {"resolved": True}),
     # Authors may, for what is their own: nothing here is.
     ("POST", "/v1/dead-letters/replay-all"): ({ADMIN, OPERATOR, AUTHOR}, "/v1/dead-letters/replay-all", None),
+    ("GET", "/v1/queues"): (READERS, "/v1/queues", None),
+    ("GET", "/v1/queues/{name}"): (READERS, "/v1/queues/default", None),
     ("GET", "/v1/agents"): (READERS, "/v1/agents", None),
     ("GET", "/v1/agents/{name}"): (READERS, "/v1/agents/mail-1", None),
     ("POST", "/v1/agents/{name}/drain"): ({ADMIN, OPERATOR}, "/v1/agents/mail-1/drain", None),
@@ -201,7 +203,7 @@ async def test_job_with_viewers_is_hidden_from_others(guarded: World) -> None:
         assert (await as_(world, "eve", OPERATOR, "GET", path)).status_code == status, path
         for identity, role in (("carl", VIEWER), ("bea", VIEWER), ("root", ADMIN)):
             assert (await as_(world, identity, role, "GET", path)).status_code == 200, path
-    for path in ("/v1/jobs", "/v1/schedule", "/ojs/v1/cron"):
+    for path in ("/v1/jobs", "/v1/schedule", "/ojs/v1/cron", "/v1/queues"):
         assert '"job"' not in (await as_(world, "eve", VIEWER, "GET", path)).text
     changes = [
         ("POST", "/v1/jobs/job/trigger"),

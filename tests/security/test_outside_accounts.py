@@ -24,6 +24,7 @@ from tocsin.adapters.nats.admin.permissions import Permissions
 from tocsin.bootstrap import STAGE_NAMES, Installation
 from tocsin.bootstrap.api_server import serving
 from tocsin.bootstrap.nats_roles import permissions
+from tocsin.services.queues import queues
 from tocsin.settings import Settings
 
 ASKED = {
@@ -223,6 +224,12 @@ async def test_outsiders_do_not_hear_requests_of_others(secured: Server) -> None
         async with asyncio.timeout(DEADLINE):
             assert "permissions violation for subscription" in (await refused.get()).lower()
     await client.close()
+
+
+async def test_viewer_lists_the_queues(secured: Server, tmp_path: Path) -> None:
+    async with victim(secured, tmp_path), connected(secured, tmp_path, "viewer") as viewer:
+        found = {queue.name: queue.transport for queue in await queues(bootstrap.health_target(viewer))}
+        assert found == {"default": "native", "outside": "mq", "teams": "matched"}
 
 
 async def test_api_answers_a_client_outside(secured: Server, tmp_path: Path) -> None:

@@ -197,9 +197,13 @@ async def test_api_works_with_exactly_its_permissions(secured: Server, tmp_path:
             ("GET", "/v1/jobs", None),
             ("POST", "/v1/jobs/asked-for/pause", None),
             ("GET", "/v1/executions", None),
+            ("GET", "/v1/queues", None),
+            ("GET", "/v1/queues/outside", None),
         ):
             answer = await client.request(method, path, json=body)
             assert answer.status_code < 300, answer.text
+        state = await client.get("/v1/status")
+        assert state.json()["troubles"] == {}
     assert "Violation" not in secured.log[before:]
 
 

@@ -32,6 +32,7 @@ from ..engine.timezone_refresh import TimezoneWatch
 from ..services.health.status import as_json, status
 from ..services.jobs import Registry
 from ..services.operations.event_waiter import EventWaiter
+from ..services.queues import QueueDetails, Sees, queues
 from . import Installation, health_target
 
 _log = telemetry.get_logger("tocsin")
@@ -70,8 +71,8 @@ async def serving(
         rate = await stack.enter_async_context(rate_limit(settings, clock))
         listener = _listen(host, settings.server.port, "server.port", any_port)
         stack.callback(listener.close)
-        queues = NatsTaskQueues(installation.connection, installation.names, ack_wait=settings.worker.ack_wait)
-        stack.push_async_callback(queues.close)
+        task_queues = NatsTaskQueues(installation.connection, installation.names, ack_wait=settings.worker.ack_wait)
+        stack.push_async_callback(task_queues.close)
         parts = Components(
             version=__version__,
             settings=settings,
@@ -83,7 +84,8 @@ async def serving(
             clock=clock,
             visibility=Visibility(installation.log, clock),
             status=partial(_status, installation),
-            queues=queues,
+            queue_details=partial(_queues, installation),
+            queues=task_queues,
             arrivals=await stack.enter_async_context(aclosing(EventWaiter(installation.log))),
             reset=partial(wipe, installation.connection, installation.names) if allow_reset else None,
         )
@@ -133,6 +135,10 @@ async def _metrics(parts: Components, host: str, any_port: Collection[str]) -> A
 
 async def _status(installation: Installation) -> dict[str, Any]:
     return as_json(await status(health_target(installation)))
+
+
+async def _queues(installation: Installation, sees: Sees) -> tuple[QueueDetails, ...]:
+    return await queues(health_target(installation), sees=sees)
 
 
 def _listen(host: str, port: int, setting: str, any_port: Collection[str]) -> socket.socket:

@@ -50,7 +50,7 @@ MQ_EXECUTOR: Final = "mq-executor"
 API_CLIENT: Final = "api-client"
 
 _VIEWER_ACCESS: Final = Access(
-    reads=(*STREAMS, *OUTPUT_STREAMS),
+    reads=(*STREAMS, Stream.MQ, *OUTPUT_STREAMS),
     follows=STREAMS,
     looks_up=(Bucket.DEFINITIONS, Bucket.LOCKS, Bucket.LEADER, Bucket.CURSORS, Bucket.AGENTS, Bucket.QUEUES),
     reads_archive=True,
@@ -89,7 +89,7 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
     tasks = [DurableSpec(executor_durable(queue), Stream.LOG, ()) for queue in settings.pulled_queues]
     roles |= {
         SCHEDULER: granting.part(SCHEDULER, _together(stages), [spec for specs in durables.values() for spec in specs]),
-        API: granting.part(API, _API_ACCESS, tasks),
+        API: granting.watching(API, _API_ACCESS, tasks),
         WORKER: granting.reading_last(granting.working(WORKER, _worked(settings), tasks), HeartbeatDetails),
         ADMIN: granting.provisioning(ADMIN, (*settings.matched_queues, *settings.bridged_queues)),
         OPERATOR: granting.watching(OPERATOR, _OPERATOR_ACCESS),

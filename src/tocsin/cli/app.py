@@ -10,7 +10,9 @@ from .output import Format
 from .runtime.command_group import Commands
 from .runtime.errors import HELP as EXIT_CODES
 
-SERVED: Final = frozenset({"jobs", "agents", "executions", "dead-letters", "schedule", "explain", "why", "version"})
+SERVED: Final = frozenset(
+    {"jobs", "agents", "queues", "executions", "dead-letters", "schedule", "explain", "why", "version"}
+)
 """Commands that also work over HTTP."""
 
 

@@ -1,7 +1,7 @@
 """The operator over the log and the history of an installation."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from functools import partial
@@ -26,6 +26,8 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .operations.execution_output import ExecutionOutput
     from .operations.execution_requests import Cancellation
     from .operations.lookup import ExecutionMatch
+    from .queues import QueueDetails
+
 from .operator import OpenHistory
 
 
@@ -40,13 +42,18 @@ class LocalOperator:
         clock: Clock,
         *,
         history: OpenHistory,
+        queues: "Callable[[], Awaitable[tuple[QueueDetails, ...]]]",
         by: Actor | None = None,
     ) -> None:
-        """`history` opens the history at its first use; `by` is recorded with each change."""
+        """Operate on an installation.
+
+        `history` opens the history at its first use, `queues` reads the queues, and `by` is recorded with each change.
+        """
         self._log = log
         self._stored = stored
         self._clock = clock
         self._history = history
+        self._queues = queues
         self._by = by
         self._registry = Registry(log, projections, clock)
         self._agents = AgentRegistry(log, projections)
@@ -187,6 +194,10 @@ class LocalOperator:
             list_dead_letters=self.dead_letters,
             stored=self._stored,
         )
+
+    async def queues(self) -> "tuple[QueueDetails, ...]":
+        """See `Operator`."""
+        return await self._queues()
 
     async def agents(self, name: str | None = None) -> tuple[AgentRecord, ...]:
         """See `Operator`."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .operations.execution_output import ExecutionOutput
     from .operations.execution_requests import Cancellation
     from .operations.lookup import ExecutionMatch
+    from .queues import QueueDetails
 
 OpenHistory: TypeAlias = Callable[[], AbstractAsyncContextManager[History]]
 
@@ -223,6 +224,12 @@ class Operator(Protocol):
         Raises:
             NotAnId, NotFound, Ambiguous: `given` does not name one dead letter.
         """
+        ...
+
+    # --- queues -------------------------------------------------------------------------------------------------------
+
+    async def queues(self) -> "tuple[QueueDetails, ...]":
+        """Return all queues by name, with the jobs that the caller sees."""
         ...
 
     # --- agents -------------------------------------------------------------------------------------------------------

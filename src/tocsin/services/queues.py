@@ -3,11 +3,12 @@
 import asyncio
 import difflib
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal, TypeAlias
 
+from ..domain.access import Owned
 from ..domain.agent import AgentRecord, AgentState
 from ..domain.definition import STORED
 from ..domain.job_record import Registration
@@ -18,6 +19,8 @@ from .health.status import HealthTarget
 from .operations.errors import NotFound
 
 Transport: TypeAlias = Literal["native", "matched", "mq"]
+Sees: TypeAlias = Callable[[Owned], bool]
+"""Whether a caller may see a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,15 @@ class QueueDetails:
     """Jobs with a step in the queue."""
 
 
-async def queues(target: HealthTarget) -> tuple[QueueDetails, ...]:
-    """Return the queues of the settings and of all jobs, by name.
+def everything(_: Owned) -> bool:
+    """See all jobs."""
+    return True
+
+
+async def queues(target: HealthTarget, *, sees: Sees = everything) -> tuple[QueueDetails, ...]:
+    """Return all queues by name, with the jobs that a caller sees.
+
+    A queue that only hidden jobs name is left out. Functions that wait are left out if only hidden jobs have them.
 
     Raises:
         LogUnavailable: the log did not answer.
@@ -58,10 +68,16 @@ async def queues(target: HealthTarget) -> tuple[QueueDetails, ...]:
         _durables(target, Stream.MQ),
     )
     jobs: dict[str, set[str]] = defaultdict(set)
+    functions, is_hidden = set[str](), False
     for body in entries.values():
-        definition = Registration.model_validate_json(body, context=STORED).definition
+        registration = Registration.model_validate_json(body, context=STORED)
+        if not sees(registration):
+            is_hidden = True
+            continue
+        definition = registration.definition
         for step in definition.steps():
             jobs[step.queue or definition.queue].add(definition.name)
+            functions.add(step.function)
     counts: dict[str, QueueBacklog] = {
         **{queue: backlog for queue in settings.pulled_queues if (backlog := native.get(executor_durable(queue)))},
         **{queue: waiting.get(queue, QueueBacklog(queue=queue)) for queue in settings.matched_queues},
@@ -73,10 +89,11 @@ async def queues(target: HealthTarget) -> tuple[QueueDetails, ...]:
         **dict.fromkeys(settings.matched_queues, "matched"),
         **dict.fromkeys(settings.bridged_queues, "mq"),
     }
-    return tuple(
+    known = tuple(
         _details(name, transports.get(name), counts.get(name), agents, jobs.get(name, set()))
         for name in sorted({*transports, *jobs})
     )
+    return tuple(_without_others(queue, functions) for queue in known) if is_hidden else known
 
 
 def find(name: str, known: tuple[QueueDetails, ...]) -> QueueDetails:
@@ -91,6 +108,11 @@ def find(name: str, known: tuple[QueueDetails, ...]) -> QueueDetails:
     nearest = difflib.get_close_matches(name, names, n=1)
     hint = f"Did you mean {nearest[0]!r}?" if nearest else "`tocsin queues list` shows all queues."
     raise NotFound(f"No setting and no job names a queue {name!r}. {hint}")
+
+
+def _without_others(queue: QueueDetails, functions: set[str]) -> QueueDetails:
+    waiting = {name: number for name, number in queue.waiting_functions.items() if name in functions}
+    return replace(queue, waiting_functions=waiting)
 
 
 def _details(

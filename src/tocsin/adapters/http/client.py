@@ -34,6 +34,7 @@ from ...services.operations.execution_output import ExecutionOutput
 from ...services.operations.execution_requests import Cancellation
 from ...services.operations.lookup import ExecutionMatch, match_execution
 from ...services.operator import NotServed
+from ...services.queues import QueueDetails
 from ..system_clock import SystemClock
 from .api_client import ApiClient, agent_path, job_of, job_path, reason_header, recorded_of
 
@@ -44,6 +45,7 @@ MAX_TRIES: Final = 5
 """Tries to delete a job that other writers change meanwhile."""
 
 _AGENTS: Final = TypeAdapter(list[AgentRecord])
+_QUEUES: Final = TypeAdapter(list[QueueDetails])
 _EXECUTIONS: Final = TypeAdapter(list[ExecutionRow])
 _ANSWER: Final = TypeAdapter(Answer)
 _OUTPUT: Final = TypeAdapter(ExecutionOutput)
@@ -211,6 +213,10 @@ class HttpOperator:
         return Resolution(result["job"], result["id"], result["changed"])
 
     # --- events -------------------------------------------------------------------------------------------------------
+
+    async def queues(self) -> tuple[QueueDetails, ...]:
+        """See `Operator`."""
+        return tuple(_QUEUES.validate_python((await self._api.request("GET", "/v1/queues"))["queues"]))
 
     async def agents(self, name: str | None = None) -> tuple[AgentRecord, ...]:
         """See `Operator`."""

@@ -50,8 +50,8 @@ def show(context: typer.Context, queue: Name) -> None:
 
 
 async def _read(session: Session) -> "tuple[QueueDetails, ...]":
-    async with session.installation() as installation:
-        return await session.backend.queues(installation)
+    async with session.operator() as operator:
+        return await operator.queues()
 
 
 def _row(queue: "QueueDetails") -> tuple[object, ...]:

@@ -5,6 +5,7 @@ Each is imported at its first use, so that `tocsin --help` and shell completion 
 
 from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -66,6 +67,7 @@ class Backend:
             installation.projections,
             installation.clock,
             history=history,
+            queues=partial(self.queues, installation),
             by=by,
         )
 

@@ -22,7 +22,7 @@ from ..ojs import dead_letters as ojs_dead_letters
 from ..ojs import events as ojs_events
 from ..ojs import jobs as ojs_jobs
 from ..ojs.workers import FastRoutes
-from . import agents, apply, backfill, dead_letters, events, executions, jobs, schedule, status, why
+from . import agents, apply, backfill, dead_letters, events, executions, jobs, queue_details, schedule, status, why
 from .dependencies import Components
 from .error_handlers import ErrorHandler, answer_error
 from .problems import ProblemDetails, documented
@@ -126,6 +126,7 @@ ROUTERS: Final = (
     executions.router,
     dead_letters.router,
     agents.router,
+    queue_details.router,
     schedule.router,
     manifest.router,
     ojs_jobs.router,

@@ -19,6 +19,7 @@ from ....ports import Clock, EventLog, History, Projections, StoredLog, TaskQueu
 from ....services.calculations import Calculations, Calculator, Effort, T
 from ....services.jobs import Check, Job, Registry
 from ....services.operations.event_waiter import EventWaiter
+from ....services.queues import QueueDetails, Sees
 from ....settings import Settings
 from ..auth.security import Visibility
 from .problems import Problem, invalid
@@ -39,6 +40,8 @@ class Components:
     visibility: Visibility
     status: Callable[[], Awaitable[dict[str, Any]]]
     """Returns the current state of the installation's parts."""
+    queue_details: Callable[[Sees], Awaitable[tuple[QueueDetails, ...]]]
+    """Returns the queues, with the jobs that a caller sees."""
     queues: TaskQueues
     arrivals: EventWaiter
     """Wakes a request that waits for its input to be processed: a pushed job, or a worker's report."""

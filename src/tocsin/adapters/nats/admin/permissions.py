@@ -147,12 +147,12 @@ class Granting:
         ]
         return Permissions(_inbox(name), _sorted(publish))
 
-    def watching(self, name: str, access: Access) -> Permissions:
+    def watching(self, name: str, access: Access, durables: Iterable[DurableSpec] = ()) -> Permissions:
         """Return the permissions of an observer.
 
-        Those of `access`, and the state of every stream and durable.
+        Those of `access` and its durables, and the state of every stream and durable.
         """
-        rules = self.part(name, access)
+        rules = self.part(name, access, durables)
         publish = [
             *rules.publish,
             f"{API}.INFO",
