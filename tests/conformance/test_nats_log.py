@@ -22,7 +22,7 @@ from tocsin.adapters.nats.consumers.task_queues import NatsTaskQueue
 from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.domain.events import CancelRequest, Trigger
-from tocsin.ports import Batch, DurableSpec, LogUnavailable, SequenceConflict
+from tocsin.ports import Batch, DurableSpec, LogUnavailable, NotAllowed, Publish, SequenceConflict
 from tocsin.subjects import Stream
 
 SCOPE = subjects.execution("a.job", "e1")
@@ -84,6 +84,28 @@ async def test_input_with_a_lost_answer_is_stored_once(nats: NatsWorld, monkeypa
 
     assert await nats.log.publish("trigger.j", Trigger(), message_id="a") == 1
     assert len(await nats.log.read("trigger.j")) == 1
+
+
+async def test_repeated_id_is_believed_without_a_look(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some leaders store events in the ledger, and may not read it."""
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise NotAllowed("no right to read")
+
+    first = await nats.log.publish("trigger.a", Trigger(), message_id="once")
+    monkeypatch.setattr(nats.connection, "find", refuse)
+    assert await nats.log.publish("trigger.a", Trigger(), message_id="once") == first
+
+
+async def test_repeated_id_without_an_answer_fails_alone(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def lose(*_: object, **__: object) -> None:
+        raise LogUnavailable("no answer")
+
+    await nats.log.publish("trigger.a", Trigger(), message_id="once")
+    monkeypatch.setattr(nats.connection, "find", lose)
+    writes = [Publish("trigger.a", Trigger(), message_id) for message_id in ("before", "once", "after")]
+    results = await nats.log.write(writes)
+    assert [type(result.error) for result in results] == [type(None), LogUnavailable, type(None)]
 
 
 async def test_missing_answer_is_reported(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,8 +36,6 @@ from ....ports import (
     Written,
     check_scopes,
     check_subject,
-    ids_used_up,
-    other_ids,
 )
 from ....subjects import Stream
 from ..client import wire
@@ -45,6 +43,7 @@ from ..client.connection import Connection
 from ..client.names import Names
 from ..client.transport import Headers, Outgoing
 from ..client.wire import Duplicate
+from .message_ids import MessageIds
 
 GroupCommit: TypeAlias = Literal["auto", "always", "off"]
 """When atomic batches are used: `always` is for servers that flush each write, `auto` for all others."""
@@ -169,6 +168,7 @@ class LogWriter:
         self._connection = connection
         self._names = names
         self._group_commits = GroupCommits(connection, names, group_commit)
+        self._ids = MessageIds(connection, names, self._input)
         self.newest = dict.fromkeys(Stream, 0)
         """The last sequence that this writer stored in each stream."""
 
@@ -249,35 +249,13 @@ class LogWriter:
         for decision, stored in zip(senders, results, strict=True):
             result = stored
             if isinstance(stored, Duplicate) and isinstance(decision.write, Publish):
-                result = await self._of_own_message(decision.write, stored)
+                result = await self._ids.resolve(decision.write, stored)
             if isinstance(result, Exception):
                 decision.error = result
                 continue
             decision.sequences.append(result)
             if isinstance(decision.write, Append):
                 self._learn(subjects.stream_of(decision.scope), (result,))
-
-    async def _of_own_message(self, write: Publish, first: Duplicate) -> int | Exception:
-        """Store an input whose id a message has, unless that is the input.
-
-        Programs outside publish into the stream of the ledger, so the message may be theirs.
-        """
-        if subjects.stream_of(write.subject) is not Stream.LEDGER:
-            return first
-        result: int | Exception = first
-        ids = other_ids(write.message_id)
-        while isinstance(result, Duplicate) and not await self._is_of(write.subject, result):
-            if (message_id := next(ids, None)) is None:
-                return ids_used_up(write.subject, write.message_id)
-            (result,) = await self._connection.store_each([self._input(replace(write, message_id=message_id))])
-        return result
-
-    async def _is_of(self, subject: str, sequence: int) -> bool:
-        """Return whether a stored message has this subject, or is gone."""
-        verb = f"STREAM.MSG.GET.{self._names.stream(subjects.stream_of(subject))}"
-        reply = await self._connection.find(verb, b'{"seq":%d}' % sequence, absent=wire.NO_MESSAGE_FOUND)
-        stored: str = self._names.to_wire(subject) if reply is None else reply["message"]["subject"]
-        return stored == self._names.to_wire(subject)
 
     def _learn(self, stream: Stream, sequences: Sequence[int]) -> None:
         self.newest[stream] = max((self.newest[stream], *sequences[-1:]))
