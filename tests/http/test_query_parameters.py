@@ -8,6 +8,8 @@ from tests.http.conftest import World
 from tocsin.adapters.http.api import app
 from tocsin.adapters.http.api.query_check import MAX_REPORTED, parameters
 from tocsin.domain.access import Role
+from tocsin.ports import QueueStatus
+from tocsin.testing import InMemoryTaskQueues
 
 
 def errors_of(answer: Any) -> list[dict[str, str]]:  # noqa: ANN401 - JSON
@@ -134,3 +136,24 @@ def test_known_parameters_are_those_of_openapi() -> None:
             known[method, route.path] = list(parameters(route.endpoint))
     assert known == documented
     assert sum(map(bool, known.values())) > 10
+
+
+async def test_only_queues_of_the_page_are_inspected(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    inspected = list[str]()
+
+    async def names(_: InMemoryTaskQueues) -> list[str]:
+        return ["a", "b", "c", "d", "e"]
+
+    async def standing(_: InMemoryTaskQueues, queue: str) -> QueueStatus:
+        inspected.append(queue)
+        return QueueStatus(queue, is_paused=False, waiting=0, in_hand=0)
+
+    monkeypatch.setattr(InMemoryTaskQueues, "names", names)
+    monkeypatch.setattr(InMemoryTaskQueues, "standing", standing)
+    page = (await world.ask("GET", "/ojs/v1/queues?limit=2&offset=2")).json()
+    assert [queue["name"] for queue in page["queues"]] == inspected == ["c", "d"]
+    assert page["pagination"] == {"total": 5, "limit": 2, "offset": 2, "has_more": True}
+    end = (await world.ask("GET", "/ojs/v1/queues?limit=2&offset=4")).json()
+    assert ([queue["name"] for queue in end["queues"]], end["pagination"]["has_more"]) == (["e"], False)
+    beyond = (await world.ask("GET", "/ojs/v1/queues?limit=2&offset=1000000")).json()
+    assert (beyond["queues"], beyond["pagination"]["has_more"]) == ([], False)

@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from ....ports import QueueStatus
+from ....services.jobs.registry import each
 from ....settings import Queue
 from ..api.dependencies import Components, Here
 from ..api.problems import FieldError, Problem
@@ -27,15 +28,10 @@ router = APIRouter(
 async def list_queues(here: Here, _: Reader, limit: Limit = DEFAULT_LIMIT, offset: Offset = 0) -> dict[str, Any]:
     """List the queues."""
     names = await here.queues.names()
-    standings = [standing for name in names if (standing := await here.queues.standing(name)) is not None]
     end = offset + limit
-    pages = {
-        "total": len(standings),
-        "limit": limit,
-        "offset": offset,
-        "has_more": len(standings) > end,
-    }
-    return {"queues": [_queue_of(standing) for standing in standings[offset:end]], "pagination": pages}
+    standings = await each(names[offset:end], here.queues.standing)
+    pages = {"total": len(names), "limit": limit, "offset": offset, "has_more": len(names) > end}
+    return {"queues": [_queue_of(standing) for standing in standings if standing is not None], "pagination": pages}
 
 
 @router.get("/{name}/stats", operation_id="queueStats")
