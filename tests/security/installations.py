@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.security.server import Server, server
 from tocsin import bootstrap
 from tocsin.adapters.nats.admin.accounts import password_variable, server_accounts
+from tocsin.archive.signing_keys import SigningKey
 from tocsin.bootstrap import Installation
 from tocsin.bootstrap.nats_roles import permissions
 from tocsin.settings import Settings
@@ -21,15 +22,27 @@ QUEUES = {"outside": {"transport": "mq"}, "teams": {"transport": "matched"}}
 
 def settings(url: str, folder: Path, role: str) -> Settings:
     nats = {"url": url, "user": role, "password": PASSWORD, "inbox_prefix": f"_INBOX_{role}"}
+    key = folder / "notary.pem"
+    if not key.exists():
+        key.write_text(SigningKey.generate().as_pem())
     return Settings.model_validate(
-        {"data_dir": folder, "nats": nats, "leader": {"ttl": 5, "renew_interval": 1}, "queues": QUEUES}
+        {
+            "data_dir": folder,
+            "nats": nats,
+            "leader": {"ttl": 5, "renew_interval": 1},
+            "notary": {"key": key, "interval": 0.2},
+            "queues": QUEUES,
+        }
     )
 
 
 @contextmanager
 def installed(folder: Path) -> Iterator[Server]:
     """Run a server with the accounts of an installation that `tocsin init` made."""
-    roles = permissions(Settings.model_validate({"data_dir": folder, "queues": QUEUES, "server": {"over_nats": True}}))
+    signed = {"key": folder / "notary.pem"}
+    roles = permissions(
+        Settings.model_validate({"data_dir": folder, "queues": QUEUES, "server": {"over_nats": True}, "notary": signed})
+    )
     environment = {password_variable(ACCOUNT, role): PASSWORD for role in roles}
     with server(folder, server_accounts(ACCOUNT, roles), environment=environment) as running:
         asyncio.run(_initialize(running.url, folder))

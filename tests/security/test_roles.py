@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -28,6 +29,7 @@ from tocsin import Context, Worker, bootstrap, subjects
 from tocsin.adapters.nats.admin.accounts import password_variable
 from tocsin.adapters.nats.client.wire import JetStreamError
 from tocsin.adapters.nats.consumers.task_queues import NatsDurable
+from tocsin.archive.checkpoints import SIGNED_STREAMS
 from tocsin.bootstrap import STAGE_NAMES, Installation
 from tocsin.bootstrap.api_server import serving
 from tocsin.bootstrap.nats_roles import permissions
@@ -47,7 +49,7 @@ from tocsin.engine.leader_election import LeaderElection
 from tocsin.ports import LogUnavailable, NotAllowed, Publish
 from tocsin.services.jobs import Registry
 from tocsin.settings import Settings
-from tocsin.subjects import JOB_EXECUTORS, Bucket, Stream, aside_key, heir_key, subject_of
+from tocsin.subjects import JOB_EXECUTORS, Bucket, Stream, aside_key, checkpoint_page, heir_key, subject_of
 
 ANY_PORT = {"server.port", "metrics.port"}
 
@@ -153,6 +155,8 @@ async def test_everything_works_with_no_more_than_is_granted(secured: Server, tm
         await tocsin.until(is_recorded)
         shown = tocsin.installation.projections
         await tocsin.until(lambda: shown.get(Bucket.DEFINITIONS, "locked"))
+        for stream in SIGNED_STREAMS:
+            await tocsin.until(partial(shown.get, Bucket.CHECKPOINTS, checkpoint_page(stream, 1)))
     assert "Violation" not in secured.log[before:]
 
 
@@ -298,6 +302,7 @@ GRANTED = {
     "recoverer": {"report", "failed"},
     "agent-keeper": {"registered", "ended"},
     "matcher": {"started", "lease"},
+    "notary": set[str](),
     "scheduler": {*FACTS}
     - {"trigger", "enqueued", "replayed", "switched", "drain-started", "line", "progress", "heartbeat"},
     "worker": {"started", "report", "line", "progress", "heartbeat"},
@@ -366,6 +371,12 @@ FORBIDDEN = [
     ("operator", "$JS.API.STREAM.PURGE.TOCSIN_LEDGER"),
     ("viewer", "$JS.API.DIRECT.GET.KV_tocsin_tokens"),
     ("worker", "$JS.API.DIRECT.GET.KV_tocsin_tokens"),
+    *(
+        (role, "$KV.tocsin_checkpoints.LOG.00000001")
+        for role in ("recorder", "archiver", "api", "operator", "viewer", "worker", "admin", "public")
+    ),
+    ("notary", "$JS.API.STREAM.PURGE.TOCSIN_LOG"),
+    ("notary", "$JS.API.STREAM.PURGE.KV_tocsin_checkpoints"),
     ("public", "$JS.API.STREAM.INFO.TOCSIN_LOG"),
     ("public", "tocsin.0.trigger.j"),
 ]
@@ -379,7 +390,7 @@ async def test_requests_to_jetstream_are_narrowed_too(role: str, subject: str, s
         assert refused.value.subject == subject
 
 
-@pytest.mark.parametrize("stage", ["ticker", "recoverer", "archiver", "agent-keeper", "matcher"])
+@pytest.mark.parametrize("stage", ["ticker", "recoverer", "archiver", "agent-keeper", "matcher", "notary"])
 async def test_candidate_may_stand_aside(stage: str, secured: Server, tmp_path: Path) -> None:
     async with connected(secured, tmp_path, stage) as installation:
         guard = ClockGuard(installation.log, ShiftedClock(installation.clock, 120.0))

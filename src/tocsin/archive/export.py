@@ -3,6 +3,7 @@
 The same log and the same selection give the same lines. A file without its trailer is truncated, and is refused.
 
     {"tocsin": "export", "format": 1, …}                            manifest: installation, selection
+    {"checkpoint": …, "signature": …}                               checkpoint of the notary, if the export is whole
     {"stream": …, "sequence": …, "time": …, "subject": …, …}        message: its body as text
     {"end": true, "messages": …, "streams": …, "sha256": …}         trailer: counts, digest
 """
@@ -11,11 +12,12 @@ import gzip
 import json
 from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol, cast
 
@@ -23,10 +25,12 @@ from ..domain.errors import TocsinError
 from ..domain.text import utc_text
 from ..ports import Extent, StoredMessage
 from ..subjects import Stream
+from .checkpoints import CheckpointDamaged, SignedCheckpoint
 from .stream_reader import Extents, Selection
 
 FORMAT: Final = 1
 _MAGIC: Final = b"\x1f\x8b"
+_CHECKPOINT: Final = b'{"checkpoint":'
 
 
 class ExportError(TocsinError, ValueError):
@@ -58,6 +62,18 @@ class CutOffError(ExportError):
     """An export ends before its trailer."""
 
     code = "truncated-export"
+
+
+class _Digest(Protocol):
+    """A running digest."""
+
+    def update(self, data: bytes, /) -> None:
+        """Add bytes."""
+        ...
+
+    def hexdigest(self) -> str:
+        """Return the digest of all bytes until now."""
+        ...
 
 
 class Sink(Protocol):
@@ -127,10 +143,17 @@ class Manifest:
             raise ExportError(f"the first line is damaged: {type(error).__name__}: {error}", line=1) from None
 
 
-async def write(out: Sink, manifest: Manifest, messages: AsyncIterator[StoredMessage]) -> Counter[Stream]:
+async def write(
+    out: Sink,
+    manifest: Manifest,
+    messages: AsyncIterator[StoredMessage],
+    checkpoints: Iterable[SignedCheckpoint] = (),
+) -> Counter[Stream]:
     """Write an export; return the number of messages of each stream."""
     ending = _Ending(manifest)
     out.write(ending.begin())
+    for checkpoint in checkpoints:
+        out.write(ending.put(_line(checkpoint.encode())))
     async for message in messages:
         out.write(ending.take(message))
     out.write(ending.end())
@@ -155,18 +178,18 @@ class _Ending:
         self.counts: Counter[Stream] = Counter()
 
     def begin(self) -> bytes:
-        return self._put(self._manifest.encode())
+        return self.put(self._manifest.encode())
 
     def take(self, message: StoredMessage) -> bytes:
         self.counts[message.stream] += 1
-        return self._put(encode(message))
+        return self.put(encode(message))
 
     def end(self) -> bytes:
         streams = {stream.value: self.counts[stream] for stream in self._manifest.selection.streams}
         digest = self._digest.hexdigest()
         return _line({"end": True, "messages": self.counts.total(), "streams": streams, "sha256": digest})
 
-    def _put(self, line: bytes) -> bytes:
+    def put(self, line: bytes) -> bytes:
         self._digest.update(line)
         return line
 
@@ -197,6 +220,7 @@ class Export:
 
     manifest: Manifest
     messages: Iterator[StoredMessage]
+    checkpoints: Sequence[SignedCheckpoint] = ()
 
 
 @contextmanager
@@ -215,7 +239,15 @@ def open_export(path: Path, standard_input: BinaryIO | None = None) -> Iterator[
             if not first:
                 raise CutOffError("the file is empty")
             manifest = Manifest.decode(first)
-            yield Export(manifest, _messages(lines, first))
+            digest = sha256(first)
+            checkpoints: list[SignedCheckpoint] = []
+            following = next(lines, None)
+            while following is not None and following.startswith(_CHECKPOINT):
+                checkpoints.append(_checkpoint(following, number=len(checkpoints) + 2))
+                digest.update(following)
+                following = next(lines, None)
+            rest = lines if following is None else chain([following], lines)
+            yield Export(manifest, _messages(rest, digest, number=len(checkpoints) + 2), checkpoints)
 
 
 class Peeking(Protocol):
@@ -235,16 +267,24 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
         raise AlteredExportError(f"the file was changed: {error}") from None
 
 
-def _messages(lines: Iterator[bytes], first: bytes) -> Iterator[StoredMessage]:
-    digest, count = sha256(first), 0
-    for number, line in enumerate(lines, start=2):
-        fields = _parsed(line, number)
+def _checkpoint(line: bytes, *, number: int) -> SignedCheckpoint:
+    try:
+        return SignedCheckpoint.decode(_parsed(line, number))
+    except CheckpointDamaged as error:
+        raise ExportError(f"line {number:,}: {error}", line=number) from None
+
+
+def _messages(lines: Iterator[bytes], digest: _Digest, *, number: int) -> Iterator[StoredMessage]:
+    """Yield the messages from the line `number` on; `digest` is that of the lines before."""
+    count = 0
+    for at, line in enumerate(lines, start=number):
+        fields = _parsed(line, at)
         if fields.get("end"):
             _check_end(fields, count, digest.hexdigest(), lines)
             return
         digest.update(line)
         count += 1
-        yield _message(fields, number)
+        yield _message(fields, at)
     raise CutOffError(f"the file is truncated: it ends after {count:,} messages, without a trailer. Export again.")
 
 

@@ -52,7 +52,10 @@ API_CLIENT: Final = "api-client"
 _VIEWER_ACCESS: Final = Access(
     reads=(*STREAMS, Stream.MQ, *OUTPUT_STREAMS),
     follows=STREAMS,
-    looks_up=(Bucket.DEFINITIONS, Bucket.LOCKS, Bucket.LEADER, Bucket.CURSORS, Bucket.AGENTS, Bucket.QUEUES),
+    looks_up=(
+        *(Bucket.DEFINITIONS, Bucket.LOCKS, Bucket.LEADER, Bucket.CURSORS),
+        *(Bucket.AGENTS, Bucket.QUEUES, Bucket.CHECKPOINTS),
+    ),
     reads_archive=True,
 )
 _OPERATOR_EVENTS: Final = (

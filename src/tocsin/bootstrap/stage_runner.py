@@ -69,6 +69,7 @@ def compose(
         states=store,
         elect=elect,
         storage=storage,
+        stored=installation.stored,
         calm=calm,
         agents=agents,
     )

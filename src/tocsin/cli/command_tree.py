@@ -159,6 +159,10 @@ _TOKENS: Final[Tree] = {
     "list": "installation.tokens:list_tokens",
     "revoke": "installation.tokens:revoke",
 }
+_KEYS: Final[Tree] = {
+    "create": "installation.keys:create",
+    "show": "installation.keys:show",
+}
 
 COMMANDS: Final[Tree] = {
     "dev": "dev.command:dev",
@@ -178,6 +182,7 @@ COMMANDS: Final[Tree] = {
     ),
     "events": CommandGroup("The events of the log.", _EVENTS),
     "tokens": CommandGroup("Tokens for the HTTP API.", _TOKENS),
+    "keys": CommandGroup("The key that signs the ledger and the log.", _KEYS),
     "tz": CommandGroup("The time-zone data.", {"refresh": "installation.commands:refresh"}),
     "why": "jobs.why:why",
     "audit": "events.audit:audit",

@@ -204,6 +204,8 @@ class StageContext:
     elect: Elect
     storage: Storage | None = None
     """None: the history's database is not open."""
+    stored: StoredLog | None = None
+    """Every message ever stored, in the streams or in the archive; None: no stage reads archived messages."""
     agents: AgentChannel | None = None
     """None: no agents can be heard."""
     calm: Calm = always_calm
@@ -214,6 +216,12 @@ class StageContext:
         if self.storage is None:
             raise AssertionError("a stage that reads `storage` must declare `needs_history`")
         return self.storage
+
+    def require_stored(self) -> StoredLog:
+        """Return the streams with their archive, for a stage that declares `reads_archive`."""
+        if self.stored is None:
+            raise AssertionError("a stage that reads `stored` must declare `reads_archive`, and be given it")
+        return self.stored
 
 
 # --- running -----------------------------------------------------------------------------------------------------------

@@ -180,6 +180,18 @@ class Archive(_Section):
         return self.max_input_bytes if self.enabled else -1
 
 
+class Notary(_Section):
+    """Signed checkpoints of the ledger and the log."""
+
+    key: Folder | None = None
+    """File with the private key of `tocsin keys create`; by default nothing is signed.
+
+    Where this is set, `tocsin permissions` includes the notary's user. Only the notary must be able to read the file.
+    """
+    interval: Duration = 60.0
+    """Time between two checkpoints. A checkpoint covers 10,000 messages at most."""
+
+
 class Output(_Section):
     """Output of running steps: their lines, progress and heartbeats.
 

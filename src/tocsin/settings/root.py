@@ -19,6 +19,7 @@ from .model import (
     Leader,
     Metrics,
     Nats,
+    Notary,
     Output,
     Queue,
     Recovery,
@@ -64,6 +65,7 @@ class Settings(DocumentedModel, BaseSettings):
     execution: Execution = Execution()
     recovery: Recovery = Recovery()
     archive: Archive = Archive()
+    notary: Notary = Notary()
     output: Output = Output()
     auth: Auth = Auth()
     metrics: Metrics = Metrics()

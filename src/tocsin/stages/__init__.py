@@ -15,6 +15,7 @@ from .lease_keeper import LEASE_KEEPER
 from .lock_keeper import LOCK_KEEPER
 from .matcher.stage import MATCHER_STAGE
 from .mq_bridge import MQ_BRIDGE
+from .notary import NOTARY
 from .planner import PLANNER
 from .recorder import RECORDER
 from .recoverer.stage import RECOVERER
@@ -36,6 +37,7 @@ STAGES: Final[tuple[AnyStage, ...]] = (
     AGENT_KEEPER,
     RECORDER,
     ARCHIVER,
+    NOTARY,
     MQ_BRIDGE,
 )
 """Every stage, in the order in which an execution passes them. Nothing else lists them."""

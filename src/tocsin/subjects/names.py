@@ -164,6 +164,7 @@ class Bucket(StrEnum):
     TIMEZONES = "timezones"
     AGENTS = "agents"
     QUEUES = "queues"
+    CHECKPOINTS = "checkpoints"
 
 
 TICKER_LEASE: Final = "ticker"
@@ -171,6 +172,7 @@ RECOVERER_LEASE: Final = "recoverer"
 ARCHIVER_LEASE: Final = "archiver"
 AGENT_KEEPER_LEASE: Final = "agent-keeper"
 MATCHER_LEASE: Final = "matcher"
+NOTARY_LEASE: Final = "notary"
 _ASIDE: Final = "aside"
 _HEIR: Final = "heir"
 
@@ -217,6 +219,11 @@ def cursor(stream: Stream, durable: str | None = None) -> str:
     Its value is the sequence up to which everything is decided.
     """
     return stream.value if durable is None else f"{stream.value}.{durable}"
+
+
+def checkpoint_page(stream: Stream, number: int) -> str:
+    """Return the key in `checkpoints` of a page of a stream, from 1."""
+    return f"{stream.value}.{number:08}"
 
 
 def lock_key(job: str) -> str:

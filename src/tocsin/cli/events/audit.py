@@ -1,9 +1,9 @@
 """`tocsin audit`: check every invariant over the log or an export."""
 
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Final
@@ -13,11 +13,15 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ...archive import Export, ExportError, Selection, decoded, extents, open_export, read
+from ...archive.checkpoints import SignedCheckpoint, stored_checkpoints
+from ...archive.signing_keys import PublicKey
 from ...ports import StoredLog, StoredMessage
-from ...services import audit as proof
+from ...services import audit as invariants
 from ...services.audit import Auditor, Debt, ProjectionReader, Report, Violation
+from ...services.log_verification import LogVerification, Proof
 from ...subjects import STREAMS, DecodeError
 from ..input.values import instant, length
+from ..installation.keys import public_keys
 from ..output.format import local
 from ..runtime.errors import Exit, UsageError
 from ..runtime.event_loop import run
@@ -32,11 +36,14 @@ class Source:
     selection: Selection
     stored: StoredLog | None = None
     """The log itself; None: an export."""
+    checkpoints: Sequence[SignedCheckpoint] = ()
 
 
 @asynccontextmanager
-async def source(session: Session, file: Path | None, selection: Selection) -> AsyncIterator[Source]:
-    """Open an export or the streams.
+async def source(
+    session: Session, file: Path | None, selection: Selection, *, is_verified: bool = False
+) -> AsyncIterator[Source]:
+    """Open an export or the streams, with the checkpoints if they are to be verified.
 
     Raises:
         UsageError: the export is invalid, or it does not hold the selection.
@@ -44,12 +51,15 @@ async def source(session: Session, file: Path | None, selection: Selection) -> A
     """
     if file is None:
         async with session.installation() as installation:
+            # Before the ends of the streams, so that the streams hold all that the checkpoints cover.
+            checkpoints = await stored_checkpoints(installation.projections) if is_verified else ()
             upto = await extents(installation.stored, selection)
-            yield Source(read(installation.stored, selection, upto), selection, installation.stored)
+            log = installation.stored
+            yield Source(read(log, selection, upto), selection, log, checkpoints)
         return
     with opened(file) as export:
         subset = narrowed(export, selection)
-        yield Source(_selected(file, export, subset), subset)
+        yield Source(_selected(file, export, subset), subset, checkpoints=export.checkpoints)
 
 
 @contextmanager
@@ -97,6 +107,9 @@ async def _selected(file: Path, export: Export, selection: Selection) -> AsyncIt
         raise UsageError(f"{file}: {error}", code=error.code) from None
 
 
+SIGNED: Final = "SIGNED"
+"""The invariant of findings of the notary's checkpoints."""
+_SIGNED_PROMISE: Final = "the ledger and the log hold what the notary signed, and nothing else"
 FEW: Final = 20
 """Violations that the text output shows; `--output json` shows more."""
 
@@ -109,6 +122,8 @@ class AuditOptions:
     selection: Selection
     patience: timedelta
     history: bool
+    keys: Sequence[PublicKey] = ()
+    """Verify the checkpoints with these keys; none: do not."""
 
 
 def audit(
@@ -127,6 +142,14 @@ def audit(
     history: Annotated[
         bool, typer.Option("--history", help="Compare the history and the KV projections with the events, too.")
     ] = False,
+    public_key: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--public-key",
+            metavar="FILE",
+            help="Prove with the notary's checkpoints that the ledger and the log are unchanged; repeatable, for replaced keys.",
+        ),
+    ] = None,
 ) -> None:
     """Check the invariants: each occurrence decided once, nothing run twice, nothing lost.
 
@@ -138,10 +161,15 @@ def audit(
         raise UsageError(
             "--history compares with the whole log: omit --file, --job and --since", code="conflicting-options"
         )
+    if public_key and (job is not None or since is not None or until is not None):
+        raise UsageError(
+            "--public-key verifies the whole log: omit --job, --since and --until", code="conflicting-options"
+        )
     now = datetime.now(UTC)
     selection = Selection(job=job, since=instant(since, "--since", now=now), until=instant(until, "--until", now=now))
     session = session_of(context)
-    report = run(_audit(session, AuditOptions(file, selection, length(patience, "--patience"), history)))
+    options = AuditOptions(file, selection, length(patience, "--patience"), history, keys=public_keys(public_key or []))
+    report = run(_audit(session, options))
     session.output.answer(report.as_json(), lambda: _page(report))
     if not report.is_clean:
         raise typer.Exit(Exit.NO)
@@ -155,12 +183,15 @@ async def _audit(session: Session, options: AuditOptions) -> Report:
             history = await stack.enter_async_context(installation.history())
             comparing = ProjectionReader(history, installation.projections, installation.clock)
             await comparing.begin()
-        log = await stack.enter_async_context(source(session, options.file, options.selection))
+        log = await stack.enter_async_context(
+            source(session, options.file, options.selection, is_verified=bool(options.keys))
+        )
         if missing := [stream.value for stream in STREAMS if stream not in log.selection.streams]:
             raise UsageError(
                 f"an audit needs all streams, but this export lacks {', '.join(missing)}: export without --stream",
                 code="stream-missing",
             )
+        verification = _verification(options, log)
         auditor = Auditor(since=log.selection.since, until=log.selection.until, patience=options.patience)
         auditor.judge_guards()
         if log.stored is not None:
@@ -169,6 +200,7 @@ async def _audit(session: Session, options: AuditOptions) -> Report:
                 auditor.begins(stream, first=first, archived=await log.stored.archived(stream))
         async for message in log.messages:
             auditor.stored(message)
+            verification.take(message)
             try:
                 recorded = decoded(message)
             except DecodeError:
@@ -179,7 +211,37 @@ async def _audit(session: Session, options: AuditOptions) -> Report:
                 await comparing.take(recorded)
         if comparing is not None:
             auditor.compared(await comparing.finish())
-        return auditor.report()
+        report = auditor.report()
+        if not options.keys:
+            return report
+        return _with_proof(report, verification.finish(None if options.file else datetime.now(UTC)))
+
+
+def _verification(options: AuditOptions, log: Source) -> LogVerification:
+    """Return the verification of the checkpoints; without keys, it judges nothing.
+
+    Raises:
+        UsageError: the source holds a part of the log only.
+    """
+    if not options.keys:
+        return LogVerification((), (), streams=())
+    if log.selection != Selection():
+        raise UsageError(
+            "this export holds a part of the log only: export without --job, --since, --until and --stream",
+            code="partial-export",
+        )
+    return LogVerification(options.keys, log.checkpoints)
+
+
+def _with_proof(report: Report, proof: Proof) -> Report:
+    """Return a report with the findings of the verification first."""
+    findings = (Violation(SIGNED, finding.entity, finding.reason) for finding in proof.findings)
+    return replace(
+        report,
+        violations=(*findings, *report.violations),
+        total=report.total + proof.total,
+        remarks=(*report.remarks, *proof.remarks),
+    )
 
 
 # --- what is shown ---------------------------------------------------------------------------------------------------
@@ -197,7 +259,7 @@ def _page(report: Report) -> list[RenderableType]:
 
 def _violation(violation: Violation) -> list[RenderableType]:
     head = Text.assemble((f"{violation.invariant}  ", "bold red"), (violation.entity, "bold"), f": {violation.reason}")
-    promise = {**proof.INVARIANTS, **proof.PUBLIC}[violation.invariant]
+    promise = {**invariants.INVARIANTS, **invariants.PUBLIC, SIGNED: _SIGNED_PROMISE}[violation.invariant]
     return [head, Text(f"    promised: {promise}", style="dim"), *(Text(f"    {fact}") for fact in violation.facts)]
 
 

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from ... import __version__, subjects
 from ...archive import Manifest, Selection, extents, read, write
+from ...archive.checkpoints import stored_checkpoints
 from ...domain.events import Message, Recorded, Trigger
 from ...domain.text import counted
 from ...services.operations.audit_trail import asked_by
@@ -109,7 +110,8 @@ def export(
     """Write every stored message as a JSON object, one per line.
 
     `tocsin audit --file` and `tocsin events replay --file` read the result. The first line describes the content; the last
-    line holds the number of messages and their digest, so that a truncated file is detected.
+    line holds the number of messages and their digest, so that a truncated file is detected. A whole export holds the
+    notary's checkpoints too.
     """
     now = datetime.now(UTC)
     selection = Selection(
@@ -129,7 +131,9 @@ def export(
 
 async def _export(session: Session, out: Path | None, selection: Selection) -> Counter[Stream]:
     async with session.installation() as installation:
+        # Before the ends of the streams, so that the export holds all that its checkpoints cover.
+        checkpoints = await stored_checkpoints(installation.projections) if selection == Selection() else ()
         upto = await extents(installation.stored, selection)
         manifest = Manifest(await installation.identity(), installation.settings.root, __version__, selection, upto)
         with destination(out, is_compressed=out is not None and out.suffix == ".gz") as file:
-            return await write(file, manifest, read(installation.stored, selection, upto))
+            return await write(file, manifest, read(installation.stored, selection, upto), checkpoints)

@@ -106,9 +106,15 @@ def _of_the_outside() -> Iterator[_Row]:
     from ...adapters.nats.admin.resources import ProvisionError  # noqa: PLC0415
     from ...adapters.nats.client.wire import JetStreamError  # noqa: PLC0415
     from ...adapters.nats.server.embedded import PortTakenError, ServerStartError, StoreInUseError  # noqa: PLC0415
+    from ...archive.archive import ArchiveDamaged  # noqa: PLC0415
+    from ...archive.checkpoints import CheckpointDamaged  # noqa: PLC0415
+    from ...archive.signing_keys import KeyRefused  # noqa: PLC0415
     from ...bootstrap import Unreachable  # noqa: PLC0415
 
     yield from (
+        (ArchiveDamaged, Exit.NO, "{}"),
+        (CheckpointDamaged, Exit.NO, "{}"),
+        (KeyRefused, Exit.USAGE, "{}"),
         (Unreachable, Exit.UNREACHABLE, "{}"),
         (ProvisionError, Exit.UNREACHABLE, "{}"),
         (PortTakenError, Exit.UNREACHABLE, "{}"),

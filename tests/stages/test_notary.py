@@ -1,0 +1,143 @@
+"""The notary on the in-memory log: restarts, two notaries, an archive, a log that was cut off."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.archived_log import ArchivedLog
+from tests.stages.world import World
+from tocsin.archive.checkpoints import Checkpoint, CheckpointStore, stored_checkpoints
+from tocsin.archive.signing_keys import SigningKey
+from tocsin.ports import Extent, SequenceConflict, StoredLog
+from tocsin.services.log_verification import LogVerification, Proof
+from tocsin.stages.notary import Notary, SignedLogCutOff
+from tocsin.subjects import Stream
+from tocsin.testing import InMemoryStoredLog
+
+KEY = SigningKey.generate()
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def notary(world: World, stored: StoredLog | None = None, **options: Any) -> Notary:  # noqa: ANN401 - any option
+    return Notary(
+        stored or InMemoryStoredLog(world.log),
+        CheckpointStore(world.projections),
+        world.elect("notary"),
+        world.clock,
+        KEY,
+        installation="i",
+        **options,
+    )
+
+
+async def define(world: World, first: int, last: int) -> None:
+    for number in range(first, last + 1):
+        await world.define({"name": f"job-{number}", "function": "f"})
+
+
+async def contents(world: World) -> list[Checkpoint]:
+    return [signed.content() for signed in await stored_checkpoints(world.projections)]
+
+
+async def verified(world: World, stored: StoredLog | None = None) -> Proof:
+    verification = LogVerification([KEY.public], await stored_checkpoints(world.projections))
+    stored = stored or InMemoryStoredLog(world.log)
+    for stream in (Stream.LEDGER, Stream.LOG):
+        upto = (await stored.extent(stream)).last
+        async for portion in stored.messages(stream, upto=upto):
+            for message in portion:
+                verification.take(message)
+    return verification.finish()
+
+
+async def test_restarted_notary_continues_the_chain(world: World) -> None:
+    await define(world, 1, 5)
+    assert await notary(world).run_once(Stream.LEDGER, NOW) == 5
+    assert await notary(world).run_once(Stream.LEDGER, NOW) == 0
+    await define(world, 6, 7)
+    assert await notary(world).run_once(Stream.LEDGER, NOW) == 2
+    assert [(c.number, c.first, c.last, c.messages) for c in await contents(world)] == [(1, 1, 5, 5), (2, 6, 7, 2)]
+    assert (await verified(world)).total == 0
+
+
+async def test_empty_stream_is_not_signed(world: World) -> None:
+    assert await notary(world).run_once(Stream.LOG, NOW) == 0
+    assert await contents(world) == []
+
+
+async def test_large_log_is_signed_in_ranges(world: World) -> None:
+    await define(world, 1, 25)
+    assert await notary(world, max_messages=10).run_once(Stream.LEDGER, NOW) == 25
+    assert [c.last for c in await contents(world)] == [10, 20, 25]
+    assert (await verified(world)).total == 0
+
+
+async def test_clock_that_goes_back_changes_nothing(world: World) -> None:
+    await define(world, 1, 2)
+    await notary(world).run_once(Stream.LEDGER, NOW)
+    await define(world, 3, 4)
+    await notary(world).run_once(Stream.LEDGER, NOW - timedelta(days=400))
+    assert (await verified(world)).total == 0
+
+
+async def test_two_notaries_make_one_chain(world: World) -> None:
+    await define(world, 1, 3)
+    inner = InMemoryStoredLog(world.log)
+
+    class Slow:
+        """Lets another notary sign before the first message is read."""
+
+        async def extent(self, stream: Stream) -> Extent:
+            found = await inner.extent(stream)
+            await notary(world).run_once(stream, NOW)
+            return found
+
+        def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any method
+            return getattr(inner, name)
+
+    with pytest.raises(SequenceConflict):
+        await notary(world, Slow()).run_once(Stream.LEDGER, NOW)
+    assert [(c.number, c.last) for c in await contents(world)] == [(1, 3)]
+    assert (await verified(world)).total == 0
+
+
+@pytest.mark.parametrize("is_signed_first", [True, False])
+async def test_archived_messages_stay_proven(world: World, is_signed_first: bool) -> None:  # noqa: FBT001 - a parameter
+    from tests.conformance.given import dispatched  # noqa: PLC0415 - only here
+
+    for number in range(1, 6):
+        await world.given(dispatched(f"e{number}"))
+    archived = ArchivedLog(world.log, world.projections)
+    if is_signed_first:
+        await notary(world, archived.whole).run_once(Stream.LOG, NOW)
+    await archived.take("execution.*.e2.>", "execution.*.e4.>")
+    await notary(world, archived.whole).run_once(Stream.LOG, NOW)
+    assert sum(c.messages for c in await contents(world)) == 5
+    assert (await verified(world, archived.whole)).total == 0
+    world.log.stream(Stream.LOG).remove(3)
+    proof = await verified(world, archived.whole)
+    assert [f.entity for f in proof.findings] == ["LOG 1–5"]
+    assert "1 message removed, of 5 that were signed: 3 " in proof.findings[0].reason
+
+
+async def test_cut_off_log_is_not_signed_again(world: World) -> None:
+    await define(world, 1, 5)
+    await notary(world).run_once(Stream.LEDGER, NOW)
+    inner = InMemoryStoredLog(world.log)
+
+    class Restored:
+        """An older copy of the streams."""
+
+        async def extent(self, stream: Stream) -> Extent:
+            return replace(await inner.extent(stream), last=3)
+
+    with pytest.raises(SignedLogCutOff):
+        await notary(world, Restored()).run_once(Stream.LEDGER, NOW)  # type: ignore[arg-type]
+    assert len(await contents(world)) == 1
