@@ -25,7 +25,7 @@ class Chain:
 
     def __init__(self) -> None:
         self.parts: list[dict[str, Any]] = []
-        self.previous, self.at, self.sequence = "", 0, 0
+        self.previous, self.at, self.sequence, self.unsigned = "", 0, 0, 0
 
     def add(self, text: str, checkpoint: dict[str, Any]) -> Iterator[str]:
         """Add the next checkpoint, whose signature is right."""
@@ -45,9 +45,13 @@ class Chain:
         if self.at < len(self.parts):
             self.parts[self.at]["running"].update(encoded(message))
             self.parts[self.at]["found"] += 1
+        else:
+            self.unsigned += 1
 
-    def finish(self) -> Iterator[str]:
+    def finish(self, stream: str) -> Iterator[str]:
         """Compare the digests."""
+        if self.unsigned and not self.parts:
+            yield f"{stream}: no checkpoint of this key covers its {self.unsigned} messages"
         for part in self.parts:
             if part["running"].hexdigest() != part["digest"]:
                 found = f"{part['found']} messages, {part['messages']} were signed"
@@ -63,7 +67,7 @@ def encoded(message: dict[str, Any]) -> bytes:
 
 
 def problems(key: Ed25519PublicKey, lines: Iterable[str], chains: dict[str, Chain]) -> Iterator[str]:
-    """Yield every problem, and fill `chains` by stream."""
+    """Yield every problem, and fill the chains of the streams."""
     for record in map(json.loads, lines):
         if "checkpoint" in record:
             text = record["checkpoint"]
@@ -73,12 +77,12 @@ def problems(key: Ed25519PublicKey, lines: Iterable[str], chains: dict[str, Chai
                 yield f"the signature is not of this key: {text!r}"
                 continue
             checkpoint = json.loads(text)
-            yield from chains.setdefault(checkpoint["stream"], Chain()).add(text, checkpoint)
+            yield from chains[checkpoint["stream"]].add(text, checkpoint)
         elif record.get("stream") in chains:
             yield from chains[record["stream"]].take(record)
-    for chain in chains.values():
-        yield from chain.finish()
-    if not chains:
+    for stream, chain in chains.items():
+        yield from chain.finish(stream)
+    if not any(chain.parts for chain in chains.values()):
         yield "the file holds no checkpoint of this key: nothing is proven"
 
 
@@ -87,11 +91,13 @@ def main(key_file: str, export_file: str) -> int:
     key = load_pem_public_key(Path(key_file).read_bytes())
     if not isinstance(key, Ed25519PublicKey):
         sys.exit("the key is no public key of Ed25519")
-    chains: dict[str, Chain] = {}
+    chains = {"LEDGER": Chain(), "LOG": Chain()}
     with gzip.open(export_file, "rt") if export_file.endswith(".gz") else Path(export_file).open() as export:
         found = list(problems(key, export, chains))
     for chain in chains.values():
-        print("{stream}: up to {last}, checkpoint {number}, signed {signed}, {installation}".format(**chain.parts[-1]))
+        for newest in chain.parts[-1:]:
+            text = "{stream}: up to {last}, checkpoint {number}, signed {signed}, installation {installation}"
+            print(text.format(**newest), f"({chain.unsigned} newer messages are not proven)")
     print("\n".join(found) or "proven: unchanged")
     return 1 if found else 0
 

@@ -196,6 +196,18 @@ def test_example_finds_an_export_without_checkpoints(world: World, keys: tuple[s
     assert example(keys[1], file)[0] == 1
 
 
+def test_export_without_the_checkpoints_of_a_stream_is_found(keys: tuple[str, str], export: Path) -> None:
+    kept = [line for line in export.read_text().splitlines() if not line.startswith('{"checkpoint"')]
+    log = '{"stream":"LOG","sequence":1,"time":"2020-01-01T00:00:00Z","subject":"x","body":""}'
+    checkpoints = [line for line in export.read_text().splitlines() if line.startswith('{"checkpoint"')]
+    export.write_text("\n".join([kept[0], *checkpoints, *kept[1:-1], log, kept[-1]]) + "\n")
+    code, text = example(keys[1], export)
+    assert (code, "LOG: no checkpoint of this key covers its 1 messages" in text) == (1, True)
+    export.write_text("\n".join(kept) + "\n")
+    code, text = example(keys[1], export)
+    assert (code, "LEDGER: no checkpoint of this key covers its 3 messages" in text) == (1, True)
+
+
 def test_partial_export_is_refused(signed: World, keys: tuple[str, str], tmp_path: Path) -> None:
     file = tmp_path / "part.jsonl"
     signed.call("events", "export", "--job", "a", "--out", str(file))

@@ -1,18 +1,23 @@
 """The notary on the in-memory log: restarts, two notaries, an archive, a log that was cut off."""
 
+import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.archived_log import ArchivedLog
 from tests.stages.world import World
 from tocsin.archive.checkpoints import Checkpoint, CheckpointStore, stored_checkpoints
-from tocsin.archive.signing_keys import SigningKey
-from tocsin.ports import Extent, SequenceConflict, StoredLog
+from tocsin.archive.signing_keys import KeyRefused, SigningKey
+from tocsin.engine.stage import StageContext
+from tocsin.ports import Extent, LogUnavailable, SequenceConflict, StoredLog
 from tocsin.services.log_verification import LogVerification, Proof
-from tocsin.stages.notary import Notary, SignedLogCutOff
+from tocsin.settings import Settings
+from tocsin.stages.notary import NOTARY, Notary, SignedLogCutOff
 from tocsin.subjects import Stream
 from tocsin.testing import InMemoryStoredLog
 
@@ -141,3 +146,80 @@ async def test_cut_off_log_is_not_signed_again(world: World) -> None:
     with pytest.raises(SignedLogCutOff):
         await notary(world, Restored()).run_once(Stream.LEDGER, NOW)  # type: ignore[arg-type]
     assert len(await contents(world)) == 1
+
+
+# --- the loop and the declaration ----------------------------------------------------------------------------------------
+
+
+async def play(world: World, notary: Notary, seconds: float) -> None:
+    tasks = [asyncio.create_task(loop()) for loop in (notary.lead, notary.run)]
+    await world.clock.run(seconds)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_leader_signs_again_and_again(world: World) -> None:
+    await define(world, 1, 2)
+    signing = notary(world, interval=5.0)
+    await play(world, signing, 12)
+    await define(world, 3, 3)
+    await play(world, notary(world, interval=5.0), 60)
+    assert [(c.number, c.last) for c in await contents(world)] == [(1, 2), (2, 3)]
+
+
+async def test_failure_of_the_log_is_survived(world: World) -> None:
+    await define(world, 1, 2)
+    inner, failures = InMemoryStoredLog(world.log), [LogUnavailable("away"), ValueError("unexpected")]
+
+    class Failing:
+        """Fails twice."""
+
+        async def extent(self, stream: Stream) -> Extent:
+            if failures:
+                raise failures.pop()
+            return await inner.extent(stream)
+
+        def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any method
+            return getattr(inner, name)
+
+    with capture_logs() as logs:
+        await play(world, notary(world, Failing(), interval=1.0), 20)
+    assert [line["action"] for line in logs if line["action"].startswith("notary")] == ["notary-failed", "notary-waits"]
+    assert [c.last for c in await contents(world)] == [2]
+
+
+def context(world: World, **settings: Any) -> StageContext:  # noqa: ANN401 - any section
+    return StageContext(
+        settings=Settings(**settings),
+        log=world.log,
+        projections=world.projections,
+        clock=world.clock,
+        report_key=b"key",
+        states=world.store,
+        elect=world.elect,
+        stored=InMemoryStoredLog(world.log),
+    )
+
+
+def test_notary_without_a_key_does_not_run(world: World) -> None:
+    assert NOTARY.run_in(context(world)) is None
+    assert not NOTARY.is_installed(Settings())
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff", KEY.public.as_pem().encode()])
+def test_unusable_key_names_the_setting_and_the_file(world: World, tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "notary.pem"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(KeyRefused) as refused:
+        NOTARY.run_in(context(world, notary={"key": file}))
+    assert f"notary.key: {file}" in str(refused.value)
+
+
+def test_notary_with_a_key_runs(world: World, tmp_path: Path) -> None:
+    file = tmp_path / "notary.pem"
+    file.write_text(KEY.as_pem())
+    stage = NOTARY.run_in(context(world, notary={"key": file}))
+    assert stage is not None
+    assert len(stage.loops) == 2
