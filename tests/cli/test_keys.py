@@ -196,7 +196,7 @@ def test_example_finds_an_export_without_checkpoints(world: World, keys: tuple[s
     assert example(keys[1], file)[0] == 1
 
 
-def test_export_without_the_checkpoints_of_a_stream_is_found(keys: tuple[str, str], export: Path) -> None:
+def test_export_without_checkpoints_of_a_stream_is_found(keys: tuple[str, str], export: Path) -> None:
     kept = [line for line in export.read_text().splitlines() if not line.startswith('{"checkpoint"')]
     log = '{"stream":"LOG","sequence":1,"time":"2020-01-01T00:00:00Z","subject":"x","body":""}'
     checkpoints = [line for line in export.read_text().splitlines() if line.startswith('{"checkpoint"')]

@@ -44,6 +44,7 @@ from tocsin.subjects import (
     DEFAULT_QUEUE,
     INSTALLATION_KEY,
     MATCHER_LEASE,
+    NOTARY_LEASE,
     TICKER_LEASE,
     Bucket,
     Stream,
@@ -329,6 +330,13 @@ async def test_missing_matcher_is_found(nats_url: str, tmp_path: Path) -> None:
         assert findings["no-matcher"].details == {"queues": ["teams"]}
         await _lease(tocsin, datetime.now(UTC), MATCHER_LEASE)
         assert "no-matcher" not in await finds(clocks.leaders, tocsin)
+
+
+async def test_missing_notary_is_found(nats_url: str, tmp_path: Path) -> None:
+    async with initialized(nats_url, tmp_path, notary={"key": "notary.pem"}) as tocsin:
+        assert_finding((await finds(clocks.leaders, tocsin))["no-notary"], Level.WARN, "no notary leads")
+        await _lease(tocsin, datetime.now(UTC), NOTARY_LEASE)
+        assert "no-notary" not in await finds(clocks.leaders, tocsin)
 
 
 async def test_a_lease_that_has_ended(tocsin: Running) -> None:

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Final
 
 from ....engine.clock_guard import LIMIT_S
-from ....subjects import MATCHER_LEASE, RECOVERER_LEASE, TICKER_LEASE
+from ....subjects import MATCHER_LEASE, NOTARY_LEASE, RECOVERER_LEASE, TICKER_LEASE
 from ..findings import CheckContext, Finding, bad, ok, warn
 from ..leadership import AsideCandidate, Lease
 
@@ -53,6 +53,15 @@ async def leaders(context: CheckContext) -> list[Finding]:
                 means="tasks of matched queues are not started; they wait, and none is lost",
                 do="run `tocsin run matcher`, more than once on more than one machine",
                 queues=list(context.target.settings.matched_queues),
+            )
+        )
+    if context.target.settings.notary.key is not None and NOTARY_LEASE not in held_leases:
+        findings.append(
+            warn(
+                "no-notary",
+                "no notary leads",
+                means="new messages of the ledger and the log are not signed, so a change to them would not show",
+                do="run `tocsin run notary` where the file of `notary.key` is; if it runs, check its log",
             )
         )
     if {TICKER_LEASE, RECOVERER_LEASE} <= held_leases:
