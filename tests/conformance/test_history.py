@@ -56,7 +56,15 @@ from tocsin.domain.events import (
 )
 from tocsin.domain.history import Status
 from tocsin.ports import DeadLetterRow, ExecutionRow, History, JobRow, SequenceConflict
-from tocsin.ports.queries import DeadLetterQuery, ExecutionQuery, ExecutionSort, every
+from tocsin.ports.queries import (
+    DeadLetterQuery,
+    DeadLetterSort,
+    ExecutionQuery,
+    ExecutionSort,
+    InvalidQuery,
+    Place,
+    every,
+)
 from tocsin.subjects import Stream
 
 BOOM = Failure(type="ValueError", message="boom", traceback="Traceback …")
@@ -578,6 +586,24 @@ async def test_rows_that_arrive_between_two_pages_shift_nothing(empty_database: 
         rest = await history.executions(ExecutionQuery(cursor=first.cursor))
         assert [row.execution_id for row in (*first.rows, *rest.rows)] == whole
         assert rest.cursor is None
+
+
+async def test_cursor_of_any_place_is_read(empty_database: EmptyDatabase) -> None:
+    async with empty_database() as database, database.open() as history:
+        await record_all(history, executions_with_ties())
+        for key in (-62_135_596_800_000_000, -1, 0, 2**31, 2**53, 253_402_300_799_999_999):
+            for sort in get_args(ExecutionSort):
+                for id in ("", "x" * 1_000, "\u0001", "🙂"):  # noqa: A001 - the field has this name
+                    page = await history.executions(ExecutionQuery(sort=sort, cursor=Place(sort, key, id).cursor))
+                    assert page.cursor is None
+            for order in get_args(DeadLetterSort):
+                await history.dead_letters(DeadLetterQuery(sort=order, cursor=Place(order, key, "x").cursor))
+
+
+@pytest.mark.parametrize("place", [Place("newest", 10**40, "x"), Place("newest", 0, "\0")])
+def test_cursor_of_an_impossible_place_is_refused(place: Place) -> None:
+    with pytest.raises(InvalidQuery, match="cursor"):
+        ExecutionQuery(cursor=place.cursor)
 
 
 async def test_dead_letters_come_in_pages_too(empty_database: EmptyDatabase) -> None:

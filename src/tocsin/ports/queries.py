@@ -72,7 +72,9 @@ class Place:
         try:
             place = cls(*_CURSOR.validate_json(urlsafe_b64decode(cursor.encode() + b"==")))
         except (ValueError, ValidationError):
-            raise InvalidQuery("cursor", cursor, "not a cursor: use the cursor of the page before") from None
+            raise _not_a_cursor(cursor) from None
+        if not _FIRST_KEY <= place.key <= _LAST_KEY or "\0" in place.id:  # no list has such a row
+            raise _not_a_cursor(cursor)
         if place.sort != sort:
             raise InvalidQuery("cursor", cursor, f"it belongs to a list sorted by `{place.sort}`, not by `{sort}`")
         return place
@@ -91,6 +93,14 @@ class Place:
 def microseconds(time: datetime) -> int:
     """Return the key of a time: microseconds since 1970."""
     return (time - _EPOCH) // _MICROSECOND
+
+
+_FIRST_KEY: Final = microseconds(datetime.min.replace(tzinfo=UTC))
+_LAST_KEY: Final = microseconds(datetime.max.replace(tzinfo=UTC))
+
+
+def _not_a_cursor(text: str) -> InvalidQuery:
+    return InvalidQuery("cursor", text, "not a cursor: use the cursor of the page before")
 
 
 def in_utc(field: str, time: datetime) -> datetime:

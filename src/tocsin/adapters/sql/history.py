@@ -11,7 +11,20 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Column, ColumnElement, Connection, Engine, Select, delete, func, literal, not_, select, tuple_
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    Select,
+    delete,
+    func,
+    literal,
+    not_,
+    select,
+    tuple_,
+)
 
 from ...domain.events import Message, Recorded
 from ...ports import DeadLetterRow, ExecutionRow, JobRow
@@ -198,8 +211,9 @@ def _after_place(
     Rows with equal `column` are ordered by id.
     """
     if place is not None:
-        value = place.key if column is _EXECUTIONS.duration_ms else place.time
-        position = tuple_(literal(value, column.type), literal(place.id, key.type))
+        is_duration = column is _EXECUTIONS.duration_ms
+        value = literal(place.key, BigInteger) if is_duration else literal(place.time, column.type)
+        position = tuple_(value, literal(place.id, key.type))
         statement = statement.where(tuple_(column, key) < position if is_downwards else tuple_(column, key) > position)
     return statement.order_by(column.desc(), key.desc()) if is_downwards else statement.order_by(column, key)
 
