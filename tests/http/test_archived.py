@@ -6,7 +6,10 @@ from tests.archived_log import OVER, ArchivedLog
 from tests.cli.test_dead_letters import letter
 from tests.domain.given import ID, admitted, plan, started
 from tests.http.conftest import World
+from tocsin.adapters.http.ojs import dead_letters
 from tocsin.domain.events import Failed, Resolved
+from tocsin.ports import DeadLetterRow
+from tocsin.ports.queries import DeadLetterQuery, Page, Place
 from tocsin.subjects import Stream
 
 LETTER = letter()
@@ -101,3 +104,56 @@ async def test_ojs_dead_letters_count_and_filter_before_paging(world: World) -> 
     assert await listed("limit=2&offset=3") == (1, 4, False)
     assert await listed("limit=2&queue=a") == (2, 3, True)
     assert await listed("limit=1&queue=b") == (1, 1, False)
+
+
+async def test_ojs_dead_letters_continue_after_a_cursor(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_letters, "MAX_READ", 2)
+    await world.given(name=LETTER.job, schedule=None)
+    steps = plan().steps
+    for number, queue in enumerate("aababba", start=1):
+        execution_id = f"{ID[:-1]}{number}"
+        queued = plan().model_copy(update={"steps": tuple(step.model_copy(update={"queue": queue}) for step in steps)})
+        await world.log.append(admitted(queued).model_copy(update={"execution_id": execution_id}), expect=0)
+        await world.log.append(letter(execution_id), expect=0)
+    facts = await world.log.read("dead-letter.>")
+    await world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
+
+    async def listed(query: str) -> list[str]:
+        numbers, cursor = list[str](), ""
+        for _ in range(10):
+            answer = (await world.ask("GET", f"/ojs/v1/dead-letter?{query}{cursor}")).json()
+            numbers += [job["id"][-1] for job in answer["jobs"]]
+            following = answer["pagination"]["next_cursor"]
+            assert answer["pagination"]["has_more"] == (following is not None)
+            if following is None:
+                return numbers
+            cursor = f"&cursor={following}"
+        raise AssertionError(numbers)
+
+    every = await listed("limit=100")
+    assert sorted(every) == list("1234567")
+    assert [await listed(f"limit={limit}") for limit in (1, 2, 3, 7)] == [every] * 4
+    of_a = [number for number in every if number in "1247"]
+    assert [await listed(f"queue=a&limit={limit}") for limit in (1, 2, 100)] == [of_a] * 3
+    monkeypatch.setattr(dead_letters, "MAX_COUNTED", 3)
+    assert await listed("limit=100") == every
+
+
+async def test_ojs_dead_letters_search_a_limited_number(
+    world: World, old: ArchivedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _ = old
+    row = DeadLetterRow(ID, LETTER.job, ID, 1, None, {}, LETTER.first_attempt, LETTER.last_attempt, resolved=False)
+    read = list[int]()
+
+    async def endless(query: DeadLetterQuery) -> Page[DeadLetterRow]:
+        read.append(query.limit)
+        return Page([row] * query.limit, Place("newest", sum(read), ID).cursor)
+
+    monkeypatch.setattr(world.history, "dead_letters", endless)
+    for query, most in (("limit=1", dead_letters.MAX_COUNTED), ("queue=none", dead_letters.MAX_READ)):
+        read.clear()
+        pages = (await world.ask("GET", f"/ojs/v1/dead-letter?{query}")).json()["pagination"]
+        assert sum(read) == most
+        assert pages["has_more"]
+        assert pages["next_cursor"]

@@ -1,11 +1,14 @@
 """Extreme numbers, cursors and times are refused with 4xx by every endpoint that takes one."""
 
-from typing import Any, Final
+import json
+from base64 import urlsafe_b64encode
+from typing import Any, Final, get_args
 from urllib.parse import quote
 
 import pytest
 
 from tests.http.conftest import World
+from tocsin.ports.queries import DeadLetterSort, ExecutionSort
 
 TIMES: Final = (
     "0001-01-01T00:00:00+14:00",
@@ -110,3 +113,32 @@ async def test_numbers_in_bodies_are_checked(number: float, world: World) -> Non
     for method, path, body in bodies:
         answer = await world.ask(method, path, body)
         assert answer.status_code < 500, (path, body, answer.text)
+
+
+KEYS: Final = (10**40, -(10**40), 2**63, -(2**63) - 1, 2**53, 253_402_300_800_000_000, 253_402_300_799_999_999, 0, -1)
+"""Keys of cursors: far beyond the calendar, beyond 64 bits, and at the edges."""
+
+
+async def test_forged_cursor_is_refused_or_read(world: World) -> None:
+    lists = [
+        *((f"/v1/executions?sort={sort}&", sort) for sort in get_args(ExecutionSort)),
+        *((f"/v1/dead-letters?sort={sort}&", sort) for sort in get_args(DeadLetterSort)),
+        ("/ojs/v1/dead-letter?", "newest"),
+        ("/ojs/v1/dead-letter?queue=a&", "newest"),
+    ]
+    for path, sort in lists:
+        for key, id in [*((key, "x") for key in KEYS), (0, ""), (0, "\x00"), (0, "x" * 1_000)]:  # noqa: A001 - the field's name
+            cursor = urlsafe_b64encode(json.dumps([sort, key, id]).encode()).decode()
+            answer = await world.ask("GET", f"{path}cursor={cursor}")
+            is_beyond = abs(key) >= KEYS[5] or id == "\x00"
+            assert answer.status_code == ((400 if "ojs" in path else 422) if is_beyond else 200), answer.text
+
+
+async def test_text_that_is_no_cursor_is_named(world: World) -> None:
+    for path in ("/v1/executions", "/v1/dead-letters", "/ojs/v1/dead-letter"):
+        for cursor in (str(10**40), "", "%00", "a", "=", "W10", "%F0%9F%98%80", "9" * 5_000):
+            answer = await world.ask("GET", f"{path}?cursor={cursor}")
+            problem = answer.json()
+            assert answer.status_code == (400 if path.startswith("/ojs") else 422), answer.text
+            errors = problem["error"]["details"]["errors"] if "error" in problem else problem["errors"]
+            assert [error["field"] for error in errors] == ["cursor"]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
@@ -9,7 +10,8 @@ from fastapi import APIRouter, Query
 from .... import subjects
 from ....archive.stream_reader import wherever
 from ....domain.access import Permission, Principal
-from ....ports.queries import DeadLetterQuery, every
+from ....ports import DeadLetterRow
+from ....ports.queries import DeadLetterQuery, Place, microseconds
 from ....services.operations import dead_letters, event_waiter, execution_requests
 from ....services.operations.errors import NotFound
 from ....services.operations.lookup import ExecutionMatch
@@ -22,6 +24,11 @@ from .jobs import visible_match
 from .protocol import OjsResponse, OptionalBody, documented
 
 MAX_LIMIT: Final = 100
+MAX_OFFSET: Final = 10_000
+MAX_COUNTED: Final = MAX_OFFSET + MAX_LIMIT + 1
+"""Dead letters that a request reads from the history."""
+MAX_READ: Final = 1_000
+"""Dead letters whose events a request reads to find those of a queue."""
 HISTORY_PAGE_SIZE: Final = 1_000
 CATCH_UP_PAUSES_S: Final = (0.02, 0.05, 0.1, 0.1, 0.1, 0.2, 0.2, 0.3, 0.5)
 """Pauses between checks that the history has read the dead letters that the log had at the request."""
@@ -40,23 +47,35 @@ async def list_dead(
     caller: Reader,
     queue: Annotated[str | None, Query(description="Return jobs of this queue only.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 50,
-    offset: Annotated[int, Query(ge=0, le=10_000)] = 0,
+    offset: Annotated[int, Query(ge=0, le=MAX_OFFSET)] = 0,
+    cursor: Annotated[
+        str | None, Query(description="Continue after a page: its `next_cursor`. Skip `offset` jobs from there.")
+    ] = None,
 ) -> dict[str, Any]:
-    """List jobs that failed permanently and are not resolved, newest first."""
+    """List jobs that failed permanently and are not resolved, newest first.
+
+    A request searches a limited number of dead letters, from the cursor on. `total` counts the jobs found among them;
+    `next_cursor` continues the list, and is null at its end.
+    """
     await _await_history(here)
-    executions = [
-        (row.job_name, row.execution_id)
-        async for row in every(here.history.dead_letters, DeadLetterQuery(unresolved=True, limit=HISTORY_PAGE_SIZE))
-        if row.execution_id is not None and await here.visibility.may_see(caller, row.job_name)
-    ]
+    query = DeadLetterQuery(unresolved=True, limit=HISTORY_PAGE_SIZE, cursor=cursor)
+    rows, searched = await _search(here, caller, query, MAX_COUNTED if queue is None else MAX_READ)
+    end = offset + limit
     if queue is None:
-        total = len(executions)
-        jobs = await _views(here, executions[offset : offset + limit])
+        total, page = len(rows), rows[offset:end]
+        jobs = [job for _, job in await _views(here, page)]
     else:  # only an execution's events name its queue
-        matching = [job for job in await _views(here, executions) if job["queue"] == queue]
-        total = len(matching)
-        jobs = matching[offset : offset + limit]
-    pages = {"total": total, "limit": limit, "offset": offset, "has_more": total > offset + limit}
+        matching = [(row, job) for row, job in await _views(here, rows) if job["queue"] == queue]
+        total, page = len(matching), [row for row, _ in matching[offset:end]]
+        jobs = [job for _, job in matching[offset:end]]
+    after = _cursor_after(page[-1]) if total > end else searched
+    pages = {
+        "total": total,
+        "limit": limit,
+        "offset": offset,
+        "has_more": after is not None,
+        "next_cursor": after,
+    }
     return {"jobs": jobs, "pagination": pages}
 
 
@@ -95,13 +114,39 @@ async def _letter(here: Components, caller: Principal, id: str) -> ExecutionMatc
     return match
 
 
-async def _views(here: Components, executions: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-    """Return the jobs of executions, without executions whose events are gone."""
-    views: list[dict[str, Any]] = []
-    for start in range(0, len(executions), MAX_LIMIT):
-        scopes = [subjects.execution(job, execution_id) for job, execution_id in executions[start : start + MAX_LIMIT]]
+async def _search(
+    here: Components, caller: Principal, query: DeadLetterQuery, most: int
+) -> tuple[list[DeadLetterRow], str | None]:
+    """Search up to `most` dead letters for executions that a caller may see.
+
+    Return them, and the cursor that continues the search; None: no dead letter follows.
+    """
+    rows: list[DeadLetterRow] = []
+    while True:
+        page = await here.history.dead_letters(replace(query, limit=min(query.limit, most)))
+        rows += [
+            row
+            for row in page.rows
+            if row.execution_id is not None and await here.visibility.may_see(caller, row.job_name)
+        ]
+        most -= len(page.rows)
+        if page.cursor is None or most <= 0:
+            return rows, page.cursor
+        query = replace(query, cursor=page.cursor)
+
+
+def _cursor_after(row: DeadLetterRow) -> str:
+    return Place("newest", microseconds(row.last_attempt), row.id).cursor
+
+
+async def _views(here: Components, rows: Sequence[DeadLetterRow]) -> list[tuple[DeadLetterRow, dict[str, Any]]]:
+    """Return the jobs of dead letters, without executions whose events are gone."""
+    views: list[tuple[DeadLetterRow, dict[str, Any]]] = []
+    for start in range(0, len(rows), MAX_LIMIT):
+        part = rows[start : start + MAX_LIMIT]
+        scopes = [subjects.execution(row.job_name, row.execution_id) for row in part if row.execution_id is not None]
         histories = await asyncio.gather(*(wherever(here.log, here.stored, scope) for scope in scopes))
-        views += [job_view.job(events) for events in histories if events]
+        views += [(row, job_view.job(events)) for row, events in zip(part, histories, strict=True) if events]
     return views
 
 
