@@ -36,20 +36,27 @@ def settings(url: str, folder: Path, role: str) -> Settings:
     )
 
 
-@contextmanager
-def installed(folder: Path) -> Iterator[Server]:
-    """Run a server with the accounts of an installation that `tocsin init` made."""
+def accounts(folder: Path) -> tuple[str, dict[str, str]]:
+    """Return the accounts of an installation, and the environment with their passwords."""
     signed = {"key": folder / "notary.pem"}
     roles = permissions(
         Settings.model_validate({"data_dir": folder, "queues": QUEUES, "server": {"over_nats": True}, "notary": signed})
     )
     environment = {password_variable(ACCOUNT, role): PASSWORD for role in roles}
-    with server(folder, server_accounts(ACCOUNT, roles), environment=environment) as running:
-        asyncio.run(_initialize(running.url, folder))
+    return server_accounts(ACCOUNT, roles), environment
+
+
+@contextmanager
+def installed(folder: Path) -> Iterator[Server]:
+    """Run a server with the accounts of an installation that `tocsin init` made."""
+    config, environment = accounts(folder)
+    with server(folder, config, environment=environment) as running:
+        asyncio.run(initialize(running.url, folder))
         yield running
 
 
-async def _initialize(url: str, folder: Path) -> None:
+async def initialize(url: str, folder: Path) -> None:
+    """Make the streams and buckets, as `admin`."""
     async with bootstrap.connect(settings(url, folder, "admin")) as installation:
         await bootstrap.initialize(installation)
         assert all(change.action == "unchanged" for change in await bootstrap.initialize(installation))
