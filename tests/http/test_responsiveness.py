@@ -1,6 +1,7 @@
 """The API over a real nats-server answers `/v1/health` while other clients attack it."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -87,3 +88,59 @@ async def test_readers_that_never_read(tocsin: Running) -> None:
                     await healthy(client)
                     while f"{number:010}" not in await anext(lines):
                         pass
+
+
+async def test_clients_that_leave(tocsin: Running) -> None:
+    jobs = [{"name": f"job-{n:04}", "schedule": "* * * * * *", "function": "f"} for n in range(500)]
+    requests = [
+        ("/v1/jobs:apply", {"jobs": jobs, "dry_run": True, "days": 30}),
+        ("/v1/explain", {"schedule": "0 12 29 2 1#5", "timezone": "Europe/Berlin", "count": 1_000}),
+    ]
+    async with serving(tocsin.installation) as url, httpx.AsyncClient(base_url=url, timeout=DEADLINE) as client:
+        place = client.base_url.host, client.base_url.port or 0
+        for path, request in requests:
+            valid = await client.post(path, json=request)
+            assert valid.status_code == 200, valid.text[:500]
+        for _ in range(10):
+            for path, request in requests:
+                body = json.dumps(request).encode()
+                _, writer = await asyncio.open_connection(*place, local_addr=(ATTACKER, 0))
+                writer.write(
+                    b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+                    b"Content-Length: %d\r\n\r\n%s" % (path.encode(), len(body), body)
+                )
+                await writer.drain()
+                await healthy(client)
+                writer.close()
+            await healthy(client)
+        async with asyncio.timeout(DEADLINE):  # no thread is held by a request whose client left
+            while (await client.post("/v1/explain", json={"schedule": "@daily"})).status_code == 503:
+                await healthy(client)
+
+
+async def test_hostile_lists(tocsin: Running) -> None:
+    lists = {
+        "/v1/jobs": ("limit", "after"),
+        "/v1/executions": ("limit", "cursor"),
+        "/v1/dead-letters": ("limit", "cursor"),
+        "/v1/agents": ("limit", "cursor"),
+        "/v1/queues": ("limit", "cursor"),
+        "/ojs/v1/cron": ("limit", "offset"),
+        "/ojs/v1/queues": ("limit", "offset"),
+        "/ojs/v1/dead-letter": ("limit", "offset", "cursor"),
+        "/ojs/v1/events": ("limit", "after"),
+    }
+    values = (str(10**40), str(-(10**40)), "0", "-1", "nan", "1e308", "\x00", "9" * 5_000, "[]", "🙂")
+    async with serving(tocsin.installation) as url, httpx.AsyncClient(base_url=url, timeout=DEADLINE) as client:
+
+        async def attack(path: str) -> set[int]:
+            answers = [await client.get(path, params={name: value}) for name in lists[path] for value in values]
+            return {answer.status_code for answer in answers}
+
+        attacks = [asyncio.create_task(attack(path)) for path in lists]
+        while not all(attack.done() for attack in attacks):
+            await healthy(client)
+        for path, statuses in zip(lists, attacks, strict=True):
+            assert statuses.result() <= {200, 400, 422}, (path, statuses.result())
+        for path in lists:
+            assert (await client.get(path)).status_code == 200
