@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.system.clustered import clustered, kill
 from tests.system.running import Running, running
 from tocsin import Context, Worker, bootstrap
 from tocsin.adapters.nats.admin.provision import NatsStreamPurge
@@ -20,7 +21,7 @@ from tocsin.archive.checkpoints import SIGNED_STREAMS, CheckpointStore, stored_c
 from tocsin.archive.signing_keys import PublicKey, SigningKey
 from tocsin.bootstrap import Installation
 from tocsin.domain.events import Completed
-from tocsin.ports import StoredMessage
+from tocsin.ports import LogUnavailable, StoredMessage
 from tocsin.services.log_verification import LogVerification, Proof
 from tocsin.settings import Settings
 from tocsin.subjects import Stream
@@ -202,3 +203,31 @@ async def test_restored_checkpoints_of_a_shorter_log_are_refused(
         proof = await verified(installation, key.public)
         assert covers(proof.findings[-1].entity, Stream.LOG, min(end, await signed_upto(installation, Stream.LOG)))
         assert all("removed" in finding.reason for finding in proof.findings)
+
+
+@pytest.mark.slow
+async def test_chain_survives_deaths_of_notaries_and_node(tmp_path: Path, key: SigningKey) -> None:
+    """Two notaries are killed in turn, and then a server of three; the chain is one, and the log is proven."""
+    async with clustered(tmp_path, notary={"key": str(tmp_path / "notary.pem"), "interval": 0.2}) as (tocsin, cluster):
+        notaries = [tocsin.start("notary"), tocsin.start("notary")]
+        await tocsin.ready()
+        for death in range(4):
+            await tocsin.apply({"name": f"job-{death}", "function": "f"})
+            notary = notaries[death % 2]
+            notary.kill()
+            notary.start()
+            await tocsin.ready()
+        await kill(cluster.nodes[-1])
+
+        async def is_signed() -> Proof | None:
+            """The proof of the log, after one more job was signed; None while streams choose their leaders."""
+            try:
+                await tocsin.apply({"name": "last", "function": "f"})
+                end = (await tocsin.installation.stored.extent(Stream.LEDGER)).last
+                if await signed_upto(tocsin.installation, Stream.LEDGER) < end:
+                    return None
+                return await verified(tocsin.installation, key.public)
+            except LogUnavailable:
+                return None
+
+        assert (await tocsin.until(is_signed)).findings == ()  # type: ignore[union-attr]
