@@ -127,8 +127,9 @@ class Evidence:
     Each durable is read once, where that is enough.
     """
 
-    def __init__(self, log: EventLog) -> None:
+    def __init__(self, log: EventLog, projections: Projections) -> None:
         self._log = log
+        self._projections = projections
         self._known: dict[str, Progress | None] = {}
         self._locks: dict[str, tuple[Lock, int]] = {}
         """Locks, each with its last sequence: one queue may hold most of what is stalled."""
@@ -186,10 +187,19 @@ class Evidence:
         upto = newest.fence
         if newest.holder is not None and newest.has_waiter(request.execution_id):
             of_holder = await self._log.load(subjects.execution(request.job, newest.holder))
-            if of_holder and not execution.fold(of_holder).is_over:
+            is_over = execution.fold(of_holder).is_over if of_holder else await self._is_archived(newest.fence)
+            if not is_over:
                 return False
             upto = max([upto, *(fact.sequence for fact in of_holder)])
         return await self._are_past(durables, upto)
+
+    async def _is_archived(self, fence: int) -> bool:
+        """Return whether a lock's holder without events was archived.
+
+        Otherwise the stage that acquired the lock for it is about to admit it, perhaps in a later delivery.
+        """
+        entry = await self._projections.get(Bucket.CURSORS, subjects.cursor(Stream.LOG))
+        return entry is not None and fence <= int(entry[0])
 
     async def _newest_lock(self, scope: str) -> Lock | None:
         """Return the newest state of a lock; None: only an older state was read."""

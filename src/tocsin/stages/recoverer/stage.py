@@ -141,6 +141,7 @@ class Recoverer:
         interval: float,
     ) -> None:
         self._log = log
+        self._projections = projections
         self._leadership = leadership
         self._clock = clock
         self._policy = policy
@@ -169,7 +170,7 @@ class Recoverer:
 
     async def run_once(self, now: datetime) -> None:
         """Examine every execution that is due at `now` (UTC)."""
-        evidence = Evidence(self._log)
+        evidence = Evidence(self._log, self._projections)
         scopes = list(self.open.take(now))
         for i in range(0, len(scopes), AT_ONCE):
             await self._wave(scopes[i : i + AT_ONCE], now, evidence)
