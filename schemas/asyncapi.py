@@ -52,8 +52,10 @@ PUBLIC_SUBJECTS: Final = (
         events.Trigger,
         "Run a job",
         "Publish to run a registered job now. The body may be empty. An object with none of these fields is the input "
-        "itself; an object with one of them is not, and its other fields are ignored. The planner admits the execution, or records why "
-        "not. JetStream acknowledges the message after it is stored; send a `Nats-Msg-Id` header to publish again safely.",
+        "itself; an object with one of them is not, and its other fields are ignored. The planner admits the execution by "
+        "the definition in force then, or records why not. `by` is ignored, and `backfill` is refused: only the API "
+        "backfills. JetStream acknowledges the message after it is stored; send a `Nats-Msg-Id` header to publish again "
+        "safely.",
         {"input": {"day": "2026-02-11"}, "reason": "late delivery of the source files"},
     ),
     PublicSubject(
@@ -61,7 +63,8 @@ PUBLIC_SUBJECTS: Final = (
         "receive",
         events.CancelRequest,
         "Cancel an execution",
-        "Publish to end an execution. The body may be empty. An execution that is already over stays as it is.",
+        "Publish to end an execution. The body may be empty. An execution that is already over stays as it is. `by` is "
+        "ignored.",
         {"reason": "wrong input"},
     ),
     PublicSubject(

@@ -26,9 +26,11 @@ from tocsin.services.audit import Report, audit
 F = TypeVar("F", bound=Message)
 End: TypeAlias = Completed | Failed | Cancelled | Skipped
 
-LEDGER: Final = ("ledger.>", "trigger.>", "enqueue.>")
+LEDGER: Final = ("ledger.>",)
+REQUESTS: Final = ("trigger.>", "enqueue.>")
 LOG: Final = ("execution.>", "lock.>", "cron.>", "dead-letter.>")
 REPORTS: Final = ("report.>",)
+INPUTS: Final = ("public.trigger.>", "public.cancel.>")
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,13 @@ class StoredEvents:
     ledger: Sequence[Recorded[Message]] = ()
     log: Sequence[Recorded[Message]] = ()
     reports: Sequence[Recorded[Message]] = ()
+    requests: Sequence[Recorded[Message]] = ()
+    inputs: Sequence[Recorded[Message]] = ()
 
     @classmethod
     async def of(cls, log: EventLog) -> "StoredEvents":
         """Read it."""
-        return cls(await _read(log, LEDGER), await _read(log, LOG), await _read(log, REPORTS))
+        return cls(*[await _read(log, filters) for filters in (LEDGER, LOG, REPORTS, REQUESTS, INPUTS)])
 
     def facts(self, kind: type[F]) -> list[Recorded[F]]:
         """Return the messages of a class, those of the ledger first.
@@ -77,7 +81,7 @@ class StoredEvents:
     @property
     def streams(self) -> Sequence[Sequence[Recorded[Message]]]:
         """The messages of each stream."""
-        return self.ledger, self.log, self.reports
+        return self.ledger, self.log, self.reports, self.requests, self.inputs
 
     @cached_property
     def in_order(self) -> Sequence[Recorded[Message]]:

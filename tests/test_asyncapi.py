@@ -53,11 +53,10 @@ def test_examples_decode_as_their_message(name: str) -> None:
 def test_received_subjects_have_a_subscriber() -> None:
     names, world = Names(), World()
     filters = {
-        wire
+        names.to_wire(relative)
         for stage in (world.planner, world.dag_advancer, world.mq_bridge)
         for subscription in stage.subscriptions
         for relative in subscription.filters
-        for wire in names.filters(relative)
     }
     for operation in DOCUMENT["operations"].values():
         if operation["action"] == "receive":

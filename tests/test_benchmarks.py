@@ -219,7 +219,7 @@ async def test_reads_and_refused_appends_are_counted() -> None:
 
 async def test_repeated_and_pending_deliveries_are_counted() -> None:
     async with servers() as nats, initialized(nats.settings) as installation:
-        stream = installation.names.stream(Stream.LEDGER)
+        stream = installation.names.stream(Stream.REQUESTS)
         durable = await installation.connection.client.jetstream().pull_subscribe_bind("planner-triggers", stream)
 
         async def publish(name: str) -> None:

@@ -19,7 +19,7 @@ from tocsin.subjects import Stream, trigger
 LIMIT_S: Final = 2.0
 ENDLESS_S: Final = 10.0
 T = TypeVar("T")
-SUBSCRIPTION: Final = BoundSubscription("test", Stream.LEDGER, ("trigger.>",), lambda *_: DONE)
+SUBSCRIPTION: Final = BoundSubscription("test", Stream.REQUESTS, ("trigger.>",), lambda *_: DONE)
 
 
 def played(main: Callable[[VirtualLoop], Coroutine[Any, Any, T]]) -> T:

@@ -19,6 +19,8 @@ from tocsin.subjects import Stream
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 EXTENTS = {
     Stream.LEDGER: Extent(1, 7, 7),
+    Stream.INPUTS: Extent(1, 3, 3),
+    Stream.REQUESTS: Extent(2, 2, 1),
     Stream.REPORTS: Extent(2, 9, 5),
     Stream.TIMERS: Extent(4, 5, 2),
     Stream.LOG: Extent(3, 90, 60),
@@ -82,7 +84,10 @@ def test_each_line_is_a_plain_json_object() -> None:
     assert manifest["streams"]["LOG"] == {"first": 3, "last": 90, "messages": 60}
     assert json.loads(first["body"]) == {"job": "a.job", "naive": "naïve"}
     assert second["body_base64"] == "/wA="
-    assert (trailer["messages"], trailer["streams"]) == (3, {"LEDGER": 1, "REPORTS": 0, "TIMERS": 0, "LOG": 2})
+    assert (trailer["messages"], trailer["streams"]) == (
+        3,
+        {"LEDGER": 1, "INPUTS": 0, "REQUESTS": 0, "REPORTS": 0, "TIMERS": 0, "LOG": 2},
+    )
 
 
 def test_truncated_file_is_refused(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_what_was_stored_lately_is_audited(busy: World) -> None:
 def test_what_cannot_be_read_is_remarked(busy: World) -> None:
     busy.log.receive("trigger.etl", b"\xff")
     assert (
-        "1 of the messages cannot be read by this version, the first is trigger.etl (LEDGER" in busy.call("audit").out
+        "1 of the messages cannot be read by this version, the first is trigger.etl (REQUESTS" in busy.call("audit").out
     )
 
 

@@ -42,7 +42,7 @@ async def test_messages_are_read_as_they_are_stored(world: World) -> None:
 async def test_any_stored_bytes_are_read(world: World) -> None:
     body = bytes(range(256))
     await world.receive("trigger.a", body, "once")
-    (message,) = await messages(world, Stream.LEDGER)
+    (message,) = await messages(world, Stream.REQUESTS)
     assert (message.body, message.headers) == (body, {"Nats-Msg-Id": "once"})
 
 
@@ -79,16 +79,19 @@ async def test_messages_of_a_job_match_any_spelling(world: World) -> None:
     for job in ("a.job", "another"):
         await world.log.append(due(job), expect=0)
     await world.log.publish(subjects.trigger("a.job"), Trigger(), message_id="own")
-    await world.receive("trigger.a.job", b"", "public")
+    await world.receive("public.trigger.a.job", b"", "public")
+    await world.receive("public.cancel.a_job.e1", b"", "public-2")
     await world.log.append(dispatched(), expect=0)
     await world.log.append(cron_triggered("another"), expect=0)
     filters = subjects.job_filters("a.job")
-    ledger = await messages(world, Stream.LEDGER, *filters[Stream.LEDGER])
-    log = await messages(world, Stream.LOG, *filters[Stream.LOG])
-    assert [(message.subject, subjects.job_of(message.subject)) for message in (*ledger, *log)] == [
+    read = [
+        message for stream, of_job in filters.items() if of_job for message in await messages(world, stream, *of_job)
+    ]
+    assert [(message.subject, subjects.job_of(message.subject)) for message in read] == [
         ("ledger.a_job.due", "a.job"),
+        ("public.trigger.a.job", "a.job"),
+        ("public.cancel.a_job.e1", "a.job"),
         ("trigger.a_job", "a.job"),
-        ("trigger.a.job", "a.job"),
         ("execution.a_job.e1.dispatched.main.1", "a.job"),
     ]
 
@@ -121,5 +124,5 @@ async def test_reading_begins_at_an_instant(world: World) -> None:
 async def test_more_than_one_portion(world: World) -> None:
     for number in range(2_500):
         await world.receive("trigger.a", b"{}", f"m{number}")
-    stored = await messages(world, Stream.LEDGER, upto=2_400)
+    stored = await messages(world, Stream.REQUESTS, upto=2_400)
     assert [message.sequence for message in stored] == list(range(1, 2_401))

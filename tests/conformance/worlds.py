@@ -108,7 +108,7 @@ class MemoryWorld:
         return self.log.receive(subject, body, message_id=message_id)
 
     async def ask(self, job: str, body: bytes, message_id: str) -> int:
-        return self.log.receive(f"trigger.{job}", body, message_id=message_id, is_public=True)
+        return self.log.receive(f"public.trigger.{job}", body, message_id=message_id)
 
     async def until(self, look: Callable[[], Awaitable[T]]) -> T:
         end = self.clock.monotonic() + PATIENCE

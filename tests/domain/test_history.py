@@ -25,6 +25,7 @@ from tocsin.domain.events import (
     Planned,
     PoisonMessage,
     Recorded,
+    Refusal,
     RetryScheduled,
     Skipped,
 )
@@ -291,3 +292,11 @@ def test_end_is_final_in_any_order_of_events(facts: list[Message]) -> None:
         assert (rank == 2) == (record.completed_at is not None)
         assert record.started_at.tzinfo is UTC
         assert all((step.ended_at is not None) == (step.status not in ranks) for step in record.steps.values())
+
+
+def test_refused_trigger_shows_its_error() -> None:
+    refusal = Refusal(code="job-not-found", message="no job is called 'x'")
+    refused = skipped().model_copy(update={"reason": "refused", "trigger": "event", "refusal": refusal})
+    record = after(refused)
+    assert (record.status, record.reason, record.error_type) == ("skipped", "refused", "job-not-found")
+    assert record.error == "job-not-found: no job is called 'x'"

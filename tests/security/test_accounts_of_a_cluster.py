@@ -83,9 +83,9 @@ async def test_programs_outside_work_on_each_node(servers: tuple[Server, ...], t
         for node in servers:
             public = await outside(node, "public")
             heard = await public.subscribe("cron.triggered.told")
-            assert json.loads(await eventually(public, "cron.trigger.victim"))["stream"] == "TOCSIN_LEDGER"
+            assert json.loads(await eventually(public, "cron.trigger.victim"))["stream"] == "TOCSIN_INPUTS"
             await public.publish("cron.trigger.victim", b"{}", reply="tocsin.0.ledger.victim.due")
-            assert json.loads(await eventually(public, "cron.trigger.victim"))["stream"] == "TOCSIN_LEDGER"
+            assert json.loads(await eventually(public, "cron.trigger.victim"))["stream"] == "TOCSIN_INPUTS"
             told = stage.names.to_wire("cron.triggered.told")
             headers = {
                 "Nats-Expected-Last-Subject-Sequence": str(sequence),

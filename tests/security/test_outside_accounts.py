@@ -85,7 +85,7 @@ HEADERS = [
 
 INPUTS = {"cron.trigger.victim", "cron.cancel.victim.0198", "mq.scheduler.complete.victim.0198"}
 """The subjects under which outsiders may store messages."""
-STREAMS = ("LEDGER", "LOG", "REPORTS", "TIMERS", "MQ", "OUTPUT", "PROGRESS")
+STREAMS = ("LEDGER", "INPUTS", "REQUESTS", "LOG", "REPORTS", "TIMERS", "MQ", "OUTPUT", "PROGRESS")
 BUCKETS = ("definitions", "leader", "tokens", "cursors", "locks", "installation")
 
 
@@ -201,7 +201,7 @@ async def test_plain_client_triggers_and_hears(secured: Server, tmp_path: Path) 
             event = await heard["skipped"].next_msg(timeout=DEADLINE)
             assert event.subject == "cron.skipped.told"
             stored = await client.request("cron.trigger.told", b"{}")
-            assert json.loads(stored.data)["stream"] == "TOCSIN_LEDGER"
+            assert json.loads(stored.data)["stream"] == "TOCSIN_INPUTS"
             answer = await answers.next_msg(timeout=DEADLINE)
             assert json.loads(answer.data)["data"]["cron_name"] == "told"
         finally:

@@ -451,7 +451,7 @@ async def test_public_user_triggers_and_subscribes(secured: Server, tmp_path: Pa
     async with connected(secured, tmp_path, "public") as installation:
         client = installation.connection.client
         answer = await client.request("cron.trigger.nothing-is-called-so", b"{}")
-        assert b"TOCSIN_LEDGER" in answer.data
+        assert b"TOCSIN_INPUTS" in answer.data
         with pytest.raises((NoRespondersError, NatsTimeoutError)):
             await client.request("cron.triggered.x", b"", timeout=0.2)
 

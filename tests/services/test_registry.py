@@ -198,7 +198,7 @@ async def test_changes_at_once_are_all_stored(world: World) -> None:
 
 
 async def stored_trigger(world: World) -> Recorded[Trigger]:
-    stored = await world.log.get("trigger.>", 2)
+    stored = await world.log.get("trigger.>", 1)
     assert stored is not None
     assert isinstance(stored.message, Trigger)
     return Recorded(stored.message, stored.subject, stored.sequence, stored.time, stored.message_id)

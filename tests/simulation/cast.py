@@ -7,6 +7,7 @@ from datetime import timedelta
 from functools import partial
 from random import Random
 from typing import Any, Final, cast
+from zlib import crc32
 
 from tests.domain.given import KEY
 from tocsin import bootstrap, subjects
@@ -248,10 +249,9 @@ class User:
             case "delete":
                 await self._registry.delete(action.job)
             case "trigger":
+                subject = _subject_of_user(subjects.trigger(action.job), action.message_id)
                 for _ in range(action.times):
-                    await self._log.publish(
-                        subjects.trigger(action.job), Trigger(trigger="manual"), message_id=action.message_id
-                    )
+                    await self._log.publish(subject, Trigger(trigger="manual"), message_id=action.message_id)
             case "enqueue" if action.wish is not None:
                 with suppress(Duplicate):
                     await enqueue(self._log, action.wish)
@@ -285,7 +285,7 @@ class User:
         planned = [*await self._server.read(prefix), *await self._server.read(f"{prefix}.>")]
         for recorded in sorted(planned, key=lambda recorded: recorded.sequence)[-action.times :]:
             subject = subjects.cancel(action.job, recorded.subject.split(".")[2])
-            await self._log.publish(subject, CancelRequest(), message_id=subject)
+            await self._log.publish(_subject_of_user(subject, subject), CancelRequest(), message_id=subject)
 
 
 def _of_the_past(action: Action) -> backfill.Backfill:
@@ -299,3 +299,8 @@ def reset_dice(seed: int) -> None:
 
 
 __all__ = ["ACK_WAIT", "Node", "Surroundings", "User", "WorkerProcess", "mq_executor", "reset_dice", "spec_of"]
+
+
+def _subject_of_user(subject: str, message_id: str) -> str:
+    """Return the subject for a request: half of the users are programs outside."""
+    return f"{subjects.PUBLIC_INPUTS}{subject}" if crc32(message_id.encode()) % 2 else subject

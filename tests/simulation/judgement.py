@@ -20,9 +20,11 @@ from .rules import beyond_the_audit
 def everything(around: Surroundings) -> StoredEvents:
     """The log, whole: what is in the streams, and what was archived."""
     kinds = {
-        Stream.LEDGER: ("ledger.", "trigger.", "cancel.", "enqueue."),
+        Stream.LEDGER: ("ledger.",),
         Stream.LOG: ("execution.", "lock.", "cron.", "dead-letter."),
         Stream.REPORTS: ("report.",),
+        Stream.REQUESTS: ("trigger.", "cancel.", "enqueue."),
+        Stream.INPUTS: ("public.",),
     }
     archive = Archive(around.store, around.buckets)
     log = CombinedLog(InMemoryStoredLog(around.server), archive)

@@ -38,7 +38,6 @@ from tocsin.stages.archiver.stage import Archiver, PacedPurge
 from tocsin.stages.dead_letter_sink import DeadLetterSink
 from tocsin.stages.matcher.stage import Matcher
 from tocsin.stages.mq_bridge import MqBridge
-from tocsin.stages.planner import Planner
 from tocsin.stages.recorder import Recorder
 from tocsin.stages.recoverer.open_executions import Evidence
 from tocsin.stages.registrar import Registrar
@@ -179,10 +178,16 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         '_uuid7(at.replace(second=0, microsecond=0), "trigger", job)',
     ),
     _bug(
-        "decide a trigger by what holds when it is handled",
-        Planner.on_trigger,
-        "(job, recorded.sequence)",
-        "(job, None)",
+        "refuse a trigger without its guard",
+        public_events.skip_trigger,
+        "return again(Events(ref, (refused,)))",
+        "return refuse(refused.refusal.message, code=refused.refusal.code, job=refused.job)",
+    ),
+    _bug(
+        "start a trigger that was refused",
+        public_events.announce_decision,
+        "event.refusal is not None",
+        "False",
     ),
     # --- public events
     # -------------------------------------------------------------------------------------------------
@@ -636,6 +641,10 @@ FOCUSED: Final[Mapping[str, str]] = {
 
 
 CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
+    "refuse a trigger without its guard": "tests/stages/test_late_copies.py::test_first_decision_on_a_trigger_stands",
+    "start a trigger that was refused": (
+        "tests/stages/test_late_copies.py::test_copies_that_disagree_on_a_trigger_decide_once"
+    ),
     "end an attempt that has an answer": ("tests/stages/test_leases.py::test_task_that_kills_every_worker_is_stalled"),
     "believe a replica that the holder of a lock is not over": (
         "tests/stages/test_lock_keeper.py::test_execution_queued_while_the_holder_ends_is_remembered"

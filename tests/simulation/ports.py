@@ -93,6 +93,9 @@ class SimulatedLog:
     async def tails(self, *scopes: str) -> list[int]:
         return await asyncio.gather(*map(self.tail, scopes))
 
+    async def end(self, stream: Stream) -> int:
+        return await self._ask(f"end {stream}", lambda: at_once(self._server.end(stream)), is_read=True)
+
     async def now(self) -> datetime:
         return await self._ask("now", lambda: at_once(self._server.now()), is_read=True)
 

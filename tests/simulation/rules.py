@@ -17,11 +17,13 @@ from tocsin.domain.events import (
     Completed,
     DeadLettered,
     Defined,
+    Deleted,
     Dispatched,
     Due,
     Exhausted,
     Failed,
     LeaseTimer,
+    LedgerFact,
     LockFact,
     Message,
     Planned,
@@ -231,10 +233,10 @@ def _nothing_fires_before_its_time(everything: StoredEvents) -> Iterator[str]:
 
 
 def _each_trigger_asks_for_a_run_of_its_own(everything: StoredEvents) -> Iterator[str]:
-    asked: dict[str, int] = {}
+    asked: dict[str, tuple[str, int]] = {}
     for trigger in everything.facts(Trigger):
         execution_id = execution_plan.execution_id_of(trigger, subjects.job_of(trigger.subject))
-        if asked.setdefault(execution_id, trigger.sequence) != trigger.sequence:
+        if asked.setdefault(execution_id, (trigger.subject, trigger.sequence)) != (trigger.subject, trigger.sequence):
             yield f"I2: two triggers ask for {execution_id}: {asked[execution_id]} and {trigger.sequence}"
 
 
@@ -340,21 +342,42 @@ def _what_is_refused_stays_refused(everything: StoredEvents) -> Iterator[str]:
                 yield f"I3: its replay was refused, and is {execution_id}: {asked.subject} {asked.sequence}"
 
 
-def _what_is_asked_for_is_what_was_in_force(everything: StoredEvents) -> Iterator[str]:
-    """Compare a trigger and a replay, handled at any time by any replica."""
+def _a_refused_trigger_never_runs(everything: StoredEvents) -> Iterator[str]:
+    triggers = {(trigger.subject, trigger.sequence): trigger for trigger in everything.facts(Trigger)}
+    for letter in everything.facts(PoisonMessage):
+        if (trigger := triggers.get((letter.message.subject, letter.message.sequence))) is not None:
+            execution_id = execution_plan.execution_id_of(trigger, subjects.job_of(trigger.subject))
+            if any(not isinstance(fact.message, Skipped) for fact in everything.executions.get(execution_id, ())):
+                yield f"I3: it was refused, and runs as {execution_id}: {trigger.subject} {trigger.sequence}"
+
+
+def _a_trigger_runs_by_a_definition_of_its_time(everything: StoredEvents) -> Iterator[str]:
+    """Compare the definitions that were in force between the trigger and the first event of its execution."""
+    changes: dict[str, list[Recorded[LedgerFact]]] = defaultdict(list)
+    for fact in everything.facts(LedgerFact):
+        if isinstance(fact.message, Defined | Deleted):
+            changes[fact.message.job].append(fact)
+    for trigger in everything.facts(Trigger):
+        job = subjects.job_of(trigger.subject)
+        made = everything.executions.get(execution_plan.execution_id_of(trigger, job), ())
+        if not made or not isinstance(first := made[0].message, Requested):
+            continue
+        following = zip(changes[job], [*changes[job][1:], None], strict=True)
+        of_its_time = {
+            change.sequence
+            for change, after in following
+            if change.time <= made[0].time and (after is None or after.time >= trigger.time)
+        }
+        if first.plan.definition not in of_its_time:
+            yield f"I3: it runs by definition {first.plan.definition}, which was not in force: {first.execution_id}"
+
+
+def _a_replay_runs_by_what_was_in_force(everything: StoredEvents) -> Iterator[str]:
+    """Compare a replay, handled at any time by any replica."""
     defined: dict[str, list[int]] = defaultdict(list)
     for fact in everything.facts(Defined):
         defined[fact.message.job].append(fact.sequence)
-    asked = [
-        (
-            trigger.subject,
-            subjects.job_of(trigger.subject),
-            trigger.sequence,
-            execution_plan.execution_id_of(trigger, job),
-        )
-        for trigger in everything.facts(Trigger)
-        for job in [subjects.job_of(trigger.subject)]
-    ]
+    asked = []
     for replay in everything.facts(Replayed):
         fact_ = replay.message
         if fact_.ledger is not None:
@@ -408,7 +431,9 @@ _RULES: Final[tuple[Callable[[StoredEvents], Iterator[str]], ...]] = (
     _only_the_failure_of_who_has_it_counts,
     _a_request_is_one_replay,
     _what_is_refused_stays_refused,
-    _what_is_asked_for_is_what_was_in_force,
+    _a_refused_trigger_never_runs,
+    _a_trigger_runs_by_a_definition_of_its_time,
+    _a_replay_runs_by_what_was_in_force,
     _what_a_replay_completed_is_resolved,
 )
 

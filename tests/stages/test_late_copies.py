@@ -5,6 +5,7 @@ The simulation (`tests/simulation`) found each case; each is replayed here step 
 
 import asyncio
 from datetime import timedelta
+from typing import cast
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests.stages.test_races import Lagging, handle_report, report
 from tests.stages.test_ticker import leading, tick
 from tests.stages.world import World
 from tocsin import subjects
-from tocsin.domain import execution, ledger
+from tocsin.domain import execution, execution_plan, ledger
 from tocsin.domain.definition import RetryPolicy
 from tocsin.domain.events import (
     Acquired,
@@ -28,16 +29,21 @@ from tocsin.domain.events import (
     Lost,
     Planned,
     PoisonMessage,
+    Recorded,
     Report,
+    Requested,
+    Skipped,
+    Trigger,
 )
 from tocsin.domain.execution import Execution, Status
+from tocsin.domain.ledger import JobNotFound
 from tocsin.domain.recovery import Policy, Stalled, Transports, examine
 from tocsin.engine.kinds import execution_state
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.engine.locks import lock_state
 from tocsin.ports import LogUnavailable, OutdatedState
 from tocsin.stages.recoverer.open_executions import Evidence, OpenExecutions
-from tocsin.subjects import Bucket
+from tocsin.subjects import Bucket, Stream, cursor
 from tocsin.testing import settle
 
 
@@ -184,14 +190,43 @@ async def test_i4_rejected_trigger_stays_rejected_after_redelivery(
     assert await world.size() == size
 
 
-async def test_trigger_uses_the_definition_when_it_was_stored(world: World) -> None:
-    first = await world.define({"name": JOB, "function": "old"})
+async def test_trigger_uses_the_definition_when_planned(world: World) -> None:
+    await world.define({"name": JOB, "function": "old"})
     await world.trigger(JOB)
-    await world.define({"name": JOB, "function": "new"})
-    await delete(world, JOB)
+    second = await world.define({"name": JOB, "function": "new"})
     await world.run(world.planner)
     [planned_] = await world.stored(Admitted)
-    assert (planned_.plan.definition, planned_.plan.steps[0].function) == (first, "old")
+    assert (planned_.plan.definition, planned_.plan.steps[0].function) == (second, "new")
+
+
+async def test_first_decision_on_a_trigger_stands(world: World) -> None:
+    """The job is defined only after its trigger was refused, or deleted after it was admitted."""
+    await world.trigger(JOB, "early")
+    await world.run(world.planner)
+    [refused] = await world.stored(Skipped)
+    assert (refused.reason, refused.refusal and refused.refusal.code) == ("refused", "job-not-found")
+    await world.define({"name": JOB, "function": "f"})
+    await world.redeliver(world.planner)
+    assert await world.stored(Admitted) == []
+    await world.trigger(JOB, "late")
+    await world.run(world.planner)
+    await delete(world, JOB)
+    await world.redeliver(world.planner)
+    assert len(await world.stored(Admitted)) == len(await world.stored(PoisonMessage)) == 1
+
+
+async def test_copies_that_disagree_on_a_trigger_decide_once(world: World) -> None:
+    """Another copy stores the refusal between the look of this copy at the job and its decision."""
+    await world.define({"name": JOB, "function": "f"})
+    await world.trigger(JOB)
+    [asked] = await world.log.read("trigger.>")
+    trigger = cast("Recorded[Trigger]", asked)
+    refused = execution_plan.refused(trigger, JOB, JobNotFound(JOB))
+    await world.given(refused)
+    await world.run(world.planner)
+    assert await world.stored(Requested) == []
+    [letter] = await world.stored(PoisonMessage)
+    assert (letter.code, letter.reason) == ("job-not-found", str(JobNotFound(JOB)))
 
 
 async def test_recoverer_starts_without_its_stored_position(world: World) -> None:
@@ -233,8 +268,22 @@ async def test_execution_waiting_for_an_unhandled_end_is_kept(world: World) -> N
     [_, waiting] = await world.recorded(Planned)
     state = execution.fold([waiting])
     stalled = Stalled(Lost(what="planned", since=NOON), waiting.sequence)
-    assert not await Evidence(world.log).is_lost(stalled, state)
-    assert not await Evidence(Lagging(world, upto=2)).is_lost(stalled, state)
+    assert not await Evidence(world.log, world.projections).is_lost(stalled, state)
+    assert not await Evidence(Lagging(world, upto=2), world.projections).is_lost(stalled, state)
+
+
+async def test_execution_waiting_for_an_unadmitted_holder_is_kept(world: World) -> None:
+    """The planner stopped after it acquired the lock for the holder, whose trigger is delivered again later."""
+    holder = Acquired(job=JOB, execution_id="a", scheduled_time=NOON, ttl=60.0)
+    await world.given(holder, planned("b", 13, "enqueue"))
+    await world.run(world.lock_keeper)
+    [acquired] = await world.recorded(Acquired)
+    [waiting] = await world.recorded(Planned)
+    state = execution.fold([waiting])
+    stalled = Stalled(Lost(what="planned", since=NOON), waiting.sequence)
+    assert not await Evidence(world.log, world.projections).is_lost(stalled, state)
+    await world.projections.put(Bucket.CURSORS, cursor(Stream.LOG), str(acquired.sequence).encode(), expect=0)
+    assert await Evidence(world.log, world.projections).is_lost(stalled, state)
 
 
 async def test_retry_with_an_unhandled_report_is_not_lost(world: World) -> None:
@@ -254,4 +303,4 @@ async def test_retry_with_an_unhandled_report_is_not_lost(world: World) -> None:
     assert found is not None
     [stalled] = found.stalled
     assert stalled.lost.what == "retry-scheduled"
-    assert not await Evidence(world.log).is_lost(stalled, found.state)
+    assert not await Evidence(world.log, world.projections).is_lost(stalled, found.state)

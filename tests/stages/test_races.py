@@ -509,12 +509,12 @@ async def test_failed_acknowledgement_stops_no_other_message(world: World) -> No
 
 async def test_any_message_can_become_a_dead_letter(nats_url: str) -> None:
     async with nats_world(nats_url) as nats:
-        spec = DurableSpec("planner-triggers", Stream.LEDGER, (subjects.filter_for("trigger"),))
+        spec = DurableSpec("planner-triggers", Stream.REQUESTS, (subjects.filter_for("trigger"),))
         durable = await nats.durable(spec)
         projection = LockProjection(nats.log, World().projections, World().clock)
         subscription = PLANNER.bind(Planner(projection, KEY)).subscriptions[1]
         store = StateStore(Sources.of(nats.log, World().projections, World().clock))
-        nonsense = [b"x" * 1_000_000, b'{"input": {"a": "' + b"x" * 1_000_000 + b'"}}']
+        nonsense = [b"x" * 262_000, b'{"input": {"a": "' + b"x" * 262_000 + b'"}}']
         for body in nonsense:
             await nats.receive(subjects.trigger(JOB), body)
         await DeliveryPolicy(store).apply(subscription, await durable.take(10, wait=5))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stored_events import LEDGER, LOG, REPORTS, StoredEvents
+from tests.stored_events import LEDGER, LOG, REPORTS, REQUESTS, StoredEvents
 from tests.system.processes import STAGES_WITHOUT_CLOCK, Program, Site, site
 from tests.system.test_history_kill import load, tells_what_the_facts_come_to
 from tests.system.worker_process import noted
@@ -78,7 +78,7 @@ async def ever(tocsin: Site) -> StoredEvents:
         upto = (await stored.extent(stream)).last
         return [decoded(m) async for some in stored.messages(stream, *filters, after=0, upto=upto) for m in some]
 
-    streams = {Stream.LEDGER: LEDGER, Stream.LOG: LOG, Stream.REPORTS: REPORTS}
+    streams = {Stream.LEDGER: LEDGER, Stream.LOG: LOG, Stream.REPORTS: REPORTS, Stream.REQUESTS: REQUESTS}
     return StoredEvents(*[await read(stream, filters) for stream, filters in streams.items()])
 
 

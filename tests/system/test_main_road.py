@@ -302,7 +302,7 @@ async def test_undecodable_trigger_is_kept_with_its_bytes(tocsin: Running) -> No
 
     [letter] = await tocsin.until(refused)
     assert letter.body == "/wA="
-    assert letter.reason.startswith("unreadable: trigger.odd: ")
+    assert letter.reason.startswith("unreadable: public.trigger.odd: ")
 
 
 async def test_paused_job_announces_skips_and_resumes_without_backlog(tocsin: Running) -> None:

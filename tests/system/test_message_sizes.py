@@ -85,7 +85,7 @@ async def test_dead_letter_fits_a_server_of_small_messages(tmp_path: Path) -> No
     server = EmbeddedServer(port=ANY_PORT, extra_config={"max_payload": 300_000})
     async with server.running() as started, running(started.url, tmp_path) as tocsin:
         await registry_of(tocsin).apply([JobDefinition(name="small", function="f")])
-        unreadable = b"[" + b"x" * 290_000
+        unreadable = b"[" + b"x" * 260_000
         prefix = tocsin.installation.settings.trigger_prefix
         await tocsin.installation.connection.client.publish(f"{prefix}.small", unreadable)
 

@@ -69,7 +69,7 @@ async def test_running_graph_is_cancelled(nats_url: str, tmp_path: Path, *, by_m
         [cancelled] = await tocsin.ended("etl", Cancelled)
         assert (cancelled.execution_id, cancelled.reason) == (first, "wrong day")
         if by_message:
-            assert len(await tocsin.facts("cancel.>", CancelRequest)) == 1
+            assert len(await tocsin.facts("public.cancel.>", CancelRequest)) == 1
 
         async def second_at_work() -> str:
             started = await tocsin.of_executions("etl", Started)

@@ -49,11 +49,9 @@ async def test_public_subjects_carry_no_partition(nats_url: str) -> None:
 
         root = world.names.root
         assert await _wire(world, subjects.Stream.LOG) == [f"{root}.0.{subjects.subject_of(dispatched())}"]
-        assert await _wire(world, subjects.Stream.LEDGER) == [
-            f"{root}.0.trigger.a_b",
-            f"{world.names.trigger_prefix}.a.b",
-        ]
-        triggers = await world.log.read("trigger.>")
+        assert await _wire(world, subjects.Stream.REQUESTS) == [f"{root}.0.trigger.a_b"]
+        assert await _wire(world, subjects.Stream.INPUTS) == [f"{world.names.trigger_prefix}.a.b"]
+        triggers = [*await world.log.read("trigger.>"), *await world.log.read("public.trigger.>")]
         assert [subjects.job_of(recorded.subject) for recorded in triggers] == ["a.b", "a.b"]
 
 

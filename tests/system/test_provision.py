@@ -143,19 +143,11 @@ async def test_the_public_side_follows_the_prefixes(connection: Connection) -> N
     names = Names(unique, f"{unique}-in.a.b", f"{unique}-out", f"{unique}-mq")
     await provision(connection, names, bridge=True)
 
-    main = (Stream.LEDGER, Stream.LOG, Stream.MQ)
-    ledger, log, mq = [await _stream(connection, names.stream(stream)) for stream in main]
+    main = (Stream.INPUTS, Stream.REQUESTS, Stream.LOG, Stream.MQ)
+    inputs, requests, log, mq = [await _stream(connection, names.stream(stream)) for stream in main]
 
-    assert ledger["subjects"] == [
-        f"{unique}.0.ledger.>",
-        f"{unique}.0.trigger.>",
-        f"{unique}-in.a.b.>",
-        f"{unique}.0.cancel.>",
-        f"{unique}-out.cancel.>",
-        f"{unique}.0.enqueue.>",
-        f"{unique}.0.leadership.>",
-        f"{unique}.0.agent.>",
-    ]
+    assert inputs["subjects"] == [f"{unique}-in.a.b.>", f"{unique}-out.cancel.>"]
+    assert requests["subjects"] == [f"{unique}.0.{kind}.>" for kind in ("trigger", "cancel", "enqueue")]
     assert log["republish"] == {"src": f"{unique}.0.cron.>", "dest": f"{unique}-out.>"}
     assert mq["subjects"] == [
         f"{unique}-mq.scheduled.>",
@@ -294,7 +286,7 @@ async def test_subjects_of_a_foreign_stream_are_refused(connection: Connection, 
 
     error = caught.value
     assert (error.code, error.other, error.subject) == ("subjects-overlap", name, f"{names.trigger_prefix}.>")
-    assert error.stream == names.stream(Stream.LEDGER)
+    assert error.stream == names.stream(Stream.INPUTS)
 
 
 async def test_a_stream_that_cannot_become_what_is_needed(connection: Connection, names: Names) -> None:

@@ -10,7 +10,8 @@ The messages are read in order, up to a sequence up to which everything is decid
     dead-letter.>                                          selected if its last fact is its resolution
     agent.>                                                selected if the agent is forgotten
     agent.*.all.switched                                   selected except the newest of each subject
-    report.>, timer.>, trigger.>, cancel.>, enqueue.>      selected: handled inputs
+    report.>, timer.>                                      selected: handled inputs
+    trigger.>, cancel.>, enqueue.>, public.>               likewise
     cron.answer.>                                          selected
     other cron.>, ledger.*.due, ledger.*.passed            selected except the newest of each subject, which is the state
     lock.>                                                 likewise, and all before the oldest of what still waits
@@ -34,7 +35,7 @@ from typing import Final
 
 from ..domain.events import LockFact
 from ..ports import Clock, LogUnavailable, Projections, StoredMessage
-from ..subjects import WILDCARDS, Bucket, DecodeError, Stream, cursor, decode
+from ..subjects import PUBLIC_INPUTS, WILDCARDS, Bucket, DecodeError, Stream, cursor, decode
 
 LATE: Final = timedelta(seconds=60)
 KEPT: Final = 1.0
@@ -70,7 +71,7 @@ class Cursors:
 
 _DECISION: Final = 3
 """Index of the fact in a subject."""
-INPUTS: Final = frozenset({"report", "timer", "trigger", "cancel", "enqueue"})
+INPUTS: Final = frozenset({"report", "timer", "trigger", "cancel", "enqueue", "public"})
 _TIMES: Final = frozenset({"due", "passed"})
 _ANSWERS: Final = "cron.answer."
 """The beginning of the subjects of answers to triggers: each has its own, and no later message replaces it."""
@@ -214,4 +215,7 @@ def _covering(subject: str) -> tuple[str, ...]:
         return tuple(".".join((*tokens[:level], ">")) for level in _LEVELS if level < len(tokens))
     if subject.startswith(_ANSWERS):
         return (f"{_ANSWERS}>",)
-    return (f"{tokens[0]}.>",) if tokens[0] in INPUTS else (subject,)
+    if tokens[0] not in INPUTS:
+        return (subject,)
+    kind = tokens[:2] if subject.startswith(PUBLIC_INPUTS) else tokens[:1]
+    return (".".join((*kind, ">")),)

@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from . import ids
 from .definition import MAX_COPIES_BYTES, JobDefinition, OverlapPolicy
+from .errors import TocsinError
 from .events import (
     COMPENSATING_TRIGGERS,
     Actor,
@@ -23,6 +24,7 @@ from .events import (
     Planned,
     PlannedStep,
     Recorded,
+    Refusal,
     Replayed,
     Requested,
     Skipped,
@@ -32,6 +34,10 @@ from .events import (
     occurrence_meta,
 )
 
+MAX_REFUSAL_CHARACTERS: Final = 4_000
+"""Characters of a refusal's text; it may repeat what was sent."""
+_PUBLIC: Final = "public."
+"""The beginning of the subjects on which programs outside publish."""
 _ROOM_BYTES: Final = 16_384
 """Bytes for the headers of an event, and for the identity and the keys of a request."""
 
@@ -159,7 +165,23 @@ def execution_id_of(trigger: Recorded[Trigger], job: str) -> str:
         return ids.backfill_id(job, request.backfill, request.scheduled_time.astimezone(UTC))
     if request.idempotency_key is not None:
         return ids.keyed_trigger_id(job, request.idempotency_key)
-    return ids.trigger_id(job, trigger.message_id or str(trigger.sequence), trigger.time)
+    name = trigger.message_id or str(trigger.sequence)
+    is_public = trigger.subject.startswith(_PUBLIC)
+    return ids.trigger_id(job, f"{_PUBLIC}{name}" if is_public else name, trigger.time)
+
+
+def refused(trigger: Recorded[Trigger], job: str, error: TocsinError) -> Skipped:
+    """Return the event that ends the execution of a refused trigger."""
+    request = trigger.message
+    return Skipped(
+        job=job,
+        execution_id=execution_id_of(trigger, job),
+        reason="refused",
+        scheduled_time=request.scheduled_time.astimezone(UTC) if request.scheduled_time else trigger.time,
+        trigger=request.trigger if request.backfill is None else "backfill",
+        definition=0,
+        refusal=Refusal(code=error.code, message=str(error)[:MAX_REFUSAL_CHARACTERS]),
+    )
 
 
 def largest_message_bytes(definition: JobDefinition) -> int:

@@ -258,6 +258,8 @@ def _failed(record: ExecutionRecord, fact: Failed, at: datetime) -> None:
 def _called_off(record: ExecutionRecord, fact: Skipped | Cancelled, at: datetime) -> None:
     if _ends(record, fact):
         record.reason = fact.reason
+        if isinstance(fact, Skipped) and fact.refusal is not None:
+            _failure(record, Failure(type=fact.refusal.code, message=fact.refusal.message))
         _over(record, fact.type, at)
 
 

@@ -13,7 +13,7 @@ from ..domain.events import Defined, Message, Recorded
 from ..domain.execution import Execution
 from ..domain.ledger import Ledger
 from ..ports import StaleRead
-from ..subjects import Bucket
+from ..subjects import Bucket, Stream
 from .step import Reading, Ref, Scope, Sources
 
 Events: TypeAlias = Sequence[Recorded[Message]]
@@ -122,6 +122,24 @@ IN_FORCE: Final = Reading("definition in force", _in_force)
 """The definition of a job and its sequence that were in force at a sequence of the ledger (None: now).
 
 None: there was no such job.
+"""
+
+
+async def _in_force_now(sources: Sources, jobs: Sequence[str]) -> Mapping[str, tuple[JobDefinition, int] | None]:
+    """Read definitions up to the end that the ledger's leader reports.
+
+    So the answer of a lagging replica does not count.
+    """
+    end = await sources.log.end(Stream.LEDGER)
+    found = await sources.ledgers.in_force_each([(job, end) for job in jobs])
+    return {job: definition for (job, _), definition in found.items()}
+
+
+IN_FORCE_NOW: Final = Reading("definition in force now", _in_force_now)
+"""The definition of a job and its sequence that are in force now; None: the job does not exist.
+
+Messages of other streams have no place in the ledger. A decision that rests on this reading can come out differently on
+a redelivery, so the first that is stored must stand: the guard of one scope decides.
 """
 
 

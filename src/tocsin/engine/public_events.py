@@ -20,6 +20,7 @@ from ..domain.errors import TocsinError
 from ..domain.events import (
     MISSED_REASONS,
     Admitted,
+    AnnouncedSkipReason,
     CronAnswer,
     CronAnswerData,
     CronMissed,
@@ -50,8 +51,8 @@ ANNOUNCED: Final = (CronTriggered, CronSkipped, CronAnswer)
 """The public events that follow the decisions on an execution."""
 ANSWERED_FOR: Final = timedelta(days=1)
 """The age up to which a refused trigger is answered. The first stage that answers finds all dead letters of earlier versions."""
-_TRIGGERS: Final = "trigger."
-"""The beginning of the subjects of triggers."""
+_TRIGGERS: Final = ("trigger.", "public.trigger.")
+"""The beginnings of the subjects of triggers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def required_event(
     match decision:
         case Admitted(trigger="cron"):
             return _triggered(decision, sequence, now)
-        case Skipped():
+        case Skipped() if decision.refusal is None:
             return _skipped(decision, sequence, now)
         case Passed() if decision.reason in MISSED_REASONS:
             if definition is None:
@@ -119,7 +120,7 @@ def _skipped(decision: Skipped, sequence: int, now: datetime) -> RequiredEvent:
                 cron_name=decision.job,
                 cron_expression=decision.cron_expression or "",
                 timezone=decision.timezone,
-                reason=decision.reason,
+                reason=cast("AnnouncedSkipReason", decision.reason),
                 active_job_id=decision.active_execution_id,
                 scheduled_time=decision.scheduled_time,
             ),
@@ -306,8 +307,31 @@ def plan(first: Planned | Admitted | Skipped, states: States, now: datetime, *, 
 
 
 def announce_decision(decided: Recorded[Message] | None, states: States, now: datetime) -> Step:
-    """Announce the event that admitted or skipped an execution; None: neither is decided yet."""
-    return DONE if decided is None else announce(decided, states, now)
+    """Announce the event that admitted or skipped an execution; None: neither is decided yet.
+
+    A trigger that was refused becomes a dead letter, which is answered.
+    """
+    if decided is None:
+        return DONE
+    event = decided.message
+    if isinstance(event, Skipped) and event.refusal is not None:
+        return refuse(event.refusal.message, code=event.refusal.code, job=event.job)
+    return announce(decided, states, now)
+
+
+def skip_trigger(refused: Skipped, states: States) -> Step:
+    """Store that a trigger is refused, then turn it into a dead letter.
+
+    Nothing happens if its execution exists.
+    """
+    ref = execution_state(refused.job, refused.execution_id)
+    state = states(ref)
+    if state.status is Status.UNKNOWN:
+        return again(Events(ref, (refused,)))
+    decided = state.decided.message if state.decided is not None else None
+    if isinstance(decided, Skipped) and decided.refusal is not None:
+        return refuse(decided.refusal.message, code=decided.refusal.code, job=decided.job)
+    return DONE
 
 
 def refuse_request(error: TocsinError, states: States, *, job: str, execution_id: str) -> Step:

@@ -34,7 +34,7 @@ from ..domain.events import (
 from ..domain.ids import keyed_digest
 from ..domain.ledger import JobNotFound
 from ..ports import EventLog, StaleRead
-from ..subjects import ANY, DecodeError
+from ..subjects import ANY, PUBLIC_INPUTS, DecodeError
 from .kinds import DEFINITION, FACTS, IN_FORCE, TAIL, dead_letter_state
 from .locks import begin
 from .public_events import refuse_request
@@ -100,7 +100,16 @@ def _send_again(
         return again(Later(message, recorded.time))
     if not isinstance(kept, PoisonMessage):
         return DONE
-    return again(Send(kept.subject, message, message_id))
+    return again(Send(_subject(kept), message, message_id))
+
+
+def _subject(letter: PoisonMessage) -> str:
+    """Return the subject on which an input is sent again.
+
+    A cancellation from outside becomes one of this installation.
+    """
+    is_public = letter.subject.startswith(PUBLIC_INPUTS)
+    return subjects.cancel(*subjects.parse_cancel(letter.subject)) if is_public else letter.subject
 
 
 def _message_id(fact: Replayed, key: bytes) -> str:

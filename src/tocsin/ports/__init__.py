@@ -36,8 +36,6 @@ from .event_log import (
     Written,
     check_scopes,
     check_subject,
-    ids_used_up,
-    other_ids,
     write_each,
 )
 from .history import (
@@ -108,7 +106,5 @@ __all__ = [
     "acknowledge_each",
     "check_scopes",
     "check_subject",
-    "ids_used_up",
-    "other_ids",
     "write_each",
 ]

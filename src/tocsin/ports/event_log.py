@@ -1,7 +1,7 @@
 """The append-only log, as stages see it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol, TypeAlias
@@ -96,12 +96,11 @@ class EventLog(Protocol):
     async def publish(self, subject: str, message: Message, *, message_id: str, ttl: float | None = None) -> int:
         """Store an input.
 
-        A second input of the same subject and `message_id` within the log's deduplication window is not stored. In the ledger,
-        an id of another subject, or of a program outside, is not that of this input, which is stored with another id
-        (`other_ids`). The log removes it after `ttl` seconds, rounded up; only the stream of the MQ bridge accepts a `ttl`.
+        A second input of the same `message_id` in one stream, within the log's deduplication window, is not stored. The log
+        removes it after `ttl` seconds, rounded up; only the stream of the MQ bridge accepts a `ttl`.
 
         Raises:
-            RequestRefused: other messages use all of its ids, or the log cannot store it.
+            RequestRefused: the log cannot store it.
             LogUnavailable: the log did not answer.
         """
         ...
@@ -164,6 +163,13 @@ class EventLog(Protocol):
 
     async def tails(self, *scopes: str) -> list[int]:
         """Return what `tail` returns for each of several scopes."""
+        ...
+
+    async def end(self, stream: Stream) -> int:
+        """Return the last sequence of a stream; 0: it is empty.
+
+        As for `tail`, the result is never a stale read.
+        """
         ...
 
     async def now(self) -> datetime:
@@ -300,20 +306,6 @@ def check_scopes(writes: Sequence[Write]) -> list[str]:
         checked.add(scope)
         scopes.append(scope)
     return scopes
-
-
-def other_ids(message_id: str) -> Iterator[str]:
-    """Yield the ids for an input whose own id another publisher used.
-
-    Ids are one space for all publishers of a stream. They do not depend on chance, so a repeated input finds its first copy.
-    """
-    return (f"{message_id}~{number}" for number in range(1, 10))
-
-
-def ids_used_up(subject: str, message_id: str) -> RequestRefused:
-    """Return the error for an input whose ids all belong to other messages."""
-    reason = f"other publishers used the message id {message_id!r} and its variants: use another id"
-    return RequestRefused(f"{subject}: {reason}", reason)
 
 
 def check_subject(subject: str) -> None:

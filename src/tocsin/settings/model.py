@@ -167,7 +167,7 @@ class Archive(_Section):
     The server keeps every subject in memory: a million subjects take about 370 MB.
     """
     max_input_bytes: int = Field(default=1_073_741_824, ge=1_048_576)
-    """Size at which a stream of reports or requests refuses messages; from half of it on they are archived earlier.
+    """Size at which a stream of inputs, requests or reports refuses messages; from half of it on they are archived earlier.
 
     Each server reserves this size for each such stream. Without the archiver the streams are unlimited.
     """

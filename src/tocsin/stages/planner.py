@@ -9,20 +9,22 @@ from typing import Any, Final
 
 from .. import subjects
 from ..domain import execution_plan, ids
-from ..domain.definition import DefinitionError, check_input
+from ..domain.definition import DefinitionError, check_input, is_name
 from ..domain.errors import TocsinError
 from ..domain.events import Acquired, CronMissed, Due, Enqueued, Message, Passed, PoisonMessage, Recorded, Trigger
 from ..domain.ledger import JobNotFound
-from ..engine.kinds import DEFINITION, IN_FORCE
+from ..engine.kinds import DEFINITION, IN_FORCE_NOW
 from ..engine.lock_projection import LockProjection
 from ..engine.locks import begin, states_of_beginning
-from ..engine.public_events import ANNOUNCED, BEGINNINGS, announce, answer_to_refused, refuse_request
+from ..engine.public_events import ANNOUNCED, BEGINNINGS, announce, answer_to_refused, skip_trigger
 from ..engine.rerun import SENT_AGAIN, rerun
 from ..engine.stage import Access, Stage, Subscription
-from ..engine.step import DONE, Events, Ref, States, Step, Then, done
+from ..engine.step import DONE, Events, Ref, States, Step, Then, done, refuse
 from ..subjects import REPLAYS, Bucket, Stream
 
 TRIGGERS: Final = "planner-triggers"
+PUBLIC_TRIGGERS: Final = "planner-public-triggers"
+TRIGGER_DURABLES: Final = frozenset({TRIGGERS, PUBLIC_TRIGGERS})
 ENQUEUED: Final = "planner-enqueued"
 
 
@@ -71,9 +73,11 @@ class Planner:
         if not isinstance(message, Trigger):
             return DONE
         trigger = Recorded(message, recorded.subject, recorded.sequence, recorded.time, recorded.message_id)
-        in_force = None if job == subjects.ANY else states(IN_FORCE((job, recorded.sequence)))
+        if not is_name(job):
+            return refuse(str(JobNotFound(job)), code=JobNotFound.code, job=job)
+        in_force = states(IN_FORCE_NOW(job))
         if in_force is None:
-            return _refuse(trigger, job, JobNotFound(job), states)
+            return _skip(trigger, job, JobNotFound(job), states)
         definition, sequence = in_force
         # The job's own input was checked with its definition, without a schedule in part.
         is_checked = definition.schedule is not None or definition.input_schema is None
@@ -81,7 +85,7 @@ class Planner:
             try:
                 check_input(definition, message.input or {}, message.args)
             except DefinitionError as error:
-                return _refuse(trigger, job, error, states)
+                return _skip(trigger, job, error, states)
         return begin(execution_plan.from_trigger(trigger, definition, sequence), states, now, key=self._key)
 
     def on_enqueued(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
@@ -94,7 +98,7 @@ class Planner:
     def on_refused(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Answer a trigger that became a dead letter."""
         letter = recorded.message
-        if not isinstance(letter, PoisonMessage) or letter.durable != TRIGGERS:
+        if not isinstance(letter, PoisonMessage) or letter.durable not in TRIGGER_DURABLES:
             return DONE
         answer = answer_to_refused(letter, recorded, states, now)
         return DONE if answer is None else done(answer)
@@ -129,9 +133,12 @@ def _first_of_each_scope(steps: Sequence[Step]) -> Step:
     )
 
 
-def _refuse(trigger: Recorded[Trigger], job: str, error: TocsinError, states: States) -> Step:
-    execution_id = execution_plan.execution_id_of(trigger, job)
-    return refuse_request(error, states, job=job, execution_id=execution_id)
+def _skip(trigger: Recorded[Trigger], job: str, error: TocsinError, states: States) -> Step:
+    """Refuse a trigger in the scope of its execution.
+
+    There, one guard decides between this and a start, which another delivery may want by the definition of another moment.
+    """
+    return skip_trigger(execution_plan.refused(trigger, job, error), states)
 
 
 PLANNER: Final = Stage(
@@ -157,7 +164,7 @@ PLANNER: Final = Stage(
         ),
         Subscription(
             TRIGGERS,
-            Stream.LEDGER,
+            Stream.REQUESTS,
             (subjects.filter_for("trigger"),),
             decide=Planner.on_trigger,
             on_signal=Planner.take_signal,
@@ -175,9 +182,17 @@ PLANNER: Final = Stage(
         ),
         Subscription(
             ENQUEUED,
-            Stream.LEDGER,
+            Stream.REQUESTS,
             (subjects.filter_for("enqueue"),),
             decide=Planner.on_enqueued,
+            on_signal=Planner.take_signal,
+            ordering_key=None,
+        ),
+        Subscription(
+            PUBLIC_TRIGGERS,
+            Stream.INPUTS,
+            (subjects.filter_for("public.trigger"),),
+            decide=Planner.on_trigger,
             on_signal=Planner.take_signal,
             ordering_key=None,
         ),

@@ -2,7 +2,7 @@
 
 No other package spells such a name. Subjects here are relative: the NATS adapter adds the installation's root token and
 the job's partition (`tocsin.0`) and removes them again, and it maps the public prefixes (`cron.trigger`, `cron.cancel`,
-`mq`) onto them.
+`mq`) onto `public.trigger`, `public.cancel` and `mq`.
 
     ledger.<job>.<event>                                          a job: its definitions and its instants
     execution.<job>.<id>.<event>[.<step>[.<attempt>[.<...>]]]     an execution
@@ -12,7 +12,8 @@ the job's partition (`tocsin.0`) and removes them again, and it maps the public 
     leadership.<lease>.<event>                                    a leader lease
     agent.<name>.<id>.<event>                                     an agent; `all` in place of the id: its name
     dead-letter.<job>.<id>.<event>[.<number>]                     a dead letter
-    trigger.<job>, cancel.<job>.<id>                              inputs: requests
+    trigger.<job>, cancel.<job>.<id>                              inputs: requests of the API and of operators
+    public.trigger.<job>, public.cancel.<job>.<id>                inputs: requests of programs outside
     report.<job>.<id>.<outcome>.<step>.<attempt>.<delivery>       inputs: reports
     timer.<job>.<id>.retry.<step>.<attempt>                       inputs: timers
     enqueue.<job>.<id>                                            inputs: unregistered jobs
@@ -26,8 +27,8 @@ the job's partition (`tocsin.0`) and removes them again, and it maps the public 
 `agent.<name>.<id>.hold` and `task.<name>.<id>` are no stored subjects: on them agents send their hold lists and hear
 commands. They have no partition (`ports.agents`).
 
-`trigger.>` and `cancel.>` are in the stream of the ledger. The stream of the log republishes under `cron.`, and a
-stream may not republish into subjects that it captures itself.
+The stream of the log republishes under `cron.`, and a stream may not republish into subjects that it captures itself. So
+`public.trigger.>` and `public.cancel.>` (`cron.trigger.>`, `cron.cancel.>`) are in another stream.
 
     names       names that are not subjects: streams, partitions, tokens, durables, buckets
     paths       subjects of messages, and the scopes that guards cover
@@ -81,6 +82,7 @@ from .names import (
     OUTPUT_STREAMS,
     PARTITIONS,
     PUBLIC_EVENTS,
+    PUBLIC_INPUTS,
     RECOVERER,
     RECOVERER_LEASE,
     REPLAYS,
@@ -167,6 +169,7 @@ __all__ = [
     "OUTPUT_STREAMS",
     "PARTITIONS",
     "PUBLIC_EVENTS",
+    "PUBLIC_INPUTS",
     "RECORDED",
     "RECOVERER",
     "RECOVERER_LEASE",

@@ -10,7 +10,7 @@ from ..domain import json_codec
 from ..domain.definition import STORED, DefinitionProblem
 from ..domain.definition.errors import problems
 from ..domain.errors import TocsinError
-from .names import ANY, MAX_NAME_LENGTH, REST, name
+from .names import ANY, MAX_NAME_LENGTH, PUBLIC_INPUTS, REST, name
 
 
 class DecodeError(TocsinError, ValueError):
@@ -48,7 +48,7 @@ def decode(subject: str, body: bytes) -> e.Message:
             raise DecodeError(f"{subject}: {'; '.join(map(str, wrong))}", wrong) from error
     if isinstance(message, e.Dispatched) and not _is_of_its_version(subject, message):
         raise DecodeError(f"{subject}: `v` is {message.v}: version 2, and only this, has `admits` and this subject")
-    return message
+    return _of_outsider(subject, message) if subject.startswith(PUBLIC_INPUTS) else message
 
 
 def _is_of_its_version(subject: str, task: e.Dispatched) -> bool:
@@ -57,8 +57,20 @@ def _is_of_its_version(subject: str, task: e.Dispatched) -> bool:
     return admits == (task.v == 2) == (event_type(subject) == "admitted")  # noqa: PLR2004 - the version
 
 
+def _of_outsider(subject: str, message: e.Message) -> e.Message:
+    """Return a request of a program outside, without the identity that it claims.
+
+    Raises:
+        DecodeError: it requests what only the API may request.
+    """
+    if isinstance(message, e.Trigger) and message.backfill is not None:
+        raise DecodeError(f"{subject}: `backfill`: a program outside cannot backfill; use the API")
+    is_signed = isinstance(message, e.Trigger | e.CancelRequest) and message.by is not None
+    return message.model_copy(update={"by": None}) if is_signed else message
+
+
 def _model(subject: str) -> type[e.Message]:
-    tokens = subject.split(".", 5)
+    tokens = _request(subject).split(".", 5)
     kind = tokens[0]
     decision = tokens[_DECISION[kind]] if kind in _DECISION and len(tokens) > _DECISION[kind] else ""
     if kind == "lock":
@@ -140,9 +152,14 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
 }
 
 
+def _request(subject: str) -> str:
+    """Return the subject of the same request of the API."""
+    return subject.removeprefix(PUBLIC_INPUTS)
+
+
 def job_of(subject: str) -> str:
     """Return the job in a subject."""
-    tokens = subject.split(".")
+    tokens = _request(subject).split(".")
     if tokens[0] == "trigger":  # a public subject may contain the dots of a name
         return name(_written(*tokens[1:]))
     if tokens[0] == "cancel":
@@ -154,7 +171,7 @@ def job_of(subject: str) -> str:
 
 def entity_of(subject: str) -> str:
     """Return the key for ordered handling: the execution, or else the job."""
-    kind, job, *rest = subject.split(".", 3)
+    kind, job, *rest = _request(subject).split(".", 3)
     if kind == "mq":
         return subject.rpartition(".")[2]
     if kind == "cancel":
@@ -172,7 +189,7 @@ def parse_cancel(subject: str) -> tuple[str, str]:
 
     A public subject may contain the dots of the job's name.
     """
-    *job, execution_id = subject.split(".")[1:]
+    *job, execution_id = _request(subject).split(".")[1:]
     return name(_written(*job)), _written(execution_id)
 
 

@@ -1,12 +1,12 @@
 """Filters over subjects: of one job or execution, or of all."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
 from ..domain import events as e
-from .names import ANY, DEFAULT_QUEUE, STREAMS, Stream, stream_of, token
+from .names import ANY, DEFAULT_QUEUE, PUBLIC_INPUTS, STREAMS, Stream, stream_of, token
 from .paths import execution_prefix, ledger_subjects, trigger
 
 OPENINGS: Final = tuple(f"execution.*.*.{fact}" for fact in ("planned", "admitted", "admitted.>"))
@@ -71,7 +71,8 @@ def job_filters(job: str) -> dict[Stream, tuple[str, ...]]:
     """Return filters over everything about a job: events, inputs and public events."""
     of = token(job)
     spellings = dict.fromkeys((of, job))  # the public may write the dots of a name as they are
-    requests = (pattern for name in spellings for pattern in (f"trigger.{name}", f"cancel.{name}.*"))
+    public = (PUBLIC_INPUTS + pattern for name in spellings for pattern in (f"trigger.{name}", f"cancel.{name}.*"))
+    requests = (trigger(job), f"cancel.{of}.*", *public)
     kinds = ("ledger", "execution", "lock", "dead-letter", "report", "timer", "delay")
     filters = (*(f"{kind}.{of}.>" for kind in kinds), *requests, f"cron.*.{of}", f"cron.answer.{of}.*")
     return {stream: tuple(name for name in filters if stream_of(name) is stream) for stream in STREAMS}
@@ -82,12 +83,18 @@ def audit_filters(job: str | None = None) -> tuple[str, ...]:
     of = ANY if job is None else token(job)
     return (
         *ledger_subjects(job or ANY, "defined", "paused", "resumed", "deleted"),
-        "trigger.>" if job is None else trigger(job),
+        *(("trigger.>", f"{PUBLIC_INPUTS}trigger.>") if job is None else _triggers(job)),
         f"execution.{of}.*.cancelled",
         f"dead-letter.{of}.*.replayed.*",
         f"dead-letter.{of}.*.resolved",
         *(("agent.*.*.switched", "agent.*.*.drain-started") if job is None else ()),
     )
+
+
+def _triggers(job: str) -> Iterator[str]:
+    """Yield the subjects of a job's triggers, in each spelling of its name."""
+    yield trigger(job)
+    yield from (f"{PUBLIC_INPUTS}trigger.{name}" for name in dict.fromkeys((token(job), job)))
 
 
 def filter_for(pattern: str) -> str:
@@ -103,8 +110,8 @@ def filter_for(pattern: str) -> str:
             return f"report.*.*.{decision}.>"
         case "timer":
             return f"timer.*.*.{decision}" + ("" if decision == "expiry" else ".>")
-        case "trigger" | "cancel" | "enqueue":
-            return f"{kind}.>"
+        case "trigger" | "cancel" | "enqueue" | "public":
+            return f"{pattern}.>"
         case "mq":
             return f"mq.{decision}.>"
         case _:

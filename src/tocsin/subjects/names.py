@@ -49,6 +49,8 @@ class Stream(StrEnum):
     """The streams, by the part of their name after the root: `TOCSIN_LEDGER`."""
 
     LEDGER = "LEDGER"
+    INPUTS = "INPUTS"
+    REQUESTS = "REQUESTS"
     REPORTS = "REPORTS"
     TIMERS = "TIMERS"
     LOG = "LOG"
@@ -57,15 +59,21 @@ class Stream(StrEnum):
     PROGRESS = "PROGRESS"
 
 
-STREAMS: Final = (Stream.LEDGER, Stream.REPORTS, Stream.TIMERS, Stream.LOG)
+STREAMS: Final = (
+    *(Stream.LEDGER, Stream.INPUTS, Stream.REQUESTS),
+    *(Stream.REPORTS, Stream.TIMERS, Stream.LOG),
+)
 """The streams that exports, audits and the archive cover, causes before their effects.
 
 A reader of all of them reads their ends in reverse, so that the cause of every effect it reads lies before its stream's
 end. The stream of the MQ bridge is a queue: the log has what it holds.
 """
 
-INPUT_STREAMS: Final = frozenset({Stream.REPORTS})
-"""Streams of what others than the stages publish. They are limited in size, and refuse messages when they are full."""
+INPUT_STREAMS: Final = frozenset({Stream.INPUTS, Stream.REQUESTS, Stream.REPORTS})
+"""Streams of what others than the stages publish. They are limited in size, and refuse messages when they are full.
+
+Programs outside have a stream of their own: they can neither fill that of the API nor use up its message ids.
+"""
 MAX_INPUT_SIZE: Final = 262_144
 """The largest message of a stream of inputs, in bytes with its headers.
 
@@ -89,7 +97,7 @@ OUTPUT_STREAMS: Final = {Stream.OUTPUT: Bound(200, 1_310), Stream.PROGRESS: Boun
 200 lines of at most 1,310 bytes are 256 KB for each execution.
 """
 
-LAYOUT: Final = 6
+LAYOUT: Final = 7
 """The number of the layout of streams and subjects, stored with each stream.
 
 A change to the streams of stored messages, or to their subjects, needs a new number; no version reads another layout.
@@ -98,7 +106,9 @@ LAYOUT_KEY: Final = "tocsin.layout"
 """The key of the number in a stream's metadata."""
 
 STREAM_SUBJECTS: Final[dict[Stream, tuple[str, ...]]] = {
-    Stream.LEDGER: ("ledger.>", "trigger.>", "cancel.>", "enqueue.>", "leadership.>", "agent.>"),
+    Stream.LEDGER: ("ledger.>", "leadership.>", "agent.>"),
+    Stream.INPUTS: ("public.trigger.>", "public.cancel.>"),
+    Stream.REQUESTS: ("trigger.>", "cancel.>", "enqueue.>"),
     Stream.LOG: ("execution.>", "lock.>", "cron.>", "dead-letter.>"),
     Stream.REPORTS: ("report.>",),
     Stream.TIMERS: ("timer.>", "delay.>"),
@@ -108,19 +118,18 @@ STREAM_SUBJECTS: Final[dict[Stream, tuple[str, ...]]] = {
 }
 """The subjects that each stream stores."""
 PUBLIC_EVENTS: Final = "cron.>"
+PUBLIC_INPUTS: Final = "public."
+"""The beginning of the subjects on which programs outside publish. The rest is the subject of the same request of the API."""
+
+
+_KINDS: Final = {
+    relative.partition(".")[0]: stream for stream, captured in STREAM_SUBJECTS.items() for relative in captured
+}
 
 
 def stream_of(subject: str) -> Stream:
     """Return the stream that stores a subject."""
-    if subject.startswith(("ledger.", "trigger.", "cancel.", "enqueue.", "leadership.", "agent.")):
-        return Stream.LEDGER
-    if subject.startswith("report."):
-        return Stream.REPORTS
-    if subject.startswith(("timer.", "delay.")):
-        return Stream.TIMERS
-    if subject.startswith(("output.", "progress.", "heartbeat.")):
-        return Stream.OUTPUT if subject.startswith("output.") else Stream.PROGRESS
-    return Stream.MQ if subject.startswith("mq.") else Stream.LOG
+    return _KINDS.get(subject.partition(".")[0], Stream.LOG)
 
 
 LOCK_KEEPER: Final = "lock-keeper"
@@ -263,7 +272,7 @@ def partition_token(relative: str, partitions: int) -> str:
     """
     if partitions == 1:
         return "0"
-    kind, *tokens = relative.split(".")
+    kind, *tokens = relative.removeprefix(PUBLIC_INPUTS).split(".")
     if kind in {"leadership", "agent"}:
         return "0"
     if kind == "cron":

@@ -88,8 +88,8 @@ def test_only_an_unreadable_decision_is_a_violation() -> None:
     auditor = Auditor()
     auditor.judge_guards()
     auditor.unreadable(message("execution.j.0198.completed", guarded("execution.j.0198.>")))
-    auditor.unreadable(message("trigger.j", {}, Stream.LEDGER))
+    auditor.unreadable(message("trigger.j", {}, Stream.REQUESTS))
     report = auditor.report()
     assert [violation.invariant for violation in report.violations] == ["I9"]
     [remark] = report.remarks
-    assert "trigger.j (LEDGER 8)" in remark
+    assert "trigger.j (REQUESTS 8)" in remark

@@ -131,7 +131,7 @@ async def test_an_old_server(tocsin: Running) -> None:
 
 
 async def test_an_account_that_is_nearly_full(tmp_path: Path) -> None:
-    most = len(Stream) + len(Bucket) + 1  # one more than there are: without an `mq` queue, its stream does not exist
+    most = len(Stream) + len(Bucket) + 2  # two more than there are: without an `mq` queue, its stream does not exist
     streams = f"jetstream {{ max_file: 10MB, max_mem: 0, max_streams: {most} }}"
     account = f"accounts {{ A {{ {streams}, users: [ {{user: u, password: p}} ] }} }}"
     with nats_server(tmp_path / "s", account) as s:
@@ -364,7 +364,7 @@ async def test_a_stage_that_does_not_run(tocsin: Running) -> None:
 
 async def test_a_stage_that_is_behind(tocsin: Running) -> None:
     await tocsin.trigger("job")
-    reader = NatsDurable(tocsin.installation.connection, tocsin.installation.names, Stream.LEDGER, "planner-triggers")
+    reader = NatsDurable(tocsin.installation.connection, tocsin.installation.names, Stream.REQUESTS, "planner-triggers")
     taken = await reader.take(1, wait=10)
     asking = asyncio.create_task(reader.take(1, wait=60))
 
@@ -382,9 +382,9 @@ async def test_a_stage_that_is_behind(tocsin: Running) -> None:
 
 
 async def test_a_durable_that_gives_out_no_more(tocsin: Running) -> None:
-    await _change_durable(tocsin, Stream.LEDGER, "planner-triggers", max_ack_pending=1)
+    await _change_durable(tocsin, Stream.REQUESTS, "planner-triggers", max_ack_pending=1)
     await tocsin.trigger("job")
-    reader = NatsDurable(tocsin.installation.connection, tocsin.installation.names, Stream.LEDGER, "planner-triggers")
+    reader = NatsDurable(tocsin.installation.connection, tocsin.installation.names, Stream.REQUESTS, "planner-triggers")
     await reader.take(1, wait=10)
     findings = await finds(backlog.stages, tocsin)
     assert_finding(findings["durable-full"], Level.BAD, "planner-triggers has 1 message out")

@@ -25,8 +25,6 @@ from ...ports import (
     Write,
     Written,
     check_subject,
-    ids_used_up,
-    other_ids,
     write_each,
 )
 from ...subjects import INPUT_STREAMS, MAX_INPUT_SIZE, OUTPUT_STREAMS, STREAM_SUBJECTS, DecodeError, Stream
@@ -106,7 +104,7 @@ class InMemoryEventLog:
         check_subject(subject)
         body = message.encode()
         _check_size(subject, body, f"Nats-Msg-Id: {message_id}\r\n")
-        sequence = self._store_input(subject, body, message_id)
+        sequence = self.receive(subject, body, message_id=message_id)
         if ttl is not None:
             self.clock.after(math.ceil(ttl), partial(self._capturing(subject).remove, sequence))
         return sequence
@@ -145,21 +143,12 @@ class InMemoryEventLog:
             await asyncio.sleep(0)
         return proposal.store()
 
-    def receive(self, subject: str, body: bytes, *, message_id: str | None = None, is_public: bool = False) -> int:
+    def receive(self, subject: str, body: bytes, *, message_id: str | None = None) -> int:
         """Store a body that any client published on a captured subject; return its sequence.
 
-        A server accepts wildcards in the subject of a message. `is_public`: under the public name of the subject.
+        A server accepts wildcards in the subject of a message.
         """
-        return self._capturing(subject).store(subject, body, message_id=message_id, is_public=is_public)
-
-    def _store_input(self, subject: str, body: bytes, message_id: str) -> int:
-        for one in (message_id, *other_ids(message_id)):
-            sequence = self.receive(subject, body, message_id=one)
-            entry = self._capturing(subject).get(sequence)
-            is_own = entry is None or (entry.subject == subject and not entry.is_public)
-            if is_own or subjects.stream_of(subject) is not Stream.LEDGER:
-                return sequence
-        raise ids_used_up(subject, message_id)
+        return self._capturing(subject).store(subject, body, message_id=message_id)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -191,6 +180,10 @@ class InMemoryEventLog:
     async def tails(self, *scopes: str) -> list[int]:
         """Return the last sequence in each scope."""
         return [await self.tail(scope) for scope in scopes]
+
+    async def end(self, stream: Stream) -> int:
+        """Return the last sequence of a stream."""
+        return self._streams[stream].last_sequence
 
     async def now(self) -> datetime:
         """Return the time of the clock."""

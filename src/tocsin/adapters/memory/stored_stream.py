@@ -124,8 +124,6 @@ class Entry:
     message_id: str | None
     guard: Guard = ()
     """The headers of its guard."""
-    is_public: bool = False
-    """Whether a program outside published it."""
 
     def recorded(self, decode: Decode = subjects.decode) -> Recorded[Message]:
         """Return the decoded message.
@@ -164,7 +162,6 @@ class StoredStream:
         *,
         message_id: str | None = None,
         guard: Guard = (),
-        is_public: bool = False,
     ) -> int:
         """Store a message without a guard.
 
@@ -185,7 +182,7 @@ class StoredStream:
             self._known_ids[message_id] = self._clock.monotonic(), self.last_sequence + 1
         self.last_sequence += 1
         self._entries[self.last_sequence] = Entry(
-            subject, self.last_sequence, self._clock.now(), body, message_id, guard, is_public
+            subject, self.last_sequence, self._clock.now(), body, message_id, guard
         )
         self._tree.add(subject, self.last_sequence)
         self._drop_oldest(subject)

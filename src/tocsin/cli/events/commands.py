@@ -89,7 +89,7 @@ async def _tail(session: Session, job: str | None, *, from_start: bool) -> None:
             session.output.line(event_lines.as_json(recorded), event_lines.line(recorded, width=session.output.width))
 
 
-StreamName: TypeAlias = Literal["LEDGER", "REPORTS", "TIMERS", "LOG"]
+StreamName: TypeAlias = Literal["LEDGER", "INPUTS", "REQUESTS", "REPORTS", "TIMERS", "LOG"]
 
 
 def export(

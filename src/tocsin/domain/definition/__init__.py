@@ -27,6 +27,7 @@ from .fields import (
     StepName,
     Text,
     Timeout,
+    is_name,
     size_of,
 )
 from .model import (
@@ -68,6 +69,7 @@ __all__ = [
     "Text",
     "Timeout",
     "check_input",
+    "is_name",
     "shorten",
     "show",
     "size_of",

@@ -48,10 +48,11 @@ def _storable(text: str) -> str:
     return text
 
 
+MAX_NAME_LENGTH: Final = 255
 _LOWER: Final = r"[a-z0-9][a-z0-9\-\.]*"
 _LOWER_MEANING: Final = "lower-case letters, digits, hyphens and dots, the first a letter or a digit"
 
-Name: TypeAlias = Annotated[str, AfterValidator(_matching(_LOWER, 255, _LOWER_MEANING))]
+Name: TypeAlias = Annotated[str, AfterValidator(_matching(_LOWER, MAX_NAME_LENGTH, _LOWER_MEANING))]
 StepName: TypeAlias = Annotated[
     str, AfterValidator(_matching(r"[A-Za-z0-9][A-Za-z0-9_\-]*", 64, "letters, digits, underscores and hyphens"))
 ]
@@ -62,6 +63,11 @@ Timeout: TypeAlias = Annotated[float, BeforeValidator(duration.parse, json_schem
 Object: TypeAlias = Annotated[dict[str, JsonValue], BeforeValidator(_plain)]
 Args: TypeAlias = Annotated[tuple[JsonValue, ...], BeforeValidator(_plain)]
 Flag: TypeAlias = Annotated[bool, Field(strict=True)]
+
+
+def is_name(text: str) -> bool:
+    """Return whether a definition may have this name."""
+    return len(text) <= MAX_NAME_LENGTH and re.fullmatch(_LOWER, text) is not None
 
 
 MAX_INPUT_BYTES: Final = 65_536

@@ -153,9 +153,19 @@ class Admitted(Requested):
     """The time (UTC) of the last recovery before the admission, if any."""
 
 
-SkipReason: TypeAlias = Literal["overlap_skip", "queue_full", "disabled", "dst_skip"]
+AnnouncedSkipReason: TypeAlias = Literal["overlap_skip", "queue_full", "disabled", "dst_skip"]
+SkipReason: TypeAlias = AnnouncedSkipReason | Literal["refused"]
 LOCK_SKIPS: Final = frozenset({"overlap_skip", "queue_full"})
 """The reasons of the lock keeper: the execution was planned before."""
+
+
+class Refusal(Message):
+    """The error of a request."""
+
+    code: str
+    """The code of the error."""
+    message: str
+    """The text of the error."""
 
 
 class Skipped(ExecutionFact):
@@ -163,7 +173,7 @@ class Skipped(ExecutionFact):
 
     The lock keeper stores this if another execution holds the lock (`overlap_skip`), or too many wait for it (`queue_full`).
     The planner stores it for instants that passed while the job was paused or disabled (`disabled`) or that the clocks
-    skipped (`dst_skip`).
+    skipped (`dst_skip`), and for a trigger that the job does not accept (`refused`), which then becomes a dead letter.
     """
 
     type: Literal["skipped"] = "skipped"
@@ -184,6 +194,8 @@ class Skipped(ExecutionFact):
     """The execution that holds the lock."""
     trigger_id: str | None = None
     """The last token of the subject of its trigger's `cron.answer`; absent: no trigger requested it."""
+    refusal: Refusal | None = None
+    """The error of the trigger; set if the reason is `refused`."""
 
 
 # --- recovery --------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import ClassVar, Final, Literal, TypeAlias, get_args
 
-from .execution import SkipReason
+from .execution import AnnouncedSkipReason
 from .message import Message
 
 
@@ -54,7 +54,7 @@ class CronSkippedData(Message):
     """The schedule of the job as written."""
     timezone: str
     """The IANA time zone of the schedule."""
-    reason: SkipReason
+    reason: AnnouncedSkipReason
     """The reason why the occurrence does not run."""
     active_job_id: str | None = None
     """The id of the execution that holds the lock."""

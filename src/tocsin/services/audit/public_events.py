@@ -83,6 +83,8 @@ class PublicEvents:
 
     def _skipped(self, recorded: Recorded[Skipped]) -> Taken:
         fact = recorded.message
+        if fact.refusal is not None:
+            return
         self._skips[fact.job, fact.scheduled_time, fact.reason].append(Proof.of(recorded))
         self._planned.pop(fact.execution_id, None)
         if fact.trigger_id is not None:

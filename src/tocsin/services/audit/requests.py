@@ -27,12 +27,13 @@ from ...domain.events import (
     Skipped,
     Trigger,
 )
-from ...subjects import REPLAYS, job_of
+from ...subjects import PUBLIC_INPUTS, REPLAYS, job_of
 from . import check
 from .check import Debt, Handler, Proof, Taken
 
 TRIGGERS: Final = "planner-triggers"
-"""The durable that rejects invalid triggers; `REPLAYS` does so for replays."""
+PUBLIC_TRIGGERS: Final = "planner-public-triggers"
+"""The durables that reject invalid triggers; `REPLAYS` does so for replays."""
 ENQUEUED: Final = "planner-enqueued"
 """The durable of jobs enqueued once, which rejects nothing."""
 
@@ -105,7 +106,8 @@ class Requests:
             if execution_id in self._backfilled:
                 return  # a repeated backfill requests an instant a second time
             self._backfilled.add(execution_id)
-        self._request((TRIGGERS, recorded.subject, recorded.sequence), execution_id, job, recorded)
+        durable = PUBLIC_TRIGGERS if recorded.subject.startswith(PUBLIC_INPUTS) else TRIGGERS
+        self._request((durable, recorded.subject, recorded.sequence), execution_id, job, recorded)
         yield from ()
 
     def _enqueued(self, recorded: Recorded[Enqueued]) -> Taken:
@@ -133,9 +135,9 @@ class Requests:
 
     def _refusal(self, recorded: Recorded[PoisonMessage]) -> Taken:
         fact = recorded.message
-        if not fact.subject.startswith("trigger."):
+        if not fact.subject.startswith(("trigger.", f"{PUBLIC_INPUTS}trigger.")):
             self._inputs.add((fact.job, fact.id))
-        if fact.durable in {TRIGGERS, REPLAYS}:
+        if fact.durable in {TRIGGERS, PUBLIC_TRIGGERS, REPLAYS}:
             request = (fact.durable, fact.subject, fact.sequence)
             execution_id = self._requests.pop(request, None)
             if execution_id is None:
@@ -175,6 +177,8 @@ class Requests:
 
     def _skipped(self, recorded: Recorded[Skipped]) -> Taken:
         self._undecided.discard(recorded.message.execution_id)
+        if recorded.message.refusal is not None:
+            return  # the trigger's dead letter is its answer
         if recorded.message.reason not in LOCK_SKIPS:
             self._answer(recorded)
         yield from ()

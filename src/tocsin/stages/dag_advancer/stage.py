@@ -40,6 +40,7 @@ from ...subjects import Stream
 from .retry_timer import Alarm, RetryTimers
 
 CANCELS: Final = "dag-advancer-cancels"
+PUBLIC_CANCELS: Final = "dag-advancer-public-cancels"
 RETRIES: Final = "dag-advancer-retries"
 PATIENCE: Final = timedelta(seconds=30)
 """How long a request to cancel waits for its execution: a client knows the id before the planner plans it."""
@@ -198,7 +199,10 @@ DAG_ADVANCER: Final = Stage(
             decide=DagAdvancer.on_retry,
             on_signal=DagAdvancer.on_alarm,
         ),
-        Subscription(CANCELS, Stream.LEDGER, (subjects.filter_for("cancel"),), decide=DagAdvancer.on_cancel),
+        Subscription(CANCELS, Stream.REQUESTS, (subjects.filter_for("cancel"),), decide=DagAdvancer.on_cancel),
+        Subscription(
+            PUBLIC_CANCELS, Stream.INPUTS, (subjects.filter_for("public.cancel"),), decide=DagAdvancer.on_cancel
+        ),
     ),
     loops=(DagAdvancer.run_timers,),
 )

@@ -153,7 +153,7 @@ def consumer_config(spec: DurableSpec, names: Names) -> Json:
         "ack_wait": int(spec.ack_wait * _SECOND),
         "max_deliver": -1,
         "max_ack_pending": spec.max_ack_pending,
-        "filter_subjects": [wire for relative in spec.filters for wire in names.filters(relative)],
+        "filter_subjects": [names.to_wire(relative) for relative in spec.filters],
     }
 
 

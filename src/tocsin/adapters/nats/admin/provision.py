@@ -174,11 +174,8 @@ class NatsStreamPurge:
     async def purge(self, subject: str, *, upto: int) -> None:
         """Remove matching messages up to a sequence."""
         name = self._names.stream(subjects.stream_of(subject))
-        requests = [
-            json.dumps({"filter": wire_subject, "seq": upto + 1}) for wire_subject in self._names.filters(subject)
-        ]
-        purges = (self._connection.manage(f"STREAM.PURGE.{name}", request.encode()) for request in requests)
-        await asyncio.gather(*purges)
+        request = json.dumps({"filter": self._names.to_wire(subject), "seq": upto + 1})
+        await self._connection.manage(f"STREAM.PURGE.{name}", request.encode())
 
     async def _consumers(self, name: str) -> AsyncIterator[Json]:
         offset = 0

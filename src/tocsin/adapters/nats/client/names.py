@@ -5,8 +5,9 @@ prefixes. With the default names:
 
     relative                        on the wire
     execution.<job>.<id>.admitted   tocsin.0.execution.<job>.<id>.admitted
-    trigger.<job>                   tocsin.0.trigger.<job>, and from the public: cron.trigger.<job>
-    cancel.<job>.<id>               tocsin.0.cancel.<job>.<id>, and from the public: cron.cancel.<job>.<id>
+    trigger.<job>                   tocsin.0.trigger.<job>
+    public.trigger.<job>            cron.trigger.<job>
+    public.cancel.<job>.<id>        cron.cancel.<job>.<id>
     mq.scheduled.<job>              mq.scheduled.<job>
     cron.triggered.<job>            tocsin.0.cron.triggered.<job>, republished as cron.triggered.<job>
     api.<operation>                 tocsin.api.<operation>
@@ -22,12 +23,12 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from ....subjects import PARTITIONS, PUBLIC_EVENTS, STREAM_SUBJECTS, Bucket, Stream, partition_token
+from ....subjects import PARTITIONS, PUBLIC_EVENTS, PUBLIC_INPUTS, STREAM_SUBJECTS, Bucket, Stream, partition_token
 
 _ROOT: Final = re.compile(r"[a-z][a-z0-9-]*")
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
-_TRIGGER: Final = "trigger."
-_CANCEL: Final = "cancel."
+_TRIGGER: Final = f"{PUBLIC_INPUTS}trigger."
+_CANCEL: Final = f"{PUBLIC_INPUTS}cancel."
 _MQ: Final = "mq."
 _API: Final = "api."
 
@@ -66,15 +67,11 @@ class Names:
             return f"{self.mq_prefix}.{relative[len(_MQ) :]}"
         if relative.startswith(_API):
             return f"{self.root}.{relative}"
+        if relative.startswith(PUBLIC_INPUTS):
+            for kind, prefix in self._heard:
+                if relative.startswith(kind):
+                    return f"{prefix}.{relative[len(kind) :]}"
         return f"{self.root}.{partition_token(relative, self.partitions)}.{relative}"
-
-    def filters(self, relative: str) -> list[str]:
-        """Return all filters on the wire for a relative filter.
-
-        Triggers and cancellations also come from the public prefixes.
-        """
-        public = [f"{prefix}.{relative[len(kind) :]}" for kind, prefix in self._heard if relative.startswith(kind)]
-        return [self.to_wire(relative), *public]
 
     def from_wire(self, wire: str) -> str:
         """Return the relative name of a subject on the wire; a foreign subject stays unchanged."""
@@ -124,7 +121,7 @@ class Names:
 
     def captured(self, stream: Stream) -> list[str]:
         """Return the subjects that a stream stores."""
-        return [wire for relative in STREAM_SUBJECTS[stream] for wire in self.filters(relative)]
+        return [self.to_wire(relative) for relative in STREAM_SUBJECTS[stream]]
 
     def republished(self) -> tuple[str, str]:
         """Return the filter of the events that the log republishes, and their public name."""

@@ -121,17 +121,13 @@ def stored_sequence(subject: str, answer: bytes) -> int:
     return sequence
 
 
-class Duplicate(int):
-    """The sequence of an earlier message with the same id."""
-
-
 def result_of(subject: str, reply: Reply | LogUnavailable) -> int | Exception:
-    """Return what `stored_sequence` returns or raises, or a `Duplicate`."""
+    """Return what `stored_sequence` returns or raises."""
     if not isinstance(reply, Reply):
         return reply
     # One search instead of a parsed document, because every stored message has such a reply.
     if b'"error"' not in reply.data and (sequence := _SEQUENCE.search(reply.data)) is not None:
-        return Duplicate(sequence[1]) if b'"duplicate"' in reply.data else int(sequence[1])
+        return int(sequence[1])
     try:
         return stored_sequence(subject, reply.data)
     except Exception as error:  # noqa: BLE001 - returned to the caller

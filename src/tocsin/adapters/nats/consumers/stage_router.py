@@ -64,7 +64,7 @@ def _subscriber(
     *,
     inbox: bytes,
 ) -> "BatchPullStreamSubscriber":
-    filters = [wire for subject in subscription.filters for wire in names.filters(subject)]
+    filters = [names.to_wire(subject) for subject in subscription.filters]
     return router.subscriber(
         filters[0],
         durable=subscription.durable,

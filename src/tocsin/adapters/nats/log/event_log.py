@@ -8,7 +8,6 @@ import json
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain
 from operator import attrgetter
 from typing import Final
 
@@ -202,18 +201,18 @@ class NatsEventLog:
         back, the scan for them would cost the server more than a reply with the whole scope.
         """
         kind = subjects.stream_of(scope)
-        stream, filters = self._streams[kind], self._names.filters(scope)
-        if after and len(filters) == 1 and self._writer.newest[kind] - after < SCAN_LIMIT:
+        stream, wire_filter = self._streams[kind], self._names.to_wire(scope)
+        if after and self._writer.newest[kind] - after < SCAN_LIMIT:
             newer = stream.scan if subjects.is_lock(scope) else stream.newer
-            return [self._recorded(stored) for stored in await newer(filters[0], after=after)]
-        newest = [self._recorded(s) for s in await stream.last_of_each(filters) if s.sequence > after]
+            return [self._recorded(stored) for stored in await newer(wire_filter, after=after)]
+        newest = [self._recorded(s) for s in await stream.last_of_each([wire_filter]) if s.sequence > after]
         return await self._complete(scope, newest, after)
 
     async def load_each(self, *scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
         """Return the facts of each scope as `load` does, with few requests."""
         known = after or {}
         stream = self._streams[subjects.stream_of(scopes[0])]
-        filters = [name for scope in scopes for name in self._names.filters(scope)]
+        filters = list(map(self._names.to_wire, scopes))
         portions = (
             filters[first : first + FILTERS_PER_REQUEST] for first in range(0, len(filters), FILTERS_PER_REQUEST)
         )
@@ -235,8 +234,7 @@ class NatsEventLog:
         if not first:
             return newest
         stream = self._streams[subjects.stream_of(scope)]
-        parts = [await stream.scan(name, after=max(after, first - 1)) for name in self._names.filters(scope)]
-        events = [self._recorded(stored) for stored in sorted(chain.from_iterable(parts), key=attrgetter("sequence"))]
+        events = list(map(self._recorded, await stream.scan(self._names.to_wire(scope), after=max(after, first - 1))))
         if not events or events[-1].sequence < newest[-1].sequence:
             raise StaleRead.of(scope)  # another replica answered, and it lags behind
         return [*(recorded for recorded in newest if recorded.sequence < first), *events]
@@ -258,6 +256,11 @@ class NatsEventLog:
         replies = await self._connection.find_each(requests, absent=wire.NO_MESSAGE_FOUND)
         return [reply["message"]["seq"] if reply else 0 for reply in replies]
 
+    async def end(self, stream: Stream) -> int:
+        """Return the last sequence of a stream, read from its leader."""
+        answer = await self._connection.manage(f"STREAM.INFO.{self._names.stream(stream)}")
+        return int(answer["state"]["last_seq"])
+
     async def now(self) -> datetime:
         """Return the time of the leader of the ledger's stream."""
         answer = await self._connection.manage(f"STREAM.INFO.{self._names.stream(Stream.LEDGER)}")
@@ -266,8 +269,7 @@ class NatsEventLog:
     async def last(self, subject: str) -> Recorded[Message] | None:
         """Return the newest message of a subject or filter."""
         stream = self._streams[subjects.stream_of(subject)]
-        messages = await asyncio.gather(*(stream.last(name) for name in self._names.filters(subject)))
-        newest = max(filter(None, messages), key=attrgetter("sequence"), default=None)
+        newest = await stream.last(self._names.to_wire(subject))
         return None if newest is None else self._recorded(newest)
 
     async def get(self, subject: str, sequence: int) -> Recorded[Message] | None:
@@ -285,11 +287,8 @@ class NatsEventLog:
                 unreadable message ends the result before it.
         """
         stream = self._streams[subjects.stream_of(subject)]
-        filters = self._names.filters(subject)
-        parts = await asyncio.gather(*(stream.scan(name, after=after, limit=limit) for name in filters))
-        stored = sorted(chain.from_iterable(parts), key=attrgetter("sequence"))
         messages: list[Recorded[Message]] = []
-        for message in stored[:limit]:
+        for message in await stream.scan(self._names.to_wire(subject), after=after, limit=limit):
             try:
                 messages.append(self._recorded(message))
             except DecodeError:

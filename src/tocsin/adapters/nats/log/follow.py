@@ -89,7 +89,7 @@ async def read(
     headers_only: bool,
 ) -> AsyncIterator[P]:
     """Yield portions of matching messages, built by `make`, across reconnects."""
-    wire_filters = [wire_filter for relative in filters for wire_filter in names.filters(relative)]
+    wire_filters = list(map(names.to_wire, filters))
     has_caught_up = False
     while True:
         consumer = _Consumer(connection, names, stream, wire_filters, after, headers_only=headers_only)

@@ -42,8 +42,6 @@ from ..client import wire
 from ..client.connection import Connection
 from ..client.names import Names
 from ..client.transport import Headers, Outgoing
-from ..client.wire import Duplicate
-from .message_ids import MessageIds
 
 GroupCommit: TypeAlias = Literal["auto", "always", "off"]
 """When atomic batches are used: `always` is for servers that flush each write, `auto` for all others."""
@@ -168,7 +166,6 @@ class LogWriter:
         self._connection = connection
         self._names = names
         self._group_commits = GroupCommits(connection, names, group_commit)
-        self._ids = MessageIds(connection, names, self._input)
         self.newest = dict.fromkeys(Stream, 0)
         """The last sequence that this writer stored in each stream."""
 
@@ -247,15 +244,12 @@ class LogWriter:
                 senders.append(decision)
         results = await self._connection.store_each(messages) if messages else []
         for decision, stored in zip(senders, results, strict=True):
-            result = stored
-            if isinstance(stored, Duplicate) and isinstance(decision.write, Publish):
-                result = await self._ids.resolve(decision.write, stored)
-            if isinstance(result, Exception):
-                decision.error = result
+            if isinstance(stored, Exception):
+                decision.error = stored
                 continue
-            decision.sequences.append(result)
+            decision.sequences.append(stored)
             if isinstance(decision.write, Append):
-                self._learn(subjects.stream_of(decision.scope), (result,))
+                self._learn(subjects.stream_of(decision.scope), (stored,))
 
     def _learn(self, stream: Stream, sequences: Sequence[int]) -> None:
         self.newest[stream] = max((self.newest[stream], *sequences[-1:]))
