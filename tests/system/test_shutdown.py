@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pytest
 from faststream.nats import NatsBroker
+from structlog.testing import capture_logs
 
 from tests.system.clustered import clustered
 from tests.system.processes import GROUPS, Program, Site, site
@@ -241,3 +242,18 @@ async def test_stages_stop_while_the_client_is_connecting(tocsin: Site, monkeypa
     async with asyncio.timeout(tocsin.patience):
         with pytest.raises(asyncio.CancelledError):
             await running
+
+
+async def test_named_stage_without_its_setting_is_reported(tocsin: Site) -> None:
+    names, ready = ("matcher", "mq_bridge", "notary", "registrar"), asyncio.Event()
+    with capture_logs() as said:
+        running = asyncio.create_task(bootstrap.run_stages(tocsin.installation, names, ready=ready))
+        async with asyncio.timeout(tocsin.patience):
+            await ready.wait()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    idle = {one["stage"]: one["needs"] for one in said if one.get("action") == "stage-not-installed"}
+    assert idle.keys() == {"matcher", "mq_bridge", "notary"}
+    assert idle["notary"] == "`notary.key`"
+    [started] = [one for one in said if one.get("action") == "stages-started"]
+    assert started["stages"] == ["registrar"]

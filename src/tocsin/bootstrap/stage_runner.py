@@ -83,6 +83,22 @@ def compose(
     return [stage for stage in started if stage is not None]
 
 
+def _report_idle(names: Collection[str], *, is_named: bool) -> None:
+    """Log the stages that do not run without a setting.
+
+    This is a warning if the command named them.
+    """
+    log = _log.warning if is_named else _log.debug
+    for stage in STAGES:
+        if stage.name in names:
+            log(
+                "stage not running; it needs a setting",
+                action="stage-not-installed",
+                stage=stage.name,
+                needs=stage.needs,
+            )
+
+
 def candidate(
     installation: Installation,
     time: ClockGuard,
@@ -119,7 +135,8 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
     """
     settings = installation.settings
     key, storage = await report_key(installation), None
-    running = [*names]
+    running = [stage.name for stage in STAGES if stage.name in names and stage.is_installed(settings)]
+    _report_idle(set(names) - set(running), is_named=len(names) < len(STAGES))
     async with AsyncExitStack() as stack:
         stack.callback(_log.info, "stages stopped", action="stages-stopped", stages=running)
         if any(stage.needs_history and stage.name in names for stage in STAGES):

@@ -126,6 +126,8 @@ class Stage(Generic[H]):
     """Whether the stage requires the history's database (`StageContext.storage`)."""
     is_installed: Callable[[Settings], bool] = lambda _: True
     """Whether an installation with these settings has the stage: its durables and its NATS user."""
+    needs: str = ""
+    """The setting that installs it, in Markdown; empty: every installation has the stage."""
 
     @property
     def user(self) -> str:

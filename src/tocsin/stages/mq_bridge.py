@@ -335,4 +335,5 @@ MQ_BRIDGE: Final = Stage(
     ),
     loops=(MqBridge.remove_tasks,),
     is_installed=lambda settings: bool(settings.bridged_queues),
+    needs="a queue in `queues` with `transport: mq`",
 )

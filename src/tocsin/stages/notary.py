@@ -162,4 +162,5 @@ NOTARY: Final = Stage(
     start=_start,
     loops=(Notary.lead, Notary.run),
     is_installed=lambda settings: settings.notary.key is not None,
+    needs="`notary.key`",
 )

@@ -316,4 +316,5 @@ MATCHER_STAGE: Final = Stage(
     start=_start,
     loops=(Matcher.lead, Matcher.follow, Matcher.follow_reports, Matcher.run, Matcher.tick),
     is_installed=lambda settings: bool(settings.matched_queues),
+    needs="a queue in `queues` with `transport: matched`",
 )
