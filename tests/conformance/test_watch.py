@@ -35,7 +35,7 @@ async def until_caught_up(batches: "AsyncGenerator[Headings, None]") -> list[Hea
 async def test_watcher_receives_stored_and_new_headings(world: World) -> None:
     first = await world.log.append(dispatched("e1"), expect=0)
     await world.log.append(started("e1"), expect=first)
-    async with watching(world, Stream.LOG, TASKS, subjects.filter_for("execution.completed"), after=0) as batches:
+    async with watching(world, Stream.LOG, TASKS, subjects.COMPLETIONS[0], after=0) as batches:
         [heading] = await until_caught_up(batches)
         stored = await world.log.get(TASKS, first)
         assert stored is not None

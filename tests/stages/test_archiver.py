@@ -289,8 +289,8 @@ async def test_every_definition_stays(site: Site) -> None:
 
 
 async def test_one_execution_is_found_where_it_is(site: Site) -> None:
-    [first, *_] = [m for m in await site.ever() if m.subject.endswith(".completed")]
-    scope = f"{first.subject.rpartition('.')[0]}.>"
+    [first, *_] = [m for m in await site.ever() if subjects.matches("execution.*.*.completed.>", f"{m.subject}.end")]
+    scope = subjects.execution_scope(first.subject)
     before = [m async for some in site.whole.messages(Stream.LOG, scope, after=0, upto=10_000) for m in some]
     await archive_all(site)
     assert await site.world.log.load(scope) == []

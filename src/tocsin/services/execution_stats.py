@@ -37,8 +37,9 @@ async def statistics(log: EventLog, *, since: datetime) -> Statistics:
     """
     until = await log.now()
     tally, failures = Tally(), list[Heading]()
-    unrelated = set(HAPPENINGS) - {"planned", "admitted"}
-    filters = (*subjects.openings(), *(subjects.filter_for(f"execution.{event_type}") for event_type in unrelated))
+    others = set(HAPPENINGS) - {"planned", "admitted", "completed"}
+    of_others = (subjects.filter_for(f"execution.{event_type}") for event_type in others)
+    filters = (*subjects.openings(), *subjects.COMPLETIONS, *of_others)
     watching = cast("Any", log.watch(Stream.LOG, *filters, after=since))
     try:
         async for batch in watching:

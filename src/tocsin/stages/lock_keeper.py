@@ -280,7 +280,10 @@ def _may_hold(end: Message) -> TypeGuard[Terminal]:
 
 
 _PLANNED: Final = (subjects.filter_for("execution.planned"), subjects.filter_for("execution.recovered"))
-_ENDS: Final = tuple(subjects.filter_for(f"execution.{end}") for end in ("completed", "failed", "cancelled"))
+_ENDS: Final = (
+    subjects.LOCKED_COMPLETIONS,
+    *(subjects.filter_for(f"execution.{end}") for end in ("failed", "cancelled")),
+)
 
 LOCK_KEEPER: Final = Stage(
     name="lock_keeper",

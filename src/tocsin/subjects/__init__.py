@@ -7,6 +7,7 @@ the job's partition (`tocsin.0`) and removes them again, and it maps the public 
     ledger.<job>.<event>                                          a job: its definitions and its instants
     execution.<job>.<id>.<event>[.<step>[.<attempt>[.<...>]]]     an execution
     execution.<job>.<id>.admitted.<step>.<attempt>[.<queue>]      an admission that is also the first task
+    execution.<job>.<id>.completed[.locked]                       the completion; `locked` if it held its job's lock
     lock.<job>[.<shard>].<event>                                  a lock
     cron.triggered.<job>, cron.skipped.<job>, cron.missed.<job>   public events, republished unchanged
     leadership.<lease>.<event>                                    a leader lease
@@ -38,7 +39,9 @@ The stream of the log republishes under `cron.`, and a stream may not republish 
 
 from .codec import DecodeError, decode, entity_of, event_type, job_of, parse_cancel, parse_completion
 from .filters import (
+    COMPLETIONS,
     ENDINGS,
+    LOCKED_COMPLETIONS,
     OPENINGS,
     RECORDED,
     agent_events,
@@ -137,7 +140,6 @@ from .paths import (
     public_event,
     scope_of,
     subject_of,
-    terminal,
     trigger,
 )
 
@@ -146,6 +148,7 @@ __all__ = [
     "ANY",
     "ARCHIVER_LEASE",
     "ARCHIVE_STATE",
+    "COMPLETIONS",
     "DAG_ADVANCER",
     "DAG_ADVANCER_REPORTS",
     "DAG_ADVANCER_TIMERS",
@@ -156,6 +159,7 @@ __all__ = [
     "JOB_EXECUTORS",
     "LAYOUT",
     "LAYOUT_KEY",
+    "LOCKED_COMPLETIONS",
     "LOCK_KEEPER",
     "LOCK_KEEPER_ENDS",
     "MATCHER",
@@ -243,7 +247,6 @@ __all__ = [
     "stream_of",
     "subject_of",
     "tasks",
-    "terminal",
     "token",
     "trigger",
 ]

@@ -14,8 +14,11 @@ OPENINGS: Final = tuple(f"execution.*.*.{fact}" for fact in ("planned", "admitte
 
 The last is for admissions that are tasks too: `admitted.<step>.<attempt>`.
 """
-ENDINGS: Final = tuple(f"execution.*.*.{end}" for end in ("completed", "failed", "cancelled", "skipped"))
-"""Filters over the events that end an execution; none has a longer subject."""
+LOCKED_COMPLETIONS: Final = "execution.*.*.completed.locked"
+"""A filter over the completions of executions that held a lock."""
+COMPLETIONS: Final = ("execution.*.*.completed", LOCKED_COMPLETIONS)
+ENDINGS: Final = (*COMPLETIONS, *(f"execution.*.*.{end}" for end in ("failed", "cancelled", "skipped")))
+"""Filters over the events that end an execution."""
 
 
 def is_ending(subject: str) -> bool:
@@ -137,6 +140,7 @@ _LONGER: Final = frozenset(
 )
 _ALL_OF: Final[dict[type[e.Message], tuple[str, ...]]] = {
     e.Dispatched: ("execution.*.*.dispatched.>", "execution.*.*.admitted.>"),
+    e.Completed: COMPLETIONS,
     e.CronTriggered: ("cron.triggered.*",),
     e.CronSkipped: ("cron.skipped.*",),
     e.CronMissed: ("cron.missed.*",),

@@ -36,6 +36,14 @@ def _event_of_execution(fact: Any) -> str:  # noqa: ANN401 - an event with a typ
     return f"{execution_prefix(fact)}.{fact.type}"
 
 
+def _completed(end: e.Completed) -> str:
+    """Return the subject of a completion.
+
+    It is another one if the execution held a lock, because only then another execution may wait for it.
+    """
+    return _event_of_execution(end) if end.fence is None else f"{_event_of_execution(end)}.locked"
+
+
 def _event_of_step(fact: e.Advanced | e.Exhausted) -> str:
     return f"{_event_of_execution(fact)}.{fact.step}"
 
@@ -85,7 +93,8 @@ _SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
     e.Released: lambda fact: f"{execution_prefix(fact)}.released.{_attempt(fact)}.{fact.task}",
     e.Recovered: lambda fact: f"{execution_prefix(fact)}.recovered.{fact.recovery}",
     **dict.fromkeys((e.Advanced, e.Exhausted), _event_of_step),
-    **dict.fromkeys((e.Planned, e.Admitted, e.Skipped, e.Completed, e.Failed, e.Cancelled), _event_of_execution),
+    **dict.fromkeys((e.Planned, e.Admitted, e.Skipped, e.Failed, e.Cancelled), _event_of_execution),
+    e.Completed: _completed,
     **dict.fromkeys((e.Defined, e.Paused, e.Resumed, e.Deleted, e.Due, e.Passed), _event_of_ledger),
     **dict.fromkeys((e.Acquired, e.Queued), _event_of_lock),
     e.Report: _report,
@@ -127,12 +136,6 @@ def admissions(job: str, execution_id: str) -> tuple[str, ...]:
     """Return filters over the admission or skip of an execution."""
     prefix = f"execution.{token(job)}.{execution_id}"
     return f"{prefix}.admitted", f"{prefix}.admitted.>", f"{prefix}.skipped"
-
-
-def terminal(job: str, execution_id: str) -> tuple[str, ...]:
-    """Return the subjects that can end an execution."""
-    prefix = f"execution.{token(job)}.{execution_id}"
-    return tuple(f"{prefix}.{end}" for end in ("completed", "failed", "cancelled", "skipped"))
 
 
 def trigger(job: str) -> str:

@@ -21,7 +21,7 @@ MAX_HOLD_S: Final = 1e10
 MAX_TIMERS: Final = 10_000
 MAX_EXECUTIONS: Final = 500
 """Open executions that are examined, the oldest first."""
-_OPEN: Final = ("execution.*.*.*", "execution.*.*.admitted.>")
+_OPEN: Final = ("execution.*.*.*", "execution.*.*.admitted.>", subjects.LOCKED_COMPLETIONS)
 _TERMINAL_FACTS: Final = frozenset({"completed", "failed", "cancelled", "skipped"})
 
 TIMERS: Final = OverdueKind(
