@@ -39,7 +39,7 @@ def _event_of_execution(fact: Any) -> str:  # noqa: ANN401 - an event with a typ
 def _completed(end: e.Completed) -> str:
     """Return the subject of a completion.
 
-    It is another one if the execution held a lock, because only then another execution may wait for it.
+    It ends in `locked` if the execution held a lock, because only then other executions may wait for it.
     """
     return _event_of_execution(end) if end.fence is None else f"{_event_of_execution(end)}.locked"
 
