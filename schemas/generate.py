@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncapi
+import stage_subscriptions
 from pydantic import TypeAdapter
 
 from tocsin import __version__
@@ -38,6 +39,7 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
     yield "job-file.json", _job_file()
     yield "openapi.json", openapi(__version__)
     yield "asyncapi.json", asyncapi.document(__version__)
+    yield "stages.asyncapi.json", stage_subscriptions.document(__version__)
 
 
 def main(arguments: list[str]) -> int:

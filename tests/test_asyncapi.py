@@ -12,6 +12,8 @@ from tests.stages.world import World
 from tocsin import subjects
 from tocsin.adapters.nats.client.names import Names
 from tocsin.domain.events import CronAnswer, CronMissed, CronSkipped, CronTriggered
+from tocsin.settings import Settings
+from tocsin.stages import STAGES
 
 DOCUMENT: Final[dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "schemas" / "asyncapi.json").read_text(encoding="utf-8")
@@ -68,3 +70,51 @@ def test_received_subjects_have_a_subscriber() -> None:
 def test_every_public_event_has_a_channel() -> None:
     published = {name for channel in DOCUMENT["channels"].values() for name in channel["messages"]}
     assert {event.__name__ for event in (CronTriggered, CronSkipped, CronMissed, CronAnswer)} <= published
+
+
+# --- what the stages consume --------------------------------------------------------------------------------------------
+
+STAGES_DOCUMENT: Final[dict[str, Any]] = json.loads(
+    (Path(__file__).parents[1] / "schemas" / "stages.asyncapi.json").read_text(encoding="utf-8")
+)
+
+
+def test_document_of_the_stages_follows_asyncapi() -> None:
+    parsed = ApplicationSchema.model_validate(STAGES_DOCUMENT)
+    assert parsed.operations.keys() == parsed.channels.keys() == STAGES_DOCUMENT["channels"].keys()
+
+
+def test_document_has_every_filter_of_every_durable() -> None:
+    settings = Settings.model_validate(
+        {"queues": {"outside": {"transport": "mq"}, "matched": {"transport": "matched"}}}
+    )
+    consumed = {
+        (subscription.durable, Names().to_wire(subject))
+        for stage in STAGES
+        for subscription in stage.subscriptions
+        for subject in subscription.spec(settings).filters
+    }
+    described = {
+        (durable, channel["address"])
+        for channel in STAGES_DOCUMENT["channels"].values()
+        for durable in channel["messages"]
+    }
+    assert described == consumed
+
+
+@pytest.mark.parametrize(
+    "log", sorted((Path(__file__).parent / "histories").glob("*.jsonl")), ids=lambda path: path.stem
+)
+def test_stored_messages_fit_the_document(log: Path) -> None:
+    """A message is one event or input, although a stage receives a batch."""
+    checked = 0
+    for line in log.read_text(encoding="utf-8").splitlines():
+        stored = json.loads(line)
+        for channel in STAGES_DOCUMENT["channels"].values():
+            if subjects.matches(channel["address"], Names().to_wire(stored["subject"])):
+                (durable,) = channel["messages"]
+                payload = STAGES_DOCUMENT["components"]["messages"][durable]["payload"]
+                schema = {**payload, "components": STAGES_DOCUMENT["components"]}
+                Draft202012Validator(schema).validate(stored["body"])
+                checked += 1
+    assert checked > 10

@@ -37,7 +37,7 @@ The stream of the log republishes under `cron.`, and a stream may not republish 
     filters     filters over many subjects
 """
 
-from .codec import DecodeError, decode, entity_of, event_type, job_of, parse_cancel, parse_completion
+from .codec import DecodeError, decode, entity_of, event_type, job_of, parse_cancel, parse_completion, type_of
 from .filters import (
     COMPLETIONS,
     ENDINGS,
@@ -249,4 +249,5 @@ __all__ = [
     "tasks",
     "token",
     "trigger",
+    "type_of",
 ]

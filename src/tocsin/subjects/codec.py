@@ -51,6 +51,15 @@ def decode(subject: str, body: bytes) -> e.Message:
     return _of_outsider(subject, message) if subject.startswith(PUBLIC_INPUTS) else message
 
 
+def type_of(subject_filter: str) -> type[e.Message]:
+    """Return the type of the messages that a filter matches.
+
+    Raises:
+        DecodeError: the filter does not name one type of message.
+    """
+    return _model(subject_filter.replace(REST, ANY))
+
+
 def _is_of_its_version(subject: str, task: e.Dispatched) -> bool:
     """Return whether subject, version and content agree on whether a task admits."""
     admits = task.admits is not None

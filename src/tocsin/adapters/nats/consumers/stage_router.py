@@ -1,13 +1,14 @@
 """The FastStream router of a stage: a batch subscriber for each of its durables."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Union
 
 from faststream import AckPolicy
 from faststream.nats import JStream, NatsRouter, PullSub
 from nats.aio.msg import Msg
 from nats.js.api import ConsumerConfig
 
+from .... import subjects
 from ....engine.delivery_policy import DeliveryPolicy
 from ....engine.stage import BoundStage, BoundSubscription
 from ..client.connection import FastClient
@@ -99,7 +100,14 @@ def _handler(
         if waiting is not None:
             await postponed.add(waiting)
 
+    handle.__annotations__ = {"messages": list[_payload(subscription)], "return": None}  # type: ignore[misc]
     return handle
+
+
+def _payload(subscription: BoundSubscription) -> object:
+    """Return the type of the messages of a subscription, which FastStream's specification shows."""
+    kinds = dict.fromkeys(subjects.type_of(subject) for subject in subscription.filters)
+    return Union[tuple(kinds)]  # noqa: UP007 - the types are known when this runs
 
 
 async def _raw(message: "StreamMessage[Sequence[Msg]]") -> Sequence[Msg]:
