@@ -27,7 +27,7 @@ from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import LogUnavailable
 from tocsin.ports.queries import DeadLetterQuery, ExecutionQuery, every
 from tocsin.settings import Settings
-from tocsin.subjects import STREAMS, name, stream_of
+from tocsin.subjects import LOCKED_COMPLETIONS, STREAMS, name, stream_of
 
 T = TypeVar("T")
 
@@ -183,8 +183,7 @@ class Site(Running):
 
     async def ends(self) -> Counter[str]:
         """Return the number of finished executions of each job."""
-        stored = [subject.split(".") for subject in await self._stored("execution.*.*.*")]
-        return Counter(name(tokens[-3]) for tokens in stored if tokens[-1] in _OVER)
+        return Counter(name(job) for job, _, fact in await self._facts() if fact in _OVER)
 
     @override
     async def until(self, happened: Callable[[], Awaitable[T]]) -> T:
@@ -289,8 +288,15 @@ class Site(Running):
 
     async def _open(self) -> set[str]:
         """The executions that are not over."""
-        stored = [subject.split(".") for subject in await self._stored("execution.*.*.*")]
-        return {tokens[-2] for tokens in stored} - {tokens[-2] for tokens in stored if tokens[-1] in _OVER}
+        stored = await self._facts()
+        return {execution_id for _, execution_id, _ in stored} - {id_ for _, id_, fact in stored if fact in _OVER}
+
+    async def _facts(self) -> list[tuple[str, str, str]]:
+        """The job's token, the execution and the type of each event that opens or ends an execution."""
+        patterns = ("execution.*.*.*", LOCKED_COMPLETIONS)
+        wire = [subject for pattern in patterns for subject in await self._stored(pattern)]
+        relative = [self.installation.names.from_wire(subject).split(".") for subject in wire]
+        return [(job, execution_id, fact) for _, job, execution_id, fact, *_ in relative]
 
     async def _pending(self) -> dict[str, int]:
         """Return the backlog of each durable, and the number of running delays."""
