@@ -1,13 +1,15 @@
 """W6: the cost of many registered jobs of which few are due.
 
-`--jobs` sets their number. The workload measures the first start, memory and its peak, idle CPU, and the time from a restart to the first tick. All stages run in one process, beside a worker in
+`--jobs` sets their number. The workload measures the first start, memory and its peak, idle CPU, and the time from a restart to the first tick,
+without and then with a snapshot of the ledgers (only from `Policy.min_jobs` jobs on). All stages run in one process, beside a worker in
 another. One job is due every second, so that the log shows when the restarted stages have ticked.
 
-Stored messages per execution of that job: 9, as in W1. Reads: those of W1; a restart reads every definition once.
+Stored messages per execution of that job: 9, as in W1. Reads: those of W1; a restart without a snapshot reads every definition once.
 """
 
 import asyncio
 import time
+from collections.abc import Mapping
 from typing import Final
 
 from benchmarks.bare import bare_rate
@@ -17,7 +19,10 @@ from benchmarks.part import FUNCTION, WORKER
 from benchmarks.servers import initialized, servers
 from benchmarks.system import RECORDER, STAGES, System, running
 from tocsin import subjects
+from tocsin.bootstrap import Installation
 from tocsin.domain.definition import JobDefinition
+from tocsin.engine.ledger_snapshot import DEFAULT_POLICY, HEAD
+from tocsin.subjects import Bucket
 
 IDLE: Final = 20.0
 """Seconds over which the idle CPU is measured."""
@@ -61,26 +66,35 @@ async def registered(conditions: Conditions, *, jobs: int | None = None, idle: f
             first_tick = time.perf_counter() - began
             await _settled(system)  # a first start projects every definition, and a restart does not
             first_settled = time.perf_counter() - began
-        last = await system.installation.log.last(subjects.filter_for("ledger.due"))
+        await installation.projections.remove(Bucket.SNAPSHOTS, HEAD)
+        last = await _last_beat(installation)
         began = time.perf_counter()
         async with running(installation, PARTS, nats=nats.pids) as system:
-            await _beaten(system, after=last.sequence if last else 0)
-            restarted = time.perf_counter() - began
+            await _beaten(system, after=last)
+            folded, folded_cpu = time.perf_counter() - began, _stages(system.cpu())
+            await _snapshot(installation, jobs)
+        last = await _last_beat(installation)
+        began = time.perf_counter()
+        async with running(installation, PARTS, nats=nats.pids) as system:
+            await _beaten(system, after=last)
+            restarted, restarted_cpu = time.perf_counter() - began, _stages(system.cpu())
             await _settled(system)
             cpu, since = system.cpu(), time.perf_counter()
             await asyncio.sleep(idle)
             elapsed = time.perf_counter() - since
             used = {name: (now - cpu[name]) / elapsed * 100 for name, now in system.cpu().items()}
             memory, peak = system.memory(), system.peak_memory()
-    stages = next(name for name in used if "stages" in name)
     return {
         "registered_per_second": jobs / registering,
         "first_start_to_first_tick_s": first_tick,
         "first_start_to_idle_s": first_settled,
+        "restart_without_snapshot_to_first_tick_s": folded,
+        "restart_without_snapshot_cpu_s": folded_cpu,
         "restart_to_first_tick_s": restarted,
-        "idle_cpu_percent": used[stages],
-        "memory_mb": memory[stages],
-        "peak_memory_mb": peak[stages],
+        "restart_cpu_s": restarted_cpu,
+        "idle_cpu_percent": _stages(used),
+        "memory_mb": _stages(memory),
+        "peak_memory_mb": _stages(peak),
         "nats_idle_cpu_percent": used["nats"],
         "nats_memory_mb": memory["nats"],
         "bare_rate": bare,
@@ -95,6 +109,24 @@ def _job(number: int) -> JobDefinition:
         timezone=ZONES[number % len(ZONES)],
         function=FUNCTION,
     )
+
+
+def _stages(values: Mapping[str, float]) -> float:
+    """Return the value of the process with the stages."""
+    return next(value for name, value in values.items() if "stages" in name)
+
+
+async def _last_beat(installation: Installation) -> int:
+    last = await installation.log.last(subjects.filter_for("ledger.due"))
+    return last.sequence if last else 0
+
+
+async def _snapshot(installation: Installation, jobs: int) -> None:
+    """Wait for a snapshot of the ledgers, if there are enough jobs."""
+    while jobs >= DEFAULT_POLICY.min_jobs:
+        if await installation.projections.get(Bucket.SNAPSHOTS, HEAD) is not None:
+            return
+        await asyncio.sleep(0.1)
 
 
 async def _beaten(system: System, *, after: int) -> None:

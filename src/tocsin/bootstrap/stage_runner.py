@@ -72,6 +72,7 @@ def compose(
         stored=installation.stored,
         calm=calm,
         agents=agents,
+        version=__version__,
     )
     started = [
         stage.run_in(context)

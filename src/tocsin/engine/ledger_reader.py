@@ -28,6 +28,7 @@ FACTS: Final = tuple(
     subjects.filter_for(f"ledger.{fact}") for fact in ("defined", "paused", "resumed", "deleted", "due", "passed")
 )
 """Filters over the events of every job's ledger."""
+_DEFINED: Final = ".defined"
 _EVERY_LEDGER: Final = subjects.ledger(subjects.ANY)
 
 
@@ -208,3 +209,13 @@ async def complete(log: EventLog, job: str, events: dict[int, Recorded[Message]]
         events[sequence] = recorded
         state = ledger.fold(events[key] for key in sorted(events))
     return state
+
+
+def decode_timetables(subject: str, body: bytes) -> Message:
+    """Decode an event of a ledger.
+
+    Of a definition, only the fields that decide on time are read.
+    """
+    if subject.endswith(_DEFINED) and (timetable := ledger.read_timetable(body)) is not None:
+        return timetable
+    return subjects.decode(subject, body)

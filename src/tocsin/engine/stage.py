@@ -212,6 +212,8 @@ class StageContext:
     """None: no agents can be heard."""
     calm: Calm = always_calm
     """Wait for it before work on which no execution waits."""
+    version: str = ""
+    """The version of this program."""
 
     def require_storage(self) -> Storage:
         """Return the storage of a stage that declares `needs_history`."""

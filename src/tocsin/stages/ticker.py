@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from .. import subjects, telemetry
+from .. import telemetry
 from ..domain import ledger
 from ..domain.events import MISSED_REASONS, Deleted, Due, LedgerFact, Message, Passed, Recorded
 from ..domain.ledger import Ledger, Ledgers, Lookahead
@@ -19,7 +19,8 @@ from ..engine import timezone_refresh
 from ..engine.due_queue import CircuitBreaker, DueQueue
 from ..engine.folds import UNKNOWN_TIME
 from ..engine.leader_election import TERM_EVENTS, TICKER_SIGNS, LeaderElection, lease_access
-from ..engine.ledger_reader import FACTS, LedgerReader
+from ..engine.ledger_reader import FACTS, LedgerReader, decode_timetables
+from ..engine.ledger_snapshot import LedgerSnapshots
 from ..engine.stage import Access, Stage
 from ..ports import Append, Clock, EventLog, LogUnavailable, OutdatedState, Projections, Written
 from ..subjects import TICKER_LEASE, TIMEZONE_REPORT, Bucket, Stream, subject_of
@@ -33,7 +34,6 @@ STANDBY_INTERVAL_S: Final = 0.2
 """How often a candidate checks whether it leads."""
 RETRY_UNDECIDABLE: Final = timedelta(seconds=30)
 """How long the ticker leaves a job alone after an unexpected error."""
-_DEFINED: Final = ".defined"
 
 _log = telemetry.get_logger("tocsin.ticker")
 _missed_instants: Final = telemetry.meter().create_counter(
@@ -69,9 +69,17 @@ class Ticker:
     """Holds the ledger of every job, and decides on its instants."""
 
     def __init__(
-        self, log: EventLog, leadership: LeaderElection, clock: Clock, projections: Projections | None = None
+        self,
+        log: EventLog,
+        leadership: LeaderElection,
+        clock: Clock,
+        projections: Projections | None = None,
+        snapshots: LedgerSnapshots | None = None,
     ) -> None:
-        """`projections` receives the reports of moved instants; None: they are only logged."""
+        """`projections` receives the reports of moved instants; None: they are only logged.
+
+        `snapshots` holds the ledgers that earlier tickers folded; None: this ticker folds all events.
+        """
         self._log = log
         self._projections = projections
         self._database = timezone_database()
@@ -83,15 +91,27 @@ class Ticker:
         self._agenda = DueQueue()
         self._breaker = CircuitBreaker(clock)
         self._caught_up = False
+        self._snapshots = snapshots
 
     async def follow(self) -> None:
         """Keep every ledger folded, whether leading or not, so that a new leader reads nothing."""
-        async for batch in self._log.follow(Stream.LEDGER, *FACTS, after=None, decode=_decode):
+        restored = None if self._snapshots is None else await self._snapshots.load()
+        if restored is not None:
+            self._ledgers = restored.ledgers
+        after = None if restored is None else restored.position.upto
+        async for batch in self._log.follow(Stream.LEDGER, *FACTS, after=after, decode=decode_timetables):
             for recorded in batch.messages:
                 self.learn(recorded)
+            if self._snapshots is not None:
+                self._snapshots.follow(batch)
             if batch.caught_up and not self._caught_up:
                 await self._schedule_all()
                 self._caught_up = True
+
+    async def keep_snapshots(self) -> None:
+        """Write snapshots of the ledgers, as long as this ticker leads."""
+        if self._snapshots is not None:
+            await self._snapshots.keep(lambda: self._ledgers, lambda: self._caught_up and self._leadership.is_leading)
 
     async def _schedule_all(self) -> None:
         """Put every job into the agenda.
@@ -286,16 +306,6 @@ class Ticker:
         return self._ledgers[job]
 
 
-def _decode(subject: str, body: bytes) -> Message:
-    """Decode an event of a ledger.
-
-    Of a definition, only the fields that decide on time are read.
-    """
-    if subject.endswith(_DEFINED) and (timetable := ledger.read_timetable(body)) is not None:
-        return timetable
-    return subjects.decode(subject, body)
-
-
 def _report_missed(fact: Passed) -> None:
     """Log and count instants that passed without firing although no operator wished it."""
     if fact.reason not in MISSED_REASONS:
@@ -322,10 +332,14 @@ TICKER: Final = Stage(
         appends=(Due, Passed, Deleted, *TERM_EVENTS),
         reads=(Stream.LEDGER,),
         follows=(Stream.LEDGER,),
-        writes=(*lease_access(TICKER_LEASE), (Bucket.TIMEZONES, TIMEZONE_REPORT)),
+        writes=(*lease_access(TICKER_LEASE), (Bucket.TIMEZONES, TIMEZONE_REPORT), (Bucket.SNAPSHOTS, ">")),
     ),
     start=lambda context: Ticker(
-        context.log, context.elect(TICKER_LEASE, signs=TICKER_SIGNS), context.clock, context.projections
+        context.log,
+        context.elect(TICKER_LEASE, signs=TICKER_SIGNS),
+        context.clock,
+        context.projections,
+        LedgerSnapshots(context.log, context.projections, context.clock, version=context.version),
     ),
-    loops=(Ticker.lead, Ticker.follow, Ticker.run, Ticker.keep_timezones),
+    loops=(Ticker.lead, Ticker.follow, Ticker.run, Ticker.keep_timezones, Ticker.keep_snapshots),
 )

@@ -174,6 +174,7 @@ class Bucket(StrEnum):
     AGENTS = "agents"
     QUEUES = "queues"
     CHECKPOINTS = "checkpoints"
+    SNAPSHOTS = "snapshots"
 
 
 TICKER_LEASE: Final = "ticker"

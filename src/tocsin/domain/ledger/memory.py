@@ -10,7 +10,7 @@ from .state import KnownDefinition, Ledger, Regime, initial, missing_fact, witho
 from .timetables import Lookahead, Timetable
 
 
-class _Plain(msgspec.Struct, frozen=True, gc=False):
+class Plain(msgspec.Struct, frozen=True, gc=False):
     """The usual ledger: one definition, since which the job was not paused.
 
     The garbage collector does not visit it, since it can be in no cycle.
@@ -30,7 +30,7 @@ class Ledgers:
     """The ledger of each job, with the last sequence that it includes, and without definitions."""
 
     def __init__(self) -> None:
-        self._plain: dict[str, _Plain] = {}
+        self._plain: dict[str, Plain] = {}
         self._others: dict[str, tuple[Ledger, int]] = {}
 
     def __getitem__(self, job: str) -> tuple[Ledger, int]:
@@ -53,8 +53,19 @@ class Ledgers:
             self._plain.pop(job, None)
             self._others[job] = without_definitions(state), sequence
         else:
-            self._others.pop(job, None)
-            self._plain[job] = plain
+            self.put_plain(job, plain)
+
+    def plain(self, job: str) -> Plain | None:
+        """Return a job's usual ledger in its compact form.
+
+        None: the ledger is of another kind, or the job is unknown.
+        """
+        return self._plain.get(job)
+
+    def put_plain(self, job: str, plain: Plain) -> None:
+        """Set a job's ledger and its last sequence from the compact form."""
+        self._others.pop(job, None)
+        self._plain[job] = plain
 
     def next_instant(self, job: str, lookahead: Lookahead) -> datetime | None:
         """Return the next time that needs a decision on a job (`instants.next_instant`).
@@ -84,13 +95,17 @@ class Ledgers:
         plain = self._plain.get(job)
         return self._others.get(job, (initial, 0))[1] if plain is None else plain.sequence
 
+    def __len__(self) -> int:
+        """Return the number of jobs."""
+        return len(self._plain) + len(self._others)
+
     def __iter__(self) -> Iterator[str]:
         """Yield all jobs."""
         yield from self._plain
         yield from self._others
 
 
-def _plain(state: Ledger, sequence: int) -> _Plain | None:
+def _plain(state: Ledger, sequence: int) -> Plain | None:
     if len(state.regimes) != 1 or len(state.definitions) != 1:
         return None
     since, definition, paused, fact, previous = _fields(state.regimes[0])
@@ -98,7 +113,7 @@ def _plain(state: Ledger, sequence: int) -> _Plain | None:
     if paused or fact != definition or known is None or known.since != since:
         return None
     watermark, last_fired = state.watermark, state.last_fired
-    return _Plain(sequence, definition, previous, since, known.timetable, watermark, last_fired, known.anchor)
+    return Plain(sequence, definition, previous, since, known.timetable, watermark, last_fired, known.anchor)
 
 
 def _fields(regime: Regime) -> tuple[datetime, int, bool, int, int]:

@@ -41,7 +41,7 @@ class Timetable:
     @classmethod
     def of(cls, definition: "JobDefinition | TimetableFields") -> "Timetable":
         """Return the timetable of a definition; equal timetables are one object."""
-        return _shared(
+        return shared(
             definition.schedule,
             definition.timezone,
             definition.dst,
@@ -58,7 +58,8 @@ class Timetable:
         return (self.schedule, self.timezone, self.dst) == (other.schedule, other.timezone, other.dst)
 
 
-_shared: Final = lru_cache(SHARED)(Timetable)
+shared: Final = lru_cache(SHARED)(Timetable)
+"""Returns the timetable with the given fields; equal timetables are one object."""
 
 
 class TimetableFields(Message):
