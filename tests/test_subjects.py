@@ -30,7 +30,9 @@ from tocsin.domain.events import (
     Message,
     Paused,
     Recovered,
+    Report,
     RetryTimer,
+    Trigger,
 )
 
 ADMISSION = Admission(plan=plan())
@@ -227,3 +229,16 @@ def test_name_that_is_too_long_names_nothing() -> None:
         assert subjects.job_of(f"trigger.{'x' * length}") == name
         assert subjects.parse_cancel(f"cancel.{'x' * length}.y") == (name, "y")
         assert subjects.parse_completion(f"mq.scheduler.complete.y.{'x' * length}") == ("y", name)
+
+
+@pytest.mark.parametrize(
+    ("subject_filter", "kind"),
+    [
+        ("public.trigger.>", Trigger),
+        ("execution.*.*.dispatched.>", Dispatched),
+        ("report.*.*.failed.>", Report),
+        ("execution.>", Message),
+    ],
+)
+def test_type_of_a_filter(subject_filter: str, kind: type[Message]) -> None:
+    assert subjects.type_of(subject_filter) is kind

@@ -52,12 +52,11 @@ def decode(subject: str, body: bytes) -> e.Message:
 
 
 def type_of(subject_filter: str) -> type[e.Message]:
-    """Return the type of the messages that a filter matches.
-
-    Raises:
-        DecodeError: the filter does not name one type of message.
-    """
-    return _model(subject_filter.replace(REST, ANY))
+    """Return the type of the messages of a filter; `Message` if there are several."""
+    try:
+        return _model(subject_filter.replace(REST, ANY))
+    except DecodeError:
+        return e.Message
 
 
 def _is_of_its_version(subject: str, task: e.Dispatched) -> bool:
