@@ -79,11 +79,17 @@ class Running:
 
     async def facts(self, subject: str, kind: type[F]) -> list[Recorded[F]]:
         """Everything of a kind that was ever stored under a filter, oldest first."""
-        found: list[Recorded[Any]] = []
-        while batch := await self.log.read(subject, after=found[-1].sequence if found else 0):
-            found += batch
-        unfolded: list[Recorded[Any]] = list(unfold(found))
-        return [recorded for recorded in unfolded if isinstance(recorded.message, kind)]
+        found: list[Recorded[F]] = []
+        await self._add(found, subject, kind, after=0)
+        return found
+
+    async def _add(self, found: list[Recorded[F]], subject: str, kind: type[F], *, after: int) -> int:
+        """Add what was stored since a sequence; return the last sequence that was read."""
+        while batch := await self.log.read(subject, after=after):
+            unfolded: list[Recorded[Any]] = list(unfold(batch))
+            found += (recorded for recorded in unfolded if isinstance(recorded.message, kind))
+            after = batch[-1].sequence
+        return after
 
     async def of_executions(self, job: str, kind: type[F]) -> list[F]:
         """The facts of a kind of all executions of a job."""
@@ -101,12 +107,21 @@ class Running:
 
     async def ended(self, job: str, kind: type[F], number: int = 1) -> list[F]:
         """Wait until as many executions of a job have a fact of a kind."""
+        stored = await self.stored(f"execution.{subjects.token(job)}.>", kind, number)
+        return [recorded.message for recorded in stored]
 
-        async def enough() -> list[F]:
-            found = await self.of_executions(job, kind)
-            return found if len(found) >= number else []
+    async def stored(self, subject: str, kind: type[F], number: int) -> list[Recorded[F]]:
+        """Wait until as many facts of a kind are stored under a filter. Each is read once, however long it takes."""
+        found: list[Recorded[F]] = []
+        after = 0
 
-        return await self.until(enough)
+        async def are_enough() -> bool:
+            nonlocal after
+            after = await self._add(found, subject, kind, after=after)
+            return len(found) >= number
+
+        await self.until(are_enough)
+        return found
 
     async def public(self, subject: str) -> "asyncio.Queue[Msg]":
         """Collect the messages of a plain subscriber of a public subject from now on."""
