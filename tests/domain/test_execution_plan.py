@@ -54,7 +54,7 @@ def test_redelivered_trigger_is_the_same_execution() -> None:
 
 
 def test_trigger_without_id_is_named_by_its_sequence() -> None:
-    assert execution_plan.execution_id_of(triggered(), JOB) == ids.trigger_id(JOB, "12", NOON)
+    assert execution_plan.execution_id_of(triggered(), JOB) == ids.sequence_trigger_id(JOB, 12, NOON)
 
 
 def test_trigger_input_overrides_job_input() -> None:

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,3 +47,19 @@ def test_draw_is_in_range_and_deterministic(parts: list[str]) -> None:
 def test_a_token_needs_the_key() -> None:
     assert ids.report_token(b"one", "id", "step", 1) != ids.report_token(b"other", "id", "step", 1)
     assert ids.report_token(b"one", "id", "step", 1) != ids.report_token(b"one", "id", "step", 2)
+
+
+@pytest.mark.parametrize(
+    ("publisher", "message_id", "answer_id"),
+    [
+        ("", "order-17", "order-17"),
+        ("", "api.order-17", "api%2Eorder-17"),
+        ("", None, "seq-7"),
+        ("", "seq-8", "seq%2D8"),
+        ("", "x" * 129, "seq-7"),
+        (None, "order-17", "api.order-17"),
+        ("shop", "order-17", "shop.order-17"),
+    ],
+)
+def test_an_answer_names_its_publisher(publisher: str | None, message_id: str | None, answer_id: str) -> None:
+    assert ids.answer_id(publisher, message_id, 7) == answer_id

@@ -10,6 +10,10 @@ from tocsin.domain import ids
 PARTS = st.lists(st.text(max_size=8), min_size=1, max_size=4)
 
 
+def public_id(publisher: str, *, key: str | None = None, message_id: str | None = None) -> str:
+    return ids.public_trigger_id(publisher, "nightly", NOON, key=key, message_id=message_id, sequence=7)
+
+
 @pytest.mark.parametrize(
     ("made", "stored"),
     [
@@ -18,6 +22,10 @@ PARTS = st.lists(st.text(max_size=8), min_size=1, max_size=4)
         (ids.passed_id("nightly", NOON), "01a1f8d3-ea00-7530-a6e2-19f1ff33cb42"),
         (ids.trigger_id("nightly", "m", NOON), "01a1f8d3-ea00-7ee0-94f7-0351e9384d15"),
         (ids.trigger_id("nightly", "m", NOON, "a"), "01a1f8d3-ea00-733c-aefc-aad8abb3f1d2"),
+        (ids.sequence_trigger_id("nightly", 7, NOON), "01a1f8d3-ea00-7ac8-8d3f-5749a26ea67b"),
+        (public_id("shop", key="m"), "016f5e66-e800-7764-a4b0-409d798e1449"),
+        (public_id("shop", message_id="m"), "01a1f8d3-ea00-7c9d-aa8c-f3869f0c7679"),
+        (public_id(""), "01a1f8d3-ea00-7a98-b057-f9df3396f134"),
         (ids.replay_id("nightly", "letter", 2, NOON), "01a1f8d3-ea00-7f76-9d31-0797010d7823"),
         (ids.backfill_id("nightly", "november", NOON), "01a1f8d3-ea00-7e61-9ca0-f129c2edd079"),
         (ids.job_id("nightly", NOON), "01a1f8d3-ea00-799d-9da3-b3341b0e8d73"),
@@ -60,6 +68,13 @@ def test_kinds_of_ids_never_meet(one: list[str], other: list[str]) -> None:
         ids.occurrence_id(job, NOON),
         ids.passed_id(job, NOON),
         ids.trigger_id(job, name, NOON),
+        ids.keyed_trigger_id(job, name),
+        *(
+            ids.public_trigger_id(publisher, job, NOON, key=key, message_id=message_id, sequence=7)
+            for publisher in ("", "shop")
+            for key, message_id in ((name, None), (None, name or "-"), (None, None))
+        ),
+        ids.sequence_trigger_id(job, 7, NOON),
         ids.replay_id(job, name, 1, NOON),
         ids.backfill_id(job, name, NOON),
         ids.job_id(job, NOON),

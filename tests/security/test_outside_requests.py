@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tests.security.server import Server
 from tests.system.running import DEADLINE, Running
 from tocsin import bootstrap, subjects
 from tocsin.bootstrap import STAGE_NAMES
-from tocsin.domain.events import CancelRequest, Requested, Trigger, unfold
+from tocsin.domain.events import Admitted, CancelRequest, CronAnswer, Requested, Trigger
 from tocsin.subjects import DecodeError, Stream
 
 ADMIN: JsonValue = {"identity": "admin", "role": "admin"}
@@ -24,6 +25,18 @@ ADMIN: JsonValue = {"identity": "admin", "role": "admin"}
 def secured(tmp_path: Path) -> Iterator[Server]:
     with installed(tmp_path / "server") as running:
         yield running
+
+
+@asynccontextmanager
+async def deciding(at: Server, folder: Path) -> AsyncIterator[None]:
+    """Run all stages within the block."""
+    async with connected(at, folder, "scheduler") as scheduler:
+        stages = asyncio.create_task(bootstrap.run_stages(scheduler, STAGE_NAMES))
+        try:
+            yield
+        finally:
+            stages.cancel()
+            await asyncio.gather(stages, return_exceptions=True)
 
 
 async def ask(at: Server, folder: Path, subject: str, body: JsonValue, message_id: str) -> dict[str, JsonValue]:
@@ -37,24 +50,60 @@ async def ask(at: Server, folder: Path, subject: str, body: JsonValue, message_i
 
 
 async def test_request_from_outside_has_no_identity(secured: Server, tmp_path: Path) -> None:
-    async with connected(secured, tmp_path, "operator") as it, connected(secured, tmp_path, "scheduler") as scheduler:
+    async with connected(secured, tmp_path, "operator") as it, deciding(secured, tmp_path):
         await Running(it).apply({"name": "j", "function": "f"})
-        stages = asyncio.create_task(bootstrap.run_stages(scheduler, STAGE_NAMES))
-        try:
-            answer = await ask(secured, tmp_path, "cron.trigger.j", {"by": ADMIN, "reason": "mine"}, "one")
-            assert answer["stream"] == "TOCSIN_INPUTS"
-            async with asyncio.timeout(DEADLINE):
-                while not (begun := await requested(Running(it))):  # noqa: ASYNC110 - the log announces nothing
-                    await asyncio.sleep(0.02)
-            assert begun[0].by is None
-        finally:
-            stages.cancel()
-            await asyncio.gather(stages, return_exceptions=True)
+        body: JsonValue = {"by": ADMIN, "reason": "mine", "trigger": "replay"}
+        answer = await ask(secured, tmp_path, "cron.trigger.j", body, "one")
+        assert answer["stream"] == "TOCSIN_INPUTS"
+        [begun] = await requested(Running(it), 1)
+        assert (begun.by, begun.trigger) == (None, "event")
 
 
-async def requested(tocsin: Running) -> list[Requested]:
-    recorded = unfold(await tocsin.installation.log.read("execution.j.>"))
-    return [one.message for one in recorded if isinstance(one.message, Requested)]
+async def requested(tocsin: Running, number: int) -> list[Requested]:
+    """Wait until so many executions of the job are requested."""
+    return await tocsin.ended("j", Requested, number)
+
+
+async def test_keys_of_outsiders_and_operators_never_meet(secured: Server, tmp_path: Path) -> None:
+    async with connected(secured, tmp_path, "operator") as it:
+        await Running(it).apply({"name": "j", "function": "f"})
+        body: JsonValue = {"idempotency_key": "order-17", "input": {"from": "outside"}}
+        await ask(secured, tmp_path, "cron.trigger.j", body, "one")
+        await ask(secured, tmp_path, "cron.trigger.j", body, "two")
+        await Running(it).trigger("j", idempotency_key="order-17")
+        async with deciding(secured, tmp_path):
+            begun = await requested(Running(it), 2)
+        assert [one.plan.input for one in begun].count({}) == 1
+        assert len({one.execution_id for one in begun}) == 2
+
+
+async def test_numeric_message_id_swallows_no_trigger(secured: Server, tmp_path: Path) -> None:
+    """Each trigger without an id is followed, within the millisecond, by one whose id is its sequence."""
+    number = 200
+    async with connected(secured, tmp_path, "operator") as it, connected(secured, tmp_path, "public") as outside:
+        await Running(it).apply({"name": "j", "function": "f"})
+        client = outside.connection.client
+        for sequence in range(1, 2 * number, 2):
+            await client.publish("cron.trigger.j", b"{}")
+            await client.publish("cron.trigger.j", b"{}", headers={"Nats-Msg-Id": str(sequence)})
+        await client.flush()
+        triggers = await Running(it).stored("public.trigger.j", Trigger, 2 * number)
+        moments = [trigger.time.replace(microsecond=trigger.time.microsecond // 1000) for trigger in triggers]
+        assert len(set(moments)) < number, "no two triggers were stored in the same millisecond"
+        async with deciding(secured, tmp_path):
+            assert len(await requested(Running(it), 2 * number)) == 2 * number
+
+
+async def test_outsider_does_not_answer_for_the_api(secured: Server, tmp_path: Path) -> None:
+    async with connected(secured, tmp_path, "operator") as it, deciding(secured, tmp_path):
+        await Running(it).apply({"name": "j", "function": "f", "overlap_policy": "enqueue"})
+        await Running(it).trigger("j")
+        await Running(it).ended("j", Admitted)  # it holds the lock
+        await ask(secured, tmp_path, "cron.trigger.j", {}, "order-17")
+        await it.log.publish(subjects.trigger("j"), Trigger(), message_id="order-17")
+        answers = await Running(it).stored("cron.answer.>", CronAnswer, 2)
+        assert len({answer.message.data.job_id for answer in answers}) == 2
+        assert {answer.message.data.trigger_id for answer in answers} == {"order-17", "api.order-17"}
 
 
 async def test_full_stream_stops_only_programs_outside(secured: Server, tmp_path: Path) -> None:

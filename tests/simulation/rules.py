@@ -232,10 +232,15 @@ def _nothing_fires_before_its_time(everything: StoredEvents) -> Iterator[str]:
             yield f"I2: it fired {due.message.scheduled_time - due.time} before its time: {due.subject} {due.sequence}"
 
 
+def _execution_of(trigger: Recorded[Trigger]) -> str:
+    publisher = subjects.publisher_of(trigger.subject)
+    return execution_plan.execution_id_of(trigger, subjects.job_of(trigger.subject), publisher)
+
+
 def _each_trigger_asks_for_a_run_of_its_own(everything: StoredEvents) -> Iterator[str]:
     asked: dict[str, tuple[str, int]] = {}
     for trigger in everything.facts(Trigger):
-        execution_id = execution_plan.execution_id_of(trigger, subjects.job_of(trigger.subject))
+        execution_id = _execution_of(trigger)
         if asked.setdefault(execution_id, (trigger.subject, trigger.sequence)) != (trigger.subject, trigger.sequence):
             yield f"I2: two triggers ask for {execution_id}: {asked[execution_id]} and {trigger.sequence}"
 
@@ -346,7 +351,7 @@ def _a_refused_trigger_never_runs(everything: StoredEvents) -> Iterator[str]:
     triggers = {(trigger.subject, trigger.sequence): trigger for trigger in everything.facts(Trigger)}
     for letter in everything.facts(PoisonMessage):
         if (trigger := triggers.get((letter.message.subject, letter.message.sequence))) is not None:
-            execution_id = execution_plan.execution_id_of(trigger, subjects.job_of(trigger.subject))
+            execution_id = _execution_of(trigger)
             if any(not isinstance(fact.message, Skipped) for fact in everything.executions.get(execution_id, ())):
                 yield f"I3: it was refused, and runs as {execution_id}: {trigger.subject} {trigger.sequence}"
 
@@ -359,7 +364,7 @@ def _a_trigger_runs_by_a_definition_of_its_time(everything: StoredEvents) -> Ite
             changes[fact.message.job].append(fact)
     for trigger in everything.facts(Trigger):
         job = subjects.job_of(trigger.subject)
-        made = everything.executions.get(execution_plan.execution_id_of(trigger, job), ())
+        made = everything.executions.get(_execution_of(trigger), ())
         if not made or not isinstance(first := made[0].message, Requested):
             continue
         following = zip(changes[job], [*changes[job][1:], None], strict=True)

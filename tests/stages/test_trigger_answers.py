@@ -37,7 +37,10 @@ async def run(world: World) -> None:
 
 
 async def answers(world: World) -> list[tuple[str, str, str]]:
-    return [(a.data.trigger_id, a.data.answer, a.data.code) for a in await world.stored(CronAnswer)]
+    """Return the answers, all of them to triggers of the API."""
+    given = [a.data for a in await world.stored(CronAnswer)]
+    assert all(answer.trigger_id.startswith("api.") for answer in given)
+    return [(answer.trigger_id.removeprefix("api."), answer.answer, answer.code) for answer in given]
 
 
 async def test_trigger_that_starts_at_once_has_no_answer(world: World) -> None:
@@ -57,7 +60,7 @@ async def test_trigger_that_waits_is_answered(world: World) -> None:
             timestamp=world.clock.now(),
             data=CronAnswerData(
                 cron_name=JOB,
-                trigger_id="b",
+                trigger_id="api.b",
                 answer="queued",
                 code="lock_held",
                 job_id=second.execution_id,
@@ -66,7 +69,7 @@ async def test_trigger_that_waits_is_answered(world: World) -> None:
         )
     ]
     [stored] = await world.recorded(CronAnswer)
-    assert stored.subject == f"cron.answer.{JOB}.b"
+    assert stored.subject == f"cron.answer.{JOB}.api.b"
 
 
 async def test_skipped_trigger_is_answered(world: World) -> None:
@@ -87,7 +90,7 @@ async def test_refused_trigger_is_answered_without_its_input(world: World) -> No
         ("b", "refused", "job-not-found"),
         ("c", "refused", "undecodable-message"),
     ]
-    [first] = [answer for answer in await world.stored(CronAnswer) if answer.data.trigger_id == "a"]
+    [first] = [answer for answer in await world.stored(CronAnswer) if answer.data.trigger_id == "api.a"]
     [letter] = [letter for letter in await world.stored(PoisonMessage) if letter.message_id == "a"]
     assert (first.data.dead_letter, first.data.job_id) == (letter.id, None)
     assert b"secret" not in first.encode()
@@ -161,7 +164,7 @@ async def test_trigger_beyond_a_full_queue_is_refused(world: World) -> None:
         ("d", "refused", "queue_full"),
     ]
     [skipped] = await world.stored(Skipped)
-    assert (skipped.reason, skipped.trigger_id) == ("queue_full", "d")
+    assert (skipped.reason, skipped.trigger_id) == ("queue_full", "api.d")
     await world.redeliver(world.planner, world.lock_keeper)
     assert len(await world.stored(Skipped)) == 1
 

@@ -36,8 +36,6 @@ from .events import (
 
 MAX_REFUSAL_CHARACTERS: Final = 4_000
 """Characters of a refusal's text; it may repeat what was sent."""
-_PUBLIC: Final = "public."
-"""The beginning of the subjects on which programs outside publish."""
 _ROOM_BYTES: Final = 16_384
 """Bytes for the headers of an event, and for the identity and the keys of a request."""
 
@@ -64,23 +62,25 @@ def from_due(due: Due, definition: JobDefinition) -> Planned | Admitted:
     return _from_due(_Occurrence(due, definition))
 
 
-def from_trigger(trigger: Recorded[Trigger], definition: JobDefinition, sequence: int) -> Planned | Admitted:
+def from_trigger(
+    trigger: Recorded[Trigger], definition: JobDefinition, sequence: int, publisher: str | None = None
+) -> Planned | Admitted:
     """Plan the execution that a trigger message requests.
 
     There is one execution for each key; without a key for each message id, or for each message if it has no id. A backfill has one execution for
-    each instant, however often it runs.
+    each instant, however often it runs. `publisher`: as in `execution_id_of`.
     """
     request = trigger.message
     at, name = request.scheduled_time, request.backfill
     is_answered = definition.overlap_policy != "allow" and name is None  # without a lock it starts at once
     wish = _Wish(
-        execution_id_of(trigger, definition.name),
+        execution_id_of(trigger, definition.name, publisher),
         trigger.time if at is None else at.astimezone(UTC),
         request.trigger if name is None else "backfill",
         by=request.by,
         given=request,
         backfill=name,
-        trigger_id=ids.trigger_token(trigger.message_id, trigger.sequence) if is_answered else None,
+        trigger_id=ids.answer_id(publisher, trigger.message_id, trigger.sequence) if is_answered else None,
     )
     return _requested(definition, sequence, wish)
 
@@ -158,24 +158,28 @@ def _is_new(key: str, value: JsonValue, known: Input) -> bool:
     return key not in known or known[key] != value
 
 
-def execution_id_of(trigger: Recorded[Trigger], job: str) -> str:
-    """Return the id of the execution of a trigger message; it is always the same."""
+def execution_id_of(trigger: Recorded[Trigger], job: str, publisher: str | None = None) -> str:
+    """Return the id of the execution of a trigger message; it is always the same.
+
+    `publisher`: the program outside that published it, as `subjects.publisher_of` returns it; None: the API or an operator.
+    """
     request = trigger.message
+    key, name, number = request.idempotency_key, trigger.message_id, trigger.sequence
+    if publisher is not None:
+        return ids.public_trigger_id(publisher, job, trigger.time, key=key, message_id=name, sequence=number)
     if request.backfill is not None and request.scheduled_time is not None:
         return ids.backfill_id(job, request.backfill, request.scheduled_time.astimezone(UTC))
-    if request.idempotency_key is not None:
-        return ids.keyed_trigger_id(job, request.idempotency_key)
-    name = trigger.message_id or str(trigger.sequence)
-    is_public = trigger.subject.startswith(_PUBLIC)
-    return ids.trigger_id(job, f"{_PUBLIC}{name}" if is_public else name, trigger.time)
+    if key is not None:
+        return ids.keyed_trigger_id(job, key)
+    return ids.trigger_id(job, name, trigger.time) if name else ids.sequence_trigger_id(job, number, trigger.time)
 
 
-def refused(trigger: Recorded[Trigger], job: str, error: TocsinError) -> Skipped:
+def refused(trigger: Recorded[Trigger], job: str, error: TocsinError, publisher: str | None = None) -> Skipped:
     """Return the event that ends the execution of a refused trigger."""
     request = trigger.message
     return Skipped(
         job=job,
-        execution_id=execution_id_of(trigger, job),
+        execution_id=execution_id_of(trigger, job, publisher),
         reason="refused",
         scheduled_time=request.scheduled_time.astimezone(UTC) if request.scheduled_time else trigger.time,
         trigger=request.trigger if request.backfill is None else "backfill",

@@ -13,6 +13,8 @@ from urllib.parse import quote
 
 MAX_TRIGGER_TOKEN_LENGTH: Final = 128
 """Characters of a message's id, encoded, that are part of a subject."""
+OWN_REQUESTS: Final = "api"
+"""The first token of the ids of triggers that the API and operators publish. No program outside has this name."""
 _BY_SEQUENCE: Final = "seq-"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _KEYED = datetime(2020, 1, 1, tzinfo=UTC)
@@ -42,11 +44,45 @@ def trigger_id(job: str, message_id: str, at: datetime, shard: str = "") -> str:
     return _uuid7(at, "trigger", job, message_id, shard)
 
 
-def trigger_token(message_id: str | None, sequence: int) -> str:
-    """Return the last token of the subject of a trigger's answer.
+def sequence_trigger_id(job: str, sequence: int, at: datetime) -> str:
+    """Return the id of the execution for a trigger message without an id.
 
-    It is the message's id, percent-encoded where a subject requires it, or `seq-` and the message's sequence if it has no
-    id or a long one. The two never meet: an id that begins like a sequence is encoded there.
+    These ids have their own namespace, because the id of another message may be a number.
+    """
+    return _uuid7(at, "trigger-sequence", job, str(sequence))
+
+
+def public_trigger_id(
+    publisher: str, job: str, at: datetime, *, key: str | None, message_id: str | None, sequence: int
+) -> str:
+    """Return the id of the execution for a trigger that a program outside published.
+
+    Each program has its own namespace, and in it keys, message ids and sequences have theirs. So no choice of a key or an id
+    meets a trigger of another publisher. `publisher`: the name of the program; empty: it has no account of its own.
+    """
+    if key is not None:
+        return _uuid7(_KEYED, "public", publisher, "key", job, key)
+    if message_id:
+        return _uuid7(at, "public", publisher, "message", job, message_id)
+    return _uuid7(at, "public", publisher, "sequence", job, str(sequence))
+
+
+def answer_id(publisher: str | None, message_id: str | None, sequence: int) -> str:
+    """Return the end of the subject of a trigger's answer, after the job.
+
+    It is the token of the message, after the name of its publisher (`api` for the API and operators, which `publisher` None
+    means) and a dot. So a program cannot answer for the trigger of another. A program without an account of its own has no name.
+    """
+    token = _trigger_token(message_id, sequence)
+    name = OWN_REQUESTS if publisher is None else publisher
+    return f"{name}.{token}" if name else token
+
+
+def _trigger_token(message_id: str | None, sequence: int) -> str:
+    """Return the message's id, percent-encoded where a subject requires it.
+
+    It is `seq-` and the message's sequence if it has no id or a long one. The two never meet: an id that begins like a
+    sequence is encoded there.
     """
     encoded = "" if message_id is None else quote(message_id, safe="", errors="replace").replace(".", "%2E")
     if not encoded or len(encoded) > MAX_TRIGGER_TOKEN_LENGTH:

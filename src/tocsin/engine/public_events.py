@@ -41,7 +41,7 @@ from ..domain.events import (
     Skipped,
 )
 from ..domain.execution import Status, admit_and_dispatch
-from ..domain.ids import trigger_token
+from ..domain.ids import answer_id
 from ..ports import StaleRead
 from ..subjects import public_event
 from .kinds import PUBLIC_EVENT, RANGE, TAIL, execution_state
@@ -51,8 +51,6 @@ ANNOUNCED: Final = (CronTriggered, CronSkipped, CronAnswer)
 """The public events that follow the decisions on an execution."""
 ANSWERED_FOR: Final = timedelta(days=1)
 """The age up to which a refused trigger is answered. The first stage that answers finds all dead letters of earlier versions."""
-_TRIGGERS: Final = ("trigger.", "public.trigger.")
-"""The beginnings of the subjects of triggers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,11 +231,11 @@ def answer_to_refused(letter: PoisonMessage, stored: Recorded[Message], states: 
 
     None: as in `answer_to_skipped`, or it is too old for an answer to help.
     """
-    if not letter.subject.startswith(_TRIGGERS) or now - stored.time > ANSWERED_FOR:
+    if not subjects.is_trigger(letter.subject) or now - stored.time > ANSWERED_FOR:
         return None
     answer = CronAnswerData(
         cron_name=letter.job,
-        trigger_id=trigger_token(letter.message_id, letter.sequence),
+        trigger_id=answer_id(subjects.publisher_of(letter.subject), letter.message_id, letter.sequence),
         answer="refused",
         code=letter.code or TocsinError.code,
         dead_letter=letter.id,
@@ -322,7 +320,8 @@ def announce_decision(decided: Recorded[Message] | None, states: States, now: da
 def skip_trigger(refused: Skipped, states: States) -> Step:
     """Store that a trigger is refused, then turn it into a dead letter.
 
-    Nothing happens if its execution exists.
+    In the scope of its execution, one guard decides between this and a start, which another delivery may want by the
+    definition of another moment. Nothing happens if the execution exists.
     """
     ref = execution_state(refused.job, refused.execution_id)
     state = states(ref)

@@ -15,7 +15,7 @@ _AHEAD: Final = 16
 def filters(job: str | None = None, *, public: bool = False) -> dict[Stream, tuple[str, ...]]:
     """Return the filters over facts; `public`: and public events."""
     name = job or subjects.ANY
-    public_events = [subjects.public_event(subjects.ANY, name), subjects.answer(name, subjects.ANY)] if public else []
+    public_events = [subjects.public_event(subjects.ANY, name), subjects.answers(name)] if public else []
     return {
         Stream.LEDGER: (subjects.ledger(name),),
         Stream.LOG: (

@@ -10,7 +10,6 @@ from typing import Any, Final
 from .. import subjects
 from ..domain import execution_plan, ids
 from ..domain.definition import DefinitionError, check_input, is_name
-from ..domain.errors import TocsinError
 from ..domain.events import Acquired, CronMissed, Due, Enqueued, Message, Passed, PoisonMessage, Recorded, Trigger
 from ..domain.ledger import JobNotFound
 from ..engine.kinds import DEFINITION, IN_FORCE_NOW
@@ -73,11 +72,12 @@ class Planner:
         if not isinstance(message, Trigger):
             return DONE
         trigger = Recorded(message, recorded.subject, recorded.sequence, recorded.time, recorded.message_id)
+        publisher = subjects.publisher_of(recorded.subject)
         if not is_name(job):
             return refuse(str(JobNotFound(job)), code=JobNotFound.code, job=job)
         in_force = states(IN_FORCE_NOW(job))
         if in_force is None:
-            return _skip(trigger, job, JobNotFound(job), states)
+            return skip_trigger(execution_plan.refused(trigger, job, JobNotFound(job), publisher), states)
         definition, sequence = in_force
         # The job's own input was checked with its definition, without a schedule in part.
         is_checked = definition.schedule is not None or definition.input_schema is None
@@ -85,8 +85,9 @@ class Planner:
             try:
                 check_input(definition, message.input or {}, message.args)
             except DefinitionError as error:
-                return _skip(trigger, job, error, states)
-        return begin(execution_plan.from_trigger(trigger, definition, sequence), states, now, key=self._key)
+                return skip_trigger(execution_plan.refused(trigger, job, error, publisher), states)
+        first = execution_plan.from_trigger(trigger, definition, sequence, publisher)
+        return begin(first, states, now, key=self._key)
 
     def on_enqueued(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Plan one execution of a job that is not registered."""
@@ -131,14 +132,6 @@ def _first_of_each_scope(steps: Sequence[Step]) -> Step:
         tuple(ref for step in joined for ref in step.rests_on),
         tuple(signal for step in joined for signal in step.signals),
     )
-
-
-def _skip(trigger: Recorded[Trigger], job: str, error: TocsinError, states: States) -> Step:
-    """Refuse a trigger in the scope of its execution.
-
-    There, one guard decides between this and a start, which another delivery may want by the definition of another moment.
-    """
-    return skip_trigger(execution_plan.refused(trigger, job, error), states)
 
 
 PLANNER: Final = Stage(

@@ -37,7 +37,18 @@ The stream of the log republishes under `cron.`, and a stream may not republish 
     filters     filters over many subjects
 """
 
-from .codec import DecodeError, decode, entity_of, event_type, job_of, parse_cancel, parse_completion, type_of
+from .codec import (
+    DecodeError,
+    decode,
+    entity_of,
+    event_type,
+    is_trigger,
+    job_of,
+    parse_cancel,
+    parse_completion,
+    publisher_of,
+    type_of,
+)
 from .filters import (
     COMPLETIONS,
     ENDINGS,
@@ -121,6 +132,7 @@ from .paths import (
     admissions,
     agent,
     answer,
+    answers,
     cancel,
     dead_letter,
     definition,
@@ -194,6 +206,7 @@ __all__ = [
     "agent",
     "agent_events",
     "answer",
+    "answers",
     "aside_key",
     "audit_filters",
     "cancel",
@@ -216,6 +229,7 @@ __all__ = [
     "is_ending",
     "is_lease",
     "is_lock",
+    "is_trigger",
     "job_filters",
     "job_of",
     "leadership",
@@ -239,6 +253,7 @@ __all__ = [
     "partition_token",
     "progress",
     "public_event",
+    "publisher_of",
     "queue_of",
     "reports",
     "reports_of",

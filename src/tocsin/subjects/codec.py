@@ -51,6 +51,10 @@ def decode(subject: str, body: bytes) -> e.Message:
     return _of_outsider(subject, message) if subject.startswith(PUBLIC_INPUTS) else message
 
 
+_OUTSIDE: Final = "event"
+"""The cause of every trigger of a program outside."""
+
+
 def type_of(subject_filter: str) -> type[e.Message]:
     """Return the type of the messages of a filter; `Message` if there are several."""
     try:
@@ -66,15 +70,20 @@ def _is_of_its_version(subject: str, task: e.Dispatched) -> bool:
 
 
 def _of_outsider(subject: str, message: e.Message) -> e.Message:
-    """Return a request of a program outside, without the identity that it claims.
+    """Return a request of a program outside without the identity and cause it claims.
+
+    With a replay as its cause, it would wait beyond the limit of its job's queue.
 
     Raises:
         DecodeError: it requests what only the API may request.
     """
     if isinstance(message, e.Trigger) and message.backfill is not None:
         raise DecodeError(f"{subject}: `backfill`: a program outside cannot backfill; use the API")
-    is_signed = isinstance(message, e.Trigger | e.CancelRequest) and message.by is not None
-    return message.model_copy(update={"by": None}) if is_signed else message
+    if isinstance(message, e.Trigger) and (message.by is not None or message.trigger != _OUTSIDE):
+        return message.model_copy(update={"by": None, "trigger": _OUTSIDE})
+    if isinstance(message, e.CancelRequest) and message.by is not None:
+        return message.model_copy(update={"by": None})
+    return message
 
 
 def _model(subject: str) -> type[e.Message]:
@@ -185,6 +194,19 @@ def entity_of(subject: str) -> str:
     if kind == "cancel":
         return "{}.{}".format(*parse_cancel(subject))
     return job if kind == "ledger" or not rest else f"{job}.{rest[0]}"
+
+
+def publisher_of(subject: str) -> str | None:
+    """Return the program outside that published a request; None: the API or an operator.
+
+    Empty: the program has no account of its own.
+    """
+    return "" if subject.startswith(PUBLIC_INPUTS) else None
+
+
+def is_trigger(subject: str) -> bool:
+    """Return whether a subject is that of a trigger, of any publisher."""
+    return _request(subject).startswith("trigger.")
 
 
 def event_type(subject: str) -> str:

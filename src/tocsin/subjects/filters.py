@@ -77,7 +77,7 @@ def job_filters(job: str) -> dict[Stream, tuple[str, ...]]:
     public = (PUBLIC_INPUTS + pattern for name in spellings for pattern in (f"trigger.{name}", f"cancel.{name}.*"))
     requests = (trigger(job), f"cancel.{of}.*", *public)
     kinds = ("ledger", "execution", "lock", "dead-letter", "report", "timer", "delay")
-    filters = (*(f"{kind}.{of}.>" for kind in kinds), *requests, f"cron.*.{of}", f"cron.answer.{of}.*")
+    filters = (*(f"{kind}.{of}.>" for kind in kinds), *requests, f"cron.*.{of}", f"cron.answer.{of}.>")
     return {stream: tuple(name for name in filters if stream_of(name) is stream) for stream in STREAMS}
 
 
@@ -144,7 +144,7 @@ _ALL_OF: Final[dict[type[e.Message], tuple[str, ...]]] = {
     e.CronTriggered: ("cron.triggered.*",),
     e.CronSkipped: ("cron.skipped.*",),
     e.CronMissed: ("cron.missed.*",),
-    e.CronAnswer: ("cron.answer.*.*",),
+    e.CronAnswer: ("cron.answer.*.*", "cron.answer.*.*.*"),
     e.Report: ("report.>",),
     e.OutputLine: ("output.*.*.line",),
     e.StepProgress: ("progress.*.*.*",),

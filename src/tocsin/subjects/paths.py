@@ -174,8 +174,13 @@ def public_event(event: str, job: str) -> str:
 
 
 def answer(job: str, trigger_id: str) -> str:
-    """Return the subject of the answer to a trigger (`ids.trigger_token`)."""
+    """Return the subject of the answer to a trigger (`ids.answer_id`)."""
     return f"cron.answer.{token(job)}.{trigger_id}"
+
+
+def answers(job: str) -> str:
+    """Return a filter over the answers to all triggers of a job."""
+    return f"cron.answer.{token(job)}.>"
 
 
 def mq_tasks(job: str) -> str:

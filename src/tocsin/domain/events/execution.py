@@ -136,7 +136,7 @@ class Planned(Requested):
     type: Literal["planned"] = "planned"
     """The type of the event."""
     trigger_id: str | None = None
-    """The last token of the subject of its trigger's `cron.answer`; absent: no trigger requested it."""
+    """The end of the subject of its trigger's `cron.answer`, after the job; absent: no trigger requested it."""
 
 
 class Admitted(Requested):
@@ -193,7 +193,7 @@ class Skipped(ExecutionFact):
     active_execution_id: str | None = None
     """The execution that holds the lock."""
     trigger_id: str | None = None
-    """The last token of the subject of its trigger's `cron.answer`; absent: no trigger requested it."""
+    """The end of the subject of its trigger's `cron.answer`, after the job; absent: no trigger requested it."""
     refusal: Refusal | None = None
     """The error of the trigger; set if the reason is `refused`."""
 

@@ -27,7 +27,7 @@ from ...domain.events import (
     Skipped,
     Trigger,
 )
-from ...subjects import PUBLIC_INPUTS, REPLAYS, job_of
+from ...subjects import REPLAYS, is_trigger, job_of, publisher_of
 from . import check
 from .check import Debt, Handler, Proof, Taken
 
@@ -101,12 +101,13 @@ class Requests:
         yield from ()
 
     def _trigger(self, recorded: Recorded[Trigger]) -> Taken:
-        job, execution_id = job_of(recorded.subject), execution_plan.execution_id_of(recorded, job_of(recorded.subject))
+        job, publisher = job_of(recorded.subject), publisher_of(recorded.subject)
+        execution_id = execution_plan.execution_id_of(recorded, job, publisher)
         if recorded.message.backfill is not None:
             if execution_id in self._backfilled:
                 return  # a repeated backfill requests an instant a second time
             self._backfilled.add(execution_id)
-        durable = PUBLIC_TRIGGERS if recorded.subject.startswith(PUBLIC_INPUTS) else TRIGGERS
+        durable = TRIGGERS if publisher is None else PUBLIC_TRIGGERS
         self._request((durable, recorded.subject, recorded.sequence), execution_id, job, recorded)
         yield from ()
 
@@ -135,7 +136,7 @@ class Requests:
 
     def _refusal(self, recorded: Recorded[PoisonMessage]) -> Taken:
         fact = recorded.message
-        if not fact.subject.startswith(("trigger.", f"{PUBLIC_INPUTS}trigger.")):
+        if not is_trigger(fact.subject):
             self._inputs.add((fact.job, fact.id))
         if fact.durable in {TRIGGERS, PUBLIC_TRIGGERS, REPLAYS}:
             request = (fact.durable, fact.subject, fact.sequence)
