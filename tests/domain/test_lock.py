@@ -1,11 +1,8 @@
 """The lock: one holder, and a fencing token that only grows."""
 
-import pytest
-
 from tests.domain.given import ID, JOB, NOON, admitted, plan, recorded
 from tests.lock_scope import needed_events
 from tocsin.domain import lock
-from tocsin.domain.definition import RetryPolicy
 from tocsin.domain.events import Acquired, Admitted
 from tocsin.domain.lock import EMPTY, Lock, Waiter
 
@@ -66,11 +63,3 @@ def test_lock_lasts_for_longest_path_plus_grace() -> None:
     assert lock.ttl(admitted()) == 30 + lock.GRACE_S
     graph = plan({"load": ("left", "right"), "left": ("extract",), "right": (), "extract": ()})
     assert lock.ttl(Admitted.model_validate({**dict(admitted()), "plan": graph})) == 90 + lock.GRACE_S
-
-
-def test_longest_hold_has_all_attempts_and_delays() -> None:
-    policy = RetryPolicy(max_attempts=3, initial_delay=30, multiplier=2, max_delay=300, jitter=0.1)
-    wanted = admitted(plan({"a": (), "b": ("a",), "c": ()}, retry=policy))
-    one = 3 * (30 + lock.GRACE_S) + (30 + 60) * 1.1
-    assert lock.longest_hold(wanted) == pytest.approx(2 * one + lock.GRACE_S)
-    assert lock.ttl(wanted) == 2 * 30 + lock.GRACE_S

@@ -8,14 +8,13 @@ An event names one execution, so its size does not depend on how many wait. The 
 it must be read or kept, except for the newest event of each type.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from . import retry
 from .definition import OverlapPolicy
-from .events import COMPENSATING_TRIGGERS, Acquired, LockFact, Message, PlannedStep, Queued, Recorded, Requested
+from .events import COMPENSATING_TRIGGERS, Acquired, LockFact, Message, Queued, Recorded, Requested
 from .sorted_items import SortedItems
 
 
@@ -254,25 +253,10 @@ def waits_before_lock(wanted: Requested) -> bool:  # noqa: ARG001 - no plan wait
 
 def ttl(wanted: Requested) -> float:
     """Return the seconds of the longest path with one attempt of each step, plus grace."""
-    return _longest_path(wanted, lambda step: step.timeout) + GRACE_S
-
-
-def longest_hold(wanted: Requested) -> float:
-    """Return the seconds of all attempts of an execution's longest path, with their delays."""
-    return _longest_path(wanted, _all_attempts) + GRACE_S
-
-
-def _all_attempts(step: PlannedStep) -> float:
-    last = step.retry.max_attempts
-    delays = sum(retry.delay(step.retry, attempt, 1.0) for attempt in range(1, last))
-    return (step.timeout + GRACE_S) * last + delays
-
-
-def _longest_path(wanted: Requested, length: Callable[[PlannedStep], float]) -> float:
     finish: dict[str, float] = {}
     # The steps of a plan may be in any order. Repeating until all are known walks the graph without sorting it.
     while len(finish) < len(wanted.plan.steps):
         for step in wanted.plan.steps:
             if all(dependency in finish for dependency in step.depends_on):
-                finish[step.name] = length(step) + max((finish[d] for d in step.depends_on), default=0.0)
-    return max(finish.values())
+                finish[step.name] = step.timeout + max((finish[d] for d in step.depends_on), default=0.0)
+    return max(finish.values()) + GRACE_S

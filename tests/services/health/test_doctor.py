@@ -21,15 +21,17 @@ from tocsin.adapters.nats.server.cluster import EmbeddedCluster
 from tocsin.bootstrap import health_target
 from tocsin.domain import execution
 from tocsin.domain.agent import AgentRecord, AgentState
-from tocsin.domain.definition import RetryPolicy
 from tocsin.domain.events import (
     Acquired,
     Admitted,
     Dispatched,
     Due,
+    Failure,
     Message,
     Planned,
     Queued,
+    Recorded,
+    RetryScheduled,
     RetryTimer,
     Started,
 )
@@ -505,15 +507,46 @@ async def test_an_attempt_that_is_past_its_timeout(tocsin: Running) -> None:
     assert_finding((await finds(deadlines.executions, tocsin, later=LATER))["overrun"], Level.BAD, "1 executions")
 
 
+async def _hold(tocsin: Running, *facts: Message) -> None:
+    """An execution that moved, and holds its job's lock."""
+    admitted, task = _dispatched()
+    held = Acquired(job="job", execution_id=task.execution_id, scheduled_time=admitted.scheduled_time, ttl=120)
+    await store(tocsin, admitted, task, *facts, held)
+
+
+def _started(attempt: int = 1) -> Started:
+    _, task = _dispatched()
+    return Started(job="job", execution_id=task.execution_id, step="main", attempt=attempt, delivery=1, worker="w")
+
+
 async def test_lock_of_a_retried_execution_is_not_overdue(tocsin: Running) -> None:
-    planned = _requested(Planned)
-    patient = RetryPolicy(max_attempts=10, initial_delay=600, max_delay=600)
-    steps = tuple(step.model_copy(update={"retry": patient}) for step in planned.plan.steps)
-    planned = planned.model_copy(update={"plan": planned.plan.model_copy(update={"steps": steps})})
-    held = Acquired(job="job", execution_id=planned.execution_id, scheduled_time=planned.scheduled_time, ttl=120)
-    await store(tocsin, planned, held)
+    _, task = _dispatched()
+    retried = RetryScheduled(
+        job="job",
+        execution_id=task.execution_id,
+        step="main",
+        attempt=1,
+        error=Failure(type="busy", message="later"),
+        delay=7_200,
+        next_attempt_at=datetime.now(UTC) + 2 * LATER,
+    )
+    await _hold(tocsin, _started(), retried)
     assert (await finds(deadlines.locks, tocsin, later=LATER))["lock-overdue"].level is Level.OK
-    assert (await finds(deadlines.locks, tocsin, later=5 * LATER))["lock-overdue"].level is Level.BAD
+    assert (await finds(deadlines.locks, tocsin, later=3 * LATER))["lock-overdue"].level is Level.BAD
+
+
+async def test_lock_of_a_late_attempt_is_not_overdue(tocsin: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The execution waited for a worker longer than all its attempts may take."""
+    await _hold(tocsin, _started())
+    load = tocsin.log.load
+
+    async def load_late(scope: str) -> list[Recorded[Message]]:
+        """The worker took the task an hour after the lock was acquired."""
+        return [replace(r, time=r.time + LATER) if isinstance(r.message, Started) else r for r in await load(scope)]
+
+    monkeypatch.setattr(tocsin.log, "load", load_late)
+    assert (await finds(deadlines.locks, tocsin, later=LATER))["lock-overdue"].level is Level.OK
+    assert (await finds(deadlines.locks, tocsin, later=2 * LATER))["lock-overdue"].level is Level.BAD
 
 
 async def test_lock_of_an_unclaimed_execution_is_not_overdue(tocsin: Running) -> None:

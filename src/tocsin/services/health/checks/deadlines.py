@@ -16,8 +16,6 @@ from ..findings import CheckContext, Finding, Level, OverdueKind, ok
 
 GRACE: Final = timedelta(seconds=60)
 """Delay that is normal under load."""
-MAX_HOLD_S: Final = 1e10
-"""Limit of the time of all attempts of a lock's holder, so that it fits a duration."""
 MAX_TIMERS: Final = 10_000
 MAX_EXECUTIONS: Final = 500
 """Open executions that are examined, the oldest first."""
@@ -113,7 +111,10 @@ async def executions(context: CheckContext) -> list[Finding]:
 
 
 async def locks(context: CheckContext) -> list[Finding]:
-    """Report locks that an unfinished execution holds beyond their time (`lock-overdue`)."""
+    """Report locks whose holder has passed their time and does not move (`lock-overdue`).
+
+    A holder may live long: it waits for a worker, for a delay, or runs one of many attempts. So its present phase counts.
+    """
     log, overdue = context.target.log, []
     names = await context.target.inspection.subjects(Stream.LOG, "lock.>")
     for scope in sorted({name.rpartition(".")[0] for name in names}):
@@ -123,18 +124,13 @@ async def locks(context: CheckContext) -> list[Finding]:
         fact = acquired.message
         if context.age(acquired.time) <= timedelta(seconds=fact.ttl) + GRACE:
             continue
-        of_holder = await log.load(subjects.execution(fact.job, fact.execution_id))
-        holder = execution.fold(of_holder)
-        if holder.is_over or holder.requested is None or _waits_for_worker(holder):
-            continue  # a task that waits for a worker is `unclaimed`, however long it waits
-        allowed = timedelta(seconds=min(lock.longest_hold(holder.requested), MAX_HOLD_S)) + GRACE
-        if context.age(acquired.time) > allowed:
+        facts = await log.load(subjects.execution(fact.job, fact.execution_id))
+        holder = _OpenExecution(fact.job, fact.execution_id, facts, execution.fold(facts))
+        if holder.state.is_over or holder.state.requested is None:
+            continue
+        if _is_stuck(context, holder):
             overdue.append(f"{fact.job} by {fact.execution_id}")
     return LOCKS.report(overdue)
-
-
-def _waits_for_worker(holder: Execution) -> bool:
-    return any(step.phase is Phase.DISPATCHED for step in holder.steps.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +139,10 @@ class _OpenExecution:
     id: str
     facts: list[Recorded[Message]]
     state: Execution
+
+    def requested_at(self, default: datetime) -> datetime:
+        """Return the time at which the execution was requested."""
+        return next((r.time for r in unfold(self.facts) if isinstance(r.message, Requested)), default)
 
     def newest(self, kind: type[Dispatched | Started], step: str, attempt: int) -> datetime | None:
         """Return the time of the newest fact of a kind on an attempt."""
@@ -171,24 +171,40 @@ async def _open_executions(context: CheckContext) -> AsyncIterator[_OpenExecutio
             yield _OpenExecution(subjects.name(job), execution_id, facts, state)
 
 
+def _is_stuck(context: CheckContext, holder: _OpenExecution) -> bool:
+    """Return whether a lock's holder, whose lock has passed its time, waits for nothing that will come."""
+    if holder.state.status is Status.PLANNED:
+        return True  # the lock is acquired, and the admission follows at once
+    steps = holder.state.steps.values()
+    delays = [
+        context.age(step.next_attempt_at) for step in steps if step.phase is Phase.RETRYING and step.next_attempt_at
+    ]
+    return any(delay >= GRACE for delay in delays) or bool(_unmoved_codes(context, holder) - {"unclaimed"})
+
+
 async def _overdue_codes(context: CheckContext, candidate: _OpenExecution, locks: dict[str, Lock]) -> list[str]:
     state = candidate.state
-    requested_at = next((r.time for r in unfold(candidate.facts) if isinstance(r.message, Requested)), context.now)
-    is_old = context.age(requested_at) >= GRACE
+    is_old = context.age(candidate.requested_at(context.now)) >= GRACE
     if state.status is Status.PLANNED:
         if candidate.job not in locks:
             locks[candidate.job] = lock.fold(await context.target.log.load(subjects.lock(candidate.job)))
         return ["undecided"] if is_old and not locks[candidate.job].has_waiter(candidate.id) else []
-    codes = []
-    if is_old and all(step.phase is Phase.WAITING for step in state.steps.values()):
-        codes.append("undispatched")
+    return sorted(_unmoved_codes(context, candidate))
+
+
+def _unmoved_codes(context: CheckContext, candidate: _OpenExecution) -> set[str]:
+    """Return the findings on an admitted execution that does not move."""
+    state, codes = candidate.state, set[str]()
+    requested_at = candidate.requested_at(context.now)
+    if context.age(requested_at) >= GRACE and all(step.phase is Phase.WAITING for step in state.steps.values()):
+        codes.add("undispatched")
     timeouts = {step.name: step.timeout for step in state.request.plan.steps}
     for name, step in state.steps.items():
         if step.phase is Phase.DISPATCHED:
             since = candidate.newest(Dispatched, name, step.attempt)
-            codes += ["unclaimed"] if since is not None and context.age(since) >= GRACE else []
+            codes |= {"unclaimed"} if since is not None and context.age(since) >= GRACE else set()
         if step.phase is Phase.STARTED:
             since = candidate.newest(Started, name, step.attempt)
             allowed = timedelta(seconds=timeouts[name]) + GRACE
-            codes += ["overrun"] if since is not None and context.age(since) >= allowed else []
+            codes |= {"overrun"} if since is not None and context.age(since) >= allowed else set()
     return codes
