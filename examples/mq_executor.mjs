@@ -3,7 +3,8 @@
 //   NATS_URL=nats://localhost:4222 node examples/mq_executor.mjs
 //
 // It takes tasks as the consumer group `job-executors`, runs the function that a task names, and answers on
-// mq.scheduler.complete.<job>.<execution_id>. It stops a function when the execution is cancelled. Replace `functions`.
+// mq.scheduler.complete.<job>.<execution_id>. It stops a function when the execution is cancelled, and may report its
+// progress. Replace `functions`.
 
 import { connect as connectTcp } from "node:net";
 import { readFileSync } from "node:fs";
@@ -13,7 +14,8 @@ import { connect as connectTls } from "node:tls";
 const functions = {
   "demo/echo": async ({ input }) => input,
   "demo/fail": async () => { throw new Error("this function always fails"); },
-  "demo/sleep": ({ input, signal }) => new Promise((resolve, reject) => {
+  "demo/sleep": ({ input, progress, signal }) => new Promise((resolve, reject) => {
+    progress(0, `sleeping for ${input.seconds} s`);
     const timer = setTimeout(() => resolve({ slept: input.seconds }), 1000 * input.seconds);
     signal.addEventListener("abort", () => { clearTimeout(timer); reject(new Error("cancelled")); });
   }),
@@ -73,7 +75,8 @@ async function work(body, ack) {
     const late = new Promise((_, reject) => {
       setTimeout(() => { controller.abort(); reject(Object.assign(new Error("timed out"), { name: "timed_out" })); }, 1000 * data.timeout).unref();
     });
-    const result = await Promise.race([run({ ...data, signal: controller.signal }), late]);
+    const progress = (fraction, message) => answer(data, { status: "progress", progress: fraction, message });
+    const result = await Promise.race([run({ ...data, progress, signal: controller.signal }), late]);
     answer(data, { status: "completed", result: result ?? null });
   } catch (error) {
     if (data) answer(data, { status: "failed", error: { type: error.name, message: error.message, retryable: error.retryable ?? true } });

@@ -303,8 +303,7 @@ GRANTED = {
     "agent-keeper": {"registered", "ended"},
     "matcher": {"started", "lease"},
     "notary": set[str](),
-    "scheduler": {*FACTS}
-    - {"trigger", "enqueued", "replayed", "switched", "drain-started", "line", "progress", "heartbeat"},
+    "scheduler": {*FACTS} - {"trigger", "enqueued", "replayed", "switched", "drain-started", "line", "heartbeat"},
     "worker": {"started", "report", "line", "progress", "heartbeat"},
     "operator": {"defined", "trigger", "cancelled", "replayed", "resolved", "switched", "drain-started"},
     "api": {
@@ -312,7 +311,7 @@ GRANTED = {
         *("enqueued", "started", "released", "report", "lease", "switched", "drain-started"),
     },
     "viewer": set[str](),
-    "mq-bridge": {"started", "report"},
+    "mq-bridge": {"started", "report", "progress"},
     "mq-executor": set[str](),
     "admin": set[str](),
     "public": set[str](),

@@ -22,7 +22,7 @@ from tocsin.domain import dead_letter, execution, ids, ledger, lock, retry
 from tocsin.domain.execution import attempts, lifecycle, tasks
 from tocsin.domain.execution.steps import Steps
 from tocsin.domain.ledger import instants
-from tocsin.engine import items, ledger_reader, locks, public_events, rerun
+from tocsin.engine import items, ledger_reader, locks, mq_tasks, public_events, rerun
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.folds import Folds
@@ -32,7 +32,7 @@ from tocsin.engine.states import View
 from tocsin.engine.waves import Waves
 from tocsin.ports import event_log
 from tocsin.services.operations import task_leases
-from tocsin.stages import lease_keeper, lock_keeper, mq_bridge, ticker
+from tocsin.stages import lease_keeper, lock_keeper, ticker
 from tocsin.stages.archiver.archive_eligibility import ArchiveEligibility
 from tocsin.stages.archiver.stage import Archiver, PacedPurge
 from tocsin.stages.dead_letter_sink import DeadLetterSink
@@ -360,7 +360,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         '"mq-task", task.token, recorded.sequence',
         '"mq-task", task.execution_id, task.step',
     ),
-    _bug("hand over what another task was", mq_bridge.envelope, "token=task.token", "token=''"),
+    _bug("hand over what another task was", mq_tasks.envelope, "token=task.token", "token=''"),
     _bug(
         "take an answer for the attempt that is current",
         MqBridge._candidates,

@@ -5,11 +5,22 @@ import json
 
 import pytest
 
-from tests.domain.given import ID, JOB, admitted, plan
+from tests.domain.given import ID, JOB, NOON, admitted, plan
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain import execution
-from tocsin.domain.events import Completed, Dispatched, Envelope, Failed, MqCancel, PoisonMessage, Report, Started
+from tocsin.domain.events import (
+    Completed,
+    Dispatched,
+    Envelope,
+    Failed,
+    MqCancel,
+    PoisonMessage,
+    Report,
+    Started,
+    StepProgress,
+)
+from tocsin.domain.text import utc_text
 
 
 async def answered(world: World, body: object, execution_id: str = ID) -> None:
@@ -304,6 +315,42 @@ async def test_executor_may_tell_that_it_began(world: World) -> None:
     assert await world.stored(Report) == []
     await answered(world, {"status": "failed"})
     assert len(await world.stored(Failed)) == 1
+
+
+async def test_progress_of_an_executor_is_shown(world: World) -> None:
+    await world.given(admitted())
+    await run(world)
+    for body, shown in (
+        ({"status": "progress", "progress": 0.4, "message": "loading\x1b[2J"}, (0.4, "loading\\x1b[2J")),
+        (enveloped(status="running", progress=7), (1.0, "")),
+        ({"status": "completed", "progress": 0.1}, (1.0, "")),
+        ({"status": "progress", "progress": 0.2}, (1.0, "")),
+    ):
+        await answered(world, body)
+        [recorded] = await world.log.read(subjects.progress(JOB, ID))
+        assert isinstance(recorded.message, StepProgress)
+        assert (recorded.message.fraction, recorded.message.message) == shown
+    assert len(await world.stored(Completed)) == 1
+
+
+@pytest.mark.parametrize("progress", ["40 %", True, {}, [0.4]])
+async def test_progress_that_is_no_number_is_refused(world: World, progress: object) -> None:
+    await world.given(admitted())
+    await run(world)
+    await answered(world, {"status": "progress", "progress": progress})
+    assert [letter.code for letter in await world.stored(PoisonMessage)] == ["mq-answer-invalid"]
+    assert await world.log.read(subjects.progress(JOB, ID)) == []
+
+
+async def test_task_has_labels_and_metadata_of_its_job(world: World) -> None:
+    tagged = plan().model_copy(update={"tags": ("eu",), "meta": {"team": "billing"}})
+    await world.given(admitted(tagged))
+    await run(world)
+    [envelope] = await envelopes(world)
+    data = envelope["data"]
+    assert isinstance(data, dict)
+    assert (data["queue"], data["tags"]) == ("default", ["eu"])
+    assert data["metadata"] == {"team": "billing", "cron_name": JOB, "cron_triggered_at": utc_text(NOON)}
 
 
 async def test_beginning_after_the_end_changes_nothing(world: World) -> None:

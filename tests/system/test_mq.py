@@ -16,7 +16,17 @@ from nats.js import JetStreamContext
 from tests.system.running import Running, event, running
 from tocsin import subjects
 from tocsin.adapters.nats.admin.inspection import NatsInspection
-from tocsin.domain.events import Cancelled, CancelRequest, Completed, Dispatched, Failed, PoisonMessage, Report, Started
+from tocsin.domain.events import (
+    Cancelled,
+    CancelRequest,
+    Completed,
+    Dispatched,
+    Failed,
+    PoisonMessage,
+    Report,
+    Started,
+    StepProgress,
+)
 from tocsin.ports import ExecutionRow
 from tocsin.subjects import Stream
 
@@ -246,6 +256,9 @@ async def test_node_executor_needs_only_the_specification(nats_url: str, tmp_pat
             await tocsin.ended("graph", Completed)
             sleeping = (await tocsin.ended("sleep", Started, 2))[-1]
             assert sleeping.worker != "mq-bridge"
+            [shown] = await tocsin.until(partial(tocsin.log.read, subjects.progress("sleep", sleeping.execution_id)))
+            assert isinstance(shown.message, StepProgress)
+            assert (shown.message.fraction, shown.message.message) == (0.0, "sleeping for 600 s")
             request = subjects.cancel("sleep", sleeping.execution_id)
             await tocsin.log.publish(request, CancelRequest(), message_id="cancel")
             await tocsin.ended("sleep", Cancelled)

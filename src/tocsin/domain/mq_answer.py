@@ -22,6 +22,7 @@ from .definition import MAX_INPUT_BYTES
 from .definition.fields import json_problem, text_problem
 from .errors import TocsinError
 from .events import Completion, Failure
+from .progress import fraction_of, message_of
 
 Outcome: TypeAlias = Literal["completed", "failed", "started"]
 
@@ -103,6 +104,10 @@ class Answer:
     result: JsonValue = None
     error: Failure | None = None
     executor: str | None = None
+    progress: float | None = None
+    """The part of the work that is done, from 0 to 1."""
+    message: str = ""
+    """What the executor does now."""
 
 
 def read(completion: Completion) -> Answer:
@@ -114,8 +119,9 @@ def read(completion: Completion) -> Answer:
     body = _unwrapped(completion)
     status, outcome = _outcome(body)
     result, error = body.result, None
+    progress = None
     if outcome == "started":
-        result = None
+        result, progress = None, _progress(body.progress)
     elif outcome == "failed":
         result, error = None, _failure(status, body.error)
     elif problem := _result_problem(result):
@@ -131,6 +137,8 @@ def read(completion: Completion) -> Answer:
         result=result,
         error=error,
         executor=_name(body.worker) or _name(completion.source),
+        progress=progress,
+        message=message_of(body.message) if isinstance(body.message, str) else "",
     )
 
 
@@ -221,6 +229,15 @@ def _number(field: str, value: JsonValue) -> int | None:
     if is_whole and isinstance(value, int | float) and not isinstance(value, bool):
         return int(value)
     raise AnswerRefused(f"`{field}` is {_shown(value)}, and must be a whole number")
+
+
+def _progress(value: JsonValue) -> float | None:
+    if value is None:
+        return None
+    fraction = fraction_of(value)
+    if fraction is None:
+        raise AnswerRefused(f"`progress` is {_shown(value)}, and must be a number from 0 to 1")
+    return fraction
 
 
 def _name(value: JsonValue) -> str | None:

@@ -1,4 +1,4 @@
-"""Removal of tasks that need no MQ executor any more, because their executions are over.
+"""Tasks for MQ executors: their envelope, and the removal of tasks whose executions are over.
 
 A task in the stream of the MQ bridge also has a lifetime, so a removal that fails or is forgotten costs no more than one
 needless delivery, whose answer changes nothing.
@@ -6,9 +6,11 @@ needless delivery, whose answer changes nothing.
 
 from collections import defaultdict
 from dataclasses import dataclass
+from math import ceil
 from typing import Final
 
 from .. import subjects, telemetry
+from ..domain.events import Dispatched, Envelope, EnvelopeData, Message, Recorded
 from ..ports import Clock, EventLog, LogUnavailable
 from ..subjects import DecodeError
 
@@ -70,3 +72,31 @@ class UnneededTasks:
             if len(page) < PAGE:
                 return
             after = page[-1].sequence
+
+
+def envelope(task: Dispatched, recorded: Recorded[Message]) -> Envelope:
+    """Return a task as a hip-62 envelope."""
+    task = task.task
+    return Envelope(
+        id=f"task_{task.execution_id}_{task.step}_{task.attempt}",
+        timestamp=recorded.time,
+        data=EnvelopeData(
+            job_name=task.job,
+            execution_id=task.execution_id,
+            function=task.function,
+            input=task.input,
+            args=task.args,
+            attempt=task.attempt,
+            timeout=ceil(task.timeout),
+            step=task.step,
+            token=task.token,
+            scheduled_time=task.scheduled_time,
+            trigger=task.trigger,
+            fence=task.fence,
+            queue=task.queue,
+            tags=task.tags,
+            upstream=task.upstream,
+            upstream_left_out=task.upstream_left_out,
+            metadata={**task.meta, **task.recovery_context},
+        ),
+    )

@@ -9,10 +9,7 @@ import re
 from collections.abc import Collection
 from datetime import datetime
 from hmac import compare_digest
-from math import ceil
 from typing import Final
-
-from pydantic import JsonValue
 
 from .. import subjects
 from ..domain import execution, ids, mq_answer
@@ -21,7 +18,6 @@ from ..domain.events import (
     Completion,
     Dispatched,
     Envelope,
-    EnvelopeData,
     Failed,
     Message,
     MqCancel,
@@ -29,6 +25,7 @@ from ..domain.events import (
     Recorded,
     Report,
     Started,
+    StepProgress,
 )
 from ..domain.execution import ClaimDenied, Execution, Phase, Status
 from ..domain.execution.steps import RUNNING
@@ -42,7 +39,7 @@ from ..domain.mq_answer import (
 )
 from ..domain.recovery import TIMED_OUT
 from ..engine.kinds import execution_state
-from ..engine.mq_tasks import Unneeded, UnneededTasks
+from ..engine.mq_tasks import Unneeded, UnneededTasks, envelope
 from ..engine.stage import Access, Stage, Subscription
 from ..engine.step import DONE, Events, Send, States, Step, again, done, refuse
 from ..settings import Settings
@@ -116,8 +113,7 @@ class MqBridge:
         except AnswerRefused as error:
             return refuse(str(error), code=error.code, job=job, rests_on=(ref,))
         if report is None:
-            claim = _started(state, answer, *target)
-            return again(Events(ref, (claim,))) if claim else done(rests_on=(ref,))
+            return self._begun(recorded, answer, states, *target)
         subject = subjects.subject_of(report)
         return done(Send(subject, report, message_id=ids.report_id(report.token, subject)), rests_on=(ref,))
 
@@ -186,6 +182,26 @@ class MqBridge:
             error=answer.error,
             worker=answer.executor,
         )
+
+    def _begun(self, recorded: Recorded[Message], answer: Answer, states: States, step: str, attempt: int) -> Step:
+        """Store that an executor began, from which the attempt's time counts, and show its progress."""
+        job, execution_id = _addressee(recorded.subject, answer)
+        ref = execution_state(job, execution_id)
+        if claim := _started(states(ref), answer, step, attempt):
+            return again(Events(ref, (claim,)))
+        if answer.progress is None:
+            return done(rests_on=(ref,))
+        progress = StepProgress(
+            job=job,
+            execution_id=execution_id,
+            step=step,
+            attempt=attempt,
+            time=recorded.time,
+            fraction=answer.progress,
+            message=answer.message,
+        )
+        message_id = ids.keyed_digest(self._key, "mq-progress", execution_id, recorded.sequence)
+        return done(Send(subjects.subject_of(progress), progress, message_id), rests_on=(ref,))
 
     def _candidates(self, answer: Answer, state: Execution) -> list[tuple[str, int]]:
         """Return the attempts in flight to which a completion may refer.
@@ -266,40 +282,6 @@ def _addressee(subject: str, answer: Answer) -> tuple[str, str]:
     return job, execution_id
 
 
-def envelope(task: Dispatched, recorded: Recorded[Message]) -> Envelope:
-    """Return a task as a hip-62 envelope."""
-    task = task.task
-    return Envelope(
-        id=f"task_{task.execution_id}_{task.step}_{task.attempt}",
-        timestamp=recorded.time,
-        data=EnvelopeData(
-            job_name=task.job,
-            execution_id=task.execution_id,
-            function=task.function,
-            input=task.input,
-            args=task.args,
-            attempt=task.attempt,
-            timeout=ceil(task.timeout),
-            step=task.step,
-            token=task.token,
-            scheduled_time=task.scheduled_time,
-            trigger=task.trigger,
-            fence=task.fence,
-            upstream=task.upstream,
-            upstream_left_out=task.upstream_left_out,
-            metadata={**task.meta, **_recovery(task)},
-        ),
-    )
-
-
-def _recovery(task: Dispatched) -> dict[str, JsonValue]:
-    """Return the metadata of a recovered execution (cloacina, recovery context)."""
-    if not task.is_recovery:
-        return {}
-    fields = {"is_recovery", "original_scheduled_time", "recovery_attempt_time"}
-    return task.model_dump(mode="json", include=fields, exclude_none=True)
-
-
 def _tasks(settings: Settings) -> tuple[str, ...]:
     return tuple(tasks for queue in settings.bridged_queues for tasks in subjects.tasks(queue))
 
@@ -308,8 +290,10 @@ MQ_BRIDGE: Final = Stage(
     name="mq_bridge",
     purpose="connects executors that speak hip-62's MQ subjects",
     consumes="`dispatched` of `mq` queues, completions, `cancelled`, `failed`",
-    decides="`started`, hip-62 envelopes; reports; notices of cancellation",
-    access=Access(appends=(Started, Envelope, MqCancel, Report), reads=(Stream.LOG, Stream.MQ), removes=(Stream.MQ,)),
+    decides="`started`, hip-62 envelopes; reports; notices of cancellation; progress",
+    access=Access(
+        appends=(Started, Envelope, MqCancel, Report, StepProgress), reads=(Stream.LOG, Stream.MQ), removes=(Stream.MQ,)
+    ),
     start=lambda context: MqBridge(
         context.report_key,
         context.settings.bridged_queues,

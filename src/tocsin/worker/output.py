@@ -16,6 +16,7 @@ from pydantic import JsonValue
 
 from .. import subjects, telemetry
 from ..domain.events import Dispatched, HeartbeatDetails, Message, OutputLine, StepProgress
+from ..domain.progress import message_of
 from ..domain.text import printable
 from ..ports import Clock, EventLog, Publish, RequestRefused
 from ..subjects import OUTPUT_STREAMS, Stream
@@ -30,7 +31,6 @@ LINES_PER_ROUND: Final = 500
 """Lines of all attempts in one emptying; the last attempt's lines may exceed it."""
 ATTEMPTS_WAITING: Final = 1_000
 """Attempts that may have something in their buffers."""
-MAX_PROGRESS_TEXT: Final = 200
 SETTLE_TIMEOUT_S: Final = 1.0
 """The longest time that a failed attempt's heartbeat may delay its report."""
 READ_TIMEOUT_S: Final = 2.0
@@ -85,7 +85,7 @@ class AttemptOutput:
 
     def progress(self, fraction: float, message: str) -> None:
         """Replace the progress."""
-        text = printable(self._redact(str(message)[:_MAX_TEXT]))[:MAX_PROGRESS_TEXT]
+        text = message_of(self._redact(str(message)[:_MAX_TEXT]))
         progress = StepProgress(**self._identity(), fraction=fraction, message=text)
         with self._lock:
             if self._is_closed:

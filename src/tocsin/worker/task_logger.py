@@ -3,7 +3,6 @@
 import logging
 import traceback
 from collections.abc import Callable, Mapping
-from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from pydantic import JsonValue
@@ -11,6 +10,7 @@ from pydantic_core import from_json, to_json
 
 from ..domain.definition.fields import json_problem
 from ..domain.errors import TocsinError
+from ..domain.progress import MAX_CHECKPOINT_BYTES, fraction_of
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -129,10 +129,6 @@ def _trace(given: object) -> list[str]:
     return trace.splitlines()[-MAX_TRACEBACK_LINES:]
 
 
-MAX_DETAILS_BYTES: Final = 16_384
-"""The limit of a heartbeat's details as JSON."""
-
-
 class InvalidProgressError(TocsinError, ValueError):
     """The fraction of a progress is no finite number."""
 
@@ -159,9 +155,10 @@ def checked_progress(fraction: object) -> float:
     Raises:
         InvalidProgressError: it is not a finite number.
     """
-    if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not isfinite(fraction):
+    checked = fraction_of(fraction)
+    if checked is None:
         raise InvalidProgressError(f"progress: fraction is {fraction!r}; pass a number from 0 to 1")
-    return min(max(float(fraction), 0.0), 1.0)
+    return checked
 
 
 def checked_details(details: object) -> JsonValue:
@@ -174,9 +171,9 @@ def checked_details(details: object) -> JsonValue:
     if problem := json_problem(details):
         raise InvalidHeartbeatError(f"heartbeat: details are not JSON: {problem}")
     encoded = to_json(details)
-    if len(encoded) > MAX_DETAILS_BYTES:
+    if len(encoded) > MAX_CHECKPOINT_BYTES:
         raise HeartbeatTooLargeError(
-            f"heartbeat: details are {len(encoded):,} bytes of JSON, more than {MAX_DETAILS_BYTES:,}: "
+            f"heartbeat: details are {len(encoded):,} bytes of JSON, more than {MAX_CHECKPOINT_BYTES:,}: "
             "keep them in a store and refer to it"
         )
     copy: JsonValue = from_json(encoded)

@@ -37,6 +37,10 @@ class EnvelopeData(Message):
     """The cause of the execution."""
     fence: Sequence | None = None
     """The fencing token of the execution's lock; absent: the job uses no lock."""
+    queue: str = "default"
+    """The queue of the task."""
+    tags: tuple[str, ...] = ()
+    """The labels of the job."""
     upstream: dict[str, JsonValue] = {}
     """The results of the steps that this step depends on, by step."""
     upstream_left_out: tuple[str, ...] = ()
@@ -147,6 +151,10 @@ class Completion(Message):
     """The error of a failed attempt: a text, or an object with `type`, `message` and other fields of a failure."""
     worker: JsonValue = Field(default=None, json_schema_extra={"type": "string"})
     """The name of the executor, shown with the execution."""
+    progress: JsonValue = Field(default=None, json_schema_extra={"type": "number"})
+    """The part of the work that is done, from 0 to 1, beside a status that is no outcome; shown with the step."""
+    message: JsonValue = Field(default=None, json_schema_extra={"type": "string"})
+    """What the executor does now, beside `progress`."""
     success: JsonValue = None
     """False contradicts a successful status; it is no status by itself."""
     exit_code: JsonValue = None

@@ -55,6 +55,8 @@ class StepProgress(Message):
     """The part of the work that is done, from 0 to 1."""
     message: str = ""
     """What the attempt does now, without control characters."""
+    data: dict[str, JsonValue] = {}
+    """Details of a worker over HTTP."""
 
 
 class HeartbeatDetails(Message):

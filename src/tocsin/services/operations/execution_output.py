@@ -9,9 +9,13 @@ from datetime import datetime
 from math import isfinite
 from typing import Final
 
+from pydantic import JsonValue
+
 from ... import subjects
 from ...domain import execution
+from ...domain.definition import size_of
 from ...domain.events import OutputLine, StepProgress
+from ...domain.progress import MAX_DATA_BYTES, fraction_of, message_of
 from ...domain.text import printable
 from ...ports import EventLog, LogUnavailable, RequestRefused
 from ...subjects import OUTPUT_STREAMS, DecodeError, Stream
@@ -20,9 +24,6 @@ from .lookup import ExecutionMatch
 
 MAX_LINES: Final = OUTPUT_STREAMS[Stream.OUTPUT].messages
 """Lines that an execution keeps."""
-
-MAX_PROGRESS_TEXT: Final = 200
-"""Characters of a progress message that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class Progress:
     fraction: float
     """From 0 to 1."""
     message: str
+    data: Mapping[str, JsonValue] = field(default_factory=dict)
+    """Details of a worker over HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,5 +133,6 @@ async def _progress(log: EventLog, match: ExecutionMatch, steps: list[str]) -> d
 
 
 def _shown(progress: StepProgress) -> Progress:
-    fraction, message = min(max(progress.fraction, 0.0), 1.0), printable(progress.message[:MAX_PROGRESS_TEXT])
-    return Progress(progress.time, progress.attempt, fraction, message)
+    data = progress.data if size_of(progress.data) <= MAX_DATA_BYTES else {}
+    fraction = fraction_of(progress.fraction) or 0.0
+    return Progress(progress.time, progress.attempt, fraction, message_of(progress.message), data)

@@ -172,7 +172,7 @@ async def _open_executions(context: CheckContext) -> AsyncIterator[_OpenExecutio
 
 
 def _is_stuck(context: CheckContext, holder: _OpenExecution) -> bool:
-    """Return whether a lock's holder, whose lock has passed its time, waits for nothing that will come."""
+    """Return whether the holder of a lock that has passed its time does not move."""
     if holder.state.status is Status.PLANNED:
         return True  # the lock is acquired, and the admission follows at once
     steps = holder.state.steps.values()
