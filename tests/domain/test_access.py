@@ -6,6 +6,7 @@ import pytest
 
 from tocsin.domain.access import Permission, Principal, Role, roles_of
 from tocsin.domain.definition import JobDefinition
+from tocsin.domain.identity import IdentityKind
 
 READ, TRIGGER, CANCEL, REPLAY, REGISTER, ADMINISTER = (
     Permission.READ,
@@ -108,6 +109,35 @@ def test_without_a_role_nothing_is_permitted(job: Job) -> None:
 )
 def test_a_role_permits_it_with_this_job(role: Role, job: Job, permitted: set[Permission]) -> None:
     assert {permission for permission in Permission if ada(role).may_with(permission, job)} == permitted
+
+
+@pytest.mark.parametrize(
+    ("stored", "owner"),
+    [
+        ("ada", ("user", "ada")),
+        ("user:ada", ("user", "ada")),
+        ("token:ada", ("token", "ada")),
+        ("local:ada", ("local", "ada")),
+        ("urn:example:ada", ("user", "urn:example:ada")),
+        ("user:token:ada", ("user", "token:ada")),
+        ("token:user:ada", ("token", "user:ada")),
+        # Names without a kind that an old version stored for others than users.
+        ("cli", ("cli", "default")),
+        ("anonymous", ("local", "anonymous")),
+    ],
+)
+def test_name_belongs_to_one_kind_of_identity(stored: str, owner: tuple[IdentityKind, str]) -> None:
+    kinds: tuple[IdentityKind, ...] = ("user", "token", "cli", "nats", "local")
+    names = {stored, owner[1], "cli", "anonymous", "ada", ""}
+    for job in (Job(owner=stored), Job(created_by=stored), Job(viewers=(stored,))):
+        seers = {
+            (kind, name)
+            for kind in kinds
+            for name in names
+            if (caller := Principal(name, frozenset({Role.VIEWER}), kind)).owns(job)
+            or (job.definition.viewers and caller.may_see(job))
+        }
+        assert seers - {("user", "grace")} == {owner}  # `grace` registered the other two
 
 
 def test_an_unknown_name_is_no_role() -> None:

@@ -81,17 +81,17 @@ async def test_one_wrong_definition_keeps_all_from_being_applied(world: World) -
 
 
 async def test_author_applies_only_own_jobs(world: World) -> None:
-    await world.given(name="one", owner="bea")
+    await world.given(name="one", owner="token:bea")
     token = await world.token("ada", Role.AUTHOR)
     authorized = {"Authorization": f"Bearer {token}"}
     refused = await world.ask("POST", "/v1/jobs:apply", {"jobs": [TWO, ONE]}, **authorized)
     assert refused.status_code == 403
     assert [job.name for job in await world.registry.jobs()] == ["one"]
-    pruned = await world.ask("POST", "/v1/jobs:apply", {"jobs": [], "owner": "bea", "prune": True}, **authorized)
+    pruned = await world.ask("POST", "/v1/jobs:apply", {"jobs": [], "owner": "token:bea", "prune": True}, **authorized)
     assert pruned.status_code == 403
     assert (await world.ask("POST", "/v1/jobs:apply", {"jobs": [TWO]}, **authorized)).status_code == 200
     [two] = [job for job in await world.registry.jobs() if job.name == "two"]
-    assert (two.definition.owner, two.created_by) == ("ada", "ada")
+    assert (two.definition.owner, two.created_by) == ("token:ada", "token:ada")
 
 
 async def test_backfill_requests_past_instants(world: World) -> None:

@@ -20,7 +20,7 @@ async def test_new_job_is_registered_with_its_parsed_schedule(world: World) -> N
     assert answer.headers["Location"] == "/v1/jobs/report"
     result = answer.json()
     assert result["expressions"] == ["0 7 * * 1-5"]
-    assert result["created_by"] == "anonymous"
+    assert result["created_by"] == "local:anonymous"
     assert answer.headers["ETag"] == f'"{result["sequence"]}"'
     [fact] = [r.message for r in await world.facts("ledger.report.>")]
     assert isinstance(fact, Defined)
@@ -155,7 +155,7 @@ async def test_update_keeps_creator_and_creation_time(world: World) -> None:
     created = (await world.ask("POST", "/v1/jobs", JOB)).json()
     world.clock.advance(60)
     updated = (await world.ask("PUT", "/v1/jobs/report", {**JOB, "schedule": "@hourly"})).json()
-    assert (updated["created_at"], updated["created_by"]) == (created["created_at"], "anonymous")
+    assert (updated["created_at"], updated["created_by"]) == (created["created_at"], "local:anonymous")
     assert updated["defined_at"] > created["defined_at"]
 
 

@@ -181,7 +181,7 @@ async def test_author_changes_only_own_jobs(world: World) -> None:
 
 
 async def test_an_owner_may_what_the_creator_may(world: World) -> None:
-    await world.given(name="job", owner="bea")
+    await world.given(name="job", owner="token:bea")
     await world.token("first", VIEWER)
     assert (await as_(world, "bea", AUTHOR, "POST", "/v1/jobs/job/pause")).status_code == 200
     assert (await as_(world, "bea", VIEWER, "POST", "/v1/jobs/job/resume")).status_code == 403
@@ -189,8 +189,8 @@ async def test_an_owner_may_what_the_creator_may(world: World) -> None:
 
 async def test_job_with_viewers_is_hidden_from_others(guarded: World) -> None:
     world = guarded
-    await world.given(name="job", owner="bea", viewers=("carl",))
-    await world.given(name="cron", function="a.b", owner="bea", viewers=("carl",))
+    await world.given(name="job", owner="token:bea", viewers=("token:carl",))
+    await world.given(name="cron", function="a.b", owner="token:bea", viewers=("token:carl",))
     paths = {
         "/v1/jobs/job": 404,
         f"/v1/executions/{RUN}": 404,
@@ -219,7 +219,7 @@ async def test_job_with_viewers_is_hidden_from_others(guarded: World) -> None:
 
 
 async def test_deleted_hidden_job_stays_hidden(guarded: World) -> None:
-    await guarded.given(name="job", owner="bea", viewers=("carl",))
+    await guarded.given(name="job", owner="token:bea", viewers=("token:carl",))
     await guarded.registry.delete("job")
     assert (await as_(guarded, "eve", OPERATOR, "GET", f"/v1/executions/{RUN}")).status_code == 404
     assert (await as_(guarded, "carl", VIEWER, "GET", f"/v1/executions/{RUN}")).status_code == 200
@@ -237,7 +237,7 @@ async def test_deleted_hidden_job_stays_hidden(guarded: World) -> None:
 )
 async def test_hidden_name_stays_with_its_owner(guarded: World, method: str, path: str, body: object) -> None:
     """A new author of the name would decide who sees the executions of the deleted job."""
-    await guarded.given(name="job", owner="bea", viewers=("carl",))
+    await guarded.given(name="job", owner="token:bea", viewers=("token:carl",))
     await guarded.registry.delete("job")
     before = await guarded.facts("ledger.>")
     for identity in ("eve", "carl"):

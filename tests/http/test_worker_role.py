@@ -41,7 +41,7 @@ class Office:
 
 @pytest.fixture
 async def office(world: World) -> Office:
-    await world.given(name=JOB, owner="bea", viewers=("carl",))
+    await world.given(name=JOB, owner="token:bea", viewers=("token:carl",))
     for execution_id, function in ((MAIL, "mail/send"), (BILL, "bill/pay")):
         steps = plan({"main": ()}).model_copy(update={"input": {"text": TEXT}})
         [step] = steps.steps

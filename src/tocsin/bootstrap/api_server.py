@@ -19,7 +19,7 @@ from .. import __version__, telemetry
 from ..adapters.http.api.app import api, routes
 from ..adapters.http.api.dependencies import Components
 from ..adapters.http.auth.authentication import Authentication, IdentityProvider
-from ..adapters.http.auth.security import Visibility
+from ..adapters.http.auth.security import OVER_NATS, Visibility
 from ..adapters.http.auth.tokens import Tokens
 from ..adapters.http.metrics import Metrics, metrics_app
 from ..adapters.http.middleware.rate_limit import rate_limit
@@ -106,7 +106,7 @@ async def serving(
 @asynccontextmanager
 async def _over_nats(installation: Installation, app: FastAPI) -> AsyncIterator[None]:
     """Serve the same application on NATS subjects."""
-    inside = InProcessClient(app, source="nats")
+    inside = InProcessClient(app, source=OVER_NATS)
 
     async def send(request: ApiRequest) -> tuple[int, Mapping[str, str], bytes]:
         return await inside.request(request.method, request.path, request.query, request.body, request.headers)

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from .definition import JobDefinition
 from .events import Dispatched, EnvelopeData, Message, Report
+from .identity import IdentityKind, includes
 
 
 class Role(StrEnum):
@@ -97,7 +98,9 @@ class Principal:
     """
 
     identity: str
+    """The name, unique within its kind."""
     roles: frozenset[Role] = frozenset()
+    kind: IdentityKind = "user"
     source: str | None = None
     binding: Binding = NO_TASKS
     """The tasks that the identity may fetch in the role of a worker."""
@@ -107,6 +110,11 @@ class Principal:
         """Compute the permissions of the roles once."""
         permitted = frozenset[Permission]().union(*(GRANTS[role] for role in self.roles))
         object.__setattr__(self, "permissions", permitted)
+
+    @property
+    def full_name(self) -> str:
+        """Return the name with its kind, as it is unique."""
+        return f"{self.kind}:{self.identity}"
 
     def may(self, permission: Permission) -> bool:
         """Return whether a role grants the permission, for some job at least."""
@@ -124,14 +132,14 @@ class Principal:
 
     def owns(self, job: Owned) -> bool:
         """Return whether a job belongs to the identity."""
-        return self.identity in {job.created_by, job.definition.owner}
+        return includes((job.created_by, job.definition.owner), self.full_name)
 
     def may_see(self, job: Owned) -> bool:
         """Return whether the identity may see a job and its executions."""
         if not self.may(Permission.READ):
             return False
         viewers = job.definition.viewers
-        return not viewers or self.may(Permission.ADMINISTER) or self.owns(job) or self.identity in viewers
+        return not viewers or self.may(Permission.ADMINISTER) or self.owns(job) or includes(viewers, self.full_name)
 
     def may_with(self, permission: Permission, job: Owned) -> bool:
         """Return whether the identity may perform an action on a job.

@@ -112,7 +112,6 @@ def fold(known: Mapping[str, JobRecord], messages: Iterable[Recorded[Message]]) 
 
 def _defined(record: JobRecord, fact: Defined, at: datetime) -> JobRecord:
     is_new = record.deleted or record.timetable is None
-    by = fact.created_by or (fact.by.identity if fact.by else None)
     return replace(
         record,
         definition=fact.definition,
@@ -120,7 +119,7 @@ def _defined(record: JobRecord, fact: Defined, at: datetime) -> JobRecord:
         paused=fact.paused,
         deleted=False,
         created_at=(fact.created_at or at) if is_new else record.created_at,
-        created_by=by if is_new else record.created_by,
+        created_by=fact.creator if is_new else record.created_by,
         changed_at=at,
         anchor=fact.anchor or at,
     )

@@ -14,6 +14,7 @@ from ...adapters.files import load
 from ...domain import duration
 from ...domain.definition import JobDefinition, shorten, show
 from ...domain.definition_changes import DefinitionDiff, ScheduleEffects
+from ...domain.identity import NO_OWNER
 from ...domain.schedule import Schedule, next_instants, parse, warnings_at
 from ...domain.text import added_and_removed, counted, printable_lines
 from ...ports import LogUnavailable
@@ -29,7 +30,7 @@ from ..runtime.session import Session, session_of
 
 AHEAD: Final = timedelta(days=7)
 """How far ahead a plan lists occurrences."""
-OWNER: Final = "cli"
+OWNER: Final = NO_OWNER
 """Owner of definitions that name none."""
 
 File = Annotated[

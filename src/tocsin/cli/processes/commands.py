@@ -98,7 +98,7 @@ async def _apply_jobs_file(session: Session, installation: "Installation", names
         return
     fields = {"file": str(settings.jobs_file)}
     operator = session.backend.operator(
-        installation, installation.history, by=Actor(identity="jobs_file", source="tocsin run")
+        installation, installation.history, by=Actor(identity="jobs_file", kind="cli", source="tocsin run")
     )
     while True:
         try:

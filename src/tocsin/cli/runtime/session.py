@@ -172,4 +172,4 @@ def actor() -> Actor:
         user = getpass.getuser()
     except (KeyError, OSError):  # the user of a container may have no name
         user = "unknown"
-    return Actor(identity=f"{user}@{socket.gethostname()}", source="cli")
+    return Actor(identity=f"{user}@{socket.gethostname()}", kind="cli", source="cli")

@@ -172,11 +172,14 @@ class JobDefinition(_Model):
     Without a schedule, what is missing in `input` as a whole (`required` and so on) is checked at the trigger only.
     """
     owner: Text | None = None
-    """The owner of the job, beside its creator: a person, or a program that syncs job files."""
+    """The owner of the job, beside its creator: a person, or a program that syncs job files.
+
+    A user of the identity provider, `user:ada` or `ada`, or a token of the installation, `token:deploy`.
+    """
     retention: Timeout | None = None
     """Seconds for which the history keeps finished executions; None: the setting of the installation."""
     viewers: tuple[Text, ...] = ()
-    """The identities that may see the job, beside creator, owner and administrators; empty: everyone."""
+    """The identities that may see the job, written like `owner`, beside creator, owner and administrators; empty: everyone."""
 
     def own_steps(self) -> tuple[Step, ...]:
         """Return the steps as written."""

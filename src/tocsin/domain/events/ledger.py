@@ -46,7 +46,7 @@ class Defined(DefinitionFact):
     created_at: datetime | None = None
     """The time (UTC) of the first registration; absent: this event is the first registration."""
     created_by: str | None = None
-    """The identity that registered the job first.
+    """The identity that registered the job first, with its kind (`token:deploy`).
 
     Absent: the identity in `by` if this is the first registration, otherwise unknown.
     """
@@ -55,6 +55,11 @@ class Defined(DefinitionFact):
 
     An update that keeps the interval keeps the anchor, so that frequent updates do not postpone the next instant.
     """
+
+    @property
+    def creator(self) -> str | None:
+        """Return the identity that registered the job first, with its kind; None: unknown."""
+        return self.by.full_name if self.created_at is None and self.by else self.created_by
 
 
 class Paused(DefinitionFact):

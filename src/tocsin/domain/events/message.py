@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field, JsonValue
 
 from .. import json_codec
 from ..documented_model import DocumentedModel
+from ..identity import IdentityKind
 
 Input: TypeAlias = dict[str, JsonValue]
 """The named arguments of a function."""
@@ -85,8 +86,15 @@ class Actor(Message):
 
     identity: str
     """The name of the user, token or program."""
+    kind: IdentityKind | None = None
+    """The door through which the identity came; absent: a stage, or an old version stored this."""
     source: str | None = None
     """Where the request came from: a network address or the name of a program."""
+
+    @property
+    def full_name(self) -> str:
+        """Return the name with its kind, if it has one."""
+        return self.identity if self.kind is None else f"{self.kind}:{self.identity}"
 
 
 class Failure(Message):

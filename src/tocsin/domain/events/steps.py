@@ -189,7 +189,7 @@ class Started(ExecutionFact):
     agent: str | None = None
     """The id of the agent to which the matcher assigned the task; absent: the worker took it by itself."""
     holder: str | None = None
-    """The identity that fetched the task over HTTP; only that identity may answer for it."""
+    """The identity that fetched the task over HTTP, with its kind; only that identity may answer for it."""
 
 
 class Released(ExecutionFact):

@@ -176,9 +176,7 @@ def _known(fact: Defined | TimetableDefined, since: datetime) -> KnownDefinition
     timetable = Timetable.of(fact.definition)
     if isinstance(fact, TimetableDefined):
         return KnownDefinition(since, timetable, None, anchor=fact.anchor)
-    is_first = fact.created_at is None
-    creator = fact.by.identity if is_first and fact.by else fact.created_by
-    return KnownDefinition(since, timetable, fact.definition, fact.created_at, creator, fact.anchor)
+    return KnownDefinition(since, timetable, fact.definition, fact.created_at, fact.creator, fact.anchor)
 
 
 def _govern(

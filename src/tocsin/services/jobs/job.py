@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 from ...domain import ledger
 from ...domain.definition import DefinitionError, DefinitionProblem, JobDefinition
 from ...domain.definition_changes import MAX_INSTANTS, DefinitionDiff, ScheduleEffects, changed_fields, schedule_effects
+from ...domain.identity import typed
 from ...domain.job_record import Registration
 from ...domain.ledger import Ledger
 
@@ -44,6 +45,10 @@ class Job:
     def created_by(self) -> str | None:
         """Identity that registered the job first, if it is known."""
         return self.ledger.created_by
+
+    def is_owned_by(self, owners: Collection[str]) -> bool:
+        """Return whether the definition names one of some owners, which have their kind."""
+        return self.definition.owner is not None and typed(self.definition.owner) in owners
 
     @property
     def anchor(self) -> datetime:
@@ -177,13 +182,13 @@ def plan_of(
     Raises:
         DefinitionError: the only instants of some definitions are past.
     """
-    ledgers = tuple(ledgers)
+    ledgers, owners = tuple(ledgers), {typed(owner) for owner in prune}
     _refuse_past(zip(definitions.values(), ledgers, strict=True), now)
     changes = [change_to(definition, state) for definition, state in zip(definitions.values(), ledgers, strict=True)]
     changes += [
         Change("delete", job.definition, before=job.ledger)
         for job in jobs
-        if job.name not in definitions and job.definition.owner in prune
+        if job.name not in definitions and job.is_owned_by(owners)
     ]
     return Plan(tuple(changes))
 

@@ -43,7 +43,7 @@ class ApplyRequest(BaseModel):
         Field(max_length=10_000),
     ]
     owner: Annotated[Text, Field(min_length=1, max_length=255)] | None = None
-    """The owner of definitions that name none; the default is the caller."""
+    """The owner of definitions that name none, such as `token:deploy`; the default is the caller."""
     prune: bool = False
     """Delete jobs of the same owners that the definitions do not contain."""
     dry_run: bool = False
@@ -113,7 +113,7 @@ async def apply_jobs(
 
     All definitions are checked before any change is made. Applying them again changes nothing.
     """
-    owner = body.owner or caller.identity
+    owner = body.owner or caller.full_name
     definitions = await calculate(
         lambda _: [_owned(with_defaults(definition, here), owner) for definition in formats.read({"jobs": body.jobs})]
     )

@@ -13,6 +13,7 @@ from ....domain.access import Permission
 from ....domain.definition import JobDefinition, Name
 from ....domain.events import Actor, Defined
 from ....domain.formats import read_job
+from ....domain.identity import typed
 from ....domain.schedule import parse, warnings_at
 from ....services.calculations import Calculator, Effort
 from ....services.jobs import Check, Job
@@ -195,7 +196,9 @@ async def list_jobs(
     caller: Reader,
     calculate: Calculate,
     tag: Annotated[str | None, Query(description="Return jobs with this tag only.")] = None,
-    owner: Annotated[str | None, Query(description="Return jobs of this owner only.")] = None,
+    owner: Annotated[
+        str | None, Query(description="Return jobs of this owner only, such as `user:ada` or `token:deploy`.")
+    ] = None,
     after: Annotated[
         str | None, Query(description="Return jobs whose names sort after this name: `next` of the previous page.")
     ] = None,
@@ -212,7 +215,7 @@ async def list_jobs(
         for job in await here.registry.jobs()
         if caller.may_see(job)
         and (tag is None or tag in job.definition.tags)
-        and (owner is None or owner == job.definition.owner)
+        and (owner is None or job.is_owned_by({typed(owner)}))
         and (after is None or job.name > after)
     ]
     return json_answer(await calculate(lambda effort: _page(jobs, limit, now, effort, details=details)))

@@ -213,7 +213,8 @@ class Authentication:
         """
         if token.startswith(PREFIX):
             stored = await self._tokens.verify(token)
-            return Principal(stored.identity, stored.roles, binding=Binding(stored.queues, stored.functions))
+            binding = Binding(stored.queues, stored.functions)
+            return Principal(stored.identity, stored.roles, "token", binding=binding)
         if self._provider is None:
             raise InvalidToken("the token is unknown or revoked")
         return await self._provider.verify(token)

@@ -38,8 +38,7 @@ class LastDefinition:
     def __init__(self, fact: Defined) -> None:
         """Read a `defined` event."""
         self.definition: JobDefinition = fact.definition
-        is_first = fact.created_at is None
-        self.created_by = fact.by.identity if is_first and fact.by else fact.created_by
+        self.created_by = fact.creator
 
 
 class Visibility:
@@ -114,6 +113,8 @@ class Visibility:
 
 
 ANONYMOUS: Final = "anonymous"
+OVER_NATS: Final = "nats"
+"""The source of requests that came over NATS."""
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 _log = telemetry.get_logger("tocsin.http")
@@ -148,7 +149,7 @@ async def principal(request: Request) -> Principal:
     known: Principal | None = getattr(request.state, "principal", None)
     if known is None:
         known = request.state.principal = await _authenticated(request)
-        await _count(request, f"identity:{known.identity}")
+        await _count(request, f"identity:{known.full_name}")
     return known
 
 
@@ -170,7 +171,7 @@ async def _authenticated(request: Request) -> Principal:
     # A token is checked even if none is required.
     if "Authorization" not in request.headers and not await authenticator.is_required():
         _reject_other_sites(request)
-        return Principal(ANONYMOUS, frozenset({Role.ADMIN}), source)
+        return Principal(ANONYMOUS, frozenset({Role.ADMIN}), "nats" if source == OVER_NATS else "local", source)
     try:
         return await _by_token(request, authenticator, source)
     except Problem:
@@ -268,7 +269,7 @@ Author: TypeAlias = Annotated[Principal, Depends(_may(Permission.REGISTER))]
 
 def actor(caller: Principal) -> Actor:
     """Return the caller as events record it."""
-    return Actor(identity=caller.identity, source=caller.source)
+    return Actor(identity=caller.identity, kind=caller.kind, source=caller.source)
 
 
 def visible(caller: Principal, job: Job) -> Job:

@@ -145,7 +145,7 @@ class IdempotentRoute(APIRoute):
                 raise invalid(HEADER, key_header, f"must be 1 to {MAX_KEY} printable ASCII characters")
             caller = await principal(request)
             answers = cast("Answers", request.app.state.answers)
-            key = _digest(caller.identity, request.url.path, request.url.query, key_header)
+            key = _digest(caller.full_name, request.url.path, request.url.query, key_header)
             fingerprint = hashlib.sha256(await request.body()).hexdigest()
 
             async def do(retried: bool) -> Response:  # noqa: FBT001 - a callback's one argument

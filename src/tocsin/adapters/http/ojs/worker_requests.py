@@ -77,7 +77,7 @@ def _worker(body: dict[str, Any]) -> str:
 
 def holder(caller: Principal, body: dict[str, Any]) -> Holder:
     """Return the caller and the worker that it names."""
-    return Holder(caller.identity, _worker(body), caller.may_run)
+    return Holder(caller.full_name, _worker(body), caller.may_run)
 
 
 def seconds(body: dict[str, Any], name: str) -> float | None:

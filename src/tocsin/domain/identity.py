@@ -1,0 +1,36 @@
+"""Identities: a name and its kind, written `token:deploy`.
+
+Names are unique within a kind only: a user of the identity provider may have the name of a token, of a user of the command
+line, or of a program. So jobs belong to identities with their kind, and so do the tasks that a worker holds.
+"""
+
+from collections.abc import Collection
+from typing import Final, Literal, TypeAlias, get_args
+
+IdentityKind: TypeAlias = Literal["user", "token", "cli", "nats", "local"]
+"""The door through which an identity comes.
+
+`user`: the identity provider. `token`: a token of the installation. `cli`: the command line over NATS, and job files. `nats`: a
+request over NATS without a token. `local`: a request over HTTP without a token, from this machine.
+"""
+
+KINDS: Final = frozenset[str](get_args(IdentityKind))
+NO_OWNER: Final = "cli:default"
+"""The owner of jobs that the command line applies without an owner."""
+_UNTYPED: Final = {"cli": NO_OWNER, "jobs_file": "cli:jobs_file", "anonymous": "local:anonymous"}
+"""Names without a kind that an old version stored, and that no user of the identity provider may take."""
+
+
+def typed(name: str) -> str:
+    """Return a name with its kind.
+
+    A name without a kind is a user of the identity provider.
+    """
+    if name.partition(":")[0] in KINDS and ":" in name:
+        return name
+    return _UNTYPED.get(name, f"user:{name}")
+
+
+def includes(names: Collection[str | None], identity: str) -> bool:
+    """Return whether an identity with its kind is among names."""
+    return any(name is not None and typed(name) == identity for name in names)
