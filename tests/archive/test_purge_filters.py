@@ -110,6 +110,16 @@ def test_job_named_like_a_filter_purges_no_other() -> None:
     assert purges(messages, selected(messages)) == [("dead-letter.a.3.>", 8)]
 
 
+def test_refused_requests_of_programs_outside_leave_unresolved() -> None:
+    outside, other = "dead-letter.a.planner-public-triggers-0-7", "dead-letter.a.planner-triggers-0-7"
+    messages = stream(f"{outside}.refused", f"{other}.refused")
+    assert purges(messages, selected(messages)) == [("dead-letter.>", 1)]
+    messages = stream(f"{outside}.refused", f"{outside}.replayed.1")
+    assert not selected(messages)
+    messages = stream(f"{outside}.refused", f"{outside}.replayed.1", f"{outside}.resolved")
+    assert len(selected(messages)) == 3
+
+
 def test_dead_letters_are_purged_first() -> None:
     messages = stream("execution.a.1.completed", "dead-letter.a.2.refused", "dead-letter.a.2.resolved")
     assert purges(messages, selected(messages)) == [("dead-letter.>", 3), ("execution.>", 1)]

@@ -122,6 +122,18 @@ async def test_full_stream_stops_only_programs_outside(secured: Server, tmp_path
         assert await it.log.end(Stream.LEDGER) > 0
 
 
+async def test_number_of_requests_from_outside_is_limited(secured: Server, tmp_path: Path) -> None:
+    async with connected(secured, tmp_path, "admin") as installation:
+        archive = installation.settings.archive.model_copy(update={"max_outside_messages": 3})
+        small = installation.settings.model_copy(update={"archive": archive})
+        await bootstrap.initialize(replace(installation, settings=small))
+    answers = [await ask(secured, tmp_path, "cron.trigger.j", {}, f"m{number}") for number in range(4)]
+    assert ["error" in answer for answer in answers] == [False, False, False, True], answers
+    async with connected(secured, tmp_path, "operator") as it:
+        for number in range(4):
+            assert await it.log.publish(subjects.trigger("j"), Trigger(), message_id=f"m{number}") == number + 1
+
+
 def test_claims_of_outsiders_are_not_believed() -> None:
     by = b'{"by": {"identity": "admin"}}'
     assert subjects.decode("trigger.j", by).model_dump()["by"] is not None

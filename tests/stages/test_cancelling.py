@@ -6,7 +6,7 @@ import pytest
 
 from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, report, started
 from tests.stages.test_lock_keeper import planned
-from tests.stages.world import World
+from tests.stages.world import Reads, World
 from tocsin import subjects
 from tocsin.domain import execution, ids
 from tocsin.domain.definition import RetryPolicy
@@ -16,13 +16,15 @@ from tocsin.domain.events import (
     Admitted,
     Cancelled,
     Completed,
+    CronAnswer,
     Dispatched,
     Failure,
     PoisonMessage,
     Queued,
 )
 from tocsin.domain.execution import ClaimDenied
-from tocsin.stages.dag_advancer.stage import PATIENCE
+from tocsin.engine.kinds import EXECUTION
+from tocsin.stages.dag_advancer.stage import FIRST_WAIT, PATIENCE
 
 ADA = Actor(identity="ada", source="test")
 GRAPH = {"extract": (), "load": ("extract",), "clean": ("load",)}
@@ -96,7 +98,7 @@ async def test_request_may_precede_the_planned_execution(world: World) -> None:
     await run(world)
     assert world.pending == 1
     await world.given(admitted())
-    world.clock.advance(1)
+    world.clock.advance(FIRST_WAIT.total_seconds())
     await run(world)
     assert len(await world.stored(Cancelled)) == 1
     assert await world.stored(PoisonMessage) == []
@@ -174,3 +176,56 @@ async def test_what_is_planned_and_cancelled_takes_no_lock(world: World) -> None
     await run(world)
     assert await world.stored(Acquired) == []
     assert await world.stored(Admitted) == []
+
+
+# --- programs outside ------------------------------------------------------------------------------------------------
+
+
+def ask_from_outside(world: World, execution_id: str) -> None:
+    world.log.receive(f"public.cancel.{JOB}.{execution_id}", b"", message_id=f"m-{execution_id}")
+
+
+async def test_unknown_cancels_cost_two_reads(world: World, reads: Reads) -> None:
+    """The end of each scope is read twice (`tail`), for a batch at once (`tails`)."""
+    for number in range(200):
+        ask_from_outside(world, f"0193a5b0-0000-7000-8000-{number:012}")
+    reads.clear()
+    await world.run(world.dag_advancer)
+    assert (world.pending, reads) == (200, {"tails": 1, "tail": 200})
+    world.clock.advance(FIRST_WAIT.total_seconds())
+    await world.run(world.dag_advancer)
+    assert (world.pending, reads) == (0, {"tails": 2, "tail": 400, "write": 1})
+    assert {letter.code for letter in await world.stored(PoisonMessage)} == {"not-found"}
+
+
+async def test_malformed_cancels_cost_no_read(world: World, reads: Reads) -> None:
+    for number in range(200):
+        ask_from_outside(world, f"id-{number}")
+    reads.clear()
+    await world.run(world.dag_advancer)
+    assert (world.pending, reads) == (0, {"write": 1})
+
+
+async def test_unknown_cancels_push_no_state_out(world: World, reads: Reads) -> None:
+    await world.given(admitted())
+    await world.run(world.dag_advancer)
+    for number in range(200):
+        ask_from_outside(world, f"0193a5b0-0000-7000-8000-{number + 100:012}")
+    await world.run(world.dag_advancer)
+    unknown = subjects.execution(JOB, "0193a5b0-0000-7000-8000-000000000100")
+    assert world.store.folds(EXECUTION).is_unread(unknown)
+    reads.clear()
+    ask_from_outside(world, ID)
+    await world.run(world.dag_advancer)
+    assert reads == {"write": 1}
+    assert len(await world.stored(Cancelled)) == 1
+
+
+async def test_refused_cancel_of_a_program_outside_is_answered(world: World) -> None:
+    ask_from_outside(world, "no-id")
+    await world.ask_to_cancel(JOB, "no-id")
+    world.clock.advance(PATIENCE.total_seconds())
+    await world.run(world.dag_advancer, world.planner)
+    assert len(await world.stored(PoisonMessage)) == 2
+    [answer] = await world.stored(CronAnswer)
+    assert (answer.data.trigger_id, answer.data.answer, answer.data.code) == ("m-no-id", "refused", "invalid-id")

@@ -20,7 +20,7 @@ from tests.conformance.given import dispatched, report
 from tests.conformance.worlds import fresh_names
 from tocsin import subjects
 from tocsin.adapters.nats.admin import provision as provisioning
-from tocsin.adapters.nats.admin.desired_state import OutputLimits
+from tocsin.adapters.nats.admin.desired_state import InputLimits, OutputLimits
 from tocsin.adapters.nats.admin.provision import Change, NatsStreamPurge, ProvisionError, provision
 from tocsin.adapters.nats.admin.resources import (
     ServerTooOld,
@@ -102,11 +102,12 @@ async def test_nothing_in_a_main_stream_ends_by_itself(connection: Connection, n
 
 @pytest.mark.parametrize("stream", sorted(INPUT_STREAMS))
 async def test_stream_of_inputs_is_limited_and_plain(connection: Connection, names: Names, stream: Stream) -> None:
-    await provision(connection, names, input_bytes=5_000_000)
+    await provision(connection, names, inputs=InputLimits(5_000_000))
 
     config = await _stream(connection, names.stream(stream))
 
     assert (config["discard"], config["max_bytes"], config["max_msg_size"]) == ("new", 5_000_000, 262_144)
+    assert config["max_msgs"] == (100_000 if stream is Stream.INPUTS else -1)
     assert config["deny_delete"]
     allowed = ("allow_msg_schedules", "allow_msg_ttl", "allow_rollup_hdrs", "allow_atomic", "deny_purge")
     assert not any(config.get(feature) for feature in allowed)
@@ -126,7 +127,7 @@ async def test_stream_of_output_is_limited(connection: Connection, names: Names,
 
 
 async def test_full_stream_of_inputs_refuses_until_room(connection: Connection, names: Names) -> None:
-    await provision(connection, names, input_bytes=3_000)
+    await provision(connection, names, inputs=InputLimits(3_000))
     log = NatsEventLog(connection, names)
     written = await log.write(
         [Publish(subjects.subject_of(report(delivery=n)), report(delivery=n), f"{n}") for n in range(30)]

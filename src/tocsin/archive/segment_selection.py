@@ -7,7 +7,7 @@ log, so appending its first fact would succeed again; a stage therefore checks o
 The messages are read in order, up to a sequence up to which everything is decided:
 
     execution.>                                            selected if the execution is over
-    dead-letter.>                                          selected if its last fact is its resolution
+    dead-letter.>                                          selected if resolved, or a request of a program outside
     agent.>                                                selected if the agent is forgotten
     agent.*.all.switched                                   selected except the newest of each subject
     report.>, timer.>                                      selected: handled inputs
@@ -35,7 +35,7 @@ from typing import Final
 
 from ..domain.events import LockFact
 from ..ports import Clock, LogUnavailable, Projections, StoredMessage
-from ..subjects import PUBLIC_INPUTS, WILDCARDS, Bucket, DecodeError, Stream, cursor, decode
+from ..subjects import OUTSIDE_DURABLES, PUBLIC_INPUTS, WILDCARDS, Bucket, DecodeError, Stream, cursor, decode
 
 LATE: Final = timedelta(seconds=60)
 KEPT: Final = 1.0
@@ -71,6 +71,7 @@ class Cursors:
 
 _DECISION: Final = 3
 """Index of the fact in a subject."""
+_OUTSIDE: Final = tuple(f"{durable}-" for durable in OUTSIDE_DURABLES)
 INPUTS: Final = frozenset({"report", "timer", "trigger", "cancel", "enqueue", "public"})
 _TIMES: Final = frozenset({"due", "passed"})
 _ANSWERS: Final = "cron.answer."
@@ -125,8 +126,10 @@ class SegmentSelection:
         known = known or self._open.pop(scope, [])
         self.size -= len(known) if was_over else 0
         known.append(message)
-        # A finished execution stays finished; a resolved dead letter can be replayed.
-        if decision in ENDS[scope.partition(".")[0]] or (was_over and scope.startswith("execution.")):
+        # A finished execution stays finished; a resolved dead letter can be replayed. Operators may never resolve the refused
+        # requests of programs outside, which must not fill the log.
+        is_over = decision in ENDS[scope.partition(".")[0]] or (decision == "refused" and _is_of_outsider(scope))
+        if is_over or (was_over and scope.startswith("execution.")):
             self._over[scope] = known
             self.size += len(known)
         else:
@@ -154,6 +157,11 @@ class SegmentSelection:
     def _pick(self, message: StoredMessage) -> None:
         self._selected.append(message)
         self.size += 1
+
+
+def _is_of_outsider(dead_letter: str) -> bool:
+    """Return whether a dead letter is a request of a program outside."""
+    return dead_letter.rpartition(".")[2].startswith(_OUTSIDE)
 
 
 def _first_needed(message: StoredMessage) -> int:

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Final
 
-from ..adapters.nats.admin.desired_state import OutputLimits, durable_specs
+from ..adapters.nats.admin.desired_state import InputLimits, OutputLimits, durable_specs
 from ..adapters.nats.admin.inspection import NatsInspection
 from ..adapters.nats.admin.provision import Change, provision
 from ..engine.stage import AnyStage
@@ -34,7 +34,7 @@ async def initialize(installation: Installation) -> list[Change]:
         bridge=bool(settings.bridged_queues),
         task_ack_wait=settings.worker.ack_wait,
         durables=_stage_durables(settings),
-        input_bytes=settings.archive.input_bytes,
+        inputs=_input_limits(settings),
         output=_output_limits(settings),
     )
 
@@ -69,7 +69,7 @@ def health_target(installation: Installation) -> HealthTarget:
             installation.names,
             bridge=bool(settings.bridged_queues),
             durables=durables,
-            input_bytes=settings.archive.input_bytes,
+            inputs=_input_limits(settings),
             output=_output_limits(settings),
         ),
         open_history=installation.history,
@@ -79,6 +79,10 @@ def health_target(installation: Installation) -> HealthTarget:
         owners={(s.stream, s.durable): stage.name for stage in installed_stages(settings) for s in stage.subscriptions},
         recorded=RECORDED[Stream.LOG],
     )
+
+
+def _input_limits(settings: Settings) -> InputLimits:
+    return InputLimits(settings.archive.input_bytes, settings.archive.outside_messages)
 
 
 def _output_limits(settings: Settings) -> OutputLimits:

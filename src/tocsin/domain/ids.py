@@ -6,6 +6,7 @@ same digest, so that a redelivered message draws the same number.
 """
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Final
@@ -16,6 +17,7 @@ MAX_TRIGGER_TOKEN_LENGTH: Final = 128
 OWN_REQUESTS: Final = "api"
 """The first token of the ids of triggers that the API and operators publish. No program outside has this name."""
 _BY_SEQUENCE: Final = "seq-"
+_ID: Final = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _KEYED = datetime(2020, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -144,6 +146,11 @@ def keyed_digest(key: bytes, *parts: str | int | None) -> str:
 def fingerprint(key: bytes) -> str:
     """Return a public identifier of an installation, derived from its secret key."""
     return blake2b(b"installation", key=key, digest_size=8).hexdigest()
+
+
+def is_execution_id(text: str) -> bool:
+    """Return whether a text has the form of an execution's id."""
+    return _ID.fullmatch(text) is not None
 
 
 def draw(*parts: str) -> float:

@@ -227,15 +227,18 @@ def answer_to_queued(requested: Requested, active: str, states: States, now: dat
 
 
 def answer_to_refused(letter: PoisonMessage, stored: Recorded[Message], states: States, now: datetime) -> Events | None:
-    """Answer a trigger that became a dead letter, as `stored`.
+    """Answer a request that became a dead letter, as `stored`.
 
+    It is a trigger, or a cancellation of a program outside.
     None: as in `answer_to_skipped`, or it is too old for an answer to help.
     """
-    if not subjects.is_trigger(letter.subject) or now - stored.time > ANSWERED_FOR:
+    publisher = subjects.publisher_of(letter.subject)
+    is_answered = publisher is not None or subjects.is_trigger(letter.subject)
+    if not is_answered or now - stored.time > ANSWERED_FOR:
         return None
     answer = CronAnswerData(
         cron_name=letter.job,
-        trigger_id=answer_id(subjects.publisher_of(letter.subject), letter.message_id, letter.sequence),
+        trigger_id=answer_id(publisher, letter.message_id, letter.sequence),
         answer="refused",
         code=letter.code or TocsinError.code,
         dead_letter=letter.id,

@@ -53,6 +53,8 @@ class StreamState:
     bytes: int
     max_bytes: int
     """The size at which it refuses messages; -1: unlimited."""
+    max_messages: int
+    """The number of messages at which it refuses more; -1: unlimited."""
     subjects: int
     last_sequence: int
     replicas: int

@@ -171,8 +171,18 @@ class Archive(_Section):
 
     Each server reserves this size for each such stream. Without the archiver the streams are unlimited.
     """
+    max_outside_messages: int = Field(default=100_000, ge=1)
+    """Number of requests of programs outside at which their stream refuses more; from half of it on they are archived earlier.
+
+    The decisions on a request of 50 bytes take about 1,500 in the log, so the size alone would bound little.
+    """
     interval: Duration = 300.0
     """Time between two searches for messages to archive."""
+
+    @property
+    def outside_messages(self) -> int:
+        """The limit of the stream of programs outside; -1: unlimited, because nothing else makes room."""
+        return self.max_outside_messages if self.enabled else -1
 
     @property
     def input_bytes(self) -> int:

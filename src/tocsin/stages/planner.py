@@ -19,11 +19,9 @@ from ..engine.public_events import ANNOUNCED, BEGINNINGS, announce, answer_to_re
 from ..engine.rerun import SENT_AGAIN, rerun
 from ..engine.stage import Access, Stage, Subscription
 from ..engine.step import DONE, Events, Ref, States, Step, Then, done, refuse
-from ..subjects import REPLAYS, Bucket, Stream
+from ..subjects import PUBLIC_TRIGGERS, REPLAYS, Bucket, Stream
 
 TRIGGERS: Final = "planner-triggers"
-PUBLIC_TRIGGERS: Final = "planner-public-triggers"
-TRIGGER_DURABLES: Final = frozenset({TRIGGERS, PUBLIC_TRIGGERS})
 ENQUEUED: Final = "planner-enqueued"
 
 
@@ -97,9 +95,9 @@ class Planner:
         return begin(execution_plan.from_enqueued(enqueued), states, now, key=self._key)
 
     def on_refused(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
-        """Answer a trigger that became a dead letter."""
+        """Answer a trigger, or a request of a program outside, that became a dead letter."""
         letter = recorded.message
-        if not isinstance(letter, PoisonMessage) or letter.durable not in TRIGGER_DURABLES:
+        if not isinstance(letter, PoisonMessage):
             return DONE
         answer = answer_to_refused(letter, recorded, states, now)
         return DONE if answer is None else done(answer)

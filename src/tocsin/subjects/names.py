@@ -146,6 +146,10 @@ MATCHER: Final = "matcher"
 """The key of the matcher's cursor; the matcher follows the log without a durable."""
 JOB_EXECUTORS: Final = "job-executors"
 REPLAYS: Final = "planner-replays"
+PUBLIC_TRIGGERS: Final = "planner-public-triggers"
+PUBLIC_CANCELS: Final = "dag-advancer-public-cancels"
+OUTSIDE_DURABLES: Final = (PUBLIC_TRIGGERS, PUBLIC_CANCELS)
+"""The durables of the requests of programs outside."""
 
 
 def executor_durable(queue: str) -> str:

@@ -199,6 +199,17 @@ async def test_half_full_stream_of_inputs_is_found(tocsin: Running) -> None:
     assert_finding(findings["stream-filling"], Level.WARN, name, "of at most 1,000 bytes")
 
 
+async def test_many_requests_of_programs_outside_are_found(tocsin: Running) -> None:
+    names, connection = tocsin.installation.names, tocsin.installation.connection
+    name = names.stream(Stream.INPUTS)
+    config = (await connection.manage(f"STREAM.INFO.{name}"))["config"]
+    await connection.manage(f"STREAM.UPDATE.{name}", json.dumps(config | {"max_msgs": 2}).encode())
+    await connection.store(names.to_wire("public.trigger.j"), b"", {})
+    findings = await finds(streams.room, tocsin)
+    assert_finding(findings["stream-filling"], Level.WARN, name, "1 of at most 2 messages")
+    assert "max_outside_messages" in findings["stream-filling"].do
+
+
 async def test_foreign_limit_on_a_stream_is_found(tocsin: Running) -> None:
     names, connection = tocsin.installation.names, tocsin.installation.connection
     name = names.stream(Stream.LOG)

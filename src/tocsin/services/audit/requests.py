@@ -27,13 +27,12 @@ from ...domain.events import (
     Skipped,
     Trigger,
 )
-from ...subjects import REPLAYS, is_trigger, job_of, publisher_of
+from ...subjects import PUBLIC_TRIGGERS, REPLAYS, is_trigger, job_of, publisher_of
 from . import check
 from .check import Debt, Handler, Proof, Taken
 
 TRIGGERS: Final = "planner-triggers"
-PUBLIC_TRIGGERS: Final = "planner-public-triggers"
-"""The durables that reject invalid triggers; `REPLAYS` does so for replays."""
+"""The durable that rejects invalid triggers; `PUBLIC_TRIGGERS` and `REPLAYS` do so for others."""
 ENQUEUED: Final = "planner-enqueued"
 """The durable of jobs enqueued once, which rejects nothing."""
 

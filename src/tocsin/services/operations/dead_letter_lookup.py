@@ -28,7 +28,7 @@ ReadLetter: TypeAlias = "Callable[[str, str | None], Awaitable[Letter | None]]"
 class Letter:
     """A dead letter folded from its facts. `replays`: the status of each replay's execution.
 
-    `is_archived`: it was resolved and moved to the archive, so nothing can be appended to it.
+    `is_archived`: it was moved to the archive, so nothing can be appended to it.
     """
 
     job: str

@@ -82,8 +82,9 @@ async def replay(  # noqa: PLR0913 - all but two are keywords
     """
     letter = await match_dead_letter(given, partial(read_letter, log, stored), list_dead_letters=list_dead_letters)
     if letter.is_archived:
+        resolution = "" if letter.state.resolved is None else f"is resolved ({_resolution(letter)}) and "
         raise OperationError(
-            f"cannot replay dead letter {letter.id}: it is resolved ({_resolution(letter)}) and was archived. Trigger the job instead.",
+            f"cannot replay dead letter {letter.id}: it {resolution}was archived. Trigger the job instead.",
             code="dead-letter-archived",
         )
     ledger = await _check(log, letter, input)

@@ -25,13 +25,14 @@ class Keeping:
     """The retention of messages and history rows.
 
     The streams keep messages younger than `hot_window`, unless they hold more than `max_messages`; they always keep messages
-    younger than `least`. A stream of inputs counts as too full from half of `max_input_bytes` on (-1: unlimited). The history keeps executions that ended less than `history` ago.
+    younger than `least`. A stream of inputs counts as too full from half of `max_input_bytes` on, and that of programs outside from half of `max_outside_messages` on (-1: unlimited). The history keeps executions that ended less than `history` ago.
     """
 
     hot_window: timedelta
     max_messages: int
     history: timedelta
     max_input_bytes: int = -1
+    max_outside_messages: int = -1
     least: timedelta = timedelta(minutes=2)
     interval: float = 300.0
     """Seconds between two runs of the archiver."""
@@ -129,4 +130,6 @@ class ArchiveEligibility:
         remaining = held.messages - taken
         is_limited = stream in INPUT_STREAMS and self._keeping.max_input_bytes >= 0
         is_half_full = is_limited and 2 * held.size * remaining > self._keeping.max_input_bytes * held.messages
+        most = self._keeping.max_outside_messages
+        is_half_full = is_half_full or (stream is Stream.INPUTS and 0 <= most < 2 * remaining)
         return is_half_full or remaining > self._keeping.max_messages

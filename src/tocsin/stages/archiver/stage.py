@@ -167,6 +167,7 @@ def _start(context: StageContext) -> Archiver | None:
         least=min(hot_window, LEAST),
         max_messages=settings.archive.max_messages,
         max_input_bytes=settings.archive.input_bytes,
+        max_outside_messages=settings.archive.outside_messages,
         history=timedelta(days=settings.execution.history_retention_days),
         interval=settings.archive.interval,
     )

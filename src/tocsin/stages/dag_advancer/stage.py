@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from ... import subjects
-from ...domain import execution
+from ...domain import execution, ids
 from ...domain.events import (
     Admitted,
     Advanced,
@@ -30,7 +30,7 @@ from ...domain.events import (
     RetryTimer,
 )
 from ...domain.execution import Execution, Status
-from ...engine.kinds import LOG_TIME, execution_state
+from ...engine.kinds import LOG_TIME, TAIL, execution_state
 from ...engine.report_authentication import claim_of, is_authentic
 from ...engine.rerun import resolve_replayed
 from ...engine.stage import Access, Stage, Subscription
@@ -40,12 +40,14 @@ from ...subjects import Stream
 from .retry_timer import Alarm, RetryTimers
 
 CANCELS: Final = "dag-advancer-cancels"
-PUBLIC_CANCELS: Final = "dag-advancer-public-cancels"
 RETRIES: Final = "dag-advancer-retries"
 PATIENCE: Final = timedelta(seconds=30)
 """How long a request to cancel waits for its execution: a client knows the id before the planner plans it."""
-_RETRY_S: Final = 1.0
-"""Delay after which such a request is decided again."""
+FIRST_WAIT: Final = timedelta(seconds=2)
+"""The time after which such a request is decided again, and the patience with a program outside.
+
+Requests that wait count as unacknowledged, of which a durable has a limited number. So a flood of them must not wait for long.
+"""
 
 
 class DagAdvancer:
@@ -129,22 +131,29 @@ class DagAdvancer:
         return decided(ref, execution.dispatch_retry(states(ref), timer, key=self._key))
 
     def on_cancel(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - the log's time counts
-        """Cancel an execution."""
+        """Cancel an execution.
+
+        An id that no execution can have costs no read. An unknown one costs one read for each of its two or three
+        decisions, and takes no place among the cached states.
+        """
         request = recorded.message
         if not isinstance(request, CancelRequest):
             return DONE
         job, execution_id = subjects.parse_cancel(recorded.subject)
-        if not job or subjects.ANY in {job, execution_id}:
+        is_public = subjects.publisher_of(recorded.subject) is not None
+        if not job or subjects.ANY in {job, execution_id} or (is_public and not ids.is_execution_id(execution_id)):
             return refuse("it names no execution: cancel.<job>.<execution>", code="invalid-id")
         ref = execution_state(job, execution_id)
-        state = states(ref)
-        if state.status is not Status.UNKNOWN:
+        state = states.guess(ref)
+        exists = state.status is not Status.UNKNOWN or states(TAIL(ref.key)) > 0
+        if exists and (state := states(ref)).status is not Status.UNKNOWN:
             return decided(ref, execution.cancel(state, reason=request.reason, by=request.by))
-        if states(LOG_TIME(None)) - recorded.time < PATIENCE:
-            return wait(_RETRY_S, rests_on=(ref,))
-        return refuse(
-            f"no execution of {job!r} has the id {execution_id!r}", code="not-found", job=job, rests_on=(ref,)
-        )
+        waited = states(LOG_TIME(None)) - recorded.time
+        if waited < (FIRST_WAIT if is_public else PATIENCE):
+            until = FIRST_WAIT if waited < FIRST_WAIT else PATIENCE
+            return wait((until - waited).total_seconds())
+        missing = f"no execution of {job!r} has the id {execution_id!r}"
+        return refuse(missing, code="not-found", job=job, rests_on=(ref,) if exists else ())
 
 
 def _schedule(ref: Ref[Execution], state: Execution) -> Step:
@@ -201,7 +210,11 @@ DAG_ADVANCER: Final = Stage(
         ),
         Subscription(CANCELS, Stream.REQUESTS, (subjects.filter_for("cancel"),), decide=DagAdvancer.on_cancel),
         Subscription(
-            PUBLIC_CANCELS, Stream.INPUTS, (subjects.filter_for("public.cancel"),), decide=DagAdvancer.on_cancel
+            subjects.PUBLIC_CANCELS,
+            Stream.INPUTS,
+            (subjects.filter_for("public.cancel"),),
+            low_priority=True,
+            decide=DagAdvancer.on_cancel,
         ),
     ),
     loops=(DagAdvancer.run_timers,),

@@ -24,8 +24,16 @@ MARKER_TTL_S: Final = 60
 """The server keeps the marker of an expired key this long."""
 MAX_WAITING: Final = 2_048
 """Requests for messages that may be open at a durable: one for each of its readers."""
-INPUT_BYTES: Final = 1_073_741_824
-"""The default size of a stream of inputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputLimits:
+    """The limits of the streams of inputs. A full stream refuses messages; -1: unlimited."""
+
+    size: int = 1_073_741_824
+    """Bytes of each stream."""
+    outside: int = 100_000
+    """Messages in the stream of programs outside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +50,7 @@ _METADATA: Final = {LAYOUT_KEY: str(LAYOUT)}
 
 
 def stream_config(
-    stream: Stream, names: Names, *, input_bytes: int = INPUT_BYTES, output: OutputLimits | None = None
+    stream: Stream, names: Names, *, inputs: InputLimits | None = None, output: OutputLimits | None = None
 ) -> Json:
     """Return the configuration of a main stream.
 
@@ -52,8 +60,8 @@ def stream_config(
     into a stream with schedules can remove all its messages (`Nats-Rollup`), or make the server store any of its
     subjects. Only stages and the API publish timers.
 
-    A stream of inputs holds at most `input_bytes` (-1: unlimited), and then refuses messages: their publishers may be
-    hostile. It has no schedules, lifetimes or rollups, with which a publisher could make the server store other
+    A stream of inputs is limited in size, and then refuses messages: their publishers may be hostile. That of programs
+    outside is also limited in number, because the decision on a small message needs far more room than the message. It has no schedules, lifetimes or rollups, with which a publisher could make the server store other
     subjects, or remove messages.
 
     The streams of output are limited in age, in size, and for each subject, and drop their oldest messages, because a
@@ -80,7 +88,10 @@ def stream_config(
         "metadata": _METADATA,
     }
     if stream in INPUT_STREAMS:
-        config |= {"discard": "new", "max_bytes": input_bytes, "max_msg_size": MAX_INPUT_SIZE, "deny_delete": True}
+        limits = inputs or InputLimits()
+        config |= {"discard": "new", "max_bytes": limits.size, "max_msg_size": MAX_INPUT_SIZE, "deny_delete": True}
+        if stream is Stream.INPUTS:
+            config["max_msgs"] = limits.outside
     elif stream in OUTPUT_STREAMS:
         config |= _limits_of_output(stream, output or OutputLimits())
     elif stream is Stream.MQ:

@@ -28,7 +28,7 @@ from ..client.names import Names
 from ..log.event_log import DirectGet
 from ..server.process import OLDEST_SERVER, PURGES_SAFELY, server_variables
 from .desired_state import (
-    INPUT_BYTES,
+    InputLimits,
     OutputLimits,
     archive_config,
     bucket_config,
@@ -61,17 +61,17 @@ class NatsInspection(ServerInspection):
         *,
         bridge: bool = False,
         durables: Iterable[DurableSpec] = (),
-        input_bytes: int = INPUT_BYTES,
+        inputs: InputLimits | None = None,
         output: OutputLimits | None = None,
     ) -> None:
         """Compare with what an installation needs.
 
-        `bridge`: it has the bridge's stream. `durables`: its durables. `input_bytes`: the size of its streams of inputs. `output`:
-        the limits of its streams of output.
+        `bridge`: it has the bridge's stream. `durables`: its durables. `inputs` and `output`: the limits of its
+        streams of inputs and of output.
         """
         self._connection = connection
         self._names = names
-        self._wanted_streams = _wanted_streams(names, bridge=bridge, input_bytes=input_bytes, output=output)
+        self._wanted_streams = _wanted_streams(names, bridge=bridge, inputs=inputs, output=output)
         self._wanted_durables = {
             (names.stream(spec.stream), spec.name): consumer_config(spec, names) for spec in durables
         }
@@ -121,6 +121,7 @@ class NatsInspection(ServerInspection):
             messages=state["messages"],
             bytes=state["bytes"],
             max_bytes=info["config"].get("max_bytes", _UNLIMITED),
+            max_messages=info["config"].get("max_msgs", _UNLIMITED),
             subjects=state.get("num_subjects", 0),
             last_sequence=state["last_seq"],
             replicas=info["config"]["num_replicas"],
@@ -209,10 +210,12 @@ class NatsInspection(ServerInspection):
         )
 
 
-def _wanted_streams(names: Names, *, bridge: bool, input_bytes: int, output: OutputLimits | None) -> Mapping[str, Json]:
+def _wanted_streams(
+    names: Names, *, bridge: bool, inputs: InputLimits | None, output: OutputLimits | None
+) -> Mapping[str, Json]:
     """Return the configuration of each stream by its name, buckets and archive included."""
     streams = [
-        stream_config(stream, names, input_bytes=input_bytes, output=output)
+        stream_config(stream, names, inputs=inputs, output=output)
         for stream in Stream
         if bridge or stream is not Stream.MQ
     ]

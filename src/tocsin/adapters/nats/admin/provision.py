@@ -25,7 +25,7 @@ from ..client.wire import JetStreamError
 from ..log.projections import NatsProjections
 from ..server.process import OLDEST_SERVER, PURGES_SAFELY, Version
 from .desired_state import (
-    INPUT_BYTES,
+    InputLimits,
     OutputLimits,
     all_streams,
     archive_config,
@@ -61,7 +61,7 @@ async def provision(  # noqa: PLR0913 - each is a part of an installation
     bridge: bool = False,
     durables: Iterable[DurableSpec] = (),
     task_ack_wait: float = ACK_WAIT_S,
-    input_bytes: int = INPUT_BYTES,
+    inputs: InputLimits | None = None,
     output: OutputLimits | None = None,
 ) -> list[Change]:
     """Create or update streams, buckets, durables and the installation's key.
@@ -75,7 +75,7 @@ async def provision(  # noqa: PLR0913 - each is a part of an installation
         bridge: whether external workers are served (the stream of `mq.…`).
         durables: the durables of the stages.
         task_ack_wait: seconds that a worker may hold a task without a heartbeat.
-        input_bytes: the size of each stream of inputs; -1: unlimited.
+        inputs: the limits of the streams of inputs; None: the defaults.
         output: the limits of the streams of output; None: the defaults.
 
     Raises:
@@ -88,7 +88,7 @@ async def provision(  # noqa: PLR0913 - each is a part of an installation
         await _check_jetstream(connection)
         await require_layout(connection, names, all_streams(names))
         streams = [stream for stream in Stream if bridge or stream is not Stream.MQ]
-        configs = [stream_config(stream, names, input_bytes=input_bytes, output=output) for stream in streams]
+        configs = [stream_config(stream, names, inputs=inputs, output=output) for stream in streams]
         changes = [await ensure_stream(connection, config, replicas) for config in configs]
         changes += [await ensure_stream(connection, bucket_config(bucket, names), replicas) for bucket in Bucket]
         changes.append(await ensure_stream(connection, archive_config(names), replicas))

@@ -64,16 +64,24 @@ async def room(context: CheckContext) -> list[Finding]:
     """Report streams of inputs that are half full (`stream-filling`)."""
     names = map(context.target.inspection.stream_name, sorted(INPUT_STREAMS))
     states = [state for name in names if (state := context.status.streams.get(name)) is not None]
-    full = [state for state in states if 0 < state.max_bytes <= 2 * state.bytes]
+    full = [
+        (state.name, f"{held:,} of at most {limit:,} {unit}", setting)
+        for state in states
+        for held, limit, unit, setting in (
+            (state.bytes, state.max_bytes, "bytes", "max_input_bytes"),
+            (state.messages, state.max_messages, "messages", "max_outside_messages"),
+        )
+        if 0 < limit <= 2 * held
+    ]
     return [
         warn(
             "stream-filling",
-            f"stream {state.name} holds {state.bytes:,} of at most {state.max_bytes:,} bytes",
+            f"stream {name} holds {held}",
             means="a full stream refuses messages: reports wait at their workers, and requests fail",
-            do="check that the archiver runs and that no durable is behind, or raise `archive.max_input_bytes`",
-            stream=state.name,
+            do=f"check that the archiver runs and that no durable is behind, or raise `archive.{setting}`",
+            stream=name,
         )
-        for state in full
+        for name, held, setting in full
     ] or [ok("stream-filling", "no stream of inputs is half full")]
 
 
