@@ -1,13 +1,18 @@
 """From a definition to what one execution does."""
 
+from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from tests.domain.given import JOB, NOON
+from tests.domain.given import JOB, KEY, NOON
 from tocsin.domain import execution_plan, ids
-from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import Admitted, Due, Passed, Planned, Recorded, Trigger
+from tocsin.domain.definition import DefinitionError, JobDefinition
+from tocsin.domain.definition.errors import problems
+from tocsin.domain.events import Admitted, Dispatched, Due, Passed, Planned, Recorded, Trigger
+from tocsin.domain.execution import admit_and_dispatch, dispatch, fold
 from tocsin.domain.text import utc_text
 
 
@@ -118,3 +123,108 @@ def test_nonexistent_local_time_may_share_a_firing_instant() -> None:
 @pytest.mark.parametrize("reason", ["missed", "superseded", "throttled"])
 def test_missed_instants_are_in_the_ledger_only(reason: str) -> None:
     assert execution_plan.skipped_instants(passed(reason), job()) == []
+
+
+# --- priorities and limits -------------------------------------------------------------------------------------------
+
+GRAPH = [{"name": "a", "function": "f", "priority": 9}, {"name": "b", "function": "f", "input": {"customer": 7}}]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [({}, [9, -5]), ({"priority": 50}, [9, 50]), ({"priority": -9}, [9, -9])]
+)
+def test_trigger_priority_replaces_that_of_the_job(given: dict[str, Any], expected: list[int]) -> None:
+    definition = job(function=None, dag=GRAPH, priority=-5)
+    plan = execution_plan.from_trigger(triggered(trigger="api", **given), definition, 7).plan
+    assert [step.priority for step in plan.steps] == expected
+
+
+def test_program_outside_raises_no_priority() -> None:
+    for priority in (None, -100, 5):
+        execution_plan.check_public_priority(Trigger(input={}, priority=priority), job(priority=5))
+    with pytest.raises(DefinitionError) as refused:
+        execution_plan.check_public_priority(Trigger(input={}, priority=6), job(priority=5))
+    [problem] = refused.value.problems
+    assert (problem.code, problem.field, problem.value) == ("priority-not-allowed", "priority", "6")
+
+
+@pytest.mark.parametrize(
+    ("body", "input_", "priority"),
+    [
+        ({"priority": "high", "order": 3}, {"priority": "high", "order": 3}, None),
+        ({"priority": 3}, {"priority": 3}, None),
+        ({"priority": 3, "input": {}}, {}, 3),
+        ({"priority": 3, "reason": "late"}, {}, 3),
+    ],
+)
+def test_priority_alone_is_an_input(body: dict[str, object], input_: object, priority: int | None) -> None:
+    trigger = Trigger.model_validate(body)
+    assert (trigger.input, trigger.priority) == (input_, priority)
+    assert Trigger.model_validate_json(trigger.encode()) == trigger
+
+
+def tasks_of(definition: JobDefinition, **given: Any) -> list[Dispatched]:  # noqa: ANN401 - of a trigger
+    planned = execution_plan.from_trigger(triggered(trigger="api", **given), definition, 7)
+    assert isinstance(planned, Admitted)
+    task = admit_and_dispatch(planned, key=KEY)
+    if isinstance(task, Dispatched):
+        return [task]
+    state = fold([Recorded(planned, f"execution.{JOB}.{planned.execution_id}.admitted", 3, NOON)])
+    return dispatch(state, key=KEY)
+
+
+def limits_of(
+    key: str | None,
+    *,
+    definition: Mapping[str, object] | None = None,
+    **given: Any,  # noqa: ANN401 - of a trigger
+) -> list[tuple[str | None, ...]]:
+    concurrency = {"limit": 3} if key is None else {"limit": 3, "key": key}
+    tasks = tasks_of(job(overlap_policy="allow", concurrency=concurrency, **definition or {}), **given)
+    return [(each.concurrency.key, each.concurrency.value) for each in tasks if each.concurrency]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("acme", "acme"),
+        (42, "42"),
+        (True, "true"),
+        ({"b": 1, "a": [2]}, '{"a":[2],"b":1}'),
+        (None, None),
+        ("", ""),
+        ("x" * 64, "x" * 64),
+        ("x" * 65, "blake2b:"),
+        ("line\n", "blake2b:"),
+        ("blake2b:0", "blake2b:"),
+    ],
+)
+def test_value_of_a_limit(value: object, expected: str | None) -> None:
+    [(key, actual)] = limits_of("input.order.customer", input={"order": {"customer": value}})
+    assert key == "input.order.customer"
+    if expected == "blake2b:":
+        assert actual is not None
+        assert (actual.startswith(expected), len(actual), actual.isprintable()) == (True, 40, True)
+    else:
+        assert actual == expected
+
+
+def test_value_is_of_the_steps_own_input() -> None:
+    graph = {"function": None, "dag": GRAPH}
+    assert limits_of("input.customer", definition=graph, input={"order": 1}) == [
+        ("input.customer", None),
+        ("input.customer", "7"),
+    ]
+    assert limits_of("meta.team", definition={"meta": {"team": "mail"}}) == [("meta.team", "mail")]
+    assert limits_of("input.a.b", input={"a": "text"}) == [("input.a.b", None)]
+    assert limits_of(None) == [(None, None)]
+
+
+@pytest.mark.parametrize(
+    "key", ["input", "customer", "input.", "args.0", "input.a b", "input.{x}", "meta." + "a" * 255]
+)
+def test_key_that_is_no_path_is_refused(key: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        job(concurrency={"limit": 3, "key": key})
+    [problem] = problems(refused.value)
+    assert (problem.field, problem.code) == ("concurrency.key", "invalid-value")

@@ -5,7 +5,7 @@ from hypothesis import find, given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from tocsin.domain.definition import JobDefinition, RetryPolicy, Step
+from tocsin.domain.definition import Concurrency, JobDefinition, RetryPolicy, Step
 from tocsin.domain.formats import DefinitionError, ojs, read
 from tocsin.domain.schedule import DstPolicy
 
@@ -205,6 +205,8 @@ SAYABLE = st.builds(
     ),
     overlap_policy=st.sampled_from(["skip", "allow", "cancel_previous", "enqueue"]),
     max_waiting=st.integers(1, 100_000),
+    priority=st.integers(-100, 100),
+    concurrency=st.none() | st.builds(Concurrency, limit=st.integers(1, 9), key=st.none() | st.just("input.customer")),
     dead_letter=st.booleans(),
     tags=st.lists(TEXT, max_size=2).map(tuple),
     queue=st.just("default") | st.just("a.b-c"),

@@ -15,7 +15,7 @@ from pydantic import AwareDatetime, BaseModel, JsonValue, ValidationError
 from pydantic.fields import FieldInfo
 
 from tocsin.domain import events, json_codec
-from tocsin.domain.definition import STORED, JobDefinition, RetryPolicy, Step
+from tocsin.domain.definition import STORED, Concurrency, JobDefinition, RetryPolicy, Step
 from tocsin.domain.events import Admitted, Due, Message, Plan, PlannedStep, Trigger
 from tocsin.domain.job_record import Registration
 from tocsin.domain.json_codec.types import MAX_PART_BYTES, MAX_PARTS
@@ -52,6 +52,7 @@ _DEFINITION: Final[Mapping[str, SearchStrategy[Any]]] = {
     "owner": st.just("ops"),
     "catch_up_limit": st.integers(1, 1_000),
     "max_waiting": st.integers(1, 100_000),
+    "priority": st.integers(-100, 100),
     "dst": st.builds(DstPolicy, st.sampled_from(["skip", "shift"]), st.sampled_from(["once", "both"])),
     **dict.fromkeys(
         ("timeout", "execution_timeout", "starting_deadline", "retention", "catch_up_max_age"),
@@ -67,6 +68,8 @@ CHECKED: Final[Mapping[type[BaseModel], Mapping[str, SearchStrategy[Any]]]] = {
         "jitter": st.floats(0, 1),
         "non_retryable_errors": st.lists(st.sampled_from(["E", "a.*"]), max_size=2),
     },
+    Concurrency: {"limit": st.integers(1, 100_000), "key": st.sampled_from(["input.customer", "meta.a.b-c"])},
+    Trigger: {"priority": st.integers(-100, 100)},
     Step: _DEFINITION,
     JobDefinition: _DEFINITION,
     events.Enqueued: {"definition": st.just(JobDefinition(name="j", function="f", overlap_policy="allow"))},

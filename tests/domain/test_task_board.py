@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.domain.task_board import AgentClaim, TaskBoard
-from tocsin.domain.task_lanes import Offer, OpenTask
+from tocsin.domain.open_task import OpenTask
+from tocsin.domain.task_board import NO_AGENT, AgentClaim, TaskBoard
+from tocsin.domain.task_offers import Offer
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -212,12 +213,14 @@ def test_claim_of_another_matcher_takes_the_task_away() -> None:
     assert [claim.agent_id for claim in board.claims_of("b")] == ["b"]
 
 
-def test_claim_without_an_agent_ends_the_wait() -> None:
+def test_claim_without_an_agent_lasts_until_its_report() -> None:
     board = TaskBoard()
     of = task(1)
     board.dispatch(of)
     started(board, of, None, 2)
-    assert (len(board), board.agents, board.oldest) == (0, (), None)
+    assert (len(board), board.agents, board.oldest) == (0, (), 1)
+    board.answer(of.scope, of.step, 1, delivery=None)
+    assert (board.oldest, board.claims_of(NO_AGENT)) == (None, ())
 
 
 def test_event_about_an_older_task_changes_nothing() -> None:

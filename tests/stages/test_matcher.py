@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
 import pytest
@@ -92,6 +92,7 @@ class Hall:
         self.channel = InMemoryAgentChannel()
         self._stack = stack
         self._matchers: dict[Matcher, AsyncExitStack] = {}
+        self._follows: dict[Matcher, asyncio.Task[None]] = {}
         self._triggers = 0
 
     async def matcher(self, *, leads: bool = True) -> Matcher:
@@ -107,8 +108,8 @@ class Hall:
         own = await self._stack.enter_async_context(AsyncExitStack())
         await own.enter_async_context(self.channel.hold_lists(matcher.receive))
         await own.enter_async_context(self.channel.absences(matcher.receive_absence))
-        for loop in (matcher.follow(), matcher.follow_reports()):
-            own.callback(asyncio.create_task(loop).cancel)
+        own.callback(asyncio.create_task(matcher.follow_reports()).cancel)
+        self._follow(matcher, own)
         self._matchers[matcher] = own
         await settle()
         return matcher
@@ -121,6 +122,18 @@ class Hall:
     async def stop(self, matcher: Matcher) -> None:
         """Kill a matcher."""
         await self._matchers.pop(matcher).aclose()
+
+    def _follow(self, matcher: Matcher, own: AsyncExitStack) -> None:
+        self._follows[matcher] = asyncio.create_task(matcher.follow())
+        own.callback(self._follows[matcher].cancel)
+
+    @asynccontextmanager
+    async def lagging(self, matcher: Matcher) -> AsyncIterator[None]:
+        """Keep the events of the log from a matcher."""
+        self._follows[matcher].cancel()
+        yield
+        self._follow(matcher, self._matchers[matcher])
+        await settle()
 
     async def agent(self, agent_id: str = ONE, name: str = "mail-1", **fields: Any) -> Agent:  # noqa: ANN401
         """Start an agent that announces itself."""
@@ -255,6 +268,66 @@ async def test_cancelled_execution_is_not_assigned(hall: Hall) -> None:
     agent = await hall.agent()
     assert agent.got == []
     assert len(matcher.board) == 0
+
+
+# --- priorities and limits -----------------------------------------------------------------------------------------------
+
+
+async def test_higher_priority_is_assigned_first(hall: Hall) -> None:
+    await hall.job()
+    await hall.job("urgent", priority=10)
+    await hall.matcher()
+    await hall.trigger()
+    await hall.trigger("urgent")
+    agent = await hall.agent()
+    assert [task.job for _, task in agent.got] == ["urgent"]
+
+
+async def test_task_waits_for_its_limit(hall: Hall) -> None:
+    await hall.job(concurrency={"limit": 2})
+    await hall.matcher()
+    agent = await hall.agent(max_concurrent_jobs=9)
+    for _ in range(4):
+        await hall.trigger()
+    assert len(agent.got) == 2
+    await agent.reports(0)
+    assert len(agent.got) == 3
+
+
+async def test_limit_holds_after_failover(hall: Hall) -> None:
+    await hall.job(concurrency={"limit": 2})
+    first = await hall.matcher()
+    agent = await hall.agent(max_concurrent_jobs=9)
+    await hall.trigger()
+    await hall.stop(first)
+    await hall.trigger()
+    await hall.trigger()
+    await hall.matcher()
+    await agent.holds(agent.got[0][1])
+    await hall.work()
+    assert len(agent.got) == 2
+
+
+async def test_limit_holds_with_two_leaders(hall: Hall) -> None:
+    await hall.job(concurrency={"limit": 1})
+    agents = [await hall.agent(max_concurrent_jobs=9), await hall.agent(TWO, "mail-2", max_concurrent_jobs=9)]
+    one, two = await hall.matcher(), await hall.matcher()
+    for agent in agents:
+        await agent.announce()
+    for name in "ab":
+        await hall.world.trigger("nightly", message_id=name)
+    await hall.world.run(hall.world.planner, hall.world.dag_advancer)
+    await settle()
+    first, _ = two.board
+    two.board.refuse(first.scope, first.step, frozenset({ONE, TWO}))
+    async with hall.lagging(two):
+        await one.run_once()
+        await two.run_once()
+        assert len(await hall.started()) == 2
+    await hall.work()
+    [released] = await hall.world.stored(Released)
+    assert released.reason == "handed_back"
+    assert sum(len(agent.got) for agent in agents) == 1
 
 
 # --- lost messages and lost agents --------------------------------------------------------------------------------------

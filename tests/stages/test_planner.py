@@ -271,6 +271,20 @@ async def test_trigger_with_invalid_input_becomes_dead_letter(world: World) -> N
     assert await world.stored(Requested) == []
 
 
+async def test_program_outside_raises_no_priority(world: World) -> None:
+    await world.define({"name": "drift", "function": "f", "priority": 5})
+    world.log.receive("public.trigger.drift", b'{"input": {}, "priority": 6}')
+    world.log.receive("public.trigger.drift", b'{"input": {}, "priority": -7}')
+    world.log.receive("trigger.drift", b'{"input": {}, "priority": 100}')
+    world.log.receive("trigger.drift", b'{"input": {}, "priority": 101}')
+    await world.run(world.planner)
+    plans = [requested.plan for requested in await world.stored(Requested)]
+    assert sorted(step.priority for plan in plans for step in plan.steps) == [-7, 100]
+    refused, unreadable = sorted(await world.stored(PoisonMessage), key=lambda letter: str(letter.code))
+    assert (refused.code, "`priority` is 6" in refused.reason) == ("invalid-definition", True)
+    assert unreadable.code == "undecodable-message"
+
+
 async def test_announcement_waits_during_a_rush(world: World) -> None:
     definition = await world.define(job())
     await world.given(Due(job="nightly", scheduled_time=NOON, definition=definition))

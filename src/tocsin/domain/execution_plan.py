@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from typing_extensions import override
 
 from . import ids
-from .definition import MAX_COPIES_BYTES, JobDefinition, OverlapPolicy
+from .definition import MAX_COPIES_BYTES, DefinitionError, DefinitionProblem, JobDefinition, OverlapPolicy, Step, show
 from .errors import TocsinError
 from .events import (
     COMPENSATING_TRIGGERS,
@@ -174,6 +174,26 @@ def execution_id_of(trigger: Recorded[Trigger], job: str, publisher: str | None 
     return ids.trigger_id(job, name, trigger.time) if name else ids.sequence_trigger_id(job, number, trigger.time)
 
 
+def check_public_priority(request: Trigger, definition: JobDefinition) -> None:
+    """Check the priority of a trigger that a program outside published.
+
+    It may not give its run a place before the tasks of other jobs.
+
+    Raises:
+        DefinitionError: a program outside gives a higher priority than the job has.
+    """
+    priority = request.priority
+    if priority is None or priority <= definition.priority:
+        return
+    reason = (
+        f"programs outside may lower the priority of job `{definition.name}`, {definition.priority}, and not raise it: "
+        "leave it out, or give the job a higher one"
+    )
+    raise DefinitionError(
+        DefinitionProblem(reason, field="priority", value=show(priority), code="priority-not-allowed")
+    )
+
+
 def refused(trigger: Recorded[Trigger], job: str, error: TocsinError, publisher: str | None = None) -> Skipped:
     """Return the event that ends the execution of a refused trigger."""
     request = trigger.message
@@ -255,8 +275,9 @@ def _overlap_policy(definition: JobDefinition, trigger: TriggerKind) -> OverlapP
 
 
 def _plan(definition: JobDefinition, sequence: int, wish: _Wish) -> Plan:
-    if wish.given is not None and (wish.given.input or wish.given.args is not None):
-        plan = _plan_of(definition, sequence, wish.trigger, wish.given)
+    given = wish.given
+    if given is not None and (given.input or given.args is not None or given.priority is not None):
+        plan = _plan_of(definition, sequence, wish.trigger, given)
     else:
         plan = _plan_without_input(_Source(definition, sequence, wish.trigger))
     if not wish.repeats_occurrence:
@@ -330,6 +351,7 @@ def _plan_of(definition: JobDefinition, sequence: int, trigger: TriggerKind, giv
                 depends_on=step.depends_on,
                 timeout=step.timeout or definition.timeout,
                 queue=step.queue or definition.queue,
+                priority=_priority_of(step, definition, given),
                 input=None if step.input is None else {**step.input, **given_input},
                 args=step.args if given_args is None else None,
                 retry=step.retry or definition.retry,
@@ -340,6 +362,7 @@ def _plan_of(definition: JobDefinition, sequence: int, trigger: TriggerKind, giv
         args=definition.args if given_args is None else given_args,
         overlap_policy=_overlap_policy(definition, trigger),
         max_waiting=definition.max_waiting,
+        concurrency=definition.concurrency,
         dead_letter=definition.dead_letter,
         execution_timeout=definition.execution_timeout,
         cron_expression=definition.schedule,
@@ -347,3 +370,10 @@ def _plan_of(definition: JobDefinition, sequence: int, trigger: TriggerKind, giv
         tags=definition.tags,
         meta=definition.meta,
     )
+
+
+def _priority_of(step: Step, definition: JobDefinition, given: Trigger | None) -> int:
+    """Return the step's own priority, else that of the trigger, else that of the job."""
+    if step.priority is not None:
+        return step.priority
+    return definition.priority if given is None or given.priority is None else given.priority

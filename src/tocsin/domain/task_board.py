@@ -1,7 +1,8 @@
 """The open tasks of queues, and the claims of agents.
 
 It is a fold of the events of steps. A task is open from `dispatched` until an event says that it is claimed, or needs no
-worker any more. A claim uses a slot of its agent until a report on it is stored, or its step goes on.
+worker any more. A claim uses a slot of its agent, and counts for the limits of its task, until a report on it is stored, or its
+step goes on.
 """
 
 from collections import Counter, OrderedDict
@@ -12,15 +13,21 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from .task_lanes import LaneKey, Offer, OpenTask, StepKey, TaskLanes
+from .open_task import LaneKey, OpenTask, StepKey
+from .task_lanes import TaskLanes
+from .task_offers import Offer
+
+NO_AGENT: Final = ""
+"""In place of an agent's id: the worker is no agent."""
 
 
 @dataclass(slots=True)
 class AgentClaim:
-    """A task that is claimed in the name of an agent, and not over."""
+    """A task that is claimed, and not over."""
 
     task: OpenTask
     agent_id: str
+    """The agent that has it, or `NO_AGENT`."""
     delivery: int
     sequence: int
     after: int | None = None
@@ -30,7 +37,7 @@ class AgentClaim:
 
 
 class TaskBoard:
-    """The open tasks of the queues, and the open claims of all agents."""
+    """The open tasks of the queues, and all open claims."""
 
     def __init__(self, *, max_bytes: int = 64 * 1_048_576) -> None:
         """Start without tasks; keep at most `max_bytes` bytes of the bodies of open tasks."""
@@ -61,7 +68,7 @@ class TaskBoard:
         self._newest[task.scope] = max(self._newest.get(task.scope, 0), task.sequence)
 
     def claim(self, scope: str, step: str, attempt: int, *, delivery: int, sequence: int, agent_id: str | None) -> None:
-        """Note a claim; without an `agent_id`, no agent has it."""
+        """Note a claim; without an `agent_id`, a worker that is no agent has it."""
         key = scope, step
         task = self._task_of(key)
         if task is None or task.attempt != attempt or sequence <= task.sequence:
@@ -72,8 +79,8 @@ class TaskBoard:
             return
         self._drop(key)
         report = self._answered.pop(key, None)
-        if agent_id is not None and report not in {(attempt, None), (attempt, delivery)}:
-            self._keep(AgentClaim(task, agent_id, delivery, sequence))
+        if report not in {(attempt, None), (attempt, delivery)}:
+            self._keep(AgentClaim(task, agent_id or NO_AGENT, delivery, sequence))
 
     def release(self, scope: str, step: str, attempt: int, *, delivery: int, sequence: int) -> None:
         """Note that a claim ended before its attempt did; the task is dispatched again."""
@@ -114,9 +121,11 @@ class TaskBoard:
 
     # --- decisions -----------------------------------------------------------------------------------------------------
 
-    def assign(self, offers: Iterable[Offer], *, limit: int) -> list[tuple[OpenTask, str]]:
+    def assign(
+        self, offers: Iterable[Offer], *, limit: int, room: Mapping[str, int] | None = None
+    ) -> list[tuple[OpenTask, str]]:
         """Choose agents for up to `limit` tasks, and reserve the tasks (`TaskLanes.take`)."""
-        assignments = self._open.take(offers, limit=limit)
+        assignments = self._open.take(offers, limit=limit, room=room)
         self._reserved |= {task.key: task for task, _ in assignments}
         return assignments
 
@@ -136,7 +145,9 @@ class TaskBoard:
 
     def put_back(self, task: OpenTask) -> None:
         """Open a reserved task again, before the other tasks of its job."""
-        if self._reserved.pop(task.key, None) is task:
+        if self._reserved.get(task.key) is task:
+            del self._reserved[task.key]
+            self._open.vacate(task)
             self._open.put(task, is_first=True)
 
     def withdraw(self, task: OpenTask) -> None:
@@ -147,7 +158,7 @@ class TaskBoard:
     def refuse(self, scope: str, step: str, agents: frozenset[str]) -> None:
         """Give an open task to none of some agents."""
         if (task := self._open.get((scope, step))) is not None:
-            task.refused_by = agents
+            self._open.refuse(task, agents)
 
     def is_reserved(self, task: OpenTask) -> bool:
         """Return whether a task is still reserved, because no event removed it."""
@@ -160,6 +171,17 @@ class TaskBoard:
         claim = self._claims.get((scope, step))
         return claim is not None and claim.sequence == sequence
 
+    def is_beyond_limit(self, claim: AgentClaim) -> bool:
+        """Return whether earlier claims alone reach the limit of a claim.
+
+        This happens only if two matchers lead at once. Both find the same claim beyond the limit, because the log has one order.
+        """
+        group, limit = claim.task.group, claim.task.limit
+        if group is None or self._open.running_of(group) <= limit:
+            return False
+        earlier = sum(c.task.group == group and c.sequence < claim.sequence for c in self._claims.values())
+        return earlier >= limit
+
     def newest(self, scope: str) -> int:
         """Return the sequence of the newest known event of an execution."""
         return self._newest.get(scope, 0)
@@ -169,7 +191,7 @@ class TaskBoard:
         return len(self._of_agent.get(agent_id, ()))
 
     def claims_of(self, agent_id: str) -> tuple[AgentClaim, ...]:
-        """Return the open claims of an agent."""
+        """Return the open claims of an agent; `NO_AGENT`: of all workers that are no agents."""
         return tuple(self._of_agent.get(agent_id, {}).values())
 
     def claim_of(self, scope: str, step: str) -> AgentClaim | None:
@@ -179,7 +201,7 @@ class TaskBoard:
     @property
     def agents(self) -> tuple[str, ...]:
         """The ids of the agents that have open claims."""
-        return tuple(self._of_agent)
+        return tuple(agent_id for agent_id in self._of_agent if agent_id != NO_AGENT)
 
     @property
     def waiting(self) -> Mapping[LaneKey, int]:
@@ -188,7 +210,7 @@ class TaskBoard:
 
     @property
     def running(self) -> Mapping[str, int]:
-        """The number of tasks that agents have, by queue."""
+        """The number of tasks that workers have, by queue."""
         return Counter(claim.task.queue for claim in self._claims.values())
 
     def oldest_in(self, queue: str) -> datetime | None:
@@ -215,6 +237,7 @@ class TaskBoard:
     def _keep(self, claim: AgentClaim) -> None:
         key = claim.task.key
         self._claims[key] = claim
+        self._open.occupy(claim.task)
         self._of_agent.setdefault(claim.agent_id, {})[key] = claim
         self._of_scope.setdefault(claim.task.scope, set()).add(claim.task.step)
         self._newest[claim.task.scope] = max(self._newest.get(claim.task.scope, 0), claim.sequence)
@@ -229,8 +252,10 @@ class TaskBoard:
         """Forget everything about a step."""
         if (task := self._open.get(key)) is not None:
             self._open.remove(task)
-        self._reserved.pop(key, None)
+        if (reserved := self._reserved.pop(key, None)) is not None:
+            self._open.vacate(reserved)
         if (claim := self._claims.pop(key, None)) is not None:
+            self._open.vacate(claim.task)
             of_agent = self._of_agent[claim.agent_id]
             del of_agent[key]
             if not of_agent:

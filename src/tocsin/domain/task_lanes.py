@@ -1,64 +1,72 @@
-"""Open tasks by queue and function, and the choice of their agents."""
+"""Open tasks by queue, function, priority and job, and the choice of the next task.
+
+A lane has the tasks of one queue, function and priority. In it, each job has lines: tasks that the same limit and the same
+refusals hold back. A line is listed if it has tasks and no limit holds it back, and a job if one of its lines is listed. So a
+choice looks at nothing that is held back, and takes O(log n) steps, spread over all choices.
+"""
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from heapq import heapify, heappop, heapreplace
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
-StepKey: TypeAlias = tuple[str, str]
-"""The scope of an execution, and the name of one of its steps."""
-LaneKey: TypeAlias = tuple[str, str]
-"""A queue and a function."""
+from .open_task import LaneKey, LimitGroup, OpenTask, StepKey
+from .ranked_items import RankedItems
+from .task_offers import FreeSlots, Offer
+
+_LineKey: TypeAlias = tuple[LimitGroup | None, int, frozenset[str]]
+"""A group, its limit, and the agents that refused the tasks."""
 
 
-@dataclass(slots=True)
-class OpenTask:
-    """A task, as it is stored."""
+@dataclass(slots=True, eq=False)
+class _Group:
+    """The tasks of a group that workers have, and its lines by limit."""
 
-    scope: str
-    step: str
-    attempt: int
-    sequence: int
-    subject: str
+    running: int = 0
+    lines: dict[int, dict["_Line", None]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """The tasks of one queue, function and priority."""
+
+    key: tuple[str, str, int]
+    jobs: dict[str, "_JobLines"] = field(default_factory=dict)
+    listed: RankedItems[str] = field(default_factory=RankedItems)
+    """The jobs with a listed line, by turn."""
+    number: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _JobLines:
+    """The lines of one job in one lane."""
+
+    lines: dict[_LineKey, "_Line"] = field(default_factory=dict)
+    listed: RankedItems["_Line"] = field(default_factory=RankedItems)
+    """The listed lines, by the sequence of their first task."""
+
+
+@dataclass(slots=True, eq=False)
+class _Line:
+    """Tasks of one job in one lane, in order, with the same limit and refusals."""
+
+    lane: _Lane
     job: str
-    queue: str
-    function: str
-    time: datetime
-    """When it was stored (UTC)."""
-    body: bytes | None
-    """None: it is read again before the task is handed over."""
-    delivery: int = 1
-    """The delivery number of its claim: more than 1 if the same attempt was claimed before, and released."""
-    refused_by: frozenset[str] = frozenset()
-    """The agents that handed the task back."""
+    key: _LineKey
+    group: _Group | None
+    tasks: OrderedDict[StepKey, OpenTask] = field(default_factory=OrderedDict)
 
     @property
-    def key(self) -> StepKey:
-        """The step that the task is about."""
-        return self.scope, self.step
+    def first(self) -> OpenTask:
+        """The next task."""
+        return next(iter(self.tasks.values()))
 
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """The free slots of an agent."""
-
-    agent_id: str
-    queues: Collection[str]
-    functions: Collection[str]
-    slots: int
-
-
-@dataclass(slots=True)
-class _Lane:
-    """The open tasks of one function in one queue, by job.
-
-    The job that was served longest ago is the first.
-    """
-
-    jobs: OrderedDict[str, OrderedDict[StepKey, OpenTask]] = field(default_factory=OrderedDict)
-    number: int = 0
+    @property
+    def is_held_back(self) -> bool:
+        """Whether workers have as many tasks of the group as they may."""
+        return self.group is not None and self.group.running >= self.key[1]
 
 
 class TaskLanes:
@@ -68,128 +76,268 @@ class TaskLanes:
         """Start without tasks; keep at most `max_bytes` bytes of bodies."""
         self._max_bytes = max_bytes
         self._kept_bytes = 0
-        self._tasks: dict[StepKey, OpenTask] = {}
-        self._lanes: dict[LaneKey, _Lane] = {}
-        self._functions: dict[str, set[str]] = {}
-        """The functions of open tasks by queue."""
+        self._lines: dict[StepKey, _Line] = {}
+        """The line of each task."""
+        self._lanes: dict[tuple[str, str, int], _Lane] = {}
+        self._priorities: dict[str, dict[str, set[int]]] = {}
+        """The priorities of open tasks by queue and function."""
+        self._groups: dict[LimitGroup, _Group] = {}
         self._turns: dict[tuple[str, str], int] = {}
-        """When each job of a queue was served last."""
+        """The turn of each job of a queue: it is the last of its queue when it comes, and when it was served."""
+        self._lanes_of_job: dict[tuple[str, str], int] = {}
+        """The number of lanes with tasks of a job, by queue and job."""
+        self._queue_turns: dict[str, int] = {}
         self._turn = 0
 
     def put(self, task: OpenTask, *, is_first: bool = False) -> None:
-        """Add a task; `is_first`: before the other tasks of its job."""
-        self._tasks[task.key] = task
-        lane = self._lanes.setdefault((task.queue, task.function), _Lane())
-        self._functions.setdefault(task.queue, set()).add(task.function)
-        tasks = lane.jobs.setdefault(task.job, OrderedDict())
-        tasks[task.key] = task
-        lane.number += 1
+        """Add a task; `is_first`: before the other tasks of its line."""
         if task.body is not None:
             if self._kept_bytes + len(task.body) > self._max_bytes:
                 task.body = None
             else:
                 self._kept_bytes += len(task.body)
-        if is_first:
-            tasks.move_to_end(task.key, last=False)
+        self._insert(task, is_first=is_first)
 
     def get(self, key: StepKey) -> OpenTask | None:
         """Return the open task of a step."""
-        return self._tasks.get(key)
+        line = self._lines.get(key)
+        return None if line is None else line.tasks[key]
 
     def remove(self, task: OpenTask) -> None:
         """Remove a task."""
-        del self._tasks[task.key]
         self._kept_bytes -= len(task.body or b"")
-        key = task.queue, task.function
-        lane = self._lanes[key]
-        del lane.jobs[task.job][task.key]
-        lane.number -= 1
-        if not lane.jobs[task.job]:
-            del lane.jobs[task.job]
-            self._turns.pop((task.queue, task.job), None)
-            if not lane.jobs:
-                del self._lanes[key]
-                self._functions[task.queue].discard(task.function)
+        self._extract(task)
 
-    def take(self, offers: Iterable[Offer], *, limit: int) -> list[tuple[OpenTask, str]]:
-        """Choose agents for up to `limit` tasks, and remove the tasks.
+    def refuse(self, task: OpenTask, agents: frozenset[str]) -> None:
+        """Give a task to none of some agents."""
+        if task.refused_by != agents:
+            self._extract(task)
+            task.refused_by = agents
+            self._insert(task, is_first=True)
 
-        A task goes to an agent that has its queue and its function, and the most free slots. Jobs take turns; a job's tasks
-        are taken in the order in which they were dispatched.
+    def occupy(self, task: OpenTask) -> None:
+        """Count a task that a worker has, or is about to have."""
+        if task.group is not None:
+            group = self._groups.setdefault(task.group, _Group())
+            group.running += 1
+            for line in group.lines.get(group.running, ()):
+                self._update(line)
+
+    def vacate(self, task: OpenTask) -> None:
+        """Do not count a task any more."""
+        if task.group is not None:
+            group = self._groups[task.group]
+            group.running -= 1
+            for line in group.lines.get(group.running + 1, ()):
+                self._update(line)
+            self._forget_if_idle(task.group)
+
+    def take(
+        self, offers: Iterable[Offer], *, limit: int, room: Mapping[str, int] | None = None
+    ) -> list[tuple[OpenTask, str]]:
+        """Choose agents for up to `limit` tasks, remove the tasks, and count them as running.
+
+        A task goes to an agent that has its queue and its function, and the most free slots. Queues take turns. In a queue, a
+        higher priority goes first; within it jobs take turns, and a job's tasks are taken in the order in which they were
+        dispatched. A task that a limit or a refusal holds back holds back no other.
+
+        Args:
+            offers: the agents.
+            limit: the greatest number of tasks.
+            room: the number of tasks that may be taken from a queue, if that is limited.
         """
-        by_lane = self._by_lane(offers)
-        slots = {offer.agent_id: offer.slots for agents in by_lane.values() for offer in agents}
-        heap = [(self._turn_of(lane), lane) for lane in by_lane]
-        heapify(heap)
+        slots = FreeSlots(offers)
+        room_left = dict(room or {})
+        lanes = {queue: heap for queue, heap in self._lanes_by_queue(slots) if room_left.get(queue, 1) > 0}
+        queues = [(self._queue_turns.get(queue, 0), queue) for queue in lanes]
+        heapify(queues)
+        refused: list[_Line] = []
         assignments: list[tuple[OpenTask, str]] = []
-        while heap and len(assignments) < limit:
-            _, lane = heap[0]
-            position = self._next(lane, by_lane[lane], slots)
-            if position is None:
-                heappop(heap)
+        while queues and len(assignments) < limit:
+            _, queue = queues[0]
+            choice = self._next(queue, lanes[queue], slots, refused)
+            if choice is None:
+                heappop(queues)
                 continue
-            task, agent_id = position
-            slots[agent_id] -= 1
-            self._serve(task)
-            assignments.append(position)
-            if lane in self._lanes:
-                heapreplace(heap, (self._turn_of(lane), lane))
+            self._serve(choice[0])
+            assignments.append(choice)
+            room_left[queue] = room_left.get(queue, limit) - 1
+            if room_left[queue] > 0:
+                heapreplace(queues, (self._queue_turns[queue], queue))
             else:
-                heappop(heap)
+                heappop(queues)
+        for line in refused:
+            self._update(line)
         return assignments
+
+    # --- questions -----------------------------------------------------------------------------------------------------
 
     @property
     def numbers(self) -> Mapping[LaneKey, int]:
-        """The number of tasks in each lane."""
-        return {key: lane.number for key, lane in self._lanes.items()}
+        """The number of tasks by queue and function."""
+        numbers: dict[LaneKey, int] = {}
+        for (queue, function, _), lane in self._lanes.items():
+            numbers[queue, function] = numbers.get((queue, function), 0) + lane.number
+        return numbers
+
+    def running_of(self, group: LimitGroup) -> int:
+        """Return the number of tasks of a group that workers have or get."""
+        return self._groups[group].running if group in self._groups else 0
 
     def oldest_in(self, queue: str) -> datetime | None:
         """Return when the oldest task of a queue was stored, if any."""
-        lanes = (lane for (of, _), lane in self._lanes.items() if of == queue)
-        firsts = (next(iter(tasks.values())).time for lane in lanes for tasks in lane.jobs.values())
-        return min(firsts, default=None)
+        lanes = (lane for lane in self._lanes.values() if lane.key[0] == queue)
+        lines = (line for lane in lanes for lines in lane.jobs.values() for line in lines.lines.values())
+        return min((line.first.time for line in lines), default=None)
 
     def __iter__(self) -> Iterator[OpenTask]:
         """Yield every task."""
-        return iter(self._tasks.values())
+        return (line.tasks[key] for key, line in self._lines.items())
 
     def __len__(self) -> int:
         """Return the number of tasks."""
-        return len(self._tasks)
+        return len(self._lines)
 
-    def _by_lane(self, offers: Iterable[Offer]) -> dict[LaneKey, list[Offer]]:
-        """Return the agents with a free slot for each lane that has tasks."""
-        lanes: dict[LaneKey, list[Offer]] = {}
-        for offer in offers:
-            if offer.slots < 1:
+    # --- the choice ----------------------------------------------------------------------------------------------------
+
+    def _lanes_by_queue(self, slots: FreeSlots) -> Iterator[tuple[str, list["_Rank"]]]:
+        """Yield a heap of the lanes of each queue that agents serve."""
+        for queue, functions in slots.functions.items():
+            priorities = self._priorities.get(queue, {})
+            known = priorities.keys() & functions
+            heap = [(-priority, 0, 0, function) for function in known for priority in priorities[function]]
+            heapify(heap)
+            if heap:
+                yield queue, heap
+
+    def _next(
+        self, queue: str, lanes: list["_Rank"], slots: FreeSlots, refused: list[_Line]
+    ) -> tuple[OpenTask, str] | None:
+        """Return the next task of a queue that an agent can take, and that agent."""
+        while lanes:
+            priority, _, _, function = known_rank = lanes[0]
+            lane = self._lanes.get((queue, function, -priority))
+            first = None if lane is None or not slots.has(queue, function) else self._first_line(lane)
+            if first is None:
+                heappop(lanes)
                 continue
-            for queue in offer.queues:
-                for function in self._functions.get(queue, _NOTHING).intersection(offer.functions):
-                    lanes.setdefault((queue, function), []).append(offer)
-        return lanes
-
-    def _next(self, lane: LaneKey, offers: Sequence[Offer], slots: Mapping[str, int]) -> tuple[OpenTask, str] | None:
-        """Return the next task of a lane that an agent can take, and that agent."""
-        free = [offer.agent_id for offer in offers if slots[offer.agent_id] > 0]
-        for tasks in self._lanes[lane].jobs.values() if free else ():
-            for task in tasks.values():
-                agents = [id_ for id_ in free if id_ not in task.refused_by] if task.refused_by else free
-                if agents:
-                    return task, max(agents, key=slots.__getitem__)
+            turn, line = first
+            task = line.first
+            rank = priority, turn, task.sequence, function
+            if rank != known_rank:
+                heapreplace(lanes, rank)
+                if lanes[0] is not rank:
+                    continue
+            agent_id = slots.take(queue, function, refused_by=task.refused_by)
+            if agent_id is not None:
+                return task, agent_id
+            self._unlist(line)
+            refused.append(line)
         return None
 
-    def _turn_of(self, lane: LaneKey) -> int:
-        """Return when the first job of a lane was served last."""
-        return self._turns.get((lane[0], next(iter(self._lanes[lane].jobs))), 0)
+    def _first_line(self, lane: _Lane) -> tuple[int, _Line] | None:
+        """Return the first line of the job whose turn it is, and the turn."""
+        while (first := lane.listed.first) is not None:
+            known_turn, job = first
+            turn = self._turns[lane.key[0], job]
+            if turn == known_turn:
+                line = lane.jobs[job].listed.first
+                assert line is not None  # noqa: S101 - a listed job has a listed line
+                return turn, line[1]
+            lane.listed.put(job, turn)  # it was served in another lane
+        return None
 
     def _serve(self, task: OpenTask) -> None:
-        """Remove a task, and let the other jobs of its lane go first."""
-        lane = self._lanes[task.queue, task.function]
+        """Remove a task, count it, and let other jobs and queues go first."""
+        self._turn += 1
+        self._queue_turns[task.queue] = self._turn
+        self._turns[task.queue, task.job] = self._turn
         self.remove(task)
-        if task.job in lane.jobs:
-            self._turn += 1
-            self._turns[task.queue, task.job] = self._turn
-            lane.jobs.move_to_end(task.job)
+        self.occupy(task)
+
+    # --- lines ---------------------------------------------------------------------------------------------------------
+
+    def _insert(self, task: OpenTask, *, is_first: bool) -> None:
+        lane_key = task.queue, task.function, task.priority
+        if (lane := self._lanes.get(lane_key)) is None:
+            lane = self._lanes[lane_key] = _Lane(lane_key)
+            self._priorities.setdefault(task.queue, {}).setdefault(task.function, set()).add(task.priority)
+        if (job := lane.jobs.get(task.job)) is None:
+            job = lane.jobs[task.job] = _JobLines()
+            of_queue = task.queue, task.job
+            self._lanes_of_job[of_queue] = self._lanes_of_job.get(of_queue, 0) + 1
+            if of_queue not in self._turns:
+                self._turn += 1
+                self._turns[of_queue] = self._turn
+        line_key = task.group, task.limit, task.refused_by
+        if (line := job.lines.get(line_key)) is None:
+            group = None if task.group is None else self._groups.setdefault(task.group, _Group())
+            line = job.lines[line_key] = _Line(lane, task.job, line_key, group)
+            if group is not None:
+                group.lines.setdefault(task.limit, {})[line] = None
+        line.tasks[task.key] = task
+        self._lines[task.key] = line
+        if is_first:
+            line.tasks.move_to_end(task.key, last=False)
+        lane.number += 1
+        self._update(line)
+
+    def _extract(self, task: OpenTask) -> None:
+        line = self._lines.pop(task.key)
+        lane = line.lane
+        del line.tasks[task.key]
+        lane.number -= 1
+        self._update(line)
+        if line.tasks:
+            return
+        jobs = lane.jobs[line.job]
+        del jobs.lines[line.key]
+        group, limit, _ = line.key
+        if group is not None and line.group is not None:
+            del line.group.lines[limit][line]
+            if not line.group.lines[limit]:
+                del line.group.lines[limit]
+            self._forget_if_idle(group)
+        if not jobs.lines:
+            del lane.jobs[line.job]
+            self._forget_job(task.queue, line.job)
+        if not lane.jobs:
+            del self._lanes[lane.key]
+            self._forget_priority(task)
+
+    def _update(self, line: _Line) -> None:
+        """List a line, or remove it from the lists."""
+        if not line.tasks or line.is_held_back:
+            self._unlist(line)
+            return
+        line.lane.jobs[line.job].listed.put(line, line.first.sequence)
+        if line.job not in line.lane.listed:
+            line.lane.listed.put(line.job, self._turns[line.lane.key[0], line.job])
+
+    def _unlist(self, line: _Line) -> None:
+        listed = line.lane.jobs[line.job].listed
+        listed.discard(line)
+        if not len(listed):
+            line.lane.listed.discard(line.job)
+
+    def _forget_job(self, queue: str, job: str) -> None:
+        self._lanes_of_job[queue, job] -= 1
+        if not self._lanes_of_job[queue, job]:
+            del self._lanes_of_job[queue, job], self._turns[queue, job]
+
+    def _forget_priority(self, task: OpenTask) -> None:
+        functions = self._priorities[task.queue]
+        functions[task.function].discard(task.priority)
+        if not functions[task.function]:
+            del functions[task.function]
+            if not functions:
+                del self._priorities[task.queue]
+
+    def _forget_if_idle(self, group: LimitGroup) -> None:
+        known = self._groups[group]
+        if not known.running and not known.lines:
+            del self._groups[group]
 
 
-_NOTHING: Final[frozenset[str]] = frozenset()
+_Rank: TypeAlias = tuple[int, int, int, str]
+"""The rank of a lane in its queue: priority (negative), turn and sequence of its first task, and its function."""

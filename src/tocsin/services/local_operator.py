@@ -92,10 +92,11 @@ class LocalOperator:
         input: Input | None = None,  # noqa: A002 - the field is called so
         args: Sequence[JsonValue] | None = None,
         *,
+        priority: int | None = None,
         reason: str | None = None,
     ) -> str:
         """See `Operator`."""
-        return await self._registry.trigger(job, input, args, by=self._by, reason=reason)
+        return await self._registry.trigger(job, input, args, by=self._by, priority=priority, reason=reason)
 
     async def why(self, job: str, at: datetime | None = None) -> "tuple[Answer, ...]":
         """See `Operator`."""

@@ -110,11 +110,12 @@ class Operator(Protocol):
         input: Input | None = None,  # noqa: A002 - the field is called so
         args: Sequence[JsonValue] | None = None,
         *,
+        priority: int | None = None,
         reason: str | None = None,
     ) -> str:
         """Request an execution now and return its id.
 
-        The keys of `input` override those of the definition.
+        The keys of `input` override those of the definition, and `priority` replaces its own.
 
         Raises:
             JobNotFound: no job has this name.

@@ -79,11 +79,13 @@ class Planner:
         definition, sequence = in_force
         # The job's own input was checked with its definition, without a schedule in part.
         is_checked = definition.schedule is not None or definition.input_schema is None
-        if not is_checked or message.input or message.args is not None:
-            try:
+        try:
+            if publisher is not None:
+                execution_plan.check_public_priority(message, definition)
+            if not is_checked or message.input or message.args is not None:
                 check_input(definition, message.input or {}, message.args)
-            except DefinitionError as error:
-                return skip_trigger(execution_plan.refused(trigger, job, error, publisher), states)
+        except DefinitionError as error:
+            return skip_trigger(execution_plan.refused(trigger, job, error, publisher), states)
         first = execution_plan.from_trigger(trigger, definition, sequence, publisher)
         return begin(first, states, now, key=self._key)
 

@@ -113,6 +113,7 @@ class HttpOperator:
         input: Input | None = None,  # noqa: A002 - the field is called so
         args: Sequence[JsonValue] | None = None,
         *,
+        priority: int | None = None,
         reason: str | None = None,
     ) -> str:
         """See `Operator`."""
@@ -121,6 +122,7 @@ class HttpOperator:
             "args": None if args is None else list(args),
             "reason": reason,
             "trigger": "manual",
+            **({} if priority is None else {"priority": priority}),
         }
         headers = {"Idempotency-Key": uuid4().hex}
         triggered = await self._api.request("POST", f"{job_path(job)}/trigger", body, headers=headers)

@@ -109,6 +109,9 @@ def trigger(
         str | None, typer.Option(metavar="JSON|@FILE", help="An object whose keys override the job's input.")
     ] = None,
     args: Annotated[str | None, typer.Option(metavar="JSON|@FILE", help="A list that replaces the job's args.")] = None,
+    priority: Annotated[
+        int | None, typer.Option(min=-100, max=100, help="Replaces the job's priority; higher first.")
+    ] = None,
     reason: Reason = None,
 ) -> None:
     """Run a job now, independently of its schedule.
@@ -122,7 +125,7 @@ def trigger(
 
     async def request() -> str:
         async with session.operator() as operator:
-            return await operator.trigger(job, overrides, positional, reason=reason)
+            return await operator.trigger(job, overrides, positional, priority=priority, reason=reason)
 
     execution_id = run(request())
     session.output.answer(

@@ -7,9 +7,11 @@ log therefore passes `context=STORED`, which leaves out every check that is abou
 
     errors                     problems of a definition, their codes, and their text
     fields, inputs             checks of single fields and of inputs
-    model                      the definition, and the rules that span its fields
+    concurrency                the limit of a job's tasks, and its key
+    stored_model, model        the definition, and the rules that span its fields
 """
 
+from .concurrency import MAX_CONCURRENCY, Concurrency, value_of
 from .errors import DefinitionError, DefinitionProblem, shorten, show
 from .fields import (
     MAX_DEPTH,
@@ -23,6 +25,7 @@ from .fields import (
     Object,
     OnCompletion,
     OverlapPolicy,
+    Priority,
     Seconds,
     StepName,
     Text,
@@ -45,6 +48,7 @@ from .model import (
 __all__ = [
     "DEFAULT_MAX_WAITING",
     "MAIN",
+    "MAX_CONCURRENCY",
     "MAX_COPIES_BYTES",
     "MAX_DEFINITION_BYTES",
     "MAX_DEPTH",
@@ -53,6 +57,7 @@ __all__ = [
     "STORED",
     "Args",
     "CatchUp",
+    "Concurrency",
     "DefinitionError",
     "DefinitionProblem",
     "Flag",
@@ -62,6 +67,7 @@ __all__ = [
     "Object",
     "OnCompletion",
     "OverlapPolicy",
+    "Priority",
     "RetryPolicy",
     "Seconds",
     "Step",
@@ -73,4 +79,5 @@ __all__ = [
     "shorten",
     "show",
     "size_of",
+    "value_of",
 ]

@@ -62,6 +62,7 @@ Seconds: TypeAlias = Annotated[float, BeforeValidator(duration.parse, json_schem
 Timeout: TypeAlias = Annotated[float, BeforeValidator(duration.parse, json_schema_input_type=float | str), Field(gt=0)]
 Object: TypeAlias = Annotated[dict[str, JsonValue], BeforeValidator(_plain)]
 Args: TypeAlias = Annotated[tuple[JsonValue, ...], BeforeValidator(_plain)]
+Priority: TypeAlias = Annotated[int, Field(ge=-100, le=100, strict=True)]
 Flag: TypeAlias = Annotated[bool, Field(strict=True)]
 
 

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, Self
 
-from pydantic import ConfigDict, Field, JsonValue, ValidationInfo, model_validator
+from pydantic import Field, JsonValue, ValidationInfo, model_validator
 
 from .. import schedule as calendar
 from .. import step_graph
-from ..documented_model import DocumentedModel
 from ..schedule import DstPolicy
+from .concurrency import Concurrency
 from .errors import DefinitionError, DefinitionProblem, show
 from .fields import (
     Args,
@@ -20,6 +20,7 @@ from .fields import (
     Object,
     OnCompletion,
     OverlapPolicy,
+    Priority,
     Seconds,
     StepName,
     Text,
@@ -28,6 +29,7 @@ from .fields import (
     size_of,
 )
 from .inputs import input_problems, reference_problems
+from .stored_model import StoredModel
 
 MAX_STEPS: Final = 1_000
 """The largest number of steps of a job."""
@@ -44,20 +46,7 @@ MAIN: Final = "main"
 """The name of the only step of a job without a DAG."""
 
 
-class _Model(DocumentedModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _open_to_newer_versions(cls, data: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - before validation
-        """Ignore fields that a newer version stored, so that the log stays readable."""
-        known = cls.__pydantic_fields__.keys()
-        if is_stored(info) and isinstance(data, dict) and not data.keys() <= known:
-            return {key: value for key, value in data.items() if key in known}
-        return data
-
-
-class RetryPolicy(_Model):
+class RetryPolicy(StoredModel):
     """The rule for retries (hip-62, Retry Policy).
 
     `max_attempts` includes the first attempt. Delays grow until `max_delay`.
@@ -87,7 +76,7 @@ class RetryPolicy(_Model):
     """Types of errors that are not retried; `*` at the end covers every type with that prefix."""
 
 
-class Step(_Model):
+class Step(StoredModel):
     """A node of a job's graph. An absent field has the job's value."""
 
     name: StepName
@@ -104,11 +93,13 @@ class Step(_Model):
     """The positional arguments of the step's handler."""
     queue: Name | None = None
     """The queue from which workers take the tasks of this step."""
+    priority: Priority | None = None
+    """The priority of this step, also in an execution whose trigger names another."""
     retry: RetryPolicy | None = None
     """The rule for the retries of this step."""
 
 
-class JobDefinition(_Model):
+class JobDefinition(StoredModel):
     """A named job: its schedule, its work, and its rules for special cases."""
 
     name: Name
@@ -150,6 +141,10 @@ class JobDefinition(_Model):
     """Labels of the job."""
     queue: Name = "default"
     """The queue from which workers take the tasks."""
+    priority: Priority = 0
+    """The priority of the job's tasks in their queue, from -100 to 100. Tasks of a higher priority are assigned first."""
+    concurrency: Concurrency | None = None
+    """The number of the job's tasks that workers may have at a time; None: unlimited."""
     description: Text | None = None
     """A text for readers."""
     enabled: Flag = True
@@ -192,6 +187,7 @@ class JobDefinition(_Model):
             "input": self.input,
             "args": self.args,
             "queue": self.queue,
+            "priority": self.priority,
             "retry": self.retry,
         }
         return tuple(

@@ -32,6 +32,7 @@ PROBLEM_CODES: Final[Mapping[str, str]] = {
     "not-plain-json": "A value is not plain JSON: a time, a set or a number that is not finite.",
     "not-utf8": "A file is not UTF-8.",
     "out-of-range": "A number or the length of a text is outside its limits.",
+    "priority-not-allowed": "A program outside gives a trigger a higher priority than its job has.",
     "required": "A field is required, and not given.",
     "schema-mismatch": "An input does not fit the `input_schema` of its job.",
     "secret-reference-not-allowed": "The input of a trigger refers to a secret; only a definition may.",

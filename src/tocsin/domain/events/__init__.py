@@ -106,6 +106,7 @@ from .steps import (
     Released,
     RetryScheduled,
     Started,
+    TaskLimit,
     admission_of,
     unfold,
 )
@@ -202,6 +203,7 @@ __all__ = [
     "SoleStep",
     "Started",
     "StepProgress",
+    "TaskLimit",
     "Terminal",
     "Timer",
     "Trigger",

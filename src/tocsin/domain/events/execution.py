@@ -5,7 +5,7 @@ from typing import ClassVar, Final, Literal, TypeAlias
 
 from pydantic import JsonValue
 
-from ..definition import DEFAULT_MAX_WAITING, RetryPolicy
+from ..definition import DEFAULT_MAX_WAITING, Concurrency, RetryPolicy
 from ..text import utc_text
 from .message import OCCURRENCES, Actor, Failure, Input, Message, Sequence, TriggerKind
 
@@ -25,6 +25,8 @@ class PlannedStep(Message):
     """The time limit of an attempt, in seconds."""
     queue: str = "default"
     """The queue that receives the tasks of this step."""
+    priority: int = 0
+    """The priority of the tasks of this step in their queue."""
     input: Input | None = None
     """The input of this step; absent: the input of the plan."""
     args: tuple[JsonValue, ...] | None = None
@@ -53,6 +55,8 @@ class Plan(Message):
     """The rule for an execution while another execution holds the lock."""
     max_waiting: int = DEFAULT_MAX_WAITING
     """The number of executions of the job that may wait for its lock."""
+    concurrency: Concurrency | None = None
+    """The limit of the job's tasks that workers may have at a time; absent: unlimited."""
     dead_letter: bool = False
     """True: a failure of the execution produces a dead letter."""
     execution_timeout: float | None = None

@@ -18,7 +18,8 @@ class Trigger(Message):
     """A request to run a job now. All fields are optional.
 
     Clients publish this on `cron.trigger.<job>`; the API stores it too. An object with none of these fields is the input
-    itself: `{"day": "2026-02-11"}` means `{"input": {"day": "2026-02-11"}}`. An object with one of them is never an input.
+    itself: `{"day": "2026-02-11"}` means `{"input": {"day": "2026-02-11"}}`. An object with one of them is never an input. `priority`
+    does not count, because inputs often have it: it needs another of them beside it, such as `input`.
     """
 
     v: Literal[1] = 1
@@ -40,6 +41,8 @@ class Trigger(Message):
 
     Without a key, the log itself drops a message that repeats a `Nats-Msg-Id` within two minutes.
     """
+    priority: int | None = Field(default=None, ge=-100, le=100, strict=True)
+    """The priority of the execution's tasks, in place of the job's. A program outside may lower it, and not raise it."""
     backfill: str | None = Field(default=None, min_length=1, max_length=255)
     """The name of the backfill; with `scheduled_time` it identifies one execution."""
     scheduled_time: AwareDatetime | None = None
@@ -48,8 +51,12 @@ class Trigger(Message):
     @model_validator(mode="before")
     @classmethod
     def _takes_bare_input(cls, body: object) -> object:
-        if isinstance(body, dict) and body and cls.model_fields.keys().isdisjoint(body):
+        if not isinstance(body, dict) or not body:
+            return body
+        if (cls.model_fields.keys() - {"priority"}).isdisjoint(body):
             return {"input": body}
+        if body.get("priority") is not None and body.get("input") is None:
+            return {**body, "input": {}}  # so that what is written of it has a second field too
         return body
 
     @model_validator(mode="after")

@@ -27,6 +27,20 @@ class Admission(Message):
     """The name of the backfill that this execution belongs to."""
 
 
+class TaskLimit(Message):
+    """A concurrency limit of a task.
+
+    It counts the tasks of the job with the same `key` and `value` together.
+    """
+
+    limit: int
+    """The greatest number of these tasks that workers may have at a time."""
+    key: str | None = None
+    """The path to the value; absent: all tasks of the job are counted together."""
+    value: str | None = None
+    """The value, or its digest if it is long; absent: the task has none."""
+
+
 class Dispatched(ExecutionFact):
     """One attempt of a step was dispatched.
 
@@ -49,6 +63,10 @@ class Dispatched(ExecutionFact):
     """The function that the worker runs."""
     queue: str = "default"
     """The queue that delivers the task."""
+    priority: int = 0
+    """The priority of the task in its queue, from -100 to 100."""
+    concurrency: TaskLimit | None = None
+    """The concurrency limit of the task; absent: unlimited."""
     input: Input = {}
     """The input of the function."""
     args: tuple[JsonValue, ...] = ()

@@ -8,7 +8,8 @@ from typing import Final, TypedDict
 from pydantic import JsonValue
 
 from .. import ids
-from ..events import Admission, Admitted, Dispatched, Input, PlannedStep, RetryTimer
+from ..definition import value_of
+from ..events import Admission, Admitted, Dispatched, Input, PlannedStep, Requested, RetryTimer, TaskLimit
 from .lifecycle import EndFields, sole_token
 from .state import Execution, Status, planned_step
 from .steps import Phase, Step, Steps
@@ -115,6 +116,8 @@ def _task(
         max_attempts=step.retry.max_attempts,
         function=step.function,
         queue=step.queue,
+        priority=step.priority,
+        concurrency=_limit_of(requested, step),
         upstream=results,
         upstream_left_out=tuple(name for name in step.depends_on if name not in results),
         timeout=step.timeout,
@@ -131,6 +134,21 @@ def _task(
         admits=admission,
         **content,
     )
+
+
+def _limit_of(requested: Requested, step: PlannedStep) -> TaskLimit | None:
+    """Return the concurrency limit of a task.
+
+    It depends on the plan alone, so that each attempt has the same.
+    """
+    concurrency = requested.plan.concurrency
+    if concurrency is None:
+        return None
+    if concurrency.key is None:
+        return TaskLimit.trusted(limit=concurrency.limit)
+    input_ = requested.plan.input if step.input is None else step.input
+    value = value_of(concurrency.key, {"input": input_, "meta": requested.meta})
+    return TaskLimit.trusted(limit=concurrency.limit, key=concurrency.key, value=value)
 
 
 class _Content(TypedDict):

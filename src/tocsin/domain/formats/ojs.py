@@ -32,7 +32,7 @@ _JITTER: Final = 0.1
 _STAND_IN: Final = "unknown"  # for an invalid type, so that it is reported once
 _SAME: Final = frozenset({"name", "timezone", "args", "overlap_policy", "enabled", "description"})
 _TEMPLATE: Final = frozenset({"type", "args", "options"})
-_OPTIONS: Final = frozenset({"queue", "timeout", "retry", "tags", "meta"})
+_OPTIONS: Final = frozenset({"queue", "priority", "timeout", "retry", "tags", "meta"})
 _RENAMED: Final = frozenset({"schedule", "function", "dead_letter"})
 EXTENSIONS: Final = frozenset(JobDefinition.model_fields) - _SAME - _OPTIONS - _RENAMED - {"dag"}
 """Fields of a definition that ojs-cron does not have; a CronJob has them under their own names."""
@@ -92,6 +92,8 @@ def write(definition: JobDefinition) -> dict[str, JsonValue]:
         "timeout": _number(definition.timeout),
         "retry": _written_retry(definition.retry, dead_letter=definition.dead_letter),
     }
+    if definition.priority:
+        options["priority"] = definition.priority
     if definition.tags:
         options["tags"] = list(definition.tags)
     if definition.meta:

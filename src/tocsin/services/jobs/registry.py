@@ -209,7 +209,7 @@ class Registry:
         """
         await self._decide(job, lambda state: ledger.delete(state, job, by=by, reason=reason), check)
 
-    async def trigger(
+    async def trigger(  # noqa: PLR0913 - the fields of a trigger
         self,
         job: str,
         input: Input | None = None,  # noqa: A002 - the field is called so
@@ -217,13 +217,14 @@ class Registry:
         *,
         by: Actor | None = None,
         kind: TriggerSource = "manual",
+        priority: int | None = None,
         reason: str | None = None,
         asking: RequestName | None = None,
         check: Check = anything,
     ) -> str:
         """Request an execution now and return its id.
 
-        The keys of `input` override those of the definition. Requests with one key make one execution.
+        The keys of `input` override those of the definition, and `priority` replaces its own. Requests with one key make one execution.
 
         Raises:
             JobNotFound: no job has this name.
@@ -233,7 +234,8 @@ class Registry:
         registered = await self.job(job)
         check(registered)
         definition = registered.definition
-        trigger = Trigger(trigger=kind, input=input, args=None if args is None else tuple(args), by=by, reason=reason)
+        given = None if args is None else tuple(args)
+        trigger = Trigger(trigger=kind, input=input, args=given, by=by, priority=priority, reason=reason)
         check_input(definition, input or {}, args)
         if asking and asking.is_retried and (before := await self._triggered(job, asking.name)):
             return execution_plan.execution_id_of(before, job)

@@ -7,8 +7,8 @@ from ... import subjects, telemetry
 from ...domain import execution
 from ...domain.events import LeaseTimer, Message, Recorded, ReleasedReason, Started
 from ...domain.execution import ClaimDenied, Phase
+from ...domain.open_task import OpenTask
 from ...domain.task_board import AgentClaim, TaskBoard
-from ...domain.task_lanes import OpenTask
 from ...ports import Append, Clock, EventLog, OutdatedState, Written
 from .agents import HeardAgent
 

@@ -10,8 +10,8 @@ import msgspec
 
 from ... import subjects
 from ...domain.events import Message, Recorded
+from ...domain.open_task import LimitGroup, OpenTask
 from ...domain.task_board import TaskBoard
-from ...domain.task_lanes import OpenTask
 from ...subjects import DecodeError
 
 TASK_KINDS: Final = frozenset({"dispatched", "admitted"})
@@ -21,9 +21,17 @@ ENDINGS: Final = ("failed", "cancelled")
 """Ends that may come before a report on the task. A completed execution has no open task, and a report ended its claims."""
 
 
+class _Limit(msgspec.Struct):
+    limit: int
+    key: str | None = None
+    value: str | None = None
+
+
 class _Head(msgspec.Struct):
     job: str
     function: str
+    priority: int = 0
+    concurrency: _Limit | None = None
 
 
 class _Claim(msgspec.Struct):
@@ -113,6 +121,7 @@ def note_report(board: TaskBoard, subject: str) -> None:
 def _task(scope: str, rest: list[str], recorded: Recorded[Message], body: bytes) -> OpenTask:
     head = _HEADS.decode(body)
     step, attempt, *queue = rest
+    limit = head.concurrency
     return OpenTask(
         scope=scope,
         step=step,
@@ -124,4 +133,7 @@ def _task(scope: str, rest: list[str], recorded: Recorded[Message], body: bytes)
         function=head.function,
         time=recorded.time,
         body=body,
+        priority=head.priority,
+        group=None if limit is None else LimitGroup(head.job, limit.key, limit.value),
+        limit=0 if limit is None else limit.limit,
     )

@@ -15,8 +15,9 @@ from typing import Final
 
 from ... import subjects, telemetry
 from ...domain.events import LeaseTimer, Message, Recorded, Started
-from ...domain.task_board import AgentClaim, TaskBoard
-from ...domain.task_lanes import Offer, OpenTask
+from ...domain.open_task import OpenTask
+from ...domain.task_board import NO_AGENT, AgentClaim, TaskBoard
+from ...domain.task_offers import Offer
 from ...engine.leader_election import TERM_EVENTS, LeaderElection, lease_access
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import (
@@ -44,6 +45,8 @@ REPEAT_AFTER_S: Final = 2.0
 """A hold list that arrives sooner after a hand-over may be older than it."""
 CALL_INTERVAL_S: Final = 1.0
 """The least time between two roll calls because of agents that did not listen."""
+CHECK_INTERVAL_S: Final = 10.0
+"""Time between two looks at some of the claims of workers that are no agents."""
 SAVE_INTERVAL_S: Final = 30.0
 CURSOR: Final = subjects.cursor(Stream.LOG, MATCHER)
 
@@ -75,6 +78,8 @@ class Matcher:
         self._releases = Releases(log, self.board, clock)
         self._sender = TaskSender(log, channel, self.agents, self._releases, clock)
         self._absent: list[tuple[str, int]] = []
+        self._unproven: list[AgentClaim] = []
+        """Claims with a limit that the fold may not have reached yet."""
         self._upto = 0
         self._is_complete = False
         self._changed = asyncio.Event()
@@ -82,6 +87,8 @@ class Matcher:
         self._is_roll_called = False
         self._called_at = float("-inf")
         self._looked_at = float("-inf")
+        self._checked_at = float("-inf")
+        self._checked = 0
         self._saved_at = clock.monotonic()
         self._saved: bytes | None = None
 
@@ -173,6 +180,7 @@ class Matcher:
             self._display.forget()
             await self._call_roll()
             self._is_roll_called = True
+        await self._hand_over_proven()
         await self._release_absent()
         await self._look_at_agents()
         while await self._assign():
@@ -197,8 +205,24 @@ class Matcher:
         finally:
             for task, _ in reversed(assignments):
                 self.board.put_back(task)  # what is claimed is not reserved any more
-        await self._sender.send(claims)
+        await self._sender.send([claim for claim in claims if claim.task.group is None])
+        self._unproven += (claim for claim in claims if claim.task.group is not None)
+        await self._hand_over_proven()
         return bool(claims)
+
+    async def _hand_over_proven(self) -> None:
+        """Hand over claims with a limit, once the fold has all earlier claims."""
+        unproven, self._unproven = self._unproven, []
+        self._unproven += (claim for claim in unproven if claim.sequence > self._upto)
+        proven = [claim for claim in unproven if claim.sequence <= self._upto]
+        await self._hand_over([claim for claim in proven if self.board.claim_of(*claim.task.key) is claim])
+
+    async def _hand_over(self, claims: Sequence[AgentClaim]) -> None:
+        """Hand claims over, and release those that another leader's claims put beyond their limit."""
+        beyond = [claim for claim in claims if self.board.is_beyond_limit(claim)]
+        for claim in beyond:
+            await self._releases.release(claim, "handed_back")
+        await self._sender.send([claim for claim in claims if claim not in beyond])
 
     def _offers(self) -> list[Offer]:
         now = self._clock.monotonic()
@@ -251,6 +275,20 @@ class Matcher:
             for claim in await self._releases.still_open(self.board.claims_of(agent_id)[:AT_ONCE]):
                 await self._releases.release(claim, "lease_over")
         self.agents.forget_silent(but=frozenset(self.board.agents))
+        await self._check_other_claims(now)
+
+    async def _check_other_claims(self, now: float) -> None:
+        """Withdraw claims of other workers that are over.
+
+        A report may have been missed, and no hold list shows it.
+        """
+        if now - self._checked_at < CHECK_INTERVAL_S:
+            return
+        self._checked_at = now
+        claims = self.board.claims_of(NO_AGENT)
+        start = self._checked if self._checked < len(claims) else 0
+        some = claims[start : start + AT_ONCE]
+        self._checked = start + len(await self._releases.still_open(some))
 
     async def _compare(self, agent: HeardAgent) -> None:
         """Compare an agent's claims with its newest hold list."""
@@ -261,9 +299,11 @@ class Matcher:
                 await self._releases.release(claim, "handed_back")
             elif claim.sequence in handed_back:
                 await self._releases.release(claim, "handed_back", is_refused=True)
+            elif claim.sequence > self._upto:
+                continue
             elif _name_of(claim) not in agent.held and agent.heard_at - claim.handed_at >= REPEAT_AFTER_S:
                 missing_claims.append(claim)
-        await self._sender.send(await self._releases.still_open(missing_claims[:AT_ONCE]))
+        await self._hand_over(await self._releases.still_open(missing_claims[:AT_ONCE]))
 
     # --- cursor ----------------------------------------------------------------------------------------------------------
 

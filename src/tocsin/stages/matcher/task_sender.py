@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from ... import telemetry
 from ...domain.agent import Assignment
+from ...domain.open_task import OpenTask
 from ...domain.task_board import AgentClaim
-from ...domain.task_lanes import OpenTask
 from ...ports import AgentChannel, Clock, EventLog, HandOver
 from .agents import HeardAgents
 from .claims import Releases

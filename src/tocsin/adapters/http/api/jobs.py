@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from fastapi import APIRouter, Body, Path, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, JsonValue, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
 from .... import subjects
 from ....domain.access import Permission
@@ -132,6 +132,8 @@ class TriggerRequest(BaseModel):
     """Its keys override those of the job's input."""
     args: list[JsonValue] | None = None
     """Replaces the job's args."""
+    priority: int | None = Field(default=None, ge=-100, le=100, strict=True)
+    """Replaces the job's priority."""
     reason: ReasonText | None = None
     trigger: Literal["api", "manual"] = "api"
     """The trigger that the execution records."""
@@ -295,6 +297,7 @@ async def trigger_job(
         body.args,
         by=actor(caller),
         kind=body.trigger,
+        priority=body.priority,
         reason=body.reason or reason,
         asking=request_name(request),
         check=permitted(caller, Permission.TRIGGER),

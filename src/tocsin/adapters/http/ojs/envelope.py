@@ -230,6 +230,7 @@ def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqu
             function=envelope.type,
             args=tuple(envelope.args),
             queue=envelope.queue,
+            priority=envelope.priority,
             timeout=_first(envelope.timeout_ms, envelope.timeout, defaults.timeout),
             retry=_retry_policy(envelope.retry),
             dead_letter=envelope.retry is not None and envelope.retry.on_exhaustion == "dead_letter",
@@ -294,7 +295,6 @@ def _protocol_fields(
         "id": envelope.id or execution_id,
         "options": envelope.options,
         "extra": {name: value for name, value in body.items() if name not in _DECLARED | _MANAGED},
-        "priority": envelope.priority,
     }
     if envelope.visibility_timeout_ms is not None:
         meta["lease"] = envelope.visibility_timeout_ms

@@ -67,7 +67,7 @@ def job(facts: Facts, *, id: str | None = None, step: str | None = None) -> Json
         "queue": planned.queue,
         "args": list(plan.args if planned.args is None else planned.args),
         "meta": {name: value for name, value in request.meta.items() if name != META_KEY},
-        "priority": about.get("priority", 0),
+        "priority": planned.priority or about.get("priority", 0),  # older plans have it in the metadata only
         "state": state_of(state, current),
         "attempt": attempts_of(current),
         "max_attempts": planned.retry.max_attempts,

@@ -146,7 +146,6 @@ async def _pushed(here: Components, inputs: Sequence[Enqueued], made: Collection
 def _pending(here: Components, job_input: Enqueued) -> dict[str, Any]:
     # The input is stored, and no stage has processed it yet.
     definition = job_input.definition
-    about = job_view.about_of(definition.meta)
     return {
         "id": job_input.execution_id,
         "type": definition.function,
@@ -154,7 +153,7 @@ def _pending(here: Components, job_input: Enqueued) -> dict[str, Any]:
         "queue": definition.queue,
         "args": list(definition.args),
         "attempt": 0,
-        "priority": about.get("priority", 0),
+        "priority": definition.priority,
         "created_at": job_view.instant(here.clock.now()),
         "enqueued_at": job_view.instant(here.clock.now()),
     }

@@ -1,0 +1,23 @@
+"""Base class of the parts of a definition."""
+
+from typing import Any
+
+from pydantic import ConfigDict, ValidationInfo, model_validator
+
+from ..documented_model import DocumentedModel
+from .fields import is_stored
+
+
+class StoredModel(DocumentedModel):
+    """A part of a definition: immutable; unknown fields are refused unless the log has them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _open_to_newer_versions(cls, data: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - before validation
+        """Ignore fields that a newer version stored, so that the log stays readable."""
+        known = cls.__pydantic_fields__.keys()
+        if is_stored(info) and isinstance(data, dict) and not data.keys() <= known:
+            return {key: value for key, value in data.items() if key in known}
+        return data

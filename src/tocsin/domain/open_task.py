@@ -1,0 +1,53 @@
+"""A task that no worker has, and the group of its concurrency limit."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias
+
+StepKey: TypeAlias = tuple[str, str]
+"""The scope of an execution, and the name of one of its steps."""
+LaneKey: TypeAlias = tuple[str, str]
+"""A queue and a function."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitGroup:
+    """The tasks that a concurrency limit counts together."""
+
+    job: str
+    key: str | None = None
+    """The path to the value; None: all tasks of the job."""
+    value: str | None = None
+    """The value at the path; None: tasks without it."""
+
+
+@dataclass(slots=True)
+class OpenTask:
+    """A task, as it is stored."""
+
+    scope: str
+    step: str
+    attempt: int
+    sequence: int
+    subject: str
+    job: str
+    queue: str
+    function: str
+    time: datetime
+    """When it was stored (UTC)."""
+    body: bytes | None
+    """None: it is read again before the task is handed over."""
+    priority: int = 0
+    group: LimitGroup | None = None
+    """The tasks that its concurrency limit counts; None: unlimited."""
+    limit: int = 0
+    """The greatest number of tasks of its group that workers may have."""
+    delivery: int = 1
+    """The delivery number of its claim: more than 1 if the same attempt was claimed before, and released."""
+    refused_by: frozenset[str] = frozenset()
+    """The agents that handed the task back."""
+
+    @property
+    def key(self) -> StepKey:
+        """The step that the task is about."""
+        return self.scope, self.step

@@ -1,0 +1,117 @@
+"""Offers of agents, and their free slots during one choice of tasks."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
+from typing import Final, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The free slots of an agent."""
+
+    agent_id: str
+    queues: Collection[str]
+    functions: Collection[str]
+    slots: int
+
+
+_NO_AGENTS: Final[frozenset[str]] = frozenset()
+_Entry: TypeAlias = tuple[int, int, str]
+"""Free slots (negative), the place of the offer, the id of the agent."""
+
+
+@dataclass(slots=True)
+class _Pool:
+    """Agents with the same queues and functions, most free slots first."""
+
+    queues: frozenset[str]
+    functions: frozenset[str]
+    agents: list[_Entry] = field(default_factory=list)
+
+
+class FreeSlots:
+    """The free slots of agents.
+
+    Each agent is in one pool, so a slot that is taken changes one heap.
+    """
+
+    def __init__(self, offers: Iterable[Offer]) -> None:
+        """Take the offers with a free slot."""
+        pools: dict[tuple[frozenset[str], frozenset[str]], _Pool] = {}
+        for place, offer in enumerate(offers):
+            if offer.slots > 0:
+                key = frozenset(offer.queues), frozenset(offer.functions)
+                pool = pools.setdefault(key, _Pool(*key))
+                pool.agents.append((-offer.slots, place, offer.agent_id))
+        self._pools = tuple(pools.values())
+        self._by_lane: dict[tuple[str, str], list[_Pool]] = {}
+        for pool in self._pools:
+            heapify(pool.agents)
+
+    @property
+    def functions(self) -> Mapping[str, Collection[str]]:
+        """The functions that agents have, by queue."""
+        functions: dict[str, set[str]] = {}
+        for pool in self._pools:
+            for queue in pool.queues:
+                functions.setdefault(queue, set()).update(pool.functions)
+        return functions
+
+    def has(self, queue: str, function: str) -> bool:
+        """Return whether an agent has a free slot for a function of a queue."""
+        return bool(self._of(queue, function))
+
+    def take(self, queue: str, function: str, *, refused_by: frozenset[str] = _NO_AGENTS) -> str | None:
+        """Take a slot of the agent with the most free slots, and return the agent.
+
+        None: no agent has a free slot, except those in `refused_by`.
+        """
+        pools = self._of(queue, function)
+        if not refused_by:
+            if not pools:
+                return None
+            pool = min(pools, key=_first_of)
+            entry = pool.agents[0]
+        else:
+            entries = ((entry, pool) for pool in pools for entry in pool.agents if entry[2] not in refused_by)
+            best = min(entries, default=None, key=_entry_of)
+            if best is None:
+                return None
+            entry, pool = best
+        _lower(pool.agents, entry)
+        return entry[2]
+
+    def _of(self, queue: str, function: str) -> list[_Pool]:
+        """Return the pools of a lane in which an agent has a free slot."""
+        lane = queue, function
+        if lane not in self._by_lane:
+            self._by_lane[lane] = [pool for pool in self._pools if queue in pool.queues and function in pool.functions]
+        pools = self._by_lane[lane]
+        if any(not pool.agents for pool in pools):
+            self._by_lane[lane] = pools = [pool for pool in pools if pool.agents]
+        return pools
+
+
+def _first_of(pool: _Pool) -> _Entry:
+    return pool.agents[0]
+
+
+def _entry_of(candidate: tuple[_Entry, _Pool]) -> _Entry:
+    return candidate[0]
+
+
+def _lower(agents: list[_Entry], entry: _Entry) -> None:
+    """Take a slot from an agent of a pool."""
+    slots, place, agent_id = entry
+    lowered = slots + 1, place, agent_id
+    if agents[0] is entry:
+        if lowered[0]:
+            heapreplace(agents, lowered)
+        else:
+            heappop(agents)
+        return
+    agents.remove(entry)  # a task that others refused: seldom
+    if lowered[0]:
+        agents.append(lowered)
+    heapify(agents)

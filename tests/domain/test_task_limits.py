@@ -1,0 +1,350 @@
+"""Priorities, turns and concurrency limits of the tasks that wait for agents."""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import FrameType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tocsin.domain.open_task import LimitGroup, OpenTask
+from tocsin.domain.ranked_items import RankedItems
+from tocsin.domain.task_board import AgentClaim, TaskBoard
+from tocsin.domain.task_offers import FreeSlots, Offer
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def task(
+    sequence: int,
+    *,
+    job: str = "nightly",
+    queue: str = "default",
+    function: str = "load",
+    priority: int = 0,
+    limit: int = 0,
+    value: str | None = None,
+) -> OpenTask:
+    scope = f"execution.{job}.{sequence}.>"
+    subject = f"execution.{job}.{sequence}.dispatched.main.1"
+    group = LimitGroup(job, "input.customer", value) if limit else None
+    return OpenTask(
+        scope,
+        "main",
+        1,
+        sequence,
+        subject,
+        job,
+        queue,
+        function,
+        NOON,
+        b"{}",
+        priority=priority,
+        group=group,
+        limit=limit,
+    )
+
+
+def board_of(*tasks: OpenTask) -> TaskBoard:
+    board = TaskBoard()
+    for each in tasks:
+        board.dispatch(each)
+    return board
+
+
+def chosen(board: TaskBoard, *offers: Offer, limit: int = 100, **room: int) -> list[int]:
+    return [each.sequence for each, _ in board.assign(offers or (offer(slots=100),), limit=limit, room=room)]
+
+
+def offer(agent_id: str = "a", *functions: str, slots: int = 1, queues: tuple[str, ...] = ("default",)) -> Offer:
+    return Offer(agent_id, queues, functions or ("load",), slots)
+
+
+def claimed(board: TaskBoard) -> list[AgentClaim]:
+    """Assign what may run, and store the claims."""
+    assignments = board.assign((offer(slots=100),), limit=100)
+    return [board.confirm(each, to, sequence=1_000 + each.sequence, after=None) for each, to in assignments]
+
+
+# --- priorities ------------------------------------------------------------------------------------------------------
+
+
+def test_higher_priority_goes_first() -> None:
+    board = board_of(task(1), task(2, priority=-1), task(3, priority=100), task(4, job="other", priority=5))
+    assert chosen(board) == [3, 4, 1, 2]
+
+
+def test_priorities_of_one_queue_do_not_delay_another() -> None:
+    board = board_of(*(task(n, priority=9) for n in range(1, 4)), task(9, queue="mail", job="letter"))
+    assert chosen(board, offer(slots=2, queues=("default", "mail"))) == [1, 9]
+
+
+def test_high_priority_without_an_agent_holds_back_nothing() -> None:
+    assert chosen(board_of(task(1, priority=9, function="absent"), task(2))) == [2]
+
+
+def test_job_that_comes_waits_a_round() -> None:
+    board = board_of(*(task(n, job="many") for n in range(1, 5)))
+    waves = [chosen(board, offer(), limit=1)]
+    for number in range(10, 13):
+        board.dispatch(task(number, job=f"short{number}"))
+        waves += [chosen(board, offer(), limit=1), chosen(board, offer(), limit=1)]
+    assert waves == [[1], [2], [10], [3], [11], [4], [12]]
+
+
+# --- limits ----------------------------------------------------------------------------------------------------------
+
+
+def test_limit_of_a_job() -> None:
+    board = board_of(*(task(n, limit=2) for n in range(1, 6)), task(9, job="other"))
+    first, second, other = claimed(board)
+    assert {first.task.sequence, second.task.sequence, other.task.sequence} == {1, 2, 9}
+    assert chosen(board) == []
+    board.answer(first.task.scope, "main", 1, delivery=None)
+    assert chosen(board) == [3]
+
+
+def test_limit_of_each_value() -> None:
+    board = board_of(*(task(n, limit=1, value=value) for n, value in enumerate("aabbc", 1)))
+    assert chosen(board) == [1, 3, 5]
+
+
+def test_tasks_without_the_value_are_counted_together() -> None:
+    board = board_of(task(1, limit=1), task(2, limit=1), task(3, limit=1, value="a"))
+    assert chosen(board) == [1, 3]
+
+
+def test_each_task_has_its_own_limit() -> None:
+    board = board_of(task(1, limit=1), task(2, limit=1), task(3, limit=2))
+    assert chosen(board) == [1, 3]
+
+
+def test_claim_of_any_worker_counts() -> None:
+    board = board_of(task(1, limit=1), task(2, limit=1))
+    board.claim("execution.nightly.1.>", "main", 1, delivery=1, sequence=5, agent_id=None)
+    assert chosen(board) == []
+    board.release("execution.nightly.1.>", "main", 1, delivery=1, sequence=6)
+    assert chosen(board) == [2]
+
+
+@pytest.mark.parametrize("end", ["answer", "end_step", "end_execution", "withdraw", "put_back"])
+def test_every_end_of_a_claim_makes_room(end: str) -> None:
+    board = board_of(task(1, limit=1), task(2, limit=1))
+    ((first, agent_id),) = board.assign([offer()], limit=100)
+    if end != "put_back":
+        board.confirm(first, agent_id, sequence=5, after=None)
+    match end:
+        case "answer":
+            board.answer(first.scope, "main", 1, delivery=1)
+        case "end_step":
+            board.end_step(first.scope, "main", sequence=6)
+        case "end_execution":
+            board.end_execution(first.scope)
+        case "withdraw":
+            board.withdraw(first)
+        case _:
+            board.put_back(first)
+    assert chosen(board) == [1 if end == "put_back" else 2]
+
+
+def test_later_of_two_claims_is_beyond_the_limit() -> None:
+    one, two = task(1, limit=1), task(2, limit=1)
+    board = board_of(one, two)
+    for each, sequence in ((two, 11), (one, 10)):
+        board.claim(each.scope, "main", 1, delivery=1, sequence=sequence, agent_id="a")
+    claims = {claim.sequence: board.is_beyond_limit(claim) for claim in board.claims_of("a")}
+    assert claims == {10: False, 11: True}
+
+
+def test_queue_without_room_gives_nothing() -> None:
+    board = board_of(task(1), task(2), task(3), task(4, queue="mail"))
+    assert chosen(board, offer(slots=9, queues=("default", "mail")), default=2, mail=0) == [1, 2]
+
+
+# --- any history -----------------------------------------------------------------------------------------------------
+
+AGENTS = {"a": frozenset({"load"}), "b": frozenset({"load", "mail"})}
+TASKS = st.fixed_dictionaries(
+    {
+        "job": st.sampled_from(["one", "two", "three"]),
+        "queue": st.sampled_from(["default", "other"]),
+        "function": st.sampled_from(["load", "mail"]),
+        "priority": st.sampled_from([-100, 0, 100]),
+        "limit": st.sampled_from([0, 1, 2]),
+        "value": st.sampled_from([None, "x", "y"]),
+    }
+)
+ACTIONS = st.one_of(
+    TASKS.map(lambda fields: ("dispatch", fields)),
+    TASKS.map(lambda fields: ("dispatch", fields)),
+    st.tuples(st.sampled_from(["take", "take", "report", "refuse", "allow", "put_back", "end"]), st.integers(0, 7)),
+)
+
+
+@dataclass
+class Model:
+    """The choice that the board should make, by a look at every task."""
+
+    board: TaskBoard = field(default_factory=TaskBoard)
+    open: dict[int, OpenTask] = field(default_factory=dict)
+    running: dict[int, OpenTask] = field(default_factory=dict)
+    turns: dict[tuple[str, str], int] = field(default_factory=dict)
+    queue_turns: Counter[str] = field(default_factory=Counter)
+    counter: int = 0
+    sequence: int = 0
+    is_ordered: bool = True
+
+    def turn(self) -> int:
+        self.counter += 1
+        return self.counter
+
+    def dispatch(self, fields: dict[str, object]) -> None:
+        self.sequence += 1
+        each = task(self.sequence, **fields)  # type: ignore[arg-type]
+        self.open[each.sequence] = each
+        self.turns.setdefault((each.queue, each.job), self.turn())
+        self.board.dispatch(each)
+
+    def forget(self, each: OpenTask) -> None:
+        if not any((other.queue, other.job) == (each.queue, each.job) for other in self.open.values()):
+            del self.turns[each.queue, each.job]
+
+    def runnable(self, slots: dict[str, int]) -> Iterator[OpenTask]:
+        counts = Counter(each.group for each in self.running.values() if each.group)
+        for each in self.open.values():
+            can = any(slots[a] and each.function in AGENTS[a] and a not in each.refused_by for a in AGENTS)
+            if can and (each.group is None or counts[each.group] < each.limit):
+                yield each
+
+    def take(self, number: int) -> None:
+        slots = {"a": number % 3, "b": number // 3}
+        offers = [Offer(a, ("default", "other"), AGENTS[a], slots[a]) for a in AGENTS]
+        assignments = self.board.assign(offers, limit=5)
+        for each, agent_id in assignments:
+            best = min(
+                self.runnable(slots),
+                key=lambda t: (self.queue_turns[t.queue], -t.priority, self.turns[t.queue, t.job], t.sequence),
+            )
+            same = (best.queue, best.priority, best.job) == (each.queue, each.priority, each.job)
+            assert best is each if self.is_ordered else same
+            assert slots[agent_id] > 0
+            assert each.function in AGENTS[agent_id]
+            assert agent_id not in each.refused_by
+            del self.open[each.sequence]
+            self.running[each.sequence] = each
+            slots[agent_id] -= 1
+            self.queue_turns[each.queue] = self.turns[each.queue, each.job] = self.turn()
+            self.forget(each)
+        if len(assignments) < 5:
+            assert not list(self.runnable(slots))
+
+    def end(self, name: str, number: int) -> None:
+        tasks = self.running if name in {"report", "put_back"} else self.open
+        if not tasks:
+            return
+        each = tasks[sorted(tasks)[number % len(tasks)]]
+        if name in {"refuse", "allow"}:
+            self.is_ordered = False
+            self.board.refuse(each.scope, "main", frozenset("a" if name == "refuse" else ""))
+            return
+        del tasks[each.sequence]
+        if name == "put_back":
+            self.open[each.sequence] = each
+            self.turns.setdefault((each.queue, each.job), self.turn())
+            self.is_ordered = False
+            self.board.put_back(each)
+        elif name == "report":
+            self.board.confirm(each, "a", sequence=1_000 + each.sequence, after=None)
+            self.board.answer(each.scope, "main", 1, delivery=None)
+        else:
+            self.forget(each)
+            self.board.end_execution(each.scope)
+
+
+@given(st.lists(ACTIONS, max_size=60))
+def test_choice_equals_look_at_every_task(actions: list[tuple[str, object]]) -> None:
+    model = Model()
+    for name, argument in actions:
+        match argument:
+            case dict():
+                model.dispatch(argument)
+            case int() if name == "take":
+                model.take(argument)
+            case int():
+                model.end(name, argument)
+    assert {each.sequence for each in model.board} == model.open.keys() | model.running.keys()
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.none() | st.integers(0, 3)), max_size=200))
+def test_first_item_has_the_least_rank(changes: list[tuple[int, int | None]]) -> None:
+    items, ranks = RankedItems[int](), dict[int, int]()
+    for item, rank in changes:
+        if rank is None:
+            items.discard(item)
+            ranks.pop(item, None)
+        else:
+            items.put(item, rank)
+            ranks[item] = rank
+        first = items.first
+        assert (None if first is None else first[0]) == min(ranks.values(), default=None)
+        assert first is None or ranks[first[1]] == first[0]
+        assert set(items) == ranks.keys()
+
+
+# --- the cost --------------------------------------------------------------------------------------------------------
+
+
+def lines_of(step: Callable[[], object]) -> int:
+    """Return the number of lines of Python that a call runs."""
+    number = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> Any:  # noqa: ANN401 - as `settrace` declares it
+        nonlocal number
+        number += event == "line"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        step()
+    finally:
+        sys.settrace(before)
+    return number
+
+
+@pytest.mark.parametrize("tasks_of_a_job", [10, 1_000_000])
+def test_cost_of_choice_ignores_held_tasks(tasks_of_a_job: int) -> None:
+    """All tasks are held back by the limit of their key, and a report makes room for one."""
+
+    def cost(tasks: int) -> int:
+        keys = tasks // 10
+        jobs = max(1, tasks // tasks_of_a_job)
+        board = board_of(
+            *(task(n, job=f"job{n % jobs}", limit=1, value=f"{n % keys}", priority=n % 7) for n in range(1, tasks + 1))
+        )
+        claims = []
+        for each, to in board.assign((offer(slots=tasks),), limit=tasks):
+            claims.append(board.confirm(each, to, sequence=tasks + each.sequence, after=None))
+        assert len(claims) == keys
+
+        def make_room() -> None:
+            for claim in claims[:50]:
+                board.answer(claim.task.scope, "main", 1, delivery=None)
+                assert len(board.assign((offer(slots=3),), limit=256)) == 1
+
+        return lines_of(make_room)
+
+    assert cost(20_000) < 1.5 * cost(1_000)
+
+
+def test_slots_of_agents_are_taken_one_by_one() -> None:
+    slots = FreeSlots([offer("a", slots=1), offer("b", slots=2), offer("c", "mail", slots=3)])
+    taken = [slots.take("default", "load") for _ in range(4)]
+    assert taken == ["b", "a", "b", None]
+    assert not slots.has("default", "load")
+    assert slots.take("default", "mail", refused_by=frozenset("c")) is None
