@@ -48,6 +48,7 @@ from tocsin.domain.events import (
     Paused,
     PoisonMessage,
     Recorded,
+    Refusal,
     Resolved,
     Resumed,
     RetryScheduled,
@@ -321,6 +322,7 @@ async def test_the_rows_of_an_execution_that_failed(empty_database: EmptyDatabas
             traceback="Traceback …",
             tags=("nightly", "all", "all"),
             created_by="ann",
+            definition=1,
         )
         assert (await history.dead_letters()).rows == [
             DeadLetterRow(
@@ -335,6 +337,20 @@ async def test_the_rows_of_an_execution_that_failed(empty_database: EmptyDatabas
                 resolved=False,
             )
         ]
+
+
+async def test_rows_name_the_definition_of_their_execution(empty_database: EmptyDatabase) -> None:
+    """Permissions rest on it, so no later event may change it."""
+    late = facts_of("1")["dead-lettered"].model_copy(update={"definition": 1})
+    refused = facts_of("3")["skipped"].model_copy(update={"refusal": Refusal(code="c", message="m"), "definition": 0})
+    facts = [*story("admitted", "failed"), late, facts_of("2")["skipped"], refused, facts_of("4")["refused"]]
+    async with empty_database() as database, database.open() as history:
+        for sequence, fact in enumerate(recorded(facts)):
+            await history.record(Stream.LOG, [fact], after=sequence, upto=sequence + 1)
+        rows = {row.execution_id: row.definition for row in (await history.executions()).rows}
+        assert rows == {"1": 1, "2": 1, "3": None}
+        letters = {row.id: row.definition for row in (await history.dead_letters()).rows}
+        assert letters == {"1": 1, "planner-4": None}
 
 
 async def test_difficult_texts_and_naive_times_are_stored(empty_database: EmptyDatabase) -> None:

@@ -12,8 +12,9 @@ from fastapi import FastAPI
 from tocsin.adapters.http.api.app import api
 from tocsin.adapters.http.api.dependencies import Components
 from tocsin.adapters.http.auth.authentication import Authentication
-from tocsin.adapters.http.auth.security import Authenticator, Visibility
+from tocsin.adapters.http.auth.security import Authenticator
 from tocsin.adapters.http.auth.tokens import Tokens
+from tocsin.adapters.http.auth.visibility import Visibility
 from tocsin.adapters.http.middleware.rate_limit import RateLimit, Unlimited
 from tocsin.adapters.sql import SqlHistory, open_history
 from tocsin.domain.access import Binding, Role

@@ -19,8 +19,9 @@ from .. import __version__, telemetry
 from ..adapters.http.api.app import api, routes
 from ..adapters.http.api.dependencies import Components
 from ..adapters.http.auth.authentication import Authentication, IdentityProvider
-from ..adapters.http.auth.security import OVER_NATS, Visibility
+from ..adapters.http.auth.security import OVER_NATS
 from ..adapters.http.auth.tokens import Tokens
+from ..adapters.http.auth.visibility import Visibility
 from ..adapters.http.metrics import Metrics, metrics_app
 from ..adapters.http.middleware.rate_limit import rate_limit
 from ..adapters.http.server import InProcessClient, answering, operations

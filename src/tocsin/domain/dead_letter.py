@@ -293,6 +293,8 @@ class DeadLetterRecord:
     input: Mapping[str, JsonValue]
     first_attempt: datetime
     last_attempt: datetime
+    definition: int | None = None
+    """The sequence of the definition that the execution ran under, if it is known."""
 
 
 def dead_letters(messages: Iterable[Recorded[Message]]) -> dict[str, DeadLetterRecord]:
@@ -321,6 +323,7 @@ def _dead_letter(recorded: Recorded[Message]) -> DeadLetterRecord | None:
                 input=fact.input,
                 first_attempt=fact.first_attempt,
                 last_attempt=fact.last_attempt,
+                definition=fact.definition or None,
             )
         case PoisonMessage() as fact:
             return DeadLetterRecord(

@@ -97,11 +97,13 @@ class ExecutionRecord:
     tags: tuple[str, ...] = ()
     created_by: str | None = None
     replay_of: str | None = None
+    definition: int | None = None
+    """The sequence of its definition; 0: the job was not registered; None: unknown, or its trigger was refused."""
 
     @property
     def request_fields(self) -> tuple[object, ...]:
         """Return the fields of the request, which later events do not change."""
-        return self.trigger, self.scheduled_time, self.tags, self.created_by, self.replay_of
+        return self.trigger, self.scheduled_time, self.tags, self.created_by, self.replay_of, self.definition
 
     @property
     def has_started(self) -> bool:
@@ -187,7 +189,7 @@ def _requested(record: ExecutionRecord, fact: Requested, at: datetime) -> None:
         record.started_at = at
     record.trigger, record.scheduled_time = fact.trigger, fact.scheduled_time
     record.tags = fact.plan.tags
-    record.replay_of = fact.replay_of
+    record.replay_of, record.definition = fact.replay_of, fact.plan.definition
     if fact.by is not None:
         record.created_by = fact.by.identity
     steps = record.steps  # in the order of the plan, followed by steps that the plan does not name
@@ -258,8 +260,11 @@ def _failed(record: ExecutionRecord, fact: Failed, at: datetime) -> None:
 def _called_off(record: ExecutionRecord, fact: Skipped | Cancelled, at: datetime) -> None:
     if _ends(record, fact):
         record.reason = fact.reason
-        if isinstance(fact, Skipped) and fact.refusal is not None:
-            _failure(record, Failure(type=fact.refusal.code, message=fact.refusal.message))
+        if isinstance(fact, Skipped):
+            if fact.refusal is not None:
+                _failure(record, Failure(type=fact.refusal.code, message=fact.refusal.message))
+            elif record.definition is None:
+                record.definition = fact.definition
         _over(record, fact.type, at)
 
 

@@ -39,6 +39,8 @@ class ExecutionRow:
     """The identity that requested the execution; None: the schedule."""
     replay_of: str | None = None
     """The dead letter that this execution replays."""
+    definition: int | None = None
+    """The sequence of its definition; 0: the job was not registered; None: its trigger was refused, or it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class DeadLetterRow:
     first_attempt: datetime
     last_attempt: datetime
     resolved: bool
+    definition: int | None = None
+    """The sequence of the definition that the execution ran under; None: nothing ran, or the job was not registered."""
 
 
 @dataclass(frozen=True, slots=True)

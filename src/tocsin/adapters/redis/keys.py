@@ -110,6 +110,7 @@ def execution_hash(record: ExecutionRecord) -> Values:
         "tags": json_text(record.tags) if record.tags else None,
         "created_by": plain(record.created_by),
         "replay_of": record.replay_of,
+        "definition": record.definition,
     }
     return {name: value for name, value in values.items() if value is not None}
 
@@ -135,7 +136,7 @@ def _execution(stored: Hash) -> dict[str, Any]:
     for name in ("scheduled_time", "started_at", "completed_at"):
         if name in row:
             row[name] = datetime.fromisoformat(row[name])
-    for name in ("attempt", "duration_ms"):
+    for name in ("attempt", "duration_ms", "definition"):
         if name in row:
             row[name] = int(row[name])
     for name in ("dag_state", "result"):
@@ -161,6 +162,7 @@ def dead_letter_hash(record: DeadLetterRecord) -> Values:
         "first_attempt": _text(record.first_attempt),
         "last_attempt": _text(record.last_attempt),
         "attempt_history": json_text(record.attempts),
+        "definition": record.definition,
     }
     return {name: value for name, value in values.items() if value is not None}
 

@@ -27,7 +27,10 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 # --- executions ------------------------------------------------------------------------------------------------------
 
-REQUEST: Final = ("id", "job_name", "trigger", "scheduled_time", "tags", "created_by", "replay_of", "execution_id")
+REQUEST: Final = (
+    *("id", "job_name", "trigger", "scheduled_time", "tags", "created_by", "replay_of", "definition"),
+    "execution_id",
+)
 """The columns of the request, which never change."""
 
 PROGRESS: Final = (
@@ -51,6 +54,7 @@ def execution_values(record: ExecutionRecord, encoding: Encoding) -> Values:
         json_text(record.tags) if record.tags else None,
         plain(record.created_by),
         record.replay_of,
+        record.definition,
         record.execution_id,
     )
 
@@ -96,6 +100,7 @@ def execution_record(row: Row) -> ExecutionRecord:
         tags=tuple(row.tags or ()),
         created_by=row.created_by,
         replay_of=row.replay_of,
+        definition=row.definition,
     )
 
 
@@ -121,6 +126,7 @@ def execution_row(row: Row) -> ExecutionRow:
         tags=tuple(row.tags or ()),
         created_by=row.created_by,
         replay_of=row.replay_of,
+        definition=row.definition,
     )
 
 
@@ -154,7 +160,7 @@ def tag_values(record: ExecutionRecord, encoding: Encoding) -> Sequence[Values]:
 
 DEAD_LETTER: Final = (
     *("id", "job_name", "execution_id", "attempts", "last_error", "input", "first_attempt", "last_attempt"),
-    *("letter_id", "attempt_history"),
+    *("letter_id", "attempt_history", "definition"),
 )
 """The columns of `dead_letter_values`: all except `resolved`, which a later fact sets."""
 
@@ -172,6 +178,7 @@ def dead_letter_values(record: DeadLetterRecord, encoding: Encoding) -> Values:
         encoding.time(record.last_attempt),
         record.id,
         json_text(record.attempts),
+        record.definition,
     )
 
 
@@ -187,6 +194,7 @@ def dead_letter_row(row: Row) -> DeadLetterRow:
         first_attempt=row.first_attempt,
         last_attempt=row.last_attempt,
         resolved=row.resolved,
+        definition=row.definition,
     )
 
 

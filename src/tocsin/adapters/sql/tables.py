@@ -110,6 +110,7 @@ executions: Final = Table(
     Column("tags", Json),
     Column("created_by", Text),
     Column("replay_of", Text),
+    Column("definition", BigInteger),
 )
 _NEWEST: Final = executions.c.scheduled_time, executions.c.execution_id
 for _name, _columns, _where in (
@@ -147,6 +148,7 @@ dead_letters: Final = Table(
     Column("resolved", Boolean, nullable=False, server_default=false()),
     Column("letter_id", Bytewise, nullable=False, unique=True),
     Column("attempt_history", Json),
+    Column("definition", BigInteger),
 )
 Index("scheduler_dead_letters_newest", dead_letters.c.last_attempt, dead_letters.c.letter_id)
 

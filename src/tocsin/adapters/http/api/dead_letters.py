@@ -15,7 +15,8 @@ from ....services.operations import dead_letter_lookup, dead_letters
 from ....services.operations.dead_letter_lookup import Letter
 from ....services.operations.errors import NotFound
 from ....services.operations.errors import OperationError as NotPossible
-from ..auth.security import Reader, Replayer, actor
+from ..auth.security import Reader, Replayer, actor, forbidden
+from ..auth.visibility import Run
 from ..middleware.idempotency import IdempotentRoute, request_name
 from .dependencies import Components, Here, Reason, ReasonText
 from .events import StoredFact
@@ -176,7 +177,7 @@ async def list_dead_letters(
     A page has fewer than `limit` rows if the caller may not see some of them.
     """
     page = await here.history.dead_letters(DeadLetterQuery(**filters.model_dump()))
-    rows = [row for row in page.rows if await here.visibility.may_see(caller, row.job_name)]
+    rows = [row for row in page.rows if await here.visibility.may_see_run(caller, Run.of(row))]
     return DeadLetterList(dead_letters=rows, next=page.cursor)
 
 
@@ -194,7 +195,7 @@ async def replay_all(
     )
     outcome = ReplayedAll(replayed=[], refused=[], complete=True)
     async for row in every(here.history.dead_letters, query):
-        if not await here.visibility.permits(caller, Permission.REPLAY, row.job_name):
+        if not await here.visibility.permits_replay(caller, Run.of(row)):
             continue
         if len(outcome.replayed) == body.limit:
             outcome.complete = False
@@ -275,14 +276,15 @@ async def resolve_dead_letter(
 
 async def _visible_letter(here: Components, caller: Principal, given: str) -> Letter:
     letter = await dead_letter_lookup.find(here.log, given, stored=here.stored)
-    if not await here.visibility.may_see(caller, letter.job):
+    if not await here.visibility.may_see_run(caller, Run.of(letter)):
         raise NotFound(f"no dead letter has the id {given!r}")
     return letter
 
 
 async def _check_replay(here: Components, caller: Principal, given: str) -> None:
     letter = await _visible_letter(here, caller, given)
-    await here.visibility.require(caller, Permission.REPLAY, letter.job)
+    if not await here.visibility.permits_replay(caller, Run.of(letter)):
+        raise forbidden(caller, Permission.REPLAY)
 
 
 def _details(letter: Letter) -> DeadLetterDetails:

@@ -21,7 +21,7 @@ from ....services.jobs import Check, Job, Registry
 from ....services.operations.event_waiter import EventWaiter
 from ....services.queues import QueueDetails, Sees
 from ....settings import Settings
-from ..auth.security import Visibility
+from ..auth.visibility import Visibility
 from .problems import Problem, invalid
 
 

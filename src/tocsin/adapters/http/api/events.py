@@ -21,7 +21,7 @@ from ....domain.definition import Name
 from ....domain.events import Message, Recorded
 from ....services import tail
 from ....services.event_feeds import EventFeeds, FeedEvent
-from ....subjects import Stream, job_of
+from ....subjects import Stream
 from ..auth.security import Reader
 from .dependencies import Components, Here
 from .problems import invalid
@@ -122,8 +122,7 @@ async def _events(
                 frames = [
                     _frame(event)
                     for event in portion
-                    if _is_wanted(event.recorded, types)
-                    and await here.visibility.may_see(caller, job_of(event.recorded.subject))
+                    if _is_wanted(event.recorded, types) and await here.visibility.may_see_event(caller, event.recorded)
                 ]
                 if frames:
                     yield b"".join(frames)

@@ -23,7 +23,8 @@ from ....services.operations.errors import NotFound
 from ....services.operations.execution_output import MAX_LINES, Line, Progress, output_if_readable, read_output
 from ....services.operations.execution_requests import cancel
 from ....services.operations.lookup import ExecutionMatch, find
-from ..auth.security import Canceller, Reader, actor
+from ..auth.security import Canceller, Reader, actor, forbidden
+from ..auth.visibility import Run
 from ..middleware.idempotency import IdempotentRoute
 from .dependencies import ChangeRequest, Components, Here, Reason, given_reason
 from .events import StoredFact
@@ -203,7 +204,7 @@ async def list_executions(here: Here, caller: Reader, filters: Annotated[Executi
     A page has fewer than `limit` rows if the caller may not see some of them.
     """
     page = await here.history.executions(ExecutionQuery(**filters.model_dump()))
-    rows = [row for row in page.rows if await here.visibility.may_see(caller, row.job_name)]
+    rows = [row for row in page.rows if await here.visibility.may_see_run(caller, Run.of(row))]
     return ExecutionList(executions=rows, next=page.cursor)
 
 
@@ -261,7 +262,8 @@ async def cancel_execution(
     An execution that has ended does not change.
     """
     match = await _visible_match(here, caller, id)
-    await here.visibility.require(caller, Permission.CANCEL, match.job)
+    if not await here.visibility.permits(caller, Permission.CANCEL, Run.of(match)):
+        raise forbidden(caller, Permission.CANCEL)
     cause = given_reason(body, reason)
     outcome = await cancel(here.log, id, by=actor(caller), reason=cause, job=match.job)
     return Ended(
@@ -271,6 +273,6 @@ async def cancel_execution(
 
 async def _visible_match(here: Components, caller: Principal, given: str) -> ExecutionMatch:
     match = await find(here.log, given, stored=here.stored)
-    if not await here.visibility.may_see(caller, match.job):
+    if not await here.visibility.may_see_run(caller, Run.of(match)):
         raise NotFound(f"no execution has the id {given!r}")
     return match

@@ -341,7 +341,7 @@ async def get_definition(
     recorded = await here.log.get(subjects.ledger(name), sequence)
     fact = recorded.message if recorded else None
     is_of_job = isinstance(fact, Defined) and fact.job == name
-    if recorded is None or not is_of_job or not await here.visibility.may_see(caller, name):
+    if recorded is None or not is_of_job or not await here.visibility.may_see_event(caller, recorded):
         raise not_found("definition", str(sequence))
     return StoredFact.of(recorded)
 

@@ -91,9 +91,12 @@ async def explain_instant(
     ] = None,
 ) -> WhyAnswers:
     """Explain why a job ran at a time, or why it did not."""
-    if not await here.visibility.may_see(caller, name):
-        raise JobNotFound(name)
     answers = await ExplainReader(here.log, here.stored, calculate).why(name, time)
+    facts = [recorded for answer in answers for recorded in answer.facts]
+    # The time may be of an earlier registration of the name, which other callers may see.
+    seen = [await here.visibility.may_see_event(caller, recorded) for recorded in facts]
+    if not all(seen or [await here.visibility.may_see(caller, name)]):
+        raise JobNotFound(name)
     return WhyAnswers(answers=[Why.of(answer) for answer in answers])
 
 

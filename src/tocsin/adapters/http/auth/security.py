@@ -1,12 +1,10 @@
 """The caller of a request and the permissions of the caller (hip-62, Authentication and Authorization).
 
 A handler's dependency checks the permission of its endpoint. The permission for the particular job is checked again on the
-state on which the change is decided, because the job may have another owner by then. A job's last definition says who may
-see its executions, also after the job is deleted.
+state on which the change is decided, because the job may have another owner by then. `visibility` has the rules for executions.
 """
 
 import math
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Annotated, Final, Protocol, TypeAlias, cast
@@ -14,103 +12,16 @@ from typing import Annotated, Final, Protocol, TypeAlias, cast
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPBearer
 
-from .... import subjects, telemetry
+from .... import telemetry
 from ....domain.access import Permission, Principal, Role
-from ....domain.definition import JobDefinition
-from ....domain.events import Actor, Defined
+from ....domain.events import Actor
 from ....domain.ledger import JobNotFound
-from ....ports import Clock, EventLog
 from ....services.jobs import Check, Job
 from ..api.problems import Problem
 from ..api.query_check import check_query
 from ..middleware.rate_limit import RateLimit
 from .authentication import ProviderUnavailable
 from .tokens import InvalidToken
-
-VIEWERS_TTL_S: Final = 2.0
-"""How long the viewers of a job stay cached while a list of events or rows is filtered."""
-_CAPACITY: Final = 10_000
-
-
-class LastDefinition:
-    """The owner and the viewers in a job's newest `defined` event. Implements `access.Owned`."""
-
-    def __init__(self, fact: Defined) -> None:
-        """Read a `defined` event."""
-        self.definition: JobDefinition = fact.definition
-        self.created_by = fact.creator
-
-
-class Visibility:
-    """Decide which callers may see or change the executions of a job."""
-
-    def __init__(self, log: EventLog, clock: Clock) -> None:
-        """Read definitions from `log`."""
-        self._log = log
-        self._clock = clock
-        self._known: OrderedDict[str, tuple[float, LastDefinition | None]] = OrderedDict()
-
-    async def may_see(self, caller: Principal, job: str) -> bool:
-        """Check that a caller may see a job's executions.
-
-        A job that was never defined is visible to every reader.
-        """
-        if caller.may(Permission.ADMINISTER):
-            return True
-        last = await self._definition(job)
-        return caller.may(Permission.READ) if last is None else caller.may_see(last)
-
-    async def permits(self, caller: Principal, permission: Permission, job: str) -> bool:
-        """Check that a caller has a permission for the executions of a job."""
-        if caller.may(Permission.ADMINISTER):
-            return True
-        last = await self._definition(job)
-        return caller.may(permission) if last is None else caller.may_with(permission, last)
-
-    async def require(self, caller: Principal, permission: Permission, job: str) -> None:
-        """Check that a caller has a permission for the executions of a job.
-
-        Raises:
-            Problem: the caller lacks the permission.
-        """
-        if not await self.permits(caller, permission, job):
-            raise forbidden(caller, permission)
-
-    async def require_name(self, caller: Principal, job: str) -> None:
-        """Check that a caller may register a job under a name.
-
-        The executions of a deleted job that named viewers stay hidden, so only its creator, its owner or an administrator
-        may use its name again: the new definition would decide who sees them.
-
-        Raises:
-            Problem: the name belonged to a hidden job of another owner.
-        """
-        last = await self._read(job)  # not remembered: the name of a hidden job would be visible until it is read again
-        if last is None or not last.definition.viewers or caller.may_with(Permission.REGISTER, last):
-            return
-        raise Problem(
-            403,
-            "forbidden",
-            f"the name {job!r} belongs to a job of another owner that names its viewers, or belonged to one that was "
-            "deleted. Choose another name, or ask an administrator",
-        )
-
-    async def _definition(self, job: str) -> LastDefinition | None:
-        now = self._clock.monotonic()
-        read_at, last = self._known.get(job, (-VIEWERS_TTL_S, None))
-        if now - read_at < VIEWERS_TTL_S:
-            return last
-        last = await self._read(job)
-        self._known[job] = now, last
-        if len(self._known) > _CAPACITY:
-            self._known.popitem(last=False)
-        return last
-
-    async def _read(self, job: str) -> LastDefinition | None:
-        recorded = await self._log.last(subjects.definition(job))
-        fact = recorded.message if recorded else None
-        return LastDefinition(fact) if isinstance(fact, Defined) else None
-
 
 ANONYMOUS: Final = "anonymous"
 OVER_NATS: Final = "nats"

@@ -18,7 +18,8 @@ from ....services.operations.lookup import ExecutionMatch
 from ....subjects import Stream
 from ..api.dependencies import Components, Here
 from ..api.problems import Problem
-from ..auth.security import Reader, Replayer, actor
+from ..auth.security import Reader, Replayer, actor, forbidden
+from ..auth.visibility import Run
 from . import job_view, protocol
 from .jobs import visible_match
 from .protocol import OjsResponse, OptionalBody, documented
@@ -108,7 +109,8 @@ async def discard(here: Here, caller: Replayer, id: str) -> dict[str, Any]:  # n
 
 async def _letter(here: Components, caller: Principal, id: str) -> ExecutionMatch:  # noqa: A002 - the field has this name
     match = await visible_match(here, caller, id)
-    await here.visibility.require(caller, Permission.REPLAY, match.job)
+    if not await here.visibility.permits_replay(caller, Run.of(match)):
+        raise forbidden(caller, Permission.REPLAY)
     if not await here.log.load(subjects.dead_letter(match.job, match.execution_id)):
         raise NotFound(f"job {id} is not a dead letter")
     return match
@@ -127,7 +129,7 @@ async def _search(
         rows += [
             row
             for row in page.rows
-            if row.execution_id is not None and await here.visibility.may_see(caller, row.job_name)
+            if row.execution_id is not None and await here.visibility.may_see_run(caller, Run.of(row))
         ]
         most -= len(page.rows)
         if page.cursor is None or most <= 0:

@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 from datetime import datetime
-from operator import itemgetter
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import APIRouter, Query
 
@@ -39,6 +38,9 @@ router = APIRouter(
     responses=documented(400, 401, 403, 429, 500, 503),
 )
 
+_Event: TypeAlias = tuple[Recorded[Message], dict[str, Any]]
+"""A stored event, and what the client receives of it."""
+
 _KINDS: Final[dict[type[Message], str]] = {
     Admitted: "job.enqueued",
     Started: "job.started",
@@ -71,10 +73,10 @@ async def list_events(
     wanted_types, wanted_queues = _split(types), _split(queues)
     events = [
         event
-        for event in sorted((*_events(facts), *_cron_events(announced)), key=itemgetter("time"))
+        for recorded, event in sorted((*_events(facts), *_cron_events(announced)), key=_time_of)
         if (not wanted_types or event["type"] in wanted_types)
         and (not wanted_queues or event["data"].get("queue") in wanted_queues)
-        and await here.visibility.may_see(caller, event["data"].get("job") or event["data"]["cron_name"])
+        and await here.visibility.may_see_event(caller, recorded)
     ]
     return {"events": events[::-1][:limit]}
 
@@ -87,22 +89,29 @@ async def _newest(here: Components, subject_filter: str) -> list[Recorded[Messag
     return [*await here.log.read(subject_filter, after=after, limit=MAX_SCANNED)]
 
 
-def _cron_events(announced: Iterable[Recorded[Message]]) -> Iterable[dict[str, Any]]:
+def _time_of(event: _Event) -> str:
+    return str(event[1]["time"])
+
+
+def _cron_events(announced: Iterable[Recorded[Message]]) -> Iterable[_Event]:
     """Yield public events; a `cron.missed` stands for `count` skipped occurrences."""
     for recorded in announced:
         if isinstance(event := recorded.message, PublicEvent):
-            yield {
-                "specversion": "1.0",
-                "id": f"evt_cron_{recorded.sequence}",
-                "type": event.event,
-                "source": "/ojs/v1",
-                "time": instant(recorded.time),
-                "subject": event.data.cron_name,
-                "data": event.data.model_dump(mode="json"),
-            }
+            yield (
+                recorded,
+                {
+                    "specversion": "1.0",
+                    "id": f"evt_cron_{recorded.sequence}",
+                    "type": event.event,
+                    "source": "/ojs/v1",
+                    "time": instant(recorded.time),
+                    "subject": event.data.cron_name,
+                    "data": event.data.model_dump(mode="json"),
+                },
+            )
 
 
-def _events(facts: Iterable[Recorded[Message]]) -> Iterable[dict[str, Any]]:
+def _events(facts: Iterable[Recorded[Message]]) -> Iterable[_Event]:
     tasks: dict[str, Dispatched] = {}
     admitted: dict[str, Admitted] = {}
     started: dict[str, datetime] = {}
@@ -138,15 +147,18 @@ def _events(facts: Iterable[Recorded[Message]]) -> Iterable[dict[str, Any]]:
             data["duration_ms"] = round((fact.time - started[entity]).total_seconds() * 1000)
         if isinstance(message, RetryScheduled | Exhausted | Failed) and message.error is not None:
             data["error"] = message.error.model_dump(exclude_none=True, exclude={"traceback"})
-        yield {
-            "specversion": "1.0",
-            "id": f"evt_{fact.sequence}",
-            "type": kind,
-            "source": "/ojs/v1",
-            "time": instant(fact.time),
-            "subject": data["job_id"],
-            "data": data,
-        }
+        yield (
+            fact,
+            {
+                "specversion": "1.0",
+                "id": f"evt_{fact.sequence}",
+                "type": kind,
+                "source": "/ojs/v1",
+                "time": instant(fact.time),
+                "subject": data["job_id"],
+                "data": data,
+            },
+        )
 
 
 def _split(joined: str | None) -> set[str]:

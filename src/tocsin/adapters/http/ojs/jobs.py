@@ -20,7 +20,8 @@ from ....services.operations import execution_requests
 from ....services.operations.lookup import ExecutionMatch, was_archived
 from ..api.dependencies import Components, Here
 from ..api.problems import FieldError, Problem
-from ..auth.security import Reader, Triggerer, actor
+from ..auth.security import Reader, Triggerer, actor, forbidden
+from ..auth.visibility import Run
 from . import envelope, job_view, protocol
 from .protocol import Body, OjsResponse, documented
 
@@ -102,7 +103,8 @@ async def show(here: Here, caller: Reader, id: str) -> dict[str, Any]:  # noqa: 
 async def cancel(here: Here, caller: Triggerer, id: str) -> dict[str, Any]:  # noqa: A002 - the field has this name
     """Cancel a job that has not ended."""
     match = await visible_match(here, caller, id)
-    await here.visibility.require(caller, Permission.CANCEL, match.job)
+    if not await here.visibility.permits(caller, Permission.CANCEL, Run.of(match)):
+        raise forbidden(caller, Permission.CANCEL)
     before = job_view.job(match.facts, id=id)
     if not execution.fold(match.facts).is_over:
         await execution_requests.cancel(
@@ -122,7 +124,7 @@ async def visible_match(here: Components, caller: Principal, id: str) -> Executi
         Problem: no job has this id, or the caller may not see it.
     """
     match = await job_view.find(here.log, id, here.stored)
-    if not await here.visibility.may_see(caller, match.job):
+    if not await here.visibility.may_see_run(caller, Run.of(match)):
         raise Problem(404, "not-found", f"no job has the id {id!r}")
     return match
 

@@ -66,6 +66,7 @@ def _executions() -> None:
         sa.Column("tags", _json),
         sa.Column("created_by", sa.Text),
         sa.Column("replay_of", sa.Text),
+        sa.Column("definition", sa.BigInteger),
     )
     for name, columns, where in (
         ("newest", ["scheduled_time", "execution_id"], None),
@@ -101,6 +102,7 @@ def _others() -> None:
         sa.Column("resolved", sa.Boolean, nullable=False, server_default=sa.false()),
         sa.Column("letter_id", _bytewise, nullable=False, unique=True),
         sa.Column("attempt_history", _json),
+        sa.Column("definition", sa.BigInteger),
     )
     op.create_index("scheduler_dead_letters_newest", "scheduler_dead_letters", ["last_attempt", "letter_id"])
     op.create_table(

@@ -1,0 +1,283 @@
+"""Visibility of executions, dead letters and events to the callers of the API.
+
+An execution is visible under the definition that it ran under. A later definition can hide it from more callers, if it belongs
+to the same registration, but cannot show it to more: a new author of a deleted job's name sees nothing of the executions
+before. Other events are judged by the definition that was in force when they were stored.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, TypeVar
+
+from .... import subjects
+from ....domain.access import Permission, Principal
+from ....domain.definition import JobDefinition, is_name
+from ....domain.events import (
+    DeadLettered,
+    DeadLetterFact,
+    Defined,
+    DefinitionFact,
+    ExecutionFact,
+    Message,
+    PoisonMessage,
+    Recorded,
+    Requested,
+    Skipped,
+    unfold,
+)
+from ....ports import Clock, DeadLetterRow, EventLog, ExecutionRow
+from ....services.operations.dead_letter_lookup import Letter
+from ....services.operations.lookup import ExecutionMatch
+from ..api.problems import Problem
+
+VIEWERS_TTL_S: Final = 2.0
+"""How long the newest definition of a job stays cached while a list of events or rows is filtered."""
+MAX_BACK: Final = 1_000
+"""Definition events that are read to find the definition in force at an earlier time."""
+_CAPACITY: Final = 10_000
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+UNREADABLE: Final = -1
+"""The definition of a run whose beginning cannot be read: administrators alone see it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """An execution or a dead letter, as far as its visibility is concerned.
+
+    `definition` is the sequence of the definition that it ran under (0: it was not registered). None: nothing ran, and the
+    definition that was in force at `at` decides.
+    """
+
+    job: str
+    definition: int | None
+    at: datetime
+
+    @classmethod
+    def of(cls, of: "ExecutionMatch | ExecutionRow | DeadLetterRow | Letter") -> "Run":
+        """Return the run of an execution or a dead letter."""
+        match of:
+            case ExecutionRow():
+                is_refused = of.definition is None and of.status == "skipped"
+                definition = of.definition if is_refused or of.definition is not None else UNREADABLE
+                return cls(of.job_name, definition, of.completed_at or of.scheduled_time)
+            case DeadLetterRow():
+                return cls(of.job_name, of.definition, of.first_attempt)
+            case _:
+                return cls.of_facts(of.job, of.facts)
+
+    @classmethod
+    def of_facts(cls, job: str, facts: Sequence[Recorded[Message]]) -> "Run":
+        """Return the run of the events of an execution or of a dead letter."""
+        for recorded in unfold(facts):
+            match recorded.message:
+                case Requested() as fact:
+                    return cls(job, fact.plan.definition, recorded.time)
+                case Skipped() as fact:
+                    return cls(job, fact.definition if fact.refusal is None else None, recorded.time)
+                case DeadLettered() as fact:
+                    return cls(job, fact.definition or None, fact.first_attempt)
+                case PoisonMessage():
+                    return cls(job, None, recorded.time)
+                case _:
+                    pass
+        return cls(job, UNREADABLE, datetime.max.replace(tzinfo=UTC))
+
+
+class KnownDefinition:
+    """The owner and the viewers in a `defined` event. Implements `access.Owned`."""
+
+    def __init__(self, recorded: Recorded[Message], fact: Defined) -> None:
+        """Read a `defined` event."""
+        self.stored_at = recorded.time
+        self.previous = fact.previous
+        self.definition: JobDefinition = fact.definition
+        self.created_by = fact.creator
+        self.registered_at = fact.created_at or recorded.time
+
+    @classmethod
+    def of(cls, recorded: Recorded[Message]) -> "KnownDefinition | None":
+        """Return the definition in an event; None: the event is of another type."""
+        return cls(recorded, recorded.message) if isinstance(recorded.message, Defined) else None
+
+
+class Visibility:
+    """Decide which callers may see or change the executions of a job."""
+
+    def __init__(self, log: EventLog, clock: Clock) -> None:
+        """Read definitions from `log`."""
+        self._log = log
+        self._clock = clock
+        self._newest: OrderedDict[str, tuple[float, KnownDefinition | None]] = OrderedDict()
+        self._facts: OrderedDict[tuple[str, int], Recorded[Message]] = OrderedDict()
+        """Definition events by job and sequence, which never change."""
+        self._runs: OrderedDict[str, Run] = OrderedDict()
+        """The runs of executions and dead letters, by their scope."""
+
+    # --- jobs ---------------------------------------------------------------------------------------------------------
+
+    async def may_see(self, caller: Principal, job: str) -> bool:
+        """Check that a caller may see a job by its newest definition.
+
+        A job that was never defined is visible to every reader.
+        """
+        if caller.may(Permission.ADMINISTER):
+            return True
+        return _sees(caller, await self._newest_of(job))
+
+    async def require_name(self, caller: Principal, job: str) -> None:
+        """Check that a caller may register a job under a name.
+
+        The name of a deleted job that named viewers stays with its creator, its owner and administrators.
+
+        Raises:
+            Problem: the name belonged to a hidden job of another owner.
+        """
+        last = await self._read_newest(job)  # not remembered: the name of a hidden job would be visible until then
+        if last is None or not last.definition.viewers or caller.may_with(Permission.REGISTER, last):
+            return
+        raise Problem(
+            403,
+            "forbidden",
+            f"the name {job!r} belongs to a job of another owner that names its viewers, or belonged to one that was "
+            "deleted. Choose another name, or ask an administrator",
+        )
+
+    # --- executions, dead letters and events --------------------------------------------------------------------------
+
+    async def may_see_run(self, caller: Principal, run: Run) -> bool:
+        """Check that a caller may see an execution or a dead letter."""
+        if caller.may(Permission.ADMINISTER):
+            return True
+        definitions = await self._definitions_of(run)
+        return all(_sees(caller, definition) for definition in definitions)
+
+    async def permits(self, caller: Principal, permission: Permission, run: Run) -> bool:
+        """Check that a caller has a permission for an execution or a dead letter."""
+        if caller.may(Permission.ADMINISTER):
+            return True
+        definitions = await self._definitions_of(run)
+        return all(_sees(caller, definition) for definition in definitions) and _may(
+            caller, permission, definitions[-1]
+        )
+
+    async def permits_replay(self, caller: Principal, run: Run) -> bool:
+        """Check that a caller may replay a dead letter.
+
+        The replay runs by the newest definition, which may be of another registration of the name.
+        """
+        if not await self.permits(caller, Permission.REPLAY, run):
+            return False
+        newest = None if caller.may(Permission.ADMINISTER) else await self._newest_of(run.job)
+        return _may(caller, Permission.REPLAY, newest)
+
+    async def may_see_event(self, caller: Principal, recorded: Recorded[Message]) -> bool:
+        """Check that a caller may see an event of the ledger or the log."""
+        if caller.may(Permission.ADMINISTER):
+            return True
+        return await self.may_see_run(caller, await self._run_of(recorded))
+
+    async def _run_of(self, recorded: Recorded[Message]) -> Run:
+        match recorded.message:
+            case ExecutionFact() as fact:
+                scope = subjects.execution(fact.job, fact.execution_id)
+            case DeadLetterFact() as fact:
+                scope = subjects.dead_letter(fact.job, fact.id)
+            case _:
+                return Run(subjects.job_of(recorded.subject), None, recorded.time)
+        run = self._runs.get(scope)
+        if run is None:
+            run = Run.of_facts(fact.job, [recorded])
+            if run.definition == UNREADABLE:  # another event of the scope names its definition
+                run = Run.of_facts(fact.job, await self._log.load(scope))
+            if run.definition != UNREADABLE:  # a lagging replica may have answered
+                _remember(self._runs, scope, run)
+        return run
+
+    async def _definitions_of(self, run: Run) -> "Sequence[KnownDefinition | _Unknown | None]":
+        """Return the definitions that all decide on a run; the last decides on changes."""
+        if run.definition == 0:
+            return (None,)
+        if run.definition == UNREADABLE:
+            return (_UNKNOWN,)
+        if run.definition is None:
+            ran = await self._in_force(run.job, run.at)
+        else:
+            recorded = await self._fact(run.job, run.definition)
+            ran = _UNKNOWN if recorded is None else KnownDefinition.of(recorded) or _UNKNOWN
+        newest = await self._newest_of(run.job)
+        if newest is None or not isinstance(ran, KnownDefinition) or newest.registered_at != ran.registered_at:
+            return (ran,)
+        return ran, newest
+
+    async def _in_force(self, job: str, at: datetime) -> "KnownDefinition | _Unknown | None":
+        """Return the last definition that was stored until a time; None: there was none."""
+        known = await self._newest_of(job)
+        if known is None or known.stored_at <= at:
+            return known
+        sequence = known.previous
+        for _ in range(MAX_BACK):
+            if not sequence:
+                return None
+            recorded = await self._fact(job, sequence)
+            if recorded is None or not isinstance(recorded.message, DefinitionFact):
+                return _UNKNOWN
+            if recorded.time <= at and (known := KnownDefinition.of(recorded)) is not None:
+                return known
+            sequence = recorded.message.previous
+        return _UNKNOWN
+
+    async def _fact(self, job: str, sequence: int) -> Recorded[Message] | None:
+        recorded = self._facts.get((job, sequence))
+        if recorded is None:
+            recorded = await self._log.get(subjects.ledger(job), sequence)
+            if recorded is None or subjects.job_of(recorded.subject) != job:
+                return None
+            _remember(self._facts, (job, sequence), recorded)
+        return recorded
+
+    async def _newest_of(self, job: str) -> KnownDefinition | None:
+        now = self._clock.monotonic()
+        read_at, last = self._newest.get(job, (-VIEWERS_TTL_S, None))
+        if now - read_at < VIEWERS_TTL_S:
+            return last
+        last = await self._read_newest(job)
+        _remember(self._newest, job, (now, last))
+        return last
+
+    async def _read_newest(self, job: str) -> KnownDefinition | None:
+        if not is_name(job):
+            return None  # a message that names no job
+        recorded = await self._log.last(subjects.definition(job))
+        return None if recorded is None else KnownDefinition.of(recorded)
+
+
+class _Unknown:
+    """A definition that cannot be read: administrators alone see what ran under it."""
+
+
+_UNKNOWN: Final = _Unknown()
+
+
+def _sees(caller: Principal, definition: KnownDefinition | _Unknown | None) -> bool:
+    if isinstance(definition, _Unknown):
+        return False
+    return caller.may(Permission.READ) if definition is None else caller.may_see(definition)
+
+
+def _may(caller: Principal, permission: Permission, definition: KnownDefinition | _Unknown | None) -> bool:
+    if isinstance(definition, _Unknown):
+        return False
+    return caller.may(permission) if definition is None else caller.may_with(permission, definition)
+
+
+def _remember(known: "OrderedDict[K, V]", key: K, value: V) -> None:
+    known[key] = value
+    known.move_to_end(key)
+    if len(known) > _CAPACITY:
+        known.popitem(last=False)

@@ -1,0 +1,199 @@
+"""Executions are visible under the definition that they ran under, not of the newest of the name."""
+
+from typing import Any, Final
+
+import pytest
+
+from tests.domain.given import admitted, plan
+from tests.http.conftest import World
+from tocsin import subjects
+from tocsin.adapters.http.auth.visibility import Visibility
+from tocsin.domain.access import Principal, Role
+from tocsin.domain.definition import JobDefinition
+from tocsin.domain.events import Actor, DeadLettered, Failed, Failure, PoisonMessage, Replayed, Requested, Skipped
+from tocsin.domain.events.execution import Refusal
+from tocsin.subjects import Stream
+
+OLD: Final = "11111111-1111-7111-8111-111111111111"
+NEW: Final = "22222222-2222-7222-8222-222222222222"
+REFUSED: Final = "33333333-3333-7333-8333-333333333333"
+TEXT: Final = "the secret input"
+EVE, CARL, BEA = (Principal(name, frozenset({Role.AUTHOR}), "token") for name in ("eve", "carl", "bea"))
+
+
+async def _define(world: World, owner: str, *viewers: str) -> int:
+    """Register the job as its creator does with the command line, and return the sequence of the definition."""
+    fields = {"name": "job", "function": "f", "schedule": "0 3 * * *", "owner": f"token:{owner}", "viewers": viewers}
+    by = Actor(identity=owner, kind="token")
+    await world.registry.define(JobDefinition.model_validate(fields), by=by)
+    recorded = await world.log.last(subjects.definition("job"))
+    assert recorded is not None
+    return recorded.sequence
+
+
+async def _run(world: World, execution_id: str, definition: int) -> None:
+    """Store an execution that failed, with its dead letter and a replay of it."""
+    world.clock.advance(60)
+    planned = plan().model_copy(update={"definition": definition, "input": {"text": TEXT}})
+    run: dict[str, Any] = {"job": "job", "execution_id": execution_id}
+    first = await world.log.append(admitted(planned).model_copy(update=run), expect=0)
+    now, error = world.clock.now(), Failure(type="E", message=TEXT)
+    await world.log.append(
+        Failed(**run, scheduled_time=now, trigger="cron", error=error, dead_letter=True), expect=first
+    )
+    letter = DeadLettered(
+        **run,
+        id=execution_id,
+        scheduled_time=now,
+        trigger="cron",
+        attempts=(),
+        first_attempt=now,
+        last_attempt=now,
+        last_error=error,
+        input={"text": TEXT},
+        definition=definition,
+    )
+    kept = await world.log.append(letter, expect=0)
+    replayed = Replayed(job="job", id=execution_id, number=1, input={"text": TEXT})
+    await world.log.append(replayed, expect=kept)
+
+
+@pytest.fixture
+async def inherited(world: World) -> World:
+    """A hidden job of bea with an execution was deleted; eve has its name, and an execution that bea may not see."""
+    await _run(world, OLD, await _define(world, "bea", "token:carl"))
+    refused = Skipped(
+        job="job",
+        execution_id=REFUSED,
+        reason="refused",
+        scheduled_time=world.clock.now(),
+        trigger="event",
+        definition=0,
+        refusal=Refusal(code="invalid-definition", message=TEXT),
+    )
+    await world.log.append(refused, expect=0)
+    letter = PoisonMessage.of("job", "planner-triggers", "trigger.job", 7, TEXT.encode(), TEXT)
+    await world.log.append(letter, expect=0)
+    world.clock.advance(60)
+    await world.registry.delete("job")
+    world.clock.advance(60)
+    await _run(world, NEW, await _define(world, "eve", "token:dan"))
+    facts = [*await world.facts("execution.>"), *await world.facts("dead-letter.>")]
+    facts.sort(key=lambda recorded: recorded.sequence)
+    await world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
+    return world
+
+
+async def _text(world: World, caller: Principal, path: str) -> tuple[int, str]:
+    token = await world.token(caller.identity, *caller.roles)
+    answer = await world.ask("GET", path, Authorization=f"Bearer {token}")
+    return answer.status_code, answer.text
+
+
+POISON: Final = PoisonMessage.id_of("planner-triggers", 0, 7)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"/v1/executions/{OLD}",
+        f"/v1/executions/{OLD}/events",
+        f"/v1/executions/{OLD}/logs",
+        f"/v1/executions/{REFUSED}",
+        f"/v1/executions/{REFUSED}/events",
+        f"/v1/dead-letters/{OLD}",
+        f"/v1/dead-letters/{OLD}/events",
+        f"/v1/dead-letters/{POISON}",
+        f"/v1/dead-letters/{POISON}/events",
+        f"/ojs/v1/jobs/{OLD}",
+        "/v1/jobs/job/definitions/1",
+    ],
+)
+async def test_new_author_sees_nothing_of_before(inherited: World, path: str) -> None:
+    status, text = await _text(inherited, EVE, path)
+    assert status == 404
+    assert TEXT not in text
+    for caller in (CARL, BEA):
+        assert (await _text(inherited, caller, path))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/executions", "/v1/dead-letters?unresolved=false", "/ojs/v1/dead-letter", "/ojs/v1/events"],
+)
+async def test_lists_show_runs_of_the_own_registration(inherited: World, path: str) -> None:
+    for caller, seen, hidden in ((EVE, NEW, OLD), (CARL, OLD, NEW), (BEA, OLD, NEW)):
+        status, text = await _text(inherited, caller, path)
+        assert status == 200
+        assert seen in text
+        assert hidden not in text
+        assert REFUSED not in text or caller is not EVE
+        assert POISON not in text or caller is not EVE
+
+
+@pytest.mark.parametrize("verb", ["cancel", "replay", "resolve", "retry", "discard", "ojs-cancel"])
+async def test_new_author_changes_nothing_of_before(inherited: World, verb: str) -> None:
+    method, path = {
+        "cancel": ("POST", f"/v1/executions/{OLD}/cancel"),
+        "replay": ("POST", f"/v1/dead-letters/{OLD}/replay"),
+        "resolve": ("PATCH", f"/v1/dead-letters/{OLD}"),
+        "retry": ("POST", f"/ojs/v1/dead-letter/{OLD}/retry"),
+        "discard": ("DELETE", f"/ojs/v1/dead-letter/{OLD}"),
+        "ojs-cancel": ("DELETE", f"/ojs/v1/jobs/{OLD}"),
+    }[verb]
+    before = await inherited.facts("*.>")
+    token = await inherited.token("eve", Role.AUTHOR)
+    assert (await inherited.ask(method, path, Authorization=f"Bearer {token}")).status_code == 404
+    assert await inherited.facts("*.>") == before
+
+
+async def test_replay_needs_the_permission_for_both_jobs(inherited: World) -> None:
+    """The old input would go to the job that has the name now."""
+    token = await inherited.token("bea", Role.AUTHOR)
+    answer = await inherited.ask(
+        "POST", f"/v1/dead-letters/{OLD}/replay", {"again": True}, Authorization=f"Bearer {token}"
+    )
+    assert answer.status_code == 403
+    every = await inherited.ask("POST", "/v1/dead-letters/replay-all", {}, Authorization=f"Bearer {token}")
+    assert every.json()["replayed"] == []
+
+
+async def test_feeds_withhold_events_of_before(inherited: World) -> None:
+    events = await inherited.facts("*.>")
+    for is_lookup_needed in (False, True):
+        visibility = Visibility(inherited.log, inherited.clock)
+        for recorded in events:
+            if is_lookup_needed and isinstance(recorded.message, Requested | DeadLettered | PoisonMessage):
+                continue  # the reader begins in the middle of the execution
+            sees_eve, sees_carl = [await visibility.may_see_event(caller, recorded) for caller in (EVE, CARL)]
+            is_new = NEW in recorded.subject or (recorded.subject == "ledger.job.defined" and recorded.sequence > 1)
+            assert (sees_eve, sees_carl) == (is_new, not is_new), recorded.subject
+
+
+async def test_later_definition_only_narrows_visibility(world: World) -> None:
+    await _run(world, OLD, await _define(world, "bea", "token:carl"))
+    world.clock.advance(60)
+    await _run(world, NEW, await _define(world, "bea"))
+    path = f"/v1/executions/{OLD}"
+    assert (await _text(world, EVE, path))[0] == 404
+    assert (await _text(world, EVE, f"/v1/executions/{NEW}"))[0] == 200
+    world.clock.advance(60)
+    await _define(world, "bea", "token:eve")
+    for caller, old, new in ((EVE, 404, 200), (CARL, 404, 404), (BEA, 200, 200)):
+        assert (await _text(world, caller, path))[0] == old
+        assert (await _text(world, caller, f"/v1/executions/{NEW}"))[0] == new
+
+
+async def test_why_is_answered_by_registration(inherited: World) -> None:
+    status, text = await _text(inherited, BEA, "/v1/jobs/job/why")
+    assert (status, TEXT in text) == (404, False)
+    assert (await _text(inherited, EVE, "/v1/jobs/job/why"))[0] == 200
+
+
+async def test_run_without_readable_beginning_is_hidden(world: World) -> None:
+    await _define(world, "eve")
+    failed = Failed(job="job", execution_id=OLD, scheduled_time=world.clock.now(), trigger="cron")
+    await world.log.append(failed, expect=0)
+    assert (await _text(world, EVE, f"/v1/executions/{OLD}"))[0] == 404
+    [event] = await world.facts("execution.>")
+    assert not await Visibility(world.log, world.clock).may_see_event(EVE, event)
