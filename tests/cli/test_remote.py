@@ -246,3 +246,25 @@ def test_occurrence_is_explained(url: str) -> None:
     assert [fact["fact"]["type"] for fact in answer["facts"]] == ["defined"]
     assert "The job did not exist yet" in call(url, "why", "nightly", "2025-01-01T03:00").out
     assert call(url, "why", "nobody").code == 3
+
+
+def test_installation_is_examined(url: str) -> None:
+    result = call(url, "doctor")
+    assert "1 executions wait  [unclaimed]" in result.out
+    assert "→ run more workers" in result.out
+    [finding] = call(url, "-o", "json", "doctor").json
+    assert (finding["code"], finding["level"], finding["details"]) == ("unclaimed", "warn", {"executions": ["a b"]})
+    refused = call(url, "doctor", "--monitor", "http://nats-1:8222", "-o", "json")
+    assert (refused.code, refused.error["error_code"]) == (2, "monitor-not-supported")
+
+
+def test_tokens_are_created_listed_and_revoked(url: str) -> None:
+    create = ("tokens", "create", "mailer", "--role", "scheduler-worker", "--queue", "mail", "--expires", "90d")
+    root = call(url, "-o", "json", "tokens", "create", "root", "--role", "scheduler-admin").json["token"]
+    created = call(url, "-o", "json", *create, TOCSIN_TOKEN=root).json
+    assert (created["queues"], created["functions"], created["created_by"]["identity"]) == (["mail"], ["*"], "root")
+    listed = call(url, "-o", "json", "tokens", "list", TOCSIN_TOKEN=root).json
+    assert [token["identity"] for token in listed] == ["root", "mailer"]
+    assert call(url, "tokens", "revoke", created["id"], TOCSIN_TOKEN=root).out == f"revoked {created['id']}\n"
+    missing = call(url, "tokens", "revoke", "../jobs", "-o", "json", TOCSIN_TOKEN=root)
+    assert (missing.code, missing.error["error_code"]) == (3, "token-not-found")

@@ -22,6 +22,8 @@ from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Message, Recorded
 from tocsin.ports import StoredLog
 from tocsin.services.calculations import Calculations
+from tocsin.services.health import Finding
+from tocsin.services.health.findings import warn
 from tocsin.services.jobs import Registry
 from tocsin.services.operations.event_waiter import EventWaiter
 from tocsin.services.queues import QueueDetails, Sees
@@ -69,6 +71,18 @@ class World:
             for name in names
         )
 
+    async def doctor(self) -> list[Finding]:
+        """An in-memory installation has no servers to examine."""
+        return [
+            warn(
+                "unclaimed",
+                "1 executions wait",
+                means="the workers are busy",
+                do="run more workers",
+                executions=["a b"],
+            )
+        ]
+
     def parts(self) -> Components:
         """The components of the handlers."""
         return Components(
@@ -81,6 +95,7 @@ class World:
             history=self.history,
             clock=self.clock,
             status=self.status,
+            doctor=self.doctor,
             queue_details=self.queue_details,
             visibility=Visibility(self.log, self.clock),
             queues=InMemoryTaskQueues(self.log),

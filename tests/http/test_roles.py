@@ -60,6 +60,10 @@ TABLE: dict[tuple[str, str], tuple[set[Role] | None, str, Any]] = {
     ("GET", "/v1/schedule"): (READERS, "/v1/schedule", None),
     ("POST", "/v1/explain"): (READERS, "/v1/explain", {"schedule": "@daily"}),
     ("GET", "/v1/status"): (READERS, "/v1/status", None),
+    ("GET", "/v1/doctor"): ({ADMIN}, "/v1/doctor", None),
+    ("GET", "/v1/tokens"): ({ADMIN}, "/v1/tokens", None),
+    ("POST", "/v1/tokens"): ({ADMIN}, "/v1/tokens", {"identity": "ci", "roles": ["scheduler-viewer"]}),
+    ("DELETE", "/v1/tokens/{id}"): ({ADMIN}, "/v1/tokens/0123456789ab", None),
     ("GET", "/v1/health"): (None, "/v1/health", None),
     ("GET", "/ojs/manifest"): (None, "/ojs/manifest", None),
     ("GET", "/ojs/v1/health"): (None, "/ojs/v1/health", None),
@@ -93,6 +97,7 @@ NOT_NOW = {
     ("POST", "/ojs/v1/workers/ack"): 409,
     ("POST", "/ojs/v1/workers/nack"): 409,
     ("GET", "/ojs/v1/queues/{name}/stats"): 404,
+    ("DELETE", "/v1/tokens/{id}"): 404,
     ("POST", "/ojs/v1/dead-letter/{id}/retry"): 503,
 }
 """The answer to a permitted caller, without stages and workers."""

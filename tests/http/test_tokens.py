@@ -228,3 +228,54 @@ def secret_of(token: str) -> str:
 async def test_own_tokens_need_no_provider_expiry(guarded: World) -> None:
     token = await guarded.token("machine", Role.VIEWER)
     assert await status(guarded, token) == 200
+
+
+# --- /v1/tokens ------------------------------------------------------------------------------------------------------
+
+
+async def test_token_that_the_api_creates_is_accepted(world: World) -> None:
+    admin = {"Authorization": f"Bearer {await world.token('root', Role.ADMIN)}"}
+    body = {"identity": "ci", "roles": ["scheduler-viewer"], "lifetime": "90d"}
+    answer = await world.ask("POST", "/v1/tokens", body, **admin)
+    created = answer.json()
+    assert (answer.status_code, answer.headers["Cache-Control"]) == (201, "no-store")
+    assert (created["created_by"]["identity"], created["expires_at"]) == ("root", "2026-04-01T00:00:00Z")
+    as_created = {"Authorization": f"Bearer {created['token']}"}
+    assert (await world.ask("GET", "/v1/jobs", **as_created)).status_code == 200
+    assert (await world.ask("GET", "/v1/tokens", **as_created)).status_code == 403
+    listed = (await world.ask("GET", "/v1/tokens", **admin)).json()["tokens"]
+    assert [token["identity"] for token in listed] == ["root", "ci"]
+    assert created["token"].rpartition("_")[2] not in str(listed)
+    assert (await world.ask("DELETE", f"/v1/tokens/{created['id']}", **admin)).json()["revoked"] is True
+    assert (await world.ask("DELETE", f"/v1/tokens/{created['id']}", **admin)).status_code == 404
+
+
+async def test_repeated_creation_is_not_answered_from_storage(world: World) -> None:
+    body = {"identity": "ci", "roles": ["scheduler-admin"]}
+    answer = await world.ask("POST", "/v1/tokens", body, Idempotency_Key="again")
+    stored = str(await world.projections.entries(Bucket.ANSWERS))
+    assert answer.json()["token"].rpartition("_")[2] not in stored
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"identity": ""}, "identity"),
+        ({"identity": "a\nb"}, "identity"),
+        ({"roles": []}, "roles"),
+        ({"roles": ["root"]}, "roles.0"),
+        ({"lifetime": "soon"}, "lifetime"),
+        ({"lifetime": "0s"}, "lifetime"),
+        ({"lifetime": 1e300}, "lifetime"),
+        ({"queues": ["mail"]}, "queues"),
+        ({"functions": ["mail/*"]}, "functions"),
+        ({"roles": ["scheduler-worker"]}, "queues"),
+        ({"roles": ["scheduler-worker"], "queues": ["Mail"]}, "queues"),
+        ({"secret": "mine"}, "secret"),
+    ],
+)
+async def test_wrong_token_request_names_its_field(world: World, wrong: dict[str, object], field: str) -> None:
+    answer = await world.ask("POST", "/v1/tokens", {"identity": "ci", "roles": ["scheduler-viewer"], **wrong})
+    assert answer.status_code == 422
+    assert [error["field"] for error in answer.json()["errors"]] == [field]
+    assert await world.projections.entries(Bucket.TOKENS) == {}

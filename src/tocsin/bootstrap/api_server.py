@@ -30,6 +30,7 @@ from ..adapters.nats.admin.provision import wipe
 from ..adapters.nats.consumers.task_queues import NatsTaskQueues
 from ..adapters.nats.micro_service import ApiRequest, Operation, serve_operations
 from ..engine.timezone_refresh import TimezoneWatch
+from ..services.health import Finding, examine
 from ..services.health.status import as_json, status
 from ..services.jobs import Registry
 from ..services.operations.event_waiter import EventWaiter
@@ -85,6 +86,7 @@ async def serving(
             clock=clock,
             visibility=Visibility(installation.log, clock),
             status=partial(_status, installation),
+            doctor=partial(_doctor, installation),
             queue_details=partial(_queues, installation),
             queues=task_queues,
             arrivals=await stack.enter_async_context(aclosing(EventWaiter(installation.log))),
@@ -136,6 +138,10 @@ async def _metrics(parts: Components, host: str, any_port: Collection[str]) -> A
 
 async def _status(installation: Installation) -> dict[str, Any]:
     return as_json(await status(health_target(installation)))
+
+
+async def _doctor(installation: Installation) -> list[Finding]:
+    return await examine(health_target(installation))
 
 
 async def _queues(installation: Installation, sees: Sees) -> tuple[QueueDetails, ...]:

@@ -71,8 +71,7 @@ _TASK_EVENTS: Final = (Enqueued, Started, Released, Report, LeaseTimer)
 _API_ACCESS: Final = replace(
     _VIEWER_ACCESS,
     appends=(*_OPERATOR_EVENTS, *_TASK_EVENTS),
-    looks_up=(*_VIEWER_ACCESS.looks_up, Bucket.TOKENS),
-    writes=((Bucket.ANSWERS, ">"),),
+    writes=((Bucket.ANSWERS, ">"), (Bucket.TOKENS, ">")),
 )
 _PROGRESS_EVENTS: Final = (OutputLine, StepProgress, HeartbeatDetails)
 _WORKER_ACCESS: Final = Access(

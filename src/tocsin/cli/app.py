@@ -11,7 +11,10 @@ from .runtime.command_group import Commands
 from .runtime.errors import HELP as EXIT_CODES
 
 SERVED: Final = frozenset(
-    {"jobs", "agents", "queues", "executions", "dead-letters", "schedule", "explain", "why", "version"}
+    {
+        *("jobs", "agents", "queues", "executions", "dead-letters", "schedule", "explain", "why", "version"),
+        *("doctor", "tokens"),
+    }
 )
 """Commands that also work over HTTP."""
 

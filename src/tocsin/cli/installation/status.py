@@ -16,7 +16,7 @@ from ...services.execution_stats import Statistics, statistics
 from ..input.values import instant
 from ..output.format import Output, local, seconds
 from ..output.tables import table
-from ..runtime.errors import Exit
+from ..runtime.errors import Exit, UsageError
 from ..runtime.event_loop import run, serve
 from ..runtime.session import Session, session_of
 
@@ -243,6 +243,15 @@ def doctor(
 
 
 async def _examine(session: Session, monitors: list[str]) -> "list[Finding]":
+    if session.server:
+        if monitors:
+            raise UsageError(
+                "--monitor does not work over HTTP: the API requests no address that a caller names. Omit --server and use "
+                "--nats URL, or omit --monitor.",
+                code="monitor-not-supported",
+            )
+        async with session.administration() as remote:
+            return list(await remote.examine())
     async with session.backend.connect(session.settings()) as installation:
         return await session.backend.examine(installation, monitors)
 

@@ -1,5 +1,7 @@
 """`tocsin tokens`: tokens for the HTTP API of an installation without an identity provider."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
@@ -7,13 +9,14 @@ import typer
 from rich.text import Text
 
 from ...adapters.http.auth.tokens import StoredToken, Tokens
+from ...adapters.http.remote_admin import RemoteAdmin
 from ...domain import duration
 from ...domain.access import NO_TASKS, WORKER_QUEUE, Binding, Role
 from ..output.format import local
 from ..output.tables import table
 from ..runtime.errors import Exit, UsageError
 from ..runtime.event_loop import run
-from ..runtime.session import actor, session_of
+from ..runtime.session import Session, actor, session_of
 
 
 def create(
@@ -48,8 +51,7 @@ def create(
     binding = _binding(role, queue or [], function or [])
 
     async def create_token() -> tuple[str, StoredToken]:
-        async with session.installation() as installation:
-            tokens = Tokens(installation.projections, installation.clock)
+        async with _tokens(session) as tokens:
             return await tokens.create(identity, role, binding=binding, lifetime=lifetime, by=actor())
 
     token, stored = run(create_token())
@@ -70,8 +72,8 @@ def list_tokens(context: typer.Context) -> None:
     session = session_of(context)
 
     async def read() -> list[StoredToken]:
-        async with session.installation() as installation:
-            return await Tokens(installation.projections, installation.clock).list()
+        async with _tokens(session) as tokens:
+            return await tokens.list()
 
     stored = run(read())
     session.output.answer(
@@ -98,8 +100,8 @@ def revoke(
     session = session_of(context)
 
     async def remove() -> bool:
-        async with session.installation() as installation:
-            return await Tokens(installation.projections, installation.clock).revoke(token_id)
+        async with _tokens(session) as tokens:
+            return await tokens.revoke(token_id)
 
     if not run(remove()):
         raise UsageError(
@@ -108,6 +110,17 @@ def revoke(
             code="token-not-found",
         )
     session.output.answer({"id": token_id, "action": "revoked"}, lambda: [Text(f"revoked {token_id}", style="yellow")])
+
+
+@asynccontextmanager
+async def _tokens(session: Session) -> AsyncIterator[Tokens | RemoteAdmin]:
+    """Open the tokens of the installation, through NATS or through its HTTP API."""
+    if session.server:
+        async with session.administration() as remote:
+            yield remote
+        return
+    async with session.installation() as installation:
+        yield Tokens(installation.projections, installation.clock)
 
 
 def _binding(roles: list[Role], queues: list[str], functions: list[str]) -> Binding:

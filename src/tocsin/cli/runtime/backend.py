@@ -18,6 +18,7 @@ from .event_loop import until_done
 if TYPE_CHECKING:
     import asyncio
 
+    from ...adapters.http.remote_admin import RemoteAdmin
     from ...adapters.nats.admin.resources import Change
     from ...adapters.nats.server.cluster import RunningCluster
     from ...adapters.nats.server.embedded import RunningServer
@@ -58,6 +59,12 @@ class Backend:
         from ...adapters.http import client  # noqa: PLC0415
 
         return client.connect(url, token)
+
+    def administer(self, url: str, token: str | None) -> "AbstractAsyncContextManager[RemoteAdmin]":
+        """Connect to the HTTP API at `url` for its tokens and its checks."""
+        from ...adapters.http import remote_admin  # noqa: PLC0415
+
+        return remote_admin.administer(url, token)
 
     def operator(self, installation: "Installation", history: OpenHistory, *, by: Actor | None) -> Operator:
         """Return the operator of an installation on NATS."""

@@ -24,6 +24,7 @@ from .backend import PATIENCE, Backend
 from .errors import Exit, UsageError, no_such_job
 
 if TYPE_CHECKING:
+    from ...adapters.http.remote_admin import RemoteAdmin
     from ...bootstrap import Installation
 
 
@@ -131,14 +132,24 @@ class Session:
                 raise no_such_job(error.job, [job.name for job in await operator.jobs()]) from None
 
     @asynccontextmanager
+    async def administration(self) -> "AsyncIterator[RemoteAdmin]":
+        """Connect to the HTTP API of `--server` for its tokens and its checks."""
+        async with self.backend.administer(self._server_url(), self.token) as remote:
+            yield remote
+
+    def _server_url(self) -> str:
+        url = self.server or ""
+        if not url.startswith(("http://", "https://")):
+            raise UsageError(
+                f"--server is {url!r}: write a URL with its scheme, such as http://127.0.0.1:8062",
+                code="invalid-server-url",
+            )
+        return url
+
+    @asynccontextmanager
     async def _operator(self) -> AsyncIterator[Operator]:
         if self.server:
-            if not self.server.startswith(("http://", "https://")):
-                raise UsageError(
-                    f"--server is {self.server!r}: write a URL with its scheme, such as http://127.0.0.1:8062",
-                    code="invalid-server-url",
-                )
-            async with self.backend.connect_api(self.server, self.token) as remote:
+            async with self.backend.connect_api(self._server_url(), self.token) as remote:
                 yield remote
             return
         async with (

@@ -22,7 +22,20 @@ from ..ojs import dead_letters as ojs_dead_letters
 from ..ojs import events as ojs_events
 from ..ojs import jobs as ojs_jobs
 from ..ojs.workers import FastRoutes
-from . import agents, apply, backfill, dead_letters, events, executions, jobs, queue_details, schedule, status, why
+from . import (
+    agents,
+    apply,
+    backfill,
+    dead_letters,
+    events,
+    executions,
+    jobs,
+    queue_details,
+    schedule,
+    status,
+    tokens,
+    why,
+)
 from .dependencies import Components
 from .error_handlers import ErrorHandler, answer_error
 from .problems import ProblemDetails, documented
@@ -137,6 +150,7 @@ ROUTERS: Final = (
     cron.router,
     events.router,
     status.router,
+    tokens.router,
 )
 COMMON: Final = (400, 401, 403, 409, 413, 422, 429, 500, 503)
 """Statuses of the problems that any endpoint may answer with."""

@@ -5,7 +5,7 @@ definition event.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, TypeAlias, cast
 from urllib.parse import unquote
@@ -17,6 +17,7 @@ from starlette.requests import ClientDisconnect
 from ....domain.definition import Text
 from ....ports import Clock, EventLog, History, Projections, StoredLog, TaskQueues
 from ....services.calculations import Calculations, Calculator, Effort, T
+from ....services.health import Finding
 from ....services.jobs import Check, Job, Registry
 from ....services.operations.event_waiter import EventWaiter
 from ....services.queues import QueueDetails, Sees
@@ -40,6 +41,8 @@ class Components:
     visibility: Visibility
     status: Callable[[], Awaitable[dict[str, Any]]]
     """Returns the current state of the installation's parts."""
+    doctor: Callable[[], Awaitable[Sequence[Finding]]]
+    """Runs every check of the installation."""
     queue_details: Callable[[Sees], Awaitable[tuple[QueueDetails, ...]]]
     """Returns the queues, with the jobs that a caller sees."""
     queues: TaskQueues

@@ -1,6 +1,7 @@
-"""`/v1/health` for load balancers, `/v1/status` for operators, and `/dev/reset` for the conformance suite.
+"""`/v1/health` for load balancers, `/v1/status` and `/v1/doctor` for operators, `/dev/reset` for the conformance suite.
 
-`/v1/health` requires no token, so it reports only whether this copy reaches the log. `/v1/status` is `tocsin status`.
+`/v1/health` requires no token, so it reports only whether this copy reaches the log. `/v1/status` is `tocsin status`, and
+`/v1/doctor` is `tocsin doctor`, whose findings name jobs of every owner.
 """
 
 from typing import Any, Literal
@@ -9,7 +10,8 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
 from ....ports import LogUnavailable
-from ..auth.security import Author, Reader
+from ....services.health import Finding
+from ..auth.security import Administrator, Author, Reader
 from .dependencies import Here
 
 router = APIRouter(prefix="/v1", tags=["health"])
@@ -44,6 +46,22 @@ async def get_status(here: Here, caller: Reader) -> dict[str, Any]:
     """
     _ = caller
     return await here.status()
+
+
+class Diagnosis(BaseModel):
+    """The findings of every check, from the cause to the effect."""
+
+    findings: list[Finding]
+
+
+@router.get("/doctor", operation_id="getDoctor")
+async def get_doctor(here: Here, caller: Administrator) -> Diagnosis:
+    """Check the installation; explain each finding and its remedy.
+
+    It requests nothing of the servers' monitoring endpoints: name those with `tocsin doctor --monitor`.
+    """
+    _ = caller
+    return Diagnosis(findings=list(await here.doctor()))
 
 
 @dev_router.post("/reset")

@@ -175,6 +175,7 @@ Canceller: TypeAlias = Annotated[Principal, Depends(_may(Permission.CANCEL, Perm
 Replayer: TypeAlias = Annotated[Principal, Depends(_may(Permission.REPLAY, Permission.REGISTER))]
 SharedOperator: TypeAlias = Annotated[Principal, Depends(_may(Permission.CANCEL))]
 """Operators and administrators: agents and queues serve the jobs of many authors."""
+Administrator: TypeAlias = Annotated[Principal, Depends(_may(Permission.ADMINISTER))]
 Author: TypeAlias = Annotated[Principal, Depends(_may(Permission.REGISTER))]
 
 

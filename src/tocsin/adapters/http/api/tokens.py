@@ -1,0 +1,145 @@
+"""`/v1/tokens`: create, list and revoke tokens. Only administrators may.
+
+Answers to a creation are not kept for repeated requests, because they hold the token.
+"""
+
+from datetime import datetime, timedelta
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Path, Response
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from ....domain import duration
+from ....domain.access import NO_TASKS, WORKER_QUEUE, Binding, Role
+from ....domain.events import Actor
+from ....services.operations.errors import NotFound
+from ..auth.security import Administrator, actor
+from ..auth.tokens import StoredToken, Tokens
+from .dependencies import Components, Here
+from .problems import documented, invalid
+
+MAX_NAMES: Final = 1_000
+"""Queues or functions of a token."""
+
+router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
+
+_Name = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
+
+
+class TokenRequest(BaseModel):
+    """A token to create."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    identity: _Name
+    """The identity that events record when the token is used."""
+    roles: list[Role] = Field(min_length=1, max_length=len(Role))
+    lifetime: str | float | None = None
+    """Seconds, or text such as `90d`; null: no end."""
+    queues: list[_Name] = Field(default=[], max_length=MAX_NAMES)
+    """The queues from which a `scheduler-worker` may fetch tasks."""
+    functions: list[_Name] = Field(default=[], max_length=MAX_NAMES)
+    """The functions whose tasks it may fetch, such as `mail/*`; empty: all functions of its queues."""
+
+
+class Token(BaseModel):
+    """A token without its secret."""
+
+    id: str
+    identity: str
+    roles: list[Role]
+    queues: list[str]
+    functions: list[str]
+    created_at: datetime
+    created_by: Actor | None
+    expires_at: datetime | None
+
+    @classmethod
+    def of(cls, stored: StoredToken) -> "Token":
+        """Return a stored token without its hash."""
+        return cls.model_validate({**stored.model_dump(exclude={"hash"}), "roles": sorted(stored.roles)})
+
+
+class CreatedToken(Token):
+    """A new token with its secret."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    token: str
+    """Send it as `Authorization: Bearer`. It is not shown again."""
+
+
+class TokenList(BaseModel):
+    """Tokens without their secrets, oldest first."""
+
+    tokens: list[Token]
+
+
+class TokenRevoked(BaseModel):
+    """The answer to a revocation."""
+
+    id: str
+    revoked: bool = True
+
+
+@router.get("", operation_id="listTokens")
+async def list_tokens(here: Here, caller: Administrator) -> TokenList:
+    """List the tokens without their secrets."""
+    _ = caller
+    return TokenList(tokens=[Token.of(stored) for stored in await _tokens(here).list()])
+
+
+@router.post("", status_code=201, operation_id="createToken")
+async def create_token(here: Here, caller: Administrator, body: TokenRequest, response: Response) -> CreatedToken:
+    """Create a token. The answer shows it, once; only its hash is stored."""
+    response.headers["Cache-Control"] = "no-store"
+    binding, lifetime = _binding(body), _lifetime(body.lifetime)
+    token, stored = await _tokens(here).create(
+        body.identity, body.roles, binding=binding, lifetime=lifetime, by=actor(caller)
+    )
+    return CreatedToken(**dict(Token.of(stored)), token=token)
+
+
+@router.delete("/{id}", operation_id="revokeToken", responses=documented(404))
+async def revoke_token(
+    here: Here,
+    caller: Administrator,
+    id: Annotated[str, Path(description="The id of the token.")],  # noqa: A002 - the path parameter has this name
+) -> TokenRevoked:
+    """Revoke a token. Every copy of the API rejects it within seconds."""
+    _ = caller
+    if not await _tokens(here).revoke(id):
+        raise NotFound(f"no token has the id {id!r}")
+    return TokenRevoked(id=id)
+
+
+def _tokens(here: Components) -> Tokens:
+    return Tokens(here.projections, here.clock)
+
+
+def _binding(body: TokenRequest) -> Binding:
+    if Role.WORKER not in body.roles:
+        for field, names in (("queues", body.queues), ("functions", body.functions)):
+            if names:
+                raise invalid(field, names, f"must be empty, because only the role `{Role.WORKER}` is limited to some")
+        return NO_TASKS
+    if not body.queues:
+        raise invalid("queues", body.queues, f"must name each queue that a token of the role `{Role.WORKER}` serves")
+    for name in body.queues:
+        if not WORKER_QUEUE.fullmatch(name):
+            raise invalid(
+                "queues", name, "must be lower-case letters, digits, `-` and `.`, and begin with a letter or a digit"
+            )
+    return Binding(tuple(dict.fromkeys(body.queues)), tuple(dict.fromkeys(body.functions)) or ("*",))
+
+
+def _lifetime(written: str | float | None) -> timedelta | None:
+    if written is None:
+        return None
+    try:
+        seconds = duration.parse(written)
+    except duration.DurationError as error:
+        raise invalid("lifetime", written, str(error)) from None
+    if seconds <= 0:
+        raise invalid("lifetime", written, "must be more than 0 seconds, such as `90d`")
+    return timedelta(seconds=seconds)

@@ -1,0 +1,74 @@
+"""Tokens of an installation, and the checks of `tocsin doctor`, through its HTTP API."""
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any, Final
+from urllib.parse import quote
+
+import httpx
+from pydantic import TypeAdapter
+
+from ...domain.access import NO_TASKS, Binding, Role
+from ...domain.events import Actor
+from ...services.health import Finding
+from ...services.operations.errors import NotFound
+from .api_client import ApiClient
+from .auth.tokens import StoredToken
+
+TIMEOUT_S: Final = 60.0
+_FINDINGS: Final = TypeAdapter(list[Finding])
+
+
+class RemoteAdmin:
+    """An installation at a URL. Its methods on tokens are those of `Tokens`."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+
+    async def create(
+        self,
+        identity: str,
+        roles: Collection[Role],
+        *,
+        binding: Binding = NO_TASKS,
+        lifetime: timedelta | None = None,
+        by: Actor | None = None,
+    ) -> tuple[str, StoredToken]:
+        """See `Tokens`. The API records the identity of the caller's token in place of `by`."""
+        _ = by
+        body: dict[str, Any] = {"identity": identity, "roles": list(roles)}
+        if lifetime is not None:
+            body["lifetime"] = lifetime.total_seconds()
+        if binding.queues:
+            body |= {"queues": list(binding.queues), "functions": list(binding.functions)}
+        created = await self._api.request("POST", "/v1/tokens", body)
+        return created.pop("token"), _stored(created)
+
+    async def list(self) -> list[StoredToken]:
+        """See `Tokens`."""
+        return [_stored(token) for token in (await self._api.request("GET", "/v1/tokens"))["tokens"]]
+
+    async def revoke(self, token_id: str) -> bool:
+        """See `Tokens`."""
+        try:
+            await self._api.request("DELETE", f"/v1/tokens/{quote(token_id, safe='')}")
+        except NotFound:
+            return False
+        return True
+
+    async def examine(self) -> Sequence[Finding]:
+        """Run the checks of `tocsin doctor`, except those of monitoring endpoints."""
+        return _FINDINGS.validate_python((await self._api.request("GET", "/v1/doctor"))["findings"])
+
+
+def _stored(token: dict[str, Any]) -> StoredToken:
+    return StoredToken.model_validate({**token, "hash": ""})
+
+
+@asynccontextmanager
+async def administer(url: str, token: str | None) -> AsyncIterator[RemoteAdmin]:
+    """Yield the administration through the API at `url`; it sends `token` as bearer token."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S) as http:
+        yield RemoteAdmin(ApiClient(http))
