@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, Final, TypeAlias, TypeVar
 
+from tocsin import subjects
 from tocsin.domain.events import (
     Cancelled,
     Completed,
@@ -30,7 +31,7 @@ LEDGER: Final = ("ledger.>",)
 REQUESTS: Final = ("trigger.>", "enqueue.>")
 LOG: Final = ("execution.>", "lock.>", "cron.>", "dead-letter.>")
 REPORTS: Final = ("report.>",)
-INPUTS: Final = ("public.trigger.>", "public.cancel.>")
+INPUTS: Final = (*subjects.PUBLIC_TRIGGER_FILTERS, *subjects.PUBLIC_CANCEL_FILTERS)
 
 
 @dataclass(frozen=True)

@@ -235,6 +235,7 @@ def test_name_that_is_too_long_names_nothing() -> None:
     ("subject_filter", "kind"),
     [
         ("public.trigger.>", Trigger),
+        ("outside.*.trigger.>", Trigger),
         ("execution.*.*.dispatched.>", Dispatched),
         ("report.*.*.failed.>", Report),
         ("execution.>", Message),
@@ -242,3 +243,19 @@ def test_name_that_is_too_long_names_nothing() -> None:
 )
 def test_type_of_a_filter(subject_filter: str, kind: type[Message]) -> None:
     assert subjects.type_of(subject_filter) is kind
+
+
+@pytest.mark.parametrize(
+    ("subject", "publisher"),
+    [
+        ("trigger.a_job", None),
+        ("public.trigger.a.job", ""),
+        ("outside.shop.trigger.a.job", "shop"),
+        ("outside.shop.cancel.a.job.e", "shop"),
+    ],
+)
+def test_subject_names_its_publisher(subject: str, publisher: str | None) -> None:
+    assert subjects.publisher_of(subject) == publisher
+    assert subjects.job_of(subject) == "a.job"
+    assert subjects.is_trigger(subject) == ("trigger" in subject)
+    assert subjects.stream_of(subject) == ("REQUESTS" if publisher is None else "INPUTS")

@@ -110,6 +110,11 @@ def test_job_named_like_a_filter_purges_no_other() -> None:
     assert purges(messages, selected(messages)) == [("dead-letter.a.3.>", 8)]
 
 
+def test_requests_of_all_programs_leave_by_one_filter() -> None:
+    messages = stream("outside.shop.trigger.a", "outside.*.trigger.b.c", "outside.billing.cancel.a.1")
+    assert purges(messages, selected(messages)) == [("outside.*.trigger.>", 2), ("outside.*.cancel.>", 3)]
+
+
 def test_refused_requests_of_programs_outside_leave_unresolved() -> None:
     outside, other = "dead-letter.a.planner-public-triggers-0-7", "dead-letter.a.planner-triggers-0-7"
     messages = stream(f"{outside}.refused", f"{other}.refused")

@@ -81,6 +81,8 @@ async def test_messages_of_a_job_match_any_spelling(world: World) -> None:
     await world.log.publish(subjects.trigger("a.job"), Trigger(), message_id="own")
     await world.receive("public.trigger.a.job", b"", "public")
     await world.receive("public.cancel.a_job.e1", b"", "public-2")
+    await world.receive("outside.shop.trigger.a.job", b"", "outside")
+    await world.receive("outside.shop.cancel.a.job.e1", b"", "outside-2")
     await world.log.append(dispatched(), expect=0)
     await world.log.append(cron_triggered("another"), expect=0)
     filters = subjects.job_filters("a.job")
@@ -91,6 +93,8 @@ async def test_messages_of_a_job_match_any_spelling(world: World) -> None:
         ("ledger.a_job.due", "a.job"),
         ("public.trigger.a.job", "a.job"),
         ("public.cancel.a_job.e1", "a.job"),
+        ("outside.shop.trigger.a.job", "a.job"),
+        ("outside.shop.cancel.a.job.e1", "a.job"),
         ("trigger.a_job", "a.job"),
         ("execution.a_job.e1.dispatched.main.1", "a.job"),
     ]

@@ -18,6 +18,7 @@ PASSWORD = "pass-word"  # noqa: S105 - of a server that lives for one test
 
 
 QUEUES = {"outside": {"transport": "mq"}, "teams": {"transport": "matched"}}
+PROGRAMS = ["shop", "billing"]
 
 
 def settings(url: str, folder: Path, role: str) -> Settings:
@@ -32,6 +33,7 @@ def settings(url: str, folder: Path, role: str) -> Settings:
             "leader": {"ttl": 5, "renew_interval": 1},
             "notary": {"key": key, "interval": 0.2},
             "queues": QUEUES,
+            "programs": PROGRAMS,
         }
     )
 
@@ -39,9 +41,8 @@ def settings(url: str, folder: Path, role: str) -> Settings:
 def accounts(folder: Path) -> tuple[str, dict[str, str]]:
     """Return the accounts of an installation, and the environment with their passwords."""
     signed = {"key": folder / "notary.pem"}
-    roles = permissions(
-        Settings.model_validate({"data_dir": folder, "queues": QUEUES, "server": {"over_nats": True}, "notary": signed})
-    )
+    outside = {"queues": QUEUES, "programs": PROGRAMS, "server": {"over_nats": True}}
+    roles = permissions(Settings.model_validate({"data_dir": folder, "notary": signed, **outside}))
     environment = {password_variable(ACCOUNT, role): PASSWORD for role in roles}
     return server_accounts(ACCOUNT, roles), environment
 

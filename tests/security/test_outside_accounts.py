@@ -29,6 +29,7 @@ from tocsin.settings import Settings
 
 ASKED = {
     "public": ["cron.trigger.victim", "cron.cancel.victim.0198"],
+    "public-shop": ["cron.trigger.victim", "cron.cancel.victim.0198"],
     "mq-executor": [
         "mq.scheduler.complete.victim.0198",
         "$JS.API.CONSUMER.MSG.NEXT.TOCSIN_MQ.job-executors",
@@ -56,6 +57,8 @@ REPLIES = [
     "tocsin.0.delay.victim.0198.retry.main.1",
     "tocsin.0.output.victim.0198.line",
     "tocsin.0.heartbeat.victim.0198.main.1",
+    "tocsin.outside.billing.trigger.victim",
+    "tocsin.outside.billing.cancel.victim.0198",
     "tocsin.agent.a.0198.hold",
     "tocsin.task.a.0198",
     "mq.scheduled.victim",
@@ -79,11 +82,22 @@ HEADERS = [
     {"Nats-Expected-Last-Subject-Sequence": "0"},
     {"Nats-Batch-Id": "b", "Nats-Batch-Sequence": "1", "Nats-Batch-Commit": "1"},
     {"Nats-Incr": "1"},
+    {"Nats-Msg-Id": "one"},
+    {"Nats-Expected-Last-Sequence": "0"},
+    {"Nats-Expected-Last-Msg-Id": "one"},
+    {"Nats-Expected-Stream": "TOCSIN_LEDGER"},
+    {"Nats-Scheduler": "tocsin.0.ledger.victim.due", "Nats-Schedule-Next": "purge"},
+    {"Nats-Subject": "tocsin.0.ledger.victim.due", "Nats-Stream": "TOCSIN_LEDGER", "Nats-Sequence": "1"},
+    {"Nats-Request-Info": '{"acc":"TOCSIN"}'},
     {"Nats-Trace-Dest": "tocsin.0.ledger.victim.due"},
 ]
 
 
-INPUTS = {"cron.trigger.victim", "cron.cancel.victim.0198", "mq.scheduler.complete.victim.0198"}
+INPUTS = {
+    *("cron.trigger.victim", "cron.cancel.victim.0198", "mq.scheduler.complete.victim.0198"),
+    *("tocsin.outside.public.trigger.victim", "tocsin.outside.public.cancel.victim.0198"),
+    *("tocsin.outside.shop.trigger.victim", "tocsin.outside.shop.cancel.victim.0198"),
+}
 """The subjects under which outsiders may store messages."""
 STREAMS = ("LEDGER", "INPUTS", "REQUESTS", "LOG", "REPORTS", "TIMERS", "MQ", "OUTPUT", "PROGRESS")
 BUCKETS = ("definitions", "leader", "tokens", "cursors", "locks", "installation")

@@ -15,9 +15,10 @@ from tests.security.server import Server
 from tests.system.running import DEADLINE, Running
 from tocsin import bootstrap, subjects
 from tocsin.bootstrap import STAGE_NAMES
-from tocsin.domain.events import Admitted, CancelRequest, CronAnswer, Requested, Trigger
+from tocsin.domain.events import Actor, Admitted, CancelRequest, CronAnswer, Requested, Trigger
 from tocsin.subjects import DecodeError, Stream
 
+PUBLIC = Actor(identity="public", kind="program", source="nats")
 ADMIN: JsonValue = {"identity": "admin", "role": "admin"}
 
 
@@ -49,14 +50,14 @@ async def ask(at: Server, folder: Path, subject: str, body: JsonValue, message_i
         return answer
 
 
-async def test_request_from_outside_has_no_identity(secured: Server, tmp_path: Path) -> None:
+async def test_request_has_the_identity_of_its_account(secured: Server, tmp_path: Path) -> None:
     async with connected(secured, tmp_path, "operator") as it, deciding(secured, tmp_path):
         await Running(it).apply({"name": "j", "function": "f"})
         body: JsonValue = {"by": ADMIN, "reason": "mine", "trigger": "replay"}
         answer = await ask(secured, tmp_path, "cron.trigger.j", body, "one")
         assert answer["stream"] == "TOCSIN_INPUTS"
         [begun] = await requested(Running(it), 1)
-        assert (begun.by, begun.trigger) == (None, "event")
+        assert (begun.by, begun.trigger) == (PUBLIC, "event")
 
 
 async def requested(tocsin: Running, number: int) -> list[Requested]:
@@ -87,7 +88,7 @@ async def test_numeric_message_id_swallows_no_trigger(secured: Server, tmp_path:
             await client.publish("cron.trigger.j", b"{}")
             await client.publish("cron.trigger.j", b"{}", headers={"Nats-Msg-Id": str(sequence)})
         await client.flush()
-        triggers = await Running(it).stored("public.trigger.j", Trigger, 2 * number)
+        triggers = await Running(it).stored("outside.public.trigger.j", Trigger, 2 * number)
         moments = [trigger.time.replace(microsecond=trigger.time.microsecond // 1000) for trigger in triggers]
         assert len(set(moments)) < number, "no two triggers were stored in the same millisecond"
         async with deciding(secured, tmp_path):
@@ -103,7 +104,7 @@ async def test_outsider_does_not_answer_for_the_api(secured: Server, tmp_path: P
         await it.log.publish(subjects.trigger("j"), Trigger(), message_id="order-17")
         answers = await Running(it).stored("cron.answer.>", CronAnswer, 2)
         assert len({answer.message.data.job_id for answer in answers}) == 2
-        assert {answer.message.data.trigger_id for answer in answers} == {"order-17", "api.order-17"}
+        assert {answer.message.data.trigger_id for answer in answers} == {"public.order-17", "api.order-17"}
 
 
 async def test_full_stream_stops_only_programs_outside(secured: Server, tmp_path: Path) -> None:
@@ -139,5 +140,7 @@ def test_claims_of_outsiders_are_not_believed() -> None:
     assert subjects.decode("trigger.j", by).model_dump()["by"] is not None
     assert subjects.decode("public.trigger.j", by) == Trigger()
     assert subjects.decode("public.cancel.j.0198", by) == CancelRequest()
+    assert subjects.decode("outside.public.trigger.j", by) == Trigger(by=PUBLIC)
+    assert subjects.decode("outside.public.cancel.j.0198", by) == CancelRequest(by=PUBLIC)
     with pytest.raises(DecodeError, match="backfill"):
         subjects.decode("public.trigger.j", b'{"backfill": "b", "scheduled_time": "2026-01-01T00:00:00Z"}')

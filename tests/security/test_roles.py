@@ -315,6 +315,8 @@ GRANTED = {
     "mq-executor": set[str](),
     "admin": set[str](),
     "public": set[str](),
+    "public-shop": set[str](),
+    "public-billing": set[str](),
 }
 """The events that each role may store, listed again by hand, so that a rule that is too wide shows."""
 
@@ -378,6 +380,8 @@ FORBIDDEN = [
     ("notary", "$JS.API.STREAM.PURGE.KV_tocsin_checkpoints"),
     ("public", "$JS.API.STREAM.INFO.TOCSIN_LOG"),
     ("public", "tocsin.0.trigger.j"),
+    ("public-shop", "tocsin.outside.billing.trigger.j"),
+    ("public-shop", "tocsin.outside.shop.trigger.j"),
 ]
 
 

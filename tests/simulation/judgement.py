@@ -24,7 +24,7 @@ def everything(around: Surroundings) -> StoredEvents:
         Stream.LOG: ("execution.", "lock.", "cron.", "dead-letter."),
         Stream.REPORTS: ("report.",),
         Stream.REQUESTS: ("trigger.", "cancel.", "enqueue."),
-        Stream.INPUTS: ("public.",),
+        Stream.INPUTS: ("public.", "outside."),
     }
     archive = Archive(around.store, around.buckets)
     log = CombinedLog(InMemoryStoredLog(around.server), archive)

@@ -11,7 +11,7 @@ The messages are read in order, up to a sequence up to which everything is decid
     agent.>                                                selected if the agent is forgotten
     agent.*.all.switched                                   selected except the newest of each subject
     report.>, timer.>                                      selected: handled inputs
-    trigger.>, cancel.>, enqueue.>, public.>               likewise
+    trigger.>, cancel.>, enqueue.>, public.>, outside.>    likewise
     cron.answer.>                                          selected
     other cron.>, ledger.*.due, ledger.*.passed            selected except the newest of each subject, which is the state
     lock.>                                                 likewise, and all before the oldest of what still waits
@@ -35,7 +35,18 @@ from typing import Final
 
 from ..domain.events import LockFact
 from ..ports import Clock, LogUnavailable, Projections, StoredMessage
-from ..subjects import OUTSIDE_DURABLES, PUBLIC_INPUTS, WILDCARDS, Bucket, DecodeError, Stream, cursor, decode
+from ..subjects import (
+    ANY,
+    OUTSIDE_DURABLES,
+    OUTSIDE_INPUTS,
+    PUBLIC_INPUTS,
+    WILDCARDS,
+    Bucket,
+    DecodeError,
+    Stream,
+    cursor,
+    decode,
+)
 
 LATE: Final = timedelta(seconds=60)
 KEPT: Final = 1.0
@@ -72,7 +83,7 @@ class Cursors:
 _DECISION: Final = 3
 """Index of the fact in a subject."""
 _OUTSIDE: Final = tuple(f"{durable}-" for durable in OUTSIDE_DURABLES)
-INPUTS: Final = frozenset({"report", "timer", "trigger", "cancel", "enqueue", "public"})
+INPUTS: Final = frozenset({"report", "timer", "trigger", "cancel", "enqueue", "public", "outside"})
 _TIMES: Final = frozenset({"due", "passed"})
 _ANSWERS: Final = "cron.answer."
 """The beginning of the subjects of answers to triggers: each has its own, and no later message replaces it."""
@@ -225,5 +236,7 @@ def _covering(subject: str) -> tuple[str, ...]:
         return (f"{_ANSWERS}>",)
     if tokens[0] not in INPUTS:
         return (subject,)
+    if subject.startswith(OUTSIDE_INPUTS):
+        return (".".join((tokens[0], ANY, tokens[2], ">")),)
     kind = tokens[:2] if subject.startswith(PUBLIC_INPUTS) else tokens[:1]
     return (".".join((*kind, ">")),)

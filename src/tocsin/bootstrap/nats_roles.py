@@ -96,7 +96,8 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
         ADMIN: granting.provisioning(ADMIN, (*settings.matched_queues, *settings.bridged_queues)),
         OPERATOR: granting.watching(OPERATOR, _OPERATOR_ACCESS),
         VIEWER: granting.watching(VIEWER, _VIEWER_ACCESS),
-        PUBLIC: granting.public(PUBLIC),
+        PUBLIC: granting.public(PUBLIC, PUBLIC),
+        **{user: granting.public(user, name) for name in settings.programs for user in (f"{PUBLIC}-{name}",)},
     }
     if settings.server.over_nats:
         requests = names_of(settings).to_wire("api.*")

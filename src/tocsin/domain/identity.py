@@ -7,11 +7,11 @@ line, or of a program. So jobs belong to identities with their kind, and so do t
 from collections.abc import Collection
 from typing import Final, Literal, TypeAlias, get_args
 
-IdentityKind: TypeAlias = Literal["user", "token", "cli", "nats", "local"]
+IdentityKind: TypeAlias = Literal["user", "token", "cli", "nats", "local", "program"]
 """The door through which an identity comes.
 
 `user`: the identity provider. `token`: a token of the installation. `cli`: the command line over NATS, and job files. `nats`: a
-request over NATS without a token. `local`: a request over HTTP without a token, from this machine.
+request over NATS without a token. `local`: a request over HTTP without a token, from this machine. `program`: a program outside, by its NATS account.
 """
 
 KINDS: Final = frozenset[str](get_args(IdentityKind))

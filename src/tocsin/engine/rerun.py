@@ -34,7 +34,7 @@ from ..domain.events import (
 from ..domain.ids import keyed_digest
 from ..domain.ledger import JobNotFound
 from ..ports import EventLog, StaleRead
-from ..subjects import ANY, PUBLIC_INPUTS, DecodeError
+from ..subjects import ANY, DecodeError
 from .kinds import DEFINITION, FACTS, IN_FORCE, TAIL, dead_letter_state
 from .locks import begin
 from .public_events import refuse_request
@@ -108,7 +108,7 @@ def _subject(letter: PoisonMessage) -> str:
 
     A cancellation from outside becomes one of this installation.
     """
-    is_public = letter.subject.startswith(PUBLIC_INPUTS)
+    is_public = subjects.publisher_of(letter.subject) is not None
     return subjects.cancel(*subjects.parse_cancel(letter.subject)) if is_public else letter.subject
 
 

@@ -8,6 +8,7 @@ from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 from typing_extensions import override
 
+from ..domain import ids
 from ..domain.documented_model import DocumentedModel
 from ..subjects import DEFAULT_QUEUE
 from .fields import Folder, Prefix, Token
@@ -33,6 +34,8 @@ DATA_DIR: Final = Path("~/.local/share/tocsin")
 FieldPath: TypeAlias = tuple[str, ...]
 """Path of a field, e.g. `("leader", "ttl")`."""
 
+_TAKEN: Final = frozenset({"public", ids.OWN_REQUESTS})
+"""Names under which other requests are recorded."""
 WITHOUT_EFFECT: Final[frozenset[str]] = frozenset()
 """Fields of hip-62 that are accepted and have no effect yet. A test fails once a field has one."""
 
@@ -72,6 +75,10 @@ class Settings(DocumentedModel, BaseSettings):
     redis: Redis = Redis()
     stages: Stages = Stages()
     worker: Worker = Worker()
+    programs: tuple[Token, ...] = ()
+    """Programs outside, by name, that get a NATS account of their own from `tocsin permissions`.
+
+    What a program requests is recorded under this name. Other programs share the account and the name `public`."""
     queues: dict[str, Queue] = {}
     """Queues by name, beside the queue `default`."""
 
@@ -91,6 +98,16 @@ class Settings(DocumentedModel, BaseSettings):
     def pulled_queues(self) -> tuple[str, ...]:
         """The queues from which workers take tasks by themselves; each has a durable."""
         return tuple(sorted({DEFAULT_QUEUE, *self.queues} - {*self.bridged_queues, *self.matched_queues}))
+
+    @field_validator("programs")
+    @classmethod
+    def _are_distinct(cls, programs: tuple[str, ...]) -> tuple[str, ...]:
+        for name in programs:
+            if name in _TAKEN:
+                raise ValueError(f"`{name}` is the name of another publisher; use another name")
+            if programs.count(name) > 1:
+                raise ValueError(f"`{name}` is listed twice")
+        return programs
 
     @field_validator("public_prefix", "trigger_prefix", "mq_prefix")
     @classmethod

@@ -184,7 +184,7 @@ PLANNER: Final = Stage(
         Subscription(
             PUBLIC_TRIGGERS,
             Stream.INPUTS,
-            (subjects.filter_for("public.trigger"),),
+            subjects.PUBLIC_TRIGGER_FILTERS,
             decide=Planner.on_trigger,
             on_signal=Planner.take_signal,
             ordering_key=None,

@@ -2,7 +2,7 @@
 
 No other package spells such a name. Subjects here are relative: the NATS adapter adds the installation's root token and
 the job's partition (`tocsin.0`) and removes them again, and it maps the public prefixes (`cron.trigger`, `cron.cancel`,
-`mq`) onto `public.trigger`, `public.cancel` and `mq`.
+`mq`) onto `public.trigger`, `public.cancel` and `mq`. The subjects of `outside` have no partition.
 
     ledger.<job>.<event>                                          a job: its definitions and its instants
     execution.<job>.<id>.<event>[.<step>[.<attempt>[.<...>]]]     an execution
@@ -14,7 +14,8 @@ the job's partition (`tocsin.0`) and removes them again, and it maps the public 
     agent.<name>.<id>.<event>                                     an agent; `all` in place of the id: its name
     dead-letter.<job>.<id>.<event>[.<number>]                     a dead letter
     trigger.<job>, cancel.<job>.<id>                              inputs: requests of the API and of operators
-    public.trigger.<job>, public.cancel.<job>.<id>                inputs: requests of programs outside
+    public.trigger.<job>, public.cancel.<job>.<id>                inputs: requests of programs without an account of their own
+    outside.<program>.trigger.<job>, ….cancel.<job>.<id>          inputs: requests of programs in accounts of their own
     report.<job>.<id>.<outcome>.<step>.<attempt>.<delivery>       inputs: reports
     timer.<job>.<id>.retry.<step>.<attempt>                       inputs: timers
     enqueue.<job>.<id>                                            inputs: unregistered jobs
@@ -54,6 +55,8 @@ from .filters import (
     ENDINGS,
     LOCKED_COMPLETIONS,
     OPENINGS,
+    PUBLIC_CANCEL_FILTERS,
+    PUBLIC_TRIGGER_FILTERS,
     RECORDED,
     agent_events,
     audit_filters,
@@ -95,6 +98,7 @@ from .names import (
     NOTARY_LEASE,
     OUTPUT_STREAMS,
     OUTSIDE_DURABLES,
+    OUTSIDE_INPUTS,
     PARTITIONS,
     PUBLIC_CANCELS,
     PUBLIC_EVENTS,
@@ -187,11 +191,14 @@ __all__ = [
     "OPENINGS",
     "OUTPUT_STREAMS",
     "OUTSIDE_DURABLES",
+    "OUTSIDE_INPUTS",
     "PARTITIONS",
     "PUBLIC_CANCELS",
+    "PUBLIC_CANCEL_FILTERS",
     "PUBLIC_EVENTS",
     "PUBLIC_INPUTS",
     "PUBLIC_TRIGGERS",
+    "PUBLIC_TRIGGER_FILTERS",
     "RECORDED",
     "RECOVERER",
     "RECOVERER_LEASE",

@@ -10,7 +10,7 @@ from ..domain import json_codec
 from ..domain.definition import STORED, DefinitionProblem
 from ..domain.definition.errors import problems
 from ..domain.errors import TocsinError
-from .names import ANY, MAX_NAME_LENGTH, PUBLIC_INPUTS, REST, name
+from .names import ANY, MAX_NAME_LENGTH, OUTSIDE_INPUTS, PUBLIC_INPUTS, REST, name, request_subject
 
 
 class DecodeError(TocsinError, ValueError):
@@ -48,7 +48,8 @@ def decode(subject: str, body: bytes) -> e.Message:
             raise DecodeError(f"{subject}: {'; '.join(map(str, wrong))}", wrong) from error
     if isinstance(message, e.Dispatched) and not _is_of_its_version(subject, message):
         raise DecodeError(f"{subject}: `v` is {message.v}: version 2, and only this, has `admits` and this subject")
-    return _of_outsider(subject, message) if subject.startswith(PUBLIC_INPUTS) else message
+    publisher = publisher_of(subject)
+    return message if publisher is None else _of_outsider(subject, message, publisher)
 
 
 _OUTSIDE: Final = "event"
@@ -69,25 +70,24 @@ def _is_of_its_version(subject: str, task: e.Dispatched) -> bool:
     return admits == (task.v == 2) == (event_type(subject) == "admitted")  # noqa: PLR2004 - the version
 
 
-def _of_outsider(subject: str, message: e.Message) -> e.Message:
+def _of_outsider(subject: str, message: e.Message, publisher: str) -> e.Message:
     """Return a request of a program outside without the identity and cause it claims.
 
-    With a replay as its cause, it would wait beyond the limit of its job's queue.
+    Its identity is the name of its account, which the server put into the subject. With a replay as its cause, it would wait
+    beyond the limit of its job's queue.
 
     Raises:
         DecodeError: it requests what only the API may request.
     """
     if isinstance(message, e.Trigger) and message.backfill is not None:
         raise DecodeError(f"{subject}: `backfill`: a program outside cannot backfill; use the API")
-    if isinstance(message, e.Trigger) and (message.by is not None or message.trigger != _OUTSIDE):
-        return message.model_copy(update={"by": None, "trigger": _OUTSIDE})
-    if isinstance(message, e.CancelRequest) and message.by is not None:
-        return message.model_copy(update={"by": None})
-    return message
+    by = e.Actor(identity=publisher, kind="program", source="nats") if publisher else None
+    changes = {"by": by, "trigger": _OUTSIDE} if isinstance(message, e.Trigger) else {"by": by}
+    return message.model_copy(update=changes)
 
 
 def _model(subject: str) -> type[e.Message]:
-    tokens = _request(subject).split(".", 5)
+    tokens = request_subject(subject).split(".", 5)
     kind = tokens[0]
     decision = tokens[_DECISION[kind]] if kind in _DECISION and len(tokens) > _DECISION[kind] else ""
     if kind == "lock":
@@ -169,14 +169,9 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
 }
 
 
-def _request(subject: str) -> str:
-    """Return the subject of the same request of the API."""
-    return subject.removeprefix(PUBLIC_INPUTS)
-
-
 def job_of(subject: str) -> str:
     """Return the job in a subject."""
-    tokens = _request(subject).split(".")
+    tokens = request_subject(subject).split(".")
     if tokens[0] == "trigger":  # a public subject may contain the dots of a name
         return name(_written(*tokens[1:]))
     if tokens[0] == "cancel":
@@ -188,7 +183,7 @@ def job_of(subject: str) -> str:
 
 def entity_of(subject: str) -> str:
     """Return the key for ordered handling: the execution, or else the job."""
-    kind, job, *rest = _request(subject).split(".", 3)
+    kind, job, *rest = request_subject(subject).split(".", 3)
     if kind == "mq":
         return subject.rpartition(".")[2]
     if kind == "cancel":
@@ -201,12 +196,14 @@ def publisher_of(subject: str) -> str | None:
 
     Empty: the program has no account of its own.
     """
+    if subject.startswith(OUTSIDE_INPUTS):
+        return subject.split(".", 2)[1]
     return "" if subject.startswith(PUBLIC_INPUTS) else None
 
 
 def is_trigger(subject: str) -> bool:
     """Return whether a subject is that of a trigger, of any publisher."""
-    return _request(subject).startswith("trigger.")
+    return request_subject(subject).startswith("trigger.")
 
 
 def event_type(subject: str) -> str:
@@ -219,7 +216,7 @@ def parse_cancel(subject: str) -> tuple[str, str]:
 
     A public subject may contain the dots of the job's name.
     """
-    *job, execution_id = _request(subject).split(".")[1:]
+    *job, execution_id = request_subject(subject).split(".")[1:]
     return name(_written(*job)), _written(execution_id)
 
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final
 
 from ..domain import events as e
-from .names import ANY, DEFAULT_QUEUE, PUBLIC_INPUTS, STREAMS, Stream, stream_of, token
+from .names import ANY, DEFAULT_QUEUE, OUTSIDE_INPUTS, PUBLIC_INPUTS, STREAMS, Stream, stream_of, token
 from .paths import execution_prefix, ledger_subjects, trigger
 
 OPENINGS: Final = tuple(f"execution.*.*.{fact}" for fact in ("planned", "admitted", "admitted.>"))
@@ -14,6 +14,10 @@ OPENINGS: Final = tuple(f"execution.*.*.{fact}" for fact in ("planned", "admitte
 
 The last is for admissions that are tasks too: `admitted.<step>.<attempt>`.
 """
+_OUTSIDE: Final = (PUBLIC_INPUTS, f"{OUTSIDE_INPUTS}*.")
+"""The beginnings of filters over the requests of all programs outside."""
+PUBLIC_TRIGGER_FILTERS: Final = tuple(f"{prefix}trigger.>" for prefix in _OUTSIDE)
+PUBLIC_CANCEL_FILTERS: Final = tuple(f"{prefix}cancel.>" for prefix in _OUTSIDE)
 LOCKED_COMPLETIONS: Final = "execution.*.*.completed.locked"
 """A filter over the completions of executions that held a lock."""
 COMPLETIONS: Final = ("execution.*.*.completed", LOCKED_COMPLETIONS)
@@ -74,7 +78,8 @@ def job_filters(job: str) -> dict[Stream, tuple[str, ...]]:
     """Return filters over everything about a job: events, inputs and public events."""
     of = token(job)
     spellings = dict.fromkeys((of, job))  # the public may write the dots of a name as they are
-    public = (PUBLIC_INPUTS + pattern for name in spellings for pattern in (f"trigger.{name}", f"cancel.{name}.*"))
+    patterns = tuple(pattern for name in spellings for pattern in (f"trigger.{name}", f"cancel.{name}.*"))
+    public = (f"{prefix}{pattern}" for prefix in _OUTSIDE for pattern in patterns)
     requests = (trigger(job), f"cancel.{of}.*", *public)
     kinds = ("ledger", "execution", "lock", "dead-letter", "report", "timer", "delay")
     filters = (*(f"{kind}.{of}.>" for kind in kinds), *requests, f"cron.*.{of}", f"cron.answer.{of}.>")
@@ -86,7 +91,7 @@ def audit_filters(job: str | None = None) -> tuple[str, ...]:
     of = ANY if job is None else token(job)
     return (
         *ledger_subjects(job or ANY, "defined", "paused", "resumed", "deleted"),
-        *(("trigger.>", f"{PUBLIC_INPUTS}trigger.>") if job is None else _triggers(job)),
+        *(("trigger.>", *PUBLIC_TRIGGER_FILTERS) if job is None else _triggers(job)),
         f"execution.{of}.*.cancelled",
         f"dead-letter.{of}.*.replayed.*",
         f"dead-letter.{of}.*.resolved",
@@ -97,7 +102,8 @@ def audit_filters(job: str | None = None) -> tuple[str, ...]:
 def _triggers(job: str) -> Iterator[str]:
     """Yield the subjects of a job's triggers, in each spelling of its name."""
     yield trigger(job)
-    yield from (f"{PUBLIC_INPUTS}trigger.{name}" for name in dict.fromkeys((token(job), job)))
+    spellings = dict.fromkeys((token(job), job))
+    yield from (f"{prefix}trigger.{name}" for prefix in _OUTSIDE for name in spellings)
 
 
 def filter_for(pattern: str) -> str:

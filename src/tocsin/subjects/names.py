@@ -100,14 +100,15 @@ OUTPUT_STREAMS: Final = {Stream.OUTPUT: Bound(200, 1_310), Stream.PROGRESS: Boun
 LAYOUT: Final = 7
 """The number of the layout of streams and subjects, stored with each stream.
 
-A change to the streams of stored messages, or to their subjects, needs a new number; no version reads another layout.
+A change to the streams of stored messages, or to their subjects, needs a new number; no version reads another layout. A
+subject that a stream stores in addition needs none: `tocsin init` adds it.
 """
 LAYOUT_KEY: Final = "tocsin.layout"
 """The key of the number in a stream's metadata."""
 
 STREAM_SUBJECTS: Final[dict[Stream, tuple[str, ...]]] = {
     Stream.LEDGER: ("ledger.>", "leadership.>", "agent.>"),
-    Stream.INPUTS: ("public.trigger.>", "public.cancel.>"),
+    Stream.INPUTS: ("public.trigger.>", "public.cancel.>", "outside.*.trigger.>", "outside.*.cancel.>"),
     Stream.REQUESTS: ("trigger.>", "cancel.>", "enqueue.>"),
     Stream.LOG: ("execution.>", "lock.>", "cron.>", "dead-letter.>"),
     Stream.REPORTS: ("report.>",),
@@ -119,7 +120,22 @@ STREAM_SUBJECTS: Final[dict[Stream, tuple[str, ...]]] = {
 """The subjects that each stream stores."""
 PUBLIC_EVENTS: Final = "cron.>"
 PUBLIC_INPUTS: Final = "public."
-"""The beginning of the subjects on which programs outside publish. The rest is the subject of the same request of the API."""
+"""The beginning of the subjects on which programs publish that have no account of their own.
+
+The rest is the subject of the same request of the API.
+"""
+OUTSIDE_INPUTS: Final = "outside."
+"""The beginning of the subjects to which the server maps what programs publish in accounts of their own.
+
+The name of the program follows, and the subject of the same request of the API.
+"""
+
+
+def request_subject(subject: str) -> str:
+    """Return the subject of the same request of the API."""
+    if subject.startswith(OUTSIDE_INPUTS):
+        return subject.split(".", 2)[2]
+    return subject.removeprefix(PUBLIC_INPUTS)
 
 
 _KINDS: Final = {
@@ -277,7 +293,7 @@ def partition_token(relative: str, partitions: int) -> str:
     """
     if partitions == 1:
         return "0"
-    kind, *tokens = relative.removeprefix(PUBLIC_INPUTS).split(".")
+    kind, *tokens = request_subject(relative).split(".")
     if kind in {"leadership", "agent"}:
         return "0"
     if kind == "cron":

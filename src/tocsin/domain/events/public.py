@@ -127,8 +127,8 @@ class CronAnswerData(Message):
     cron_name: str
     """The name of the job; `-` if no job can have the name in the trigger's subject."""
     trigger_id: str
-    """The end of the event's subject: the trigger's `Nats-Msg-Id`, percent-encoded, or `seq-` and its sequence; before it `api`
-    and a dot, if the API or an operator published the trigger."""
+    """The end of the event's subject: the trigger's `Nats-Msg-Id`, percent-encoded, or `seq-` and its sequence; before it the
+    name of the program outside and a dot, or `api` and a dot if the API or an operator published the trigger."""
     answer: Literal["queued", "skipped", "refused"]
     """The answer: it waits for its job's lock, it does not run, or it cannot be used."""
     code: str

@@ -212,7 +212,7 @@ DAG_ADVANCER: Final = Stage(
         Subscription(
             subjects.PUBLIC_CANCELS,
             Stream.INPUTS,
-            (subjects.filter_for("public.cancel"),),
+            subjects.PUBLIC_CANCEL_FILTERS,
             low_priority=True,
             decide=DagAdvancer.on_cancel,
         ),

@@ -8,8 +8,10 @@ subject of the server's own, so that no reply can be stored as a message.
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import Final
 
+from ....subjects import ANY
 from .permissions import Outside, Permissions
 
 LONGEST_PULL: Final = "10m"
@@ -42,21 +44,32 @@ def password_variable(account: str, user: str) -> str:
 
 
 def _exports(account: str, outside: Sequence[Outside]) -> Iterator[str]:
+    stream = f', response_type: stream, response_threshold: "{LONGEST_PULL}"'
+    importers: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for of in outside:
-        to = f"accounts: [ {account}_{of.suffix} ]"
-        for subject in of.requests:
-            yield f"{{ service: {json.dumps(subject)}, {to} }}"
-        for subject in of.pulls:
-            stream = f'response_type: stream, response_threshold: "{LONGEST_PULL}"'
-            yield f"{{ service: {json.dumps(subject)}, {to}, {stream} }}"
-        for subject in of.hears:
-            yield f"{{ stream: {json.dumps(subject)}, {to} }}"
+        exported = (
+            *(("service", subject, "") for subject in of.requests),
+            *(("service", subject, stream) for subject in of.pulls),
+            *(("stream", subject, "") for subject in of.hears),
+        )
+        for kind, subject, options in exported:
+            importers[kind, of.exported(subject), options].append(f"{account}_{of.suffix}")
+    for (kind, subject, options), accounts in importers.items():
+        yield f"{{ {kind}: {json.dumps(subject)}, accounts: [ {', '.join(accounts)} ]{options} }}"
 
 
 def _imports(account: str, outside: Outside) -> Iterator[str]:
     for kind, subjects in (("service", (*outside.requests, *outside.pulls)), ("stream", outside.hears)):
         for subject in subjects:
-            yield f"{{ {kind}: {{ account: {account}, subject: {json.dumps(subject)} }} }}"
+            exported = outside.exported(subject)
+            renamed = "" if exported == subject else f", to: {json.dumps(_numbered(subject))}"
+            yield f"{{ {kind}: {{ account: {account}, subject: {json.dumps(exported)} }}{renamed} }}"
+
+
+def _numbered(subject: str) -> str:
+    """Return a subject with `$1`, `$2` for its wildcards, as a mapping needs it."""
+    number = count(1)
+    return ".".join(f"${next(number)}" if part == ANY else part for part in subject.split("."))
 
 
 def _section(name: str, entries: Iterator[str]) -> list[str]:

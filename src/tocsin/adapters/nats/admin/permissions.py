@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from .... import subjects
-from ....domain.events import CronAnswer, CronMissed, CronSkipped, CronTriggered, Message
+from ....domain.events import CronMissed, CronSkipped, CronTriggered, Message
 from ....engine.stage import Access
 from ....ports import DurableSpec
 from ....subjects import ANY, INSTALLATION_KEY, Bucket, Stream, executor_durable
@@ -67,6 +67,12 @@ class Outside:
     """Subjects of requests with several replies."""
     hears: tuple[str, ...] = ()
     """Subjects whose messages its users receive."""
+    renamed: tuple[tuple[str, str], ...] = ()
+    """Subjects as its users know them, each with its name in the account with the streams, where they differ."""
+
+    def exported(self, subject: str) -> str:
+        """Return the name of a subject in the account with the streams."""
+        return dict(self.renamed).get(subject, subject)
 
 
 class Granting:
@@ -162,13 +168,25 @@ class Granting:
         ]
         return Permissions(rules.inbox_prefix, _sorted(publish), rules.deny_publish)
 
-    def public(self, name: str) -> Permissions:
-        """Return the permissions of external programs that trigger and cancel, and receive public events."""
-        asking = _sorted([f"{self._names.trigger_prefix}.>", f"{self._names.cancel_prefix}.>"])
-        kinds = (CronTriggered, CronSkipped, CronMissed, CronAnswer)
+    def public(self, name: str, program: str) -> Permissions:
+        """Return the permissions of a program outside that triggers and cancels, and receives public events.
+
+        The server puts the name of the program into the subjects of its requests, and of the answers to them.
+        """
+        names, answers = self._names, f"{self._names.public_prefix}.answer"
+        requests = {
+            f"{prefix}.>": names.to_wire(f"{subjects.OUTSIDE_INPUTS}{program}.{kind}.>")
+            for kind, prefix in (("trigger", names.trigger_prefix), ("cancel", names.cancel_prefix))
+        }
+        kinds = (CronTriggered, CronSkipped, CronMissed)
         events = (event.split(".")[1] for kind in kinds for event in subjects.filters_of(kind))
-        announced = _sorted(f"{self._names.public_prefix}.{event}.>" for event in events)
-        return _outside(name, Outside("PUBLIC", asking, hears=announced))
+        announced = _sorted(f"{names.public_prefix}.{event}.>" for event in events)
+        renamed = {**requests, f"{answers}.*.*": f"{answers}.*.{program}.*"}
+        suffix = name.upper().replace("-", "_")
+        hears = (f"{answers}.*.*", *announced)
+        outside = Outside(suffix, _sorted(requests), hears=hears, renamed=tuple(renamed.items()))
+        rules = _outside(name, outside)
+        return replace(rules, subscribe=(f"{answers}.>", *announced))
 
     def mq_executor(self, name: str) -> Permissions:
         """Return the permissions of external workers, which know only hip-62's subjects.

@@ -8,6 +8,7 @@ prefixes. With the default names:
     trigger.<job>                   tocsin.0.trigger.<job>
     public.trigger.<job>            cron.trigger.<job>
     public.cancel.<job>.<id>        cron.cancel.<job>.<id>
+    outside.<program>.trigger.<job> tocsin.outside.<program>.trigger.<job>, which the server makes of cron.trigger.<job>
     mq.scheduled.<job>              mq.scheduled.<job>
     cron.triggered.<job>            tocsin.0.cron.triggered.<job>, republished as cron.triggered.<job>
     api.<operation>                 tocsin.api.<operation>
@@ -23,14 +24,23 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from ....subjects import PARTITIONS, PUBLIC_EVENTS, PUBLIC_INPUTS, STREAM_SUBJECTS, Bucket, Stream, partition_token
+from ....subjects import (
+    OUTSIDE_INPUTS,
+    PARTITIONS,
+    PUBLIC_EVENTS,
+    PUBLIC_INPUTS,
+    STREAM_SUBJECTS,
+    Bucket,
+    Stream,
+    partition_token,
+)
 
 _ROOT: Final = re.compile(r"[a-z][a-z0-9-]*")
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _TRIGGER: Final = f"{PUBLIC_INPUTS}trigger."
 _CANCEL: Final = f"{PUBLIC_INPUTS}cancel."
 _MQ: Final = "mq."
-_API: Final = "api."
+_UNPARTITIONED: Final = ("api.", OUTSIDE_INPUTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +75,7 @@ class Names:
         """Return the subject or filter under which Tocsin itself stores a relative one."""
         if relative.startswith(_MQ):
             return f"{self.mq_prefix}.{relative[len(_MQ) :]}"
-        if relative.startswith(_API):
+        if relative.startswith(_UNPARTITIONED):
             return f"{self.root}.{relative}"
         if relative.startswith(PUBLIC_INPUTS):
             for kind, prefix in self._heard:
@@ -80,7 +90,7 @@ class Names:
             partition, _, relative = wire[root + 1 :].partition(".")
             if partition.isdecimal():
                 return relative
-            return wire[root + 1 :] if wire.startswith(_API, root + 1) else wire
+            return wire[root + 1 :] if wire.startswith(_UNPARTITIONED, root + 1) else wire
         for kind, prefix in self._heard:
             if wire.startswith(f"{prefix}."):
                 return kind + wire[len(prefix) + 1 :]
