@@ -283,6 +283,63 @@ def test_kubernetes_is_as_hip_62_has_it(tmp_path: Path) -> None:
     assert probe == {"httpGet": {"path": "/v1/health", "port": 8062}}
 
 
+def pods() -> list[dict[str, Any]]:
+    return [document["spec"]["template"] for document in kubernetes() if document["kind"] in {"Job", "Deployment"}]
+
+
+def test_pods_have_no_more_rights_than_they_need() -> None:
+    for pod in pods():
+        spec = pod["spec"]
+        assert spec["automountServiceAccountToken"] is False
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not spec.keys() & {"hostNetwork", "hostPID", "hostIPC"}
+        assert all(volume.keys() & {"configMap", "secret", "emptyDir"} for volume in spec["volumes"])
+        for container in spec["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+
+
+def _selects(policy: dict[str, Any], labels: dict[str, str]) -> bool:
+    selector = policy["spec"]["podSelector"]
+    return selector.get("matchLabels", {}).items() <= labels.items() and all(
+        labels.get(rule["key"]) in rule["values"] for rule in selector.get("matchExpressions", [])
+    )
+
+
+def test_policies_open_only_the_ports_that_pods_use() -> None:
+    policies = [document for document in kubernetes() if document["kind"] == "NetworkPolicy"]
+    for pod in pods():
+        labels, [container] = pod["metadata"]["labels"], pod["spec"]["containers"]
+        mine = [policy["spec"] for policy in policies if _selects(policy, labels)]
+        assert {direction for policy in mine for direction in policy["policyTypes"]} == {"Ingress", "Egress"}
+        rules = {way: [rule for policy in mine for rule in policy.get(way, ())] for way in ("ingress", "egress")}
+        ports = {way: {port["port"] for rule in of for port in rule["ports"]} for way, of in rules.items()}
+        assert ports["ingress"] == {port["containerPort"] for port in container.get("ports", ())}
+        needs_database = any(one["name"] == "DATABASE_URL" for one in container["env"])
+        assert ports["egress"] == {53, 4222} | ({5432} if needs_database else set())
+        assert all(rule.get("from") or rule.get("to") for of in rules.values() for rule in of)
+
+
+def test_containers_have_no_more_rights_than_they_need(services: dict[str, Any]) -> None:
+    for name, service in [*ours(services), ("mq-executor", services["mq-executor"])]:
+        assert service["read_only"] is True, name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert not service.get("privileged"), name
+
+
+def test_databases_need_a_password(services: dict[str, Any]) -> None:
+    assert "requirepass" in services["redis"]["command"][-1]
+    assert "${REDIS_PASSWORD:?}" in services["redis"]["environment"]["REDISCLI_AUTH"]
+    assert ":${REDIS_PASSWORD:?}@" in services["api"]["environment"]["TOCSIN_REDIS__URL"]
+    assert "POSTGRES_PASSWORD" in services["postgres"]["environment"]
+    assert not {"ports"} & {*services["redis"], *services["postgres"]}
+
+
 def test_image_copies_only_existing_files() -> None:
     lines = (COMPOSE / "Dockerfile").read_text().splitlines()
     ignored = (ROOT / ".dockerignore").read_text().splitlines()

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from socket import AF_INET, SOCK_STREAM, socket
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -234,6 +234,40 @@ async def test_without_authentication_only_loopback_is_served(tocsin: Running) -
         assert url.startswith(f"http://{EVERYWHERE}:")
 
 
+MALFORMED: Final[dict[str, tuple[str, bytes]]] = {
+    "not JSON": ("listJobs", b"{"),
+    "not UTF-8": ("listJobs", b'{"tag": "\xff"}'),
+    "no object": ("listJobs", b"[1]"),
+    "deep": ("listJobs", b'{"tag": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+    "deep body": ("registerJob", b'{"input": ' + b'{"a":' * 500 + b"1" + b"}" * 501),
+    "NaN": ("registerJob", b'{"name": "n", "function": "f", "input": {"a": NaN}}'),
+    "infinity in a query": ("listJobs", b'{"limit": Infinity}'),
+    "huge integer": ("listJobs", b'{"limit": 1' + b"0" * 5_000 + b"}"),
+    "half a surrogate pair in a query": ("listJobs", b'{"tag": "\\ud800"}'),
+    "half a surrogate pair in a path": ("getJob", b'{"name": "\\ud800"}'),
+    "half a surrogate pair in a body": ("registerJob", b'{"name": "n", "description": "\\udfff", "function": "f"}'),
+    "long query": ("listJobs", b'{"tag": "' + b"a" * 200_000 + b'"}'),
+    "long path": ("getJob", b'{"name": "' + b"a" * 200_000 + b'"}'),
+    "nested query": ("listJobs", b'{"limit": {"a": [1, {"b": null}]}}'),
+    "path of another type": ("getJob", b'{"name": [1]}'),
+    "unknown parameter": ("listJobs", b'{"\\n": "\\r\\n"}'),
+}
+
+
+async def test_malformed_requests_over_nats_are_answered(tocsin: Running) -> None:
+    async with served(tocsin):
+        client, root = tocsin.installation.connection.client, tocsin.settings.root
+        for case, (operation, body) in MALFORMED.items():
+            answer = await client.request(f"{root}.api.{operation}", body, timeout=DEADLINE)
+            status = (answer.headers or {})["Nats-Service-Error-Code"]
+            assert 400 <= int(status) < 500, (case, status)
+        wrong = {"Authorization": "Bearer \u00e4\u20ac", "X-Reason": "\u20ac"}
+        answer = await client.request(f"{root}.api.listJobs", b"", timeout=DEADLINE, headers=wrong)
+        assert (answer.headers or {})["Nats-Service-Error-Code"] == "401"
+        answer = await client.request(f"{root}.api.listJobs", b"", timeout=DEADLINE)
+        assert (answer.headers or {})["Status-Code"] == "200"
+
+
 async def test_the_same_operations_are_answered_over_nats(tocsin: Running) -> None:
     async with served(tocsin):
         client, root = tocsin.installation.connection.client, tocsin.settings.root
@@ -256,6 +290,7 @@ async def test_the_same_operations_are_answered_over_nats(tocsin: Running) -> No
         await tocsin.ended("greet", Completed)
         assert (await ask("getExecution", id=asked["execution_id"]))[0]["by"] == {
             "identity": "anonymous",
+            "kind": "nats",
             "source": "nats",
         }
         missing, headers = await ask("getJob", name="nobody")

@@ -133,7 +133,7 @@ async def test_who_was_let_in_is_in_the_facts(guarded: World, provider: Provider
     job = {"name": "job", "schedule": "@daily", "function": "f"}
     await guarded.ask("POST", "/v1/jobs", job, Authorization=f"Bearer {token}")
     [fact] = [recorded.message.model_dump() for recorded in await guarded.facts("ledger.job.>")]
-    assert fact["by"] == {"identity": "ada@example.com", "source": "127.0.0.1"}
+    assert fact["by"] == {"identity": "ada@example.com", "kind": "user", "source": "127.0.0.1"}
 
 
 async def test_new_key_is_fetched_and_old_key_refused(guarded: World, provider: Provider) -> None:

@@ -83,8 +83,10 @@ class InProcessClient:
         self._client = httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
     async def request(
-        self, method: str, path: str, query: Mapping[str, Any], body: object, headers: Mapping[str, str]
+        self, method: str, path: str, query: Mapping[str, Any], body: object, headers: Mapping[str, bytes]
     ) -> tuple[int, Mapping[str, str], bytes]:
         """Return the status, the headers and the body of the answer."""
-        answer = await self._client.request(method, path, params=query, json=body, headers=headers)
+        answer = await self._client.request(
+            method, path, params=query, json=body, headers=[(name.encode(), value) for name, value in headers.items()]
+        )
         return answer.status_code, answer.headers, answer.content
