@@ -91,7 +91,9 @@ def _kind(model: type[events.Message]) -> str | None:
     """Return the constant `type` or `event` of a message, or None."""
     fields = model.model_fields
     kind = fields.get("type") or fields.get("event")
-    return kind.default if kind is not None and isinstance(kind.default, str) else None
+    if kind is None or not isinstance(kind.default, str):
+        return None
+    return f"queue.{kind.default}" if issubclass(model, events.QueueFact) else kind.default
 
 
 def _schema(model: Any) -> dict[str, Any]:  # noqa: ANN401 - a model, or a type that pydantic understands

@@ -91,6 +91,7 @@ def test_reason_may_be_any_text(reason: str, tmp_path: Path) -> None:
             ("jobs", "resume", "nightly"),
             ("executions", "cancel", RUN),
             ("agents", "disable", "mail-1"),
+            ("queues", "pause", "default"),
             ("dead-letters", "resolve", LETTER),
             ("jobs", "delete", "nightly", "--yes"),
         ):
@@ -102,6 +103,7 @@ def test_reason_may_be_any_text(reason: str, tmp_path: Path) -> None:
         "ledger.nightly.resumed",
         f"execution.nightly.{RUN}.cancelled",
         "agent.*.*.switched",
+        "queue.default.paused",
         f"dead-letter.nightly.{LETTER}.resolved",
         "ledger.nightly.deleted",
     ):
@@ -114,6 +116,28 @@ def test_queues_are_listed_and_shown(url: str) -> None:
     assert (queue["name"], queue["jobs"]) == ("default", ["nightly"])
     assert "nightly" in call(url, "queues", "show", "default").out
     assert call(url, "-o", "json", "queues", "show", "defualt").failure == (3, "not-found")
+
+
+def test_queues_are_paused_and_resumed(url: str) -> None:
+    assert call(url, "queues", "pause", "default", "--reason", "wärme").out == "paused default\n"
+    assert call(url, "queues", "pause", "default").out == "paused default (it was already paused)\n"
+    [queue] = call(url, "-o", "json", "queues", "list").json
+    assert queue["paused"]["reason"] == "wärme"
+    assert "paused" in call(url, "queues", "list").out
+    assert "because: wärme" in call(url, "queues", "show", "default").out
+    assert call(url, "queues", "resume", "default").out == "resumed default\n"
+    assert call(url, "queues", "resume", "default").out == "resumed default (it was not paused)\n"
+    for verb in ("pause", "resume", "purge"):
+        options = ("--yes",) if verb == "purge" else ()
+        missing = call(url, "-o", "json", "queues", verb, "defualt", *options)
+        assert missing.failure == (3, "not-found")
+        assert "Did you mean 'default'?" in missing.error["message"]
+
+
+def test_purge_needs_a_queue_of_the_settings(url: str) -> None:
+    refused = call(url, "-o", "json", "queues", "purge", "default", "--yes")
+    assert "Add it under `queues:`" in refused.error["message"]
+    assert call(url, "-o", "json", "queues", "purge", "default").failure == (2, "confirmation-required")
 
 
 def test_agents_are_listed_switched_and_drained(url: str) -> None:

@@ -26,6 +26,7 @@ from tocsin.services.health import Finding
 from tocsin.services.health.findings import warn
 from tocsin.services.jobs import Registry
 from tocsin.services.operations.event_waiter import EventWaiter
+from tocsin.services.queue_decisions import QueueDecisions, pause_of, purge_of
 from tocsin.services.queues import QueueDetails, Sees
 from tocsin.settings import Settings
 from tocsin.testing import (
@@ -63,13 +64,21 @@ class World:
         return {"root": "tocsin"}
 
     async def queue_details(self, sees: Sees) -> tuple[QueueDetails, ...]:
-        """An in-memory installation has the queues of its jobs only."""
+        """An in-memory installation has the queues of its settings and of its jobs."""
         jobs = [job for job in await self.registry.jobs() if sees(job)]
-        names = sorted({job.definition.queue for job in jobs})
-        return tuple(
-            QueueDetails(name, None, jobs=tuple(job.name for job in jobs if job.definition.queue == name))
-            for name in names
-        )
+        details: list[QueueDetails] = []
+        for name in sorted({*self.settings.queues, *(job.definition.queue for job in jobs)}):
+            queue, state = self.settings.queues.get(name), await QueueDecisions(self.log).state(name)
+            details.append(
+                QueueDetails(
+                    name,
+                    queue.transport if queue else None,
+                    jobs=tuple(job.name for job in jobs if job.definition.queue == name),
+                    paused=pause_of(state),
+                    purged=purge_of(state),
+                )
+            )
+        return tuple(details)
 
     async def doctor(self) -> list[Finding]:
         """An in-memory installation has no servers to examine."""

@@ -11,7 +11,7 @@ from tests.http.conftest import World
 from tocsin.adapters.http.api.app import ROUTERS
 from tocsin.domain.access import GRANTS, Permission, Principal, Role, roles_of
 from tocsin.domain.agent import AgentRecord, AgentState
-from tocsin.domain.events import Cancelled, DeadLettered, Failure
+from tocsin.domain.events import Cancelled, DeadLettered, Failure, Message, Recorded
 from tocsin.domain.job_record import Registration
 from tocsin.subjects import Bucket
 
@@ -52,6 +52,9 @@ TABLE: dict[tuple[str, str], tuple[set[Role] | None, str, Any]] = {
     ("POST", "/v1/dead-letters/replay-all"): ({ADMIN, OPERATOR, AUTHOR}, "/v1/dead-letters/replay-all", None),
     ("GET", "/v1/queues"): (READERS, "/v1/queues", None),
     ("GET", "/v1/queues/{name}"): (READERS, "/v1/queues/default", None),
+    ("POST", "/v1/queues/{name}/pause"): ({ADMIN, OPERATOR}, "/v1/queues/default/pause", None),
+    ("POST", "/v1/queues/{name}/resume"): ({ADMIN, OPERATOR}, "/v1/queues/default/resume", None),
+    ("POST", "/v1/queues/{name}/purge"): ({ADMIN, OPERATOR}, "/v1/queues/default/purge", None),
     ("GET", "/v1/agents"): (READERS, "/v1/agents", None),
     ("GET", "/v1/agents/{name}"): (READERS, "/v1/agents/mail-1", None),
     ("POST", "/v1/agents/{name}/drain"): ({ADMIN, OPERATOR}, "/v1/agents/mail-1/drain", None),
@@ -99,6 +102,7 @@ NOT_NOW = {
     ("GET", "/ojs/v1/queues/{name}/stats"): 404,
     ("DELETE", "/v1/tokens/{id}"): 404,
     ("POST", "/ojs/v1/dead-letter/{id}/retry"): 503,
+    ("POST", "/v1/queues/{name}/purge"): 409,
 }
 """The answer to a permitted caller, without stages and workers."""
 STREAMING = {("GET", "/v1/events")}
@@ -141,6 +145,11 @@ async def guarded(world: World) -> World:
     return world
 
 
+async def decisions(world: World) -> list[Recorded[Message]]:
+    """Everything that users stored."""
+    return [fact for kind in ("ledger.>", "trigger.>", "queue.>", "agent.>") for fact in await world.facts(kind)]
+
+
 @pytest.mark.parametrize("role", [*Role, None])
 @pytest.mark.parametrize("endpoint", TABLE, ids=" ".join)
 async def test_role_has_exactly_the_listed_permissions(
@@ -148,14 +157,14 @@ async def test_role_has_exactly_the_listed_permissions(
 ) -> None:
     allowed, path, body = TABLE[endpoint]
     token = await guarded.token("ada", *([role] if role else []), queues=("default",))
-    before = [*await guarded.facts("ledger.>"), *await guarded.facts("trigger.>")]
+    before = await decisions(guarded)
 
     answer = await guarded.ask(endpoint[0], path, body, Authorization=f"Bearer {token}")
     if allowed is None or role in allowed:
         assert answer.status_code < 400 or answer.status_code == NOT_NOW.get(endpoint), answer.text
     else:
         assert answer.status_code == 403, answer.text
-        assert [*await guarded.facts("ledger.>"), *await guarded.facts("trigger.>")] == before
+        assert await decisions(guarded) == before
 
     stranger = await guarded.ask(endpoint[0], path, body)
     assert stranger.status_code == (200 if allowed is None else 401)

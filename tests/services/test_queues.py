@@ -42,6 +42,9 @@ async def test_every_queue_is_listed_with_its_tasks(nats_url: str, tmp_path: Pat
             "functions": ["load"],
             "waiting_functions": {"mail/send": 1},
             "jobs": ["waits"],
+            "paused": None,
+            "purged": None,
+            "purging": 0,
         }
         assert (found["default"]["transport"], found["default"]["jobs"]) == ("native", ["plain"])
         assert (found["outside"]["transport"], found["outside"]["taken"]) == ("mq", 0)

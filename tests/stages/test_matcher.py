@@ -95,7 +95,7 @@ class Hall:
         self._follows: dict[Matcher, asyncio.Task[None]] = {}
         self._triggers = 0
 
-    async def matcher(self, *, leads: bool = True) -> Matcher:
+    async def matcher(self, *, leads: bool = True, requires_grant: bool = False) -> Matcher:
         """Start a matcher; two may believe that they lead."""
         world = self.world
         projections = InMemoryProjections(world.clock)
@@ -104,11 +104,20 @@ class Hall:
         )
         if leads:
             await election.run_once()
-        matcher = Matcher(world.log, world.projections, self.channel, election, world.clock, ["default", "mail"])
+        matcher = Matcher(
+            world.log,
+            world.projections,
+            self.channel,
+            election,
+            world.clock,
+            ["default", "mail"],
+            requires_grant=requires_grant,
+        )
         own = await self._stack.enter_async_context(AsyncExitStack())
         await own.enter_async_context(self.channel.hold_lists(matcher.receive))
         await own.enter_async_context(self.channel.absences(matcher.receive_absence))
-        own.callback(asyncio.create_task(matcher.follow_reports()).cancel)
+        for loop in (matcher.follow_decisions(), matcher.follow_reports()):
+            own.callback(asyncio.create_task(loop).cancel)
         self._follow(matcher, own)
         self._matchers[matcher] = own
         await settle()

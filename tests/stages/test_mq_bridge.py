@@ -10,17 +10,23 @@ from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain import execution
 from tocsin.domain.events import (
+    Cancelled,
     Completed,
     Dispatched,
     Envelope,
     Failed,
     MqCancel,
     PoisonMessage,
+    QueuePaused,
+    QueuePurged,
+    QueueResumed,
     Report,
     Started,
     StepProgress,
 )
 from tocsin.domain.text import utc_text
+from tocsin.stages.mq_bridge import PAUSED_S
+from tocsin.subjects import Stream
 
 
 async def answered(world: World, body: object, execution_id: str = ID) -> None:
@@ -438,3 +444,53 @@ async def test_notice_is_stored_once(world: World) -> None:
     await run(world)
     await world.redeliver(world.mq_bridge, is_fresh=True)
     assert len(await world.log.read("mq.scheduler.cancel.>")) == 1
+
+
+# --- what operators decided about the queue ----------------------------------------------------------------------------
+
+
+async def test_paused_task_is_handed_over_after_the_resume(world: World) -> None:
+    await world.given(QueuePaused(queue="default"), admitted())
+    await run(world)
+    assert not await envelopes(world)
+    assert not await world.stored(Started)
+    await world.given(QueueResumed(queue="default"))
+    world.clock.advance(PAUSED_S)
+    await run(world)
+    assert len(await envelopes(world)) == 1
+
+
+async def test_later_pause_holds_for_the_next_task(world: World) -> None:
+    await world.given(admitted())
+    await run(world)
+    await world.given(QueuePaused(queue="default"))
+    await world.given(admitted().model_copy(update={"execution_id": OTHER}))
+    await run(world)
+    assert len(await envelopes(world)) == 1
+
+
+async def test_claimed_task_is_handed_over_during_a_pause(world: World) -> None:
+    await world.given(admitted())
+    await world.run(world.dag_advancer)
+    [task] = await world.recorded(Dispatched)
+    await world.given(
+        Started(job=JOB, execution_id=ID, step="main", attempt=1, delivery=1, worker="mq-bridge"),
+        QueuePaused(queue="default"),
+        QueuePurged(queue="default", upto=task.sequence),
+    )
+    await run(world)
+    assert len(await envelopes(world)) == 1
+    assert not await world.stored(Cancelled)
+
+
+async def test_purge_cancels_what_was_not_handed_over(world: World) -> None:
+    await world.given(QueuePaused(queue="default"), admitted())
+    await run(world)
+    await world.given(QueuePurged(queue="default", upto=await world.log.end(Stream.LOG)))
+    await world.given(admitted().model_copy(update={"execution_id": OTHER}))
+    world.clock.advance(PAUSED_S)
+    await run(world)
+    await world.redeliver(world.mq_bridge, is_fresh=True)
+    [end] = await world.stored(Cancelled)
+    assert (end.execution_id, end.reason) == (ID, "queue default purged")
+    assert not await envelopes(world)

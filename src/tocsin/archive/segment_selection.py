@@ -9,7 +9,7 @@ The messages are read in order, up to a sequence up to which everything is decid
     execution.>                                            selected if the execution is over
     dead-letter.>                                          selected if resolved, or a request of a program outside
     agent.>                                                selected if the agent is forgotten
-    agent.*.all.switched                                   selected except the newest of each subject
+    agent.*.all.switched, agent.*.all.granted, queue.>     selected except the newest of each subject
     report.>, timer.>                                      selected: handled inputs
     trigger.>, cancel.>, enqueue.>, public.>, outside.>    likewise
     cron.answer.>                                          selected
@@ -84,6 +84,8 @@ _DECISION: Final = 3
 """Index of the fact in a subject."""
 _OUTSIDE: Final = tuple(f"{durable}-" for durable in OUTSIDE_DURABLES)
 INPUTS: Final = frozenset({"report", "timer", "trigger", "cancel", "enqueue", "public", "outside"})
+_OF_NAMES: Final = frozenset({"switched", "granted"})
+"""Events about the name of agents."""
 _TIMES: Final = frozenset({"due", "passed"})
 _ANSWERS: Final = "cron.answer."
 """The beginning of the subjects of answers to triggers: each has its own, and no later message replaces it."""
@@ -115,7 +117,7 @@ class SegmentSelection:
             self._pick(message)
         elif not WILDCARDS.isdisjoint(tokens):
             return  # a public trigger named the job so
-        elif kind == "agent" and tokens[-1] == "switched":
+        elif kind == "queue" or (kind == "agent" and tokens[-1] in _OF_NAMES):
             self._take_newest(message)
         elif kind in ENDS:
             if len(tokens) <= _DECISION:

@@ -53,11 +53,11 @@ class Selection:
     def _is_of_job(self, subject: str) -> bool:
         """Whether a subject is of the selected job, or explains its gaps.
 
-        The name of an agent may be that of a job.
+        The name of an agent or of a queue may be that of a job.
         """
         if subject.startswith("leadership."):
             return True
-        return not subject.startswith("agent.") and subjects.job_of(subject) == self.job
+        return not subject.startswith(("agent.", "queue.")) and subjects.job_of(subject) == self.job
 
 
 async def extents(log: StoredLog, selection: Selection) -> Extents:

@@ -12,6 +12,7 @@ from typing import Final
 from ..adapters.nats.admin.permissions import Granting, Permissions
 from ..domain.events import (
     AgentDrainStarted,
+    AgentGranted,
     AgentSwitched,
     Cancelled,
     CancelRequest,
@@ -23,6 +24,9 @@ from ..domain.events import (
     OutputLine,
     Paused,
     PoisonMessage,
+    QueuePaused,
+    QueuePurged,
+    QueueResumed,
     Released,
     Replayed,
     Report,
@@ -61,7 +65,8 @@ _VIEWER_ACCESS: Final = Access(
 _OPERATOR_EVENTS: Final = (
     *(Defined, Paused, Resumed, Deleted, Trigger),
     *(CancelRequest, Cancelled, Replayed, Resolved),
-    *(AgentSwitched, AgentDrainStarted),
+    *(AgentSwitched, AgentDrainStarted, AgentGranted),
+    *(QueuePaused, QueueResumed, QueuePurged),
 )
 _OPERATOR_ACCESS: Final = replace(
     _VIEWER_ACCESS, appends=_OPERATOR_EVENTS, writes=((Bucket.TOKENS, ">"), (Bucket.TIMEZONES, TIMEZONE_REQUEST))

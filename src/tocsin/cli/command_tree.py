@@ -153,6 +153,9 @@ _AGENTS: Final[Tree] = {
 _QUEUES: Final[Tree] = {
     "list": "queues.commands:list_queues",
     "show": "queues.commands:show",
+    "pause": "queues.commands:pause",
+    "resume": "queues.commands:resume",
+    "purge": "queues.commands:purge",
 }
 _TOKENS: Final[Tree] = {
     "create": "installation.tokens:create",

@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from fnmatch import fnmatchcase
 from typing import Final, Protocol
 
 from .definition import JobDefinition
 from .events import Dispatched, EnvelopeData, Message, Report
 from .identity import IdentityKind, includes
+from .text import matches
 
 
 class Role(StrEnum):
@@ -62,18 +62,13 @@ class Binding:
 
     def includes(self, queue: str, function: str) -> bool:
         """Return whether a worker may fetch the tasks of a function from a queue."""
-        return queue in self.queues and any(_matches(function, pattern) for pattern in self.functions)
+        return queue in self.queues and any(matches(function, pattern) for pattern in self.functions)
 
 
 NO_TASKS: Final = Binding()
 """The binding of an identity that is no worker."""
 WORKER_QUEUE: Final = re.compile(r"[a-z0-9][a-z0-9\-.]{0,254}")
 """Names of queues from which workers fetch over HTTP (ojs-core, `queue`)."""
-
-
-def _matches(function: str, pattern: str) -> bool:
-    """Match a pattern in which only `*` has a meaning."""
-    return fnmatchcase(function, pattern.replace("[", "[[]").replace("?", "[?]"))
 
 
 class Owned(Protocol):

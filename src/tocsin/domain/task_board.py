@@ -9,6 +9,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -43,6 +44,10 @@ class TaskBoard:
         """Start without tasks; keep at most `max_bytes` bytes of the bodies of open tasks."""
         self._open = TaskLanes(max_bytes=max_bytes)
         self._reserved: dict[StepKey, OpenTask] = {}
+        self._purged: dict[StepKey, OpenTask] = {}
+        """Tasks that no agent gets, because their queue was purged; their executions are to be cancelled."""
+        self._purged_upto: dict[str, int] = {}
+        """The sequence up to which each queue is purged."""
         self._claims: dict[StepKey, AgentClaim] = {}
         self._of_agent: dict[str, dict[StepKey, AgentClaim]] = {}
         self._of_scope: dict[str, set[str]] = {}
@@ -63,7 +68,7 @@ class TaskBoard:
         attempt, delivery = self._repeated.pop(task.key, (0, 1))
         if attempt == task.attempt:
             task.delivery = delivery
-        self._open.put(task)
+        self._put(task)
         self._of_scope.setdefault(task.scope, set()).add(task.step)
         self._newest[task.scope] = max(self._newest.get(task.scope, 0), task.sequence)
 
@@ -119,6 +124,15 @@ class TaskBoard:
         if scope in self._newest:
             self._newest[scope] = max(self._newest[scope], sequence)
 
+    def purge(self, queue: str, upto: int) -> None:
+        """Give no agent the open tasks of a queue up to a sequence."""
+        if upto <= self._purged_upto.get(queue, 0):
+            return
+        self._purged_upto[queue] = upto
+        for task in [task for task in self._open if self._must_be_purged(task)]:
+            self._open.remove(task)
+            self._purged[task.key] = task
+
     # --- decisions -----------------------------------------------------------------------------------------------------
 
     def assign(
@@ -148,7 +162,7 @@ class TaskBoard:
         if self._reserved.get(task.key) is task:
             del self._reserved[task.key]
             self._open.vacate(task)
-            self._open.put(task, is_first=True)
+            self._put(task, is_first=True)
 
     def withdraw(self, task: OpenTask) -> None:
         """Remove a task that needs no worker, unless a newer task replaced it."""
@@ -163,6 +177,10 @@ class TaskBoard:
     def is_reserved(self, task: OpenTask) -> bool:
         """Return whether a task is still reserved, because no event removed it."""
         return self._reserved.get(task.key) is task
+
+    def is_purged(self, task: OpenTask) -> bool:
+        """Return whether the execution of a task is still to be cancelled."""
+        return self._purged.get(task.key) is task
 
     # --- questions -----------------------------------------------------------------------------------------------------
 
@@ -198,6 +216,10 @@ class TaskBoard:
         """Return the open claim of a step."""
         return self._claims.get((scope, step))
 
+    def purged(self, *, limit: int) -> tuple[OpenTask, ...]:
+        """Return up to `limit` tasks whose executions are to be cancelled."""
+        return tuple(islice(self._purged.values(), limit))
+
     @property
     def agents(self) -> tuple[str, ...]:
         """The ids of the agents that have open claims."""
@@ -213,6 +235,11 @@ class TaskBoard:
         """The number of tasks that workers have, by queue."""
         return Counter(claim.task.queue for claim in self._claims.values())
 
+    @property
+    def purging(self) -> Mapping[str, int]:
+        """The number of purged tasks whose executions are to be cancelled, by queue."""
+        return Counter(task.queue for task in self._purged.values())
+
     def oldest_in(self, queue: str) -> datetime | None:
         """Return when the oldest open task of a queue was stored, if any."""
         return self._open.oldest_in(queue)
@@ -226,6 +253,7 @@ class TaskBoard:
         """Yield every task that is not over."""
         yield from self._open
         yield from self._reserved.values()
+        yield from self._purged.values()
         yield from (claim.task for claim in self._claims.values())
 
     def __len__(self) -> int:
@@ -233,6 +261,16 @@ class TaskBoard:
         return len(self._open)
 
     # --- parts ---------------------------------------------------------------------------------------------------------
+
+    def _put(self, task: OpenTask, *, is_first: bool = False) -> None:
+        """Open a task, unless it is purged."""
+        if self._must_be_purged(task):
+            self._purged[task.key] = task
+        else:
+            self._open.put(task, is_first=is_first)
+
+    def _must_be_purged(self, task: OpenTask) -> bool:
+        return task.sequence <= self._purged_upto.get(task.queue, 0)
 
     def _keep(self, claim: AgentClaim) -> None:
         key = claim.task.key
@@ -243,7 +281,7 @@ class TaskBoard:
         self._newest[claim.task.scope] = max(self._newest.get(claim.task.scope, 0), claim.sequence)
 
     def _task_of(self, key: StepKey) -> OpenTask | None:
-        task = self._open.get(key) or self._reserved.get(key)
+        task = self._open.get(key) or self._reserved.get(key) or self._purged.get(key)
         if task is None and key in self._claims:
             return self._claims[key].task
         return task
@@ -254,6 +292,7 @@ class TaskBoard:
             self._open.remove(task)
         if (reserved := self._reserved.pop(key, None)) is not None:
             self._open.vacate(reserved)
+        self._purged.pop(key, None)
         if (claim := self._claims.pop(key, None)) is not None:
             self._open.vacate(claim.task)
             of_agent = self._of_agent[claim.agent_id]
@@ -291,3 +330,5 @@ class QueueBacklog(BaseModel):
     """When the oldest task that waits was stored (UTC)."""
     functions: dict[str, int] = Field(default_factory=dict)
     """The functions with the most tasks that wait, and their numbers."""
+    purging: int = 0
+    """The number of purged tasks whose executions are still to be cancelled."""

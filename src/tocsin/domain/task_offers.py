@@ -14,8 +14,12 @@ class Offer:
     queues: Collection[str]
     functions: Collection[str]
     slots: int
+    granted: "Granted | None" = None
+    """The functions that it may get from each queue; None: all of its functions, from all of its queues."""
 
 
+Granted: TypeAlias = tuple[tuple[str, frozenset[str]], ...]
+"""Functions by queue."""
 _NO_AGENTS: Final[frozenset[str]] = frozenset()
 _Entry: TypeAlias = tuple[int, int, str]
 """Free slots (negative), the place of the offer, the id of the agent."""
@@ -23,11 +27,15 @@ _Entry: TypeAlias = tuple[int, int, str]
 
 @dataclass(slots=True)
 class _Pool:
-    """Agents with the same queues and functions, most free slots first."""
+    """Agents with the same functions of the same queues, most free slots first."""
 
-    queues: frozenset[str]
-    functions: frozenset[str]
+    functions: Mapping[str, frozenset[str]]
+    """By queue."""
     agents: list[_Entry] = field(default_factory=list)
+
+    def has(self, queue: str, function: str) -> bool:
+        """Return whether its agents get the tasks of a function from a queue."""
+        return function in self.functions.get(queue, _NO_AGENTS)
 
 
 class FreeSlots:
@@ -38,12 +46,15 @@ class FreeSlots:
 
     def __init__(self, offers: Iterable[Offer]) -> None:
         """Take the offers with a free slot."""
-        pools: dict[tuple[frozenset[str], frozenset[str]], _Pool] = {}
+        pools: dict[tuple[frozenset[str], frozenset[str], Granted | None], _Pool] = {}
         for place, offer in enumerate(offers):
             if offer.slots > 0:
-                key = frozenset(offer.queues), frozenset(offer.functions)
-                pool = pools.setdefault(key, _Pool(*key))
-                pool.agents.append((-offer.slots, place, offer.agent_id))
+                queues, functions = frozenset(offer.queues), frozenset(offer.functions)
+                key = queues, functions, offer.granted
+                if key not in pools:
+                    granted = dict.fromkeys(queues, functions) if offer.granted is None else dict(offer.granted)
+                    pools[key] = _Pool(granted)
+                pools[key].agents.append((-offer.slots, place, offer.agent_id))
         self._pools = tuple(pools.values())
         self._by_lane: dict[tuple[str, str], list[_Pool]] = {}
         for pool in self._pools:
@@ -54,8 +65,8 @@ class FreeSlots:
         """The functions that agents have, by queue."""
         functions: dict[str, set[str]] = {}
         for pool in self._pools:
-            for queue in pool.queues:
-                functions.setdefault(queue, set()).update(pool.functions)
+            for queue, of_queue in pool.functions.items():
+                functions.setdefault(queue, set()).update(of_queue)
         return functions
 
     def has(self, queue: str, function: str) -> bool:
@@ -86,7 +97,7 @@ class FreeSlots:
         """Return the pools of a lane in which an agent has a free slot."""
         lane = queue, function
         if lane not in self._by_lane:
-            self._by_lane[lane] = [pool for pool in self._pools if queue in pool.queues and function in pool.functions]
+            self._by_lane[lane] = [pool for pool in self._pools if pool.has(queue, function)]
         pools = self._by_lane[lane]
         if any(not pool.agents for pool in pools):
             self._by_lane[lane] = pools = [pool for pool in pools if pool.agents]

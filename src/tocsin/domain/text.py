@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from typing import Final
 
 
@@ -54,3 +55,8 @@ def _escaped(char: str) -> str:
     if char == "\t":
         return _TAB
     return " " if char.isspace() and char > "\x7f" else char.encode("unicode_escape").decode("ascii")
+
+
+def matches(text: str, pattern: str) -> bool:
+    """Match a pattern in which only `*` has a meaning: any characters."""
+    return fnmatchcase(text, pattern.replace("[", "[[]").replace("?", "[?]"))

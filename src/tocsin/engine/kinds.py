@@ -6,12 +6,13 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 from .. import subjects
-from ..domain import dead_letter, execution
+from ..domain import dead_letter, execution, queue
 from ..domain.dead_letter import DeadLetter
 from ..domain.definition import JobDefinition
 from ..domain.events import Defined, Message, Recorded
 from ..domain.execution import Execution
 from ..domain.ledger import Ledger
+from ..domain.queue import Queue
 from ..ports import StaleRead
 from ..subjects import Bucket, Stream
 from .step import Reading, Ref, Scope, Sources
@@ -27,6 +28,7 @@ def _newest_event(_: Message | None, recorded: Recorded[Message]) -> Message | N
 
 EXECUTION: Final = Scope("execution", execution.initial, execution.evolve)
 DEAD_LETTER: Final = Scope("dead letter", dead_letter.initial, dead_letter.evolve)
+QUEUE: Final = Scope("queue", queue.initial, queue.evolve)
 PUBLIC_EVENT: Final[Scope[Message | None]] = Scope("public event", None, _newest_event)
 """The newest public event on a subject."""
 
@@ -39,6 +41,11 @@ def execution_state(job: str, execution_id: str) -> Ref[Execution]:
 def dead_letter_state(job: str, id: str) -> Ref[DeadLetter]:  # noqa: A002 - the field is called so
     """Refer to a dead letter."""
     return DEAD_LETTER(subjects.dead_letter(job, id))
+
+
+def queue_state(name: str) -> Ref[Queue]:
+    """Refer to what operators decided about a queue."""
+    return QUEUE(subjects.queue(name))
 
 
 # --- read --------------------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .operations.execution_output import ExecutionOutput
     from .operations.execution_requests import Cancellation
     from .operations.lookup import ExecutionMatch
+    from .queue_decisions import PurgeAnswer, QueuePause
     from .queues import QueueDetails
 
 from .operator import OpenHistory
@@ -199,6 +200,25 @@ class LocalOperator:
     async def queues(self) -> "tuple[QueueDetails, ...]":
         """See `Operator`."""
         return await self._queues()
+
+    async def queue_pause(self, queue: str) -> "QueuePause | None":
+        """See `Operator`."""
+        from .queue_decisions import QueueDecisions, pause_of  # noqa: PLC0415 - see above
+
+        return pause_of(await QueueDecisions(self._log).state(queue))
+
+    async def switch_queue(self, queue: str, *, paused: bool, reason: str | None = None) -> bool:
+        """See `Operator`."""
+        from . import queues  # noqa: PLC0415 - see above
+
+        return await queues.switch(self._log, await self._queues(), queue, paused=paused, by=self._by, reason=reason)
+
+    async def purge_queue(self, queue: str, *, reason: str | None = None, dry_run: bool = False) -> "PurgeAnswer":
+        """See `Operator`."""
+        from . import queues  # noqa: PLC0415 - see above
+
+        known = await self._queues()
+        return await queues.purge(self._log, known, queue, by=self._by, reason=reason, dry_run=dry_run)
 
     async def agents(self, name: str | None = None) -> tuple[AgentRecord, ...]:
         """See `Operator`."""

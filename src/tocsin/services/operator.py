@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .operations.execution_output import ExecutionOutput
     from .operations.execution_requests import Cancellation
     from .operations.lookup import ExecutionMatch
+    from .queue_decisions import PurgeAnswer, QueuePause
     from .queues import QueueDetails
 
 OpenHistory: TypeAlias = Callable[[], AbstractAsyncContextManager[History]]
@@ -231,6 +232,33 @@ class Operator(Protocol):
 
     async def queues(self) -> "tuple[QueueDetails, ...]":
         """Return all queues by name, with the jobs that the caller sees."""
+        ...
+
+    async def queue_pause(self, queue: str) -> "QueuePause | None":
+        """Return the pause of a queue.
+
+        None: it is open, or the caller may not see it.
+        """
+        ...
+
+    async def switch_queue(self, queue: str, *, paused: bool, reason: str | None = None) -> bool:
+        """Pause or resume a queue; return whether that changed anything.
+
+        Raises:
+            NotFound: no setting and no job names the queue.
+            OperationError: its tasks cannot be held back.
+        """
+        ...
+
+    async def purge_queue(self, queue: str, *, reason: str | None = None, dry_run: bool = False) -> "PurgeAnswer":
+        """Cancel the executions whose tasks wait in a queue now.
+
+        `dry_run`: only say how many wait.
+
+        Raises:
+            NotFound: no setting and no job names the queue.
+            OperationError: its tasks cannot be held back.
+        """
         ...
 
     # --- agents -------------------------------------------------------------------------------------------------------

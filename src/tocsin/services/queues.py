@@ -3,20 +3,34 @@
 import asyncio
 import difflib
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal, TypeAlias
 
+from .. import subjects
 from ..domain.access import Owned
 from ..domain.agent import AgentRecord, AgentState
 from ..domain.definition import STORED
+from ..domain.events import Actor
 from ..domain.job_record import Registration
+from ..domain.queue import Queue, fold
 from ..domain.task_board import QueueBacklog
-from ..subjects import JOB_EXECUTORS, Bucket, Stream, executor_durable
+from ..ports import EventLog
+from ..subjects import JOB_EXECUTORS, MQ_BRIDGE, Bucket, Stream, executor_durable
 from .agents import AgentRegistry, backlogs
 from .health.status import HealthTarget
 from .operations.errors import NotFound
+from .queue_decisions import (
+    PurgeAnswer,
+    QueueDecisions,
+    QueueNotConfigured,
+    QueueNotMatched,
+    QueuePause,
+    QueuePurge,
+    pause_of,
+    purge_of,
+)
 
 Transport: TypeAlias = Literal["native", "matched", "mq"]
 Sees: TypeAlias = Callable[[Owned], bool]
@@ -44,6 +58,12 @@ class QueueDetails:
     """The functions with the most tasks that wait, if the queue is matched."""
     jobs: tuple[str, ...] = ()
     """Jobs with a step in the queue."""
+    paused: QueuePause | None = None
+    """Who paused it, when and why; None: it is not paused."""
+    purged: QueuePurge | None = None
+    """The newest purge."""
+    purging: int = 0
+    """Purged tasks whose executions are still to be cancelled."""
 
 
 def everything(_: Owned) -> bool:
@@ -60,7 +80,7 @@ async def queues(target: HealthTarget, *, sees: Sees = everything) -> tuple[Queu
         LogUnavailable: the log did not answer.
     """
     settings = target.settings
-    entries, agents, waiting, native, outside = await asyncio.gather(
+    entries, agents, waiting, of_log, outside = await asyncio.gather(
         target.projections.entries(Bucket.DEFINITIONS),
         AgentRegistry(target.log, target.projections).agents(),
         backlogs(target.projections),
@@ -79,19 +99,22 @@ async def queues(target: HealthTarget, *, sees: Sees = everything) -> tuple[Queu
             jobs[step.queue or definition.queue].add(definition.name)
             functions.add(step.function)
     counts: dict[str, QueueBacklog] = {
-        **{queue: backlog for queue in settings.pulled_queues if (backlog := native.get(executor_durable(queue)))},
+        **{queue: backlog for queue in settings.pulled_queues if (backlog := of_log.get(executor_durable(queue)))},
         **{queue: waiting.get(queue, QueueBacklog(queue=queue)) for queue in settings.matched_queues},
     }
-    if len(settings.bridged_queues) == 1 and JOB_EXECUTORS in outside:
-        counts[settings.bridged_queues[0]] = outside[JOB_EXECUTORS]  # one durable holds the tasks of all such queues
+    if len(settings.bridged_queues) == 1 and JOB_EXECUTORS in outside:  # one durable holds the tasks of all such queues
+        [bridged] = settings.bridged_queues
+        counts[bridged] = _together(bridged, outside[JOB_EXECUTORS], of_log.get(MQ_BRIDGE))
     transports: dict[str, Transport] = {
         **dict.fromkeys(settings.pulled_queues, "native"),
         **dict.fromkeys(settings.matched_queues, "matched"),
         **dict.fromkeys(settings.bridged_queues, "mq"),
     }
+    names = sorted({*transports, *jobs})
+    states = await _states(target, names)
     known = tuple(
-        _details(name, transports.get(name), counts.get(name), agents, jobs.get(name, set()))
-        for name in sorted({*transports, *jobs})
+        _details(name, transports.get(name), counts.get(name), agents, jobs.get(name, set()), states[name])
+        for name in names
     )
     return tuple(_without_others(queue, functions) for queue in known) if is_hidden else known
 
@@ -110,6 +133,94 @@ def find(name: str, known: tuple[QueueDetails, ...]) -> QueueDetails:
     raise NotFound(f"No setting and no job names a queue {name!r}. {hint}")
 
 
+def switchable(name: str, known: tuple[QueueDetails, ...]) -> QueueDetails:
+    """Return a queue whose tasks can be held back.
+
+    Raises:
+        NotFound: no setting and no job names the queue.
+        QueueNotMatched: its workers take tasks by themselves.
+    """
+    details = find(name, known)
+    if details.transport == "native":
+        raise QueueNotMatched(
+            f"The workers of queue {name!r} take tasks by themselves, so it cannot be paused or purged. "
+            "Set its transport to `matched` under `queues:` in tocsin.yaml."
+        )
+    return details
+
+
+def purgeable(name: str, known: tuple[QueueDetails, ...]) -> QueueDetails:
+    """Return a queue whose tasks can be purged.
+
+    Raises:
+        NotFound: no setting and no job names the queue.
+        QueueNotMatched: its workers take tasks by themselves.
+        QueueNotConfigured: no setting names the queue.
+    """
+    details = switchable(name, known)
+    if details.transport is None:
+        raise QueueNotConfigured(
+            f"No stage hands out the tasks of queue {name!r}, so none can purge them. Add it under `queues:` in tocsin.yaml "
+            "and run `tocsin init`."
+        )
+    return details
+
+
+async def switch(
+    log: EventLog,
+    known: tuple[QueueDetails, ...],
+    name: str,
+    *,
+    paused: bool,
+    by: Actor | None = None,
+    reason: str | None = None,
+) -> bool:
+    """Pause or resume one of the `known` queues; return whether that changed anything.
+
+    Raises:
+        NotFound, QueueNotMatched: see `switchable`.
+        LogUnavailable: the log did not answer.
+    """
+    return await QueueDecisions(log, by=by).switch(switchable(name, known).name, paused=paused, reason=reason)
+
+
+async def purge(
+    log: EventLog,
+    known: tuple[QueueDetails, ...],
+    name: str,
+    *,
+    by: Actor | None = None,
+    reason: str | None = None,
+    dry_run: bool = False,
+) -> PurgeAnswer:
+    """Purge one of the `known` queues; `dry_run`: only say how many tasks wait.
+
+    Raises:
+        NotFound, QueueNotMatched, QueueNotConfigured: see `purgeable`.
+        LogUnavailable: the log did not answer.
+    """
+    waiting = purgeable(name, known).waiting
+    changed = not dry_run and await QueueDecisions(log, by=by).purge(name, waiting=waiting, reason=reason)
+    return PurgeAnswer(name, waiting, changed)
+
+
+async def _states(target: HealthTarget, names: Sequence[str]) -> dict[str, Queue]:
+    """Return what operators decided about each queue."""
+    loaded = await target.log.load_each(*map(subjects.queue, names)) if names else None
+    return dict(zip(names, map(fold, loaded.facts if loaded else ()), strict=True))
+
+
+def _together(queue: str, *parts: QueueBacklog | None) -> QueueBacklog:
+    """Return the tasks of a queue at several places; only the first has takers."""
+    present = [part for part in parts if part is not None]
+    return QueueBacklog(
+        queue=queue,
+        waiting=sum(part.waiting for part in present) + sum(part.running for part in present[1:]),
+        running=present[0].running,
+        oldest=min((part.oldest for part in present if part.oldest is not None), default=None),
+    )
+
+
 def _without_others(queue: QueueDetails, functions: set[str]) -> QueueDetails:
     waiting = {name: number for name, number in queue.waiting_functions.items() if name in functions}
     return replace(queue, waiting_functions=waiting)
@@ -121,6 +232,7 @@ def _details(
     backlog: QueueBacklog | None,
     agents: tuple[AgentRecord, ...],
     jobs: set[str],
+    state: Queue,
 ) -> QueueDetails:
     serving = [agent for agent in agents if name in agent.queues and agent.state is not AgentState.LOST]
     return QueueDetails(
@@ -133,6 +245,9 @@ def _details(
         functions=tuple(sorted({function for agent in serving for function in agent.functions})),
         waiting_functions={} if backlog is None else backlog.functions,
         jobs=tuple(sorted(jobs)),
+        paused=pause_of(state),
+        purged=purge_of(state),
+        purging=0 if backlog is None else backlog.purging,
     )
 
 

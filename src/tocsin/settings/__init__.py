@@ -11,6 +11,7 @@ in a variable (`TOCSIN_SERVER__RATE=null`) and in the file.
 
 from .loader import CONFIG_FILE, CONFIG_VARIABLE, DEFAULT, MASK, SettingsError, load, origins, shown, without_password
 from .model import (
+    Agents,
     Archive,
     Auth,
     Database,
@@ -36,6 +37,7 @@ __all__ = [
     "DEFAULT",
     "MASK",
     "WITHOUT_EFFECT",
+    "Agents",
     "Archive",
     "Auth",
     "Database",

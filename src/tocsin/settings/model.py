@@ -299,6 +299,14 @@ class Queue(_Section):
     tasks from hip-62's MQ subjects."""
 
 
+class Agents(_Section):
+    """The agents of the workers."""
+
+    require_grant: bool = False
+    """Assign tasks only to agents whose name was granted the queue and the function (`tocsin agents allow`). Otherwise an
+    agent of a name without a grant gets what it announces."""
+
+
 class Stages(_Section):
     """The stages of this process."""
 

@@ -13,6 +13,7 @@ from ..domain.documented_model import DocumentedModel
 from ..subjects import DEFAULT_QUEUE
 from .fields import Folder, Prefix, Token
 from .model import (
+    Agents,
     Archive,
     Auth,
     Database,
@@ -73,6 +74,7 @@ class Settings(DocumentedModel, BaseSettings):
     auth: Auth = Auth()
     metrics: Metrics = Metrics()
     redis: Redis = Redis()
+    agents: Agents = Agents()
     stages: Stages = Stages()
     worker: Worker = Worker()
     programs: tuple[Token, ...] = ()

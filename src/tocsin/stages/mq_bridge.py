@@ -1,7 +1,7 @@
 """MQ bridge: connects executors that know only hip-62's subjects.
 
 It claims each task of a queue whose transport is `mq`, publishes it as a hip-62 envelope on `mq.scheduled.<job>`, at
-least once, and turns each completion into a report. An execution that ended before the claim is not handed over. The
+least once, and turns each completion into a report. An execution that ended before the claim is not handed over, nor a task of a paused queue. The
 attempt's time counts from the hand-over, or from an executor's message that it began. It vouches for completions: every publisher on their subjects is believed.
 """
 
@@ -38,10 +38,10 @@ from ..domain.mq_answer import (
     TokenWrong,
 )
 from ..domain.recovery import TIMED_OUT
-from ..engine.kinds import execution_state
+from ..engine.kinds import execution_state, queue_state
 from ..engine.mq_tasks import Unneeded, UnneededTasks, envelope
 from ..engine.stage import Access, Stage, Subscription
-from ..engine.step import DONE, Events, Send, States, Step, again, done, refuse
+from ..engine.step import DONE, Events, Send, States, Step, again, done, refuse, wait
 from ..settings import Settings
 from ..subjects import Stream
 
@@ -51,6 +51,8 @@ BEGUN: Final = 2
 """The delivery number of the claim of the executor that says that it began."""
 NOTICE_TTL_S: Final = 300.0
 """Seconds that a notice of an ended execution stays in the stream, for executors that read it before they begin."""
+PAUSED_S: Final = 10.0
+"""Delay after which a task of a paused queue is looked at again."""
 UNNAMED_EXECUTOR: Final = "mq-executor"
 _JOB: Final = re.compile(r"[a-z0-9][a-z0-9\-.]{0,254}")
 _EXECUTION: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
@@ -77,6 +79,8 @@ class MqBridge:
         ref = execution_state(task.job, task.execution_id)
         state = states.up_to(ref, recorded.sequence)
         if not _is_handed_over(state, task, recorded.sequence):
+            if (held := _held_back(task, recorded.sequence, state, states)) is not None:
+                return held
             claim = execution.claim(
                 state,
                 step=task.step,
@@ -223,6 +227,15 @@ class MqBridge:
         return any(candidate.name == step and candidate.queue in self._queues for candidate in state.request.plan.steps)
 
 
+def _held_back(task: Dispatched, sequence: int, state: Execution, states: States) -> Step | None:
+    """Return the step that a pause or a purge of the queue demands, if any."""
+    ref = queue_state(task.queue)
+    queue = states.fresh(ref)
+    if queue.purge is not None and (ends := execution.purge(state, queue.purge, step=task.step, task=sequence)):
+        return done(Events(execution_state(task.job, task.execution_id), tuple(ends)))
+    return wait(PAUSED_S, rests_on=(ref,)) if queue.is_paused else None
+
+
 def _answered_step(end: Cancelled | Failed) -> str | None:
     """Return the step whose executor's answer ended the execution."""
     if isinstance(end, Cancelled) or (end.error is not None and end.error.type == TIMED_OUT):
@@ -290,9 +303,11 @@ MQ_BRIDGE: Final = Stage(
     name="mq_bridge",
     purpose="connects executors that speak hip-62's MQ subjects",
     consumes="`dispatched` of `mq` queues, completions, `cancelled`, `failed`",
-    decides="`started`, hip-62 envelopes; reports; notices of cancellation; progress",
+    decides="`started`, hip-62 envelopes; reports; notices of cancellation; progress; `cancelled` after a purge",
     access=Access(
-        appends=(Started, Envelope, MqCancel, Report, StepProgress), reads=(Stream.LOG, Stream.MQ), removes=(Stream.MQ,)
+        appends=(Started, Cancelled, Envelope, MqCancel, Report, StepProgress),
+        reads=(Stream.LOG, Stream.MQ, Stream.LEDGER),
+        removes=(Stream.MQ,),
     ),
     start=lambda context: MqBridge(
         context.report_key,

@@ -12,6 +12,7 @@ the job's partition (`tocsin.0`) and removes them again, and it maps the public 
     cron.triggered.<job>, cron.skipped.<job>, cron.missed.<job>   public events, republished unchanged
     leadership.<lease>.<event>                                    a leader lease
     agent.<name>.<id>.<event>                                     an agent; `all` in place of the id: its name
+    queue.<name>.<event>                                          a queue: what operators decided about it
     dead-letter.<job>.<id>.<event>[.<number>]                     a dead letter
     trigger.<job>, cancel.<job>.<id>                              inputs: requests of the API and of operators
     public.trigger.<job>, public.cancel.<job>.<id>                inputs: requests of programs without an account of their own
@@ -68,6 +69,7 @@ from .filters import (
     leadership,
     matches,
     openings,
+    queue_events,
     reports,
     reports_of,
     reports_on,
@@ -157,6 +159,7 @@ from .paths import (
     parse_agent,
     progress,
     public_event,
+    queue,
     scope_of,
     subject_of,
     trigger,
@@ -267,6 +270,8 @@ __all__ = [
     "progress",
     "public_event",
     "publisher_of",
+    "queue",
+    "queue_events",
     "queue_of",
     "reports",
     "reports_of",

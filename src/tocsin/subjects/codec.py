@@ -110,6 +110,7 @@ _DECISION: Final = {
     "execution": 3,
     "dead-letter": 3,
     "agent": 3,
+    "queue": 2,
     "cron": 1,
     "lock": 2,
     "mq": 1,
@@ -148,9 +149,10 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
         f"agent.{m.model_fields['type'].default}": m
         for m in (
             *(e.AgentRegistered, e.AgentDrainStarted, e.AgentFellSilent),
-            *(e.AgentEnded, e.AgentForgotten, e.AgentSwitched),
+            *(e.AgentEnded, e.AgentForgotten, e.AgentSwitched, e.AgentGranted),
         )
     },
+    **{f"queue.{m.model_fields['type'].default}": m for m in (e.QueuePaused, e.QueueResumed, e.QueuePurged)},
     "trigger": e.Trigger,
     "cancel": e.CancelRequest,
     "report": e.Report,

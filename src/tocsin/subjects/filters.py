@@ -74,6 +74,11 @@ def agent_events() -> str:
     return "agent.*.*.*"
 
 
+def queue_events() -> str:
+    """Return a filter over the events of all queues."""
+    return "queue.*.*"
+
+
 def job_filters(job: str) -> dict[Stream, tuple[str, ...]]:
     """Return filters over everything about a job: events, inputs and public events."""
     of = token(job)
@@ -95,8 +100,11 @@ def audit_filters(job: str | None = None) -> tuple[str, ...]:
         f"execution.{of}.*.cancelled",
         f"dead-letter.{of}.*.replayed.*",
         f"dead-letter.{of}.*.resolved",
-        *(("agent.*.*.switched", "agent.*.*.drain-started") if job is None else ()),
+        *((*_OF_AGENTS, queue_events()) if job is None else ()),
     )
+
+
+_OF_AGENTS: Final = ("agent.*.*.switched", "agent.*.*.granted", "agent.*.*.drain-started")
 
 
 def _triggers(job: str) -> Iterator[str]:
@@ -113,7 +121,7 @@ def filter_for(pattern: str) -> str:
         case "execution" | "dead-letter" | "agent":
             tail = ".>" if decision in _LONGER else ""
             return f"{kind}.*.*.{decision}{tail}"
-        case "ledger" | "leadership":
+        case "ledger" | "leadership" | "queue":
             return f"{kind}.*.{decision}"
         case "report":
             return f"report.*.*.{decision}.>"
@@ -171,6 +179,7 @@ _FACTS: Final[dict[type[e.Message], str]] = {
     e.DeadLetterFact: "dead-letter",
     e.LeadershipFact: "leadership",
     e.AgentFact: "agent",
+    e.QueueFact: "queue",
 }
 
 

@@ -69,6 +69,10 @@ def _event_of_agent(fact: Any) -> str:  # noqa: ANN401 - an event with a type
     return f"agent.{fact.name}.{fact.agent_id}.{fact.type}"
 
 
+def _event_of_queue(fact: Any) -> str:  # noqa: ANN401 - an event with a type
+    return f"queue.{token(fact.queue)}.{fact.type}"
+
+
 def _public_event(fact: e.CronTriggered | e.CronSkipped | e.CronMissed) -> str:
     return f"{fact.event}.{token(fact.data.cron_name)}"
 
@@ -109,9 +113,13 @@ _SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
     **dict.fromkeys((e.DeadLettered, e.PoisonMessage, e.Resolved), _event_of_dead_letter),
     **dict.fromkeys((e.LeadershipGained, e.LeadershipReleased, e.LeadershipLost), _event_of_lease),
     **dict.fromkeys(
-        (e.AgentRegistered, e.AgentDrainStarted, e.AgentFellSilent, e.AgentEnded, e.AgentForgotten, e.AgentSwitched),
+        (
+            *(e.AgentRegistered, e.AgentDrainStarted, e.AgentFellSilent, e.AgentEnded, e.AgentForgotten),
+            *(e.AgentSwitched, e.AgentGranted),
+        ),
         _event_of_agent,
     ),
+    **dict.fromkeys((e.QueuePaused, e.QueueResumed, e.QueuePurged), _event_of_queue),
     **dict.fromkeys((e.CronTriggered, e.CronSkipped, e.CronMissed), _public_event),
     e.CronAnswer: _answer,
 }
@@ -223,6 +231,11 @@ def agent(name: str, agent_id: str) -> str:
     return f"agent.{name}.{agent_id}.>"
 
 
+def queue(name: str) -> str:
+    """Return the scope of what operators decided about a queue."""
+    return f"queue.{token(name)}.>"
+
+
 def parse_agent(subject: str) -> tuple[str, str]:
     """Return the name and the id in the subject of an agent's event."""
     _, name, agent_id, *_ = subject.split(".")
@@ -239,17 +252,17 @@ def scope_of(message: e.Message) -> str:
 
 @cache
 def _scope_maker(kind: type[e.Message]) -> Callable[[Any], str]:
-    if issubclass(kind, e.ExecutionFact):
-        return lambda fact: execution(fact.job, fact.execution_id)
-    if issubclass(kind, e.LedgerFact):
-        return lambda fact: ledger(fact.job)
-    if issubclass(kind, e.LockFact):
-        return lambda fact: lock(fact.job, fact.shard)
-    if issubclass(kind, e.AgentFact):
-        return lambda fact: agent(fact.name, fact.agent_id)
-    if issubclass(kind, e.DeadLetterFact):
-        return lambda fact: dead_letter(fact.job, fact.id)
-    return subject_of
+    return next((make for base, make in _SCOPES.items() if issubclass(kind, base)), subject_of)
+
+
+_SCOPES: Final[Mapping[type, Callable[[Any], str]]] = {
+    e.ExecutionFact: lambda fact: execution(fact.job, fact.execution_id),
+    e.LedgerFact: lambda fact: ledger(fact.job),
+    e.LockFact: lambda fact: lock(fact.job, fact.shard),
+    e.AgentFact: lambda fact: agent(fact.name, fact.agent_id),
+    e.QueueFact: lambda fact: queue(fact.queue),
+    e.DeadLetterFact: lambda fact: dead_letter(fact.job, fact.id),
+}
 
 
 def execution_scope(subject: str) -> str:

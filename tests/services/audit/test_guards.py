@@ -24,6 +24,7 @@ def message(subject: str, headers: Mapping[str, str], stream: Stream = Stream.LO
 DECISIONS = {
     "ledger.j.due": "ledger.j.>",
     "agent.n.0198.registered": "agent.n.0198.>",
+    "queue.q.paused": "queue.q.>",
     "execution.j.0198.started.main.1.1": "execution.j.0198.>",
     "execution.j.0198.completed": "execution.j.0198.>",
     "dead-letter.j.0198.replayed.1": "dead-letter.j.0198.>",

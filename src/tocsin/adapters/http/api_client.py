@@ -130,6 +130,11 @@ def agent_path(name: str) -> str:
     return f"/v1/agents/{quote(name, safe='')}"
 
 
+def queue_path(name: str) -> str:
+    """Return the path of a queue."""
+    return f"/v1/queues/{quote(name, safe='')}"
+
+
 def job_path(job: str) -> str:
     """Return the path of a job."""
     return f"/v1/jobs/{quote(job, safe='')}"

@@ -33,10 +33,11 @@ from ...services.operations.errors import NotFound, OperationError
 from ...services.operations.execution_output import ExecutionOutput
 from ...services.operations.execution_requests import Cancellation
 from ...services.operations.lookup import ExecutionMatch, match_execution
-from ...services.operator import NotServed
+from ...services.operator import NotPermitted, NotServed
+from ...services.queue_decisions import PurgeAnswer, QueuePause
 from ...services.queues import QueueDetails
 from ..system_clock import SystemClock
-from .api_client import ApiClient, agent_path, job_of, job_path, reason_header, recorded_of
+from .api_client import ApiClient, agent_path, job_of, job_path, queue_path, reason_header, recorded_of
 
 PAGE_SIZE: Final = 500
 """Rows per request; the API returns at most 1,000."""
@@ -46,6 +47,8 @@ MAX_TRIES: Final = 5
 
 _AGENTS: Final = TypeAdapter(list[AgentRecord])
 _QUEUES: Final = TypeAdapter(list[QueueDetails])
+_PAUSE: Final = TypeAdapter(QueuePause | None)
+_PURGE: Final = TypeAdapter(PurgeAnswer)
 _EXECUTIONS: Final = TypeAdapter(list[ExecutionRow])
 _ANSWER: Final = TypeAdapter(Answer)
 _OUTPUT: Final = TypeAdapter(ExecutionOutput)
@@ -219,6 +222,27 @@ class HttpOperator:
     async def queues(self) -> tuple[QueueDetails, ...]:
         """See `Operator`."""
         return tuple(_QUEUES.validate_python((await self._api.request("GET", "/v1/queues"))["queues"]))
+
+    async def queue_pause(self, queue: str) -> QueuePause | None:
+        """See `Operator`."""
+        try:
+            details = await self._api.request("GET", queue_path(queue))
+        except (NotFound, NotPermitted):
+            return None
+        return _PAUSE.validate_python(details.get("paused"))
+
+    async def switch_queue(self, queue: str, *, paused: bool, reason: str | None = None) -> bool:
+        """See `Operator`."""
+        verb = "pause" if paused else "resume"
+        result = await self._api.request("POST", f"{queue_path(queue)}/{verb}", {"reason": reason})
+        return bool(result["changed"])
+
+    async def purge_queue(self, queue: str, *, reason: str | None = None, dry_run: bool = False) -> PurgeAnswer:
+        """See `Operator`."""
+        query = {"dry_run": dry_run} if dry_run else None
+        return _PURGE.validate_python(
+            await self._api.request("POST", f"{queue_path(queue)}/purge", {"reason": reason}, query=query)
+        )
 
     async def agents(self, name: str | None = None) -> tuple[AgentRecord, ...]:
         """See `Operator`."""

@@ -16,6 +16,7 @@ from ...domain.events import (
     Admitted,
     Advanced,
     AgentDrainStarted,
+    AgentGranted,
     AgentSwitched,
     Attempt,
     Cancelled,
@@ -34,6 +35,9 @@ from ...domain.events import (
     Planned,
     PoisonMessage,
     Queued,
+    QueuePaused,
+    QueuePurged,
+    QueueResumed,
     Recorded,
     Recovered,
     Released,
@@ -45,6 +49,7 @@ from ...domain.events import (
     Started,
     unfold,
 )
+from ...domain.text import counted
 from .format import local
 from .tables import TELLING
 
@@ -113,9 +118,9 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912 - the 
     match fact:
         case Defined():
             return Described("+", "cyan", "defined", _schedule(fact.definition))
-        case Paused():
+        case Paused() | QueuePaused():
             return Described("‖", "yellow", "paused", fact.reason or "")
-        case Resumed():
+        case Resumed() | QueueResumed():
             return Described("▷", "cyan", "resumed", fact.reason or "")
         case Deleted():
             return Described("-", "yellow", "deleted", fact.reason or "")
@@ -172,6 +177,15 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912 - the 
             return Described("·", "dim", "queued", "waits for the lock")
         case AgentSwitched():
             return Described("‖", "yellow", "enabled" if fact.enabled else "disabled", fact.reason or "")
+        case AgentGranted():
+            grants = ", ".join(f"{grant.queue} ({' '.join(grant.functions)})" for grant in fact.grants)
+            may = f"may get tasks of {grants}" if grants else "may get no tasks"
+            return Described("‖", "yellow", "granted", f"{may}: {fact.reason}" if fact.reason else may)
+        case QueuePurged():
+            number = "the tasks" if fact.waiting is None else counted(fact.waiting, "task")
+            return Described(
+                "✗", "yellow", "purged", f"{number} that waited{f': {fact.reason}' if fact.reason else ''}"
+            )
         case AgentDrainStarted():
             return Described("‖", "yellow", "draining", fact.reason or "")
         case _:

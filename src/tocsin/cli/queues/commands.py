@@ -1,4 +1,4 @@
-"""`tocsin queues`: list and show."""
+"""`tocsin queues`: list, show, pause, resume and purge."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -6,16 +6,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
+from ...domain.text import counted
+from ...services.queue_decisions import PurgeAnswer
 from ...services.queues import find
+from ..input.values import check, confirm
 from ..output.format import local
 from ..output.tables import table
 from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
 
 if TYPE_CHECKING:
+    from ...services.queue_decisions import QueuePurge
     from ...services.queues import QueueDetails
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name.")]
+Reason = Annotated[str | None, typer.Option(help="Reason, recorded in the event.")]
 
 
 def list_queues(context: typer.Context) -> None:
@@ -29,7 +34,7 @@ def list_queues(context: typer.Context) -> None:
         [asdict(queue) for queue in known],
         lambda: [
             table(
-                ("QUEUE", "TRANSPORT", "WAITING", "TAKEN", "OLDEST", "AGENTS", "FUNCTIONS", "JOBS"),
+                ("QUEUE", "TRANSPORT", "STATE", "WAITING", "TAKEN", "OLDEST", "AGENTS", "FUNCTIONS", "JOBS"),
                 [_row(queue) for queue in known],
                 empty="no queues",
                 least=("FUNCTIONS", "OLDEST", "JOBS"),
@@ -49,6 +54,73 @@ def show(context: typer.Context, queue: Name) -> None:
     session.output.answer(asdict(details), lambda: _page(details))
 
 
+def pause(context: typer.Context, queue: Name, reason: Reason = None) -> None:
+    """Let the tasks of a queue wait until it is resumed; running tasks finish.
+
+    Example: `tocsin queues pause mail --reason "the mail server moves"`
+    """
+    _switch(context, queue, reason, paused=True)
+
+
+def resume(context: typer.Context, queue: Name, reason: Reason = None) -> None:
+    """Hand out the tasks of a paused queue again.
+
+    Example: `tocsin queues resume mail`
+    """
+    _switch(context, queue, reason, paused=False)
+
+
+def purge(
+    context: typer.Context,
+    queue: Name,
+    reason: Reason = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many tasks wait.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+) -> None:
+    """Cancel the executions whose tasks wait in a queue now.
+
+    Tasks that a worker has go on, and tasks that are dispatched later are not touched.
+
+    Example: `tocsin queues purge mail --reason "sent to the wrong list" --yes`
+    """
+    session = session_of(context)
+
+    async def request(*, is_preview: bool) -> PurgeAnswer:
+        async with session.operator() as operator:
+            return await operator.purge_queue(queue, reason=reason, dry_run=is_preview)
+
+    if not dry_run:
+        check(f"purge {queue}?", yes=yes)
+    answer = run(request(is_preview=True))
+    if not dry_run:
+        confirm(f"cancel the executions of {_tasks(answer)} in {queue}?", yes=yes, otherwise="nothing was purged")
+        answer = run(request(is_preview=False))
+    verb = "would purge" if dry_run else "purging" if answer.changed else "nothing to purge in"
+    session.output.answer(
+        asdict(answer) | {"dry_run": dry_run},
+        lambda: [Text.assemble((f"{verb} ", "yellow"), (queue, "bold"), f": {_tasks(answer)}")],
+    )
+
+
+def _switch(context: typer.Context, queue: str, reason: str | None, *, paused: bool) -> None:
+    session = session_of(context)
+
+    async def request() -> bool:
+        async with session.operator() as operator:
+            return await operator.switch_queue(queue, paused=paused, reason=reason)
+
+    changed, action = run(request()), "paused" if paused else "resumed"
+    already = "" if changed else f" (it was {'already paused' if paused else 'not paused'})"
+    session.output.answer(
+        {"queue": queue, "action": action, "changed": changed},
+        lambda: [Text.assemble((f"{action} ", "yellow"), (queue, "bold"), already)],
+    )
+
+
+def _tasks(answer: PurgeAnswer) -> str:
+    return "an unknown number of waiting tasks" if answer.waiting is None else counted(answer.waiting, "waiting task")
+
+
 async def _read(session: Session) -> "tuple[QueueDetails, ...]":
     async with session.operator() as operator:
         return await operator.queues()
@@ -58,6 +130,7 @@ def _row(queue: "QueueDetails") -> tuple[object, ...]:
     return (
         Text(queue.name, style="bold"),
         queue.transport or Text("not configured", style="red"),
+        Text("paused", style="yellow") if queue.paused else "open",
         _count(queue.waiting),
         _count(queue.taken),
         "" if queue.oldest is None else local(queue.oldest),
@@ -80,6 +153,8 @@ def _page(queue: "QueueDetails") -> list[Text]:
                 ("agents", ", ".join(queue.agents) or "none"),
                 ("functions", ", ".join(queue.functions) or "none"),
                 ("jobs", ", ".join(queue.jobs) or "none"),
+                *([("purging", counted(queue.purging, "task"))] if queue.purging else []),
+                *([("purged", _purged(queue.purged))] if queue.purged else []),
             )
         ),
         *(Text(line, style="red") for line in _problems(queue)),
@@ -87,11 +162,21 @@ def _page(queue: "QueueDetails") -> list[Text]:
 
 
 def _problems(queue: "QueueDetails") -> list[str]:
+    paused = [f"{queue.name!r} is {queue.paused}, since {local(queue.paused.since)}"] if queue.paused else []
     if queue.transport is None:
-        return [f"jobs use {queue.name!r}, and no worker can read it: add it under `queues` and run `tocsin init`"]
+        return [
+            *paused,
+            f"jobs use {queue.name!r}, and no worker can read it: add it under `queues` and run `tocsin init`",
+        ]
     if queue.waiting and not queue.taken and not queue.agents and queue.transport != "mq":
-        return [f"no live agent serves {queue.name!r}: start a worker for it"]
-    return []
+        return [*paused, f"no live agent serves {queue.name!r}: start a worker for it"]
+    return paused
+
+
+def _purged(purge: "QueuePurge") -> str:
+    by = f" by {purge.by}" if purge.by else ""
+    number = "" if purge.waiting is None else f", {counted(purge.waiting, 'task')}"
+    return f"{local(purge.at)}{by}{number}{f': {purge.reason}' if purge.reason else ''}"
 
 
 def _count(number: int | None) -> str:

@@ -1,7 +1,7 @@
 """Every event that Tocsin records, every input, and every public event.
 
 These classes are the only source of the JSON Schemas in `schemas/`. Base classes and shared parts are in `message`.
-Events of a job are in `ledger`, those of agents in `agents`, events of locks and leader leases in `coordination`. Events of an execution are in
+Events of a job are in `ledger`, those of agents in `agents`, events of locks and leader leases in `coordination`, those of queues in `queues`. Events of an execution are in
 `execution` and `steps`, those of a dead letter in `dead_letter`. Requests, reports and timers are in `inputs`. Messages
 for clients and MQ executors are in `public` and `mq`, what a running attempt says is in `output`.
 
@@ -18,6 +18,7 @@ from .coordination import (
     AgentFact,
     AgentFellSilent,
     AgentForgotten,
+    AgentGranted,
     AgentRegistered,
     AgentSwitched,
     LeadershipFact,
@@ -26,6 +27,7 @@ from .coordination import (
     LeadershipReleased,
     LockFact,
     Queued,
+    QueueGrant,
 )
 from .dead_letter import (
     MAX_BODY_BYTES,
@@ -98,6 +100,7 @@ from .public import (
     MissedReason,
     PublicEvent,
 )
+from .queues import QueueFact, QueuePaused, QueuePurged, QueueResumed
 from .steps import (
     Admission,
     Advanced,
@@ -128,6 +131,7 @@ __all__ = [
     "AgentFact",
     "AgentFellSilent",
     "AgentForgotten",
+    "AgentGranted",
     "AgentRegistered",
     "AgentSwitched",
     "AnnouncedSkipReason",
@@ -184,6 +188,11 @@ __all__ = [
     "PlannedStep",
     "PoisonMessage",
     "PublicEvent",
+    "QueueFact",
+    "QueueGrant",
+    "QueuePaused",
+    "QueuePurged",
+    "QueueResumed",
     "Queued",
     "Recorded",
     "Recovered",

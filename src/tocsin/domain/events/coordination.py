@@ -191,6 +191,30 @@ class AgentForgotten(AgentFact):
     """The type of the event."""
 
 
+class QueueGrant(Message):
+    """A queue whose tasks agents of a name may get."""
+
+    queue: str
+    """The name of the queue; `*`: every queue."""
+    functions: tuple[str, ...] = ("*",)
+    """Functions of these tasks, sorted; `*` stands for any characters."""
+
+
+class AgentGranted(AgentFact):
+    """An operator decided which tasks agents of a name may get."""
+
+    agent_id: str = OF_THE_NAME
+    """Always `all`."""
+    type: Literal["granted"] = "granted"
+    """The type of the event."""
+    grants: tuple[QueueGrant, ...] = ()
+    """All that they may get, by queue; without any, they get no tasks."""
+    by: Actor | None = None
+    """The operator."""
+    reason: str | None = None
+    """The operator's reason."""
+
+
 class AgentSwitched(AgentFact):
     """An operator disabled or enabled all agents of a name, now and after their restarts."""
 

@@ -298,9 +298,10 @@ class Failed(Terminal):
 
 
 class Cancelled(Terminal):
-    """An execution was cancelled by a user or by the overlap policy `cancel_previous`.
+    """A user, the purge of a queue, or the overlap policy `cancel_previous` cancelled an execution.
 
-    The DAG advancer or the API stores this on request, and the lock keeper under the overlap policy.
+    The DAG advancer or the API stores this on request, the lock keeper under the overlap policy, and the matcher or the MQ
+    bridge after a purge.
     """
 
     type: Literal["cancelled"] = "cancelled"
@@ -309,3 +310,5 @@ class Cancelled(Terminal):
     """The identity that cancelled the execution."""
     reason: str | None = None
     """The reason that the caller gave."""
+    purge: Sequence | None = None
+    """The sequence of the purge (`purged` of a queue, in the ledger) that cancelled the execution; None: no purge did."""

@@ -20,7 +20,7 @@ from .attempts import (
     running_steps,
     succeed,
 )
-from .lifecycle import admit, cancel, complete_sole, expire, give_up, skip, sole_step
+from .lifecycle import admit, cancel, complete_sole, expire, give_up, purge, skip, sole_step
 from .state import TERMINAL_STATUSES, Execution, Status, WaitsFor, evolve, fold, initial, waits_for
 from .steps import Phase, Step
 from .tasks import MAX_UPSTREAM_BYTES, admit_and_dispatch, dispatch, dispatch_missing, dispatch_retry, retry_timers
@@ -52,6 +52,7 @@ __all__ = [
     "has_reached_claim_limit",
     "initial",
     "may_follow",
+    "purge",
     "release",
     "retry_timers",
     "running_steps",

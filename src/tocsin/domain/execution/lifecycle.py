@@ -18,6 +18,8 @@ from ..events import (
     Failed,
     Failure,
     Planned,
+    QueuePurged,
+    Recorded,
     Report,
     Skipped,
     SkipReason,
@@ -64,6 +66,21 @@ def cancel(state: Execution, *, reason: str | None = None, by: Actor | None = No
     if state.status not in {Status.PLANNED, Status.ADMITTED}:
         return []
     return [Cancelled(**terminal_fields(state), reason=reason, by=by)]
+
+
+def purge(state: Execution, purged: Recorded[QueuePurged], *, step: str, task: int) -> list[Cancelled]:
+    """Cancel an execution whose task was purged.
+
+    Return nothing if the task does not wait. `task` is the sequence of the task. A worker that claimed it is not interrupted.
+    """
+    current = state.steps.get(step)
+    if state.status is not Status.ADMITTED or current is None:
+        return []
+    if current.phase is not Phase.DISPATCHED or current.task != task or task > purged.message.upto:
+        return []
+    fact = purged.message
+    reason = f"queue {fact.queue} purged" + (f": {fact.reason}" if fact.reason else "")
+    return [Cancelled(**terminal_fields(state), reason=reason, by=fact.by, purge=purged.sequence)]
 
 
 def expire(state: Execution) -> list[Failed]:

@@ -13,6 +13,7 @@ from .coordination import Agents, Locks
 from .executions import Executions
 from .ledger_time import LedgerTime
 from .public_events import PublicEvents
+from .queues import Queues
 from .requests import Requests
 
 SHOWN: Final = 1_000
@@ -47,6 +48,7 @@ class Auditor:
             Locks(self._executions, is_whole=is_whole),
             PublicEvents(is_whole=is_whole),
             Agents(is_whole=is_whole),
+            Queues(is_whole=is_whole),
         )
         self._handlers: dict[type[Message], list[Handler]] = {}
         for check in self._checks:

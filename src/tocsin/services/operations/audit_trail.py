@@ -3,7 +3,7 @@
 Implements hip-62 (Audit Trail) and scratchbird §10.3.
 
 The log itself is the audit trail: every registration, update, deletion, pause, resume, trigger, cancellation, replay and
-resolution, and every drain and switch of an agent, is a fact that names the caller.
+resolution, every drain, switch and grant of an agent, and every pause, resume and purge of a queue, is a fact that names the caller.
 """
 
 from collections.abc import AsyncIterator
@@ -15,12 +15,14 @@ from ... import subjects
 from ...domain.events import (
     Actor,
     AgentDrainStarted,
+    AgentGranted,
     AgentSwitched,
     Cancelled,
     Defined,
     Deleted,
     Message,
     Paused,
+    QueueFact,
     Recorded,
     Replayed,
     Resolved,
@@ -30,7 +32,10 @@ from ...domain.events import (
 from ...ports import EventLog
 from ...subjects import DecodeError
 
-AUDITED = (Defined, Paused, Resumed, Deleted, Trigger, Cancelled, Replayed, Resolved, AgentSwitched, AgentDrainStarted)
+AUDITED = (
+    *(Defined, Paused, Resumed, Deleted, Trigger, Cancelled, Replayed, Resolved),
+    *(AgentSwitched, AgentGranted, AgentDrainStarted, QueueFact),
+)
 
 
 async def audit_trail(

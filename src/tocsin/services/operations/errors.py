@@ -15,7 +15,7 @@ class OperationError(TocsinError):
 
 
 class NotFound(OperationError):
-    """No execution, dead letter or agent matches."""
+    """No execution, dead letter, queue or agent matches."""
 
     code = "not-found"
 

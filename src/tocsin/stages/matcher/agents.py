@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from ... import telemetry
 from ...domain.agent import HoldList
+from ...domain.task_offers import Granted
 from ...engine.hold_list_inbox import HoldListInbox
 
 SILENCE_S: Final = 30.0
@@ -35,6 +36,10 @@ class HeardAgent:
     """A task found no process that listens; until the next hold list."""
     is_news: bool = True
     """The hold list was not compared with the claims yet."""
+    granted: Granted | None = None
+    """See `OperatorDecisions.granted`."""
+    granted_as_of: int = -1
+    """The number of operators' decisions on which `granted` rests."""
 
     @property
     def takes_tasks(self) -> bool:

@@ -52,7 +52,7 @@ def backlogs(board: TaskBoard, queues: Sequence[str]) -> list[QueueBacklog]:
     by_queue: dict[str, dict[str, int]] = {queue: {} for queue in queues}
     for (queue, function), number in board.waiting.items():
         by_queue.setdefault(queue, {})[function] = number
-    running = board.running
+    running, purging = board.running, board.purging
     return [
         QueueBacklog(
             queue=queue,
@@ -60,6 +60,7 @@ def backlogs(board: TaskBoard, queues: Sequence[str]) -> list[QueueBacklog]:
             running=running.get(queue, 0),
             oldest=board.oldest_in(queue),
             functions=dict(sorted(functions.items(), key=lambda item: (-item[1], item[0]))[:MAX_FUNCTIONS]),
+            purging=purging.get(queue, 0),
         )
         for queue, functions in by_queue.items()
     ]

@@ -80,7 +80,9 @@ class Claims:
                 worker=agent.name,
             )
             if isinstance(granted, ClaimDenied):
-                self._learn_denial(task, facts)
+                learn_claims(self._board, task, facts)
+                if self._board.is_reserved(task):
+                    self._board.withdraw(task)
                 continue
             expect = facts[-1].sequence
             try:
@@ -91,21 +93,20 @@ class Claims:
             claims += [] if claim is None else [claim]
         return claims
 
-    def _learn_denial(self, task: OpenTask, facts: Sequence[Recorded[Message]]) -> None:
-        """Note which agent holds a task, or that no execution needs it."""
-        for recorded in facts:
-            fact = recorded.message
-            if isinstance(fact, Started) and (fact.step, fact.attempt) == (task.step, task.attempt):
-                self._board.claim(
-                    task.scope,
-                    fact.step,
-                    fact.attempt,
-                    delivery=fact.delivery,
-                    sequence=recorded.sequence,
-                    agent_id=fact.agent,
-                )
-        if self._board.is_reserved(task):
-            self._board.withdraw(task)
+
+def learn_claims(board: TaskBoard, task: OpenTask, facts: Sequence[Recorded[Message]]) -> None:
+    """Note which agent holds a task, as the events of its execution say."""
+    for recorded in facts:
+        fact = recorded.message
+        if isinstance(fact, Started) and (fact.step, fact.attempt) == (task.step, task.attempt):
+            board.claim(
+                task.scope,
+                fact.step,
+                fact.attempt,
+                delivery=fact.delivery,
+                sequence=recorded.sequence,
+                agent_id=fact.agent,
+            )
 
 
 def _started(task: OpenTask, heard: HeardAgent) -> Started:

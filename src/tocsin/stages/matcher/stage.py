@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Final
 
 from ... import subjects, telemetry
-from ...domain.events import LeaseTimer, Message, Recorded, Started
+from ...domain.events import Cancelled, LeaseTimer, Message, Recorded, Started
 from ...domain.open_task import OpenTask
 from ...domain.task_board import NO_AGENT, AgentClaim, TaskBoard
 from ...domain.task_offers import Offer
@@ -29,10 +29,12 @@ from ...ports import (
     Projections,
 )
 from ...subjects import MATCHER, MATCHER_LEASE, Bucket, DecodeError, Stream
-from . import followed_tasks
+from . import followed_tasks, operator_decisions
 from .agents import SILENCE_S, HeardAgent, HeardAgents
 from .backlog_display import BacklogDisplay
 from .claims import Claims, Releases
+from .operator_decisions import OperatorDecisions
+from .purges import Purges
 from .task_sender import TaskSender
 
 AT_ONCE: Final = 256
@@ -64,6 +66,8 @@ class Matcher:
         leadership: LeaderElection,
         clock: Clock,
         queues: Sequence[str],
+        *,
+        requires_grant: bool = False,
     ) -> None:
         self._log = log
         self._projections = projections
@@ -74,6 +78,8 @@ class Matcher:
         self.board = TaskBoard()
         self.agents = HeardAgents(clock.monotonic)
         self._display = BacklogDisplay(projections, clock, queues)
+        self._decisions = OperatorDecisions(self.board, requires_grant=requires_grant)
+        self._purges = Purges(log, self.board, self._decisions)
         self._claims = Claims(log, self.board)
         self._releases = Releases(log, self.board, clock)
         self._sender = TaskSender(log, channel, self.agents, self._releases, clock)
@@ -108,6 +114,14 @@ class Matcher:
                 self.learn(recorded)
             self._upto = batch.upto
             self._is_complete = self._is_complete or batch.caught_up
+            self._changed.set()
+
+    async def follow_decisions(self) -> None:
+        """Follow what operators decided about queues and agents."""
+        async for batch in self._log.follow(Stream.LEDGER, *operator_decisions.filters(), after=None):
+            for recorded in batch.messages:
+                self._decisions.learn(recorded)
+            self._decisions.is_complete = self._decisions.is_complete or batch.caught_up
             self._changed.set()
 
     async def follow_reports(self) -> None:
@@ -172,7 +186,7 @@ class Matcher:
         self.agents.read()
         if not self._channel.connections:
             self._listens_since, self._is_roll_called = self._clock.monotonic(), False
-        if not self._leadership.is_leading or not self._is_complete:
+        if not self._leadership.is_leading or not self._is_complete or not self._decisions.is_complete:
             self._is_roll_called = False
             self._absent.clear()
             return
@@ -183,7 +197,7 @@ class Matcher:
         await self._hand_over_proven()
         await self._release_absent()
         await self._look_at_agents()
-        while await self._assign():
+        while any([await self._assign(), await self._purges.run_once()]):
             pass
         await self._display.show(self.board)
         await self._save()
@@ -193,7 +207,7 @@ class Matcher:
         if not len(self.board):
             return False
         self._releases.apply_refusals()
-        assignments = self.board.assign(self._offers(), limit=AT_ONCE)
+        assignments = self.board.assign(self._offers(), limit=AT_ONCE, room=self._decisions.room)
         if not assignments:
             return False
         by_scope: dict[str, list[tuple[OpenTask, HeardAgent]]] = {}
@@ -227,7 +241,7 @@ class Matcher:
     def _offers(self) -> list[Offer]:
         now = self._clock.monotonic()
         return [
-            Offer(agent.agent_id, agent.queues, agent.functions, slots)
+            Offer(agent.agent_id, agent.queues, agent.functions, slots, self._decisions.granted(agent))
             for agent in self.agents
             if agent.takes_tasks
             and now - agent.heard_at < SILENCE_S
@@ -338,23 +352,35 @@ def _start(context: StageContext) -> Matcher | None:
     if context.agents is None or not queues:
         return None
     leadership = context.elect(MATCHER_LEASE, signs=(), ttl=LEASE_S)
-    return Matcher(context.log, context.projections, context.agents, leadership, context.clock, queues)
+    return Matcher(
+        context.log,
+        context.projections,
+        context.agents,
+        leadership,
+        context.clock,
+        queues,
+        requires_grant=context.settings.agents.require_grant,
+    )
 
 
 MATCHER_STAGE: Final = Stage(
     name="matcher",
     purpose="assigns the tasks of matched queues to agents; one leads",
-    consumes="`dispatched` of `matched` queues, claims, ends, reports; hold lists of workers, which no stream stores",
-    decides="`started` in the agent's name; tasks to workers; inputs that end claims of lost agents",
+    consumes="`dispatched` of `matched` queues, claims, ends, reports; what operators decided about queues and agents; "
+    "hold lists of workers, which no stream stores",
+    decides="`started` in the agent's name; tasks to workers; inputs that end claims of lost agents; `cancelled` after a purge",
     access=Access(
-        appends=(Started, LeaseTimer, *TERM_EVENTS),
+        appends=(Started, LeaseTimer, Cancelled, *TERM_EVENTS),
         reads=(Stream.LOG,),
-        follows=(Stream.LOG, Stream.REPORTS),
+        follows=(Stream.LOG, Stream.REPORTS, Stream.LEDGER),
         writes=(*lease_access(MATCHER_LEASE), (Bucket.CURSORS, CURSOR), (Bucket.QUEUES, ">")),
         assigns_tasks=True,
     ),
     start=_start,
-    loops=(Matcher.lead, Matcher.follow, Matcher.follow_reports, Matcher.run, Matcher.tick),
+    loops=(
+        *(Matcher.lead, Matcher.follow, Matcher.follow_decisions, Matcher.follow_reports),
+        *(Matcher.run, Matcher.tick),
+    ),
     is_installed=lambda settings: bool(settings.matched_queues),
     needs="a queue in `queues` with `transport: matched`",
 )

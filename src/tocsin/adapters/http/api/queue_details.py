@@ -1,16 +1,22 @@
-"""`/v1/queues`: list and show the queues of all transports."""
+"""`/v1/queues`: list, show, pause, resume and purge the queues of all transports."""
 
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel
 
+from ....domain.access import Principal
+from ....services import queues
+from ....services.queue_decisions import PurgeAnswer
 from ....services.queues import QueueDetails, find
-from ..auth.security import Reader
-from .dependencies import Here
+from ..auth.security import Reader, SharedOperator, actor
+from ..middleware.idempotency import IdempotentRoute
+from .dependencies import ChangeRequest, Components, Here, Reason, given_reason
 from .problems import documented
 
-router = APIRouter(prefix="/v1/queues", tags=["queues"])
+router = APIRouter(prefix="/v1/queues", tags=["queues"], route_class=IdempotentRoute)
+
+QueueName: TypeAlias = Annotated[str, Path(description="The queue's name.", max_length=255)]
 
 
 class QueueList(BaseModel):
@@ -19,18 +25,67 @@ class QueueList(BaseModel):
     queues: list[QueueDetails]
 
 
+class QueueSwitched(BaseModel):
+    """Whether the request changed the state of the queue."""
+
+    queue: str
+    action: Literal["paused", "resumed"]
+    changed: bool
+
+
 @router.get("", operation_id="getQueues")
 async def get_queues(here: Here, caller: Reader) -> QueueList:
     """List the queues of the settings and of the jobs that the caller sees.
 
-    Each has its transport, its tasks, and the agents that serve it.
+    Each has its transport, its tasks, the agents that serve it, and what operators decided about it.
     """
     return QueueList(queues=list(await here.queue_details(caller.may_see)))
 
 
 @router.get("/{name}", operation_id="getQueue", responses=documented(404))
-async def get_queue(
-    here: Here, caller: Reader, name: Annotated[str, Path(description="The queue's name.", max_length=255)]
-) -> QueueDetails:
+async def get_queue(here: Here, caller: Reader, name: QueueName) -> QueueDetails:
     """Show a queue."""
     return find(name, await here.queue_details(caller.may_see))
+
+
+@router.post("/{name}/pause", operation_id="pauseQueueTasks", responses=documented(404, 409))
+async def pause(
+    here: Here, caller: SharedOperator, name: QueueName, body: ChangeRequest | None = None, reason: Reason = None
+) -> QueueSwitched:
+    """Let the tasks of a queue wait until it is resumed; running tasks finish."""
+    changed = await switch(here, caller, name, paused=True, reason=given_reason(body, reason))
+    return QueueSwitched(queue=name, action="paused", changed=changed)
+
+
+@router.post("/{name}/resume", operation_id="resumeQueueTasks", responses=documented(404, 409))
+async def resume(
+    here: Here, caller: SharedOperator, name: QueueName, body: ChangeRequest | None = None, reason: Reason = None
+) -> QueueSwitched:
+    """Hand out the tasks of a paused queue again."""
+    changed = await switch(here, caller, name, paused=False, reason=given_reason(body, reason))
+    return QueueSwitched(queue=name, action="resumed", changed=changed)
+
+
+@router.post("/{name}/purge", operation_id="purgeQueue", responses=documented(404, 409))
+async def purge(
+    here: Here,
+    caller: SharedOperator,
+    name: QueueName,
+    body: ChangeRequest | None = None,
+    reason: Reason = None,
+    *,
+    dry_run: Annotated[bool, Query(description="Only answer how many tasks wait.")] = False,
+) -> PurgeAnswer:
+    """Cancel the executions whose tasks wait in a queue now.
+
+    Tasks that are dispatched later are not touched. The answer comes before all of them are cancelled.
+    """
+    known = await here.queue_details(caller.may_see)
+    why = given_reason(body, reason)
+    return await queues.purge(here.log, known, name, by=actor(caller), reason=why, dry_run=dry_run)
+
+
+async def switch(here: Components, caller: Principal, name: str, *, paused: bool, reason: str | None = None) -> bool:
+    """Pause or resume a queue that the caller sees; return whether that changed anything."""
+    known = await here.queue_details(caller.may_see)
+    return await queues.switch(here.log, known, name, paused=paused, by=actor(caller), reason=reason)

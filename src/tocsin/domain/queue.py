@@ -1,0 +1,78 @@
+"""Decisions of operators about a queue: its pause, and the purge of its tasks."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from .events import Actor, Message, QueueFact, QueuePaused, QueuePurged, QueueResumed, Recorded
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """The state of a queue, as its events say."""
+
+    pause: Recorded[QueuePaused] | None = None
+    """The newest pause; None: the queue is open."""
+    purge: Recorded[QueuePurged] | None = None
+    """The newest purge. It covers all earlier purges."""
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether its tasks wait until it is resumed."""
+        return self.pause is not None
+
+    def purges(self, task: int) -> bool:
+        """Return whether the task at a sequence of the log is purged, if it waits."""
+        return self.purge is not None and task <= self.purge.message.upto
+
+
+initial: Final = Queue()
+
+
+def evolve(state: Queue, recorded: Recorded[Message]) -> Queue:
+    """Apply an event."""
+    match recorded.message:
+        case QueuePaused() as fact:
+            return replace(state, pause=Recorded(fact, recorded.subject, recorded.sequence, recorded.time))
+        case QueueResumed():
+            return replace(state, pause=None)
+        case QueuePurged() as fact:
+            return replace(state, purge=Recorded(fact, recorded.subject, recorded.sequence, recorded.time))
+        case _:
+            return state
+
+
+def fold(facts: Iterable[Recorded[Message]]) -> Queue:
+    """Return the state after the events of one queue, oldest first."""
+    state = initial
+    for recorded in facts:
+        state = evolve(state, recorded)
+    return state
+
+
+# --- decide ----------------------------------------------------------------------------------------------------------
+
+
+def pause(state: Queue, name: str, *, by: Actor | None = None, reason: str | None = None) -> list[QueueFact]:
+    """Decide to pause a queue."""
+    return [] if state.is_paused else [QueuePaused(queue=name, by=by, reason=reason)]
+
+
+def resume(state: Queue, name: str, *, by: Actor | None = None, reason: str | None = None) -> list[QueueFact]:
+    """Decide to resume a queue."""
+    return [QueueResumed(queue=name, by=by, reason=reason)] if state.is_paused else []
+
+
+def purge(
+    state: Queue,
+    name: str,
+    *,
+    upto: int,
+    waiting: int | None = None,
+    by: Actor | None = None,
+    reason: str | None = None,
+) -> list[QueueFact]:
+    """Decide to purge the tasks of a queue up to a sequence of the log."""
+    if upto == 0 or state.purges(upto):
+        return []
+    return [QueuePurged(queue=name, upto=upto, waiting=waiting, by=by, reason=reason)]

@@ -1,0 +1,115 @@
+"""Queues (I3, I4): each decision is there once, and purges cancel only waiting tasks.
+
+Memory: the state of each queue, its purges, and the tasks of open executions that no worker has.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from ...domain.events import (
+    Cancelled,
+    Completed,
+    Dispatched,
+    Failed,
+    Message,
+    QueueFact,
+    QueuePaused,
+    QueuePurged,
+    QueueResumed,
+    Recorded,
+    Released,
+    Started,
+)
+from . import check
+from .check import Debt, Handler, Proof, Taken
+
+_OPEN: Final = QueueResumed.model_fields["type"].default
+_PAUSED: Final = QueuePaused.model_fields["type"].default
+
+
+class Queues:
+    """Judges the events of queues, and the cancellations after purges."""
+
+    def __init__(self, *, is_whole: bool = True) -> None:
+        """Set `is_whole` if the log is read from its beginning."""
+        self._is_whole = is_whole
+        self._states: dict[str, str] = {}
+        self._purged: dict[str, int] = {}
+        """The sequence up to which each queue is purged."""
+        self._purges: dict[int, QueuePurged] = {}
+        self._waiting: dict[str, dict[str, tuple[str, int]]] = {}
+        """The queue and the sequence of the task of each step that no worker has, by execution."""
+        self._early: dict[int, list[tuple[Recorded[Cancelled], tuple[tuple[str, int], ...]]]] = {}
+        """Cancellations by purges that are not taken yet: the ledger and the log are read in any order."""
+
+    def handlers(self) -> Mapping[type[Message], Handler]:
+        """See `Check`."""
+        return {
+            QueuePaused: self._switched,
+            QueueResumed: self._switched,
+            QueuePurged: self._purge,
+            Dispatched: self._dispatched,
+            Started: self._taken,
+            Released: self._taken,
+            Completed: self._ended,
+            Failed: self._ended,
+            Cancelled: self._cancelled,
+        }
+
+    def debts(self) -> Iterator[Debt]:
+        """See `Check`."""
+        for cancelled in self._early.values() if self._is_whole else ():
+            for recorded, _ in cancelled:
+                reason = f"no queue was purged by event {recorded.message.purge} of the ledger"
+                yield Debt("I3", _entity(recorded), reason, recorded.time, "clocks", (Proof.of(recorded),))
+
+    def _switched(self, recorded: Recorded[QueueFact]) -> Taken:
+        fact = recorded.message
+        kind = type(fact).model_fields["type"].default
+        before = self._states.get(fact.queue, _OPEN if self._is_whole else None)
+        if before == kind:
+            yield check.violation("I4", f"queue {fact.queue}", f"`{kind}` although it was {kind}", recorded)
+        self._states[fact.queue] = kind
+
+    def _purge(self, recorded: Recorded[QueuePurged]) -> Taken:
+        fact = recorded.message
+        if fact.upto <= self._purged.get(fact.queue, 0):
+            reason = f"it is purged up to {fact.upto}, which an earlier purge covers"
+            yield check.violation("I4", f"queue {fact.queue}", reason, recorded)
+        self._purged[fact.queue] = fact.upto
+        self._purges[recorded.sequence] = fact
+        for cancelled, waited in self._early.pop(recorded.sequence, ()):
+            yield from _judge(cancelled, fact, waited)
+
+    def _dispatched(self, recorded: Recorded[Dispatched]) -> Taken:
+        task = recorded.message
+        self._waiting.setdefault(task.execution_id, {})[task.step] = task.queue, recorded.sequence
+        yield from ()
+
+    def _taken(self, recorded: Recorded[Started | Released]) -> Taken:
+        self._waiting.get(recorded.message.execution_id, {}).pop(recorded.message.step, None)
+        yield from ()
+
+    def _ended(self, recorded: Recorded[Completed | Failed]) -> Taken:
+        self._waiting.pop(recorded.message.execution_id, None)
+        yield from ()
+
+    def _cancelled(self, recorded: Recorded[Cancelled]) -> Taken:
+        waited = tuple(self._waiting.pop(recorded.message.execution_id, {}).values())
+        purge = recorded.message.purge
+        if purge is None:
+            return
+        if (purged := self._purges.get(purge)) is not None:
+            yield from _judge(recorded, purged, waited)
+        else:
+            self._early.setdefault(purge, []).append((recorded, waited))
+
+
+def _judge(cancelled: Recorded[Cancelled], purge: QueuePurged, waited: tuple[tuple[str, int], ...]) -> Taken:
+    if not any(queue == purge.queue and sequence <= purge.upto for queue, sequence in waited):
+        reason = f"the purge of queue {purge.queue} cancelled it, and no task of it waited there up to {purge.upto}"
+        yield check.violation("I3", _entity(cancelled), reason, cancelled)
+
+
+def _entity(recorded: Recorded[Cancelled]) -> str:
+    return check.execution(recorded.message.job, recorded.message.execution_id)

@@ -1,0 +1,143 @@
+"""Decisions of operators about queues: pause, resume, purge.
+
+A decision is one guarded event in the scope of its queue. The matcher and the MQ bridge follow these events.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from .. import subjects
+from ..domain import queue
+from ..domain.events import Actor, QueueFact, QueuePurged
+from ..domain.queue import Queue
+from ..ports import EventLog, LogUnavailable, OutdatedState
+from ..subjects import Stream
+from .operations.errors import OperationError
+
+TRIES: Final = 5
+"""Tries to append a decision while other operators decide."""
+
+
+class QueueNotMatched(OperationError):
+    """The workers of a queue take its tasks by themselves: nothing holds them back."""
+
+    code = "queue-not-matched"
+
+
+class QueueNotConfigured(OperationError):
+    """Jobs name a queue, and the settings do not, so nothing hands out its tasks."""
+
+    code = "queue-not-configured"
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePause:
+    """The pause of a queue."""
+
+    since: datetime
+    by: str | None = None
+    """The identity of the operator."""
+    reason: str | None = None
+
+    def __str__(self) -> str:
+        """Return the pause for people: `by ann because: deploy`."""
+        by = f" by {self.by}" if self.by else ""
+        return f"paused{by}" + (f" because: {self.reason}" if self.reason else "")
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePurge:
+    """The newest purge of a queue."""
+
+    at: datetime
+    upto: int
+    """The sequence of the log up to which tasks were purged."""
+    waiting: int | None = None
+    """The number of tasks that waited a moment before; None: it was not known."""
+    by: str | None = None
+    """The identity of the operator."""
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeAnswer:
+    """The answer to a request to purge a queue."""
+
+    queue: str
+    waiting: int | None
+    """The number of tasks that waited a moment ago; None: nothing counts them."""
+    changed: bool
+    """False: an earlier purge covers all tasks, or the request was only a preview."""
+
+
+def pause_of(state: Queue) -> QueuePause | None:
+    """Return the pause of a queue."""
+    if state.pause is None:
+        return None
+    fact = state.pause.message
+    return QueuePause(state.pause.time, fact.by.full_name if fact.by else None, fact.reason)
+
+
+def purge_of(state: Queue) -> QueuePurge | None:
+    """Return the newest purge of a queue."""
+    if state.purge is None:
+        return None
+    fact, at = state.purge.message, state.purge.time
+    return QueuePurge(at, fact.upto, fact.waiting, fact.by.full_name if fact.by else None, fact.reason)
+
+
+class QueueDecisions:
+    """Stores decisions on queues that exist."""
+
+    def __init__(self, log: EventLog, *, by: Actor | None = None) -> None:
+        """`by` is recorded in each event."""
+        self._log = log
+        self._by = by
+
+    async def state(self, name: str) -> Queue:
+        """Return what was decided about a queue.
+
+        Raises:
+            LogUnavailable: the log did not answer.
+        """
+        return queue.fold(await self._log.load(subjects.queue(name)))
+
+    async def switch(self, name: str, *, paused: bool, reason: str | None = None) -> bool:
+        """Pause or resume a queue; return whether that changed anything.
+
+        Raises:
+            LogUnavailable: the log did not answer.
+        """
+        decide = queue.pause if paused else queue.resume
+
+        async def facts(state: Queue) -> list[QueueFact]:
+            return decide(state, name, by=self._by, reason=reason)
+
+        return bool(await self._append(name, facts))
+
+    async def purge(self, name: str, *, waiting: int | None = None, reason: str | None = None) -> bool:
+        """Purge the tasks of a queue that are dispatched now; return whether that changed anything.
+
+        Raises:
+            LogUnavailable: the log did not answer.
+        """
+
+        async def facts(state: Queue) -> list[QueueFact]:
+            upto = await self._log.end(Stream.LOG)
+            return queue.purge(state, name, upto=upto, waiting=waiting, by=self._by, reason=reason)
+
+        return any(isinstance(fact, QueuePurged) for fact in await self._append(name, facts))
+
+    async def _append(self, name: str, decide: Callable[[Queue], Awaitable[list[QueueFact]]]) -> list[QueueFact]:
+        for _ in range(TRIES):
+            stored = await self._log.load(subjects.queue(name))
+            facts = await decide(queue.fold(stored))
+            try:
+                for fact in facts:
+                    await self._log.append(fact, expect=stored[-1].sequence if stored else 0)
+            except OutdatedState:
+                continue
+            return facts
+        raise LogUnavailable(f"queue {name!r}: other writers changed it {TRIES} times")

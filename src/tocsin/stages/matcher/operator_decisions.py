@@ -1,0 +1,72 @@
+"""Decisions of operators: paused and purged queues, and the tasks that agents may get."""
+
+from collections.abc import Mapping
+
+from ... import subjects
+from ...domain import queue
+from ...domain.agent_grants import may_get
+from ...domain.events import AgentGranted, Message, QueueFact, Recorded
+from ...domain.queue import Queue
+from ...domain.task_board import TaskBoard
+from ...domain.task_offers import Granted
+from .agents import HeardAgent
+
+
+def filters() -> tuple[str, ...]:
+    """Return filters over these events in the ledger."""
+    return (subjects.queue_events(), *subjects.filters_of(AgentGranted))
+
+
+class OperatorDecisions:
+    """A fold of the newest events."""
+
+    def __init__(self, board: TaskBoard, *, requires_grant: bool) -> None:
+        """Keep purged tasks of `board` from agents.
+
+        `requires_grant`: agents of a name without a grant get no tasks.
+        """
+        self._board = board
+        self._requires_grant = requires_grant
+        self._queues: dict[str, Queue] = {}
+        self._room: Mapping[str, int] = {}
+        self._grants: dict[str, AgentGranted] = {}
+        self._revision = 0
+        self.is_complete = False
+        """The whole ledger was read once."""
+
+    def learn(self, recorded: Recorded[Message]) -> None:
+        """Apply an event."""
+        fact = recorded.message
+        if isinstance(fact, QueueFact):
+            state = self._queues[fact.queue] = queue.evolve(self._queues.get(fact.queue, queue.initial), recorded)
+            self._room = {name: 0 for name, each in self._queues.items() if each.is_paused}
+            if state.purge is not None:
+                self._board.purge(fact.queue, state.purge.message.upto)
+        elif isinstance(fact, AgentGranted):
+            self._grants[fact.name] = fact
+        self._revision += 1
+
+    def queue(self, name: str) -> Queue:
+        """Return the state of a queue."""
+        return self._queues.get(name, queue.initial)
+
+    @property
+    def room(self) -> Mapping[str, int]:
+        """The number of tasks that may be taken from a queue: none of paused queues."""
+        return self._room
+
+    def granted(self, agent: HeardAgent) -> Granted | None:
+        """Return the functions that an agent may get, by queue; None: all that it announces."""
+        if agent.granted_as_of != self._revision:
+            agent.granted, agent.granted_as_of = self._granted(agent), self._revision
+        return agent.granted
+
+    def _granted(self, agent: HeardAgent) -> Granted | None:
+        fact = self._grants.get(agent.name)
+        if fact is None:
+            return () if self._requires_grant else None
+        by_queue = (
+            (queue, frozenset(f for f in agent.functions if may_get(fact.grants, queue, f)))
+            for queue in sorted(agent.queues)
+        )
+        return tuple((queue, functions) for queue, functions in by_queue if functions)

@@ -1,0 +1,86 @@
+"""`/v1/queues`: pause, resume and purge are events with who and why."""
+
+import pytest
+
+from tests.domain.given import admitted
+from tests.http.conftest import World
+from tocsin.domain.events import QueueFact, QueuePaused, QueuePurged, QueueResumed
+from tocsin.settings import Queue, Settings
+from tocsin.subjects import Stream
+
+QUEUES = {"mail": Queue(transport="matched"), "plain": Queue(transport="native"), "outside": Queue(transport="mq")}
+
+
+@pytest.fixture
+def configured(world: World) -> World:
+    world.settings = Settings(queues=QUEUES)
+    world.client = world.copy()
+    return world
+
+
+async def facts(world: World) -> list[QueueFact]:
+    return [fact.message for fact in await world.facts("queue.>") if isinstance(fact.message, QueueFact)]
+
+
+@pytest.mark.parametrize("queue", ["mail", "outside"])
+async def test_pause_and_resume_are_recorded_once(configured: World, queue: str) -> None:
+    path = f"/v1/queues/{queue}"
+    for verb, changed in (("pause", True), ("pause", False), ("resume", True), ("resume", False)):
+        answer = (await configured.ask("POST", f"{path}/{verb}", {"reason": "deploy"})).json()
+        assert (answer["queue"], answer["changed"]) == (queue, changed)
+        details = (await configured.ask("GET", path)).json()
+        assert bool(details["paused"]) is (verb == "pause")
+    paused, resumed = await facts(configured)
+    assert isinstance(paused, QueuePaused)
+    assert isinstance(resumed, QueueResumed)
+    assert {fact.reason for fact in (paused, resumed)} == {"deploy"}
+    assert all(fact.by is not None for fact in (paused, resumed))
+
+
+async def test_purge_covers_what_is_dispatched_now(configured: World) -> None:
+    await configured.log.append(admitted(), expect=0)
+    preview = (await configured.ask("POST", "/v1/queues/mail/purge?dry_run=true")).json()
+    assert preview["changed"] is False
+    assert await facts(configured) == []
+    assert (await configured.ask("POST", "/v1/queues/mail/purge", {"reason": "wrong list"})).json()["changed"] is True
+    assert (await configured.ask("POST", "/v1/queues/mail/purge")).json()["changed"] is False
+    [purged] = await facts(configured)
+    assert isinstance(purged, QueuePurged)
+    assert (purged.upto, purged.reason) == (await configured.log.end(Stream.LOG), "wrong list")
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume", "purge"])
+@pytest.mark.parametrize(
+    ("queue", "status", "text"),
+    [
+        ("mial", 404, "Did you mean 'mail'?"),
+        ("*", 404, "shows all queues"),
+        ("a.b_c", 404, "shows all queues"),
+        ("plain", 409, "`matched`"),
+    ],
+)
+async def test_queue_that_does_not_obey_is_refused(
+    configured: World, queue: str, status: int, text: str, verb: str
+) -> None:
+    answer = await configured.ask("POST", f"/v1/queues/{queue}/{verb}")
+    assert (answer.status_code, text in answer.json()["detail"]) == (status, True), answer.text
+    assert await facts(configured) == []
+
+
+async def test_ojs_paths_store_the_same_events(configured: World) -> None:
+    path = "/ojs/v1/queues/mail"
+    for verb, status in (("pause", "paused"), ("resume", "active")):
+        answer = await configured.ask("POST", f"{path}/{verb}", **{"X-Reason": "deploy"})
+        assert answer.json()["status"] == status, answer.text
+        assert (await configured.ask("GET", f"{path}/stats")).json()["status"] == status
+    assert [(type(fact), fact.reason) for fact in await facts(configured)] == [
+        (QueuePaused, "deploy"),
+        (QueueResumed, "deploy"),
+    ]
+    assert {queue["name"] for queue in (await configured.ask("GET", "/ojs/v1/queues")).json()["queues"]} >= {
+        "mail",
+        "outside",
+    }
+    unknown = await configured.ask("POST", "/ojs/v1/queues/mial/pause")
+    assert (unknown.status_code, "'mail'" in unknown.text) == (404, True)
+    assert "mial" not in await configured.parts().queues.names()
