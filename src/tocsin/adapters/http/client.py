@@ -75,14 +75,7 @@ class HttpOperator:
 
     async def jobs(self) -> tuple[Job, ...]:
         """See `Operator`."""
-        jobs: list[Job] = []
-        query: dict[str, str | int | bool] = {"details": True, "limit": PAGE_SIZE}
-        while True:
-            page = await self._api.request("GET", "/v1/jobs", query=query)
-            jobs += map(job_of, page["jobs"])
-            if page["next"] is None:
-                return tuple(jobs)
-            query["after"] = page["next"]
+        return tuple(map(job_of, await self._listed("/v1/jobs", "jobs", details=True)))
 
     async def job(self, name: str) -> Job:
         """See `Operator`."""
@@ -221,7 +214,7 @@ class HttpOperator:
 
     async def queues(self) -> tuple[QueueDetails, ...]:
         """See `Operator`."""
-        return tuple(_QUEUES.validate_python((await self._api.request("GET", "/v1/queues"))["queues"]))
+        return tuple(_QUEUES.validate_python(await self._listed("/v1/queues", "queues")))
 
     async def queue_pause(self, queue: str) -> QueuePause | None:
         """See `Operator`."""
@@ -246,8 +239,9 @@ class HttpOperator:
 
     async def agents(self, name: str | None = None) -> tuple[AgentRecord, ...]:
         """See `Operator`."""
-        path = "/v1/agents" if name is None else agent_path(name)
-        return tuple(_AGENTS.validate_python((await self._api.request("GET", path))["agents"]))
+        if name is None:
+            return tuple(_AGENTS.validate_python(await self._listed("/v1/agents", "agents")))
+        return tuple(_AGENTS.validate_python((await self._api.request("GET", agent_path(name)))["agents"]))
 
     async def drain_agents(self, name: str, *, reason: str | None = None) -> tuple[AgentRecord, ...]:
         """See `Operator`."""
@@ -322,6 +316,17 @@ class HttpOperator:
         statuses = {replay["number"]: Status(replay["status"]) for replay in details["replays"]}
         replays = tuple(statuses.get(replay.fact.number, Status.UNKNOWN) for replay in state.replays)
         return Letter(events["job"], events["id"], state, tuple(facts), replays=replays)
+
+    async def _listed(self, path: str, name: str, **query: bool) -> list[Any]:
+        """Return the items of all pages of a list that is sorted by name."""
+        parameters: dict[str, str | int | bool] = {**query, "limit": PAGE_SIZE}
+        items: list[Any] = []
+        while True:
+            page = await self._api.request("GET", path, query=parameters)
+            items += page[name]
+            if page["next"] is None:
+                return items
+            parameters["after"] = page["next"]
 
     async def _rows(
         self, path: str, name: str, query: ExecutionQuery | DeadLetterQuery

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, TypeAlias
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel
 
 from ....domain.agent import AgentRecord
@@ -20,9 +20,10 @@ AgentName: TypeAlias = Annotated[
 
 
 class AgentList(BaseModel):
-    """Agents, sorted by name and start."""
+    """Agents, sorted by name and start; `next` is the cursor of the following page."""
 
     agents: list[AgentRecord]
+    next: str | None = None
 
 
 class AgentsDrained(BaseModel):
@@ -42,10 +43,21 @@ class AgentsSwitched(BaseModel):
 
 
 @router.get("", operation_id="listAgents")
-async def list_agents(here: Here, caller: Reader) -> AgentList:
+async def list_agents(
+    here: Here,
+    caller: Reader,
+    after: Annotated[
+        str | None,
+        Query(max_length=255, description="Return agents that sort after this `name.id`: `next` of the previous page."),
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=1_000)] = 1_000,
+) -> AgentList:
     """List the agents: registered worker processes."""
     _ = caller
-    return AgentList(agents=list(await _registry(here).agents()))
+    place = None if after is None else _place_of(after)
+    records = [record for record in await _registry(here).agents() if place is None or _place(record) > place]
+    page = records[:limit]
+    return AgentList(agents=page, next=".".join(_place(page[-1])) if len(records) > limit else None)
 
 
 @router.get("/{name}", operation_id="getAgents", responses=documented(404))
@@ -83,6 +95,15 @@ async def enable_agents(
     """Let agents of a name take tasks again."""
     changed = await _registry(here).switch(name, enabled=True, by=actor(caller), reason=given_reason(body, reason))
     return AgentsSwitched(agent=name, action="enabled", changed=changed)
+
+
+def _place(record: AgentRecord) -> tuple[str, str]:
+    return record.name, record.agent_id
+
+
+def _place_of(cursor: str) -> tuple[str, str]:
+    name, _, agent_id = cursor.partition(".")
+    return name, agent_id
 
 
 def _registry(here: Components) -> AgentRegistry:

@@ -20,9 +20,10 @@ QueueName: TypeAlias = Annotated[str, Path(description="The queue's name.", max_
 
 
 class QueueList(BaseModel):
-    """Queues, sorted by name."""
+    """Queues, sorted by name; `next` is the cursor of the following page."""
 
     queues: list[QueueDetails]
+    next: str | None = None
 
 
 class QueueSwitched(BaseModel):
@@ -34,12 +35,22 @@ class QueueSwitched(BaseModel):
 
 
 @router.get("", operation_id="getQueues")
-async def get_queues(here: Here, caller: Reader) -> QueueList:
+async def get_queues(
+    here: Here,
+    caller: Reader,
+    after: Annotated[
+        str | None,
+        Query(max_length=255, description="Return queues that sort after this name: `next` of the previous page."),
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=1_000)] = 1_000,
+) -> QueueList:
     """List the queues of the settings and of the jobs that the caller sees.
 
     Each has its transport, its tasks, the agents that serve it, and what operators decided about it.
     """
-    return QueueList(queues=list(await here.queue_details(caller.may_see)))
+    known = [queue for queue in await here.queue_details(caller.may_see) if after is None or queue.name > after]
+    page = known[:limit]
+    return QueueList(queues=page, next=page[-1].name if len(known) > limit else None)
 
 
 @router.get("/{name}", operation_id="getQueue", responses=documented(404))
