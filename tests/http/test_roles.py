@@ -78,6 +78,8 @@ TABLE: dict[tuple[str, str], tuple[set[Role] | None, str, Any]] = {
     ),
     ("GET", "/ojs/v1/jobs/{id}"): (READERS, f"/ojs/v1/jobs/{RUN}", None),
     ("DELETE", "/ojs/v1/jobs/{id}"): ({ADMIN, OPERATOR}, f"/ojs/v1/jobs/{RUN}", None),
+    ("GET", "/ojs/v1/jobs/{id}/progress"): (READERS, f"/ojs/v1/jobs/{RUN}/progress", None),
+    ("PUT", "/ojs/v1/jobs/{id}/progress"): ({ADMIN, WORKER}, f"/ojs/v1/jobs/{RUN}/progress", {"progress": 1}),
     ("POST", "/ojs/v1/workers/fetch"): ({ADMIN, WORKER}, "/ojs/v1/workers/fetch", {"queues": ["default"]}),
     ("POST", "/ojs/v1/workers/ack"): ({ADMIN, WORKER}, "/ojs/v1/workers/ack", {"job_id": RUN}),
     ("POST", "/ojs/v1/workers/nack"): ({ADMIN, WORKER}, "/ojs/v1/workers/nack", {"job_id": RUN, "error": {}}),

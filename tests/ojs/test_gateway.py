@@ -349,14 +349,35 @@ async def test_steps_of_a_job_are_jobs_to_workers(client: httpx.AsyncClient) -> 
     assert (await client.get(f"/ojs/v1/jobs/{execution_id}")).json()["job"]["state"] == "completed"
 
 
+async def test_retried_job_continues_at_its_checkpoint(client: httpx.AsyncClient) -> None:
+    queue = fresh()
+    retry = {"max_attempts": 2, "initial_interval_ms": 1}
+    body = {"type": "rows.copy", "args": [], "options": {"queue": queue, "retry": retry}}
+    assert (await client.post("/ojs/v1/jobs", json=body)).status_code == 201
+    [job] = await fetched(client, queue)
+    report = {"progress": 0.5, "data": {"rows": 7}, "checkpoint": {"row": 7}}
+    progress = f"/ojs/v1/jobs/{job['id']}/progress"
+    assert (await client.put(progress, json=report)).json()["accepted"] is True
+    shown = (await client.get(progress)).json()
+    assert (shown["state"], shown["progress"], shown["data"]) == ("active", 0.5, {"rows": 7})
+    await told(client, "nack", job_id=job["id"], error={"code": "busy", "message": "later"})
+    [again] = await fetched(client, queue)
+    assert (again["id"], again["attempt"], again["last_checkpoint"]) == (job["id"], 2, {"row": 7})
+    assert (await told(client, "ack", job_id=job["id"]))[1]["state"] == "completed"
+    assert (await client.put(progress, json=report)).json()["accepted"] is False
+
+
 async def test_cron_job_runs_and_is_shown_cancelled_audited(
     client: httpx.AsyncClient, gateway: Server, tmp_path: Path
 ) -> None:
     queue = fresh()
-    cron = {"name": "tick", "cron": "* * * * * *", "type": "tick.tock", "options": {"queue": queue}}
+    options = {"queue": queue, "tags": ["eu"], "meta": {"team": "billing"}}
+    cron = {"name": "tick", "cron": "* * * * * *", "type": "tick.tock", "options": options}
     assert (await client.post("/ojs/v1/cron", json={**cron, "overlap_policy": "skip"})).status_code == 201
     [job] = await fetched(client, queue)
-    assert (job["type"], job["meta"]["cron_name"], UUID(job["id"]).version) == ("tick.tock", "tick", 7)
+    assert (job["type"], UUID(job["id"]).version, job["queue"], job["tags"]) == ("tick.tock", 7, queue, ["eu"])
+    triggered_at = job["meta"].pop("cron_triggered_at")
+    assert (job["meta"], triggered_at[-1]) == ({"team": "billing", "cron_name": "tick"}, "Z")
     shown = program("executions", "show", job["id"], "--nats", gateway.nats_url, "-o", "json", cwd=tmp_path)
     assert json.loads(shown.stdout)["status"] in {"running", "started"}, shown.stdout
     assert (await client.delete(f"/ojs/v1/jobs/{job['id']}")).json()["job"]["state"] == "cancelled"

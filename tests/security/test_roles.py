@@ -315,6 +315,7 @@ GRANTED = {
     "api": {
         *("defined", "trigger", "cancelled", "replayed", "resolved"),
         *("enqueued", "started", "released", "report", "lease", *DECISIONS),
+        *("progress", "heartbeat"),
     },
     "viewer": set[str](),
     "mq-bridge": {"started", "cancelled", "report", "progress"},

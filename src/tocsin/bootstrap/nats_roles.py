@@ -75,7 +75,7 @@ _TASK_EVENTS: Final = (Enqueued, Started, Released, Report, LeaseTimer)
 """The events that the API stores for workers and clients that use only HTTP."""
 _API_ACCESS: Final = replace(
     _VIEWER_ACCESS,
-    appends=(*_OPERATOR_EVENTS, *_TASK_EVENTS),
+    appends=(*_OPERATOR_EVENTS, *_TASK_EVENTS, StepProgress, HeartbeatDetails),
     writes=((Bucket.ANSWERS, ">"), (Bucket.TOKENS, ">")),
 )
 _PROGRESS_EVENTS: Final = (OutputLine, StepProgress, HeartbeatDetails)

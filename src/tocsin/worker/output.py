@@ -19,6 +19,7 @@ from ..domain.events import Dispatched, HeartbeatDetails, Message, OutputLine, S
 from ..domain.progress import message_of
 from ..domain.text import printable
 from ..ports import Clock, EventLog, Publish, RequestRefused
+from ..services.operations.checkpoints import last_heartbeat
 from ..subjects import OUTPUT_STREAMS, Stream
 from .outcome import retry_delay
 from .task_logger import Level, redacted
@@ -33,9 +34,6 @@ ATTEMPTS_WAITING: Final = 1_000
 """Attempts that may have something in their buffers."""
 SETTLE_TIMEOUT_S: Final = 1.0
 """The longest time that a failed attempt's heartbeat may delay its report."""
-READ_TIMEOUT_S: Final = 2.0
-EARLIER_ATTEMPTS: Final = 10
-"""The number of attempts, the newest first, in which a heartbeat is looked for."""
 _MAX_TEXT: Final = 65_536
 """Characters of a logged text that are looked at, over all its lines."""
 _MAX_LINE: Final = 1_200
@@ -237,23 +235,8 @@ class Output:
             _log.warning("heartbeat not stored in time", action="heartbeat-late")
 
     async def last_heartbeat(self, task: Dispatched, deliveries: int) -> JsonValue:
-        """Return what an earlier attempt or delivery of a step sent last.
-
-        None if there is nothing, or if it cannot be read: then the handler begins from the start, as it must be able to.
-        """
-        newest = task.attempt if deliveries > 1 else task.attempt - 1
-        if not newest:
-            return None
-        attempts = range(newest, max(newest - EARLIER_ATTEMPTS, 0), -1)
-        names = [subjects.heartbeat(task.job, task.execution_id, task.step, attempt) for attempt in attempts]
-        try:
-            async with asyncio.timeout(READ_TIMEOUT_S):
-                last_messages = await asyncio.gather(*map(self._log.last, names))
-        except Exception as error:  # noqa: BLE001 - it must not keep the task from running
-            _log.warning("cannot read the last heartbeat", action="heartbeat-unread", error=repr(error))
-            return None
-        heartbeats = (recorded.message for recorded in last_messages if recorded is not None)
-        return next((message.details for message in heartbeats if isinstance(message, HeartbeatDetails)), None)
+        """Return what an earlier attempt of a step sent last, or None."""
+        return await last_heartbeat(self._log, task, deliveries)
 
     async def _send(self, batch: Sequence[tuple[AttemptOutput, Message]]) -> None:
         if not batch:

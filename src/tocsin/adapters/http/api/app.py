@@ -17,7 +17,7 @@ from ..middleware.guards import BodyLimit, SafeHeaders, Timeouts
 from ..middleware.idempotency import HEADER as IDEMPOTENCY_KEY
 from ..middleware.idempotency import MAX_KEY, Answers, IdempotentRoute
 from ..middleware.rate_limit import RateLimit
-from ..ojs import cron, manifest, protocol, queues, workers
+from ..ojs import cron, manifest, progress, protocol, queues, workers
 from ..ojs import dead_letters as ojs_dead_letters
 from ..ojs import events as ojs_events
 from ..ojs import jobs as ojs_jobs
@@ -143,6 +143,7 @@ ROUTERS: Final = (
     schedule.router,
     manifest.router,
     ojs_jobs.router,
+    progress.router,
     workers.router,
     queues.router,
     ojs_dead_letters.router,

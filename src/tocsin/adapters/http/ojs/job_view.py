@@ -129,6 +129,13 @@ def _current(state: Execution, name: str) -> Step:
     return state.steps[name]
 
 
+def current_step(facts: Facts) -> str:
+    """Return the name of the step that represents an execution."""
+    state = execution.fold(facts)
+    current = _current(state, state.request.plan.steps[0].name)
+    return next(name for name, step in state.steps.items() if step == current)
+
+
 def _extra(about: Json) -> Json:
     extra = about.get("extra")
     return extra if isinstance(extra, dict) else {}

@@ -39,7 +39,7 @@ async def manifest(here: Here) -> dict[str, Any]:
             "unique_jobs": False,
             "workflows": False,
         },
-        "extensions": [],
+        "extensions": ["urn:ojs:ext:progress"],
         "endpoints": {"base_url": "/ojs/v1", "manifest": "/ojs/manifest", "health": "/ojs/v1/health"},
     }
 

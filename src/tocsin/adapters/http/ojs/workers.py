@@ -5,10 +5,12 @@ graph of dependencies, which takes longer than the handler. The handlers stay ro
 them and answers other methods.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from fastapi import APIRouter, Request
+from pydantic import JsonValue
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ....domain import execution
@@ -16,6 +18,7 @@ from ....domain.access import Permission, Principal
 from ....domain.execution import Phase
 from ....ports import OutdatedState
 from ....services.operations import lookup, task_claims, task_leases, worker_answers
+from ....services.operations.checkpoints import last_heartbeat
 from ....services.operations.errors import NotAnId, NotFound
 from ....services.operations.errors import OperationError as NotPossible
 from ....services.operations.lookup import ExecutionMatch
@@ -76,7 +79,9 @@ async def fetch(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
         lease=Lease(here.settings.worker.lease, worker_requests.seconds(body, "visibility_timeout_ms")),
         wait=min(worker_requests.seconds(body, "wait_ms") or 0.0, MAX_WAIT_S),
     )
-    return {"jobs": [_shown(lease) for lease in claims]}
+    tasks = [(lease.task.message, lease.claim.message.delivery) for lease in claims]
+    checkpoints = await asyncio.gather(*(last_heartbeat(here.log, *task) for task in tasks))
+    return {"jobs": [_shown(lease, checkpoint) for lease, checkpoint in zip(claims, checkpoints, strict=True)]}
 
 
 @router.post(
@@ -147,7 +152,7 @@ async def heartbeat(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any
     }
 
 
-def _shown(held: Held) -> dict[str, Any]:
+def _shown(held: Held, checkpoint: JsonValue) -> dict[str, Any]:
     claim = held.claim.message
     shown = job_view.job(held.found.facts, step=claim.step)
     if len(held.state.steps) > 1:
@@ -161,6 +166,7 @@ def _shown(held: Held) -> dict[str, Any]:
         **({"input": task.input} if task.input else {}),
         **({"parent_results": task.upstream} if task.upstream else {}),
         **({"fence": task.fence} if task.fence is not None else {}),
+        **({"last_checkpoint": checkpoint} if checkpoint is not None else {}),
     }
 
 
@@ -197,6 +203,22 @@ async def _held(
         )  # stale read from a lagging replica, or the job changed just now
     state = job_view.job(job.facts, id=id, step=step)["state"]
     raise Problem(409, "conflict", why or f"job {id} is not active, but {state}")
+
+
+async def held_if_active(here: Components, id: str, holder: Holder) -> Held | None:  # noqa: A002 - as above
+    """Return the lease that a worker reports on; None: the job is not active.
+
+    Raises:
+        NotFound: no job has this id, or it is of a queue or function that the token does not include.
+        Problem: another holder has the job.
+    """
+    try:
+        return await _held(here, id, holder)
+    except Problem:
+        job = await job_view.find(here.log, id)
+        if job_view.job(job.facts, step=id.partition(":")[2] or None)["state"] == "active":
+            raise
+        return None
 
 
 async def _extended(here: Components, id: str, holder: Holder, asked: float | None) -> Held:  # noqa: A002 - as above

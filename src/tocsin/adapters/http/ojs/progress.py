@@ -1,0 +1,110 @@
+"""`/ojs/v1/jobs/{id}/progress`: progress and checkpoints of jobs (ojs-progress; PRG-001, 002 and 004 to 008).
+
+Progress beyond the last attempt's is not kept. A job of several steps shows the step that runs.
+"""
+
+from email.utils import format_datetime
+from typing import Any, Final
+
+from fastapi import APIRouter, Response
+
+from ....domain import execution
+from ....domain.definition import size_of
+from ....domain.definition.fields import json_problem
+from ....domain.events import StepProgress
+from ....domain.execution import Status
+from ....domain.progress import MAX_CHECKPOINT_BYTES, MAX_DATA_BYTES, fraction_of
+from ....services.operations import progress_reports
+from ....services.operations.lookup import ExecutionMatch
+from ....services.operations.progress_reports import ProgressReport
+from ..api.dependencies import Here
+from ..auth.security import Reader, TaskWorker
+from . import job_view, jobs, protocol, worker_requests, workers
+from .protocol import Body, OjsResponse, documented
+
+router = APIRouter(
+    prefix="/ojs/v1/jobs/{id}/progress",
+    tags=["Open Job Spec"],
+    default_response_class=OjsResponse,
+    responses=documented(400, 401, 403, 404, 409, 413, 429, 500, 503),
+)
+_LIMITS: Final = {"data": MAX_DATA_BYTES, "checkpoint": MAX_CHECKPOINT_BYTES}
+
+
+@router.put(
+    "",
+    operation_id="reportProgress",
+    openapi_extra=protocol.body_schema(
+        progress={"type": "number"},
+        data={"type": "object"},
+        checkpoint={"type": "object"},
+        worker_id={"type": "string"},
+    ),
+)
+async def report_progress(here: Here, caller: TaskWorker, id: str, body: Body) -> dict[str, Any]:  # noqa: A002 - the field has this name
+    """Report the progress of a job that the caller holds. It is a heartbeat too.
+
+    `checkpoint` is shown to the next attempt as `last_checkpoint`. A report on a job that is not active changes nothing.
+    """
+    report = _read(body)
+    held = await workers.held_if_active(here, id, worker_requests.holder(caller, body))
+    if held is None:
+        return {"job_id": id, "accepted": False}
+    progress = await progress_reports.store(here.log, here.clock, held, report)
+    return {"job_id": id, "accepted": True, "progress": progress.fraction, "data": progress.data or None}
+
+
+@router.get("", operation_id="getProgress")
+async def get_progress(here: Here, caller: Reader, id: str, response: Response) -> dict[str, Any]:  # noqa: A002 - the field has this name
+    """Show the newest progress of a job; null if none was reported."""
+    match = await jobs.visible_match(here, caller, id)
+    step = id.partition(":")[2] or job_view.current_step(match.facts)
+    shown = job_view.job(match.facts, id=id, step=step)
+    progress = await progress_reports.newest(here.log, match.job, match.execution_id, step)
+    counts = progress is not None and _counts(match, progress)
+    fraction = _fraction(match, progress) if progress is not None and counts else None
+    response.headers["Cache-Control"] = "no-cache"
+    if progress is not None and fraction is not None:
+        response.headers["X-OJS-Progress"] = f"{fraction:g}"
+        response.headers["Last-Modified"] = format_datetime(progress.time, usegmt=True)
+    return {
+        "job_id": id,
+        "state": shown["state"],
+        "progress": fraction,
+        "data": (progress.data or None) if progress is not None and counts else None,
+        "updated_at": job_view.instant(progress.time) if progress is not None and counts else None,
+    }
+
+
+def _counts(match: ExecutionMatch, progress: StepProgress) -> bool:
+    """Return whether a progress is of the newest attempt (ojs-progress §5.3)."""
+    state = execution.fold(match.facts)
+    return state.is_over or progress.attempt >= state.steps[progress.step].attempt
+
+
+def _fraction(match: ExecutionMatch, progress: StepProgress) -> float:
+    is_completed = execution.fold(match.facts).status is Status.COMPLETED
+    return 1.0 if is_completed else fraction_of(progress.fraction) or 0.0
+
+
+def _read(body: dict[str, Any]) -> ProgressReport:
+    """Return the report in a body.
+
+    Raises:
+        Problem: a field is wrong; a number outside 0 to 1 is not.
+    """
+    written = body.get("progress")
+    fraction = None if written is None else fraction_of(written)
+    if written is not None and fraction is None:
+        raise worker_requests.wrong("progress", "must be a number from 0 to 1")
+    for field, limit in _LIMITS.items():
+        value = body.get(field)
+        if value is not None and not isinstance(value, dict):
+            raise worker_requests.wrong(field, "must be an object")
+        if value is not None and (problem := json_problem(value)):
+            raise worker_requests.wrong(field, f"cannot be stored: {problem}")
+        if value is not None and size_of(value) > limit:
+            raise worker_requests.wrong(field, f"must be at most {limit:,} bytes of JSON")
+    if written is None and body.get("data") is None:
+        raise worker_requests.wrong("progress", "or `data` must be present")
+    return ProgressReport(fraction, body.get("data"), body.get("checkpoint"))

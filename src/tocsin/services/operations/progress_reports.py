@@ -1,0 +1,71 @@
+"""Progress of workers over HTTP (ojs-progress).
+
+A report replaces the progress of a step, and is a heartbeat too: it extends the lease. It decides nothing, and may be lost.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import Any
+
+from ... import subjects
+from ...domain.events import HeartbeatDetails, StepProgress
+from ...domain.progress import message_of
+from ...ports import Clock, EventLog, OutdatedState
+from ...subjects import DecodeError
+from . import task_leases
+from .task_leases import Held
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressReport:
+    """Progress of a step as a worker reports it; None: not reported."""
+
+    fraction: float | None = None
+    """From 0 to 1; a lower number than before does not count (PRG-003)."""
+    data: dict[str, Any] | None = None
+    checkpoint: dict[str, Any] | None = None
+    """The place that the work has reached, for the next attempt."""
+
+
+async def store(log: EventLog, clock: Clock, held: Held, report: ProgressReport) -> StepProgress:
+    """Store progress and checkpoint of a held step; return the progress that counts.
+
+    Raises:
+        LogUnavailable: the log did not answer.
+    """
+    claim = held.claim.message
+    before = await newest(log, claim.job, claim.execution_id, claim.step)
+    is_same = before is not None and before.attempt == claim.attempt
+    fraction = max(report.fraction or 0.0, before.fraction if before is not None and is_same else 0.0)
+    text = (report.data or {}).get("message")
+    identity: dict[str, Any] = {
+        "job": claim.job,
+        "execution_id": claim.execution_id,
+        "step": claim.step,
+        "attempt": claim.attempt,
+    }
+    progress = StepProgress(
+        **identity,
+        time=clock.now(),
+        fraction=fraction,
+        message=message_of(text) if isinstance(text, str) else "",
+        data=report.data or {},
+    )
+    await log.publish(subjects.subject_of(progress), progress, message_id=token_hex(8))
+    if report.checkpoint is not None:
+        heartbeat = HeartbeatDetails(**identity, time=clock.now(), details=report.checkpoint)
+        await log.publish(subjects.subject_of(heartbeat), heartbeat, message_id=token_hex(8))
+    with suppress(OutdatedState):  # another step moved, or the lease ended; the next report or heartbeat decides
+        await task_leases.extend(log, clock, held)
+    return progress
+
+
+async def newest(log: EventLog, job: str, execution_id: str, step: str) -> StepProgress | None:
+    """Return the newest progress of a step; None: nothing that can be read."""
+    subject = f"{subjects.progress(job, execution_id).removesuffix('>')}{step}"
+    try:
+        recorded = await log.last(subject)
+    except DecodeError:
+        return None
+    return recorded.message if recorded is not None and isinstance(recorded.message, StepProgress) else None
