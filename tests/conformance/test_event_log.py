@@ -64,6 +64,19 @@ async def test_tail_is_the_last_sequence_of_a_scope(world: World) -> None:
     assert await world.log.tail(SCOPE) == first
 
 
+async def test_newer_message_is_seen_by_any_filter(world: World) -> None:
+    tasks, claims = "execution.*.*.dispatched.>", "execution.*.*.started.*.*.*"
+    assert not await world.log.has_newer(tasks, claims, after=0)
+    task = await world.log.append(dispatched(), expect=0)
+    assert await world.log.has_newer(tasks, claims, after=task - 1)
+    assert await world.log.has_newer(claims, tasks, after=task - 1)
+    assert not await world.log.has_newer(tasks, claims, after=task)
+    claim = await world.log.append(started(), expect=task)
+    assert not await world.log.has_newer(tasks, after=task)
+    assert await world.log.has_newer(tasks, claims, after=task)
+    assert not await world.log.has_newer(tasks, claims, after=claim + 1_000)
+
+
 async def test_the_log_has_a_clock(world: World) -> None:
     assert abs(await world.log.now() - world.now()) < timedelta(seconds=2)
     assert (await world.log.now()).utcoffset() == timedelta()

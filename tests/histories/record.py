@@ -35,6 +35,7 @@ from tocsin.domain.events import (
     Skipped,
     Started,
 )
+from tocsin.domain.visibility_lease import Lease
 from tocsin.services.jobs import Registry
 from tocsin.services.operations import (
     backfill,
@@ -161,7 +162,7 @@ async def outside(tocsin: Running) -> None:
         await execution_requests.enqueue(tocsin.log, wish)
 
     async def take(name: str, seconds: float = 60) -> task_leases.Held:
-        holder, lease = task_leases.Holder("ada", "w"), task_leases.Lease(seconds)
+        holder, lease = task_leases.Holder("ada", "w"), Lease(seconds)
         found: list[task_leases.Held] = []
         while not found:
             found = await task_claims.take(

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from tests.matching import running_matcher
 from tocsin.adapters.http.api.app import api
 from tocsin.adapters.http.api.dependencies import Components
 from tocsin.adapters.http.auth.authentication import Authentication
@@ -16,6 +17,7 @@ from tocsin.adapters.http.auth.security import Authenticator
 from tocsin.adapters.http.auth.tokens import Tokens
 from tocsin.adapters.http.auth.visibility import Visibility
 from tocsin.adapters.http.middleware.rate_limit import RateLimit, Unlimited
+from tocsin.adapters.memory.fetches import InMemoryFetchChannel
 from tocsin.adapters.sql import SqlHistory, open_history
 from tocsin.domain.access import Binding, Role
 from tocsin.domain.definition import JobDefinition
@@ -26,9 +28,11 @@ from tocsin.services.health import Finding
 from tocsin.services.health.findings import warn
 from tocsin.services.jobs import Registry
 from tocsin.services.operations.event_waiter import EventWaiter
+from tocsin.services.operations.task_fetches import TaskFetches
 from tocsin.services.queue_decisions import QueueDecisions, pause_of, purge_of
 from tocsin.services.queues import QueueDetails, Sees
-from tocsin.settings import Settings
+from tocsin.settings import Queue, Settings
+from tocsin.subjects import DEFAULT_QUEUE
 from tocsin.testing import (
     InMemoryEventLog,
     InMemoryProjections,
@@ -57,6 +61,8 @@ class World:
         self.stored: StoredLog = InMemoryStoredLog(self.log)
         self.projections = InMemoryProjections(self.clock)
         self.registry = Registry(self.log, self.projections, self.clock)
+        self.fetch_channel = InMemoryFetchChannel()
+        self.fetches = TaskFetches(self.log, self.fetch_channel, self.clock)
         self.client = self.copy()
 
     async def status(self) -> dict[str, Any]:
@@ -108,6 +114,7 @@ class World:
             queue_details=self.queue_details,
             visibility=Visibility(self.log, self.clock),
             queues=InMemoryTaskQueues(self.log),
+            fetches=self.fetches,
             arrivals=EventWaiter(self.log),
             calculations=self.calculations,
         )
@@ -157,4 +164,6 @@ class World:
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     async with open_history(f"sqlite:///{tmp_path}/history.db") as history:
-        yield World(tmp_path, history)
+        world = World(tmp_path, history, settings=Settings(queues={DEFAULT_QUEUE: Queue(transport="matched")}))
+        async with running_matcher(world.log, world.clock, world.fetch_channel), world.fetches.running():
+            yield world

@@ -30,6 +30,16 @@ _STEP: Final = frozenset(
 _ASSERTIONS: Final = frozenset({"status", "body", "headers", "exclusive_claim", "equality"})
 
 
+def _queues() -> Iterator[str]:
+    for path in SUITES.rglob("*.json"):
+        for names in re.findall(r'"queues?":\s*(\[[^]]*\]|"[^"]*")', path.read_text()):
+            yield from re.findall(r'"([a-z0-9][a-z0-9.-]*)"', names)
+
+
+QUEUES: Final = frozenset(_queues())
+"""Every queue that the suite names."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One file of the suite."""

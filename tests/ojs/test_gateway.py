@@ -314,15 +314,35 @@ async def test_pausing_a_queue_affects_every_worker(client: httpx.AsyncClient) -
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
 
 
+async def test_queues_of_two_transports_are_fetched_together(client: httpx.AsyncClient) -> None:
+    native = fresh()
+    ids = {(await pushed(client, queue))["id"] for queue in (native, "teams")}
+    assert {job["id"] for job in await fetched(client, "teams", native, count=2)} == ids
+
+
+async def test_fetch_of_a_client_that_left_takes_nothing(gateway: Server, client: httpx.AsyncClient) -> None:
+    async with gateway.client() as leaving:
+        with pytest.raises(httpx.ReadTimeout):
+            await leaving.post("/ojs/v1/workers/fetch", json={"queues": ["teams"], "wait_ms": 20_000}, timeout=0.5)
+    job = await pushed(client, "teams")
+    assert [job["id"] for job in await fetched(client, "teams")] == [job["id"]]
+
+
+async def test_too_many_queues_are_refused(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/ojs/v1/workers/fetch", json={"queues": [f"q{n}" for n in range(101)]})
+    assert refusal(answer.status_code, answer.json()) == (400, "invalid_request", ["queues"])
+
+
 @pytest.mark.parametrize("queue", ["teams", "outside"])
 async def test_queue_without_pulling_workers_is_refused(client: httpx.AsyncClient, queue: str) -> None:
     answers = [
-        await client.post("/ojs/v1/workers/fetch", json={"queues": ["default", queue]}),
         await client.post(f"/ojs/v1/queues/{queue}/pause"),
         await client.post(f"/ojs/v1/queues/{queue}/resume"),
     ]
+    if queue == "outside":
+        answers.append(await client.post("/ojs/v1/workers/fetch", json={"queues": ["default", queue]}))
     errors = [answer.json()["error"] for answer in answers]
-    assert [answer.status_code for answer in answers] == [409] * 3
+    assert {answer.status_code for answer in answers} == {409}
     assert {error["code"] for error in errors} == {"conflict"}
     assert queue not in [each["name"] for each in (await client.get("/ojs/v1/queues")).json()["queues"]]
 

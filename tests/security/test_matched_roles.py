@@ -11,9 +11,16 @@ from tests.security.installations import connected
 from tests.security.server import Server
 from tests.security.test_roles import everybody
 from tocsin import Context, Worker
+from tocsin.adapters.nats.fetches import NatsFetchChannel
+from tocsin.bootstrap.nats_roles import permissions
 from tocsin.domain.events import Completed, Started
+from tocsin.domain.visibility_lease import Lease
 from tocsin.ports import NotAllowed
 from tocsin.services.jobs import Registry
+from tocsin.services.operations import worker_answers
+from tocsin.services.operations.task_fetches import TaskFetches
+from tocsin.services.operations.task_leases import Holder
+from tocsin.settings import Settings
 
 MATCHED: Final = {"default": {"transport": "matched"}, "outside": {"transport": "mq"}}
 
@@ -72,3 +79,48 @@ async def test_worker_stores_nothing_in_the_log(
     async with connected(secured, tmp_path, "worker") as installation:
         with pytest.raises(NotAllowed):
             await installation.connection.store(installation.names.to_wire(subject), b"{}", headers)
+
+
+async def test_api_fetches_with_no_more_than_is_granted(secured: Server, tmp_path: Path) -> None:
+    before = len(secured.log)
+    async with everybody(secured, tmp_path) as tocsin, connected(secured, tmp_path, "api") as api:
+        channel = NatsFetchChannel(api.connection, api.names)
+        registry = Registry(tocsin.log, tocsin.installation.projections, tocsin.installation.clock)
+        await tocsin.apply({"name": "job", "function": "works", "overlap_policy": "allow"})
+        await registry.trigger("job")
+        async with TaskFetches(api.log, channel, api.clock).running() as fetches:
+            taken = {"limit": 1, "holder": Holder("ada", "w"), "lease": Lease(60.0), "wait": 20.0}
+            [held] = await fetches.take(["default"], functions=("*",), **taken)  # type: ignore[arg-type]
+        await worker_answers.complete(api.log, held, "done")
+        await tocsin.ended("job", Completed)
+    assert "Violation" not in secured.log[before:]
+
+
+FETCHING: Final = {
+    "tocsin.fetch.request": ({"api"}, {"matcher", "scheduler"}),
+    "tocsin.fetch.answer.*": ({"matcher", "scheduler"}, {"api"}),
+    "tocsin.fetch.call": ({"matcher", "scheduler"}, {"api"}),
+}
+"""Subject -> the users that may publish there, and those that may listen."""
+
+
+@pytest.mark.parametrize("subject", FETCHING)
+def test_only_api_and_matcher_exchange_fetches(subject: str) -> None:
+    settings = Settings.model_validate({"queues": MATCHED, "server": {"over_nats": True}})
+    roles = permissions(settings)
+    assert {"public", "mq-executor", "api-client", "worker", "operator", "viewer", "admin"} <= roles.keys()
+    one = subject.replace("*", "any")
+    publishers = {name for name, rules in roles.items() if any(matches(rule, one) for rule in rules.publish)}
+    listeners = {name for name, rules in roles.items() if any(matches(rule, one) for rule in rules.subscribe)}
+    assert (publishers, listeners) == FETCHING[subject]
+
+
+def matches(rule: str, subject: str) -> bool:
+    """Match a subject as NATS does."""
+    tokens, wanted = rule.split("."), subject.split(".")
+    for index, token in enumerate(tokens):
+        if token == ">":  # noqa: S105 - a wildcard
+            return len(wanted) > index
+        if index >= len(wanted) or token not in {"*", wanted[index]}:
+            return False
+    return len(tokens) == len(wanted)

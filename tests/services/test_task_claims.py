@@ -10,6 +10,7 @@ from tests.domain.given import ID, JOB, KEY, admitted, started
 from tocsin import subjects
 from tocsin.domain import execution
 from tocsin.domain.events import Dispatched, LeaseTimer, Message, Recorded, Started
+from tocsin.domain.visibility_lease import Lease
 from tocsin.ports import Delivery, Loaded, SequenceConflict
 from tocsin.services.operations import errors, lookup, task_claims, task_leases
 from tocsin.testing import InMemoryEventLog, InMemoryTaskQueues, ManualClock
@@ -49,7 +50,7 @@ async def log(clock: ManualClock) -> LaggingLog:
 
 
 async def take(log: InMemoryEventLog, clock: ManualClock, lease: float = 10.0) -> list[task_leases.Held]:
-    queues, lasting = InMemoryTaskQueues(log), task_leases.Lease(lease)
+    queues, lasting = InMemoryTaskQueues(log), Lease(lease)
     return await task_claims.take(
         log, queues, clock, ["default"], limit=5, holder=task_leases.Holder("ada", "w"), lease=lasting
     )
@@ -111,7 +112,7 @@ async def test_fetch_waits_only_for_the_first_task(
 
     await note("default")
     await note("other")
-    lasting = task_leases.Lease(10)
+    lasting = Lease(10)
     [_] = await task_claims.take(
         log, queues, clock, ["default", "other"], limit=5, holder=task_leases.Holder("ada", "w"), lease=lasting, wait=20
     )
@@ -124,9 +125,9 @@ async def test_redelivered_task_is_claimed_once(log: LaggingLog, clock: ManualCl
     clock.advance(6)
     [again] = await (await one.open("default")).take(1, wait=0)
     assert (delivery.delivered, again.delivered) == (1, 2)
-    first = await task_claims._claim(log, clock, delivery, task_leases.Holder("ada", "a"), task_leases.Lease(10))
+    first = await task_claims._claim(log, clock, delivery, task_leases.Holder("ada", "a"), Lease(10))
     assert first is not None
-    assert await task_claims._claim(log, clock, again, task_leases.Holder("ada", "b"), task_leases.Lease(10)) is None
+    assert await task_claims._claim(log, clock, again, task_leases.Holder("ada", "b"), Lease(10)) is None
     assert len([fact for fact in await log.read("execution.>") if isinstance(fact.message, Started)]) == 1
 
 

@@ -1,4 +1,4 @@
-"""The channel between workers and the matcher: a message may be late or lost, and no stream stores it."""
+"""The channels between workers, the API and the matcher: a message may be late or lost, and no stream stores it."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from tocsin.ports import HandOver, ReceiveAbsence, ReceiveCommand, ReceiveHoldList, ReceiveTask
+from tocsin.ports import HandOver, ReceiveAbsence, ReceiveBody, ReceiveCommand, ReceiveHoldList, ReceiveTask
 
 from .faults import NONE
 from .network import Network
@@ -49,7 +49,7 @@ class Hall:
 
 
 class SimulatedChannel:
-    """Implements `ports.AgentChannel` for one process."""
+    """Implements `ports.AgentChannel` and `ports.FetchChannel` for one process."""
 
     def __init__(self, hall: Hall, network: Network, process: Process) -> None:
         self._hall = hall
@@ -114,6 +114,30 @@ class SimulatedChannel:
             yield
         finally:
             self._hall.listeners.remove(listener)
+
+    async def request(self, body: bytes) -> None:
+        self._send("fetch", EVERYBODY, body)
+
+    @asynccontextmanager
+    async def requests(self, receive: ReceiveBody) -> AsyncIterator[None]:
+        async with self._listening("fetch", EVERYBODY, receive):
+            yield
+
+    async def answer(self, gateway: str, body: bytes) -> None:
+        self._send("answer", (gateway, ""), body)
+
+    @asynccontextmanager
+    async def answers(self, gateway: str, receive: ReceiveBody) -> AsyncIterator[None]:
+        async with self._listening("answer", (gateway, ""), receive):
+            yield
+
+    async def call_fetches(self) -> None:
+        self._send("call", EVERYBODY)
+
+    @asynccontextmanager
+    async def calls(self, receive: Callable[[], None]) -> AsyncIterator[None]:
+        async with self._listening("call", EVERYBODY, receive):
+            yield
 
     def _send(self, kind: str, key: tuple[str, str], *message: Any) -> bool:  # noqa: ANN401 - what the callback takes
         """Send a message to all listeners; return whether there are any."""

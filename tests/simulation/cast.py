@@ -48,7 +48,7 @@ from .outside import Outside, OutsideExecutor
 from .ports import Intake, SimulatedHistory, SimulatedLog, SimulatedProjections
 from .process import Process, ProcessClock
 from .server import SimulatedBuckets, SimulatedServer
-from .workload import ASSIGNED, BRIDGED, FUNCTION, QUEUES, Action, Run, Temper, handler
+from .workload import ASSIGNED, BRIDGED, FUNCTION, OUTSIDE, QUEUES, Action, Run, Temper, handler
 
 ACK_WAIT: Final = 4.0
 RUSHES: Final = 0.25
@@ -59,7 +59,7 @@ SETTINGS: Final = Settings(
     leader=Leader(ttl=4.0, renew_interval=1.0),
     stages=Stages(ack_wait=ACK_WAIT),
     recovery=Recovery(threshold=6.0, grace=2.0, interval=1.0),
-    queues={BRIDGED: Queue(transport="mq"), ASSIGNED: Queue(transport="matched")},
+    queues={BRIDGED: Queue(transport="mq"), ASSIGNED: Queue(transport="matched"), OUTSIDE: Queue(transport="matched")},
 )
 
 
@@ -76,7 +76,9 @@ class Surroundings:
     is_archived: bool = False
     """What is over leaves the streams."""
     hall: Hall | None = None
-    """The channel of agents; None: no worker registers."""
+    """The channels of agents and of fetches; None: there are neither."""
+    are_agents: bool = False
+    """Workers register as agents."""
     store: InMemoryArchiveStore = field(default_factory=InMemoryArchiveStore)
     runs: list[Run] = field(default_factory=list)
     """What workers did."""
@@ -111,7 +113,8 @@ class Node:
             clock=clock,
         )
         self._states = states = StateStore(Sources.of(log, projections, clock))
-        stages = bootstrap.compose(installation, names, states, key=KEY, agents=_channel(around, process))
+        channel = _channel(around, process)
+        stages = bootstrap.compose(installation, names, states, key=KEY, agents=channel, fetches=channel)
         history = SimulatedHistory(around.history, around.network, process)
         if "recorder" in names:
             stages.append(RECORDER.bind(Recorders(log, cast("Any", history), clock, past=attic.whole)))
@@ -166,10 +169,10 @@ class WorkerProcess:
         """Start it."""
         handlers = Handlers()
         handlers.add(FUNCTION, handler(around.seed, process, around.runs, around.temper))
-        names = QUEUES if around.hall is None else (ASSIGNED,)
+        names = (ASSIGNED,) if around.are_agents else QUEUES
         queues = {queue: _TaskQueue(around, process, queue) for queue in names if queue != ASSIGNED}
         log = SimulatedLog(around.server, around.network, process)
-        assigned, channel = frozenset(names) & {ASSIGNED}, _channel(around, process)
+        assigned, channel = frozenset(names) & {ASSIGNED}, _channel(around, process) if around.are_agents else None
         clock = ProcessClock(process)
         connection = Connection(log, cast("Any", queues), clock, ACK_WAIT, agents=channel, assigned=assigned)
         options = Options(names, concurrency=3, shutdown_timeout=3.0, name=safe_name(process.name), nats_url=None)
@@ -188,7 +191,9 @@ def _channel(around: Surroundings, process: Process) -> SimulatedChannel | None:
 def outside(around: Surroundings, process: Process) -> OutsideExecutor:
     """One process of executors outside."""
     log = SimulatedLog(around.server, around.network, process)
-    return OutsideExecutor(around.outside, log, _Queues(around, process), process)
+    channel = _channel(around, process)
+    assert channel is not None
+    return OutsideExecutor(around.outside, log, channel, process)
 
 
 def mq_executor(around: Surroundings, process: Process) -> MqExecutor:
@@ -196,14 +201,6 @@ def mq_executor(around: Surroundings, process: Process) -> MqExecutor:
     log = SimulatedLog(around.server, around.network, process)
     intake = Intake(around.server, mq.SPEC, around.network, process)
     return MqExecutor(around.handed, around.server, log, intake, process)
-
-
-class _Queues:
-    def __init__(self, around: Surroundings, process: Process) -> None:
-        self._open = partial(_TaskQueue, around, process)
-
-    async def open(self, queue: str) -> "_TaskQueue":
-        return self._open(queue)
 
 
 class _TaskQueue:

@@ -4,16 +4,19 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from random import Random
-from typing import Final, cast
+from typing import Final
 
 from tocsin import subjects
 from tocsin.domain.events import Failure, LeaseTimer, Started
-from tocsin.ports import EventLog, LogUnavailable, OutdatedState, TaskQueues
-from tocsin.services.operations import lookup, task_claims, task_leases, worker_answers
-from tocsin.services.operations.errors import OperationError
+from tocsin.domain.visibility_lease import Lease
+from tocsin.ports import EventLog, LogUnavailable, OutdatedState
+from tocsin.services.operations import lookup, task_leases, worker_answers
+from tocsin.services.operations.errors import MatcherUnavailable, OperationError
 from tocsin.services.operations.lookup import ExecutionMatch
-from tocsin.services.operations.task_leases import Held, Holder, Lease
+from tocsin.services.operations.task_fetches import TaskFetches
+from tocsin.services.operations.task_leases import Held, Holder
 
+from .agents import SimulatedChannel
 from .process import Process, ProcessClock
 from .workload import OUTSIDE, Run
 
@@ -42,41 +45,40 @@ class Outside:
     signs: list[Sign] = field(default_factory=list)
     accepted: list[Started] = field(default_factory=list)
     """The claims whose success was taken."""
+    fetched: list[int] = field(default_factory=list)
+    """The sequences of the claims that executors received."""
 
 
 class OutsideExecutor:
     """A gateway process and its workers: some work, some fail, some hand back, some vanish."""
 
-    def __init__(self, told: Outside, log: EventLog, queues: object, process: Process) -> None:
-        """Start it. `queues` can be opened by name."""
+    def __init__(self, told: Outside, log: EventLog, channel: SimulatedChannel, process: Process) -> None:
+        """Start it."""
         self._told = told
         self._log = log
-        self._queues = cast("TaskQueues", queues)
         self._process = process
         self._clock = ProcessClock(process)
+        noise = Random(f"{told.seed}/{process.name}/noise")
+        self._fetches = TaskFetches(log, channel, self._clock, lambda: f"{noise.getrandbits(128):x}")
         process.spawn("outside", self._run)
 
     def stop(self) -> None:
         """In good order: take nothing more."""
 
     async def _run(self) -> None:
-        while not self._process.is_stopping:
-            try:
-                held = await task_claims.take(
-                    self._log,
-                    self._queues,
-                    self._clock,
-                    (OUTSIDE,),
-                    limit=2,
-                    holder=Holder("outside", self._process.name),
-                    lease=Lease(LEASE),
-                    wait=1.0,
-                )
-            except LogUnavailable:
-                await self._process.wait(0.3)
-                continue
-            for one in held:
-                self._process.spawn("a job", partial(self._work, one))
+        holder, lease = Holder("outside", self._process.name), Lease(LEASE)
+        async with self._fetches.running():
+            while not self._process.is_stopping:
+                try:
+                    held = await self._fetches.take(
+                        (OUTSIDE,), functions=("*",), limit=2, holder=holder, lease=lease, wait=1.0
+                    )
+                except (LogUnavailable, MatcherUnavailable):
+                    await self._process.wait(0.3)
+                    continue
+                for one in held:
+                    self._told.fetched.append(one.claim.sequence)
+                    self._process.spawn("a job", partial(self._work, one))
 
     async def _work(self, held: Held) -> None:
         claim = held.claim.message

@@ -96,6 +96,12 @@ class SimulatedLog:
     async def end(self, stream: Stream) -> int:
         return await self._ask(f"end {stream}", lambda: at_once(self._server.end(stream)), is_read=True)
 
+    async def has_newer(self, *filters: str, after: int) -> bool:
+        def answer() -> bool:
+            return at_once(self._server.has_newer(*filters, after=after))
+
+        return await self._ask(f"newer than {after}", answer, is_read=True)
+
     async def now(self) -> datetime:
         return await self._ask("now", lambda: at_once(self._server.now()), is_read=True)
 

@@ -62,6 +62,7 @@ def beyond_the_audit(around: Surroundings, everything: StoredEvents) -> Iterator
     yield from _every_run_has_a_claim(everything, around.runs)
     yield from _a_sign_of_life_puts_off_the_end(everything, around)
     yield from _a_success_that_was_taken_counts(everything, around)
+    yield from _a_claim_is_fetched_once(around)
     yield from _no_lease_lasts_longer_than_its_step_may(everything, around)
     yield from _every_task_is_handed_over(everything, around)
     for judge in (_what_is_reported_was_answered, _an_answer_in_time_counts):
@@ -75,6 +76,13 @@ def _every_run_has_a_claim(everything: StoredEvents, runs: list[Run]) -> Iterato
     for run in runs:
         if run not in claims:
             yield f"I3: it was worked at without a claim: {run}"
+
+
+def _a_claim_is_fetched_once(around: Surroundings) -> Iterator[str]:
+    """A repeated fetch, or a second leader, gives no task to two executors."""
+    for sequence, number in Counter(around.outside.fetched).items():
+        if number > 1:
+            yield f"I3: {number} fetches received the claim {sequence}"
 
 
 def _a_sign_of_life_puts_off_the_end(everything: StoredEvents, around: Surroundings) -> Iterator[str]:

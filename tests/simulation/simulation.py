@@ -104,7 +104,8 @@ class Simulation:
             InMemoryHistory(),
             self.focus.temper,
             self.focus.is_archived,
-            Hall() if self.focus.agents else None,
+            Hall() if self.focus.agents or self.focus.outside else None,
+            self.focus.agents,
         )
 
     def run(self) -> Result:

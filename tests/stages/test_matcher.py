@@ -12,6 +12,7 @@ from tests.domain.given import KEY
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.adapters.memory.agents import InMemoryAgentChannel
+from tocsin.adapters.memory.fetches import InMemoryFetchChannel
 from tocsin.domain import ids
 from tocsin.domain.agent import MAX_HOLD_LIST_BYTES, Assignment, unframed
 from tocsin.domain.events import Completed, Dispatched, LeaseTimer, Released, Report, RetryScheduled, Started
@@ -24,7 +25,8 @@ from tocsin.stages.matcher import claims
 from tocsin.stages.matcher.agents import SILENCE_S
 from tocsin.stages.matcher.backlog_display import INTERVAL_S
 from tocsin.stages.matcher.claims import REFUSAL_S
-from tocsin.stages.matcher.stage import CURSOR, REPEAT_AFTER_S, SAVE_INTERVAL_S, Matcher
+from tocsin.stages.matcher.saved_place import CURSOR, SAVE_INTERVAL_S
+from tocsin.stages.matcher.stage import REPEAT_AFTER_S, Channels, Matcher
 from tocsin.subjects import Bucket
 from tocsin.testing import InMemoryProjections, settle
 
@@ -90,6 +92,7 @@ class Hall:
     def __init__(self, stack: AsyncExitStack) -> None:
         self.world = World()
         self.channel = InMemoryAgentChannel()
+        self.fetches = InMemoryFetchChannel()
         self._stack = stack
         self._matchers: dict[Matcher, AsyncExitStack] = {}
         self._follows: dict[Matcher, asyncio.Task[None]] = {}
@@ -104,18 +107,21 @@ class Hall:
         )
         if leads:
             await election.run_once()
+        queues = ["default", "mail"]
         matcher = Matcher(
             world.log,
             world.projections,
-            self.channel,
+            Channels(self.channel, self.fetches),
             election,
             world.clock,
-            ["default", "mail"],
+            queues,
+            queues.__contains__,
             requires_grant=requires_grant,
         )
         own = await self._stack.enter_async_context(AsyncExitStack())
         await own.enter_async_context(self.channel.hold_lists(matcher.receive))
         await own.enter_async_context(self.channel.absences(matcher.receive_absence))
+        await own.enter_async_context(self.fetches.requests(matcher.receive_fetch))
         for loop in (matcher.follow_decisions(), matcher.follow_reports()):
             own.callback(asyncio.create_task(loop).cancel)
         self._follow(matcher, own)

@@ -1,4 +1,4 @@
-"""Open Job Spec gateways and workers die at any time: every job completes exactly once in the log.
+"""Open Job Spec gateways, workers and matchers die at any time: every job completes exactly once in the log.
 
 `TOCSIN_TEST_OJS_JOBS=2000 python -m pytest tests/system/test_ojs.py` runs more jobs through more deaths.
 """
@@ -16,6 +16,7 @@ import pytest
 
 from tests.ports import free_port
 from tests.system.processes import Program, Site, site
+from tocsin import bootstrap
 from tocsin.adapters.http.ojs.jobs import uuid7
 from tocsin.domain.events import Completed, Released, Started
 
@@ -23,6 +24,7 @@ JOBS: Final = int(os.environ.get("TOCSIN_TEST_OJS_JOBS", "300"))
 JOB: Final = "ojs.work"
 LEASE: Final = 1_500
 """Milliseconds."""
+LONG_LEASE: Final = 60_000
 AT_ONCE: Final = 16
 PAUSE: Final = 0.3
 SEED: Final = 11
@@ -31,7 +33,11 @@ SEED: Final = 11
 @pytest.fixture
 async def tocsin(nats_url: str, tmp_path: Path) -> AsyncIterator[Site]:
     async with site(
-        nats_url, tmp_path, metrics={"enabled": False}, server={"rate": 100_000, "burst": 100_000, "host": "127.0.0.1"}
+        nats_url,
+        tmp_path,
+        metrics={"enabled": False},
+        server={"rate": 100_000, "burst": 100_000, "host": "127.0.0.1"},
+        queues={"work": {"transport": "matched"}},
     ) as it:
         it.patience = 60 + JOBS / 5
         yield it
@@ -60,12 +66,13 @@ async def completed(tocsin: Site) -> Counter[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600 + JOBS)
-async def test_gateways_and_workers_may_be_killed_anytime(tocsin: Site) -> None:
+async def test_gateways_workers_and_matchers_may_be_killed_anytime(tocsin: Site) -> None:
     dice = random.Random(SEED)  # noqa: S311 - which of them dies next is no secret
     ports = [free_port(), free_port()]
     urls = [f"http://127.0.0.1:{port}" for port in ports]
-    tocsin.start()
+    tocsin.start(*(stage for stage in bootstrap.STAGE_NAMES if stage != "matcher"))
     mortals = [
+        *(tocsin.start("matcher") for _ in range(2)),
         *(tocsin.start_gateway(port) for port in ports),
         *(tocsin.start_ojs_worker(f"w{n}", LEASE, *urls) for n in range(2)),
     ]
@@ -88,6 +95,40 @@ async def test_gateways_and_workers_may_be_killed_anytime(tocsin: Site) -> None:
     assert {end.message.type for end in everything.ends.values()} == {"completed"}
     runs = Counter(line.split()[0] for line in tocsin.runs.read_text().splitlines())
     assert set(runs) == set(ids)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300 + JOBS)
+async def test_killed_matcher_loses_and_doubles_nothing(tocsin: Site) -> None:
+    """No lease ends: each task reaches its worker, or is handed back at once."""
+    dice = random.Random(SEED)  # noqa: S311 - when it dies is no secret
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    tocsin.start(*(stage for stage in bootstrap.STAGE_NAMES if stage != "matcher"))
+    matchers = [tocsin.start("matcher") for _ in range(2)]
+    tocsin.start_gateway(port)
+    for number in range(2):
+        tocsin.start_ojs_worker(f"w{number}", LONG_LEASE, url)
+    await tocsin.ready()
+    ids = [uuid7(tocsin.installation.clock.now()) for _ in range(JOBS)]
+    pushing = asyncio.create_task(push_all(ids, [url]))
+    deaths = 0
+
+    async def all_done() -> bool:
+        return pushing.done() and len(await completed(tocsin)) == JOBS
+
+    while deaths < 6:
+        await kill(matchers[deaths % 2], after=dice.uniform(0, 4 * PAUSE))
+        deaths += 1
+        await tocsin.ready()
+    await pushing
+    await tocsin.until(all_done)
+    assert await completed(tocsin) == dict.fromkeys(ids, 1)
+    everything = await tocsin.checked()
+    assert len(everything.facts(Started)) - len(everything.facts(Released)) == JOBS
+    assert {event.message.reason for event in everything.facts(Released)} <= {"handed_back"}
+    runs = Counter(line.split()[0] for line in tocsin.runs.read_text().splitlines())
+    assert runs == dict.fromkeys(ids, 1)
 
 
 @pytest.mark.slow

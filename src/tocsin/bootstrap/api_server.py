@@ -28,12 +28,14 @@ from ..adapters.http.server import InProcessClient, answering, operations
 from ..adapters.http.sockets import LOOPBACK, PortInUseError, listen, url_of
 from ..adapters.nats.admin.provision import wipe
 from ..adapters.nats.consumers.task_queues import NatsTaskQueues
+from ..adapters.nats.fetches import NatsFetchChannel
 from ..adapters.nats.micro_service import ApiRequest, Operation, serve_operations
 from ..engine.timezone_refresh import TimezoneWatch
 from ..services.health import Finding, examine
 from ..services.health.status import as_json, status
 from ..services.jobs import Registry
 from ..services.operations.event_waiter import EventWaiter
+from ..services.operations.task_fetches import TaskFetches
 from ..services.queues import QueueDetails, Sees, queues
 from . import Installation, health_target
 
@@ -75,6 +77,9 @@ async def serving(
         stack.callback(listener.close)
         task_queues = NatsTaskQueues(installation.connection, installation.names, ack_wait=settings.worker.ack_wait)
         stack.push_async_callback(task_queues.close)
+        fetches = TaskFetches(
+            installation.log, NatsFetchChannel(installation.connection, installation.names), installation.clock
+        )
         parts = Components(
             version=__version__,
             settings=settings,
@@ -89,6 +94,7 @@ async def serving(
             doctor=partial(_doctor, installation),
             queue_details=partial(_queues, installation),
             queues=task_queues,
+            fetches=await stack.enter_async_context(fetches.running()),
             arrivals=await stack.enter_async_context(aclosing(EventWaiter(installation.log))),
             reset=partial(wipe, installation.connection, installation.names) if allow_reset else None,
         )

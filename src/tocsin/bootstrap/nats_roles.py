@@ -96,7 +96,7 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
     tasks = [DurableSpec(executor_durable(queue), Stream.LOG, ()) for queue in settings.pulled_queues]
     roles |= {
         SCHEDULER: granting.part(SCHEDULER, _together(stages), [spec for specs in durables.values() for spec in specs]),
-        API: granting.watching(API, _API_ACCESS, tasks),
+        API: granting.fetching(granting.watching(API, _API_ACCESS, tasks)),
         WORKER: granting.reading_last(granting.working(WORKER, _worked(settings), tasks), HeartbeatDetails),
         ADMIN: granting.provisioning(ADMIN, (*settings.matched_queues, *settings.bridged_queues)),
         OPERATOR: granting.watching(OPERATOR, _OPERATOR_ACCESS),

@@ -17,6 +17,7 @@ from ..adapters.nats.client.connection import CLOSING_ERRORS, RECONNECT_FOREVER
 from ..adapters.nats.client.credentials import security_of
 from ..adapters.nats.consumers.priority import PriorityGate
 from ..adapters.nats.consumers.stage_router import stage_router
+from ..adapters.nats.fetches import NatsFetchChannel
 from ..adapters.nats.log.stored_log import NatsStoredLog
 from ..archive.archive import Origin
 from ..archive.segment_selection import Cursors
@@ -27,7 +28,7 @@ from ..engine.stage import BoundStage, Calm, StageContext, Storage, always_calm
 from ..engine.states import StateStore
 from ..engine.step import Sources
 from ..engine.timezone_refresh import TimezoneWatch
-from ..ports import AgentChannel, History
+from ..ports import AgentChannel, FetchChannel, History
 from ..stages import STAGES
 from ..stages.archiver.stage import max_lag
 from ..stages.recorder import Recorder
@@ -49,11 +50,12 @@ def compose(
     storage: Storage | None = None,
     calm: Calm = always_calm,
     agents: AgentChannel | None = None,
+    fetches: FetchChannel | None = None,
 ) -> list[BoundStage]:
     """Start the named stages that the settings need.
 
     Without `storage`, start only stages that need no history. `calm` waits for the end of a rush. Without
-    `agents`, no agent can be heard.
+    `agents`, no agent can be heard; without `fetches`, no worker over HTTP.
     """
     log, time = installation.log, ClockGuard(installation.log, installation.clock)
 
@@ -72,6 +74,7 @@ def compose(
         stored=installation.stored,
         calm=calm,
         agents=agents,
+        fetches=fetches,
         version=__version__,
     )
     started = [
@@ -146,7 +149,10 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
         store = StateStore(Sources.of(installation.log, installation.projections, installation.clock))
         precedence = PriorityGate()
         agents = NatsAgentChannel(installation.connection, installation.names)
-        stages = compose(installation, names, store, key=key, storage=storage, calm=precedence.calm, agents=agents)
+        fetches = NatsFetchChannel(installation.connection, installation.names)
+        stages = compose(
+            installation, names, store, key=key, storage=storage, calm=precedence.calm, agents=agents, fetches=fetches
+        )
         broker = NatsBroker(
             servers(settings),
             logger=None,

@@ -119,6 +119,11 @@ class Principal:
         """Return whether the identity may fetch tasks of some function from a queue."""
         return self.may(Permission.ADMINISTER) or (self.may(Permission.WORK) and queue in self.binding.queues)
 
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Patterns of the functions whose tasks the identity may fetch, from its queues."""
+        return ("*",) if self.may(Permission.ADMINISTER) else self.binding.functions
+
     def may_run(self, queue: str, function: str) -> bool:
         """Return whether the identity may fetch the tasks of a function from a queue."""
         if self.may(Permission.ADMINISTER):

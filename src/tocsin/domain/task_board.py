@@ -6,7 +6,7 @@ step goes on.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -143,6 +143,26 @@ class TaskBoard:
         self._reserved |= {task.key: task for task, _ in assignments}
         return assignments
 
+    def choose(
+        self,
+        queues: Iterable[str],
+        may_run: Callable[[str], bool],
+        *,
+        limit: int,
+        room: Mapping[str, int] | None = None,
+    ) -> list[OpenTask]:
+        """Choose up to `limit` tasks for a worker that is no agent, and reserve them.
+
+        The tasks of the first queue are chosen first, and in each queue as `TaskLanes.take` does.
+        """
+        tasks: list[OpenTask] = []
+        for queue in queues:
+            functions = frozenset(filter(may_run, self._open.functions_in(queue)))
+            if functions and (number := limit - len(tasks)) > 0:
+                offer = Offer(NO_AGENT, (queue,), functions, number)
+                tasks += [task for task, _ in self.assign([offer], limit=number, room=room)]
+        return tasks
+
     def confirm(self, task: OpenTask, agent_id: str, *, sequence: int, after: int | None) -> AgentClaim:
         """Replace a reservation by its claim, which is stored."""
         known = self._claims.get(task.key)
@@ -182,12 +202,11 @@ class TaskBoard:
         """Return whether the execution of a task is still to be cancelled."""
         return self._purged.get(task.key) is task
 
-    # --- questions -----------------------------------------------------------------------------------------------------
+    def is_open(self, task: OpenTask) -> bool:
+        """Return whether a task is open, and not reserved."""
+        return self._open.get(task.key) is task
 
-    def knows_claim(self, scope: str, step: str, sequence: int) -> bool:
-        """Return whether a claim is known already."""
-        claim = self._claims.get((scope, step))
-        return claim is not None and claim.sequence == sequence
+    # --- questions -----------------------------------------------------------------------------------------------------
 
     def is_beyond_limit(self, claim: AgentClaim) -> bool:
         """Return whether earlier claims alone reach the limit of a claim.

@@ -180,6 +180,10 @@ class TaskLanes:
             numbers[queue, function] = numbers.get((queue, function), 0) + lane.number
         return numbers
 
+    def functions_in(self, queue: str) -> Iterable[str]:
+        """Return the functions of the tasks in a queue."""
+        return self._priorities.get(queue, {}).keys()
+
     def running_of(self, group: LimitGroup) -> int:
         """Return the number of tasks of a group that workers have or get."""
         return self._groups[group].running if group in self._groups else 0

@@ -15,7 +15,17 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from ..archive.archive import Archive, Origin
 from ..domain.events import Message, Recorded
-from ..ports import AgentChannel, Clock, DurableSpec, EventLog, History, Projections, StoredLog, StreamPurge
+from ..ports import (
+    AgentChannel,
+    Clock,
+    DurableSpec,
+    EventLog,
+    FetchChannel,
+    History,
+    Projections,
+    StoredLog,
+    StreamPurge,
+)
 from ..settings import Settings
 from ..subjects import Bucket, Stream, entity_of
 from .leader_election import LeaderElection
@@ -209,6 +219,7 @@ class StageContext:
     stored: StoredLog | None = None
     """Every message ever stored, in the streams or in the archive; None: no stage reads archived messages."""
     agents: AgentChannel | None = None
+    fetches: FetchChannel | None = None
     """None: no agents can be heard."""
     calm: Calm = always_calm
     """Wait for it before work on which no execution waits."""

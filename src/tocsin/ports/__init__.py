@@ -38,6 +38,7 @@ from .event_log import (
     check_subject,
     write_each,
 )
+from .fetches import FetchChannel, ReceiveBody
 from .history import (
     DeadLetterRow,
     ExecutionRow,
@@ -66,6 +67,7 @@ __all__ = [
     "EventLog",
     "ExecutionRow",
     "Extent",
+    "FetchChannel",
     "HandOver",
     "Heading",
     "Headings",
@@ -87,6 +89,7 @@ __all__ = [
     "Publish",
     "QueueStatus",
     "ReceiveAbsence",
+    "ReceiveBody",
     "ReceiveCommand",
     "ReceiveHoldList",
     "ReceiveTask",

@@ -172,6 +172,13 @@ class EventLog(Protocol):
         """
         ...
 
+    async def has_newer(self, *filters: str, after: int) -> bool:
+        """Return whether a matching message was stored after the sequence `after`.
+
+        The filters are of one stream. As for `tail`, the result is never a stale read. It is cheap near the stream's end.
+        """
+        ...
+
     async def now(self) -> datetime:
         """Return the time (UTC) by the log's own clock."""
         ...

@@ -96,6 +96,10 @@ class Settings(DocumentedModel, BaseSettings):
         """The queues whose tasks the matcher assigns to workers (`transport: matched`)."""
         return tuple(name for name, queue in self.queues.items() if queue.transport == "matched")
 
+    def is_matched(self, queue: str) -> bool:
+        """Return whether the matcher assigns the tasks of a queue."""
+        return self.queues.get(queue, Queue()).transport == "matched"
+
     @property
     def pulled_queues(self) -> tuple[str, ...]:
         """The queues from which workers take tasks by themselves; each has a durable."""

@@ -185,6 +185,10 @@ class InMemoryEventLog:
         """Return the last sequence of a stream."""
         return self._streams[stream].last_sequence
 
+    async def has_newer(self, *filters: str, after: int) -> bool:
+        """Return whether a matching message was stored after a sequence."""
+        return bool(self._streams[subjects.stream_of(filters[0])].matching(filters, after))
+
     async def now(self) -> datetime:
         """Return the time of the clock."""
         return self.clock.now()

@@ -1,7 +1,7 @@
 """Hold lists of agents, and commands to them, over core NATS."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Final
 
 from nats.errors import Error as NatsError
@@ -12,8 +12,9 @@ from ...ports import HandOver, LogUnavailable, ReceiveAbsence, ReceiveCommand, R
 from .client import wire
 from .client.connection import CLOSING_ERRORS, Connection
 from .client.names import Names
-from .client.transport import Outgoing, Receive
+from .client.transport import Outgoing
 from .client.wire import too_large
+from .core_messages import CoreMessages
 
 _TOKENS_OF_A_HOLD_LIST: Final = 5
 """`<root>.agent.<name>.<id>.hold`; the root is one token."""
@@ -24,6 +25,7 @@ class NatsAgentChannel:
 
     def __init__(self, connection: Connection, names: Names) -> None:
         self._connection = connection
+        self._messages = CoreMessages(connection)
         self._names = names
         self._absences = ""
         """The prefix of the reply subjects on which the server says that no process listens; empty: it need not."""
@@ -36,7 +38,7 @@ class NatsAgentChannel:
 
     async def announce(self, name: str, agent_id: str, body: bytes) -> None:
         """See `AgentChannel`."""
-        await self._send(self._names.hold_list(name, agent_id), body)
+        await self._messages.send(self._names.hold_list(name, agent_id), body)
 
     async def is_heard(self, name: str, agent_id: str, body: bytes, *, wait: float) -> bool:
         """See `AgentChannel`.
@@ -45,7 +47,7 @@ class NatsAgentChannel:
         subscription.
         """
         subject = self._names.hold_list(name, agent_id)
-        self._check(subject, body)
+        self._messages.check(subject, body)
         try:
             await self._connection.client.request(subject, body, timeout=wait)
         except NoRespondersError:
@@ -65,12 +67,12 @@ class NatsAgentChannel:
             if len(tokens) == _TOKENS_OF_A_HOLD_LIST:
                 receive(tokens[2], tokens[3], body)
 
-        async with self._listening(self._names.hold_list("*", "*"), pass_on):
+        async with self._messages.listening(self._names.hold_list("*", "*"), pass_on):
             yield
 
     async def command(self, name: str, agent_id: str, body: bytes) -> None:
         """See `AgentChannel`."""
-        await self._send(self._names.agent_commands(name, agent_id), body)
+        await self._messages.send(self._names.agent_commands(name, agent_id), body)
 
     @asynccontextmanager
     async def commands(self, name: str, agent_id: str, receive: ReceiveCommand) -> AsyncIterator[None]:
@@ -79,7 +81,7 @@ class NatsAgentChannel:
         def pass_on(_: str, __: str, body: bytes, ___: Mapping[str, str] | None) -> None:
             receive(body)
 
-        async with self._listening(self._names.agent_commands(name, agent_id), pass_on):
+        async with self._messages.listening(self._names.agent_commands(name, agent_id), pass_on):
             yield
 
     async def hand_over(self, tasks: Sequence[HandOver]) -> Sequence[HandOver]:
@@ -109,7 +111,7 @@ class NatsAgentChannel:
         def pass_on(_: str, __: str, body: bytes, ___: Mapping[str, str] | None) -> None:
             receive(body)
 
-        async with self._listening(self._names.agent_tasks(name, agent_id), pass_on):
+        async with self._messages.listening(self._names.agent_tasks(name, agent_id), pass_on):
             yield
 
     @asynccontextmanager
@@ -125,7 +127,7 @@ class NatsAgentChannel:
             if not body and headers and headers.get(wire.STATUS) == wire.NO_RESPONDERS and number.isdecimal():
                 receive(agent_id, int(number))
 
-        async with self._listening(f"{inbox}.>", pass_on):
+        async with self._messages.listening(f"{inbox}.>", pass_on):
             self._absences = inbox
             try:
                 yield
@@ -134,7 +136,7 @@ class NatsAgentChannel:
 
     async def call_roll(self) -> None:
         """See `AgentChannel`."""
-        await self._send(self._names.roll_call, b"")
+        await self._messages.send(self._names.roll_call, b"")
 
     @asynccontextmanager
     async def roll_calls(self, receive: Callable[[], None]) -> AsyncIterator[None]:
@@ -143,28 +145,5 @@ class NatsAgentChannel:
         def pass_on(_: str, __: str, ___: bytes, ____: Mapping[str, str] | None) -> None:
             receive()
 
-        async with self._listening(self._names.roll_call, pass_on):
+        async with self._messages.listening(self._names.roll_call, pass_on):
             yield
-
-    @asynccontextmanager
-    async def _listening(self, subject: str, receive: Receive) -> AsyncIterator[None]:
-        subscription = await self._connection.transport.listen(subject, receive)
-        try:
-            yield
-        finally:
-            with suppress(*CLOSING_ERRORS):
-                await subscription.unsubscribe()
-
-    async def _send(self, subject: str, body: bytes) -> None:
-        self._check(subject, body)
-        try:
-            await self._connection.transport.send([Outgoing(subject, body)])
-        except CLOSING_ERRORS as error:
-            raise LogUnavailable(f"{subject}: {error!r}") from error
-
-    def _check(self, subject: str, body: bytes) -> None:
-        client = self._connection.client
-        if not client.is_connected:  # the client would keep it, and send it when it is old
-            raise LogUnavailable(f"{subject}: there is no connection")
-        if (refusal := too_large(Outgoing(subject, body), client.max_payload)) is not None:
-            raise refusal

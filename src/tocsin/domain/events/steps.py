@@ -186,7 +186,7 @@ def unfold(facts: Iterable[Recorded[Message]]) -> Iterator[Recorded[Message]]:
 class Started(ExecutionFact):
     """A worker claimed an attempt.
 
-    The worker, or the API for it, stores this before the function runs.
+    The worker, or the API or the matcher for it, stores this before the function runs.
     """
 
     type: Literal["started"] = "started"
@@ -208,6 +208,8 @@ class Started(ExecutionFact):
     """The id of the agent to which the matcher assigned the task; absent: the worker took it by itself."""
     holder: str | None = None
     """The identity that fetched the task over HTTP, with its kind; only that identity may answer for it."""
+    fetch: str | None = None
+    """The id of the request that fetched the task over HTTP, if the matcher answered it."""
 
 
 class Released(ExecutionFact):

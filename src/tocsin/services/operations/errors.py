@@ -46,3 +46,21 @@ class ResultTooLarge(OperationError):
         """Return the error of a result of `size` bytes."""
         limit = f"{size:,} bytes of JSON, more than {MAX_INPUT_BYTES:,}"
         return cls(f"The result is {limit}. Keep large data in a store and refer to it.")
+
+
+class FetchTooLarge(OperationError):
+    """A fetch names too many queues, or its token too many functions."""
+
+    code = "fetch-too-large"
+
+
+class MatcherUnavailable(OperationError):
+    """No matcher answers a fetch."""
+
+    code = "matcher-unavailable"
+
+
+class TooManyFetches(OperationError):
+    """As many fetches as the matcher allows wait for tasks."""
+
+    code = "too-many-fetches"

@@ -10,12 +10,12 @@ from typing import Final
 
 from ... import subjects, telemetry
 from ...domain import execution
-from ...domain.events import Dispatched, LeaseTimer, Message, Recorded, Started
+from ...domain.events import Dispatched, Message, Recorded, Started
 from ...domain.execution import ClaimDenied
+from ...domain.visibility_lease import Lease, lease_span, lease_timer, ojs_field
 from ...ports import Clock, Delivery, EventLog, LogUnavailable, OutdatedState, TaskQueues
-from . import event_waiter
-from .lookup import ExecutionMatch
-from .task_leases import Held, Holder, Lease, held_of, lease_span, ojs_field
+from .claimed_tasks import Claimed, held_by
+from .task_leases import Held, Holder
 
 MAX_TRIES: Final = 5
 OTHER_FUNCTION_DELAY_S: Final = 1.0
@@ -81,18 +81,6 @@ async def _permitted(deliveries: Sequence[Delivery], holder: Holder) -> list[Del
     return permitted
 
 
-@dataclass(frozen=True, slots=True)
-class _Claim:
-    """A stored claim and its sequence."""
-
-    task: Dispatched
-    scope: str
-    sequence: int
-
-    def is_in(self, facts: Sequence[Recorded[Message]]) -> bool:
-        return bool(facts) and facts[-1].sequence >= self.sequence
-
-
 async def _claimed(
     log: EventLog, clock: Clock, deliveries: Sequence[Delivery], holder: Holder, lease: Lease
 ) -> list[Held]:
@@ -104,39 +92,12 @@ async def _claimed(
     results = await asyncio.gather(
         *(_claim(log, clock, delivery, holder, lease) for delivery in deliveries), return_exceptions=True
     )
-    claims = [result for result in results if isinstance(result, _Claim)]
-    known = await _known(log, claims)
-    tasks = await asyncio.gather(
-        *(_held(log, claim, known.get(claim.scope, ())) for claim in claims), return_exceptions=True
-    )
-    own_tasks = [task for task in tasks if isinstance(task, Held)]
-    failures = [result for result in (*results, *tasks) if isinstance(result, BaseException)]
-    if failures and not own_tasks:
-        raise failures[0]
-    for failure in failures:  # these tasks are redelivered by their queue, or end with their lease
-        _log.warning("claim unknown; the task is redelivered", action="claim-unknown", error=repr(failure))
-    return own_tasks
+    claims = [result for result in results if isinstance(result, Claimed)]
+    failures = [result for result in results if isinstance(result, BaseException)]
+    return await held_by(log, claims, failures=failures)
 
 
-async def _known(log: EventLog, claims: Sequence[_Claim]) -> dict[str, Sequence[Recorded[Message]]]:
-    """Read the facts of all claims at once; none if a fact is unreadable."""
-    scopes = tuple(dict.fromkeys(claim.scope for claim in claims))  # several claims may be steps of one execution
-    if not scopes:
-        return {}
-    try:
-        return dict(zip(scopes, (await log.load_each(*scopes)).facts, strict=True))
-    except subjects.DecodeError:  # perhaps of a newer version: read each scope on its own
-        return {}
-
-
-async def _held(log: EventLog, claim: _Claim, facts: Sequence[Recorded[Message]]) -> Held | None:
-    """Return a claimed step, folded from the facts of its execution."""
-    if not claim.is_in(facts):  # a lagging replica answered, or the read failed
-        facts = await event_waiter.until(log, claim.scope, claim.is_in)
-    return held_of(ExecutionMatch(claim.task.job, claim.task.execution_id, tuple(facts)), step=claim.task.step)
-
-
-async def _claim(log: EventLog, clock: Clock, delivery: Delivery, holder: Holder, lease: Lease) -> _Claim | None:
+async def _claim(log: EventLog, clock: Clock, delivery: Delivery, holder: Holder, lease: Lease) -> Claimed | None:
     """Claim a delivery under a lease; None: the claim is denied and the delivery settled."""
     task = _read(delivery)
     if task is None:
@@ -145,7 +106,7 @@ async def _claim(log: EventLog, clock: Clock, delivery: Delivery, holder: Holder
     seconds = lease.of(task)
     started, scope = _started(task, delivery, holder, seconds), subjects.scope_of(task)
     until = clock.now() + lease_span(min(seconds, task.timeout))
-    timer = _timer(task, delivery, ends_attempt=task.timeout <= seconds)
+    timer = lease_timer(started, delivery.sequence, ends_attempt=task.timeout <= seconds)
     expect = delivery.sequence
     for _ in range(MAX_TRIES):
         try:
@@ -165,7 +126,7 @@ async def _claim(log: EventLog, clock: Clock, delivery: Delivery, holder: Holder
                 continue
             claimed = granted.sequence
         await _acknowledge(delivery)
-        return _Claim(task, scope, claimed)
+        return Claimed(scope, task.step, claimed)
     await delivery.nak(BUSY_DELAY_S)
     return None
 
@@ -228,18 +189,6 @@ async def _acknowledge(delivery: Delivery) -> None:
         await delivery.ack()
     except LogUnavailable as error:  # the redelivery is denied and acknowledged
         _log.warning("task not acknowledged", action="not-told", error=str(error))
-
-
-def _timer(task: Dispatched, delivery: Delivery, *, ends_attempt: bool) -> LeaseTimer:
-    return LeaseTimer(
-        job=task.job,
-        execution_id=task.execution_id,
-        step=task.step,
-        attempt=task.attempt,
-        delivery=delivery.delivered,
-        task=delivery.sequence,
-        ends_attempt=ends_attempt,
-    )
 
 
 def _started(task: Dispatched, delivery: Delivery, holder: Holder, lease: float) -> Started:

@@ -7,37 +7,20 @@ another copy delivered.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Final, TypeAlias, TypeVar
-
-from pydantic import JsonValue
+from datetime import datetime
+from typing import TypeAlias, TypeVar
 
 from ... import subjects
 from ...domain import execution
 from ...domain.events import Dispatched, LeaseTimer, Message, Recorded, Started, unfold
 from ...domain.execution import Execution, Phase
+from ...domain.visibility_lease import lease_span, lease_timer
 from ...ports import Clock, EventLog, SequenceConflict
 from . import errors
 from .lookup import ExecutionMatch
 
-MAX_LEASE_S: Final = 365 * 86_400.0
-
 Facts: TypeAlias = tuple[Recorded[Message], ...]
 F = TypeVar("F", Dispatched, Started)
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """Seconds until a claim without a heartbeat ends: of the task, else `asked`, else `usual`."""
-
-    usual: float
-    asked: float | None = None
-    """Requested by the worker."""
-
-    def of(self, task: Dispatched) -> float:
-        """Return the lease of a task."""
-        seconds = ojs_field(task, "lease")
-        return float(seconds) if isinstance(seconds, int | float) else self.asked or self.usual
 
 
 def _any(_queue: str, _function: str) -> bool:
@@ -144,15 +127,7 @@ def _require(holder: Holder, claim: Started, *, exactly: bool) -> None:
 
 def timer_of(held: Held) -> LeaseTimer:
     """Return the timer that ends a lease."""
-    claim = held.claim.message
-    return LeaseTimer(
-        job=claim.job,
-        execution_id=claim.execution_id,
-        step=claim.step,
-        attempt=claim.attempt,
-        delivery=claim.delivery,
-        task=held.task.sequence,
-    )
+    return lease_timer(held.claim.message, held.task.sequence)
 
 
 def _newest(facts: Facts, kind: type[F], step: str) -> Recorded[F] | None:
@@ -162,14 +137,3 @@ def _newest(facts: Facts, kind: type[F], step: str) -> Recorded[F] | None:
         if isinstance(message, kind) and message.step == step:
             return Recorded(message, fact.subject, fact.sequence, fact.time, fact.message_id)
     return None
-
-
-def lease_span(seconds: float) -> timedelta:
-    """Return the time of a lease of `seconds`, at most `MAX_LEASE_S`."""
-    return timedelta(seconds=min(seconds, MAX_LEASE_S))
-
-
-def ojs_field(task: Dispatched, name: str) -> JsonValue:
-    """Return a field of a task that only the Open Job Spec has."""
-    metadata = task.meta.get("ojs")
-    return metadata.get(name) if isinstance(metadata, dict) else None

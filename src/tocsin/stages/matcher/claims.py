@@ -1,18 +1,26 @@
-"""The claims that the matcher stores in the names of agents, and their ends."""
+"""Claims in the names of workers, and the ends of agents' claims."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from ... import subjects, telemetry
 from ...domain import execution
 from ...domain.events import LeaseTimer, Message, Recorded, ReleasedReason, Started
 from ...domain.execution import ClaimDenied, Phase
 from ...domain.open_task import OpenTask
-from ...domain.task_board import AgentClaim, TaskBoard
+from ...domain.task_board import NO_AGENT, AgentClaim, TaskBoard
 from ...ports import Append, Clock, EventLog, OutdatedState, Written
-from .agents import HeardAgent
 
-Assigned: TypeAlias = Sequence[tuple[OpenTask, HeardAgent]]
+
+class StoredClaim(NamedTuple):
+    """A claim that is stored, and its task."""
+
+    started: Started
+    claim: AgentClaim
+
+
+Assigned: TypeAlias = Sequence[tuple[OpenTask, Started]]
+"""Reserved tasks and their claims."""
 
 
 class Claims:
@@ -22,20 +30,27 @@ class Claims:
         self._log = log
         self._board = board
 
-    async def store(self, by_scope: Mapping[str, Assigned]) -> list[AgentClaim]:
+    async def store(self, assigned: Assigned) -> list[StoredClaim]:
         """Store claims in one write, and return those that are stored.
 
-        Those that are refused are decided one by one.
+        Tasks without a claim are open again. Those that are refused are decided one by one.
 
         Raises:
             LogUnavailable: it is unknown whether any is stored.
         """
+        by_scope: dict[str, list[tuple[OpenTask, Started]]] = {}
+        for task, started in assigned:
+            by_scope.setdefault(task.scope, []).append((task, started))
+        try:
+            return await self._store(by_scope)
+        finally:
+            for task, _ in reversed(assigned):
+                self._board.put_back(task)  # what is claimed is not reserved any more
+
+    async def _store(self, by_scope: Mapping[str, Assigned]) -> list[StoredClaim]:
         expected = {scope: self._board.newest(scope) for scope in by_scope}
-        writes = [
-            Append(tuple(_started(task, agent) for task, agent in tasks), expected[scope])
-            for scope, tasks in by_scope.items()
-        ]
-        claims: list[AgentClaim] = []
+        writes = [Append(tuple(started for _, started in tasks), expected[scope]) for scope, tasks in by_scope.items()]
+        claims: list[StoredClaim] = []
         error: Exception | None = None
         for (scope, tasks), written in zip(by_scope.items(), await self._log.write(writes), strict=True):
             claims += self._confirmed(tasks, written, expected[scope])
@@ -47,37 +62,37 @@ class Claims:
             raise error
         return claims
 
-    def _confirmed(self, tasks: Assigned, written: Written, expect: int) -> list[AgentClaim]:
-        claims: list[AgentClaim] = []
-        for (task, agent), sequence in zip(tasks, written.sequences, strict=False):
-            claim = self._confirm(task, agent, sequence, expect)
-            claims += [] if claim is None else [claim]
+    def _confirmed(self, tasks: Assigned, written: Written, expect: int) -> list[StoredClaim]:
+        claims: list[StoredClaim] = []
+        for (task, started), sequence in zip(tasks, written.sequences, strict=False):
+            claims += self._confirm(task, started, sequence, expect)
             expect = sequence
         return claims
 
-    def _confirm(self, task: OpenTask, heard: HeardAgent, sequence: int, expect: int) -> AgentClaim | None:
-        """Note a stored claim; None: an event ended it meanwhile."""
+    def _confirm(self, task: OpenTask, started: Started, sequence: int, expect: int) -> list[StoredClaim]:
+        """Note a stored claim; nothing: an event ended it meanwhile."""
         known = self._board.claim_of(task.scope, task.step)
         is_known = known is not None and known.sequence == sequence
         if not is_known and not self._board.is_reserved(task):
-            return None
-        return self._board.confirm(task, heard.agent_id, sequence=sequence, after=expect)
+            return []
+        return [
+            StoredClaim(started, self._board.confirm(task, started.agent or NO_AGENT, sequence=sequence, after=expect))
+        ]
 
-    async def _claim_carefully(self, scope: str, tasks: Assigned) -> list[AgentClaim]:
+    async def _claim_carefully(self, scope: str, tasks: Assigned) -> list[StoredClaim]:
         """Read an execution that has newer events, and claim what may still be claimed."""
-        claims: list[AgentClaim] = []
-        for task, agent in tasks:
+        claims: list[StoredClaim] = []
+        for task, started in tasks:
             facts = await self._log.load(scope)
             if facts and facts[-1].sequence < task.sequence:
                 continue  # a lagging replica answered; the task is tried again
-            state = execution.fold(facts)
             granted = execution.claim(
-                state,
+                execution.fold(facts),
                 step=task.step,
                 attempt=task.attempt,
                 delivery=task.delivery,
                 task=task.sequence,
-                worker=agent.name,
+                worker=started.worker,
             )
             if isinstance(granted, ClaimDenied):
                 learn_claims(self._board, task, facts)
@@ -86,11 +101,10 @@ class Claims:
                 continue
             expect = facts[-1].sequence
             try:
-                sequence = await self._log.append(_started(task, agent), expect=expect)
+                sequence = await self._log.append(started, expect=expect)
             except OutdatedState:
                 continue
-            claim = self._confirm(task, agent, sequence, expect)
-            claims += [] if claim is None else [claim]
+            claims += self._confirm(task, started, sequence, expect)
         return claims
 
 
@@ -109,7 +123,16 @@ def learn_claims(board: TaskBoard, task: OpenTask, facts: Sequence[Recorded[Mess
             )
 
 
-def _started(task: OpenTask, heard: HeardAgent) -> Started:
+def claim_of(
+    task: OpenTask,
+    worker: str,
+    *,
+    agent: str | None = None,
+    lease: float | None = None,
+    holder: str | None = None,
+    fetch: str | None = None,
+) -> Started:
+    """Return the claim of a task."""
     _, job, execution_id, _ = task.scope.split(".")
     return Started.trusted(
         job=subjects.name(job),
@@ -117,8 +140,11 @@ def _started(task: OpenTask, heard: HeardAgent) -> Started:
         step=task.step,
         attempt=task.attempt,
         delivery=task.delivery,
-        worker=heard.name,
-        agent=heard.agent_id,
+        worker=worker,
+        agent=agent,
+        lease=lease,
+        holder=holder,
+        fetch=fetch,
     )
 
 

@@ -3,22 +3,37 @@
 Of most events the subject says enough, so that only tasks and claims are decoded, and only in part.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
+from pydantic import ValidationError
 
 from ... import subjects
 from ...domain.events import Message, Recorded
 from ...domain.open_task import LimitGroup, OpenTask
-from ...domain.task_board import TaskBoard
+from ...domain.task_board import NO_AGENT, TaskBoard
+from ...domain.task_fetch import FetchedClaim
 from ...subjects import DecodeError
+from .fetches import Fetches
 
 TASK_KINDS: Final = frozenset({"dispatched", "admitted"})
 STEP_ENDS: Final = ("released", "retry-scheduled", "advanced", "exhausted")
 """Events of a step after which its task needs no worker, or is dispatched again."""
 ENDINGS: Final = ("failed", "cancelled")
 """Ends that may come before a report on the task. A completed execution has no open task, and a report ended its claims."""
+
+FETCH_FILTERS: Final = (
+    "execution.*.*.dispatched.>",
+    "execution.*.*.admitted.>",
+    subjects.filter_for("execution.started"),
+)
+"""Filters over tasks and claims, which decide what a fetch receives."""
+FILTERS: Final = (
+    *FETCH_FILTERS,
+    *(subjects.filter_for(f"execution.{event}") for event in ("recovered", *STEP_ENDS, *ENDINGS)),
+)
+"""Filters over everything that the matcher follows in the log."""
 
 
 class _Limit(msgspec.Struct):
@@ -36,6 +51,7 @@ class _Head(msgspec.Struct):
 
 class _Claim(msgspec.Struct):
     agent: str | None = None
+    fetch: str | None = None
 
 
 class _Release(msgspec.Struct):
@@ -67,73 +83,82 @@ def unread(_: str, body: bytes) -> Unread:
     return Unread.trusted(body=body)
 
 
-def filters(queues: Iterable[str]) -> tuple[str, ...]:
-    """Return filters over tasks of queues, and over claims and ends."""
-    tasks = (pattern for queue in queues for pattern in subjects.tasks(queue))
-    types = ("started", "recovered", *STEP_ENDS, *ENDINGS)
-    return (*tasks, *(subjects.filter_for(f"execution.{event}") for event in types))
+class FollowedTasks:
+    """Applies events to the board, and the claims of fetches to the fetches."""
 
+    def __init__(self, board: TaskBoard, fetches: Fetches, serves: Callable[[str], bool]) -> None:
+        """`serves` says whether the matcher has the tasks of a queue."""
+        self._board = board
+        self._fetches = fetches
+        self._serves = serves
 
-def learn(board: TaskBoard, recorded: Recorded[Message]) -> None:
-    """Apply an event to the board.
+    def learn(self, recorded: Recorded[Message]) -> None:
+        """Apply an event.
 
-    Raises:
-        DecodeError: the body has not the fields of its event.
-    """
-    assert isinstance(recorded.message, Unread)  # noqa: S101 - `unread` decoded it
-    body = recorded.message.body
-    _, job, execution_id, kind, *rest = recorded.subject.split(".")
-    scope = f"execution.{job}.{execution_id}.>"
-    try:
-        if kind in TASK_KINDS:
-            board.dispatch(_task(scope, rest, recorded, body))
-        elif kind == "started":
-            if not board.knows_claim(scope, rest[0], recorded.sequence):
-                agent_id = _CLAIMS.decode(body).agent
-                delivery = int(rest[2])
-                board.claim(
-                    scope, rest[0], int(rest[1]), delivery=delivery, sequence=recorded.sequence, agent_id=agent_id
-                )
-        elif kind in ENDINGS:
-            board.end_execution(scope)
-        elif kind == "recovered":
-            for loss in _RECOVERIES.decode(body).lost:
-                if loss.step is not None:
-                    board.end_step(scope, loss.step, sequence=recorded.sequence)
-        elif kind == "released":
-            board.release(
-                scope, rest[0], int(rest[1]), delivery=_RELEASES.decode(body).delivery, sequence=recorded.sequence
+        Raises:
+            DecodeError: the body has not the fields of its event.
+        """
+        assert isinstance(recorded.message, Unread)  # noqa: S101 - `unread` decoded it
+        body = recorded.message.body
+        _, job, execution_id, kind, *rest = recorded.subject.split(".")
+        scope = f"execution.{job}.{execution_id}.>"
+        try:
+            if kind in TASK_KINDS:
+                self._dispatch(scope, rest, recorded, body)
+            elif kind == "started":
+                self._claim(scope, rest, recorded.sequence, body)
+            elif kind in ENDINGS:
+                self._board.end_execution(scope)
+            elif kind == "recovered":
+                for loss in _RECOVERIES.decode(body).lost:
+                    if loss.step is not None:
+                        self._board.end_step(scope, loss.step, sequence=recorded.sequence)
+            elif kind == "released":
+                delivery = _RELEASES.decode(body).delivery
+                self._board.release(scope, rest[0], int(rest[1]), delivery=delivery, sequence=recorded.sequence)
+            else:
+                self._board.end_step(scope, rest[0], sequence=recorded.sequence)
+        except (msgspec.MsgspecError, ValidationError, IndexError, ValueError) as error:
+            raise DecodeError(f"{recorded.subject}: {error}") from error
+
+    def note_report(self, subject: str) -> None:
+        """Note that a report is stored."""
+        _, job, execution_id, outcome, step, attempt, delivery, *_ = subject.split(".")
+        if attempt.isdecimal():
+            delivery_count = int(delivery) if outcome != "completed" and delivery.isdecimal() else None
+            self._board.answer(f"execution.{job}.{execution_id}.>", step, int(attempt), delivery=delivery_count)
+
+    def _claim(self, scope: str, rest: Sequence[str], sequence: int, body: bytes) -> None:
+        step, attempt, delivery = rest
+        known = self._board.claim_of(scope, step)
+        if known is not None and known.sequence == sequence and known.agent_id != NO_AGENT:
+            return
+        claim = _CLAIMS.decode(body)
+        self._board.claim(scope, step, int(attempt), delivery=int(delivery), sequence=sequence, agent_id=claim.agent)
+        if claim.fetch is not None:
+            self._fetches.learn(claim.fetch, FetchedClaim(scope=scope, step=step, sequence=sequence))
+
+    def _dispatch(self, scope: str, rest: Sequence[str], recorded: Recorded[Message], body: bytes) -> None:
+        step, attempt, *token = rest
+        queue = subjects.name(token[0]) if token else subjects.DEFAULT_QUEUE
+        if not self._serves(queue):
+            return
+        head = _HEADS.decode(body)
+        limit = head.concurrency
+        self._board.dispatch(
+            OpenTask(
+                scope=scope,
+                step=step,
+                attempt=int(attempt),
+                sequence=recorded.sequence,
+                subject=recorded.subject,
+                job=head.job,
+                queue=queue,
+                function=head.function,
+                time=recorded.time,
+                body=body,
+                priority=head.priority,
+                group=None if limit is None else LimitGroup(head.job, limit.key, limit.value),
+                limit=0 if limit is None else limit.limit,
             )
-        else:
-            board.end_step(scope, rest[0], sequence=recorded.sequence)
-    except (msgspec.MsgspecError, IndexError, ValueError) as error:
-        raise DecodeError(f"{recorded.subject}: {error}") from error
-
-
-def note_report(board: TaskBoard, subject: str) -> None:
-    """Note that a report is stored."""
-    _, job, execution_id, outcome, step, attempt, delivery, *_ = subject.split(".")
-    if attempt.isdecimal():
-        delivery_count = int(delivery) if outcome != "completed" and delivery.isdecimal() else None
-        board.answer(f"execution.{job}.{execution_id}.>", step, int(attempt), delivery=delivery_count)
-
-
-def _task(scope: str, rest: list[str], recorded: Recorded[Message], body: bytes) -> OpenTask:
-    head = _HEADS.decode(body)
-    step, attempt, *queue = rest
-    limit = head.concurrency
-    return OpenTask(
-        scope=scope,
-        step=step,
-        attempt=int(attempt),
-        sequence=recorded.sequence,
-        subject=recorded.subject,
-        job=head.job,
-        queue=subjects.name(queue[0]) if queue else subjects.DEFAULT_QUEUE,
-        function=head.function,
-        time=recorded.time,
-        body=body,
-        priority=head.priority,
-        group=None if limit is None else LimitGroup(head.job, limit.key, limit.value),
-        limit=0 if limit is None else limit.limit,
-    )
+        )

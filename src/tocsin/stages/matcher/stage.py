@@ -9,13 +9,12 @@ leader assigns at once; it calls the roll, and every agent answers with its hold
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
-from ... import subjects, telemetry
-from ...domain.events import Cancelled, LeaseTimer, Message, Recorded, Started
-from ...domain.open_task import OpenTask
+from ... import telemetry
+from ...domain.events import Cancelled, Failed, LeaseTimer, Message, Recorded, Started
 from ...domain.task_board import NO_AGENT, AgentClaim, TaskBoard
 from ...domain.task_offers import Offer
 from ...engine.leader_election import TERM_EVENTS, LeaderElection, lease_access
@@ -24,17 +23,22 @@ from ...ports import (
     AgentChannel,
     Clock,
     EventLog,
+    FetchChannel,
     LogUnavailable,
     OutdatedState,
     Projections,
 )
-from ...subjects import MATCHER, MATCHER_LEASE, Bucket, DecodeError, Stream
+from ...subjects import MATCHER_LEASE, Bucket, DecodeError, Stream
 from . import followed_tasks, operator_decisions
 from .agents import SILENCE_S, HeardAgent, HeardAgents
 from .backlog_display import BacklogDisplay
-from .claims import Claims, Releases
+from .claims import Claims, Releases, claim_of
+from .fetch_server import FetchServer
+from .fetches import Fetches
+from .followed_tasks import FollowedTasks
 from .operator_decisions import OperatorDecisions
 from .purges import Purges
+from .saved_place import CURSOR, SavedPlace
 from .task_sender import TaskSender
 
 AT_ONCE: Final = 256
@@ -49,10 +53,15 @@ CALL_INTERVAL_S: Final = 1.0
 """The least time between two roll calls because of agents that did not listen."""
 CHECK_INTERVAL_S: Final = 10.0
 """Time between two looks at some of the claims of workers that are no agents."""
-SAVE_INTERVAL_S: Final = 30.0
-CURSOR: Final = subjects.cursor(Stream.LOG, MATCHER)
 
 _log = telemetry.get_logger("tocsin.matcher")
+
+
+class Channels(NamedTuple):
+    """The channels to workers."""
+
+    agents: AgentChannel
+    fetches: FetchChannel
 
 
 class Matcher:
@@ -62,19 +71,20 @@ class Matcher:
         self,
         log: EventLog,
         projections: Projections,
-        channel: AgentChannel,
+        channels: Channels,
         leadership: LeaderElection,
         clock: Clock,
         queues: Sequence[str],
+        serves: Callable[[str], bool],
         *,
         requires_grant: bool = False,
     ) -> None:
+        """Assign the tasks of the queues that it `serves`; `queues` are always shown."""
         self._log = log
-        self._projections = projections
-        self._channel = channel
+        self._channel = channel = channels.agents
+        self._fetch_channel = fetch_channel = channels.fetches
         self._leadership = leadership
         self._clock = clock
-        self._queues = tuple(queues)
         self.board = TaskBoard()
         self.agents = HeardAgents(clock.monotonic)
         self._display = BacklogDisplay(projections, clock, queues)
@@ -83,6 +93,11 @@ class Matcher:
         self._claims = Claims(log, self.board)
         self._releases = Releases(log, self.board, clock)
         self._sender = TaskSender(log, channel, self.agents, self._releases, clock)
+        self._fetches = Fetches(clock.monotonic)
+        self._fetch_server = FetchServer(
+            log, fetch_channel, self._fetches, self.board, self._claims, self._releases, clock
+        )
+        self._followed = FollowedTasks(self.board, self._fetches, serves)
         self._absent: list[tuple[str, int]] = []
         self._unproven: list[AgentClaim] = []
         """Claims with a limit that the fold may not have reached yet."""
@@ -95,8 +110,7 @@ class Matcher:
         self._looked_at = float("-inf")
         self._checked_at = float("-inf")
         self._checked = 0
-        self._saved_at = clock.monotonic()
-        self._saved: bytes | None = None
+        self._place = SavedPlace(projections, clock)
 
     # --- loops -----------------------------------------------------------------------------------------------------------
 
@@ -106,9 +120,8 @@ class Matcher:
 
     async def follow(self) -> None:
         """Follow tasks, claims and ends."""
-        filters = followed_tasks.filters(self._queues)
         async for batch in self._log.follow(
-            Stream.LOG, *filters, after=await self._cursor(), decode=followed_tasks.unread
+            Stream.LOG, *followed_tasks.FILTERS, after=await self._place.load(), decode=followed_tasks.unread
         ):
             for recorded in batch.messages:
                 self.learn(recorded)
@@ -128,7 +141,7 @@ class Matcher:
         """Follow reports, which free the slots of agents."""
         async for batch in self._log.watch(Stream.REPORTS, "report.>", after=await self._log_time()):
             for heading in batch.headings:
-                followed_tasks.note_report(self.board, heading.subject)
+                self._followed.note_report(heading.subject)
             self._changed.set()
 
     async def _log_time(self) -> datetime:
@@ -141,7 +154,11 @@ class Matcher:
 
     async def run(self) -> None:
         """Hear agents, and assign tasks as long as this matcher leads."""
-        async with self._channel.hold_lists(self.receive), self._channel.absences(self.receive_absence):
+        async with (
+            self._channel.hold_lists(self.receive),
+            self._channel.absences(self.receive_absence),
+            self._fetch_channel.requests(self.receive_fetch),
+        ):
             self._listens_since = self._clock.monotonic()
             while True:
                 try:
@@ -155,7 +172,7 @@ class Matcher:
                 self._changed.clear()
 
     async def tick(self) -> None:
-        """Let `run` look at the agents although nothing arrives."""
+        """Let `run` look at agents and fetches although nothing arrives."""
         while True:
             await self._clock.sleep(INTERVAL_S)
             self._changed.set()
@@ -165,13 +182,18 @@ class Matcher:
     def learn(self, recorded: Recorded[Message]) -> None:
         """Apply an event of the log."""
         try:
-            followed_tasks.learn(self.board, recorded)
+            self._followed.learn(recorded)
         except DecodeError as error:
             _log.error("event unreadable, skipped", action="unreadable", sequence=recorded.sequence, error=str(error))
 
     def receive(self, name: str, agent_id: str, body: bytes) -> None:
         """Take a hold list."""
         self.agents.receive(name, agent_id, body)
+        self._changed.set()
+
+    def receive_fetch(self, body: bytes) -> None:
+        """Take a request of a worker over HTTP."""
+        self._fetches.receive(body)
         self._changed.set()
 
     def receive_absence(self, agent_id: str, claim: int) -> None:
@@ -189,18 +211,22 @@ class Matcher:
         if not self._leadership.is_leading or not self._is_complete or not self._decisions.is_complete:
             self._is_roll_called = False
             self._absent.clear()
+            self._fetches.forget()
             return
         if not self._is_roll_called:
             self._display.forget()
             await self._call_roll()
+            await self._fetch_channel.call_fetches()
             self._is_roll_called = True
         await self._hand_over_proven()
         await self._release_absent()
         await self._look_at_agents()
+        while await self._fetch_server.serve(self._upto, self._decisions.room):
+            pass
         while any([await self._assign(), await self._purges.run_once()]):
             pass
         await self._display.show(self.board)
-        await self._save()
+        await self._place.save(self.board, self._upto)
 
     async def _assign(self) -> bool:
         """Claim and hand over one wave of tasks; return whether there may be more."""
@@ -210,15 +236,14 @@ class Matcher:
         assignments = self.board.assign(self._offers(), limit=AT_ONCE, room=self._decisions.room)
         if not assignments:
             return False
-        by_scope: dict[str, list[tuple[OpenTask, HeardAgent]]] = {}
-        for task, agent_id in assignments:
-            if (agent := self.agents.get(agent_id)) is not None:
-                by_scope.setdefault(task.scope, []).append((task, agent))
-        try:
-            claims = await self._claims.store(by_scope)
-        finally:
-            for task, _ in reversed(assignments):
-                self.board.put_back(task)  # what is claimed is not reserved any more
+        stored = await self._claims.store(
+            [
+                (task, claim_of(task, agent.name, agent=agent_id))
+                for task, agent_id in assignments
+                if (agent := self.agents.get(agent_id)) is not None
+            ]
+        )
+        claims = [claim for _, claim in stored]
         await self._sender.send([claim for claim in claims if claim.task.group is None])
         self._unproven += (claim for claim in claims if claim.task.group is not None)
         await self._hand_over_proven()
@@ -319,27 +344,6 @@ class Matcher:
                 missing_claims.append(claim)
         await self._hand_over(await self._releases.still_open(missing_claims[:AT_ONCE]))
 
-    # --- cursor ----------------------------------------------------------------------------------------------------------
-
-    async def _save(self) -> None:
-        """Store the place from which a restart reads."""
-        if self._clock.monotonic() - self._saved_at < SAVE_INTERVAL_S:
-            return
-        self._saved_at = self._clock.monotonic()
-        oldest = self.board.oldest
-        cursor = str(self._upto if oldest is None else min(self._upto, oldest - 1)).encode()
-        if cursor != self._saved:
-            await self._projections.put(Bucket.CURSORS, CURSOR, cursor)
-            self._saved = cursor
-
-    async def _cursor(self) -> int:
-        try:
-            if (entry := await self._projections.get(Bucket.CURSORS, CURSOR)) is not None:
-                return int(entry[0])
-        except LogUnavailable as error:
-            _log.warning("cursor not readable", action="cursor-not-known", error=str(error))
-        return 0
-
 
 def _name_of(claim: AgentClaim) -> str:
     """Return a task as a hold list names it: `<execution id>.<step>.<attempt>`."""
@@ -348,29 +352,31 @@ def _name_of(claim: AgentClaim) -> str:
 
 
 def _start(context: StageContext) -> Matcher | None:
-    queues = context.settings.matched_queues
-    if context.agents is None or not queues:
+    settings = context.settings
+    if context.agents is None or context.fetches is None or not settings.matched_queues:
         return None
     leadership = context.elect(MATCHER_LEASE, signs=(), ttl=LEASE_S)
     return Matcher(
         context.log,
         context.projections,
-        context.agents,
+        Channels(context.agents, context.fetches),
         leadership,
         context.clock,
-        queues,
-        requires_grant=context.settings.agents.require_grant,
+        settings.matched_queues,
+        settings.is_matched,
+        requires_grant=settings.agents.require_grant,
     )
 
 
 MATCHER_STAGE: Final = Stage(
     name="matcher",
-    purpose="assigns the tasks of matched queues to agents; one leads",
-    consumes="`dispatched` of `matched` queues, claims, ends, reports; what operators decided about queues and agents; "
-    "hold lists of workers, which no stream stores",
-    decides="`started` in the agent's name; tasks to workers; inputs that end claims of lost agents; `cancelled` after a purge",
+    purpose="assigns the tasks of matched queues to agents and to workers over HTTP; one leads",
+    consumes="`dispatched`, claims, ends, reports; what operators decided about queues and agents; hold lists of workers and "
+    "fetches, which no stream stores",
+    decides="`started` in the worker's name; tasks to workers; inputs that end claims of lost agents; timers of leases; `cancelled` "
+    "after a purge",
     access=Access(
-        appends=(Started, LeaseTimer, Cancelled, *TERM_EVENTS),
+        appends=(Started, Failed, LeaseTimer, Cancelled, *TERM_EVENTS),
         reads=(Stream.LOG,),
         follows=(Stream.LOG, Stream.REPORTS, Stream.LEDGER),
         writes=(*lease_access(MATCHER_LEASE), (Bucket.CURSORS, CURSOR), (Bucket.QUEUES, ">")),

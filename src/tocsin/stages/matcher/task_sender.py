@@ -27,7 +27,7 @@ class TaskSender:
 
     async def send(self, claims: Sequence[AgentClaim]) -> None:
         """Send claimed tasks to their agents."""
-        await self._read_bodies([claim.task for claim in claims if claim.task.body is None])
+        await read_bodies(self._log, [claim.task for claim in claims])
         now = self._clock.monotonic()
         hand_overs: dict[int, tuple[AgentClaim, HandOver]] = {}
         for claim in claims:
@@ -43,14 +43,16 @@ class TaskSender:
             _log.error("task too large for the server", action="task-too-large", scope=claim.task.scope)
             await self._releases.release(claim, "handed_back", is_refused=True)
 
-    async def _read_bodies(self, tasks: Sequence[OpenTask]) -> None:
-        """Read the bodies of tasks that were not kept."""
-        if not tasks:
-            return
-        reads = await self._log.load_each(*(task.subject for task in tasks))
-        for task, facts in zip(tasks, reads.facts, strict=True):
-            if facts and facts[-1].sequence == task.sequence:
-                task.body = facts[-1].message.encode()
+
+async def read_bodies(log: EventLog, tasks: Sequence[OpenTask]) -> None:
+    """Read the bodies of tasks that were not kept."""
+    missing = [task for task in tasks if task.body is None]
+    if not missing:
+        return
+    reads = await log.load_each(*(task.subject for task in missing))
+    for task, facts in zip(missing, reads.facts, strict=True):
+        if facts and facts[-1].sequence == task.sequence:
+            task.body = facts[-1].message.encode()
 
 
 def _assignment(claim: AgentClaim) -> Assignment:

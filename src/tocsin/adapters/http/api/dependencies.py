@@ -5,7 +5,7 @@ definition event.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, TypeAlias, cast
 from urllib.parse import unquote
@@ -20,6 +20,7 @@ from ....services.calculations import Calculations, Calculator, Effort, T
 from ....services.health import Finding
 from ....services.jobs import Check, Job, Registry
 from ....services.operations.event_waiter import EventWaiter
+from ....services.operations.task_fetches import TaskFetches
 from ....services.queues import QueueDetails, Sees
 from ....settings import Settings
 from ..auth.visibility import Visibility
@@ -46,6 +47,9 @@ class Components:
     queue_details: Callable[[Sees], Awaitable[tuple[QueueDetails, ...]]]
     """Returns the queues, with the jobs that a caller sees."""
     queues: TaskQueues
+    """The queues whose tasks workers take by themselves."""
+    fetches: TaskFetches
+    """Fetches tasks of matched queues."""
     arrivals: EventWaiter
     """Wakes a request that waits for its input to be processed: a pushed job, or a worker's report."""
     calculations: Calculations = field(default_factory=Calculations)
@@ -73,19 +77,30 @@ async def _calculator(request: Request) -> Calculator:
     client = request.headers.get("Authorization") or (request.client.host if request.client else "")
 
     async def calculate(compute: Callable[[Effort], T], /) -> T:
-        result = asyncio.create_task(calculations.run(compute, client=client))
-        disconnect = asyncio.create_task(_disconnect(request))
-        try:
-            await asyncio.wait({result, disconnect}, return_when=asyncio.FIRST_COMPLETED)
-            if not result.done():
-                raise ClientDisconnect
-            return result.result()
-        finally:
-            for task in (result, disconnect):
-                task.cancel()
-            await asyncio.gather(result, disconnect, return_exceptions=True)
+        return await until_disconnect(request, calculations.run(compute, client=client))
 
     return calculate
+
+
+async def until_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of some work, and cancel it when the client disconnects.
+
+    The body of the request must have been read.
+
+    Raises:
+        ClientDisconnect: the client disconnected before.
+    """
+    result = asyncio.create_task(work)
+    disconnect = asyncio.create_task(_disconnect(request))
+    try:
+        await asyncio.wait({result, disconnect}, return_when=asyncio.FIRST_COMPLETED)
+        if not result.done():
+            raise ClientDisconnect
+        return result.result()
+    finally:
+        for task in (result, disconnect):
+            task.cancel()
+        await asyncio.gather(result, disconnect, return_exceptions=True)
 
 
 async def _disconnect(request: Request) -> None:

@@ -26,7 +26,15 @@ from ....ports import HistoryUnavailable, LogUnavailable, NotAllowed, OutdatedSt
 from ....ports.queries import InvalidQuery
 from ....services.calculations import CalculationsBusy
 from ....services.event_feeds import TooManyReaders
-from ....services.operations.errors import NotAnId, NotFound, OperationError, ResultTooLarge
+from ....services.operations.errors import (
+    FetchTooLarge,
+    MatcherUnavailable,
+    NotAnId,
+    NotFound,
+    OperationError,
+    ResultTooLarge,
+    TooManyFetches,
+)
 from ....subjects import DecodeError
 from ...extras import is_redis_error
 
@@ -67,8 +75,8 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     ),
     "queue-not-pulled": ProblemKind(
         409,
-        "Workers over HTTP cannot take the tasks of this queue: its transport is `matched` or `mq`. Use a queue whose transport "
-        "is `native`.",
+        "Workers over HTTP cannot take the tasks of a queue whose transport is `mq`; only a queue whose transport is `native` "
+        "can be paused. Name another queue.",
     ),
     "not-expressible": ProblemKind(
         409,
@@ -77,7 +85,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     ),
     "precondition-failed": ProblemKind(412, "The job has another version than `If-Match` expects. Read it again."),
     "too-large": ProblemKind(
-        413, "The body or a field is larger than the server accepts. Send less.", (ResultTooLarge,)
+        413, "The body or a field is larger than the server accepts. Send less.", (ResultTooLarge, FetchTooLarge)
     ),
     "idempotency-key-reused": ProblemKind(422, "The idempotency key belongs to another request. Send a new key."),
     "invalid-definition": ProblemKind(
@@ -103,6 +111,16 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         "Too many requests that calculate wait already. Retry after `Retry-After` seconds.",
         (CalculationsBusy,),
     ),
+    "matcher-unavailable": ProblemKind(
+        503,
+        "No process with the stage `matcher` gives tasks to workers. Start it, and retry after `Retry-After` seconds.",
+        (MatcherUnavailable,),
+    ),
+    "too-many-fetches": ProblemKind(
+        503,
+        "As many fetches as the matcher allows wait for tasks. Retry after `Retry-After` seconds.",
+        (TooManyFetches,),
+    ),
     "too-many-readers": ProblemKind(
         503, "As many clients as the server allows follow events. Close some, or retry later.", (TooManyReaders,)
     ),
@@ -119,6 +137,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
 """Every kind of problem, by its stable name: `urn:tocsin:problem:<kind>`."""
 
 _KIND_OF: Final = {cls: kind for kind, problem in PROBLEMS.items() for cls in problem.exceptions}
+_RETRIED: Final = frozenset({"busy", "matcher-unavailable", "too-many-fetches", "too-many-readers", "unavailable"})
 _HISTORY_UNAVAILABLE: Final = "The history cannot be reached. Retry later."
 _DETAILS: Final[Mapping[type[Exception], str]] = {
     NotAllowed: "The NATS user of this server lacks a permission. Compare it with `tocsin permissions api`.",
@@ -272,7 +291,7 @@ def _known_problem(error: Exception) -> Problem:
     if kind is None:
         return Problem(500, "unforeseen", "An unexpected error. The log of this server has the traceback.")
     detail = next((_DETAILS[cls] for cls in ancestors if cls in _DETAILS), None) or str(error)
-    headers = {"Retry-After": "1"} if kind in {"busy", "too-many-readers", "unavailable"} else None
+    headers = {"Retry-After": "1"} if kind in _RETRIED else None
     return Problem(PROBLEMS[kind].status, kind, detail, headers=headers)
 
 

@@ -27,7 +27,7 @@ from ....domain.access import WORKER_QUEUE
 from ....domain.definition import DefinitionError, JobDefinition, RetryPolicy, show
 from ....domain.events import Actor, Enqueued
 from ....domain.text import utc_text
-from ....services.operations.task_leases import MAX_LEASE_S
+from ....domain.visibility_lease import MAX_LEASE_S
 from ..api.problems import FieldError, Problem
 
 QUEUE: Final = WORKER_QUEUE

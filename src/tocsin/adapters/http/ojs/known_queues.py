@@ -1,7 +1,7 @@
 """The queues from which workers may fetch.
 
-A fetch creates the durable of its queue, and each durable costs the server memory and time. So a name that exists nowhere is
-not fetched from.
+A fetch from a native queue creates its durable, and each durable costs the server memory and time. So a name that exists
+nowhere is not fetched from; it is probably misspelled.
 """
 
 import difflib
@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from .... import subjects
 from ....domain.access import Principal
+from ....subjects import DEFAULT_QUEUE
 from ..api.dependencies import Components
 from ..api.problems import FieldError, Problem
 
@@ -25,11 +26,15 @@ async def require_known(here: Components, caller: Principal, names: Iterable[str
     if here.reset is not None:
         return
     for name in names:
-        if name in here.known_queues or name in here.settings.pulled_queues or name in caller.binding.queues:
+        if name in here.known_queues or name in _named(here) or name in caller.binding.queues:
             continue
         if not await _exists(here, name):
             raise await _not_found(here, name)
         here.known_queues.add(name)
+
+
+def _named(here: Components) -> frozenset[str]:
+    return frozenset({DEFAULT_QUEUE, *here.settings.queues})
 
 
 async def _exists(here: Components, name: str) -> bool:
@@ -44,7 +49,7 @@ async def _queues_of_jobs(here: Components) -> set[str]:
 
 
 async def _not_found(here: Components, name: str) -> Problem:
-    known = {*here.settings.pulled_queues, *await here.queues.names(), *await _queues_of_jobs(here)}
+    known = {*_named(here), *await here.queues.names(), *await _queues_of_jobs(here)}
     nearest = difflib.get_close_matches(name, sorted(known), n=1)
     hint = f"Did you mean {nearest[0]!r}?" if nearest else "Add it under `queues:` in tocsin.yaml."
     wrong = FieldError(field="queues", value=name, right="must name queues that exist")

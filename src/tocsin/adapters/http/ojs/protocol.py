@@ -56,6 +56,10 @@ ERRORS: Final[Mapping[str, ErrorCode]] = {
     "not_expressible": ErrorCode("update the job at `/v1/jobs`, or register another name", kinds=("not-expressible",)),
     "envelope_too_large": ErrorCode("keep large data in a store, and send a reference to it", statuses=(413,)),
     "rate_limited": ErrorCode("wait as long as `Retry-After` says", statuses=(429,)),
+    "matcher_unavailable": ErrorCode(
+        "start a process with the stage `matcher`, and retry in a moment", kinds=("matcher-unavailable",)
+    ),
+    "too_many_fetches": ErrorCode("fetch less often, or retry in a moment", kinds=("too-many-fetches",)),
     "backend_error": ErrorCode("retry in a moment", statuses=(503,)),
     "internal_error": ErrorCode("read the log of the server for the cause"),
 }

@@ -75,16 +75,10 @@ async def resume(here: Here, caller: SharedOperator, name: str, reason: Reason =
     return await _answer(here, caller, name)
 
 
-def require_pulled(here: Components, name: str, *, field: str = "name") -> None:
-    """Check that workers take the tasks of a queue by themselves.
-
-    Raises:
-        Problem: the matcher or the MQ bridge brings its tasks to executors.
-    """
-    transport = here.settings.queues.get(name, Queue()).transport
-    if transport != "native":
-        right = f"must name queues whose transport is `native`; that of {name!r} is `{transport}`"
-        raise Problem(409, "queue-not-pulled", f"`{field}` {right}", (FieldError(field=field, right=right),))
+def not_pulled(name: str, transport: str, right: str, *, field: str) -> Problem:
+    """Return the answer to a queue of a wrong transport."""
+    right = f"must name queues whose transport is {right}; that of {name!r} is `{transport}`"
+    return Problem(409, "queue-not-pulled", f"`{field}` {right}", (FieldError(field=field, right=right),))
 
 
 async def _answer(here: Components, caller: Principal, name: str) -> dict[str, Any]:

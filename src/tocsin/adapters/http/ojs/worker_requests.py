@@ -10,12 +10,12 @@ from pydantic import JsonValue
 from ....domain.access import Principal
 from ....domain.definition import size_of
 from ....domain.events import Failure
-from ....services.operations import task_leases
+from ....domain.task_fetch import MAX_WORKER_ID_LENGTH
+from ....domain.visibility_lease import MAX_LEASE_S
 from ....services.operations.task_leases import Holder
 from ..api.problems import FieldError, Problem
 from . import envelope
 
-MAX_WORKER_ID_LENGTH: Final = 255
 MAX_MESSAGE_LENGTH: Final = 4_096
 MAX_NAME_LENGTH: Final = 255
 """The number of characters of an error's message that are stored, from its beginning."""
@@ -85,11 +85,7 @@ def seconds(body: dict[str, Any], name: str) -> float | None:
     value = body.get(name)
     if value is None:
         return None
-    if (
-        not isinstance(value, int | float)
-        or isinstance(value, bool)
-        or not 0 <= value <= 1000 * task_leases.MAX_LEASE_S
-    ):
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1000 * MAX_LEASE_S:
         raise wrong(name, "must be a number of milliseconds, at most a year")
     return value / 1000 or None
 

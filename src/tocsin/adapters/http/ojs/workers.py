@@ -6,7 +6,7 @@ them and answers other methods.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeAlias
 
 from fastapi import APIRouter, Request
@@ -16,23 +16,23 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ....domain import execution
 from ....domain.access import Permission, Principal
 from ....domain.execution import Phase
+from ....domain.task_fetch import MAX_COUNT, MAX_QUEUES, MAX_WAIT_S
+from ....domain.visibility_lease import Lease
 from ....ports import OutdatedState
 from ....services.operations import lookup, task_claims, task_leases, worker_answers
 from ....services.operations.checkpoints import last_heartbeat
 from ....services.operations.errors import NotAnId, NotFound
 from ....services.operations.errors import OperationError as NotPossible
 from ....services.operations.lookup import ExecutionMatch
-from ....services.operations.task_leases import Held, Holder, Lease
-from ..api.dependencies import Components, Here, parts_of
+from ....services.operations.task_leases import Held, Holder
+from ....settings import Queue
+from ..api.dependencies import Components, Here, parts_of, until_disconnect
 from ..api.problems import Problem
 from ..auth.security import TaskWorker, not_bound, permitted_to
 from . import job_view, known_queues, protocol, queues, worker_requests
 from .protocol import Body, OjsResponse, documented, read_object
 
 PREFIX: Final = "/ojs/v1/workers"
-MAX_JOBS_PER_FETCH: Final = 100
-MAX_WAIT_S: Final = 20.0
-"""How long a fetch may wait for its first job."""
 MAX_TRIES: Final = 5
 
 router = APIRouter(
@@ -50,7 +50,7 @@ _ID: Final = {"type": "string"}
     openapi_extra=protocol.body_schema(
         "queues",
         queues={"type": "array", "items": _ID},
-        count={"type": "integer", "minimum": 1, "maximum": MAX_JOBS_PER_FETCH},
+        count={"type": "integer", "minimum": 1, "maximum": MAX_COUNT},
         worker_id=_ID,
         visibility_timeout_ms={"type": "integer", "minimum": 1},
         wait_ms={"type": "integer", "minimum": 0, "description": "How long to wait for the first job (an extension)."},
@@ -61,27 +61,46 @@ async def fetch(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
     names = body.get("queues")
     if not isinstance(names, list) or not names or not all(worker_requests.is_queue(name) for name in names):
         raise worker_requests.wrong("queues", "must be an array of at least one queue's name")
+    if len(names) > MAX_QUEUES:
+        raise worker_requests.wrong("queues", f"must name at most {MAX_QUEUES} queues")
     for name in dict.fromkeys(names):
         if not caller.may_fetch_from(name):
             raise not_bound(caller, name)
-        queues.require_pulled(here, name, field="queues")
+        if here.settings.queues.get(name, Queue()).transport == "mq":
+            raise queues.not_pulled(name, "mq", "`native` or `matched`", field="queues")
     count = body.get("count") or 1
-    if not isinstance(count, int) or not 1 <= count <= MAX_JOBS_PER_FETCH:
-        raise worker_requests.wrong("count", f"must be an integer from 1 to {MAX_JOBS_PER_FETCH}")
+    if not isinstance(count, int) or not 1 <= count <= MAX_COUNT:
+        raise worker_requests.wrong("count", f"must be an integer from 1 to {MAX_COUNT}")
     await known_queues.require_known(here, caller, dict.fromkeys(names))
-    claims = await task_claims.take(
-        here.log,
-        here.queues,
-        here.clock,
-        list(dict.fromkeys(names)),
-        limit=count,
-        holder=worker_requests.holder(caller, body),
-        lease=Lease(here.settings.worker.lease, worker_requests.seconds(body, "visibility_timeout_ms")),
-        wait=min(worker_requests.seconds(body, "wait_ms") or 0.0, MAX_WAIT_S),
-    )
-    tasks = [(lease.task.message, lease.claim.message.delivery) for lease in claims]
+    holder = worker_requests.holder(caller, body)
+    lease = Lease(here.settings.worker.lease, worker_requests.seconds(body, "visibility_timeout_ms"))
+    wait = min(worker_requests.seconds(body, "wait_ms") or 0.0, MAX_WAIT_S)
+    matched = [name for name in dict.fromkeys(names) if here.settings.is_matched(name)]
+    pulled = [name for name in dict.fromkeys(names) if name not in matched]
+    claims: list[Held] = []
+    if pulled:
+        claims = await task_claims.take(
+            here.log,
+            here.queues,
+            here.clock,
+            pulled,
+            limit=count,
+            holder=holder,
+            lease=lease,
+            wait=0.0 if matched else wait,
+        )
+    if matched and (room := count - len(claims)) > 0:
+        claims += await here.fetches.take(
+            matched,
+            functions=caller.functions,
+            limit=room,
+            holder=holder,
+            lease=lease,
+            wait=0.0 if claims else wait,
+        )
+    tasks = [(held.task.message, held.claim.message.delivery) for held in claims]
     checkpoints = await asyncio.gather(*(last_heartbeat(here.log, *task) for task in tasks))
-    return {"jobs": [_shown(lease, checkpoint) for lease, checkpoint in zip(claims, checkpoints, strict=True)]}
+    return {"jobs": [_shown(held, checkpoint) for held, checkpoint in zip(claims, checkpoints, strict=True)]}
 
 
 @router.post(
@@ -132,7 +151,7 @@ async def heartbeat(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any
     """Extend the leases of a worker's jobs, and name the jobs it lost."""
     active = body.get("active_jobs", body.get("active_job_ids", []))
     ids = active if isinstance(active, list) else body.get("active_job_ids", [])
-    if not isinstance(ids, list) or not all(isinstance(id_, str) for id_ in ids) or len(ids) > 10 * MAX_JOBS_PER_FETCH:
+    if not isinstance(ids, list) or not all(isinstance(id_, str) for id_ in ids) or len(ids) > 10 * MAX_COUNT:
         raise worker_requests.wrong("active_jobs", "must be an array of job ids")
     holder = worker_requests.holder(caller, body)
     extended, lost, state = [], [], "running"
@@ -274,7 +293,7 @@ def _directive(here: Components, held: Held) -> str | None:
     return directive if directive in {"quiet", "terminate"} else None
 
 
-Handler: TypeAlias = Callable[[Components, Principal, dict[str, Any]], Awaitable[dict[str, Any]]]
+Handler: TypeAlias = Callable[[Components, Principal, dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
 
 DIRECT: Final[Mapping[str, Handler]] = {
     f"{PREFIX}/fetch": fetch,
@@ -300,5 +319,7 @@ class FastRoutes:
             return
         request = Request(scope, receive)
         caller = await permitted_to(request, Permission.WORK)
-        answer = await handle(parts_of(request), caller, await read_object(request))
+        body = await read_object(request)
+        answering = handle(parts_of(request), caller, body)
+        answer = await (until_disconnect(request, answering) if body.get("wait_ms") else answering)
         await OjsResponse(answer)(scope, receive, send)

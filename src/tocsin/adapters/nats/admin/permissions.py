@@ -110,10 +110,14 @@ class Granting:
             publish.append(self._names.agent_commands(ANY, ANY))
         if access.assigns_tasks:
             publish += [self._names.agent_tasks(ANY, ANY), self._names.roll_call]
-        hears = access.keeps_agents or access.assigns_tasks
-        hearing = (self._names.hold_list(ANY, ANY),) if hears else ()
+            publish += [self._names.fetch_answers(ANY), self._names.fetch_calls]
+        hearing: list[str] = []
+        if access.keeps_agents or access.assigns_tasks:
+            hearing.append(self._names.hold_list(ANY, ANY))
+        if access.assigns_tasks:
+            hearing.append(self._names.fetch_requests)
         denied = {subject for stream in access.follows for subject in self._of_others(stream)} - set(publish)
-        return Permissions(_inbox(name), _sorted(publish), _sorted(denied), hearing)
+        return Permissions(_inbox(name), _sorted(publish), _sorted(denied), tuple(hearing))
 
     def working(self, name: str, access: Access, durables: Iterable[DurableSpec]) -> Permissions:
         """Return the permissions of workers.
@@ -167,6 +171,13 @@ class Granting:
             *(f"{API}.CONSUMER.INFO.{self._names.stream(s)}.*" for s in Stream),
         ]
         return Permissions(rules.inbox_prefix, _sorted(publish), rules.deny_publish)
+
+    def fetching(self, permissions: Permissions) -> Permissions:
+        """Add the right to fetch tasks for workers over HTTP."""
+        names = self._names
+        publish = _sorted([*permissions.publish, names.fetch_requests])
+        subscribe = (*permissions.subscribe, names.fetch_answers(ANY), names.fetch_calls)
+        return replace(permissions, publish=publish, subscribe=subscribe)
 
     def public(self, name: str, program: str) -> Permissions:
         """Return the permissions of a program outside that triggers and cancels, and receives public events.

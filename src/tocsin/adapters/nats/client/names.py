@@ -125,6 +125,20 @@ class Names:
         """The subject on which all agents hear a roll call."""
         return f"{self.root}.agents"
 
+    @property
+    def fetch_requests(self) -> str:
+        """The subject on which matchers hear the fetches of workers over HTTP."""
+        return f"{self.root}.fetch.request"
+
+    def fetch_answers(self, gateway: str) -> str:
+        """Return the subject on which a gateway hears answers to its fetches."""
+        return f"{self.root}.fetch.answer.{gateway}"
+
+    @property
+    def fetch_calls(self) -> str:
+        """The subject on which gateways hear that another matcher leads."""
+        return f"{self.root}.fetch.call"
+
     def stream(self, stream: Stream) -> str:
         """Return the name of a stream: `TOCSIN_LEDGER`."""
         return f"{self.root.upper().replace('-', '_')}_{stream}"

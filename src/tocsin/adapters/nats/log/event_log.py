@@ -261,6 +261,17 @@ class NatsEventLog:
         answer = await self._connection.manage(f"STREAM.INFO.{self._names.stream(stream)}")
         return int(answer["state"]["last_seq"])
 
+    async def has_newer(self, *filters: str, after: int) -> bool:
+        """Return whether a matching message was stored after a sequence, as the stream's leader knows."""
+        requests = [
+            (
+                f"STREAM.MSG.GET.{self._names.stream(subjects.stream_of(filter_))}",
+                json.dumps({"seq": after + 1, "next_by_subj": self._names.to_wire(filter_)}).encode(),
+            )
+            for filter_ in filters
+        ]
+        return any(await self._connection.find_each(requests, absent=wire.NO_MESSAGE_FOUND))
+
     async def now(self) -> datetime:
         """Return the time of the leader of the ledger's stream."""
         answer = await self._connection.manage(f"STREAM.INFO.{self._names.stream(Stream.LEDGER)}")

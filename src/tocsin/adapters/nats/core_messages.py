@@ -1,0 +1,52 @@
+"""Messages over core NATS, which no stream stores."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from ...ports import LogUnavailable
+from .client.connection import CLOSING_ERRORS, Connection
+from .client.transport import Outgoing, Receive
+from .client.wire import too_large
+
+
+class CoreMessages:
+    """Sends and receives messages of one connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def send(self, subject: str, body: bytes) -> None:
+        """Send a message.
+
+        Raises:
+            RequestRefused: it is too large for the server.
+            LogUnavailable: there is no connection.
+        """
+        self.check(subject, body)
+        try:
+            await self._connection.transport.send([Outgoing(subject, body)])
+        except CLOSING_ERRORS as error:
+            raise LogUnavailable(f"{subject}: {error!r}") from error
+
+    def check(self, subject: str, body: bytes) -> None:
+        """Check that a message can be sent.
+
+        Raises:
+            RequestRefused: it is too large for the server.
+            LogUnavailable: there is no connection.
+        """
+        client = self._connection.client
+        if not client.is_connected:  # the client would keep it, and send it when it is old
+            raise LogUnavailable(f"{subject}: there is no connection")
+        if (refusal := too_large(Outgoing(subject, body), client.max_payload)) is not None:
+            raise refusal
+
+    @asynccontextmanager
+    async def listening(self, subject: str, receive: Receive) -> AsyncIterator[None]:
+        """Within the block, pass on each message of a subject or filter."""
+        subscription = await self._connection.transport.listen(subject, receive)
+        try:
+            yield
+        finally:
+            with suppress(*CLOSING_ERRORS):
+                await subscription.unsubscribe()

@@ -1,0 +1,93 @@
+"""Fetches of workers over HTTP, as the API sends them to the matcher.
+
+No stream stores these messages. Every field is bounded, because another process sends it.
+"""
+
+from typing import Annotated, Final, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from .text import matches
+from .visibility_lease import MAX_LEASE_S, Lease
+
+MAX_BYTES: Final = 65_536
+"""The size of a request."""
+MAX_QUEUES: Final = 100
+MAX_COUNT: Final = 100
+"""The number of tasks of a fetch."""
+MAX_WAIT_S: Final = 20.0
+"""How long a fetch may wait for its first task."""
+MAX_WORKER_ID_LENGTH: Final = 255
+
+Id: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$", max_length=36)]
+Queue: TypeAlias = Annotated[str, Field(min_length=1, max_length=255)]
+Pattern: TypeAlias = Annotated[str, Field(min_length=1, max_length=1_000)]
+Seconds: TypeAlias = Annotated[float, Field(gt=0, le=MAX_LEASE_S)]
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+
+    def encode(self) -> bytes:
+        """Return the body of the message."""
+        return self.model_dump_json(exclude_defaults=True).encode()
+
+
+class Fetch(_Message):
+    """A request for tasks.
+
+    It may arrive more than once, each time with the time that it may still wait.
+    """
+
+    id: Id
+    gateway: Id
+    """The process that receives the answer."""
+    queues: Annotated[tuple[Queue, ...], Field(min_length=1, max_length=MAX_QUEUES)]
+    """The queues, the most wanted first."""
+    functions: Annotated[tuple[Pattern, ...], Field(max_length=1_000)] = ()
+    """Patterns of the functions that the caller may run."""
+    count: Annotated[int, Field(ge=0, le=MAX_COUNT)]
+    """The greatest number of tasks; 0: the caller has left, and only the claims that are stored are wanted."""
+    wait: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = 0.0
+    """Seconds to wait for the first task."""
+    identity: Annotated[str, Field(max_length=10_000)]
+    """The identity of the caller; only it may answer for the tasks."""
+    worker: Annotated[str, Field(max_length=MAX_WORKER_ID_LENGTH)] = ""
+    """The name that the worker gives itself; empty: none."""
+    usual_lease: Seconds
+    """Seconds until a claim without a heartbeat ends."""
+    asked_lease: Seconds | None = None
+    """The same, as the worker requests it."""
+
+    @property
+    def lease(self) -> Lease:
+        """The leases of its tasks."""
+        return Lease(self.usual_lease, self.asked_lease)
+
+    def may_run(self, function: str) -> bool:
+        """Return whether the caller may have the tasks of a function."""
+        return any(matches(function, pattern) for pattern in self.functions)
+
+
+class FetchedClaim(_Message):
+    """A claim that a fetch received."""
+
+    scope: Annotated[str, Field(pattern=r"^execution\.[^.*>]+\.[^.*>]+\.>$", max_length=2_000)]
+    """The scope of its execution."""
+    step: Annotated[str, Field(max_length=1_000)]
+    sequence: Annotated[int, Field(ge=1)]
+    """The sequence of the claim in the log."""
+
+
+AnswerState: TypeAlias = Literal["waiting", "served", "refused"]
+
+
+class Answer(_Message):
+    """The answer of the matcher.
+
+    The fetch waits, is served, or is refused because too many wait.
+    """
+
+    id: Id
+    state: AnswerState
+    claims: Annotated[tuple[FetchedClaim, ...], Field(max_length=MAX_COUNT)] = ()

@@ -1,0 +1,279 @@
+"""Fetch tasks of matched queues for workers over HTTP.
+
+The matcher assigns the tasks and stores their claims (`stages.matcher.fetch_server`). A fetch is sent again until it is
+answered, since each message may be lost; the matcher recognizes it by its id. A fetch whose caller has left, or that failed,
+is withdrawn until the matcher answers which tasks it received, and these are handed back.
+"""
+
+import asyncio
+import os
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from pydantic import ValidationError
+
+from ... import telemetry
+from ...domain import ids, task_fetch
+from ...domain.task_fetch import Answer, Fetch, FetchedClaim
+from ...domain.visibility_lease import Lease
+from ...ports import Clock, EventLog, FetchChannel, LogUnavailable, OutdatedState
+from . import task_leases
+from .claimed_tasks import Claimed, held_by
+from .errors import FetchTooLarge, MatcherUnavailable, OperationError, TooManyFetches
+from .task_leases import Held, Holder
+
+REPEAT_S: Final = 1.0
+"""Time without an answer after which a fetch is sent again."""
+PATIENCE_S: Final = 4.0
+"""Time after which a fetch fails if no matcher answers."""
+MAX_ENDED: Final = 10_000
+"""The number of fetches of which late answers are recognized."""
+WITHDRAWAL_S: Final = 300.0
+"""How long a fetch is withdrawn while no matcher answers."""
+MAX_WORK: Final = 1_000
+"""The number of fetches that are withdrawn, and of tasks that are handed back, at a time; the leases of others end by themselves."""
+GRACE_S: Final = 1.0
+"""Time for this at the end of the process."""
+MAX_TRIES: Final = 5
+
+_log = telemetry.get_logger("tocsin.operations")
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A fetch without an answer."""
+
+    holder: Holder
+    answer: Answer | None = None
+    is_heard: bool = False
+    """A matcher knows it, and lets it wait."""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class TaskFetches:
+    """The fetches of one process of the API."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        channel: FetchChannel,
+        clock: Clock,
+        noise: Callable[[], str] = lambda: os.urandom(16).hex(),
+    ) -> None:
+        """Fetches are answered within the block `running`. `noise` makes their ids unique."""
+        self._log = log
+        self._channel = channel
+        self._clock = clock
+        self._noise = noise
+        self._gateway = self._fresh_id()
+        self._pending: dict[str, _Pending] = {}
+        self._ended: OrderedDict[str, tuple[Holder, frozenset[int]]] = OrderedDict()
+        """The holder and the claims of fetches that ended."""
+        self._withdrawn: dict[str, asyncio.Event] = {}
+        self._work: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def running(self) -> "AsyncIterator[TaskFetches]":
+        """Hear answers within the block."""
+        async with self._channel.answers(self._gateway, self._receive), self._channel.calls(self._repeat):
+            try:
+                yield self
+            finally:
+                await self._finish()
+
+    async def _finish(self) -> None:
+        if self._work:
+            await asyncio.wait(self._work, timeout=GRACE_S)
+        for task in tuple(self._work):
+            task.cancel()
+        await asyncio.gather(*self._work, return_exceptions=True)
+
+    async def take(
+        self,
+        queues: Sequence[str],
+        *,
+        functions: Sequence[str],
+        limit: int,
+        holder: Holder,
+        lease: Lease,
+        wait: float = 0.0,
+    ) -> list[Held]:
+        """Claim up to `limit` tasks, from the first queue first; `functions` are patterns.
+
+        Waits up to `wait` seconds for the first task.
+
+        Raises:
+            FetchTooLarge: the names of queues and functions are too many or too long.
+            MatcherUnavailable: no matcher answers.
+            TooManyFetches: the matcher lets no more fetches wait.
+            LogUnavailable: there is no connection, or the log did not answer.
+        """
+        fetch = self._fetch(queues, functions, limit, holder, lease)
+        pending = self._pending[fetch.id] = _Pending(holder)
+        claims: tuple[FetchedClaim, ...] = ()
+        try:
+            claims = await self._answered(fetch, pending, wait)
+            held = await held_by(self._log, [_claimed(claim) for claim in claims], holder=holder)
+        except BaseException:  # also if the caller has left
+            self._hand_back(holder, claims)
+            raise
+        finally:
+            del self._pending[fetch.id]
+            if pending.answer is None:
+                self._end(fetch.id, holder)
+                self._spawn(self._withdraw(fetch))
+        return held
+
+    def _fetch(
+        self, queues: Sequence[str], functions: Sequence[str], limit: int, holder: Holder, lease: Lease
+    ) -> Fetch:
+        try:
+            fetch = Fetch(
+                id=self._fresh_id(),
+                gateway=self._gateway,
+                queues=tuple(queues),
+                functions=tuple(functions),
+                count=limit,
+                identity=holder.identity,
+                worker=holder.worker,
+                usual_lease=lease.usual,
+                asked_lease=lease.asked,
+            )
+        except ValidationError as error:
+            raise FetchTooLarge(
+                "the queues, the functions of the token, or its identity are too many or too long"
+            ) from error
+        if len(fetch.encode()) > task_fetch.MAX_BYTES:
+            raise FetchTooLarge(f"the names of queues and functions have more than {task_fetch.MAX_BYTES:,} bytes")
+        return fetch
+
+    async def _answered(self, fetch: Fetch, pending: _Pending, wait: float) -> tuple[FetchedClaim, ...]:
+        """Send a fetch until it is answered."""
+        deadline = self._clock.monotonic() + wait
+        silent_since: float | None = None
+        while True:
+            left = max(0.0, deadline - self._clock.monotonic())
+            pending.is_heard = False
+            pending.changed.clear()
+            await self._channel.request(fetch.model_copy(update={"wait": left}).encode())
+            sent_at = self._clock.monotonic()
+            await self._within(REPEAT_S, pending.changed)
+            if pending.is_heard and pending.answer is None:
+                silent_since = None
+                pending.changed.clear()
+                await self._within(deadline - self._clock.monotonic(), pending.changed)
+            if (answer := pending.answer) is not None:
+                if answer.state == "refused":
+                    raise TooManyFetches("too many fetches wait for tasks already. Fetch less often, or later")
+                return answer.claims
+            if pending.is_heard:
+                continue
+            silent_since = sent_at if silent_since is None else silent_since
+            if self._clock.monotonic() - silent_since >= PATIENCE_S:
+                raise MatcherUnavailable("no matcher answers. Check that a process runs the stage `matcher`, and retry")
+
+    async def _within(self, seconds: float, changed: asyncio.Event) -> None:
+        """Wait for news of a fetch."""
+        if seconds <= 0 or changed.is_set():
+            return
+        news = asyncio.ensure_future(changed.wait())
+        alarm = asyncio.ensure_future(self._clock.sleep(seconds))
+        try:
+            await asyncio.wait((news, alarm), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            news.cancel()
+            alarm.cancel()
+
+    # --- answers -------------------------------------------------------------------------------------------------------
+
+    def _receive(self, body: bytes) -> None:
+        try:
+            answer = Answer.model_validate_json(body)
+        except ValidationError as error:
+            _log.warning("answer not readable", action="answer-refused", errors=error.error_count())
+            return
+        pending = self._pending.get(answer.id)
+        if pending is None or pending.answer is not None:
+            self._receive_late(answer)
+            return
+        if answer.state == "waiting":
+            pending.is_heard = True
+        else:
+            pending.answer = answer
+            self._end(answer.id, pending.holder, answer.claims)
+        pending.changed.set()
+
+    def _receive_late(self, answer: Answer) -> None:
+        """Hand back tasks of an answer that came after the end of its fetch."""
+        if answer.state != "served":
+            return
+        if (withdrawn := self._withdrawn.get(answer.id)) is not None:
+            withdrawn.set()
+        if (ended := self._ended.get(answer.id)) is not None:
+            holder, known = ended
+            self._hand_back(holder, [claim for claim in answer.claims if claim.sequence not in known])
+            self._end(answer.id, holder, answer.claims)
+
+    def _repeat(self) -> None:
+        """Send every fetch again, because another matcher leads."""
+        for pending in self._pending.values():
+            pending.changed.set()
+
+    def _end(self, fetch_id: str, holder: Holder, claims: Sequence[FetchedClaim] = ()) -> None:
+        _, known = self._ended.get(fetch_id, (holder, frozenset[int]()))
+        self._ended[fetch_id] = holder, known.union(claim.sequence for claim in claims)
+        while len(self._ended) > MAX_ENDED:
+            self._ended.popitem(last=False)
+
+    # --- withdrawing and handing back --------------------------------------------------------------------------------------------------
+
+    async def _withdraw(self, fetch: Fetch) -> None:
+        """Tell the matcher that the caller has left, until it answers.
+
+        `_receive_late` hands the tasks in its answer back.
+        """
+        answered = self._withdrawn[fetch.id] = asyncio.Event()
+        body = fetch.model_copy(update={"count": 0}).encode()
+        until = self._clock.monotonic() + WITHDRAWAL_S
+        try:
+            while not answered.is_set() and self._clock.monotonic() < until:
+                with suppress(LogUnavailable):
+                    await self._channel.request(body)
+                await self._within(REPEAT_S, answered)
+        finally:
+            del self._withdrawn[fetch.id]
+
+    def _hand_back(self, holder: Holder, claims: Sequence[FetchedClaim]) -> None:
+        for claim in claims:
+            self._spawn(self._return(holder, _claimed(claim)))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        if len(self._work) >= MAX_WORK:
+            work.close()
+            return
+        task = asyncio.create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+
+    async def _return(self, holder: Holder, claim: Claimed) -> None:
+        """Hand a task back that no worker received. If this fails, its lease ends."""
+        try:
+            for _ in range(MAX_TRIES):
+                for held in (tasks := await held_by(self._log, [claim], holder=holder)):
+                    with suppress(OutdatedState):
+                        await task_leases.hand_back(self._log, held)
+                        return
+                if not tasks:
+                    return
+        except (LogUnavailable, OperationError) as error:
+            _log.warning("task not handed back; its lease ends", action="not-handed-back", error=repr(error))
+
+    def _fresh_id(self) -> str:
+        return ids.agent_id("fetch", self._clock.now(), self._noise())
+
+
+def _claimed(claim: FetchedClaim) -> Claimed:
+    return Claimed(claim.scope, claim.step, claim.sequence)

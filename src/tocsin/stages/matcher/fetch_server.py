@@ -1,0 +1,226 @@
+"""Answers to fetches: tasks for workers over HTTP, under visibility leases.
+
+The claim names its fetch. So a fetch that arrives again, also at the next leader, receives the same tasks. If an answer is
+lost and the fetch does not arrive again, its leases end like those of a lost worker.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from ... import subjects, telemetry
+from ...domain import execution
+from ...domain.events import Dispatched, Started
+from ...domain.open_task import OpenTask
+from ...domain.task_board import NO_AGENT, TaskBoard
+from ...domain.task_fetch import Answer, AnswerState, Fetch, FetchedClaim
+from ...domain.visibility_lease import lease_span, lease_timer, ojs_field
+from ...ports import Clock, Delay, EventLog, FetchChannel, OutdatedState
+from ...subjects import DecodeError, Stream
+from . import followed_tasks
+from .claims import Claims, Releases, StoredClaim, claim_of
+from .fetches import Fetches, WaitingFetch
+from .task_sender import read_bodies
+
+_log = telemetry.get_logger("tocsin.matcher")
+
+AT_ONCE: Final = 256
+"""From this number of tasks on, no more are added to a write."""
+MAX_TRIES: Final = 5
+"""How often a fetch is tried again at once, after other writers changed all its tasks."""
+
+
+class FetchServer:
+    """Gives tasks to fetches."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        channel: FetchChannel,
+        fetches: Fetches,
+        board: TaskBoard,
+        claims: Claims,
+        releases: Releases,
+        clock: Clock,
+    ) -> None:
+        self._log = log
+        self._channel = channel
+        self._fetches = fetches
+        self._board = board
+        self._claims = claims
+        self._releases = releases
+        self._clock = clock
+        self._unreadable: list[OpenTask] = []
+
+    async def serve(self, upto: int, room: Mapping[str, int]) -> bool:
+        """Answer fetches by the events up to a sequence; return whether to repeat.
+
+        `room` is the number of tasks that may be taken from a queue, if that is limited.
+
+        Raises:
+            LogUnavailable: the log did not answer, or there is no connection.
+        """
+        for refused in self._fetches.read():
+            await self._answer(refused, "refused")
+        if not len(self._fetches):
+            return False
+        await self._await_board(upto)
+        ready = await self._ready(upto)
+        chosen: list[tuple[OpenTask, WaitingFetch]] = []
+        looked_at: list[WaitingFetch] = []
+        for waiting in ready:
+            if len(chosen) >= AT_ONCE:
+                break
+            looked_at.append(waiting)
+            fetch = waiting.fetch
+            tasks = self._board.choose(fetch.queues, fetch.may_run, limit=fetch.count, room=room)
+            chosen += [(task, waiting) for task in tasks]
+        claims = await self._store(chosen)
+        is_retried = await self._answer_each(looked_at, claims, chosen, upto)
+        return is_retried or len(looked_at) < len(ready)
+
+    # --- which fetches may be answered ---------------------------------------------------------------------------------
+
+    async def _await_board(self, upto: int) -> None:
+        """Find out for which fetches the board has everything that was stored before they arrived."""
+        late = [waiting for waiting in self._fetches if not waiting.is_current]
+        if not late:
+            return
+        is_current = not await self._log.has_newer(*followed_tasks.FETCH_FILTERS, after=upto)
+        if not is_current and any(waiting.log_end is None for waiting in late):
+            end = await self._log.end(Stream.LOG)
+            for waiting in late:
+                waiting.log_end = end if waiting.log_end is None else waiting.log_end
+        for waiting in late:
+            waiting.is_current = is_current or (waiting.log_end is not None and upto >= waiting.log_end)
+
+    async def _ready(self, upto: int) -> list[WaitingFetch]:
+        """Return the fetches that may be answered; answer those that have an answer already."""
+        ready: list[WaitingFetch] = []
+        for waiting in self._fetches:
+            if not waiting.is_current:
+                continue
+            if (known := self._fetches.answer_to(waiting.fetch)) is not None:
+                await self._answer_proven(waiting, known, upto)
+            else:
+                ready.append(waiting)
+        return ready
+
+    # --- claims --------------------------------------------------------------------------------------------------------
+
+    async def _store(self, chosen: Sequence[tuple[OpenTask, WaitingFetch]]) -> list[StoredClaim]:
+        """Claim reserved tasks; those that are not claimed are open again."""
+        wanted: list[tuple[OpenTask, Started]] = []
+        timers: list[Delay] = []
+        try:
+            await read_bodies(self._log, [task for task, _ in chosen])
+            for task, waiting in chosen:
+                message = self._read(task)
+                if message is not None and not await self._has_expired(task, message):
+                    claim, timer = self._claim(task, message, waiting.fetch)
+                    wanted.append((task, claim))
+                    timers.append(timer)
+            # Store the timers first: a claim without a timer would never end.
+            for written in await self._log.write(timers):
+                if written.error is not None:
+                    raise written.error
+            return await self._claims.store(wanted)
+        finally:
+            for task, _ in reversed(chosen):
+                self._board.put_back(task)
+
+    def _claim(self, task: OpenTask, message: Dispatched, fetch: Fetch) -> tuple[Started, Delay]:
+        lease = fetch.lease.of(message)
+        claim = claim_of(task, fetch.worker, lease=lease, holder=fetch.identity, fetch=fetch.id)
+        timer = lease_timer(claim, task.sequence, ends_attempt=message.timeout <= lease)
+        return claim, Delay(timer, self._clock.now() + lease_span(min(lease, message.timeout)))
+
+    def _read(self, task: OpenTask) -> Dispatched | None:
+        """Return a task; None: it cannot be read yet, or never by this version."""
+        if task.body is None:
+            return None
+        try:
+            message = subjects.decode(task.subject, task.body)
+        except DecodeError as error:
+            _log.error("task unreadable", action="task-unreadable", subject=task.subject, error=str(error))
+            message = None
+        if isinstance(message, Dispatched):
+            return message.task
+        self._unreadable.append(task)
+        return None
+
+    async def _has_expired(self, task: OpenTask, message: Dispatched) -> bool:
+        """Expire an execution before a worker gets it (ojs-core, `expires_at`); return whether it is over."""
+        if ojs_field(message, "expires_at") is None:
+            return False
+        facts = await self._log.load(task.scope)
+        state = execution.fold(facts)
+        expires_at = state.requested.plan.expires_at if state.requested is not None else None
+        if expires_at is None or self._clock.now() < expires_at:
+            return False
+        with suppress(OutdatedState):  # the task is chosen again
+            for fact in execution.expire(state):
+                await self._log.append(fact, expect=facts[-1].sequence)
+            self._board.withdraw(task)
+        return True
+
+    # --- answers -------------------------------------------------------------------------------------------------------
+
+    async def _answer_each(
+        self,
+        looked_at: Sequence[WaitingFetch],
+        claims: Sequence[StoredClaim],
+        chosen: Sequence[tuple[OpenTask, WaitingFetch]],
+        upto: int,
+    ) -> bool:
+        """Answer fetches that have tasks or no time; return whether to repeat."""
+        for task in self._unreadable:
+            self._board.refuse(task.scope, task.step, frozenset({NO_AGENT}))
+        self._unreadable.clear()
+        for stored in claims:
+            task = stored.claim.task
+            claim = FetchedClaim(scope=task.scope, step=task.step, sequence=stored.claim.sequence)
+            self._fetches.learn(stored.started.fetch or "", claim)
+        now = self._clock.monotonic()
+        missed = {waiting.fetch.id for _, waiting in chosen}
+        shrunk = {waiting.fetch.id for task, waiting in chosen if not self._board.is_open(task)}
+        is_retried = False
+        for waiting in looked_at:
+            if (known := self._fetches.answer_to(waiting.fetch)) is not None:
+                await self._answer_proven(waiting, known, upto)
+            elif waiting.fetch.id in missed and waiting.tries < MAX_TRIES:
+                # Other writers changed the executions of its tasks. There may be other tasks.
+                waiting.tries += waiting.fetch.id not in shrunk
+                is_retried = True
+            elif now >= waiting.until:
+                await self._end(waiting, ())
+        for waiting in self._fetches:
+            if not waiting.is_reported and now < waiting.until:
+                await self._answer(waiting.fetch, "waiting")
+                waiting.is_reported = True
+        return is_retried
+
+    async def _answer_proven(self, waiting: WaitingFetch, claims: tuple[FetchedClaim, ...], upto: int) -> None:
+        """Answer a fetch with its claims, once the fold proves their limits.
+
+        Those that another leader's claims put beyond their limit are released, as for agents.
+        """
+        permitted: list[FetchedClaim] = []
+        for claim in claims:
+            known = self._board.claim_of(claim.scope, claim.step)
+            if known is not None and known.sequence == claim.sequence and known.task.group is not None:
+                if claim.sequence > upto:
+                    return
+                if self._board.is_beyond_limit(known):
+                    await self._releases.release(known, "handed_back")
+            if claim.sequence not in self._releases.requested:
+                permitted.append(claim)
+        await self._end(waiting, tuple(permitted))
+
+    async def _end(self, waiting: WaitingFetch, claims: tuple[FetchedClaim, ...]) -> None:
+        await self._answer(waiting.fetch, "served", claims)
+        self._fetches.end(waiting)
+
+    async def _answer(self, fetch: Fetch, state: AnswerState, claims: tuple[FetchedClaim, ...] = ()) -> None:
+        answer = Answer(id=fetch.id, state=state, claims=claims)
+        await self._channel.answer(fetch.gateway, answer.encode())
