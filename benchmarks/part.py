@@ -24,7 +24,6 @@ from tocsin import Context, Worker, bootstrap, telemetry
 from tocsin.bootstrap import Installation
 from tocsin.cli.runtime.event_loop import collect_patiently
 from tocsin.settings import Settings
-from tocsin.subjects import DEFAULT_QUEUE
 
 FUNCTION: Final = "benchmark/no-op"
 STARTED: Final = "benchmark.started"
@@ -34,20 +33,13 @@ WORKER: Final = "worker"
 CONCURRENCY: Final = 256
 
 
-TRANSPORT: Final = "BENCHMARK_TRANSPORT"
-"""The variable with the transport of the queue (`--transport`), for the processes of the system."""
 FUNCTIONS: Final = "BENCHMARK_FUNCTIONS"
 """The variable with the number of functions of the worker (`--functions`); the jobs use one of them."""
 
 
-def queues() -> dict[str, dict[str, str]]:
-    """Return the settings of the queue."""
-    return {DEFAULT_QUEUE: {"transport": os.environ.get(TRANSPORT, "native")}}
-
-
 async def run(url: str, folder: Path, names: list[str]) -> None:
     """Run until SIGTERM."""
-    settings = Settings.model_validate({"nats": {"url": url}, "data_dir": folder, "queues": queues()})
+    settings = Settings.model_validate({"nats": {"url": url}, "data_dir": folder})
     stages = [name for name in names if name != WORKER]
     asked = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asked.set)

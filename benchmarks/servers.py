@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks.part import queues
 from tocsin import bootstrap
 from tocsin.adapters.nats.server.cluster import EmbeddedCluster
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
@@ -78,5 +77,5 @@ async def initialized(settings: Settings) -> AsyncIterator[Installation]:
 
 
 def _settings(url: str, home: Path, replicas: int | None = None) -> Settings:
-    given = {"nats": {"url": url}, "data_dir": home, "replicas": replicas, "queues": queues()}
+    given = {"nats": {"url": url}, "data_dir": home, "replicas": replicas}
     return Settings.model_validate(given)

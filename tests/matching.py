@@ -18,12 +18,15 @@ async def running_matcher(
     clock: ManualClock,
     fetches: InMemoryFetchChannel,
     serves: Callable[[str], bool] = lambda _: True,
+    *,
+    agents: InMemoryAgentChannel | None = None,
 ) -> AsyncIterator[Matcher]:
-    """Yield a matcher that leads and serves fetches until the end of the block."""
+    """Yield a matcher that leads, assigns tasks and serves fetches until the end of the block."""
     projections = InMemoryProjections(clock)
     election = LeaderElection(projections, ClockGuard(log, clock), key="matcher", holder="test", ttl=1e9)
     await election.run_once()
-    matcher = Matcher(log, projections, Channels(InMemoryAgentChannel(), fetches), election, clock, (), serves)
+    channels = Channels(agents or InMemoryAgentChannel(), fetches)
+    matcher = Matcher(log, projections, channels, election, clock, (), serves)
     async with AsyncExitStack() as stack:
         for loop in (
             matcher.follow(),

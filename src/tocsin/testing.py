@@ -3,7 +3,6 @@
     clock = ManualClock()
     log = InMemoryEventLog(clock)
     projections = InMemoryProjections(clock)
-    queue = InMemoryTaskQueue(log)
 
 The in-memory ports refuse exactly what NATS refuses; one suite of behaviours runs over both.
 """
@@ -12,7 +11,6 @@ from .adapters.memory.archive import InMemoryProjections, InMemoryStoredLog
 from .adapters.memory.clock import START, ManualClock, settle
 from .adapters.memory.durable import InMemoryDelivery, InMemoryDurable
 from .adapters.memory.event_log import InMemoryEventLog
-from .adapters.memory.task_queues import InMemoryTaskQueue, InMemoryTaskQueues
 from .ports import DurableSpec
 
 __all__ = [
@@ -23,8 +21,6 @@ __all__ = [
     "InMemoryEventLog",
     "InMemoryProjections",
     "InMemoryStoredLog",
-    "InMemoryTaskQueue",
-    "InMemoryTaskQueues",
     "ManualClock",
     "settle",
 ]

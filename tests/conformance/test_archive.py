@@ -200,10 +200,3 @@ async def test_new_durable_starts_after_decided_messages(nats: NatsWorld) -> Non
     await nats.projections.put(Bucket.CURSORS, cursor(Stream.LOG), b"2")
     durable = await nats.durable(CLAIMS)
     assert [one.sequence for one in await durable.take(5, wait=5.0)] == [3]
-
-
-async def test_new_queue_starts_with_the_oldest_task(nats: NatsWorld) -> None:
-    await nats.receive(f"execution.{JOB}.{ID}.dispatched.main.1.gpu", b"{}")
-    await nats.projections.put(Bucket.CURSORS, cursor(Stream.LOG), b"1")
-    queue = await nats.queue("gpu")
-    assert [one.sequence for one in await queue.take(5, wait=5.0)] == [1]

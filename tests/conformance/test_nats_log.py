@@ -10,15 +10,16 @@ from typing import cast
 import pytest
 
 from tests.conformance.given import cron_triggered, dispatched, report, started
+from tests.conformance.test_durables import TASKS
 from tests.conformance.test_event_log import Following
 from tests.conformance.worlds import NatsWorld, fresh_names
+from tests.durables import NatsDurable
 from tocsin import subjects
 from tocsin.adapters.nats.admin.provision import provision
 from tocsin.adapters.nats.client import connection as connections
 from tocsin.adapters.nats.client.connection import connect
 from tocsin.adapters.nats.client.transport import Outgoing
 from tocsin.adapters.nats.client.wire import Reply
-from tocsin.adapters.nats.consumers.task_queues import NatsTaskQueue
 from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.domain.events import CancelRequest, Trigger
@@ -119,11 +120,6 @@ async def test_closed_connection_is_reported_immediately(nats: NatsWorld) -> Non
         await nats.log.last(SCOPE)
 
 
-async def test_queue_without_a_durable_is_reported(nats: NatsWorld) -> None:
-    with pytest.raises(LogUnavailable, match="queue-nowhere"):
-        await NatsTaskQueue(nats.connection, nats.names, "nowhere").take(1, wait=1)
-
-
 async def test_a_follower_outlives_its_consumer(nats: NatsWorld) -> None:
     stream = nats.names.stream(Stream.LOG)
     async with aclosing(cast("Following", nats.log.follow(Stream.LOG, "execution.>", after=0))) as batches:
@@ -161,8 +157,8 @@ async def test_writers_followers_and_workers_survive_a_restart(tmp_path: Path) -
     with EmbeddedServer(tmp_path, port=ANY_PORT).start() as server:
         port, url = server.port, server.url
         async with connect(url, reconnect_time_wait=0.05) as connection:
-            await provision(connection, names)
-            log, queue = NatsEventLog(connection, names), NatsTaskQueue(connection, names)
+            await provision(connection, names, durables=[TASKS])
+            log, queue = NatsEventLog(connection, names), NatsDurable(connection, names, TASKS.stream, TASKS.name)
             first = await log.append(dispatched("e1"), expect=0)
             async with aclosing(cast("Following", log.follow(Stream.LOG, "execution.>", after=0))) as batches:
                 assert (await _messages(batches)).upto == first

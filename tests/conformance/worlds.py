@@ -11,12 +11,12 @@ from typing import Protocol, TypeVar
 
 from nats.errors import NoRespondersError
 
+from tests.durables import NatsDurable, Reader
 from tests.servers import FAST_CLIENT, REPLICAS
 from tocsin.adapters.memory.archive import InMemoryStreamPurge
 from tocsin.adapters.nats.admin.provision import NatsStreamPurge, provision
 from tocsin.adapters.nats.client.connection import Connection, connect
 from tocsin.adapters.nats.client.names import Names
-from tocsin.adapters.nats.consumers.task_queues import NatsDurable, NatsTaskQueue, NatsTaskQueues
 from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.adapters.nats.log.projections import NatsProjections
 from tocsin.adapters.nats.log.stored_log import NatsStoredLog
@@ -27,15 +27,11 @@ from tocsin.ports import (
     Projections,
     StoredLog,
     StreamPurge,
-    TaskQueue,
-    TaskQueues,
 )
 from tocsin.testing import (
     InMemoryEventLog,
     InMemoryProjections,
     InMemoryStoredLog,
-    InMemoryTaskQueue,
-    InMemoryTaskQueues,
     ManualClock,
 )
 
@@ -59,15 +55,7 @@ class World(Protocol):
         """The log's clock."""
         ...
 
-    async def queue(self, name: str) -> TaskQueue:
-        """One executor's access to a queue."""
-        ...
-
-    async def queues(self) -> TaskQueues:
-        """One gateway's access to all queues."""
-        ...
-
-    async def durable(self, spec: DurableSpec) -> TaskQueue:
+    async def durable(self, spec: DurableSpec) -> Reader:
         """One reader of a durable."""
         ...
 
@@ -95,13 +83,7 @@ class MemoryWorld:
     def now(self) -> datetime:
         return self.clock.now()
 
-    async def queue(self, name: str) -> TaskQueue:
-        return InMemoryTaskQueue(self.log, name)
-
-    async def queues(self) -> TaskQueues:
-        return InMemoryTaskQueues(self.log)
-
-    async def durable(self, spec: DurableSpec) -> TaskQueue:
+    async def durable(self, spec: DurableSpec) -> Reader:
         return self.log.durable(spec)
 
     async def receive(self, subject: str, body: bytes, message_id: str | None = None) -> int:
@@ -126,22 +108,16 @@ class NatsWorld:
         self.stored = NatsStoredLog(connection, names)
         self.housekeeping = NatsStreamPurge(connection, names)
         self.projections = NatsProjections(connection, names)
-        self._open: list[NatsTaskQueue | NatsTaskQueues | NatsDurable] = []
+        self._open: list[NatsDurable] = []
 
     def now(self) -> datetime:
         return datetime.now(UTC)  # the server runs on this machine
 
-    async def queue(self, name: str) -> TaskQueue:
-        await provision(self.connection, self.names, queues=(name,), replicas=REPLICAS)
-        return self._closed_at_the_end(NatsTaskQueue(self.connection, self.names, name))
-
-    async def queues(self) -> TaskQueues:
-        await provision(self.connection, self.names, queues=(), replicas=REPLICAS)
-        return self._closed_at_the_end(NatsTaskQueues(self.connection, self.names, ack_wait=30.0))
-
-    async def durable(self, spec: DurableSpec) -> TaskQueue:
-        await provision(self.connection, self.names, queues=(), durables=(spec,), replicas=REPLICAS)
-        return self._closed_at_the_end(NatsDurable(self.connection, self.names, spec.stream, spec.name))
+    async def durable(self, spec: DurableSpec) -> Reader:
+        await provision(self.connection, self.names, durables=(spec,), replicas=REPLICAS)
+        reader = NatsDurable(self.connection, self.names, spec.stream, spec.name)
+        self._open.append(reader)
+        return reader
 
     async def receive(self, subject: str, body: bytes, message_id: str | None = None) -> int:
         return await self._publish(self.names.to_wire(subject), body, message_id)
@@ -169,12 +145,7 @@ class NatsWorld:
         for queue in self._open:
             await queue.close()
 
-    def _closed_at_the_end(self, queue: "Q") -> "Q":
-        self._open.append(queue)
-        return queue
 
-
-Q = TypeVar("Q", bound="NatsTaskQueue | NatsTaskQueues | NatsDurable")
 _numbers = count()
 
 

@@ -35,7 +35,7 @@ from tocsin.domain.events import (
     unfold,
 )
 from tocsin.domain.execution import Execution, Phase, Status
-from tocsin.domain.recovery import Policy, Transports
+from tocsin.domain.recovery import Policy
 
 BOOM = Failure(type="ValueError", message="boom")
 IDENTITY: dict[str, Any] = {"job": JOB, "execution_id": ID}
@@ -126,7 +126,7 @@ def test_one_event_folds_as_two(admission: Admitted, rest: list[Message]) -> Non
     assert execution.fold(one) == execution.fold(two)
     assert history.fold({}, one) == history.fold({}, two)
     for now in (NOON, NOON + timedelta(days=2)):
-        states = [recovery.examine(log, now=now, policy=Policy(), transports=Transports()) for log in (one, two)]
+        states = [recovery.examine(log, now=now, policy=Policy()) for log in (one, two)]
         assert states[0] == states[1]
 
 

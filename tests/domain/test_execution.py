@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,11 +18,8 @@ from tocsin.domain.events import (
     Exhausted,
     Failed,
     Failure,
-    Lost,
     Message,
     Planned,
-    Recovered,
-    Released,
     RetryScheduled,
     RetryTimer,
 )
@@ -180,38 +176,6 @@ def test_a_claim_of_an_earlier_attempt_is_refused() -> None:
     facts = run("main", admitted(plan(retry=THRICE)))
     [again] = execution.fail(after(*facts), report("failed", error=BOOM), at=NOON)
     assert claim(after(*facts, again), delivery=2) == ClaimDenied("superseded")
-
-
-OF_STEPS = st.sampled_from(["main", "other"])
-
-
-@st.composite
-def facts_behind_tasks(draw: st.DrawFn) -> Message:
-    """Events that may be stored after the tasks of two steps, likely or not."""
-    step, attempt, delivery = draw(OF_STEPS), draw(st.integers(1, 2)), draw(st.integers(1, 3))
-    of_step: dict[str, Any] = {"job": JOB, "execution_id": ID, "step": step, "attempt": attempt}
-    ending: dict[str, Any] = {"job": JOB, "execution_id": ID, "scheduled_time": NOON, "trigger": "cron"}
-    lost = Lost(what="dispatched", step=step, attempt=attempt, since=NOON)
-    facts = [
-        started(step, attempt=attempt, delivery=delivery),
-        Advanced(**of_step),
-        Exhausted(**of_step, error=BOOM, reason="attempts"),
-        RetryScheduled(**of_step, error=BOOM, delay=1, next_attempt_at=NOON),
-        Released(**of_step, delivery=delivery, task=draw(st.integers(1, 9)), reason="lease_over"),
-        Recovered(job=JOB, execution_id=ID, recovery=1, recovered_at=NOON, lost=(lost,)),
-        Completed(**ending, step=step, attempt=attempt),
-        Failed(**ending, step=step, attempt=attempt, error=BOOM, reason="attempts"),
-        Cancelled(**ending),
-    ]
-    return draw(st.sampled_from(facts))
-
-
-@given(st.lists(facts_behind_tasks(), max_size=6))
-def test_claim_is_granted_despite_unrelated_events(facts: list[Message]) -> None:
-    before = [admitted(plan({"main": (), "other": ()}))]
-    task = execution.fold(recorded([*before, *dispatched(*before)]))
-    others = [fact for fact in facts if execution.affected_step(fact) not in {None, "main"}]
-    assert claim(execution.fold(recorded(others), task)) == claim(task) == started()
 
 
 # --- the graph against a brute-force model ---------------------------------------------------------------------------

@@ -208,14 +208,6 @@ def test_a_lease_of_no_step_ends_nothing() -> None:
     assert execution.release(after(admitted(), task(), started()), timer, reason="lease_over") == []
 
 
-@pytest.mark.parametrize(
-    ("fact", "bears"),
-    [(started("other"), False), (started(), True), (exhausted("other"), False), (CANCELLED, True)],
-)
-def test_what_bears_on_a_claim(fact: Message, *, bears: bool) -> None:
-    assert (execution.affected_step(fact) in {None, "main"}) is bears
-
-
 # --- tasks -----------------------------------------------------------------------------------------------------------
 
 

@@ -27,7 +27,7 @@ from tocsin.domain.events import (
     Started,
 )
 from tocsin.domain.execution import ClaimDenied, Execution, Phase
-from tocsin.domain.recovery import Findings, JobStatus, Policy, Transports
+from tocsin.domain.recovery import Findings, JobStatus, Policy
 
 POLICY: Final = Policy()
 THRESHOLD: Final = POLICY.threshold
@@ -59,9 +59,7 @@ class Log:
         """Return the findings a given time after the start."""
         newest = {recorded.subject: recorded for recorded in self.facts}  # as a log is read
         facts = sorted(newest.values(), key=lambda recorded: recorded.sequence)
-        return recovery.examine(
-            facts, now=NOON + after, policy=POLICY, transports=Transports(outside=frozenset(outside))
-        )
+        return recovery.examine(facts, now=NOON + after, policy=POLICY, outside=frozenset(outside))
 
 
 def planned() -> Planned:
@@ -144,7 +142,7 @@ def lost_before() -> Log:
     return log
 
 
-def recovered(number: int, what: str = "dispatched", *, attempt: int = 1) -> Recovered:
+def recovered(number: int, what: str = "admitted", *, attempt: int = 1) -> Recovered:
     lost = Lost.model_validate({"what": what, "since": NOON, "step": "main", "attempt": attempt})
     return Recovered(job=JOB, execution_id=ID, recovery=number, lost=(lost,), recovered_at=NOON)
 
@@ -154,11 +152,10 @@ def recovered(number: int, what: str = "dispatched", *, attempt: int = 1) -> Rec
     [
         (Log(planned()), "planned", 1, timedelta()),
         (Log(admitted()), "admitted", 1, timedelta()),
-        (running(), "dispatched", 2, timedelta()),
         (lost_before(), "admitted", 3, timedelta()),
         (retrying(), "retry-scheduled", 4, timedelta(seconds=30)),
     ],
-    ids=["planned", "admitted", "dispatched", "lost before", "retrying"],
+    ids=["planned", "admitted", "lost before", "retrying"],
 )
 def test_what_nothing_followed_for_the_threshold_has_stalled(
     log: Log, what: str, sequence: int, waits: timedelta
@@ -232,10 +229,9 @@ def test_what_is_over_needs_nothing() -> None:
 def test_lost_work_is_repaired_by_its_kind(
     job: JobStatus, recoveries: int, age: timedelta, outcome: str | None
 ) -> None:
-    log = running()
+    log = Log(admitted())
     for number in range(recoveries):
         log.store(recovered(number + 1))
-        log.store(*execution.dispatch_missing(log.state, at=NOON, key=KEY))
     findings = found(log.examine(age))
     decided = recovery.recover(findings, [one.lost for one in findings.stalled], now=NOON + age, policy=POLICY, job=job)
     match decided:
@@ -324,7 +320,8 @@ class Life(Log):
 
     def __init__(self) -> None:
         policy = RetryPolicy(max_attempts=2, initial_delay=30, jitter=0)
-        super().__init__(planned().model_copy(update={"plan": plan(GRAPH, retry=policy)}))
+        limit = plan(GRAPH, retry=policy).model_copy(update={"execution_timeout": 4 * 3_600.0})
+        super().__init__(planned().model_copy(update={"plan": limit}))
 
     def happens(self, what: str, step: str, after: float) -> None:
         self.now += timedelta(seconds=after)
@@ -359,6 +356,9 @@ class Life(Log):
         if findings is None:
             return None
         assert self.now < findings.next_look <= self.now + THRESHOLD
+        if expired := recovery.expire(findings):
+            self.store(*expired)
+            return None
         lost = [one.lost for one in findings.stalled]
         decided = recovery.recover(findings, lost, now=self.now, policy=POLICY, job="active")
         self.store(*decided)
@@ -398,11 +398,4 @@ def test_every_execution_ends_even_without_workers(past: list[tuple[str, str, fl
     terminals = [r for r in life.facts if isinstance(r.message, Completed | Failed)]
     assert terminals == life.facts[-1:]
     tasks = [(r.message.step, r.message.attempt) for r in life.facts if isinstance(r.message, Dispatched)]
-    lost = [
-        (one.step, one.attempt)
-        for r in life.facts
-        if isinstance(r.message, Recovered)
-        for one in r.message.lost
-        if one.what == "dispatched"
-    ]
-    assert len(tasks) - len(set(tasks)) <= len(lost)
+    assert len(tasks) == len(set(tasks))

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, started
+from tests.domain.given import ID, JOB, NOON, admitted, plan, started
 from tests.domain.test_recovery import (
     LIMIT,
     POLICY,
@@ -18,7 +18,7 @@ from tests.domain.test_recovery import (
     retrying,
     running,
 )
-from tocsin.domain import execution, recovery
+from tocsin.domain import recovery
 from tocsin.domain.events import Lost, Recovered
 from tocsin.domain.execution import Phase
 from tocsin.domain.recovery import Findings, Overdue
@@ -43,10 +43,9 @@ def lost_at(findings: Findings) -> list[tuple[str, datetime, str | None, int | N
     [
         (Log(planned()), ("planned", NOON, None, None)),
         (Log(admitted()), ("admitted", NOON, "main", None)),
-        (running(), ("dispatched", NOON, "main", 1)),
         (retrying(), ("retry-scheduled", NOON + 30 * SECOND, "main", 1)),
     ],
-    ids=["planned", "admitted", "dispatched", "retrying"],
+    ids=["planned", "admitted", "retrying"],
 )
 def test_a_loss_names_step_and_attempt(log: Log, lost: tuple[str, datetime, str | None, int | None]) -> None:
     assert lost_at(found(log.examine(HOUR))) == [lost]
@@ -67,11 +66,8 @@ def test_a_retry_waits_from_the_later_instant(recovered_after: int, since: int) 
     assert lost_at(found(log.examine(HOUR))) == [("retry-scheduled", NOON + since * SECOND, "main", 1)]
 
 
-def test_a_dispatched_step_names_its_queue() -> None:
-    [stalled] = found(running().examine(THRESHOLD)).stalled
-    assert (stalled.queue, stalled.sequence) == ("default", 2)
-    [stalled] = found(Log(admitted()).examine(THRESHOLD)).stalled
-    assert (stalled.queue, stalled.sequence) == (None, 1)
+def test_a_dispatched_step_waits_for_a_worker() -> None:
+    assert found(running().examine(100 * THRESHOLD)).stalled == ()
 
 
 def test_the_newest_fact_of_a_kind_counts() -> None:
@@ -103,7 +99,7 @@ def test_without_a_request_nothing_is_known() -> None:
     ("age", "recovers"), [(POLICY.max_age, True), (POLICY.max_age + timedelta(microseconds=1), False)]
 )
 def test_the_greatest_age_is_still_recovered(age: timedelta, *, recovers: bool) -> None:
-    findings = found(running().examine(age))
+    findings = found(Log(admitted()).examine(age))
     lost = [one.lost for one in findings.stalled]
     [fact] = recovery.recover(findings, lost, now=NOON + age, policy=POLICY, job="active")
     assert isinstance(fact, Recovered) is recovers
@@ -111,7 +107,6 @@ def test_the_greatest_age_is_still_recovered(age: timedelta, *, recovers: bool) 
 
 def test_a_recovery_names_all_that_was_lost() -> None:
     log = Log(admitted(plan({"a": (), "b": ()})))
-    log.store(*execution.dispatch(log.state, key=KEY))
     findings = found(log.examine(HOUR))
     lost = [one.lost for one in findings.stalled]
     [fact] = recovery.recover(findings, lost, now=NOON + HOUR, policy=POLICY, job="active")
@@ -125,7 +120,7 @@ def test_ends_without_an_answer_are_final() -> None:
     assert expired.error is not None
     assert (expired.error.type, expired.error.retryable) == ("timed_out", False)
     assert "10s" in expired.error.message
-    findings = found(running().examine(HOUR))
+    findings = found(Log(admitted()).examine(HOUR))
     lost = [one.lost for one in findings.stalled]
     [fact] = recovery.recover(findings, lost, now=NOON + HOUR, policy=POLICY, job="gone")
     assert not isinstance(fact, Recovered)

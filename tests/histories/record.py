@@ -17,7 +17,7 @@ from typing import Any
 from tests.system.running import Running, running
 from tocsin import Context, Worker, subjects
 from tocsin.adapters.http.ojs.jobs import uuid7
-from tocsin.adapters.nats.consumers.task_queues import NatsTaskQueues
+from tocsin.adapters.nats.fetches import NatsFetchChannel
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition, RetryPolicy
@@ -41,11 +41,11 @@ from tocsin.services.operations import (
     backfill,
     dead_letters,
     execution_requests,
-    task_claims,
     task_leases,
     worker_answers,
 )
 from tocsin.services.operations.backfill import Span
+from tocsin.services.operations.task_fetches import TaskFetches
 
 FOLDER = Path(__file__).parent
 
@@ -147,9 +147,7 @@ async def operate(tocsin: Running) -> None:
 
 async def outside(tocsin: Running) -> None:
     """The requests of HTTP workers: they lose a lease, hand back, fail and succeed, too late or too early."""
-    clock, queues = tocsin.installation.clock, NatsTaskQueues(
-        tocsin.installation.connection, tocsin.installation.names, ack_wait=30
-    )  # fmt: skip
+    installation, clock = tocsin.installation, tocsin.installation.clock
     now = clock.now()
     retry = RetryPolicy(max_attempts=2, initial_delay=0.2, max_delay=0.2, jitter=0.5, max_delay_with_jitter=True)
     given: dict[str, dict[str, Any]] = {
@@ -165,20 +163,19 @@ async def outside(tocsin: Running) -> None:
         holder, lease = task_leases.Holder("ada", "w"), Lease(seconds)
         found: list[task_leases.Held] = []
         while not found:
-            found = await task_claims.take(
-                tocsin.log, queues, clock, [name], limit=1, holder=holder, lease=lease, wait=5
-            )
+            found = await fetches.take([name], functions=("*",), limit=1, holder=holder, lease=lease, wait=5)
         return found[0]
 
-    await take("lost", seconds=0.2)
-    await task_leases.hand_back(tocsin.log, await take("handed-back"))
-    error = Failure(type="Busy", code="busy", message="not now", details={"queue": 7})
-    await worker_answers.fail(tocsin.log, await take("flaky"), error)
-    for name in ("lost", "handed-back", "flaky", "slow"):
-        await worker_answers.complete(tocsin.log, await take(name), {"by": name})
-        await tocsin.ended(f"ojs.{name}", Completed)
+    channel = NatsFetchChannel(installation.connection, installation.names)
+    async with TaskFetches(tocsin.log, channel, clock).running() as fetches:
+        await take("lost", seconds=0.2)
+        await task_leases.hand_back(tocsin.log, await take("handed-back"))
+        error = Failure(type="Busy", code="busy", message="not now", details={"queue": 7})
+        await worker_answers.fail(tocsin.log, await take("flaky"), error)
+        for name in ("lost", "handed-back", "flaky", "slow"):
+            await worker_answers.complete(tocsin.log, await take(name), {"by": name})
+            await tocsin.ended(f"ojs.{name}", Completed)
     await tocsin.ended("ojs.stale", Failed)
-    await queues.close()
 
 
 SCENARIOS = {"main-road": happen, "operations": operate, "outside": outside}

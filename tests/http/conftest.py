@@ -37,7 +37,6 @@ from tocsin.testing import (
     InMemoryEventLog,
     InMemoryProjections,
     InMemoryStoredLog,
-    InMemoryTaskQueues,
     ManualClock,
 )
 
@@ -113,7 +112,6 @@ class World:
             doctor=self.doctor,
             queue_details=self.queue_details,
             visibility=Visibility(self.log, self.clock),
-            queues=InMemoryTaskQueues(self.log),
             fetches=self.fetches,
             arrivals=EventWaiter(self.log),
             calculations=self.calculations,

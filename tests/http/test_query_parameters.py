@@ -8,8 +8,7 @@ from tests.http.conftest import World
 from tocsin.adapters.http.api import app
 from tocsin.adapters.http.api.query_check import MAX_REPORTED, parameters
 from tocsin.domain.access import Role
-from tocsin.ports import QueueStatus
-from tocsin.testing import InMemoryTaskQueues
+from tocsin.settings import Queue, Settings
 
 
 def errors_of(answer: Any) -> list[dict[str, str]]:  # noqa: ANN401 - JSON
@@ -138,20 +137,11 @@ def test_known_parameters_are_those_of_openapi() -> None:
     assert sum(map(bool, known.values())) > 10
 
 
-async def test_only_queues_of_the_page_are_inspected(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    inspected = list[str]()
-
-    async def names(_: InMemoryTaskQueues) -> list[str]:
-        return ["a", "b", "c", "d", "e"]
-
-    async def standing(_: InMemoryTaskQueues, queue: str) -> QueueStatus:
-        inspected.append(queue)
-        return QueueStatus(queue, is_paused=False, waiting=0, in_hand=0)
-
-    monkeypatch.setattr(InMemoryTaskQueues, "names", names)
-    monkeypatch.setattr(InMemoryTaskQueues, "standing", standing)
+async def test_pages_of_queues_end(world: World) -> None:
+    world.settings = Settings(queues={name: Queue() for name in "abcde"})
+    world.client = world.copy()
     page = (await world.ask("GET", "/ojs/v1/queues?limit=2&offset=2")).json()
-    assert [queue["name"] for queue in page["queues"]] == inspected == ["c", "d"]
+    assert [queue["name"] for queue in page["queues"]] == ["c", "d"]
     assert page["pagination"] == {"total": 5, "limit": 2, "offset": 2, "has_more": True}
     end = (await world.ask("GET", "/ojs/v1/queues?limit=2&offset=4")).json()
     assert ([queue["name"] for queue in end["queues"]], end["pagination"]["has_more"]) == (["e"], False)

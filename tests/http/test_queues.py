@@ -8,7 +8,7 @@ from tocsin.domain.events import QueueFact, QueuePaused, QueuePurged, QueueResum
 from tocsin.settings import Queue, Settings
 from tocsin.subjects import Stream
 
-QUEUES = {"mail": Queue(transport="matched"), "plain": Queue(transport="native"), "outside": Queue(transport="mq")}
+QUEUES = {"mail": Queue(), "outside": Queue(transport="mq")}
 
 
 @pytest.fixture
@@ -56,7 +56,6 @@ async def test_purge_covers_what_is_dispatched_now(configured: World) -> None:
         ("mial", 404, "Did you mean 'mail'?"),
         ("*", 404, "shows all queues"),
         ("a.b_c", 404, "shows all queues"),
-        ("plain", 409, "`matched`"),
     ],
 )
 async def test_queue_that_does_not_obey_is_refused(
@@ -83,4 +82,3 @@ async def test_ojs_paths_store_the_same_events(configured: World) -> None:
     }
     unknown = await configured.ask("POST", "/ojs/v1/queues/mial/pause")
     assert (unknown.status_code, "'mail'" in unknown.text) == (404, True)
-    assert "mial" not in await configured.parts().queues.names()

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -34,12 +34,8 @@ class Server:
 
 
 @contextmanager
-def server(
-    folder: Path, *, with_token: bool = False, matched: Collection[str] = (), **settings: str
-) -> Iterator[Server]:
-    """Yield a server without authentication; the first token turns it on. The matcher has the queues that are `matched`."""
-    queues = {name: {"transport": "matched"} for name in matched}
-    (folder / "tocsin.yaml").write_text(json.dumps({"queues": queues}))
+def server(folder: Path, *, with_token: bool = False, **settings: str) -> Iterator[Server]:
+    """Yield a server without authentication; the first token turns it on."""
     command = [sys.executable, "-m", "tocsin", "dev", "--ephemeral", "--allow-reset", "--port", "0", "-o", "json"]
     more = {"TOCSIN_SERVER__PORT": "0", "TOCSIN_METRICS__ENABLED": "false", **settings}
     with (

@@ -27,9 +27,7 @@ PLAYED: Final = [case for case in cases() if case.id not in SLOW | set(IMPOSSIBL
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Server]]:
     with ExitStack() as stack:
         yield {
-            name: stack.enter_context(
-                server(tmp_path_factory.mktemp(name), with_token=name == "token", matched=runner.QUEUES)
-            )
+            name: stack.enter_context(server(tmp_path_factory.mktemp(name), with_token=name == "token"))
             for name in ("open", "token")
         }
 

@@ -243,7 +243,7 @@ async def test_outsiders_do_not_hear_requests_of_others(secured: Server) -> None
 async def test_viewer_lists_the_queues(secured: Server, tmp_path: Path) -> None:
     async with victim(secured, tmp_path), connected(secured, tmp_path, "viewer") as viewer:
         found = {queue.name: queue.transport for queue in await queues(bootstrap.health_target(viewer))}
-        assert found == {"default": "native", "outside": "mq", "teams": "matched"}
+        assert found == {"default": "matched", "outside": "mq", "teams": "matched"}
 
 
 async def test_api_answers_a_client_outside(secured: Server, tmp_path: Path) -> None:

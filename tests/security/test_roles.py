@@ -22,13 +22,13 @@ from nats.errors import TimeoutError as NatsTimeoutError
 
 from tests.clocks import ShiftedClock
 from tests.conformance.given import dispatched
+from tests.durables import NatsDurable
 from tests.security.installations import ACCOUNT, PASSWORD, connected, installed
 from tests.security.server import Server, server
 from tests.system.running import DEADLINE, Running
 from tocsin import Context, Worker, bootstrap, subjects
 from tocsin.adapters.nats.admin.accounts import password_variable
 from tocsin.adapters.nats.client.wire import JetStreamError
-from tocsin.adapters.nats.consumers.task_queues import NatsDurable
 from tocsin.archive.checkpoints import SIGNED_STREAMS
 from tocsin.bootstrap import STAGE_NAMES, Installation
 from tocsin.bootstrap.api_server import serving
@@ -307,10 +307,10 @@ GRANTED = {
     "recorder": set[str](),
     "recoverer": {"report", "failed"},
     "agent-keeper": {"registered", "ended"},
-    "matcher": {"started", "lease", "cancelled"},
+    "matcher": {"started", "lease", "cancelled", "failed"},
     "notary": set[str](),
     "scheduler": {*FACTS} - {"trigger", "enqueued", "replayed", "line", "heartbeat"} - DECISIONS,
-    "worker": {"started", "report", "line", "progress", "heartbeat"},
+    "worker": {"report", "line", "progress", "heartbeat"},
     "operator": {"defined", "trigger", "cancelled", "replayed", "resolved", *DECISIONS},
     "api": {
         *("defined", "trigger", "cancelled", "replayed", "resolved"),
@@ -361,7 +361,6 @@ FORBIDDEN = [
     ("worker", "$JS.API.STREAM.MSG.DELETE.TOCSIN_LOG"),
     ("worker", "$JS.API.CONSUMER.MSG.NEXT.TOCSIN_REPORTS.retrier"),
     ("worker", "$JS.API.CONSUMER.DELETE.TOCSIN_LOG.dag-advancer"),
-    ("worker", "$JS.API.CONSUMER.CREATE.TOCSIN_LOG.job-executors"),
     ("worker", "$JS.ACK.TOCSIN_REPORTS.retrier.1.1.1.1.1"),
     ("worker", "$JS.API.DIRECT.GET.TOCSIN_LEDGER"),
     ("worker", "$JS.API.DIRECT.GET.KV_tocsin_installation.$KV.tocsin_installation.report-key"),

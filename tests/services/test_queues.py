@@ -46,7 +46,7 @@ async def test_every_queue_is_listed_with_its_tasks(nats_url: str, tmp_path: Pat
             "purged": None,
             "purging": 0,
         }
-        assert (found["default"]["transport"], found["default"]["jobs"]) == ("native", ["plain"])
+        assert (found["default"]["transport"], found["default"]["jobs"]) == ("matched", ["plain"])
         assert (found["outside"]["transport"], found["outside"]["taken"]) == ("mq", 0)
         assert (found["heavy"]["transport"], found["heavy"]["waiting"]) == (None, None)
 

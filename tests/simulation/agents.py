@@ -12,10 +12,6 @@ from .faults import NONE
 from .network import Network
 from .process import Process, current
 
-LOST: Final = 0.1
-"""The share of messages that are lost: core NATS delivers at most once."""
-DEADLY: Final = 0.25
-"""The share of tasks whose agent dies soon after."""
 EVERYBODY: Final = ("", "")
 
 
@@ -41,6 +37,10 @@ class Listener:
 class Hall:
     """The subscriptions of all processes."""
 
+    lost: float = 0.01
+    """The share of messages that are lost: core NATS delivers at most once."""
+    deadly: float = 0.0
+    """The share of tasks whose agent dies soon after."""
     listeners: list[Listener] = field(default_factory=list)
 
     def of(self, kind: str, key: tuple[str, str] = EVERYBODY) -> list[Listener]:
@@ -151,7 +151,7 @@ class SimulatedChannel:
     def _deliver(self, listener: Listener, *message: Any) -> None:  # noqa: ANN401 - what the callback takes
         network = self._network
         is_trouble = network.faults is not NONE
-        if is_trouble and listener.kind == "task" and network.chance.random() < DEADLY:
+        if is_trouble and listener.kind == "task" and network.chance.random() < self._hall.deadly:
             network.loop.call_later(network.chance.uniform(0.0, 5.0), network.kill, listener.process)
-        if not is_trouble or network.chance.random() >= LOST:
+        if not is_trouble or network.chance.random() >= self._hall.lost:
             listener.process.call_later(network.latency(listener.process), partial(listener.hear, *message))

@@ -30,9 +30,8 @@ from tocsin.services.operations.errors import OperationError
 from tocsin.services.operations.execution_requests import Duplicate, enqueue
 from tocsin.settings import Leader, Queue, Recovery, Settings, Stages
 from tocsin.stages.recorder import RECORDER, Recorders
-from tocsin.subjects import ARCHIVER_LEASE, Stream
+from tocsin.subjects import ARCHIVER_LEASE
 from tocsin.testing import ManualClock
-from tocsin.worker import executor
 from tocsin.worker.connection import Connection, Options
 from tocsin.worker.handlers import Handlers
 from tocsin.worker.session import Session
@@ -48,7 +47,7 @@ from .outside import Outside, OutsideExecutor
 from .ports import Intake, SimulatedHistory, SimulatedLog, SimulatedProjections
 from .process import Process, ProcessClock
 from .server import SimulatedBuckets, SimulatedServer
-from .workload import ASSIGNED, BRIDGED, FUNCTION, OUTSIDE, QUEUES, Action, Run, Temper, handler
+from .workload import ASSIGNED, BRIDGED, FUNCTION, QUEUES, Action, Run, Temper, handler
 
 ACK_WAIT: Final = 4.0
 RUSHES: Final = 0.25
@@ -59,7 +58,7 @@ SETTINGS: Final = Settings(
     leader=Leader(ttl=4.0, renew_interval=1.0),
     stages=Stages(ack_wait=ACK_WAIT),
     recovery=Recovery(threshold=6.0, grace=2.0, interval=1.0),
-    queues={BRIDGED: Queue(transport="mq"), ASSIGNED: Queue(transport="matched"), OUTSIDE: Queue(transport="matched")},
+    queues={BRIDGED: Queue(transport="mq")},
 )
 
 
@@ -75,10 +74,8 @@ class Surroundings:
     temper: Temper
     is_archived: bool = False
     """What is over leaves the streams."""
-    hall: Hall | None = None
-    """The channels of agents and of fetches; None: there are neither."""
-    are_agents: bool = False
-    """Workers register as agents."""
+    hall: Hall = field(default_factory=Hall)
+    """The channel of agents."""
     store: InMemoryArchiveStore = field(default_factory=InMemoryArchiveStore)
     runs: list[Run] = field(default_factory=list)
     """What workers did."""
@@ -169,13 +166,11 @@ class WorkerProcess:
         """Start it."""
         handlers = Handlers()
         handlers.add(FUNCTION, handler(around.seed, process, around.runs, around.temper))
-        names = (ASSIGNED,) if around.are_agents else QUEUES
-        queues = {queue: _TaskQueue(around, process, queue) for queue in names if queue != ASSIGNED}
         log = SimulatedLog(around.server, around.network, process)
-        assigned, channel = frozenset(names) & {ASSIGNED}, _channel(around, process) if around.are_agents else None
-        clock = ProcessClock(process)
-        connection = Connection(log, cast("Any", queues), clock, ACK_WAIT, agents=channel, assigned=assigned)
-        options = Options(names, concurrency=3, shutdown_timeout=3.0, name=safe_name(process.name), nats_url=None)
+        connection = Connection(log, _channel(around, process), ProcessClock(process))
+        options = Options(
+            (*QUEUES, ASSIGNED), concurrency=3, shutdown_timeout=3.0, name=safe_name(process.name), nats_url=None
+        )
         self._shutdown = Shutdown()
         process.spawn("worker", Session(options, handlers, connection, self._shutdown).run)
 
@@ -184,16 +179,14 @@ class WorkerProcess:
         self._shutdown.request()
 
 
-def _channel(around: Surroundings, process: Process) -> SimulatedChannel | None:
-    return None if around.hall is None else SimulatedChannel(around.hall, around.network, process)
+def _channel(around: Surroundings, process: Process) -> SimulatedChannel:
+    return SimulatedChannel(around.hall, around.network, process)
 
 
 def outside(around: Surroundings, process: Process) -> OutsideExecutor:
     """One process of executors outside."""
     log = SimulatedLog(around.server, around.network, process)
-    channel = _channel(around, process)
-    assert channel is not None
-    return OutsideExecutor(around.outside, log, channel, process)
+    return OutsideExecutor(around.outside, log, _channel(around, process), process)
 
 
 def mq_executor(around: Surroundings, process: Process) -> MqExecutor:
@@ -201,15 +194,6 @@ def mq_executor(around: Surroundings, process: Process) -> MqExecutor:
     log = SimulatedLog(around.server, around.network, process)
     intake = Intake(around.server, mq.SPEC, around.network, process)
     return MqExecutor(around.handed, around.server, log, intake, process)
-
-
-class _TaskQueue:
-    def __init__(self, around: Surroundings, process: Process, queue: str) -> None:
-        spec = DurableSpec(subjects.executor_durable(queue), Stream.LOG, subjects.tasks(queue), ACK_WAIT)
-        self._intake = Intake(around.server, spec, around.network, process)
-
-    async def take(self, limit: int, *, wait: float) -> Any:  # noqa: ANN401 - deliveries, as the port says
-        return await self._intake.take(limit, wait=wait)
 
 
 class User:
@@ -290,12 +274,7 @@ def _of_the_past(action: Action) -> backfill.Backfill:
     return backfill.Backfill(action.job, action.message_id, instants, named=3, fired=0, missing=3)
 
 
-def reset_dice(seed: int) -> None:
-    """The only random source of the product that is not an argument."""
-    executor._chance.seed(seed)
-
-
-__all__ = ["ACK_WAIT", "Node", "Surroundings", "User", "WorkerProcess", "mq_executor", "reset_dice", "spec_of"]
+__all__ = ["ACK_WAIT", "Node", "Surroundings", "User", "WorkerProcess", "mq_executor", "spec_of"]
 
 
 def _subject_of_user(subject: str, message_id: str) -> str:

@@ -48,8 +48,8 @@ class Focus:
     """Processes of executors outside."""
     is_archived: bool = False
     """Finished executions leave the streams within seconds; processes must not pause for longer, nor use another clock."""
-    agents: bool = False
-    """Workers register as agents, and the matcher assigns their tasks."""
+    loss: tuple[float, float] = (0.01, 0.0)
+    """The share of messages between workers and the matcher that are lost, and of tasks whose agent dies soon after."""
     mq: int = 0
     """Processes of executors that know only hip-62's subjects."""
 
@@ -153,22 +153,16 @@ _FOCI: Final = (
         Temper(paces=(0.05, 0.2, 0.5)),
         nodes=(1, 2, 3),
     ),
-)
-
-
-AGENT_SEEDS: Final = 1_000_000
-"""From this seed on, workers are agents. So the schedules of the other seeds stay as they are."""
-_AGENTS: Final = Focus(
-    "agents: tasks are assigned, and their messages and holders are lost",
-    assigned,
-    {"crash": 0.02},
-    Temper(paces=(0.05, 0.5, 20.0)),
-    agents=True,
+    Focus(
+        "agents: tasks are assigned, and their messages and holders are lost",
+        assigned,
+        {"crash": 0.02},
+        Temper(paces=(0.05, 0.5, 20.0)),
+        loss=(0.1, 0.25),
+    ),
 )
 
 
 def focus_of(seed: int) -> Focus:
     """Return the focus of a seed."""
-    if seed >= AGENT_SEEDS:
-        return _AGENTS
     return _FOCI[seed % len(_FOCI)]

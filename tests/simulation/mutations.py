@@ -43,9 +43,8 @@ from tocsin.stages.recoverer.open_executions import Evidence
 from tocsin.stages.registrar import Registrar
 from tocsin.stages.retrier import Retrier
 from tocsin.subjects import paths
-from tocsin.worker import claim
 
-from .focus import AGENT_SEEDS, focus_of
+from .focus import focus_of
 from .simulation import play
 
 
@@ -324,19 +323,12 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "or self._missing[name] > 1",
     ),
     _bug(
-        "claim a step whatever became of it",
-        execution.affected_step,
-        "fact.step if isinstance(fact, _OF_A_STEP) else None",
-        "''",
-    ),
-    _bug(
         "let the timer be the decision",
         execution.dispatch_retry,
         "step.phase is not Phase.RETRYING or timer.attempt != step.attempt + 1",
         "timer.attempt < step.attempt",
     ),
     _bug("let two claim one delivery", execution.claim, "delivery <= current.delivery", "False"),
-    _bug("work though the claim was refused", claim.Claims._claim, "return granted", "return Claimed(expect, expect)"),
     _bug(
         # A report that names its claim, as every worker's does, is checked twice: removing one check has no effect.
         "count the failure of an old delivery",
@@ -684,8 +676,6 @@ CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
 def seeds_of(name: str, *, first: int = 0, number: int) -> list[int]:
     """Return the seeds of the schedules to play with the bug of that name: those of its focus, if it has one."""
     focus = FOCUSED.get(name)
-    if focus == "agents":
-        return list(range(AGENT_SEEDS + first, AGENT_SEEDS + first + number))
     seeds = (seed for seed in count(first) if focus is None or focus_of(seed).name.startswith(focus))
     return list(islice(seeds, number))
 

@@ -16,7 +16,7 @@ from tocsin.bootstrap import STAGE_NAMES
 from . import faults as faults_
 from . import judgement
 from .agents import Hall
-from .cast import Node, Surroundings, User, WorkerProcess, mq_executor, outside, reset_dice
+from .cast import Node, Surroundings, User, WorkerProcess, mq_executor, outside
 from .clock import ServerClock
 from .focus import Focus, focus_of
 from .history import InMemoryHistory
@@ -104,13 +104,11 @@ class Simulation:
             InMemoryHistory(),
             self.focus.temper,
             self.focus.is_archived,
-            Hall() if self.focus.agents or self.focus.outside else None,
-            self.focus.agents,
+            Hall(*self.focus.loss),
         )
 
     def run(self) -> Result:
         """Play it."""
-        reset_dice(self.seed)
         try:
             violations = self.loop.run(self._main())
         except Deadlock:

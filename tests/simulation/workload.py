@@ -22,7 +22,7 @@ OUTSIDE: Final = "outside"
 BRIDGED: Final = "bridged"
 """The queue whose tasks are handed over as hip-62 writes them."""
 ASSIGNED: Final = "assigned"
-"""The queue whose tasks the matcher assigns."""
+"""The queue of jobs with a long time limit, in schedules that lose agents."""
 NAMES: Final = ("a", "b.c", "d-e")
 
 Verb: TypeAlias = Literal[
@@ -354,7 +354,7 @@ def handler(
 
 
 def assigned(chance: Random, until: float) -> list[Action]:
-    """The same, with jobs whose tasks the matcher assigns."""
+    """The same, with attempts that may take a long time."""
 
     def on_its_queue(action: Action) -> Action:
         if action.definition is None:

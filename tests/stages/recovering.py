@@ -14,7 +14,7 @@ from tocsin.domain.events import Dispatched, Message, Report, Started
 from tocsin.domain.recovery import Policy
 from tocsin.engine.stage import BoundStage
 from tocsin.stages.recoverer.stage import RECOVERER, Recoverer
-from tocsin.testing import InMemoryTaskQueue, settle
+from tocsin.testing import settle
 
 POLICY: Final = Policy(grace=timedelta(seconds=10))
 MINUTE: Final = 60.0
@@ -27,6 +27,13 @@ JOB: Final[dict[str, Any]] = {
     "dead_letter": True,
 }
 
+GRAPH: Final[dict[str, Any]] = {
+    **JOB,
+    "function": None,
+    "dag": [{"name": "main", "function": "f"}, {"name": "next", "function": "f", "depends_on": ["main"]}],
+}
+"""A job whose steps the DAG advancer dispatches."""
+
 
 class Scene:
     """A world with a recoverer that follows it, and a worker that takes tasks."""
@@ -34,7 +41,7 @@ class Scene:
     def __init__(self, world: World, it: Recoverer) -> None:
         self.world = world
         self.it = it
-        self.queue = InMemoryTaskQueue(world.log, "default")
+        self._taken: set[tuple[str, str, int]] = set()
         self.stages = (world.planner, world.lock_keeper, world.dag_advancer, world.retrier, world.dead_letter_sink)
 
     async def passes(self, seconds: float, *stages: BoundStage) -> None:
@@ -47,18 +54,23 @@ class Scene:
             await self.world.run(*(stages or self.stages))
 
     async def claim(self) -> Dispatched:
-        """A worker takes a task and vanishes, and the task is not delivered to another worker."""
-        [task] = await self.queue.take(1, wait=0)
-        fact = subjects.decode(task.subject, task.body)
-        assert isinstance(fact, Dispatched)
-        await self.world.given(started(fact))
-        await task.ack()
-        return fact
+        """A worker takes the oldest task that none has, and vanishes."""
+        for task in await self.world.stored(Dispatched):
+            attempt = task.execution_id, task.step, task.attempt
+            if attempt not in self._taken:
+                self._taken.add(attempt)
+                await self.world.given(started(task))
+                return task
+        raise AssertionError("no task is open")
 
     async def lose(self) -> None:
-        """A task is acknowledged without a claim."""
-        [task] = await self.queue.take(1, wait=0)
-        await task.ack()
+        """The DAG advancer acknowledges an admission, or its recovery, and stores nothing."""
+        [delivery] = await self.world.durable(self.world.dag_advancer.subscriptions[0]).take(1, wait=0)
+        await delivery.ack()
+
+    async def passes_without_steps(self, seconds: float) -> None:
+        """Let time pass as `passes` does, and let the DAG advancer lose what it is delivered."""
+        await self.passes(seconds, *(stage for stage in self.stages if stage is not self.world.dag_advancer))
 
     async def only(self, kind: type[Message]) -> Any:  # noqa: ANN401 - of that kind
         [fact] = await self.world.stored(kind)
@@ -111,3 +123,12 @@ async def begin(scene: Scene, message_id: str = "m") -> None:
     """Trigger a run, and let the stages handle it."""
     await scene.world.trigger("nightly", message_id)
     await scene.world.run(*scene.stages)
+
+
+async def begin_and_lose(scene: Scene, message_id: str = "m") -> None:
+    """Trigger a run of a graph whose admission the DAG advancer loses."""
+    world = scene.world
+    world.durable(world.dag_advancer.subscriptions[1])  # it has handled no report
+    await world.trigger("nightly", message_id)
+    await world.run(world.planner, world.lock_keeper)
+    await scene.lose()

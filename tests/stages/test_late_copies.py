@@ -37,7 +37,7 @@ from tocsin.domain.events import (
 )
 from tocsin.domain.execution import Execution, Status
 from tocsin.domain.ledger import JobNotFound
-from tocsin.domain.recovery import Policy, Stalled, Transports, examine
+from tocsin.domain.recovery import Policy, Stalled, examine
 from tocsin.engine.kinds import execution_state
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.engine.locks import lock_state
@@ -299,7 +299,7 @@ async def test_retry_with_an_unhandled_report_is_not_lost(world: World) -> None:
     await world.given(*execution.fail(state, report=failed.message, at=failed.time))
     facts = await world.log.load(scope)
     policy = Policy(threshold=timedelta(seconds=1))
-    found = examine(facts, now=failed.time + timedelta(hours=1), policy=policy, transports=Transports())
+    found = examine(facts, now=failed.time + timedelta(hours=1), policy=policy)
     assert found is not None
     [stalled] = found.stalled
     assert stalled.lost.what == "retry-scheduled"

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
@@ -15,11 +15,21 @@ from tocsin.adapters.memory.agents import InMemoryAgentChannel
 from tocsin.adapters.memory.fetches import InMemoryFetchChannel
 from tocsin.domain import ids
 from tocsin.domain.agent import MAX_HOLD_LIST_BYTES, Assignment, unframed
-from tocsin.domain.events import Completed, Dispatched, LeaseTimer, Released, Report, RetryScheduled, Started
+from tocsin.domain.events import (
+    Completed,
+    Dispatched,
+    LeaseTimer,
+    Message,
+    Recorded,
+    Released,
+    Report,
+    RetryScheduled,
+    Started,
+)
 from tocsin.domain.task_board import QueueBacklog
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
-from tocsin.ports import LogUnavailable
+from tocsin.ports import Append, LogUnavailable, SequenceConflict, Written
 from tocsin.services.agents import backlogs
 from tocsin.stages.matcher import claims
 from tocsin.stages.matcher.agents import SILENCE_S
@@ -614,6 +624,30 @@ async def test_claim_with_a_lost_answer_is_not_repeated(hall: Hall, monkeypatch:
     await agent.holds()
     await hall.work()
     assert len(await hall.started()) == 1
+    assert len(agent.got) == 1
+
+
+async def test_task_survives_a_conflict_and_an_empty_replica(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    await hall.job()
+    matcher = await hall.matcher()
+    agent = await hall.agent()
+    await hall.world.trigger("nightly", message_id="x")
+    await hall.world.run(hall.world.planner)
+    await settle()
+
+    async def refused(writes: Sequence[Append]) -> list[Written]:
+        return [Written((), SequenceConflict("another writer was faster")) for _ in writes]
+
+    async def empty(_: str, *, after: int = 0) -> list[Recorded[Message]]:
+        del after
+        return []
+
+    monkeypatch.setattr(matcher._log, "write", refused)
+    monkeypatch.setattr(matcher._log, "load", empty)
+    await matcher.run_once()
+    monkeypatch.undo()
+    assert await hall.started() == []
+    await hall.work()
     assert len(agent.got) == 1
 
 

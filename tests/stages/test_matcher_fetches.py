@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import pytest
@@ -13,7 +13,7 @@ from tests.domain.given import ID, JOB, KEY, admitted
 from tests.stages.test_matcher import Hall
 from tocsin import subjects
 from tocsin.domain import execution
-from tocsin.domain.events import Dispatched, Failed, LeaseTimer, Recorded, Released, Started
+from tocsin.domain.events import Dispatched, Failed, LeaseTimer, Recorded, Released, Started, Timer
 from tocsin.domain.task_fetch import Answer
 from tocsin.domain.visibility_lease import Lease
 from tocsin.ports import LogUnavailable
@@ -503,6 +503,27 @@ async def test_task_without_a_stored_timer_stays_open(desk: Desk, monkeypatch: p
     assert await desk.hall.started() == []
     monkeypatch.undo()
     [_] = await desk.answered(fetching)
+
+
+async def test_task_that_moved_on_meanwhile_is_not_claimed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A matcher that stands still after it stored the timer has newer events when it goes on."""
+    matcher = await desk.hall.matcher()
+    await desk.hall.trigger()
+    other = await desk.hall.matcher()
+    log, delay = desk.hall.world.log, desk.hall.world.log.delay
+
+    async def overtaken(timer: Timer, *, until: datetime) -> None:
+        monkeypatch.setattr(log, "delay", delay)
+        await delay(timer, until=until)
+        await other.run_once()
+        await settle()
+
+    monkeypatch.setattr(log, "delay", overtaken)
+    fetching = desk.fetching()
+    await settle()
+    await matcher.run_once()
+    [_] = await desk.answered(fetching)
+    assert len(await desk.hall.started()) == 1
 
 
 async def test_expired_execution_is_not_given_away(desk: Desk) -> None:

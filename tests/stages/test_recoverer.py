@@ -3,16 +3,27 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.domain.given import NOON
-from tests.stages.recovering import HOUR, JOB, MINUTE, Scene, begin, recovering, started, store, succeeded
+from tests.stages.recovering import (
+    GRAPH,
+    HOUR,
+    JOB,
+    MINUTE,
+    Scene,
+    begin,
+    begin_and_lose,
+    recovering,
+    started,
+    store,
+    succeeded,
+)
 from tests.stages.world import World
 from tocsin import subjects
-from tocsin.domain import execution, ledger
+from tocsin.domain import ledger
 from tocsin.domain.events import (
     Acquired,
     Admitted,
@@ -29,9 +40,7 @@ from tocsin.domain.events import (
     Recovered,
     Report,
     RetryScheduled,
-    Started,
 )
-from tocsin.domain.execution import ClaimDenied
 from tocsin.domain.recovery import Policy
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import Heading, Loaded, LogUnavailable, SequenceConflict, Write, Written
@@ -206,36 +215,27 @@ async def test_a_job_without_one_has_none(scene: Scene) -> None:
 # --- what was lost ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_backlog_is_not_a_loss(scene: Scene) -> None:
+async def test_task_without_a_worker_is_not_lost(scene: Scene) -> None:
     await begin(scene)
-    await scene.passes(HOUR)
-    [task] = await scene.queue.take(1, wait=0)
-    await scene.passes(HOUR)
-    await task.nak(0)
     await scene.passes(48 * HOUR)
     assert await scene.world.stored(Recovered) == []
+    task = await scene.claim()
+    await store(scene.world, succeeded(task))
+    await scene.world.run(*scene.stages)
+    assert (await scene.only(Completed)).attempt == 1
 
 
-async def test_unclaimed_task_of_a_drained_queue_is_redispatched(scene: Scene) -> None:
-    await begin(scene)
-    await scene.lose()
-    [first] = await scene.world.recorded(Dispatched)
+async def test_recovered_task_says_so(scene: Scene) -> None:
+    await scene.world.define(GRAPH)
+    await begin_and_lose(scene)
     await scene.passes(4 * MINUTE)
     assert await scene.world.stored(Recovered) == []
     await scene.passes(MINUTE + 1)
     recovered = await scene.only(Recovered)
-    assert (recovered.recovery, [lost.what for lost in recovered.lost]) == (1, ["dispatched"])
-    [_, again] = await scene.world.recorded(Dispatched)
-    task = again.message
-    assert (task.step, task.attempt, task.token) == ("main", 1, first.message.token)
-    assert (task.is_recovery, task.original_scheduled_time) == (True, task.scheduled_time)
-    assert task.recovery_attempt_time == recovered.recovered_at
-    assert (first.message.is_recovery, first.message.recovery_attempt_time) == (False, None)
-
-    state = execution.fold(await scene.world.log.load(subjects.scope_of(task)))
-    granted = partial(execution.claim, state, step="main", attempt=1, worker="w")
-    assert granted(delivery=7, task=first.sequence) == ClaimDenied("superseded")
-    assert isinstance(granted(delivery=1, task=again.sequence), Started)
+    assert (recovered.recovery, [lost.what for lost in recovered.lost]) == (1, ["admitted"])
+    task = await scene.only(Dispatched)
+    assert (task.step, task.attempt, task.is_recovery) == ("main", 1, True)
+    assert (task.original_scheduled_time, task.recovery_attempt_time) == (task.scheduled_time, recovered.recovered_at)
 
 
 async def plan_only(world: World) -> None:
@@ -394,12 +394,12 @@ async def test_queued_execution_is_kept_while_lock_is_held(scene: Scene) -> None
 
 
 async def test_execution_lost_too_often_is_abandoned_and_unlocked(scene: Scene) -> None:
-    await begin(scene)
+    await scene.world.define(GRAPH)
+    await begin_and_lose(scene)
     for _ in range(3):
+        await scene.passes_without_steps(5 * MINUTE + 1)
         await scene.lose()
-        await scene.passes(5 * MINUTE + 1)
     assert len(await scene.world.stored(Recovered)) == 3
-    await scene.lose()
     await scene.passes(5 * MINUTE + 1)
     failed = await scene.only(Failed)
     assert (failed.reason, failed.error.type, failed.error.retryable) == ("abandoned", "abandoned", False)
@@ -410,26 +410,25 @@ async def test_execution_lost_too_often_is_abandoned_and_unlocked(scene: Scene) 
 
 
 async def test_execution_requested_too_long_ago_is_abandoned(world: World) -> None:
-    await world.define(JOB)
+    await world.define(GRAPH)
     async with recovering(world, Policy(max_age=timedelta(hours=1))) as scene:
-        await begin(scene)
+        await begin_and_lose(scene)
         await world.clock.run(2 * HOUR)
-        await scene.lose()
         await scene.passes(1)
         assert (await scene.only(Failed)).error.message.endswith("more than 1h ago")
 
 
 async def test_lost_execution_of_a_deleted_job_is_abandoned(scene: Scene) -> None:
-    await begin(scene)
-    await scene.lose()
+    await scene.world.define(GRAPH)
+    await begin_and_lose(scene)
     await change(scene.world, ledger.delete)
     await scene.passes(5 * MINUTE + 1)
     assert (await scene.only(Failed)).error.message.endswith("job was deleted")
 
 
 async def test_lost_execution_of_a_paused_job_waits(scene: Scene) -> None:
-    await begin(scene)
-    await scene.lose()
+    await scene.world.define(GRAPH)
+    await begin_and_lose(scene)
     await change(scene.world, ledger.pause)
     await scene.passes(5 * MINUTE + 1)
     await scene.passes(HOUR)
@@ -473,22 +472,22 @@ async def test_healthy_execution_is_never_read(scene: Scene, monkeypatch: pytest
 
 
 async def test_i4_what_is_delivered_again_adds_nothing(scene: Scene) -> None:
-    await begin(scene)
-    await scene.lose()
+    await scene.world.define(GRAPH)
+    await begin_and_lose(scene)
     await scene.passes(5 * MINUTE + 1)
     await scene.claim()
     await scene.passes(41)
     await scene.passes(2)
-    await scene.lose()
     await scene.passes(5 * MINUTE + 1)
+    assert [task.attempt for task in await scene.world.stored(Dispatched)] == [1, 2]
     size = await scene.world.size()
     await scene.world.redeliver(*scene.stages, *scene.stages)
     assert await scene.world.size() == size
 
 
 async def test_two_that_act_at_once_decide_once(scene: Scene) -> None:
-    await begin(scene)
-    await scene.lose()
+    await scene.world.define(GRAPH)
+    await begin_and_lose(scene)
     async with recovering(scene.world) as other:
         await scene.world.clock.run(5 * MINUTE + 1)
         now = scene.world.clock.now()
@@ -496,7 +495,7 @@ async def test_two_that_act_at_once_decide_once(scene: Scene) -> None:
         await scene.passes(2)
         await other.passes(2)
     assert len(await scene.world.stored(Recovered)) == 1
-    assert len(await scene.world.stored(Dispatched)) == 2
+    assert len(await scene.world.stored(Dispatched)) == 1
 
 
 async def test_only_who_leads_acts(scene: Scene) -> None:
@@ -529,21 +528,19 @@ async def test_successor_starts_with_the_oldest_open_execution(scene: Scene) -> 
 
 
 async def test_undecidable_execution_blocks_no_other(scene: Scene) -> None:
-    scene.it.open.learn(Heading("execution.nightly.torn.admitted", 1, scene.world.clock.now()))
-    scene.world.log.receive("execution.nightly.torn.admitted", b"{}")
     await begin(scene)
     await scene.claim()
+    scene.it.open.learn(Heading("execution.nightly.torn.admitted", 1, scene.world.clock.now()))
+    scene.world.log.receive("execution.nightly.torn.admitted", b"{}")
     await scene.passes(41, scene.world.planner)
     assert len(await scene.world.log.read("report.>")) == 1
 
 
 async def lost_executions(scene: Scene, number: int) -> None:
-    """Begin executions whose tasks are lost."""
-    await scene.world.define({**JOB, "overlap_policy": "allow"})
+    """Begin executions whose admissions are lost."""
+    await scene.world.define({**GRAPH, "overlap_policy": "allow"})
     for index in range(number):
-        await begin(scene, f"trigger-{index}")
-    for _ in range(number):
-        await scene.lose()
+        await begin_and_lose(scene, f"trigger-{index}")
 
 
 def count_writes(world: World, monkeypatch: pytest.MonkeyPatch) -> list[int]:

@@ -15,7 +15,7 @@ from tocsin import subjects
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import CancelRequest, Message, PoisonMessage, Recorded, Timer, Trigger, unfold
-from tocsin.domain.recovery import Policy, Transports
+from tocsin.domain.recovery import Policy
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.items import Item
@@ -132,7 +132,7 @@ class World:
             self.clock,
             KEY,
             policy=policy,
-            transports=Transports(outside=frozenset(outside)),
+            outside=frozenset(outside),
             interval=1.0,
         )
 

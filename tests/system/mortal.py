@@ -3,7 +3,8 @@
     python -m tests.system.mortal WORD [tocsin's own arguments]
 
 WORD is a token of the subject, for example `dispatched`; the process dies after the log's answer and before any code sees it.
-`unrecorded` and `recorded` are the moments before and after a transaction of the history.
+`unrecorded` and `recorded` are the moments before and after a transaction of the history, `handed-over` that at which a worker
+gets a task.
 """
 
 import os
@@ -18,9 +19,11 @@ from tocsin.adapters.sql.history import SqlHistory
 from tocsin.cli import main
 from tocsin.domain.events import Message, Recorded
 from tocsin.subjects import Stream
+from tocsin.worker.agent import AssignedTasks
 
 UNRECORDED: Final = "unrecorded"
 RECORDED: Final = "recorded"
+HANDED_OVER: Final = "handed-over"
 
 _store = Connection.store_each
 _record = SqlHistory.record
@@ -49,6 +52,12 @@ def die_behind(word: str) -> None:
         if messages and word == RECORDED:
             die()
 
+    def receive(self: AssignedTasks, message: bytes) -> None:
+        del self, message
+        die()
+
+    if word == HANDED_OVER:
+        AssignedTasks.receive = receive  # type: ignore[method-assign]
     Connection.store_each = store_each  # type: ignore[method-assign]
     SqlHistory.record = record  # type: ignore[method-assign]
 

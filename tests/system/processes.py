@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import sys
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -27,6 +27,7 @@ from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import LogUnavailable
 from tocsin.ports.queries import DeadLetterQuery, ExecutionQuery, every
 from tocsin.settings import Settings
+from tocsin.stages.matcher.agents import SILENCE_S
 from tocsin.subjects import LOCKED_COMPLETIONS, STREAMS, name, stream_of
 
 T = TypeVar("T")
@@ -52,8 +53,8 @@ PATIENCE: Final = 100.0
 """Seconds after which a test gives up waiting for processes, each of which may take long to start beside those of other tests."""
 BACKLOG: Final = 300
 """Messages that all durables together may still have before them while more work is given."""
-LOOKS: Final = 20
-"""Number of consecutive checks with open executions and an idle system, after which the system is stuck."""
+STUCK_S: Final = SILENCE_S + 15
+"""Seconds without a change after which open executions never end; the tasks of a killed worker wait for its silence."""
 _OVER: Final = frozenset({"completed", "failed", "cancelled", "skipped"})
 
 
@@ -207,16 +208,16 @@ class Site(Running):
 
     async def quiet(self) -> None:
         """Wait until the system is idle: no instant, execution, message or delay is pending."""
-        seen: deque[set[str]] = deque(maxlen=LOOKS)
+        clock, last, since = self.installation.clock, set[str](), 0.0
 
         async def is_quiet() -> bool:
+            nonlocal last, since
             assert all(program.ended is None for program in self.programs)
             still_open = await self._open()
-            if await self._undecided() or await self._pending():
-                seen.clear()
+            if await self._undecided() or await self._pending() or still_open != last:
+                last, since = still_open, clock.monotonic()
                 return False
-            seen.append(still_open)
-            is_stuck = still_open and seen.count(still_open) == LOOKS
+            is_stuck = still_open and clock.monotonic() - since > STUCK_S
             assert not is_stuck, f"nobody has anything to do, and these never end: {still_open}"
             return not still_open
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from tests.stored_events import StoredEvents
-from tests.system.mortal import RECORDED, UNRECORDED
+from tests.system.mortal import HANDED_OVER, RECORDED, UNRECORDED
 from tests.system.processes import Program, Site, site
 from tests.system.worker_process import noted
 from tocsin import bootstrap
@@ -78,7 +78,8 @@ DEATHS: Final[dict[str, tuple[str, ...]]] = {
     "retrier": ("retry-scheduled", "delay", "failed"),
     "dead_letter_sink": ("dead-lettered",),
     "recorder": (UNRECORDED, RECORDED),
-    "worker": ("started", "report"),
+    "matcher": ("started",),
+    "worker": (HANDED_OVER, "report"),
 }
 """What each stage stores, and dies of."""
 

@@ -12,7 +12,6 @@ from tests.guards import other_guards
 from tests.system.running import Running, event, running
 from tocsin import Context, NonRetryableError, Worker, bootstrap, subjects
 from tocsin.adapters import files
-from tocsin.adapters.nats.admin.inspection import NatsInspection
 from tocsin.domain import ledger
 from tocsin.domain.events import (
     Acquired,
@@ -344,8 +343,6 @@ async def test_worker_leaves_tasks_of_mq_queues_alone(nats_url: str, tmp_path: P
         with pytest.raises(SettingsError) as refused:
             async with bootstrap.worker_connection(tocsin.installation, Worker().options):
                 pass
-        durables = await NatsInspection(tocsin.installation.connection, tocsin.installation.names).durables(Stream.LOG)
-    assert subjects.executor_durable("default") not in {durable.name for durable in durables}
     assert str(refused.value).startswith("`queues.default`: ")
     assert "its transport is `mq`" in str(refused.value)
 

@@ -14,8 +14,6 @@ from tests.system.usurper import REFUSED
 from tests.system.worker_process import noted
 from tocsin import bootstrap
 from tocsin.domain.events import Completed, Dispatched, Released, Report, RetryScheduled, Started
-from tocsin.settings import Queue
-from tocsin.subjects import Stream
 
 MATCHED: Final = {"default": {"transport": "matched"}}
 RUNS: Final = 12
@@ -162,33 +160,3 @@ async def test_killed_worker_loses_only_what_it_held(tocsin: Site) -> None:
     everything = await completed_at_the_first_attempt(tocsin)
     assert {r.message.execution_id for r in everything.facts(Released)} == held
     assert {execution for execution, times in runs(tocsin).items() if times == 2} == held
-
-
-async def test_queue_becomes_matched_with_its_open_tasks(nats_url: str, tmp_path: Path) -> None:
-    async with site(nats_url, tmp_path) as before:
-        await before.apply({"name": "to-the-right", "function": "right/load", "overlap_policy": "allow"})
-        stages = before.start()
-        await before.ready()
-        for _ in range(RUNS):
-            await before.trigger("to-the-right")
-
-        async def all_wait() -> bool:
-            return len(await before.facts("execution.>", Dispatched)) == RUNS
-
-        await before.until(all_wait)
-        stages.send(signal.SIGTERM)
-        assert await ended(before, stages) == IN_ORDER
-        after = before.installation.settings.model_copy(update={"queues": {"default": Queue(transport="matched")}})
-    async with bootstrap.connect(after) as installation:
-        changes = {change.name: change.action for change in await bootstrap.initialize(installation)}
-        stream = installation.names.stream(Stream.LOG)
-        assert changes[f"{stream}/job-executors"] == "removed"
-        assert all(change.action == "unchanged" for change in await bootstrap.initialize(installation))
-        tocsin = Site(installation, tmp_path)
-        try:
-            tocsin.start()
-            tocsin.start_worker(RIGHT)
-            await over(tocsin, to_the_right=RUNS)
-            await completed_at_the_first_attempt(tocsin)
-        finally:
-            tocsin.end()

@@ -18,6 +18,7 @@ from nats.aio.client import Client, ServerVersion
 
 from tests.conformance.given import dispatched, report
 from tests.conformance.worlds import fresh_names
+from tests.durables import NatsDurable
 from tocsin import subjects
 from tocsin.adapters.nats.admin import provision as provisioning
 from tocsin.adapters.nats.admin.desired_state import InputLimits, OutputLimits
@@ -33,7 +34,6 @@ from tocsin.adapters.nats.client.connection import Connection, connect
 from tocsin.adapters.nats.client.jetstream_wait import find_key
 from tocsin.adapters.nats.client.names import Names
 from tocsin.adapters.nats.client.wire import JetStreamError
-from tocsin.adapters.nats.consumers.task_queues import NatsDurable
 from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.adapters.nats.log.projections import NatsProjections
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
@@ -50,17 +50,15 @@ START_S = 10.0
 
 
 async def test_everything_is_created_once(connection: Connection, names: Names) -> None:
-    first = await provision(connection, names, queues=("default", "gpu"), bridge=True, durables=[REPORTS])
-    second = await provision(connection, names, queues=("default", "gpu"), bridge=True, durables=[REPORTS])
+    first = await provision(connection, names, bridge=True, durables=[REPORTS])
+    second = await provision(connection, names, bridge=True, durables=[REPORTS])
 
-    reports, log, mq = map(names.stream, (Stream.REPORTS, Stream.LOG, Stream.MQ))
+    reports, mq = map(names.stream, (Stream.REPORTS, Stream.MQ))
     assert [(change.kind, change.name) for change in first] == [
         *(("stream", names.stream(stream)) for stream in Stream),
         *(("stream", names.bucket_stream(bucket)) for bucket in Bucket),
         ("stream", names.archive_stream),
         ("consumer", f"{reports}/reports"),
-        ("consumer", f"{log}/job-executors"),
-        ("consumer", f"{log}/queue-gpu"),
         ("consumer", f"{mq}/job-executors"),
         ("key", f"{names.root}_installation/report-key"),
     ]

@@ -1,18 +1,24 @@
 """An in-memory environment for workers, and tasks in it."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from pydantic import JsonValue
 
 from tests.domain.given import ID, JOB, KEY, NOON, admitted
+from tests.matching import running_matcher
 from tocsin import subjects
+from tocsin.adapters.memory.agents import InMemoryAgentChannel
+from tocsin.adapters.memory.fetches import InMemoryFetchChannel
 from tocsin.domain import execution
-from tocsin.domain.events import Dispatched, Input, Message, Plan, PlannedStep, Report, Started
-from tocsin.ports import Delivery, EventLog, acknowledge_each
-from tocsin.testing import InMemoryEventLog, InMemoryTaskQueue, ManualClock
+from tocsin.domain.agent import Assignment
+from tocsin.domain.events import Dispatched, Input, LeaseTimer, Message, Plan, PlannedStep, Report, Started
+from tocsin.ports import EventLog
+from tocsin.stages.matcher.stage import Matcher
+from tocsin.testing import InMemoryEventLog, ManualClock, settle
+from tocsin.worker.assigned_task import AssignedTask
 from tocsin.worker.connection import Connection
 from tocsin.worker.executor import Executor
 from tocsin.worker.handler_runner import HandlerRunner, Threads
@@ -23,72 +29,18 @@ from tocsin.worker.shutdown import Flag
 
 FUNCTION = "hanzo/iam/credit-reconcile"
 WORKER = "w-1"
-
-Settled = tuple[str, float] | None
-
-
-class Watched:
-    """A delivery that records how it is settled. If it is `deaf`, acknowledgements are lost."""
-
-    def __init__(self, delivery: Delivery, *, deaf: bool = False) -> None:
-        self._delivery = delivery
-        self._deaf = deaf
-        self.settled: Settled = None
-        self.beats = 0
-
-    @property
-    def subject(self) -> str:
-        return self._delivery.subject
-
-    @property
-    def body(self) -> bytes:
-        return self._delivery.body
-
-    @property
-    def sequence(self) -> int:
-        return self._delivery.sequence
-
-    @property
-    def time(self) -> datetime:
-        return self._delivery.time
-
-    @property
-    def message_id(self) -> str | None:
-        return self._delivery.message_id
-
-    @property
-    def delivered(self) -> int:
-        return self._delivery.delivered
-
-    async def ack(self) -> None:
-        self.settled = ("ack", 0.0)
-        if not self._deaf:
-            await self._delivery.ack()
-
-    async def nak(self, delay: float) -> None:
-        self.settled = ("nak", delay)
-        await self._delivery.nak(delay)
-
-    async def term(self) -> None:
-        self.settled = ("term", 0.0)
-        await self._delivery.term()
-
-    async def in_progress(self) -> None:
-        self.beats += 1
-        await self._delivery.in_progress()
-
-    @staticmethod
-    async def ack_many(deliveries: Sequence["Watched"]) -> None:
-        await acknowledge_each(deliveries)
+AGENT_ID = "01890f3e-0000-7000-8000-000000000001"
 
 
 class Bench:
-    """One log, one queue and one executor, and the worker's `shutting_down` flag."""
+    """One log, one executor, a channel of agents, and the worker's `shutting_down` flag."""
 
     def __init__(self, log: InMemoryEventLog | None = None, clock: ManualClock | None = None) -> None:
         self.clock = clock or ManualClock(NOON)
         self.log = log or InMemoryEventLog(self.clock)
-        self.queue = InMemoryTaskQueue(self.log)
+        self.channel = InMemoryAgentChannel()
+        self.handed_back: list[int] = []
+        """The claims whose tasks the executor handed back."""
         self.handlers = Handlers()
         self.shutting_down = Flag()
         self.output = Output(self.log, self.clock)
@@ -104,8 +56,14 @@ class Bench:
         runner = HandlerRunner(WORKER, self.clock, Threads(), self.shutting_down, self.output, secrets=self.secrets)
         return Executor(log, self.handlers, runner, self.clock, worker=WORKER)
 
-    def connection(self, **queues: InMemoryTaskQueue) -> Connection:
-        return Connection(self.log, queues or {"default": self.queue}, self.clock)
+    def connection(self) -> Connection:
+        return Connection(self.log, self.channel, self.clock)
+
+    @asynccontextmanager
+    async def matching(self) -> AsyncIterator[Matcher]:
+        """Run a matcher, which assigns the tasks to the workers of the test."""
+        async with running_matcher(self.log, self.clock, InMemoryFetchChannel(), agents=self.channel) as matcher:
+            yield matcher
 
     async def given(self, *facts: Message) -> None:
         """Store facts in the execution's scope, after any facts that it has."""
@@ -146,28 +104,47 @@ class Bench:
         await self.given(*tasks)
         return tasks
 
-    async def delivery(self, *, deaf: bool = False) -> Watched:
-        """Take the next delivery, which must exist already."""
-        [delivery] = await self.queue.take(1, wait=0)
-        return Watched(delivery, deaf=deaf)
+    async def assigned(self, *, delivery: int = 1) -> AssignedTask:
+        """Claim the oldest task without such a claim, as the matcher does."""
+        stored = await self.log.read("execution.>")
+        claims = {
+            _attempt(r.message) for r in stored if isinstance(r.message, Started) and r.message.delivery >= delivery
+        }
+        recorded, task = next(
+            (r, r.message.task)
+            for r in stored
+            if isinstance(r.message, Dispatched) and _attempt(r.message.task) not in claims
+        )
+        before = (await self.log.load(subjects.scope_of(task)))[-1].sequence
+        claim = Started(
+            job=task.job,
+            execution_id=task.execution_id,
+            step=task.step,
+            attempt=task.attempt,
+            delivery=delivery,
+            worker=WORKER,
+            agent=AGENT_ID,
+        )
+        sequence = await self.log.append(claim, expect=before)
+        assignment = Assignment(recorded.subject, recorded.sequence, recorded.time, delivery, sequence, before)
+        return AssignedTask(assignment, recorded.message.encode(), self.handed_back.append)
 
-    async def again(self, watched: Delivery) -> Watched:
-        """Redeliver a task, as after a lost acknowledgement or the death of its worker."""
-        await watched.nak(0)
-        return await self.delivery()
+    async def again(self, assigned: AssignedTask) -> AssignedTask:
+        """Claim the same attempt once more, as after the death of its worker."""
+        return await self.assigned(delivery=assigned.delivery + 1)
 
-    async def run(self, handler: Callable[..., object] | None = None, **task: Any) -> Watched:  # noqa: ANN401
-        """Dispatch a task, take it, and run it."""
+    async def run(self, handler: Callable[..., object] | None = None, **task: Any) -> AssignedTask:  # noqa: ANN401
+        """Dispatch a task, claim it, and run it."""
         if handler is not None:
             self.handlers.add(FUNCTION, handler)
         await self.given_task(**task)
-        watched = await self.delivery()
-        await self.executor.run(HeldTask(watched))
-        return watched
+        assigned = await self.assigned()
+        await self.executor.run(HeldTask(assigned))
+        return assigned
 
-    def running(self, watched: Watched) -> tuple[HeldTask, "asyncio.Task[None]"]:
-        """Start to run a delivery."""
-        held = HeldTask(watched)
+    def running(self, assigned: AssignedTask) -> tuple[HeldTask, "asyncio.Task[None]"]:
+        """Start to run a task."""
+        held = HeldTask(assigned)
         return held, asyncio.create_task(self.executor.run(held))
 
     async def reports(self) -> list[Report]:
@@ -178,6 +155,16 @@ class Bench:
         [report] = await self.reports()
         return report
 
+    async def releases(self) -> list[LeaseTimer]:
+        """Return the matcher's requests to end claims."""
+        await settle()
+        timers = await self.log.read("timer.>")
+        return [r.message for r in timers if isinstance(r.message, LeaseTimer)]
+
     async def claims(self) -> list[tuple[int, Started]]:
         claims = await self.log.read(f"execution.{subjects.token(JOB)}.*.started.>")
         return [(r.sequence, r.message) for r in claims if isinstance(r.message, Started)]
+
+
+def _attempt(task: Dispatched | Started) -> tuple[str, str, int]:
+    return task.execution_id, task.step, task.attempt

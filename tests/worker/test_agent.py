@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -9,8 +10,6 @@ import pytest
 from tests.worker.given import FUNCTION, Bench
 from tests.worker.test_session import Serving, ids
 from tocsin import Context, Worker
-from tocsin.adapters.memory.agents import InMemoryAgentChannel
-from tocsin.testing import InMemoryTaskQueue
 from tocsin.worker import Connection
 
 
@@ -19,11 +18,10 @@ class AgentBench(Bench):
 
     def __init__(self) -> None:
         super().__init__()
-        self.channel = InMemoryAgentChannel()
         self.held: list[tuple[str, str, dict[str, Any]]] = []
 
-    def connection(self, **queues: InMemoryTaskQueue) -> Connection:
-        return Connection(self.log, queues or {"default": self.queue}, self.clock, agents=self.channel, version="9.9")
+    def connection(self) -> Connection:
+        return Connection(self.log, self.channel, self.clock, version="9.9")
 
     def hear(self, name: str, agent_id: str, body: bytes) -> None:
         self.held.append((name, agent_id, json.loads(body)))
@@ -34,8 +32,10 @@ class AgentBench(Bench):
 
 
 @pytest.fixture
-def office() -> AgentBench:
-    return AgentBench()
+async def office() -> AsyncIterator[AgentBench]:
+    bench = AgentBench()
+    async with bench.matching():
+        yield bench
 
 
 async def until(serving: Serving, happened: Any) -> None:  # noqa: ANN401 - a function without arguments
@@ -104,9 +104,18 @@ async def test_worker_without_an_agent_keeper_works(office: AgentBench) -> None:
     await serving.stopped()
 
 
-async def test_worker_without_a_connection_works(office: AgentBench) -> None:
+async def test_worker_works_after_its_connection_returns(office: AgentBench) -> None:
+    worker = Worker()
+    done = asyncio.Event()
+    worker.task(FUNCTION)(lambda _: done.set())
     office.channel.connections = 0
-    await test_worker_without_an_agent_keeper_works(office)
+    await office.given_task()
+    serving = Serving(office, worker)
+    clock = office.clock.monotonic()
+    await until(serving, lambda: office.clock.monotonic() > clock + 5)
+    office.channel.connections = 2
+    await serving.until(done)
+    await serving.stopped()
 
 
 async def test_worker_of_a_disabled_name_takes_nothing(office: AgentBench) -> None:

@@ -14,15 +14,11 @@ from tocsin.domain import execution
 from tocsin.domain.agent import Assignment
 from tocsin.domain.events import Dispatched, Report, Started
 from tocsin.ports import HandOver
-from tocsin.testing import InMemoryTaskQueue, settle
-from tocsin.worker import Connection
+from tocsin.testing import settle
 
 
 class AssignedBench(AgentBench):
-    """A bench whose queue is matched; the test plays the matcher."""
-
-    def connection(self, **_: InMemoryTaskQueue) -> Connection:
-        return Connection(self.log, {}, self.clock, agents=self.channel, assigned=frozenset({"default"}))
+    """A bench whose test plays the matcher."""
 
     async def claim(self, task: Dispatched) -> Assignment:
         """Claim a task in the name of the agent that was heard last."""
@@ -57,7 +53,7 @@ class AssignedBench(AgentBench):
         await self.hand_over(assignment, task)
         return assignment
 
-    def handed_back(self) -> list[int]:
+    def handed_back_claims(self) -> list[int]:
         return [claim for _, _, body in self.held for claim in body.get("handed_back", ())]
 
     async def reports(self) -> list[Report]:
@@ -116,7 +112,7 @@ async def test_task_that_is_handed_over_twice_runs_once(bench: AssignedBench) ->
     await settle()
     await serving.stopped()
     assert len(runs) == 1
-    assert bench.handed_back() == []
+    assert bench.handed_back_claims() == []
 
 
 async def test_task_of_a_cancelled_execution_does_not_run(bench: AssignedBench) -> None:
@@ -148,11 +144,11 @@ async def test_task_without_a_handler_is_handed_back(bench: AssignedBench) -> No
     serving = Serving(bench, worker)
     await until(serving, lambda: enabled(bench))
     assignment = await bench.assign(task)
-    await until(serving, bench.handed_back)
+    await until(serving, bench.handed_back_claims)
     await bench.hand_over(assignment, task)
-    await until(serving, lambda: bench.handed_back().count(assignment.claim) > 1)
+    await until(serving, lambda: bench.handed_back_claims().count(assignment.claim) > 1)
     await serving.stopped()
-    assert set(bench.handed_back()) == {assignment.claim}
+    assert set(bench.handed_back_claims()) == {assignment.claim}
     assert await bench.reports() == []
 
 
@@ -198,9 +194,3 @@ async def test_roll_call_is_answered(bench: AssignedBench) -> None:
     await bench.channel.call_roll()
     await until(serving, lambda: len(bench.held) > before)
     await serving.stopped()
-
-
-async def test_matched_queue_needs_agents(bench: AssignedBench) -> None:
-    connection = Connection(bench.log, {}, bench.clock, assigned=frozenset({"default"}))
-    with pytest.raises(ValueError, match="agents"):
-        await Worker().serve(connection)

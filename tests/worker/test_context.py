@@ -49,7 +49,7 @@ async def test_context_describes_recovery(bench: Bench) -> None:
     state = execution.fold(await bench.log.load(subjects.scope_of(start)))
     [task] = execution.dispatch(state, key=KEY)
     await bench.given(task.model_copy(update={"function": FUNCTION}))
-    await bench.executor.run(HeldTask(await bench.delivery()))
+    await bench.executor.run(HeldTask(await bench.assigned()))
     [context] = seen
     assert (context.is_recovery, context.original_scheduled_time) == (True, NOON)
     assert context.recovery_attempt_time == NOON + timedelta(minutes=7)
@@ -69,7 +69,7 @@ async def test_context_describes_the_occurrence(bench: Bench, *, is_one_event: b
     else:
         await bench.given(start)
         await bench.given(*execution.dispatch(execution.fold(await bench.log.load(subjects.scope_of(start))), key=KEY))
-    await bench.executor.run(HeldTask(await bench.delivery()))
+    await bench.executor.run(HeldTask(await bench.assigned()))
     [context] = seen
     assert context.meta == {"team": "billing", **occurrence_meta(JOB, NOON)}
     assert (context.tags, context.cron_name, context.cron_triggered_at) == (("eu", "nightly"), JOB, NOON)

@@ -24,7 +24,8 @@ async def passing(bench: Bench) -> AsyncIterator[Bench]:
     """Let the time of an environment pass by itself."""
     task = asyncio.create_task(_pass(bench.clock))
     try:
-        yield bench
+        async with bench.matching():
+            yield bench
     finally:
         task.cancel()
 
@@ -135,6 +136,6 @@ async def test_settings_replace_the_number_of_tasks() -> None:
         ended.set()
 
     await bench.given_tasks({"a": (), "b": ()})
-    connection = Connection(bench.log, {"default": bench.queue}, bench.clock, concurrency=2)
+    connection = Connection(bench.log, bench.channel, bench.clock, concurrency=2)
     async with asyncio.timeout(DEADLINE), passing(bench), worker.running(connection):
         await ended.wait()

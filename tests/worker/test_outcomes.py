@@ -10,12 +10,12 @@ from typing import Any, NoReturn
 import pytest
 
 from tests.domain.given import ID, NOON
-from tests.worker.given import WORKER, Bench
+from tests.worker.given import FUNCTION, WORKER, Bench
 from tocsin import Context, NonRetryableError
 from tocsin.domain import execution
 from tocsin.domain.events import Failure, Message, Report
 from tocsin.domain.secret_reference import SecretReferenceError
-from tocsin.ports import MessageTooLarge
+from tocsin.ports import LogUnavailable, MessageTooLarge
 from tocsin.testing import InMemoryEventLog, ManualClock
 from tocsin.worker.handlers import WrongInputError
 from tocsin.worker.results import MAX_MESSAGE, MAX_RESULT_BYTES, MAX_TRACEBACK, qualified_name
@@ -47,8 +47,8 @@ async def test_result_is_reported_with_its_claim(bench: Bench) -> None:
 
     task = await bench.given_task()
     bench.handlers.add(task.function, handler)
-    watched = await bench.delivery()
-    await bench.running(watched)[1]
+    assigned = await bench.assigned()
+    await bench.running(assigned)[1]
     [(claimed, started)] = await bench.claims()
     assert (started.delivery, started.worker) == (1, WORKER)
     assert await bench.report() == Report(
@@ -62,11 +62,11 @@ async def test_result_is_reported_with_its_claim(bench: Bench) -> None:
         token=task.token,
         worker=WORKER,
         claim=claimed,
-        claimed_after=watched.sequence,
+        claimed_after=assigned.after,
         sole=execution.sole_step(task),
     )
     assert task.sole is not None
-    assert watched.settled == ("ack", 0)
+    assert bench.handed_back == []
 
 
 async def test_sync_handler_runs_in_a_thread(bench: Bench) -> None:
@@ -98,11 +98,11 @@ async def test_any_json_value_is_a_result(bench: Bench, returned: object, result
     ids=lambda value: value[-1] if isinstance(value, tuple) else "",
 )
 async def test_unstorable_result_fails_without_retry(bench: Bench, returned: object, facts: tuple[str, ...]) -> None:
-    watched = await bench.run(lambda _: returned)
+    await bench.run(lambda _: returned)
     failure = await failure_of(bench)
     assert failure == Failure(type="invalid_result", message=failure.message, retryable=False)
     assert [fact for fact in facts if fact not in failure.message] == []
-    assert watched.settled == ("ack", 0)
+    assert bench.handed_back == []
 
 
 class Strict(InMemoryEventLog):
@@ -124,11 +124,44 @@ def verbose(_: Context) -> NoReturn:
 async def test_report_that_the_server_refuses_is_a_failure(handler: Callable[..., object]) -> None:
     clock = ManualClock(NOON)
     bench = Bench(Strict(clock), clock)
-    watched = await bench.run(handler)
+    await bench.run(handler)
     failure = await failure_of(bench)
     assert (failure.type, failure.retryable, failure.traceback) == ("invalid_result", False, None)
     assert [fact for fact in ("2000", "`max_payload`") if fact not in failure.message] == []
-    assert watched.settled == ("ack", 0)
+    assert bench.handed_back == []
+
+
+class ComesBack(InMemoryEventLog):
+    """A log that stores two reports before its replies arrive again."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock)
+        self.away = 2
+        self.missed = asyncio.Event()
+
+    async def publish(self, subject: str, message: Message, *, message_id: str, ttl: float | None = None) -> int:
+        sequence = await super().publish(subject, message, message_id=message_id, ttl=ttl)
+        if self.away:
+            self.away -= 1
+            self.missed.set()
+            raise LogUnavailable("no connection")
+        return sequence
+
+
+async def test_report_is_stored_once_after_an_outage() -> None:
+    clock = ManualClock(NOON)
+    log = ComesBack(clock)
+    bench = Bench(log, clock)
+    bench.handlers.add(FUNCTION, lambda _: "done")
+    await bench.given_task()
+    _, running = bench.running(await bench.assigned())
+    await log.missed.wait()
+    assert not running.done()
+    while not running.done():
+        clock.advance(1)
+        await asyncio.sleep(0)
+    assert (await bench.report()).result == "done"
+    assert bench.handed_back == []
 
 
 # --- failure ---------------------------------------------------------------------------------------------------------
@@ -144,13 +177,13 @@ async def async_boom(_: Context) -> NoReturn:
 
 @pytest.mark.parametrize("handler", [boom, async_boom])
 async def test_exception_is_reported_with_its_traceback(bench: Bench, handler: Callable[..., object]) -> None:
-    watched = await bench.run(handler)
+    await bench.run(handler)
     failure = await failure_of(bench)
     assert (failure.type, failure.message, failure.retryable) == ("ValueError", "boom", True)
     assert failure.traceback is not None
     assert 'raise ValueError("boom")' in failure.traceback
     assert "tocsin/worker" not in failure.traceback
-    assert watched.settled == ("ack", 0)
+    assert bench.handed_back == []
 
 
 async def test_non_retryable_error_is_reported(bench: Bench) -> None:
@@ -211,9 +244,9 @@ async def test_awaiting_a_cancelled_task_is_a_failure(bench: Bench) -> None:
         future.cancel()
         await future
 
-    watched = await bench.run(handler)
+    await bench.run(handler)
     assert (await failure_of(bench)).type == "cancelled_itself"
-    assert watched.settled == ("ack", 0)
+    assert bench.handed_back == []
 
 
 # --- timeouts --------------------------------------------------------------------------------------------------------
@@ -228,12 +261,12 @@ async def test_async_handler_is_cancelled_at_timeout(bench: Bench) -> None:
         finally:
             cancelled.set()
 
-    watched = await bench.run(handler, timeout=0.01)
+    await bench.run(handler, timeout=0.01)
     assert cancelled.is_set()
     failure = await failure_of(bench)
     assert failure == Failure(type="timed_out", message=failure.message, retryable=True)
     assert "0.01s" in failure.message
-    assert watched.settled == ("ack", 0)
+    assert bench.handed_back == []
 
 
 async def test_sync_handler_is_abandoned_at_timeout(bench: Bench) -> None:
@@ -245,7 +278,7 @@ async def test_sync_handler_is_abandoned_at_timeout(bench: Bench) -> None:
 
     bench.handlers.add("slow", handler)
     await bench.given_task(function="slow", timeout=0.01)
-    holding, running = bench.running(await bench.delivery())
+    holding, running = bench.running(await bench.assigned())
     await running
     assert (await failure_of(bench)).type == "timed_out"
     assert holding.abandoned is not None

@@ -16,7 +16,7 @@ from tocsin.domain.events import HeartbeatDetails, OutputLine, StepProgress
 from tocsin.ports import LogUnavailable, Write, Written
 from tocsin.testing import InMemoryEventLog, ManualClock
 from tocsin.worker import output
-from tocsin.worker.connection import Connection, Options
+from tocsin.worker.connection import Options
 from tocsin.worker.handlers import Handlers
 from tocsin.worker.held_tasks import HeldTask
 from tocsin.worker.output import LINES_PER_ATTEMPT
@@ -232,9 +232,9 @@ async def test_next_attempt_reads_the_last_heartbeat(bench: Bench) -> None:
 
     task = (await bench.given_tasks({"main": ()}),)[0][0]
     bench.handlers.add(FUNCTION, handler)
-    await bench.executor.run(HeldTask(await bench.delivery()))
+    await bench.executor.run(HeldTask(await bench.assigned()))
     await bench.given(task.model_copy(update={"attempt": 2, "token": "2"}))
-    await bench.executor.run(HeldTask(await bench.delivery()))
+    await bench.executor.run(HeldTask(await bench.assigned()))
 
     assert read == [None, {"row": 1_200}]
 
@@ -252,7 +252,7 @@ async def test_second_delivery_reads_the_heartbeat_of_the_first(bench: Bench) ->
 
     await bench.given_task()
     bench.handlers.add(FUNCTION, handler)
-    first = await bench.delivery()
+    first = await bench.assigned()
     _, running = bench.running(first)
     await began.wait()
     await bench.output.run_once()
@@ -309,7 +309,7 @@ async def test_ended_attempt_says_nothing_more(bench: Bench) -> None:
     assert await texts(bench) == []
 
 
-async def test_session_sends_the_last_lines_before_it_ends(bench: Bench) -> None:
+async def test_session_sends_the_last_lines_before_it_ends(matched: Bench) -> None:
     handlers, shutdown = Handlers(), Shutdown()
 
     async def handler(context: Context) -> None:
@@ -318,8 +318,11 @@ async def test_session_sends_the_last_lines_before_it_ends(bench: Bench) -> None
         context.logger.info("last")
 
     handlers.add(FUNCTION, handler)
-    await bench.given_task()
+    await matched.given_task()
     options = Options(("default",), 1, 5.0, "w", None)
-    connection: Connection = bench.connection()
-    await Session(options, handlers, connection, shutdown).run()
-    assert await texts(bench) == ["first", "last"]
+    running = asyncio.create_task(Session(options, handlers, matched.connection(), shutdown).run())
+    while not running.done():
+        matched.clock.advance(0.5)
+        await asyncio.wait({running}, timeout=0.001)
+    await running
+    assert await texts(matched) == ["first", "last"]

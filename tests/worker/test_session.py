@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -12,8 +12,6 @@ from tests.domain.given import ID, JOB, NOON
 from tests.worker.given import FUNCTION, Bench
 from tocsin import Context, Worker, subjects
 from tocsin.domain.events import Cancelled, Failed
-from tocsin.ports import Delivery, LogUnavailable
-from tocsin.testing import InMemoryTaskQueue
 from tocsin.worker import Connection
 from tocsin.worker.connection import Options
 
@@ -24,10 +22,10 @@ class Serving:
     Time passes only while a test waits for an event or for its end.
     """
 
-    def __init__(self, bench: Bench, worker: Worker, **queues: InMemoryTaskQueue) -> None:
+    def __init__(self, bench: Bench, worker: Worker) -> None:
         self._bench = bench
         self._worker = worker
-        self._task = asyncio.create_task(worker.serve(bench.connection(**queues)))
+        self._task = asyncio.create_task(worker.serve(bench.connection()))
 
     async def until(self, event: "asyncio.Event | asyncio.Task[object]") -> None:
         """Let time pass until an event happens."""
@@ -55,7 +53,7 @@ def ids(count: int) -> list[str]:
     return [f"{ID[:-2]}{n:02x}" for n in range(count)]
 
 
-async def test_concurrency_is_limited_and_all_tasks_run(bench: Bench) -> None:
+async def test_concurrency_is_limited_and_all_tasks_run(matched: Bench) -> None:
     worker = Worker(("default", "mail"), concurrency=3)
     running = most = done = 0
     full, all_done, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -74,47 +72,17 @@ async def test_concurrency_is_limited_and_all_tasks_run(bench: Bench) -> None:
             all_done.set()
 
     for n, id_ in enumerate(ids(20)):
-        await bench.given_tasks({"main": ()}, execution_id=id_, queue="mail" if n % 2 else "default")
-    serving = Serving(bench, worker, default=bench.queue, mail=InMemoryTaskQueue(bench.log, "mail"))
+        await matched.given_tasks({"main": ()}, execution_id=id_, queue="mail" if n % 2 else "default")
+    serving = Serving(matched, worker)
     await serving.until(full)
     go_on.set()
     await serving.until(all_done)
     await serving.stopped()
     assert most == 3
-    assert len(await bench.reports()) == 20
+    assert len(await matched.reports()) == 20
 
 
-class BreaksOnce(InMemoryTaskQueue):
-    """A queue whose connection is lost at the first use."""
-
-    broken = False
-
-    async def take(self, limit: int, *, wait: float) -> Sequence[Delivery]:
-        if not self.broken:
-            self.broken = True
-            raise LogUnavailable("no connection")
-        return await super().take(limit, wait=wait)
-
-
-async def test_worker_survives_an_outage(bench: Bench) -> None:
-    worker, ran = Worker(), asyncio.Event()
-
-    @worker.task(FUNCTION)
-    async def handler(_: Context) -> None:
-        ran.set()
-
-    await bench.given_task()
-    serving = Serving(bench, worker, default=BreaksOnce(bench.log))
-    await serving.until(ran)
-    await serving.stopped()
-
-
-async def test_missing_queue_is_named(bench: Bench) -> None:
-    with pytest.raises(ValueError, match="no queue 'mail'"):
-        await Worker(("mail",)).serve(bench.connection())
-
-
-async def test_abandoned_thread_keeps_its_slot_until_it_ends(bench: Bench) -> None:
+async def test_abandoned_thread_keeps_its_slot_until_it_ends(matched: Bench) -> None:
     worker = Worker(concurrency=1)
     release, second = threading.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -128,9 +96,9 @@ async def test_abandoned_thread_keeps_its_slot_until_it_ends(bench: Bench) -> No
         release.wait()
 
     for id_ in ids(2):
-        await bench.given_tasks({"main": ()}, execution_id=id_, timeout=0.01)
-    serving = Serving(bench, worker)
-    await serving.until(asyncio.create_task(first_report(bench)))
+        await matched.given_tasks({"main": ()}, execution_id=id_, timeout=0.01)
+    serving = Serving(matched, worker)
+    await serving.until(asyncio.create_task(first_report(matched)))
     assert runs == ids(1)
     release.set()
     await serving.until(second)
@@ -154,7 +122,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize("end", ENDS, ids=lambda end: end.type)
-async def test_cancellation_stops_the_handler_without_a_report(bench: Bench, end: Cancelled | Failed) -> None:
+async def test_cancellation_stops_the_handler_without_a_report(matched: Bench, end: Cancelled | Failed) -> None:
     worker = Worker()
     began, interrupted = asyncio.Event(), asyncio.Event()
 
@@ -167,20 +135,20 @@ async def test_cancellation_stops_the_handler_without_a_report(bench: Bench, end
             if context.cancelled.is_set():
                 interrupted.set()
 
-    await bench.given_task()
-    serving = Serving(bench, worker)
+    await matched.given_task()
+    serving = Serving(matched, worker)
     await serving.until(began)
-    await bench.given(end)
+    await matched.given(end)
     await serving.until(interrupted)
     await serving.stopped()
-    assert await bench.reports() == []
-    assert await bench.queue.take(1, wait=0) == []
+    assert await matched.reports() == []
+    assert await matched.releases() == []
 
 
 CALLED_OFF = Cancelled(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron")
 
 
-async def test_handler_that_watches_cancelled_may_end_itself(bench: Bench) -> None:
+async def test_handler_that_watches_cancelled_may_end_itself(matched: Bench) -> None:
     worker = Worker()
     began, ended = asyncio.Event(), asyncio.Event()
 
@@ -190,21 +158,21 @@ async def test_handler_that_watches_cancelled_may_end_itself(bench: Bench) -> No
         await asyncio.sleep(0)
         began.set()
         await waiting
-        await bench.clock.sleep(5)  # it puts things in order; an interruption would end it here
+        await matched.clock.sleep(5)  # it puts things in order; an interruption would end it here
         ended.set()
         return "in order"
 
-    await bench.given_task()
-    serving = Serving(bench, worker)
+    await matched.given_task()
+    serving = Serving(matched, worker)
     await serving.until(began)
-    await bench.given(CALLED_OFF)
+    await matched.given(CALLED_OFF)
     await serving.until(ended)
     await serving.stopped()
-    assert await bench.reports() == []
-    assert await bench.queue.take(1, wait=0) == []
+    assert await matched.reports() == []
+    assert await matched.releases() == []
 
 
-async def test_handler_is_interrupted_after_the_grace(bench: Bench) -> None:
+async def test_handler_is_interrupted_after_the_grace(matched: Bench) -> None:
     worker = Worker()
     began, interrupted = asyncio.Event(), asyncio.Event()
     called_off = 0.0
@@ -216,22 +184,22 @@ async def test_handler_is_interrupted_after_the_grace(bench: Bench) -> None:
         began.set()
         try:
             await context.cancelled.wait()
-            called_off = bench.clock.monotonic()
+            called_off = matched.clock.monotonic()
             await asyncio.Event().wait()
         finally:
             interrupted.set()
 
-    await bench.given_task()
-    serving = Serving(bench, worker)
+    await matched.given_task()
+    serving = Serving(matched, worker)
     await serving.until(began)
-    await bench.given(CALLED_OFF)
+    await matched.given(CALLED_OFF)
     await serving.until(interrupted)
-    assert bench.clock.monotonic() - called_off >= 9.5  # by the clock of the test, which moves in halves of a second
+    assert matched.clock.monotonic() - called_off >= 9.5  # by the clock of the test, which moves in halves of a second
     await serving.stopped()
-    assert await bench.reports() == []
+    assert await matched.reports() == []
 
 
-async def test_stopping_worker_does_not_wait_for_grace(bench: Bench) -> None:
+async def test_stopping_worker_does_not_wait_for_grace(matched: Bench) -> None:
     worker = Worker(shutdown_timeout=0)
     began, told = asyncio.Event(), asyncio.Event()
 
@@ -242,17 +210,17 @@ async def test_stopping_worker_does_not_wait_for_grace(bench: Bench) -> None:
         told.set()
         await asyncio.Event().wait()
 
-    await bench.given_task()
-    serving = Serving(bench, worker)
+    await matched.given_task()
+    serving = Serving(matched, worker)
     await serving.until(began)
-    await bench.given(CALLED_OFF)
+    await matched.given(CALLED_OFF)
     await serving.until(told)
     await serving.stopped()
-    assert await bench.reports() == []
-    assert await bench.queue.take(1, wait=0) == []
+    assert await matched.reports() == []
+    assert await matched.releases() == []
 
 
-async def test_sync_handler_sees_the_cancellation(bench: Bench) -> None:
+async def test_sync_handler_sees_the_cancellation(matched: Bench) -> None:
     worker = Worker()
     began, told = threading.Event(), threading.Event()
 
@@ -262,19 +230,19 @@ async def test_sync_handler_sees_the_cancellation(bench: Bench) -> None:
         context.cancelled.wait_in_thread()
         told.set()
 
-    await bench.given_task()
-    serving = Serving(bench, worker)
+    await matched.given_task()
+    serving = Serving(matched, worker)
     await serving.until(asyncio.create_task(asyncio.to_thread(began.wait)))
-    await bench.given(Cancelled(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron"))
+    await matched.given(Cancelled(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron"))
     await serving.until(asyncio.create_task(asyncio.to_thread(told.wait)))
     await serving.stopped()
-    assert await bench.reports() == []
+    assert await matched.reports() == []
 
 
 # --- shutdown --------------------------------------------------------------------------------------------------------
 
 
-async def test_stopping_worker_lets_handlers_finish(bench: Bench) -> None:
+async def test_stopping_worker_lets_handlers_finish(matched: Bench) -> None:
     worker = Worker(concurrency=1)
     began = asyncio.Event()
 
@@ -285,16 +253,17 @@ async def test_stopping_worker_lets_handlers_finish(bench: Bench) -> None:
         return "finished"
 
     for id_ in ids(2):
-        await bench.given_tasks({"main": ()}, execution_id=id_)
-    serving = Serving(bench, worker)
+        await matched.given_tasks({"main": ()}, execution_id=id_)
+    serving = Serving(matched, worker)
     await serving.until(began)
     await serving.stopped()
-    assert [report.result for report in await bench.reports()] == ["finished"]
-    [left] = await bench.queue.take(2, wait=0)
-    assert left.delivered == 1
+    assert [report.result for report in await matched.reports()] == ["finished"]
+    assert len(await matched.claims()) == 1 + len(
+        await matched.releases()
+    )  # the second may be assigned and handed back
 
 
-async def test_unfinished_task_is_handed_back_without_a_report(bench: Bench) -> None:
+async def test_unfinished_task_is_handed_back_without_a_report(matched: Bench) -> None:
     worker = Worker(shutdown_timeout=0)
     began = asyncio.Event()
 
@@ -303,16 +272,16 @@ async def test_unfinished_task_is_handed_back_without_a_report(bench: Bench) -> 
         began.set()
         await asyncio.Event().wait()
 
-    await bench.given_task()
-    serving = Serving(bench, worker)
+    await matched.given_task()
+    serving = Serving(matched, worker)
     await serving.until(began)
     await serving.stopped()
-    assert await bench.reports() == []
-    [again] = await bench.queue.take(1, wait=0)
-    assert again.delivered == 2
+    assert await matched.reports() == []
+    [release] = await matched.releases()
+    assert (release.delivery, release.reason) == (1, "handed_back")
 
 
-async def test_second_stop_interrupts_all_handlers(bench: Bench) -> None:
+async def test_second_stop_interrupts_all_handlers(matched: Bench) -> None:
     worker = Worker(shutdown_timeout=3_600)
     began = asyncio.Event()
 
@@ -321,16 +290,16 @@ async def test_second_stop_interrupts_all_handlers(bench: Bench) -> None:
         began.set()
         await asyncio.Event().wait()
 
-    await bench.given_task()
-    serving = Serving(bench, worker)
+    await matched.given_task()
+    serving = Serving(matched, worker)
     await serving.until(began)
     worker.stop()
     await serving.stopped()
-    [again] = await bench.queue.take(1, wait=0)
-    assert again.delivered == 2
+    [release] = await matched.releases()
+    assert (release.delivery, release.reason) == (1, "handed_back")
 
 
-async def test_task_of_endless_thread_is_handed_back(bench: Bench) -> None:
+async def test_task_of_endless_thread_is_handed_back(matched: Bench) -> None:
     worker = Worker(shutdown_timeout=0)
     began, release = threading.Event(), threading.Event()
 
@@ -339,16 +308,16 @@ async def test_task_of_endless_thread_is_handed_back(bench: Bench) -> None:
         began.set()
         release.wait()
 
-    await bench.given_task()
-    serving = Serving(bench, worker)
+    await matched.given_task()
+    serving = Serving(matched, worker)
     await serving.until(asyncio.create_task(asyncio.to_thread(began.wait)))
     await serving.stopped()
-    [again] = await bench.queue.take(1, wait=0)
-    assert again.delivered == 2
+    [freed] = await matched.releases()
+    assert (freed.delivery, freed.reason) == (1, "handed_back")
     release.set()
 
 
-async def test_cancelled_worker_leaves_no_asyncio_task(bench: Bench) -> None:
+async def test_cancelled_worker_leaves_no_asyncio_task(matched: Bench) -> None:
     worker, began = Worker(), asyncio.Event()
 
     @worker.task(FUNCTION)
@@ -356,19 +325,19 @@ async def test_cancelled_worker_leaves_no_asyncio_task(bench: Bench) -> None:
         began.set()
         await asyncio.Event().wait()
 
-    await bench.given_task()
-    serving = asyncio.create_task(worker.serve(bench.connection()))
+    await matched.given_task()
+    serving = asyncio.create_task(worker.serve(matched.connection()))
     await began.wait()
     serving.cancel()
     while not serving.done():
-        bench.clock.advance(0.5)
+        matched.clock.advance(0.5)
         await asyncio.wait({serving}, timeout=0.001)
     assert serving.cancelled()
-    [again] = await bench.queue.take(1, wait=0)
-    assert again.delivered == 2
+    [release] = await matched.releases()
+    assert (release.delivery, release.reason) == (1, "handed_back")
 
 
-async def test_connection_is_opened_and_closed(bench: Bench) -> None:
+async def test_connection_is_opened_and_closed(matched: Bench) -> None:
     told: list[object] = []
     connected = asyncio.Event()
 
@@ -376,7 +345,7 @@ async def test_connection_is_opened_and_closed(bench: Bench) -> None:
     async def connect(options: Options) -> AsyncIterator[Connection]:
         told.append(options.nats_url)
         connected.set()
-        yield bench.connection()
+        yield matched.connection()
         told.append("closed")
 
     worker = Worker(nats_url="nats://somewhere", connect=connect)
@@ -384,7 +353,7 @@ async def test_connection_is_opened_and_closed(bench: Bench) -> None:
     await connected.wait()
     worker.stop()
     while not serving.done():
-        bench.clock.advance(0.5)
+        matched.clock.advance(0.5)
         await asyncio.wait({serving}, timeout=0.001)
     await serving
     assert told == ["nats://somewhere", "closed"]
@@ -412,14 +381,14 @@ def test_worker_without_handlers_warns_before_it_connects() -> None:
 def print_nothing(_: Context) -> None: ...
 
 
-async def test_worker_can_be_stopped_while_connecting(bench: Bench) -> None:
+async def test_worker_can_be_stopped_while_connecting(matched: Bench) -> None:
     connecting = asyncio.Event()
 
     @asynccontextmanager
     async def connect(_: Options) -> AsyncIterator[Connection]:
         connecting.set()
         await asyncio.Event().wait()
-        yield bench.connection()
+        yield matched.connection()
 
     worker = Worker(connect=connect)
     serving = asyncio.create_task(worker.serve())

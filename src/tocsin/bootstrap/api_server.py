@@ -27,7 +27,6 @@ from ..adapters.http.middleware.rate_limit import rate_limit
 from ..adapters.http.server import InProcessClient, answering, operations
 from ..adapters.http.sockets import LOOPBACK, PortInUseError, listen, url_of
 from ..adapters.nats.admin.provision import wipe
-from ..adapters.nats.consumers.task_queues import NatsTaskQueues
 from ..adapters.nats.fetches import NatsFetchChannel
 from ..adapters.nats.micro_service import ApiRequest, Operation, serve_operations
 from ..engine.timezone_refresh import TimezoneWatch
@@ -75,8 +74,6 @@ async def serving(
         rate = await stack.enter_async_context(rate_limit(settings, clock))
         listener = _listen(host, settings.server.port, "server.port", any_port)
         stack.callback(listener.close)
-        task_queues = NatsTaskQueues(installation.connection, installation.names, ack_wait=settings.worker.ack_wait)
-        stack.push_async_callback(task_queues.close)
         fetches = TaskFetches(
             installation.log, NatsFetchChannel(installation.connection, installation.names), installation.clock
         )
@@ -93,7 +90,6 @@ async def serving(
             status=partial(_status, installation),
             doctor=partial(_doctor, installation),
             queue_details=partial(_queues, installation),
-            queues=task_queues,
             fetches=await stack.enter_async_context(fetches.running()),
             arrivals=await stack.enter_async_context(aclosing(EventWaiter(installation.log))),
             reset=partial(wipe, installation.connection, installation.names) if allow_reset else None,

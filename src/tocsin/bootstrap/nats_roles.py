@@ -37,9 +37,8 @@ from ..domain.events import (
     Trigger,
 )
 from ..engine.stage import Access, AnyStage
-from ..ports import DurableSpec
 from ..settings import Settings
-from ..subjects import OUTPUT_STREAMS, STREAMS, TIMEZONE_REQUEST, Bucket, Stream, executor_durable
+from ..subjects import OUTPUT_STREAMS, STREAMS, TIMEZONE_REQUEST, Bucket, Stream
 from . import durables_of, installed_stages, names_of
 
 SCHEDULER: Final = "scheduler"
@@ -93,12 +92,11 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
     granting = Granting(names_of(settings), durables_of(settings))
     durables = {stage.user: [s.spec(settings) for s in stage.subscriptions] for stage in stages}
     roles = {stage.user: granting.part(stage.user, _access(stage), durables[stage.user]) for stage in stages}
-    tasks = [DurableSpec(executor_durable(queue), Stream.LOG, ()) for queue in settings.pulled_queues]
     roles |= {
         SCHEDULER: granting.part(SCHEDULER, _together(stages), [spec for specs in durables.values() for spec in specs]),
-        API: granting.fetching(granting.watching(API, _API_ACCESS, tasks)),
-        WORKER: granting.reading_last(granting.working(WORKER, _worked(settings), tasks), HeartbeatDetails),
-        ADMIN: granting.provisioning(ADMIN, (*settings.matched_queues, *settings.bridged_queues)),
+        API: granting.fetching(granting.watching(API, _API_ACCESS)),
+        WORKER: granting.reading_last(granting.working(WORKER, _WORKER_ACCESS), HeartbeatDetails),
+        ADMIN: granting.provisioning(ADMIN),
         OPERATOR: granting.watching(OPERATOR, _OPERATOR_ACCESS),
         VIEWER: granting.watching(VIEWER, _VIEWER_ACCESS),
         PUBLIC: granting.public(PUBLIC, PUBLIC),
@@ -113,18 +111,6 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
     if settings.bridged_queues:
         roles[MQ_EXECUTOR] = granting.mq_executor(MQ_EXECUTOR)
     return roles
-
-
-def _worked(settings: Settings) -> Access:
-    """Return the access of workers.
-
-    They claim tasks of native queues by themselves. Without such a queue, they store nothing in the log.
-    """
-    return (
-        replace(_WORKER_ACCESS, appends=(Started, *_WORKER_ACCESS.appends))
-        if settings.pulled_queues
-        else _WORKER_ACCESS
-    )
 
 
 def _access(stage: AnyStage) -> Access:

@@ -29,8 +29,6 @@ async def initialize(installation: Installation) -> list[Change]:
         installation.connection,
         installation.names,
         replicas=settings.replicas,
-        queues=settings.pulled_queues,
-        unpulled_queues=(*settings.matched_queues, *settings.bridged_queues),
         bridge=bool(settings.bridged_queues),
         task_ack_wait=settings.worker.ack_wait,
         durables=_stage_durables(settings),
@@ -45,9 +43,8 @@ def installed_stages(settings: Settings) -> list[AnyStage]:
 
 
 def durables_of(settings: Settings) -> list[DurableSpec]:
-    """Return every durable of an installation: those of its stages and those of its workers."""
+    """Return every durable of an installation: those of its stages and that of MQ executors."""
     return durable_specs(
-        settings.pulled_queues,
         _stage_durables(settings),
         bridge=bool(settings.bridged_queues),
         task_ack_wait=settings.worker.ack_wait,
@@ -74,7 +71,6 @@ def health_target(installation: Installation) -> HealthTarget:
         ),
         open_history=installation.history,
         has_key=partial(is_set_up, installation, within=KEY_TIMEOUT_S),
-        queues=settings.pulled_queues,
         durables=durables,
         owners={(s.stream, s.durable): stage.name for stage in installed_stages(settings) for s in stage.subscriptions},
         recorded=RECORDED[Stream.LOG],

@@ -1,4 +1,4 @@
-"""The connection of a worker to its queues over NATS."""
+"""The connection of a worker over NATS."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -6,13 +6,14 @@ from functools import partial
 
 from .. import __version__
 from ..adapters.nats.admin.desired_state import require_layout
-from ..adapters.nats.admin.resources import ensure_executors
 from ..adapters.nats.agents import NatsAgentChannel
 from ..adapters.nats.client.jetstream_wait import retry_until_available
-from ..adapters.nats.consumers.task_queues import NatsTaskQueue
+from ..adapters.nats.client.wire import STREAM_NOT_FOUND
 from ..domain.definition import DefinitionProblem
+from ..ports import Unreachable
 from ..settings import SettingsError
 from ..settings import load as load_settings
+from ..subjects import Stream
 from ..worker import Connection as WorkerConnection
 from ..worker.connection import Options as WorkerOptions
 from .installation import Installation, await_log, connect
@@ -20,7 +21,7 @@ from .installation import Installation, await_log, connect
 
 @asynccontextmanager
 async def connect_worker(options: WorkerOptions) -> AsyncIterator[WorkerConnection]:
-    """Connect a worker over NATS, and create its missing queues.
+    """Connect a worker over NATS.
 
     It waits without a time limit until NATS answers.
 
@@ -36,44 +37,39 @@ async def connect_worker(options: WorkerOptions) -> AsyncIterator[WorkerConnecti
 
 @asynccontextmanager
 async def worker_connection(installation: Installation, options: WorkerOptions) -> AsyncIterator[WorkerConnection]:
-    """Open the queues of a worker in a connected installation.
+    """Connect a worker in a connected installation.
 
     Raises:
         Unreachable: another version of Tocsin initialized the installation, with another layout.
-        SettingsError: the transport of a queue is `mq`, so that executors outside take its tasks; or the matcher assigns the
-            tasks of some queues, and not of others.
+        SettingsError: the transport of a queue is `mq`, so that executors outside take its tasks.
     """
-    if outside := set(options.queues) & set(installation.settings.bridged_queues):
+    settings = installation.settings
+    if outside := set(options.queues) & set(settings.bridged_queues):
         reason = (
             f"a worker cannot use queue `{min(outside)}`: its transport is `mq`, so that executors outside take its tasks; "
-            "use another queue, or set its transport to native"
+            "use another queue, or set its transport to matched"
         )
         raise SettingsError(DefinitionProblem(reason, field=f"queues.{min(outside)}"))
-    assigned = set(options.queues) & set(installation.settings.matched_queues)
-    pulled = [queue for queue in options.queues if queue not in assigned]
-    if assigned and pulled:
-        reason = (
-            f"a worker cannot use the queues `{min(assigned)}` and `{pulled[0]}` together: the matcher assigns the tasks of the "
-            "first, and a worker takes those of the second by itself; start a worker for each, or give both one transport"
-        )
-        raise SettingsError(DefinitionProblem(reason, field=f"queues.{min(assigned)}"))
     connection, names = installation.connection, installation.names
-    ack_wait = installation.settings.worker.ack_wait
     await retry_until_available(partial(require_layout, connection, names), within=None)
-    await retry_until_available(partial(ensure_executors, connection, names, pulled, ack_wait=ack_wait), within=None)
-    queues = {queue: NatsTaskQueue(connection, names, queue) for queue in pulled}
-    try:
-        yield WorkerConnection(
-            installation.log,
-            queues,
-            installation.clock,
-            ack_wait,
-            installation.settings.worker.cancel_grace,
-            installation.settings.worker.concurrency,
-            NatsAgentChannel(connection, names),
-            frozenset(assigned),
-            __version__,
-        )
-    finally:
-        for queue in queues.values():
-            await queue.close()
+    await retry_until_available(partial(_require_log, installation), within=None)
+    yield WorkerConnection(
+        installation.log,
+        NatsAgentChannel(connection, names),
+        installation.clock,
+        settings.worker.cancel_grace,
+        settings.worker.concurrency,
+        __version__,
+    )
+
+
+async def _require_log(installation: Installation) -> None:
+    """Check that the installation exists.
+
+    Raises:
+        Unreachable: it was never initialized.
+    """
+    stream = installation.names.stream(Stream.LOG)
+    info = await installation.connection.find(f"STREAM.INFO.{stream}", absent=STREAM_NOT_FOUND, by_leader=False)
+    if info is None:
+        raise Unreachable(f"there is no stream {stream} on this NATS: run `tocsin init` first")

@@ -64,16 +64,6 @@ class Policy:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Transports:
-    """The queues from which workers do not take tasks by themselves."""
-
-    outside: frozenset[str] = frozenset()
-    """Their tasks go to MQ executors; the bridge claims them at the hand-over."""
-    matched: frozenset[str] = frozenset()
-    """The matcher reads their tasks from the log, so that none is lost; they may wait for a worker for any time."""
-
-
 # --- findings -----------------------------------------------------------------------------------------------------------
 
 
@@ -109,7 +99,6 @@ class Stalled:
 
     lost: Lost
     sequence: int
-    queue: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +120,13 @@ def examine(
     *,
     now: datetime,
     policy: Policy,
-    transports: Transports,
+    outside: Collection[str] = (),
 ) -> Findings | None:
     """Return what the events of an execution (oldest first) imply at `now` (UTC).
 
-    None: the execution is over, or has no events. `transports` says which stage brings the tasks of a queue to
-    executors.
+    None: the execution is over, or has no events. `outside`: the queues whose tasks go to MQ executors;
+    the bridge claims them at the hand-over. Tasks of other queues may wait for a worker for any time: the matcher reads
+    them from the log, so that none is lost.
 
     Raises:
         LookupError: no event requests the execution.
@@ -150,11 +140,11 @@ def examine(
     looks = [now + policy.threshold, *(_end(now, step, policy) for step in plan.steps)]
     expires = _expiry(plan, times)
     late_attempts, stalls = [], []
-    for attempt, at in _overdue(state, times, policy, transports.outside):
+    for attempt, at in _overdue(state, times, policy, outside):
         if at <= now:
             late_attempts.append(attempt)
         looks.append(at)
-    for stall in _stalled(state, times, transports):
+    for stall in _stalled(state, times):
         at = stall.lost.since + policy.threshold
         if at <= now:
             stalls.append(stall)
@@ -299,9 +289,8 @@ def _overdue(
         )
 
 
-def _stalled(state: Execution, times: _Times, transports: Transports) -> Iterator[Stalled]:
-    """Yield each point at which a stage or a worker must act."""
-    other_queues = {*transports.outside, *transports.matched}
+def _stalled(state: Execution, times: _Times) -> Iterator[Stalled]:
+    """Yield each point at which a stage must act."""
     if state.status is Status.PLANNED:
         last = times.newest()
         yield Stalled(Lost(what="planned", since=last.time), last.sequence)
@@ -315,9 +304,6 @@ def _stalled(state: Execution, times: _Times, transports: Transports) -> Iterato
             case Phase.LOST:
                 last = times.newest()
                 yield Stalled(Lost(what="admitted", since=last.time, step=name, attempt=step.attempt), last.sequence)
-            case Phase.DISPATCHED if plan_step.queue not in other_queues:
-                loss = Lost(what="dispatched", since=times.dispatched[name].time, step=name, attempt=step.attempt)
-                yield Stalled(loss, step.task, plan_step.queue)
             case Phase.RETRYING if step.next_attempt_at is not None:
                 since = max(step.next_attempt_at, times.recovered.time if times.recovered else step.next_attempt_at)
                 loss = Lost(what="retry-scheduled", since=since, step=name, attempt=step.attempt)

@@ -6,7 +6,7 @@ are for broken plumbing; a failed job is an event.
 
 from .agents import AgentChannel, HandOver, ReceiveAbsence, ReceiveCommand, ReceiveHoldList, ReceiveTask
 from .clock import Clock
-from .durables import Delivery, DurableSpec, QueueStatus, TaskQueue, TaskQueues, acknowledge, acknowledge_each
+from .durables import Delivery, DurableSpec, acknowledge, acknowledge_each
 from .errors import (
     ConnectionEnded,
     LaggingReplica,
@@ -87,7 +87,6 @@ __all__ = [
     "Progress",
     "Projections",
     "Publish",
-    "QueueStatus",
     "ReceiveAbsence",
     "ReceiveBody",
     "ReceiveCommand",
@@ -99,8 +98,6 @@ __all__ = [
     "StoredLog",
     "StoredMessage",
     "StreamPurge",
-    "TaskQueue",
-    "TaskQueues",
     "Unreachable",
     "UnsupportedLayout",
     "Write",

@@ -1,4 +1,4 @@
-"""Durable consumers, their deliveries, and the task queues made of them."""
+"""Durable consumers and their deliveries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +19,6 @@ class DurableSpec:
     """Seconds after which an unacknowledged message is delivered again."""
     max_ack_pending: int = 20_000
     """Maximum number of unacknowledged messages, over all consumers of the durable."""
-    starts_after_cursor: bool = True
-    """True: a new durable starts after the stream's cursor. False: at the first message."""
 
 
 class Delivery(Protocol):
@@ -93,48 +91,3 @@ async def acknowledge_each(deliveries: Sequence[Delivery]) -> None:
     """Implement `Delivery.ack_many` by one acknowledgement for each message."""
     for delivery in deliveries:
         await delivery.ack()
-
-
-class TaskQueue(Protocol):
-    """The durable that the workers of one queue share."""
-
-    async def take(self, limit: int, *, wait: float) -> Sequence[Delivery]:
-        """Take up to `limit` available tasks; wait up to `wait` seconds for the first."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class QueueStatus:
-    """The status of a queue.
-
-    `waiting` counts the tasks that no worker has taken, `in_hand` those taken and not acknowledged.
-    """
-
-    name: str
-    is_paused: bool
-    waiting: int
-    in_hand: int
-
-
-class TaskQueues(Protocol):
-    """The queues of an installation, by name."""
-
-    async def open(self, queue: str) -> TaskQueue:
-        """Open a queue to take tasks from; it is created on first use."""
-        ...
-
-    async def pause(self, queue: str) -> None:
-        """Stop delivering tasks; delivered tasks are not affected."""
-        ...
-
-    async def resume(self, queue: str) -> None:
-        """Deliver tasks again."""
-        ...
-
-    async def standing(self, queue: str) -> QueueStatus | None:
-        """Return the status of a queue; None: the queue does not exist."""
-        ...
-
-    async def names(self) -> Sequence[str]:
-        """Return the names of all queues."""
-        ...

@@ -14,22 +14,9 @@ from ..domain.events import Actor, QueueFact, QueuePurged
 from ..domain.queue import Queue
 from ..ports import EventLog, LogUnavailable, OutdatedState
 from ..subjects import Stream
-from .operations.errors import OperationError
 
 TRIES: Final = 5
 """Tries to append a decision while other operators decide."""
-
-
-class QueueNotMatched(OperationError):
-    """The workers of a queue take its tasks by themselves: nothing holds them back."""
-
-    code = "queue-not-matched"
-
-
-class QueueNotConfigured(OperationError):
-    """Jobs name a queue, and the settings do not, so nothing hands out its tasks."""
-
-    code = "queue-not-configured"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,22 +17,20 @@ from ..domain.job_record import Registration
 from ..domain.queue import Queue, fold
 from ..domain.task_board import QueueBacklog
 from ..ports import EventLog
-from ..subjects import JOB_EXECUTORS, MQ_BRIDGE, Bucket, Stream, executor_durable
+from ..subjects import JOB_EXECUTORS, MQ_BRIDGE, Bucket, Stream
 from .agents import AgentRegistry, backlogs
 from .health.status import HealthTarget
 from .operations.errors import NotFound
 from .queue_decisions import (
     PurgeAnswer,
     QueueDecisions,
-    QueueNotConfigured,
-    QueueNotMatched,
     QueuePause,
     QueuePurge,
     pause_of,
     purge_of,
 )
 
-Transport: TypeAlias = Literal["native", "matched", "mq"]
+Transport: TypeAlias = Literal["matched", "mq"]
 Sees: TypeAlias = Callable[[Owned], bool]
 """Whether a caller may see a job."""
 
@@ -99,18 +97,17 @@ async def queues(target: HealthTarget, *, sees: Sees = everything) -> tuple[Queu
             jobs[step.queue or definition.queue].add(definition.name)
             functions.add(step.function)
     counts: dict[str, QueueBacklog] = {
-        **{queue: backlog for queue in settings.pulled_queues if (backlog := of_log.get(executor_durable(queue)))},
-        **{queue: waiting.get(queue, QueueBacklog(queue=queue)) for queue in settings.matched_queues},
+        **{queue: QueueBacklog(queue=queue) for queue in settings.matched_queues},
+        **waiting,
     }
     if len(settings.bridged_queues) == 1 and JOB_EXECUTORS in outside:  # one durable holds the tasks of all such queues
         [bridged] = settings.bridged_queues
         counts[bridged] = _together(bridged, outside[JOB_EXECUTORS], of_log.get(MQ_BRIDGE))
     transports: dict[str, Transport] = {
-        **dict.fromkeys(settings.pulled_queues, "native"),
-        **dict.fromkeys(settings.matched_queues, "matched"),
+        **dict.fromkeys((*settings.matched_queues, *jobs, *(() if is_hidden else waiting)), "matched"),
         **dict.fromkeys(settings.bridged_queues, "mq"),
     }
-    names = sorted({*transports, *jobs})
+    names = sorted(transports)
     states = await _states(target, names)
     known = tuple(
         _details(name, transports.get(name), counts.get(name), agents, jobs.get(name, set()), states[name])
@@ -133,39 +130,6 @@ def find(name: str, known: tuple[QueueDetails, ...]) -> QueueDetails:
     raise NotFound(f"No setting and no job names a queue {name!r}. {hint}")
 
 
-def switchable(name: str, known: tuple[QueueDetails, ...]) -> QueueDetails:
-    """Return a queue whose tasks can be held back.
-
-    Raises:
-        NotFound: no setting and no job names the queue.
-        QueueNotMatched: its workers take tasks by themselves.
-    """
-    details = find(name, known)
-    if details.transport == "native":
-        raise QueueNotMatched(
-            f"The workers of queue {name!r} take tasks by themselves, so it cannot be paused or purged. "
-            "Set its transport to `matched` under `queues:` in tocsin.yaml."
-        )
-    return details
-
-
-def purgeable(name: str, known: tuple[QueueDetails, ...]) -> QueueDetails:
-    """Return a queue whose tasks can be purged.
-
-    Raises:
-        NotFound: no setting and no job names the queue.
-        QueueNotMatched: its workers take tasks by themselves.
-        QueueNotConfigured: no setting names the queue.
-    """
-    details = switchable(name, known)
-    if details.transport is None:
-        raise QueueNotConfigured(
-            f"No stage hands out the tasks of queue {name!r}, so none can purge them. Add it under `queues:` in tocsin.yaml "
-            "and run `tocsin init`."
-        )
-    return details
-
-
 async def switch(
     log: EventLog,
     known: tuple[QueueDetails, ...],
@@ -178,10 +142,10 @@ async def switch(
     """Pause or resume one of the `known` queues; return whether that changed anything.
 
     Raises:
-        NotFound, QueueNotMatched: see `switchable`.
+        NotFound: no setting and no job names the queue.
         LogUnavailable: the log did not answer.
     """
-    return await QueueDecisions(log, by=by).switch(switchable(name, known).name, paused=paused, reason=reason)
+    return await QueueDecisions(log, by=by).switch(find(name, known).name, paused=paused, reason=reason)
 
 
 async def purge(
@@ -196,10 +160,10 @@ async def purge(
     """Purge one of the `known` queues; `dry_run`: only say how many tasks wait.
 
     Raises:
-        NotFound, QueueNotMatched, QueueNotConfigured: see `purgeable`.
+        NotFound: no setting and no job names the queue.
         LogUnavailable: the log did not answer.
     """
-    waiting = purgeable(name, known).waiting
+    waiting = find(name, known).waiting
     changed = not dry_run and await QueueDecisions(log, by=by).purge(name, waiting=waiting, reason=reason)
     return PurgeAnswer(name, waiting, changed)
 

@@ -293,9 +293,8 @@ class Metrics(_Section):
 class Queue(_Section):
     """A queue of tasks."""
 
-    transport: Literal["native", "matched", "mq"] = "native"
-    """`native`: workers take tasks from the queue by themselves, also those that they have no handler for, and hand these
-    back; `matched`: the matcher assigns each task to a worker with its handler and a free slot; `mq`: executors outside take
+    transport: Literal["matched", "mq"] = "matched"
+    """`matched`: the matcher assigns each task to a worker with its handler and a free slot; `mq`: executors outside take
     tasks from hip-62's MQ subjects."""
 
 
@@ -322,7 +321,7 @@ class Worker(_Section):
     shutdown_timeout: Duration = 30.0
     """Time that a stage gets at shutdown to finish its messages."""
     ack_wait: Duration = 30.0
-    """Time without a sign of life after which a task is redelivered to another worker."""
+    """Time after which a task that an MQ executor took and did not acknowledge is delivered to another."""
     lease: Duration = 300.0
     """Visibility lease of workers over HTTP that request none."""
     cancel_grace: Patience = 10.0

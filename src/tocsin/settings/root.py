@@ -93,17 +93,15 @@ class Settings(DocumentedModel, BaseSettings):
 
     @property
     def matched_queues(self) -> tuple[str, ...]:
-        """The queues whose tasks the matcher assigns to workers (`transport: matched`)."""
-        return tuple(name for name, queue in self.queues.items() if queue.transport == "matched")
+        """The queues of the settings, and `default`, without those of the bridge.
+
+        The matcher also assigns the tasks of queues that only jobs name.
+        """
+        return tuple(sorted({DEFAULT_QUEUE, *self.queues} - {*self.bridged_queues}))
 
     def is_matched(self, queue: str) -> bool:
         """Return whether the matcher assigns the tasks of a queue."""
-        return self.queues.get(queue, Queue()).transport == "matched"
-
-    @property
-    def pulled_queues(self) -> tuple[str, ...]:
-        """The queues from which workers take tasks by themselves; each has a durable."""
-        return tuple(sorted({DEFAULT_QUEUE, *self.queues} - {*self.bridged_queues, *self.matched_queues}))
+        return queue not in self.bridged_queues
 
     @field_validator("programs")
     @classmethod

@@ -53,6 +53,7 @@ from .codec import (
     type_of,
 )
 from .filters import (
+    ALL_TASKS,
     COMPLETIONS,
     ENDINGS,
     LOCKED_COMPLETIONS,
@@ -123,7 +124,6 @@ from .names import (
     aside_key,
     checkpoint_page,
     cursor,
-    executor_durable,
     heir_key,
     is_lease,
     lease_keys,
@@ -133,7 +133,6 @@ from .names import (
     partition,
     partition_of,
     partition_token,
-    queue_of,
     stream_of,
     token,
 )
@@ -168,6 +167,7 @@ from .paths import (
 
 __all__ = [
     "AGENT_KEEPER_LEASE",
+    "ALL_TASKS",
     "ANY",
     "ARCHIVER_LEASE",
     "ARCHIVE_STATE",
@@ -238,7 +238,6 @@ __all__ = [
     "event_type",
     "execution",
     "execution_scope",
-    "executor_durable",
     "filter_for",
     "filters_of",
     "heartbeat",
@@ -273,7 +272,6 @@ __all__ = [
     "publisher_of",
     "queue",
     "queue_events",
-    "queue_of",
     "reports",
     "reports_of",
     "reports_on",

@@ -44,6 +44,10 @@ def tasks(queue: str) -> tuple[str, str]:
     return f"execution.*.*.dispatched.{tail}", f"execution.*.*.admitted.{tail}"
 
 
+ALL_TASKS: Final = ("execution.*.*.dispatched.>", "execution.*.*.admitted.>")
+"""Filters over the tasks of all queues. An admission of a graph is no task, and its subject ends before the step."""
+
+
 def claims(task: e.Dispatched) -> str:
     """Return a filter over the claims of an attempt."""
     return f"{execution_prefix(task)}.started.{task.step}.{task.attempt}.*"

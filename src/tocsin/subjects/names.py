@@ -97,7 +97,7 @@ OUTPUT_STREAMS: Final = {Stream.OUTPUT: Bound(200, 1_310), Stream.PROGRESS: Boun
 200 lines of at most 1,310 bytes are 256 KB for each execution.
 """
 
-LAYOUT: Final = 7
+LAYOUT: Final = 8
 """The number of the layout of streams and subjects, stored with each stream.
 
 A change to the streams of stored messages, or to their subjects, needs a new number; no version reads another layout. A
@@ -166,18 +166,6 @@ PUBLIC_TRIGGERS: Final = "planner-public-triggers"
 PUBLIC_CANCELS: Final = "dag-advancer-public-cancels"
 OUTSIDE_DURABLES: Final = (PUBLIC_TRIGGERS, PUBLIC_CANCELS)
 """The durables of the requests of programs outside."""
-
-
-def executor_durable(queue: str) -> str:
-    """Return the durable that the workers of a queue share."""
-    return JOB_EXECUTORS if queue == DEFAULT_QUEUE else f"queue-{token(queue)}"
-
-
-def queue_of(durable: str) -> str | None:
-    """Return the queue of a durable; None: the durable belongs to a stage."""
-    if durable == JOB_EXECUTORS:
-        return DEFAULT_QUEUE
-    return name(durable.removeprefix("queue-")) if durable.startswith("queue-") else None
 
 
 class Bucket(StrEnum):

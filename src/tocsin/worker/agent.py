@@ -186,7 +186,7 @@ class AgentAnnouncer:
 
 def _task_of(held: HeldTask) -> str:
     """Return a held task as `<execution id>.<step>.<attempt>`."""
-    return ".".join((held.entity.rpartition(".")[2], *held.delivery.subject.split(".")[4:6]))
+    return ".".join((held.entity.rpartition(".")[2], *held.assigned.subject.split(".")[4:6]))
 
 
 REMEMBERED_CLAIMS: Final = 10_000

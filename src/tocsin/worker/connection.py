@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from ..domain import agent
 from ..domain.secret_reference import check_allowed
-from ..ports import AgentChannel, Clock, EventLog, TaskQueue
+from ..ports import AgentChannel, Clock, EventLog
 
 _worker_numbers = count(1)
 
@@ -87,21 +87,15 @@ def read_options(
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """The event log, the worker's queues by name, and the clock."""
+    """The log for reports, the channel that brings tasks, and the clock."""
 
     log: EventLog
-    queues: Mapping[str, TaskQueue]
+    agents: AgentChannel
     clock: Clock
-    ack_wait: float = 30.0
-    """Seconds after which a queue redelivers a task that was neither acknowledged nor renewed."""
     cancel_grace: float = 10.0
     """Seconds that a handler which watches `context.cancelled` has to end after its execution was cancelled."""
     concurrency: int | None = None
     """Replaces the number of tasks in the worker's code."""
-    agents: AgentChannel | None = None
-    """None: the worker does not register as an agent."""
-    assigned: frozenset[str] = frozenset()
-    """The queues whose tasks the matcher assigns; it needs `agents`."""
     version: str = ""
     """The version of Tocsin, shown with the agent."""
 

@@ -217,7 +217,7 @@ class HandlerRunner:
     async def _run(
         self, handler: Handler, task: Dispatched, held_task: HeldTask, secrets: SecretValues, output: AttemptOutput
     ) -> Outcome:
-        last = await self._output.last_heartbeat(task, held_task.delivery.delivered)
+        last = await self._output.last_heartbeat(task, held_task.assigned.delivery)
         try:
             call = self._prepare(handler, task, held_task, secrets, last, output)
         except (WrongInputError, SecretReferenceError) as error:
@@ -288,7 +288,7 @@ class HandlerRunner:
             step=task.step,
             attempt=task.attempt,
             max_attempts=task.max_attempts,
-            delivery=held_task.delivery.delivered,
+            delivery=held_task.assigned.delivery,
             function=task.function,
             queue=task.queue,
             input=input_,

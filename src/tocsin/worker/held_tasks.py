@@ -1,33 +1,26 @@
-"""The tasks that a worker holds, and the heartbeat that renews their visibility leases."""
+"""The tasks that a worker holds."""
 
 import asyncio
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
-from typing import Final
 
-from .. import telemetry
 from ..domain.agent import MAX_HELD
-from ..ports import Clock, Delivery
 from ..subjects import entity_of
+from .assigned_task import AssignedTask
 from .outcome import StopReason
 from .shutdown import Flag
 
-BEATS_PER_ACK_WAIT: Final = 3
-"""Two heartbeats in a row may be lost."""
-
-_log = telemetry.get_logger("tocsin.worker")
-
 
 class HeldTask:
-    """One delivery from its arrival to its settlement. Other parts stop its handler through it."""
+    """One task from its arrival to its report. Other parts stop its handler through it."""
 
-    __slots__ = ("_runner", "abandoned", "cancelled", "delivery", "entity", "stopped")
+    __slots__ = ("_runner", "abandoned", "assigned", "cancelled", "entity", "stopped")
 
-    def __init__(self, delivery: Delivery) -> None:
-        """Hold a delivery whose handler does not run yet."""
-        self.delivery = delivery
-        self.entity = entity_of(delivery.subject)
+    def __init__(self, assigned: AssignedTask) -> None:
+        """Hold a task whose handler does not run yet."""
+        self.assigned = assigned
+        self.entity = entity_of(assigned.subject)
         """The key of its execution."""
         self.cancelled = Flag()
         self.stopped: StopReason | None = None
@@ -76,7 +69,7 @@ class HeldTasks:
         self._empty.clear()
 
     def remove(self, held: HeldTask) -> None:
-        """Remove a settled task."""
+        """Remove a task that is reported or handed back."""
         self._all.pop(held, None)
         if not self._all:
             self._empty.set()
@@ -105,31 +98,3 @@ class HeldTasks:
     def __len__(self) -> int:
         """Return the number of tasks."""
         return len(self._all)
-
-
-class Heartbeat:
-    """Renewal of the visibility leases of all held tasks.
-
-    Without it, a queue would redeliver a long task to another worker.
-
-    An async handler that blocks the loop also stops the heartbeat; such a handler should be a sync one.
-    """
-
-    def __init__(self, held_tasks: HeldTasks, clock: Clock, *, ack_wait: float) -> None:
-        """Renew the leases several times in each `ack_wait` seconds."""
-        self._held_tasks = held_tasks
-        self._clock = clock
-        self._interval = ack_wait / BEATS_PER_ACK_WAIT
-
-    async def run(self) -> None:
-        """Renew the leases at each interval until cancelled."""
-        while True:
-            await self._clock.sleep(self._interval)
-            await self.run_once()
-
-    async def run_once(self) -> None:
-        """Renew the leases of all held tasks."""
-        renewals = (task.delivery.in_progress() for task in self._held_tasks)
-        results = await asyncio.gather(*renewals, return_exceptions=True)
-        if errors := [result for result in results if isinstance(result, Exception)]:
-            _log.warning("heartbeat lost", action="heartbeat-lost", count=len(errors), error=str(errors[0]))

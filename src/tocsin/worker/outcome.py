@@ -1,4 +1,4 @@
-"""Outcomes of handlers, and the settlement of their deliveries."""
+"""Outcomes of handlers."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,15 +6,11 @@ from typing import Final, TypeAlias
 
 from pydantic import JsonValue
 
-from .. import telemetry
 from ..domain.events import Failure
-from ..ports import Delivery
 
 FIRST_RETRY_DELAY_S: Final = 0.1
 LONGEST_RETRY_DELAY_S: Final = 5.0
 _DOUBLINGS_TO_LONGEST: Final = 6
-
-_log = telemetry.get_logger("tocsin.worker")
 
 
 def retry_delay(failures: int) -> float:
@@ -56,46 +52,3 @@ class Stopped:
 
 
 Outcome: TypeAlias = Succeeded | Failed | Stopped
-
-
-@dataclass(frozen=True, slots=True)
-class Ack:
-    """The task is done and never delivered again."""
-
-
-@dataclass(frozen=True, slots=True)
-class HandBack:
-    """The queue delivers the task again after `delay` seconds, to any of its workers."""
-
-    delay: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Leave:
-    """Another worker holds the task.
-
-    Send nothing, because the queue would attribute it to that worker. If the holder is dead, the queue redelivers the task
-    with a growing delivery number until it may be claimed.
-    """
-
-
-Disposal: TypeAlias = Ack | HandBack | Leave
-ACK: Final = Ack()
-LEAVE: Final = Leave()
-
-
-async def settle(delivery: Delivery, disposal: Disposal) -> None:
-    """Send a disposal to the queue.
-
-    Raises nothing: if it is lost, the task is redelivered and found reported.
-    """
-    try:
-        match disposal:
-            case Ack():
-                await delivery.ack()
-            case HandBack():
-                await delivery.nak(disposal.delay)
-            case Leave():
-                pass
-    except Exception as error:  # noqa: BLE001 - the worker continues after any trouble with its connection
-        _log.warning("delivery not settled", action="not-settled", subject=delivery.subject, error=repr(error))

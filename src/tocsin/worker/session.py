@@ -14,11 +14,11 @@ from .connection import Connection, Options
 from .executor import Executor
 from .handler_runner import HandlerRunner, Threads
 from .handlers import Handlers
-from .held_tasks import Heartbeat, HeldTasks
+from .held_tasks import HeldTasks
 from .outcome import StopReason
 from .output import Output
 from .shutdown import Shutdown
-from .task_pool import TAKE_WAIT_S, Intake, Slots, TaskPool
+from .task_pool import Slots, TaskPool
 
 SETTLE_TIMEOUT_S: Final = 2.0
 """The time for stopped handlers to clean up, and for their tasks to be handed back."""
@@ -30,16 +30,7 @@ class Session:
     """A run of a worker, until it is stopped."""
 
     def __init__(self, options: Options, handlers: Handlers, connection: Connection, shutdown: Shutdown) -> None:
-        """Create the parts.
-
-        Raises:
-            ValueError: the connection lacks one of the queues.
-        """
-        known = {*connection.queues, *connection.assigned}
-        if missing := [name for name in options.queues if name not in known]:
-            raise ValueError(f"the connection has no queue {missing[0]!r}")
-        if connection.assigned and connection.agents is None:
-            raise ValueError("tasks cannot be assigned to a worker without a channel of agents")
+        """Create the parts."""
         clock = connection.clock
         self._options = options
         self._shutdown = shutdown
@@ -56,35 +47,22 @@ class Session:
         self._channel = connection.agents
         self._cancellations = Cancellations(connection.log, self._held_tasks, clock, grace=connection.cancel_grace)
         self._assigned = AssignedTasks(self._pool, self._held_tasks, self._cancellations)
-        self._agent = (
-            None
-            if connection.agents is None
-            else AgentAnnouncer(
-                options,
-                handlers,
-                self._held_tasks,
-                slots,
-                connection.agents,
-                clock,
-                limit=limit,
-                version=connection.version,
-            )
+        self._agent = AgentAnnouncer(
+            options,
+            handlers,
+            self._held_tasks,
+            slots,
+            connection.agents,
+            clock,
+            limit=limit,
+            version=connection.version,
         )
-        self._intakes = [
-            Intake(name, connection.queues[name], self._pool, clock)
-            for name in options.queues
-            if name not in connection.assigned
-        ]
-        self._heartbeat = Heartbeat(self._held_tasks, clock, ack_wait=connection.ack_wait)
 
     async def run(self) -> None:
-        """Work until a stop is requested, registered as an agent if the connection allows it.
+        """Work as a registered agent until a stop is requested.
 
         Then take no more tasks, let handlers finish, and stop the rest.
         """
-        if self._agent is None or self._channel is None:
-            await self._work([])
-            return
         name, agent_id = self._options.name, self._agent.agent_id
         async with (
             self._channel.commands(name, agent_id, self._agent.receive),
@@ -93,49 +71,37 @@ class Session:
         ):
             await _first(self._shutdown.requested.wait(), self._agent.greet())
             try:
-                await self._work([_start(self._agent.run())])
+                await self._work()
             finally:
                 await self._agent.end()
 
-    async def _work(self, announcing: list[asyncio.Task[None]]) -> None:
-        loops = (self._heartbeat.run(), self._cancellations.run(), self._output.run())
-        background = [*map(_start, loops), *announcing]
-        intakes = [_start(intake.run()) for intake in self._intakes]
+    async def _work(self) -> None:
+        loops = (self._agent.run(), self._cancellations.run(), self._output.run())
+        background = [*map(_start, loops)]
         try:
-            await _first(self._shutdown.requested.wait(), *map(_ended, (*background, *intakes)))
+            await _first(self._shutdown.requested.wait(), *map(_ended, background))
             _log.info("stopping", action="worker-stopping", worker=self._options.name, tasks=len(self._held_tasks))
             self._close()
             immediate, timeout_s = self._shutdown.immediate.wait(), self._options.shutdown_timeout
-            await _first(self._all_settled(intakes), immediate, timeout_s=timeout_s)
+            await _first(self._held_tasks.settled(), immediate, timeout_s=timeout_s)
         finally:  # also if the caller cancels this
             self._close()
-            await self._leave(intakes)
-            await _end(*background, *intakes)
+            await self._leave()
+            await _end(*background)
 
     def _close(self) -> None:
         """Give out no more slots, and set `shutting_down` for handlers."""
         self._shutdown.requested.set()
-        if self._agent is not None:
-            self._agent.take_no_more()
+        self._agent.take_no_more()
         self._pool.slots.wake()
 
-    async def _leave(self, intakes: list[asyncio.Task[None]]) -> None:
-        """Stop handlers and hand their tasks back.
-
-        The intakes end before, so that this worker does not take the tasks again.
-        """
-        if intakes:
-            await _first(asyncio.wait(intakes), timeout_s=2 * TAKE_WAIT_S)
+    async def _leave(self) -> None:
+        """Stop handlers and hand their tasks back."""
         self._pool.stop(StopReason.SHUTDOWN)
-        await _first(self._all_settled(intakes), timeout_s=SETTLE_TIMEOUT_S)
+        await _first(self._held_tasks.settled(), timeout_s=SETTLE_TIMEOUT_S)
         await _first(self._output.drain(), timeout_s=SETTLE_TIMEOUT_S)
         self._pool.abandon()
         self._threads.close()
-
-    async def _all_settled(self, intakes: list[asyncio.Task[None]]) -> None:
-        if intakes:
-            await asyncio.wait(intakes)
-        await self._held_tasks.settled()
 
 
 def _start(loop: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from tests.domain.given import ID, KEY, plan, recorded
+from tests.durables import NatsDurable
 from tests.security.server import Server
 from tests.security.server import server as nats_server
 from tests.system.running import Running, running, settings
 from tocsin import Context, Worker, bootstrap, subjects
-from tocsin.adapters.nats.consumers.task_queues import NatsDurable
 from tocsin.adapters.nats.server.cluster import EmbeddedCluster
 from tocsin.bootstrap import health_target
 from tocsin.domain import execution
@@ -36,6 +36,7 @@ from tocsin.domain.events import (
     Started,
 )
 from tocsin.domain.job_record import Registration
+from tocsin.domain.task_board import QueueBacklog
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports.server_inspection import ServerState
 from tocsin.services.health import Finding, Level, examine, worst
@@ -43,7 +44,6 @@ from tocsin.services.health.checks import backlog, clocks, deadlines, streams
 from tocsin.services.health.checks import server as server_checks
 from tocsin.services.health.doctor import Check, look_at
 from tocsin.subjects import (
-    DEFAULT_QUEUE,
     INSTALLATION_KEY,
     MATCHER_LEASE,
     NOTARY_LEASE,
@@ -51,7 +51,6 @@ from tocsin.subjects import (
     Bucket,
     Stream,
     aside_key,
-    executor_durable,
     heir_key,
 )
 from tocsin.testing import ManualClock
@@ -423,16 +422,14 @@ async def test_function_that_no_agent_has(tocsin: Running) -> None:
 
 
 async def test_a_queue_without_a_worker(tocsin: Running) -> None:
-    await store(tocsin, *_dispatched())
+    projections = tocsin.installation.projections
+    waiting = QueueBacklog(queue="later", waiting=1)
+    await projections.put(Bucket.QUEUES, "later", waiting.model_dump_json().encode())
     findings = await finds(backlog.queues, tocsin)
-    assert_finding(findings["queue-unattended"], Level.BAD, "1 task in queue `default`")
-    reader = NatsDurable(
-        tocsin.installation.connection, tocsin.installation.names, Stream.LOG, executor_durable(DEFAULT_QUEUE)
-    )
-    [task] = await reader.take(1, wait=10)
+    assert_finding(findings["queue-unattended"], Level.BAD, "1 task in queue `later`")
+    taken = waiting.model_copy(update={"running": 1})
+    await projections.put(Bucket.QUEUES, "later", taken.model_dump_json().encode())
     assert (await finds(backlog.queues, tocsin))["queue-unattended"].level is Level.OK
-    await task.ack()
-    await reader.close()
 
 
 async def _change_durable(tocsin: Running, stream: Stream, name: str, **fields: object) -> None:

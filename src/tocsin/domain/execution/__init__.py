@@ -11,7 +11,6 @@ returns no events, so that a redelivered message adds nothing (hip-62, Job Depen
 from .attempts import (
     MAX_CLAIMS,
     ClaimDenied,
-    affected_step,
     claim,
     fail,
     has_reached_claim_limit,
@@ -37,7 +36,6 @@ __all__ = [
     "WaitsFor",
     "admit",
     "admit_and_dispatch",
-    "affected_step",
     "cancel",
     "claim",
     "complete_sole",

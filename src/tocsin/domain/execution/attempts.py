@@ -14,7 +14,6 @@ from ..events import (
     Failed,
     Failure,
     LeaseTimer,
-    Message,
     Released,
     ReleasedReason,
     Report,
@@ -28,7 +27,6 @@ from .tasks import dispatch, is_ready
 
 MAX_CLAIMS: Final = 20
 """Claims of one attempt; the limit stops a task that kills every process that takes it."""
-_OF_A_STEP: Final = (Dispatched, Started, Released, RetryScheduled, Advanced, Exhausted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +66,6 @@ def claim(state: Execution, *, step: str, attempt: int, delivery: int, task: int
         delivery=delivery,
         worker=worker,
     )
-
-
-def affected_step(fact: Message) -> str | None:
-    """Return the step whose claim an event may affect; None: every step.
-
-    Events of another step do not affect a claim, until they end the execution.
-    """
-    return fact.step if isinstance(fact, _OF_A_STEP) else None
 
 
 def release(state: Execution, timer: LeaseTimer, *, reason: ReleasedReason) -> list[Released]:

@@ -27,15 +27,13 @@ from ...ports import (
 from ...ports.queries import ExecutionQuery
 from ...ports.server_inspection import DurableState, ServerInspection, ServerState, StreamState
 from ...settings import Settings
-from ...subjects import LAYOUT, Bucket, Stream, executor_durable
+from ...subjects import LAYOUT, Bucket, Stream
 from ..agents import AgentRegistry, backlogs, readers
 from .leadership import AsideCandidate, Lease, leadership_of
 
 T = TypeVar("T")
 
 SQLITE: Final = "sqlite:///"
-WORKERS: Final = "executors"
-"""Owner of the durables of queues."""
 LAID_OUT: Final = (Stream.LEDGER, Stream.LOG)
 """The streams whose layout is checked."""
 UNAVAILABLE: Final = (LogUnavailable, HistoryUnavailable, RequestRefused, Unreachable)
@@ -55,12 +53,10 @@ class HealthTarget:
     open_history: Callable[[], AbstractAsyncContextManager[History]]
     has_key: Callable[[], Awaitable[bool]]
     """Whether the installation's key exists."""
-    queues: Sequence[str]
-    """Queues that the installation's own workers serve."""
     durables: Sequence[DurableSpec]
     """Durables that the installation needs."""
     owners: Mapping[tuple[Stream, str], str]
-    """Stage of each durable; a durable of a queue has none."""
+    """Stage of each durable; that of MQ executors has none."""
     recorded: Sequence[str]
     """Filters over the messages of the log that the history records."""
 
@@ -71,7 +67,7 @@ class Durable:
 
     state: DurableState
     owner: str
-    """A stage, `executors`, or empty if it is unknown."""
+    """A stage, or empty if it is unknown."""
     oldest: datetime | None
 
 
@@ -187,7 +183,7 @@ async def status(target: HealthTarget) -> Status:
         streams=streams,
         leases=None if leadership is None else leadership.leases,
         durables=durables,
-        queues=(*_queues(target, durables), *(matched or ())),
+        queues=tuple(matched or ()),
         jobs=jobs,
         history=history,
         troubles=query.troubles,
@@ -271,7 +267,7 @@ async def _history(target: HealthTarget) -> HistoryPlace:
 
 
 async def _durables(target: HealthTarget, stream: Stream) -> list[Durable]:
-    owners = dict(target.owners) | {(Stream.LOG, executor_durable(queue)): WORKERS for queue in target.queues}
+    owners = target.owners
     states = await target.inspection.durables(stream)
     unfinished = [state for state in states if state.pending or state.ack_pending]
     times = await asyncio.gather(*map(target.inspection.oldest_pending, unfinished))
@@ -279,21 +275,9 @@ async def _durables(target: HealthTarget, stream: Stream) -> list[Durable]:
     return [Durable(state, owners.get((stream, state.name), ""), oldest.get(state.name)) for state in states]
 
 
-def _queues(target: HealthTarget, durables: tuple[Durable, ...]) -> list[Queue]:
-    log = target.inspection.stream_name(Stream.LOG)
-    states = {durable.state.name: durable.state for durable in durables if durable.state.stream == log}
-    return [
-        Queue(queue, state.pending, state.ack_pending, state.readers)
-        for queue in target.queues
-        if (state := states.get(executor_durable(queue)))
-    ]
-
-
 async def _matched_queues(target: HealthTarget) -> list[Queue]:
-    queues = target.settings.matched_queues
-    if not queues:
-        return []
     waiting = await backlogs(target.projections)
+    queues = sorted({*target.settings.matched_queues, *waiting})
     agents = await readers(target.log, target.projections, queues)
     return [
         Queue(queue, backlog.waiting, backlog.running, agents[queue], backlog.oldest, backlog.functions)

@@ -37,14 +37,25 @@ class BacklogDisplay:
             return
         self._shown_at = now
         try:
-            for backlog in backlogs(board, self._queues):
+            for backlog in backlogs(board, (*self._queues, *self._shown)):
                 if self._shown.get(backlog.queue) != backlog:
                     body = backlog.model_dump_json(exclude_defaults=True).encode()
                     await self._projections.put(Bucket.QUEUES, token(backlog.queue), body)
                     self._shown[backlog.queue] = backlog
+            await self._remove_empty()
         except (LogUnavailable, OutdatedState) as error:
             self._shown.clear()
             _log.info("queues not shown in the bucket", action="queues-not-shown", error=str(error))
+
+    async def _remove_empty(self) -> None:
+        """Remove the entries of empty queues that no setting names.
+
+        Jobs may name any number of queues.
+        """
+        for queue, backlog in tuple(self._shown.items()):
+            if queue not in self._queues and not backlog.waiting and not backlog.running:
+                await self._projections.remove(Bucket.QUEUES, token(queue))
+                del self._shown[queue]
 
 
 def backlogs(board: TaskBoard, queues: Sequence[str]) -> list[QueueBacklog]:

@@ -5,8 +5,22 @@ from typing import Final, NamedTuple, TypeAlias
 
 from ... import subjects, telemetry
 from ...domain import execution
-from ...domain.events import LeaseTimer, Message, Recorded, ReleasedReason, Started
-from ...domain.execution import ClaimDenied, Phase
+from ...domain.events import (
+    Advanced,
+    Cancelled,
+    Completed,
+    Exhausted,
+    Failed,
+    LeaseTimer,
+    Message,
+    Recorded,
+    Recovered,
+    Released,
+    ReleasedReason,
+    RetryScheduled,
+    Started,
+)
+from ...domain.execution import Phase
 from ...domain.open_task import OpenTask
 from ...domain.task_board import NO_AGENT, AgentClaim, TaskBoard
 from ...ports import Append, Clock, EventLog, OutdatedState, Written
@@ -21,6 +35,8 @@ class StoredClaim(NamedTuple):
 
 Assigned: TypeAlias = Sequence[tuple[OpenTask, Started]]
 """Reserved tasks and their claims."""
+TRIES: Final = 3
+"""Writes of the claims of one execution in a row; other writers may be faster at each."""
 
 
 class Claims:
@@ -33,14 +49,15 @@ class Claims:
     async def store(self, assigned: Assigned) -> list[StoredClaim]:
         """Store claims in one write, and return those that are stored.
 
-        Tasks without a claim are open again. Those that are refused are decided one by one.
+        Tasks without a claim are open again. A refused claim is decided again with the newer events of its execution.
 
         Raises:
             LogUnavailable: it is unknown whether any is stored.
         """
         by_scope: dict[str, list[tuple[OpenTask, Started]]] = {}
         for task, started in assigned:
-            by_scope.setdefault(task.scope, []).append((task, started))
+            if self._board.is_reserved(task):  # else an event changed its step since it was chosen
+                by_scope.setdefault(task.scope, []).append((task, started))
         try:
             return await self._store(by_scope)
         finally:
@@ -55,7 +72,7 @@ class Claims:
         for (scope, tasks), written in zip(by_scope.items(), await self._log.write(writes), strict=True):
             claims += self._confirmed(tasks, written, expected[scope])
             if isinstance(written.error, OutdatedState):
-                claims += await self._claim_carefully(scope, tasks[len(written.sequences) :])
+                claims += await self._claim_after_newer_events(scope, tasks[len(written.sequences) :])
             elif written.error is not None:
                 error = written.error
         if error is not None and not claims:
@@ -79,48 +96,60 @@ class Claims:
             StoredClaim(started, self._board.confirm(task, started.agent or NO_AGENT, sequence=sequence, after=expect))
         ]
 
-    async def _claim_carefully(self, scope: str, tasks: Assigned) -> list[StoredClaim]:
-        """Read an execution that has newer events, and claim what may still be claimed."""
+    async def _claim_after_newer_events(self, scope: str, tasks: Assigned) -> list[StoredClaim]:
+        """Learn the events that the board lacks, and claim what still needs a worker.
+
+        Tasks that are not claimed here are tried again with the next event.
+        """
         claims: list[StoredClaim] = []
-        for task, started in tasks:
-            facts = await self._log.load(scope)
-            if facts and facts[-1].sequence < task.sequence:
-                continue  # a lagging replica answered; the task is tried again
-            granted = execution.claim(
-                execution.fold(facts),
-                step=task.step,
-                attempt=task.attempt,
-                delivery=task.delivery,
-                task=task.sequence,
-                worker=started.worker,
-            )
-            if isinstance(granted, ClaimDenied):
-                learn_claims(self._board, task, facts)
-                if self._board.is_reserved(task):
-                    self._board.withdraw(task)
-                continue
-            expect = facts[-1].sequence
-            try:
-                sequence = await self._log.append(started, expect=expect)
-            except OutdatedState:
-                continue
-            claims += self._confirm(task, started, sequence, expect)
+        for _ in range(TRIES):
+            expect = self._board.newest(scope)
+            newer = await self._log.load(scope, after=expect)
+            if not newer:
+                await self._withdraw_archived(scope, tasks)
+                break
+            for recorded in newer:
+                learn_event(self._board, scope, recorded)
+            self._board.see(scope, newer[-1].sequence)
+            tasks = [(task, started) for task, started in tasks if self._board.is_reserved(task)]
+            if not tasks:
+                break
+            expect = newer[-1].sequence
+            [written] = await self._log.write([Append(tuple(started for _, started in tasks), expect)])
+            claims += self._confirmed(tasks, written, expect)
+            tasks = tasks[len(written.sequences) :]
+            if not isinstance(written.error, OutdatedState):
+                break
         return claims
 
+    async def _withdraw_archived(self, scope: str, tasks: Assigned) -> None:
+        """Withdraw the tasks of an execution whose events are archived; otherwise a lagging replica answered."""
+        if await self._log.tail(scope) == 0:
+            for task, _ in tasks:
+                self._board.withdraw(task)
 
-def learn_claims(board: TaskBoard, task: OpenTask, facts: Sequence[Recorded[Message]]) -> None:
-    """Note which agent holds a task, as the events of its execution say."""
-    for recorded in facts:
-        fact = recorded.message
-        if isinstance(fact, Started) and (fact.step, fact.attempt) == (task.step, task.attempt):
-            board.claim(
-                task.scope,
-                fact.step,
-                fact.attempt,
-                delivery=fact.delivery,
-                sequence=recorded.sequence,
-                agent_id=fact.agent,
-            )
+
+def learn_event(board: TaskBoard, scope: str, recorded: Recorded[Message]) -> None:
+    """Apply an event that was read before it is followed.
+
+    A task is opened only when it is followed.
+    """
+    fact, sequence = recorded.message, recorded.sequence
+    match fact:
+        case Started():
+            board.claim(scope, fact.step, fact.attempt, delivery=fact.delivery, sequence=sequence, agent_id=fact.agent)
+        case Released():
+            board.release(scope, fact.step, fact.attempt, delivery=fact.delivery, sequence=sequence)
+        case RetryScheduled() | Advanced() | Exhausted():
+            board.end_step(scope, fact.step, sequence=sequence)
+        case Completed() | Failed() | Cancelled():
+            board.end_execution(scope)
+        case Recovered():
+            for loss in fact.lost:
+                if loss.step is not None:
+                    board.end_step(scope, loss.step, sequence=sequence)
+        case _:
+            pass
 
 
 def claim_of(

@@ -10,7 +10,10 @@ import msgspec
 from pydantic import ValidationError
 
 from ... import subjects
-from ...domain.events import Message, Recorded
+from ...domain.events import (
+    Message,
+    Recorded,
+)
 from ...domain.open_task import LimitGroup, OpenTask
 from ...domain.task_board import NO_AGENT, TaskBoard
 from ...domain.task_fetch import FetchedClaim
@@ -24,8 +27,7 @@ ENDINGS: Final = ("failed", "cancelled")
 """Ends that may come before a report on the task. A completed execution has no open task, and a report ended its claims."""
 
 FETCH_FILTERS: Final = (
-    "execution.*.*.dispatched.>",
-    "execution.*.*.admitted.>",
+    *subjects.ALL_TASKS,
     subjects.filter_for("execution.started"),
 )
 """Filters over tasks and claims, which decide what a fetch receives."""
@@ -102,6 +104,7 @@ class FollowedTasks:
         body = recorded.message.body
         _, job, execution_id, kind, *rest = recorded.subject.split(".")
         scope = f"execution.{job}.{execution_id}.>"
+        self._board.see(scope, recorded.sequence)
         try:
             if kind in TASK_KINDS:
                 self._dispatch(scope, rest, recorded, body)

@@ -9,7 +9,7 @@ from ...domain.events import Cancelled, Message, Recorded
 from ...domain.open_task import OpenTask
 from ...domain.task_board import TaskBoard
 from ...ports import Append, EventLog, OutdatedState
-from .claims import learn_claims
+from .claims import learn_event
 from .operator_decisions import OperatorDecisions
 
 AT_ONCE: Final = 256
@@ -62,7 +62,8 @@ class Purges:
 
     def _learn(self, task: OpenTask, facts: Sequence[Recorded[Message]]) -> None:
         """Note which agent holds a task, or that no execution needs it."""
-        learn_claims(self._board, task, facts)
+        for recorded in facts:
+            learn_event(self._board, task.scope, recorded)
         if self._board.is_purged(task):
             self._board.withdraw(task)
 

@@ -353,7 +353,7 @@ def _name_of(claim: AgentClaim) -> str:
 
 def _start(context: StageContext) -> Matcher | None:
     settings = context.settings
-    if context.agents is None or context.fetches is None or not settings.matched_queues:
+    if context.agents is None or context.fetches is None:
         return None
     leadership = context.elect(MATCHER_LEASE, signs=(), ttl=LEASE_S)
     return Matcher(
@@ -370,7 +370,7 @@ def _start(context: StageContext) -> Matcher | None:
 
 MATCHER_STAGE: Final = Stage(
     name="matcher",
-    purpose="assigns the tasks of matched queues to agents and to workers over HTTP; one leads",
+    purpose="assigns tasks to agents and to workers over HTTP; one leads",
     consumes="`dispatched`, claims, ends, reports; what operators decided about queues and agents; hold lists of workers and "
     "fetches, which no stream stores",
     decides="`started` in the worker's name; tasks to workers; inputs that end claims of lost agents; timers of leases; `cancelled` "
@@ -387,6 +387,4 @@ MATCHER_STAGE: Final = Stage(
         *(Matcher.lead, Matcher.follow, Matcher.follow_decisions, Matcher.follow_reports),
         *(Matcher.run, Matcher.tick),
     ),
-    is_installed=lambda settings: bool(settings.matched_queues),
-    needs="a queue in `queues` with `transport: matched`",
 )

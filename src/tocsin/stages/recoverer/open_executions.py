@@ -7,12 +7,11 @@ reads all headings from the beginning of the log.
 Each durable is compared with the sequence of a message of its own stream: sequences of two streams say nothing about each
 other. A stage of another stream is past a message if it is past the input that led to the message.
 
-A message that waits is not lost. It may wait for a stage that is down, in the backlog of a queue, for a worker that was
-never started, or for the lock. A message is lost if its durable has passed it and no event followed. A durable that does
+A message that waits is not lost. It may wait for a stage that is down, or for the lock; a task may wait for a worker for any
+time. A message is lost if its durable has passed it and no event followed. A durable that does
 not exist proves nothing: when it is created, it begins at the first undecided message.
 
-The proof is conservative. If a lost task was queued after a task that runs for hours, the loss is found when that task
-ends. If a proof were ever wrong, the task that is dispatched again replaces the first task, whose claim is then refused
+The proof is conservative. If a proof were ever wrong, the task that is dispatched again replaces the first task, whose claim is then refused
 (`execution.claim`).
 """
 
@@ -140,9 +139,7 @@ class Evidence:
             case "planned":
                 return await self._is_past_the_lock_keeper(stalled, state)
             case "dispatched":
-                return await self._is_past(
-                    subjects.executor_durable(stalled.queue or subjects.DEFAULT_QUEUE), stalled.sequence
-                )
+                return False  # the matcher reads tasks from the log; older versions stored this loss
             case "retry-scheduled":
                 return await self._has_no_delay(stalled, state)
             case "admitted":

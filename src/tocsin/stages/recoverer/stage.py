@@ -17,7 +17,7 @@ from ... import subjects, telemetry
 from ...domain import ids, recovery
 from ...domain.events import Failed, Lost, Message, Recorded, Recovered, Report
 from ...domain.execution import Execution
-from ...domain.recovery import Findings, JobStatus, Overdue, Policy, RecoveryDecision, Transports
+from ...domain.recovery import Findings, JobStatus, Overdue, Policy, RecoveryDecision
 from ...engine.leader_election import TERM_EVENTS, LeaderElection, lease_access
 from ...engine.ledger_reader import LedgerReader
 from ...engine.report_authentication import is_authentic
@@ -137,7 +137,7 @@ class Recoverer:
         key: bytes,
         *,
         policy: Policy,
-        transports: Transports,
+        outside: frozenset[str],
         interval: float,
     ) -> None:
         self._log = log
@@ -145,7 +145,7 @@ class Recoverer:
         self._leadership = leadership
         self._clock = clock
         self._policy = policy
-        self._transports = transports
+        self._outside = outside
         self._interval = interval
         self._ledgers = LedgerReader(log)
         self._deadlines = Deadlines(log, key, policy)
@@ -239,7 +239,7 @@ class Recoverer:
             raise facts
         if not facts and await self._log.tail(scope):
             return Decision(now + SOON)  # a lagging replica answered
-        findings = recovery.examine(facts, now=now, policy=self._policy, transports=self._transports)
+        findings = recovery.examine(facts, now=now, policy=self._policy, outside=self._outside)
         if findings is None:
             self.open.forget(scope)
             return Decision(None)
@@ -297,9 +297,7 @@ def _start(context: StageContext) -> Recoverer:
             max_age=timedelta(seconds=settings.max_age),
             grace=timedelta(seconds=settings.grace),
         ),
-        transports=Transports(
-            outside=frozenset(context.settings.bridged_queues), matched=frozenset(context.settings.matched_queues)
-        ),
+        outside=frozenset(context.settings.bridged_queues),
         interval=settings.interval,
     )
 

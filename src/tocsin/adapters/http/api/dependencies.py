@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints
 from starlette.requests import ClientDisconnect
 
 from ....domain.definition import Text
-from ....ports import Clock, EventLog, History, Projections, StoredLog, TaskQueues
+from ....ports import Clock, EventLog, History, Projections, StoredLog
 from ....services.calculations import Calculations, Calculator, Effort, T
 from ....services.health import Finding
 from ....services.jobs import Check, Job, Registry
@@ -46,10 +46,8 @@ class Components:
     """Runs every check of the installation."""
     queue_details: Callable[[Sees], Awaitable[tuple[QueueDetails, ...]]]
     """Returns the queues, with the jobs that a caller sees."""
-    queues: TaskQueues
-    """The queues whose tasks workers take by themselves."""
     fetches: TaskFetches
-    """Fetches tasks of matched queues."""
+    """Fetches tasks for workers over HTTP."""
     arrivals: EventWaiter
     """Wakes a request that waits for its input to be processed: a pushed job, or a worker's report."""
     calculations: Calculations = field(default_factory=Calculations)

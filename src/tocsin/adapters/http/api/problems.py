@@ -73,10 +73,8 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "not-possible": ProblemKind(
         409, "The current state does not allow the operation. The detail says why.", (OperationError,)
     ),
-    "queue-not-pulled": ProblemKind(
-        409,
-        "Workers over HTTP cannot take the tasks of a queue whose transport is `mq`; only a queue whose transport is `native` "
-        "can be paused. Name another queue.",
+    "queue-not-matched": ProblemKind(
+        409, "Workers over HTTP cannot take the tasks of a queue whose transport is `mq`. Name another queue."
     ),
     "not-expressible": ProblemKind(
         409,

@@ -1,7 +1,6 @@
 """The queues from which workers may fetch.
 
-A fetch from a native queue creates its durable, and each durable costs the server memory and time. So a name that exists
-nowhere is not fetched from; it is probably misspelled.
+A name that exists nowhere is probably misspelled, and a worker would wait for its tasks in vain.
 """
 
 import difflib
@@ -17,8 +16,7 @@ from ..api.problems import FieldError, Problem
 async def require_known(here: Components, caller: Principal, names: Iterable[str]) -> None:
     """Check that each queue exists.
 
-    A queue exists if the settings, a job or the caller's token names it, if it has a durable, or if a task was dispatched
-    to it. With `--allow-reset` every queue exists, because the conformance suite fetches from queues that it never named.
+    A queue exists if the settings, a job or the caller's token names it, or if a task was dispatched to it. With `--allow-reset` every queue exists, because the conformance suite fetches from queues that it never named.
 
     Raises:
         Problem: a queue does not exist.
@@ -38,7 +36,7 @@ def _named(here: Components) -> frozenset[str]:
 
 
 async def _exists(here: Components, name: str) -> bool:
-    if any(await here.log.tails(*subjects.tasks(name))) or await here.queues.standing(name) is not None:
+    if any(await here.log.tails(*subjects.tasks(name))):
         return True
     return name in await _queues_of_jobs(here)
 
@@ -49,7 +47,7 @@ async def _queues_of_jobs(here: Components) -> set[str]:
 
 
 async def _not_found(here: Components, name: str) -> Problem:
-    known = {*_named(here), *await here.queues.names(), *await _queues_of_jobs(here)}
+    known = {*_named(here), *await _queues_of_jobs(here)}
     nearest = difflib.get_close_matches(name, sorted(known), n=1)
     hint = f"Did you mean {nearest[0]!r}?" if nearest else "Add it under `queues:` in tocsin.yaml."
     wrong = FieldError(field="queues", value=name, right="must name queues that exist")

@@ -1,7 +1,6 @@
 """`/ojs/v1/queues`: list, show, pause and resume queues (ojs-queue-config, ojs-http-binding §11).
 
-A pause is an operator's decision, an event of the queue. A `native` queue is a durable of the log, and NATS pauses the
-durable itself.
+A pause is an operator's decision, an event of the queue.
 """
 
 from typing import Any
@@ -9,14 +8,12 @@ from typing import Any
 from fastapi import APIRouter
 
 from ....domain.access import Principal
-from ....ports import QueueStatus
-from ....services.jobs.registry import each
+from ....services.queue_decisions import QueueDecisions, pause_of
 from ....services.queues import QueueDetails, find
-from ....settings import Queue
 from ..api.dependencies import Components, Here, Reason
-from ..api.problems import FieldError, Problem
+from ..api.problems import Problem
 from ..api.queue_details import switch
-from ..auth.security import Reader, SharedOperator
+from ..auth.security import Reader, SharedOperator, actor
 from . import envelope, job_view
 from .protocol import DEFAULT_LIMIT, Limit, Offset, OjsResponse, documented
 
@@ -31,26 +28,21 @@ router = APIRouter(
 @router.get("", operation_id="listQueues")
 async def list_queues(here: Here, caller: Reader, limit: Limit = DEFAULT_LIMIT, offset: Offset = 0) -> dict[str, Any]:
     """List the queues."""
-    others = {queue.name: queue for queue in await here.queue_details(caller.may_see) if _is_decided(queue)}
-    names = sorted({*await here.queues.names(), *others})
+    known = await here.queue_details(caller.may_see)
     end = offset + limit
-    shown = names[offset:end]
-    pulled = await each([name for name in shown if name not in others], here.queues.standing)
-    standings = {standing.name: standing for standing in pulled if standing is not None}
-    standings |= {name: _standing_of(queue) for name, queue in others.items()}
-    pages = {"total": len(names), "limit": limit, "offset": offset, "has_more": len(names) > end}
-    return {"queues": [_queue_of(standings[name]) for name in shown if name in standings], "pagination": pages}
+    pages = {"total": len(known), "limit": limit, "offset": offset, "has_more": len(known) > end}
+    return {"queues": [_queue_of(queue) for queue in known[offset:end]], "pagination": pages}
 
 
 @router.get("/{name}/stats", operation_id="queueStats")
 async def stats(here: Here, caller: Reader, name: str) -> dict[str, Any]:
     """Show the backlog of a queue."""
-    standing = await _standing(here, caller, name)
+    queue = await _details(here, caller, _checked_name(name))
     return {
-        "queue": _queue_of(standing),
+        "queue": _queue_of(queue),
         "name": name,
-        "status": "paused" if standing.is_paused else "active",
-        "stats": {"available": standing.waiting, "in_hand": standing.in_hand},
+        "status": _status(queue),
+        "stats": {"available": queue.waiting or 0, "in_hand": queue.taken or 0},
         "computed_at": job_view.instant(here.clock.now()),
     }
 
@@ -58,57 +50,33 @@ async def stats(here: Here, caller: Reader, name: str) -> dict[str, Any]:
 @router.post("/{name}/pause", operation_id="pauseQueue")
 async def pause(here: Here, caller: SharedOperator, name: str, reason: Reason = None) -> dict[str, Any]:
     """Pause a queue: no job is handed out, and new jobs are accepted."""
-    if await _is_pulled(here, _checked_name(name)):
-        await here.queues.pause(name)
-    else:
-        await switch(here, caller, name, paused=True, reason=reason)
-    return await _answer(here, caller, name)
+    return await _switch(here, caller, name, reason, paused=True)
 
 
 @router.post("/{name}/resume", operation_id="resumeQueue")
 async def resume(here: Here, caller: SharedOperator, name: str, reason: Reason = None) -> dict[str, Any]:
     """Resume a queue: jobs are handed out again."""
-    if await _is_pulled(here, _checked_name(name)):
-        await here.queues.resume(name)
-    else:
-        await switch(here, caller, name, paused=False, reason=reason)
-    return await _answer(here, caller, name)
+    return await _switch(here, caller, name, reason, paused=False)
 
 
-def not_pulled(name: str, transport: str, right: str, *, field: str) -> Problem:
-    """Return the answer to a queue of a wrong transport."""
-    right = f"must name queues whose transport is {right}; that of {name!r} is `{transport}`"
-    return Problem(409, "queue-not-pulled", f"`{field}` {right}", (FieldError(field=field, right=right),))
+async def _switch(
+    here: Components, caller: Principal, name: str, reason: str | None, *, paused: bool
+) -> dict[str, Any]:
+    if here.reset is None:
+        await switch(here, caller, _checked_name(name), paused=paused, reason=reason)
+    else:  # the conformance suite pauses queues that it never named
+        await QueueDecisions(here.log, by=actor(caller)).switch(_checked_name(name), paused=paused, reason=reason)
+    queue = await _details(here, caller, name, may_be_new=True)
+    return {"queue": _queue_of(queue), "name": name, "status": _status(queue)}
 
 
-async def _answer(here: Components, caller: Principal, name: str) -> dict[str, Any]:
-    standing = await _standing(here, caller, name)
-    return {"queue": _queue_of(standing), "name": name, "status": "paused" if standing.is_paused else "active"}
-
-
-async def _standing(here: Components, caller: Principal, name: str) -> QueueStatus:
-    standing = await here.queues.standing(_checked_name(name))
-    if standing is None:
-        return _standing_of(find(name, await here.queue_details(caller.may_see)))
-    return standing
-
-
-async def _is_pulled(here: Components, name: str) -> bool:
-    """Return whether workers take the tasks of a queue by themselves."""
-    transport = here.settings.queues.get(name, Queue()).transport
-    if transport != "native":
-        return False
-    is_known = name in here.settings.pulled_queues or here.reset is not None
-    return is_known or await here.queues.standing(name) is not None
-
-
-def _is_decided(queue: QueueDetails) -> bool:
-    """Return whether operators pause a queue by an event."""
-    return queue.transport in {"matched", "mq"}
-
-
-def _standing_of(queue: QueueDetails) -> QueueStatus:
-    return QueueStatus(queue.name, queue.paused is not None, queue.waiting or 0, queue.taken or 0)
+async def _details(here: Components, caller: Principal, name: str, *, may_be_new: bool = False) -> QueueDetails:
+    known = await here.queue_details(caller.may_see)
+    if here.reset is not None and name not in {queue.name for queue in known}:
+        state = await QueueDecisions(here.log).state(name)
+        if may_be_new or state.is_paused:
+            return QueueDetails(name, "matched", paused=pause_of(state))
+    return find(name, known)
 
 
 def _checked_name(name: str) -> str:
@@ -117,6 +85,10 @@ def _checked_name(name: str) -> str:
     return name
 
 
-def _queue_of(standing: QueueStatus) -> dict[str, Any]:
-    status = "paused" if standing.is_paused else "active"
-    return {"name": standing.name, "paused": standing.is_paused, "status": status, "available": standing.waiting}
+def _status(queue: QueueDetails) -> str:
+    return "active" if queue.paused is None else "paused"
+
+
+def _queue_of(queue: QueueDetails) -> dict[str, Any]:
+    status = _status(queue)
+    return {"name": queue.name, "paused": status == "paused", "status": status, "available": queue.waiting or 0}

@@ -19,17 +19,16 @@ from ....domain.execution import Phase
 from ....domain.task_fetch import MAX_COUNT, MAX_QUEUES, MAX_WAIT_S
 from ....domain.visibility_lease import Lease
 from ....ports import OutdatedState
-from ....services.operations import lookup, task_claims, task_leases, worker_answers
+from ....services.operations import lookup, task_leases, worker_answers
 from ....services.operations.checkpoints import last_heartbeat
 from ....services.operations.errors import NotAnId, NotFound
 from ....services.operations.errors import OperationError as NotPossible
 from ....services.operations.lookup import ExecutionMatch
 from ....services.operations.task_leases import Held, Holder
-from ....settings import Queue
 from ..api.dependencies import Components, Here, parts_of, until_disconnect
-from ..api.problems import Problem
+from ..api.problems import FieldError, Problem
 from ..auth.security import TaskWorker, not_bound, permitted_to
-from . import job_view, known_queues, protocol, queues, worker_requests
+from . import job_view, known_queues, protocol, worker_requests
 from .protocol import Body, OjsResponse, documented, read_object
 
 PREFIX: Final = "/ojs/v1/workers"
@@ -66,8 +65,8 @@ async def fetch(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
     for name in dict.fromkeys(names):
         if not caller.may_fetch_from(name):
             raise not_bound(caller, name)
-        if here.settings.queues.get(name, Queue()).transport == "mq":
-            raise queues.not_pulled(name, "mq", "`native` or `matched`", field="queues")
+        if not here.settings.is_matched(name):
+            raise _not_matched(name)
     count = body.get("count") or 1
     if not isinstance(count, int) or not 1 <= count <= MAX_COUNT:
         raise worker_requests.wrong("count", f"must be an integer from 1 to {MAX_COUNT}")
@@ -75,32 +74,17 @@ async def fetch(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
     holder = worker_requests.holder(caller, body)
     lease = Lease(here.settings.worker.lease, worker_requests.seconds(body, "visibility_timeout_ms"))
     wait = min(worker_requests.seconds(body, "wait_ms") or 0.0, MAX_WAIT_S)
-    matched = [name for name in dict.fromkeys(names) if here.settings.is_matched(name)]
-    pulled = [name for name in dict.fromkeys(names) if name not in matched]
-    claims: list[Held] = []
-    if pulled:
-        claims = await task_claims.take(
-            here.log,
-            here.queues,
-            here.clock,
-            pulled,
-            limit=count,
-            holder=holder,
-            lease=lease,
-            wait=0.0 if matched else wait,
-        )
-    if matched and (room := count - len(claims)) > 0:
-        claims += await here.fetches.take(
-            matched,
-            functions=caller.functions,
-            limit=room,
-            holder=holder,
-            lease=lease,
-            wait=0.0 if claims else wait,
-        )
+    claims = await here.fetches.take(
+        list(dict.fromkeys(names)), functions=caller.functions, limit=count, holder=holder, lease=lease, wait=wait
+    )
     tasks = [(held.task.message, held.claim.message.delivery) for held in claims]
     checkpoints = await asyncio.gather(*(last_heartbeat(here.log, *task) for task in tasks))
     return {"jobs": [_shown(held, checkpoint) for held, checkpoint in zip(claims, checkpoints, strict=True)]}
+
+
+def _not_matched(name: str) -> Problem:
+    right = f"must name queues whose transport is `matched`; that of {name!r} is `mq`"
+    return Problem(409, "queue-not-matched", f"`queues` {right}", (FieldError(field="queues", right=right),))
 
 
 @router.post(

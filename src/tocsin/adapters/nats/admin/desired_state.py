@@ -7,7 +7,7 @@ the operator set them.
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from .... import subjects
@@ -168,20 +168,10 @@ def consumer_config(spec: DurableSpec, names: Names) -> Json:
     }
 
 
-def durable_specs(
-    queues: Iterable[str], stages: Iterable[DurableSpec], *, bridge: bool, task_ack_wait: float
-) -> list[DurableSpec]:
-    """Return the durables of the stages, of workers, and of external workers.
-
-    Workers read the log, and external workers read the stream of the MQ bridge.
-    """
-    executors = [
-        DurableSpec(subjects.executor_durable(queue), Stream.LOG, subjects.tasks(queue), starts_after_cursor=False)
-        for queue in queues  # a task that waited long for its first worker must still run
-    ]
-    if bridge:
-        executors.append(DurableSpec(subjects.JOB_EXECUTORS, Stream.MQ, ("mq.scheduled.>",)))
-    return [*stages, *(replace(spec, ack_wait=task_ack_wait) for spec in executors)]
+def durable_specs(stages: Iterable[DurableSpec], *, bridge: bool, task_ack_wait: float) -> list[DurableSpec]:
+    """Return the durables of the stages and of MQ executors."""
+    executors = [DurableSpec(subjects.JOB_EXECUTORS, Stream.MQ, ("mq.scheduled.>",), task_ack_wait)]
+    return [*stages, *(executors if bridge else ())]
 
 
 def all_streams(names: Names) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from .... import subjects
 from ....domain.events import CronMissed, CronSkipped, CronTriggered, Message
 from ....engine.stage import Access
 from ....ports import DurableSpec
-from ....subjects import ANY, INSTALLATION_KEY, Bucket, Stream, executor_durable
+from ....subjects import ANY, INSTALLATION_KEY, Bucket, Stream
 from ..client.names import Names
 
 API: Final = "$JS.API"
@@ -119,12 +119,12 @@ class Granting:
         denied = {subject for stream in access.follows for subject in self._of_others(stream)} - set(publish)
         return Permissions(_inbox(name), _sorted(publish), _sorted(denied), tuple(hearing))
 
-    def working(self, name: str, access: Access, durables: Iterable[DurableSpec]) -> Permissions:
+    def working(self, name: str, access: Access) -> Permissions:
         """Return the permissions of workers.
 
         A worker that shares this user with others may send hold lists under any of their names.
         """
-        part = self.part(name, access, durables, needs_key=False)
+        part = self.part(name, access, needs_key=False)
         announcing = (*part.publish, self._names.hold_list(ANY, ANY))
         names = self._names
         inboxes = (names.agent_commands(ANY, ANY), names.agent_tasks(ANY, ANY), names.roll_call)
@@ -138,12 +138,11 @@ class Granting:
         ]
         return replace(permissions, publish=_sorted([*permissions.publish, *reading]))
 
-    def provisioning(self, name: str, unpulled_queues: Iterable[str] = ()) -> Permissions:
+    def provisioning(self, name: str) -> Permissions:
         """Return the permissions of the user that runs `tocsin init`.
 
-        Streams, buckets and durables, but no facts. It may remove the durables of `unpulled_queues` only.
+        Streams, buckets and durables, but no facts.
         """
-        log = self._names.stream(Stream.LOG)
         streams = [self._names.stream(stream) for stream in Stream] + [self._names.bucket_stream(b) for b in Bucket]
         streams.append(self._names.archive_stream)
         publish = [
@@ -151,7 +150,6 @@ class Granting:
             f"{API}.STREAM.NAMES",
             *(f"{API}.STREAM.{verb}.{stream}" for verb in ("INFO", "CREATE", "UPDATE") for stream in streams),
             *(f"{API}.CONSUMER.{verb}.{self._names.stream(s)}.*" for verb in ("INFO", "CREATE") for s in Stream),
-            *(f"{API}.CONSUMER.DELETE.{log}.{executor_durable(queue)}" for queue in unpulled_queues),
             *(s for bucket in (Bucket.CURSORS, Bucket.INSTALLATION) for s in self._looking_up(bucket)),
             self._names.key(Bucket.INSTALLATION, INSTALLATION_KEY),
         ]

@@ -16,7 +16,7 @@ from nats.aio.client import Client
 from .... import subjects
 from ....engine.stage import ACK_WAIT_S
 from ....ports import DurableSpec, LogUnavailable, NotAllowed, SequenceConflict
-from ....subjects import DEFAULT_QUEUE, INSTALLATION_KEY, Bucket, Stream
+from ....subjects import INSTALLATION_KEY, Bucket, Stream
 from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.jetstream_wait import explain_silence, is_enabled
@@ -43,7 +43,6 @@ from .resources import (
     ServerTooOld,
     ensure_consumer,
     ensure_stream,
-    remove_executors,
 )
 
 __all__ = ["Change", "ProvisionError", "provision"]
@@ -51,13 +50,11 @@ __all__ = ["Change", "ProvisionError", "provision"]
 _KEY_BYTES: Final = 32
 
 
-async def provision(  # noqa: PLR0913 - each is a part of an installation
+async def provision(
     connection: Connection,
     names: Names,
     *,
     replicas: int | None = None,
-    queues: Iterable[str] = (DEFAULT_QUEUE,),
-    unpulled_queues: Iterable[str] = (),
     bridge: bool = False,
     durables: Iterable[DurableSpec] = (),
     task_ack_wait: float = ACK_WAIT_S,
@@ -70,11 +67,9 @@ async def provision(  # noqa: PLR0913 - each is a part of an installation
         connection: to a server, or to any server of a cluster.
         names: the names of this installation.
         replicas: the number of servers that keep each stream; None keeps it, or means 1 for a new stream.
-        queues: the queues from which workers take tasks by themselves.
-        unpulled_queues: queues with another transport, whose durables are removed.
         bridge: whether external workers are served (the stream of `mq.…`).
         durables: the durables of the stages.
-        task_ack_wait: seconds that a worker may hold a task without a heartbeat.
+        task_ack_wait: seconds that an MQ executor may hold a task without an acknowledgement.
         inputs: the limits of the streams of inputs; None: the defaults.
         output: the limits of the streams of output; None: the defaults.
 
@@ -93,10 +88,9 @@ async def provision(  # noqa: PLR0913 - each is a part of an installation
         changes += [await ensure_stream(connection, bucket_config(bucket, names), replicas) for bucket in Bucket]
         changes.append(await ensure_stream(connection, archive_config(names), replicas))
         projections = NatsProjections(connection, names)
-        for spec in durable_specs(queues, durables, bridge=bridge, task_ack_wait=task_ack_wait):
+        for spec in durable_specs(durables, bridge=bridge, task_ack_wait=task_ack_wait):
             config = consumer_config(spec, names)
             changes.append(await ensure_consumer(connection, projections, spec, names.stream(spec.stream), config))
-        changes += await remove_executors(connection, names, unpulled_queues)
         changes.append(await _ensure_key(projections, names))
     except NotAllowed:
         raise

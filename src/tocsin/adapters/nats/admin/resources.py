@@ -1,19 +1,18 @@
 """Creation and update of streams and durables, and the report of each change."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from ....domain.errors import TocsinError
 from ....ports import DurableSpec
-from ....subjects import Bucket, Stream, cursor, executor_durable
+from ....subjects import Bucket, cursor
 from ..client import wire
 from ..client.connection import Connection, Json
-from ..client.names import Names
 from ..client.wire import JetStreamError
 from ..log.projections import NatsProjections
-from .desired_state import MAX_WAITING, consumer_config, durable_specs
+from .desired_state import MAX_WAITING
 
 _FIXED: Final = frozenset({"storage", "retention"})
 """The server cannot change these fields of an existing stream."""
@@ -278,8 +277,6 @@ async def ensure_consumer(
 
 
 async def _start(projections: NatsProjections, spec: DurableSpec) -> Json:
-    if not spec.starts_after_cursor:
-        return {"deliver_policy": "all"}
     for key in (cursor(spec.stream, spec.name), cursor(spec.stream)):
         if value := await projections.get(Bucket.CURSORS, key):
             return {"deliver_policy": "by_start_sequence", "opt_start_seq": int(value[0]) + 1}
@@ -305,31 +302,3 @@ async def _send_durable(connection: Connection, stream: str, action: str, config
         await connection.manage(f"CONSUMER.CREATE.{stream}.{name}", json.dumps(request).encode())
     except JetStreamError as error:
         raise ProvisionError(f"durable {name} of stream {stream}: {error.description}") from error
-
-
-async def ensure_executors(connection: Connection, names: Names, queues: Iterable[str], *, ack_wait: float) -> None:
-    """Create the missing durables of queues, with an acknowledgement wait of `ack_wait` seconds.
-
-    Raises:
-        ProvisionError: they cannot be created; the usual reason is that `tocsin init` has not run.
-    """
-    projections = NatsProjections(connection, names)
-    for spec in durable_specs(queues, (), bridge=False, task_ack_wait=ack_wait):
-        await ensure_consumer(connection, projections, spec, names.stream(spec.stream), consumer_config(spec, names))
-
-
-async def remove_executors(connection: Connection, names: Names, queues: Iterable[str]) -> list[Change]:
-    """Remove the durables of queues from which workers no longer take tasks by themselves.
-
-    No worker reads them any more, and unread tasks would keep the archiver from removing what is over.
-
-    Raises:
-        LogUnavailable: the server did not answer.
-    """
-    changes: list[Change] = []
-    for queue in queues:
-        durable, stream = executor_durable(queue), names.stream(Stream.LOG)
-        answer = await connection.find(f"CONSUMER.DELETE.{stream}.{durable}", absent=wire.CONSUMER_NOT_FOUND)
-        if answer is not None:
-            changes.append(Change("consumer", f"{stream}/{durable}", "removed"))
-    return changes

@@ -9,7 +9,7 @@ from ....domain.text import counted
 from ....subjects import Bucket
 from ...agents import AgentRegistry, unserved
 from ..findings import CheckContext, Finding, bad, ok, warn
-from ..status import WORKERS, Durable
+from ..status import Durable
 
 LATE_AFTER: Final = timedelta(seconds=60)
 """Age from which an unacknowledged message of a stage is late."""
@@ -25,7 +25,7 @@ async def stages(context: CheckContext) -> list[Finding]:
     """Report stages that do not handle their messages (`stage-absent`, `stage-late`, `durable-full`)."""
     findings = []
     for durable in context.status.durables:
-        if durable.owner in {"", WORKERS}:
+        if not durable.owner:
             continue
         state = durable.state
         late = durable.oldest is not None and context.age(durable.oldest) >= LATE_AFTER
@@ -55,13 +55,8 @@ async def stages(context: CheckContext) -> list[Finding]:
 
 
 async def queues(context: CheckContext) -> list[Finding]:
-    """Report queues without workers (`queue-unattended`, `durable-full`)."""
+    """Report queues without workers (`queue-unattended`)."""
     findings = [
-        _full(durable)
-        for durable in context.status.durables
-        if durable.owner == WORKERS and durable.state.ack_pending >= durable.state.max_ack_pending > 0
-    ]
-    findings += [
         bad(
             "queue-unattended",
             f"{counted(queue.waiting, 'task')} in queue `{queue.name}`, and no worker requests tasks from it",

@@ -45,14 +45,13 @@ async def leaders(context: CheckContext) -> list[Finding]:
                 do="run `tocsin run recoverer`, more than once on more than one machine",
             )
         )
-    if context.target.settings.matched_queues and MATCHER_LEASE not in held_leases:
+    if MATCHER_LEASE not in held_leases:
         findings.append(
             bad(
                 "no-matcher",
                 "no matcher leads",
-                means="tasks of matched queues are not started; they wait, and none is lost",
+                means="no task is started; tasks wait, and none is lost",
                 do="run `tocsin run matcher`, more than once on more than one machine",
-                queues=list(context.target.settings.matched_queues),
             )
         )
     if context.target.settings.notary.key is not None and NOTARY_LEASE not in held_leases:

@@ -1,4 +1,4 @@
-"""The behaviour of every durable; a queue of tasks is a durable."""
+"""The behaviour of every durable."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -7,17 +7,20 @@ import pytest
 
 from tests.conformance.given import dispatched, report, started
 from tests.conformance.worlds import World
+from tests.durables import Reader
 from tocsin import subjects
-from tocsin.ports import Delivery, DurableSpec, TaskQueue, acknowledge
+from tocsin.ports import Delivery, DurableSpec, acknowledge
 from tocsin.subjects import Stream
 
 ACK_WAIT = 1.0
 PLENTY = 10.0
+TASKS = DurableSpec("tasks", Stream.LOG, subjects.tasks("default"), 30.0)
+GPU_TASKS = DurableSpec("gpu-tasks", Stream.LOG, subjects.tasks("gpu.large"), 30.0)
 REPORTS = DurableSpec("reports", Stream.REPORTS, ("report.>",), ACK_WAIT)
 
 
 async def test_tasks_arrive_in_order_and_unchanged(world: World) -> None:
-    queue = await world.queue("default")
+    queue = await world.durable(TASKS)
     for n in range(5):
         await world.log.append(dispatched(f"e{n}"), expect=0)
 
@@ -41,7 +44,7 @@ async def test_a_message_keeps_its_id(world: World) -> None:
 
 
 async def test_no_more_than_the_limit_is_taken(world: World) -> None:
-    one, other = await world.queue("default"), await world.queue("default")
+    one, other = await world.durable(TASKS), await world.durable(TASKS)
     for n in range(5):
         await world.log.append(dispatched(f"e{n}"), expect=0)
 
@@ -52,7 +55,7 @@ async def test_no_more_than_the_limit_is_taken(world: World) -> None:
 
 
 async def test_empty_take_waits_for_the_first_task(world: World) -> None:
-    queue = await world.queue("default")
+    queue = await world.durable(TASKS)
     taking = asyncio.ensure_future(queue.take(10, wait=PLENTY))
     await world.log.append(dispatched(), expect=0)
 
@@ -63,7 +66,7 @@ async def test_empty_take_waits_for_the_first_task(world: World) -> None:
 
 @pytest.mark.parametrize("wait", [0, 0.3])
 async def test_empty_take_returns_nothing_after_its_time(world: World, wait: float) -> None:
-    queue = await world.queue("default")
+    queue = await world.durable(TASKS)
     taking = asyncio.ensure_future(queue.take(10, wait=wait))
 
     async def has_come_back() -> bool:
@@ -74,7 +77,7 @@ async def test_empty_take_returns_nothing_after_its_time(world: World, wait: flo
 
 
 async def test_cancelled_take_loses_no_task(world: World) -> None:
-    queue = await world.queue("default")
+    queue = await world.durable(TASKS)
     taking = asyncio.ensure_future(queue.take(10, wait=PLENTY))
     await asyncio.sleep(0)
     taking.cancel()
@@ -88,7 +91,7 @@ async def test_cancelled_take_loses_no_task(world: World) -> None:
 
 
 async def test_each_queue_has_its_own_tasks(world: World) -> None:
-    default, gpu = await world.queue("default"), await world.queue("gpu.large")
+    default, gpu = await world.durable(TASKS), await world.durable(GPU_TASKS)
     await world.log.append(dispatched("e1", queue="gpu.large"), expect=0)
     await world.log.append(dispatched("e2"), expect=0)
     sequence = await world.log.append(dispatched("e3"), expect=0)
@@ -202,7 +205,7 @@ async def test_new_reader_continues_where_others_stopped(world: World) -> None:
     assert [task.sequence for task in await _take(await world.durable(REPORTS), 1)] == [3]
 
 
-async def _take(queue: TaskQueue, count: int) -> list[Delivery]:
+async def _take(queue: Reader, count: int) -> list[Delivery]:
     """Exactly so many that are there already, in however many portions."""
     taken: list[Delivery] = []
     while len(taken) < count:
@@ -212,7 +215,7 @@ async def _take(queue: TaskQueue, count: int) -> list[Delivery]:
     return taken
 
 
-def _taking(queue: TaskQueue, count: int) -> Callable[[], Awaitable[Sequence[Delivery]]]:
+def _taking(queue: Reader, count: int) -> Callable[[], Awaitable[Sequence[Delivery]]]:
     taken: list[Delivery] = []
 
     async def look() -> Sequence[Delivery]:
