@@ -261,6 +261,7 @@ def test_type_of_a_filter(subject_filter: str, kind: type[Message]) -> None:
         ("public.trigger.a.job", ""),
         ("outside.shop.trigger.a.job", "shop"),
         ("outside.shop.cancel.a.job.e", "shop"),
+        ("outside.*.trigger.a.job", ""),
     ],
 )
 def test_subject_names_its_publisher(subject: str, publisher: str | None) -> None:

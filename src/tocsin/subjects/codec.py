@@ -1,5 +1,6 @@
 """Decoding of stored messages, and of the names in their subjects."""
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -52,6 +53,7 @@ def decode(subject: str, body: bytes) -> e.Message:
     return message if publisher is None else _of_outsider(subject, message, publisher)
 
 
+_PROGRAM: Final = re.compile("[a-z][a-z0-9-]*")
 _OUTSIDE: Final = "event"
 """The cause of every trigger of a program outside."""
 
@@ -196,10 +198,12 @@ def entity_of(subject: str) -> str:
 def publisher_of(subject: str) -> str | None:
     """Return the program outside that published a request; None: the API or an operator.
 
-    Empty: the program has no account of its own.
+    Empty: the program has no account of its own. So has one whose name no account can have, such as a wildcard: without
+    accounts, any client may publish under it.
     """
     if subject.startswith(OUTSIDE_INPUTS):
-        return subject.split(".", 2)[1]
+        program = subject.split(".", 2)[1]
+        return program if _PROGRAM.fullmatch(program) else ""
     return "" if subject.startswith(PUBLIC_INPUTS) else None
 
 

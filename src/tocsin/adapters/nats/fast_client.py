@@ -220,6 +220,15 @@ _Message: TypeAlias = tuple[int, bytes, bytes, bytes, bytes]
 """Subscription, subject, reply subject, body and headers."""
 
 
+def _text(subject: bytes) -> str:
+    """Return a subject as text.
+
+    A server accepts and stores subjects that are no UTF-8. Without the message, its reader could not decide on it, and nothing
+    newer would ever be archived.
+    """
+    return subject.decode("utf-8", "replace")
+
+
 class _Receivers:
     """The receivers of one client, and the methods that replace the client's own."""
 
@@ -290,7 +299,7 @@ class _Receivers:
             count += 1
             size += end - body
             try:
-                receive(subject.decode(), reply.decode(), data[body:end], HeaderBlock(headers) if headers else None)
+                receive(_text(subject), reply.decode(), data[body:end], HeaderBlock(headers) if headers else None)
             except Exception as error:  # noqa: BLE001 - an error here would end the connection
                 self._errors.append(error)
         self._client.stats["in_msgs"] += count
@@ -311,7 +320,7 @@ class _Receivers:
             is_plain = headers.startswith(HeaderBlock.BEGIN)
             header = HeaderBlock(headers) if is_plain else await client._process_headers(headers)
         try:
-            receive(subject.decode(), reply.decode(), data, header)
+            receive(_text(subject), reply.decode(), data, header)
         except Exception as error:  # noqa: BLE001 - an error here would end the connection
             await client._error_cb(error)
 
