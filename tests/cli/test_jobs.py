@@ -2,6 +2,8 @@
 
 import getpass
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -160,6 +162,14 @@ def test_list_shows_the_next_time(applied: World) -> None:
     assert health["state"] == "active"
     assert health["next_fire_time"].endswith(":00Z")
     assert int(health["next_fire_time"][-6:-4]) % 5 == 0
+
+
+def test_next_time_is_in_the_jobs_zone(world: World, tmp_path: Path) -> None:
+    file = tmp_path / "zoned.yaml"
+    file.write_text("jobs: [{name: warm, schedule: every day at 7am, timezone: America/Los_Angeles, function: f}]\n")
+    assert world.call("jobs", "apply", "-f", str(file)).code == 0
+    assert re.search(r" 07:00:00-0[78]:00", world.call("jobs", "list").out)
+    assert re.search(r" 07:00:00-0[78]:00", world.call("jobs", "show", "warm").out)
 
 
 def test_empty_job_list_prints_a_sentence(world: World) -> None:

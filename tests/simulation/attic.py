@@ -12,6 +12,7 @@ from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.stage import BoundStage
 from tocsin.ports import Extent, Projections, StoredMessage
 from tocsin.stages.archiver.archive_eligibility import ArchiveEligibility, Keeping
+from tocsin.stages.archiver.heartbeats import FinishedHeartbeats
 from tocsin.stages.archiver.stage import ARCHIVER, Archiver, PacedPurge
 from tocsin.subjects import RECORDED, Stream
 from tocsin.testing import InMemoryStoredLog
@@ -42,6 +43,7 @@ class Attic:
         process: Process,
     ) -> None:
         """Over the network."""
+        self._server = server
         self._streams = _Streams(server, network, process)
         self._archive = Archive(_Store(store, network, process), projections)
         self._housekeeping = _Housekeeping(server, network, process)
@@ -61,6 +63,7 @@ class Attic:
             clock,
             origin=Origin(installation="i", root="tocsin", version="0"),
             keeping=KEEPING,
+            heartbeats=FinishedHeartbeats(self._server, self._streams, self._housekeeping),
         )
         return ARCHIVER.bind(archiver)
 

@@ -20,12 +20,23 @@ from tocsin.archive.archive import Archive, ArchiveDamaged, Origin, State
 from tocsin.archive.combined_log import CombinedLog
 from tocsin.archive.segment_selection import KEPT, Cursors
 from tocsin.domain import ids
-from tocsin.domain.events import Admitted, Dispatched, Due, Failure, Report, Started, Terminal
+from tocsin.domain.events import (
+    Admitted,
+    Dispatched,
+    Due,
+    Failure,
+    HeartbeatDetails,
+    Report,
+    Started,
+    StepProgress,
+    Terminal,
+)
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.ports import EventLog, OutdatedState, StoredMessage, acknowledge_each
 from tocsin.stages.archiver.archive_eligibility import ArchiveEligibility, Keeping
+from tocsin.stages.archiver.heartbeats import FinishedHeartbeats
 from tocsin.stages.archiver.stage import Archiver, PacedPurge
 from tocsin.stages.recorder import Recorder
 from tocsin.subjects import RECORDED, STREAMS, Bucket, Stream, cursor
@@ -152,7 +163,17 @@ class Site:
         ripeness = ArchiveEligibility(self.streams, housekeeping, self.history, keeping=keeping, recorded=RECORDED)
         archive, clock = self.archive(fate), self.world.clock
         removing = PacedPurge(self.streams, housekeeping, archive, clock)
-        return Archiver(ripeness, removing, archive, self.history, leadership, clock, origin=ORIGIN, keeping=keeping)
+        return Archiver(
+            ripeness,
+            removing,
+            archive,
+            self.history,
+            leadership,
+            clock,
+            origin=ORIGIN,
+            keeping=keeping,
+            heartbeats=FinishedHeartbeats(self.world.log, self.streams, housekeeping),
+        )
 
     async def settle(self) -> None:
         """Run all stages and answer tasks: job `doomed` fails, all others complete."""
@@ -244,6 +265,35 @@ async def archive_all(site: Site) -> None:
 
 def kinds(messages: Sequence[StoredMessage]) -> set[str]:
     return {message.subject.split(".")[0] for message in messages}
+
+
+async def test_heartbeats_leave_with_their_execution(site: Site) -> None:
+    """Executions that are over lose their heartbeats, archived or not; others keep them."""
+    archived = [m.subject.split(".") for m in await site.ever() if m.subject.startswith("execution.")]
+    await archive_all(site)
+    await site.world.trigger("free", "just-over")
+    await site.settle()
+    executions = [m.subject.split(".") for m in await site.ever() if m.subject.startswith("execution.")]
+    scopes = {(tokens[1], tokens[2]) for tokens in executions}
+    over = {(tokens[1], tokens[2]) for tokens in executions if tokens[3] in ENDS}
+    await site.world.trigger("free", "at-work")
+    await site.world.run(*site.stages)
+    at_work = {(t.job, t.execution_id) for t in await site.world.stored(Dispatched)} - over
+    assert len(at_work) >= 1
+    assert len(over) > len({tokens[2] for tokens in archived}) - 2
+    identity: dict[str, Any] = {"step": "main", "attempt": 1}
+    for job, execution_id in scopes | at_work:
+        identity |= {"job": job, "execution_id": execution_id}
+        beat = HeartbeatDetails(**identity, time=site.world.clock.now(), details=7)
+        await site.world.log.publish(subjects.subject_of(beat), beat, message_id=execution_id)
+    progress = StepProgress(**identity, time=site.world.clock.now(), fraction=0.5)
+    await site.world.log.publish(subjects.subject_of(progress), progress, message_id="progress")
+    removing = FinishedHeartbeats(site.world.log, site.streams, InMemoryStreamPurge(site.world.log))
+    assert await removing.run_once() == len(over)
+    left = {tuple(m.subject.split(".")[1:3]) for m in await site.world.log.read("heartbeat.>")}
+    assert left == at_work
+    assert await removing.run_once() == 0
+    assert len(await site.world.log.read("progress.>")) == 1
 
 
 # --- what leaves, what stays, and that all is read as one ------------------------------------------------------------

@@ -51,3 +51,39 @@ async def test_output_of_running_step_is_seen(nats_url: str, tmp_path: Path) -> 
 
         assert await tocsin.until(whole) == ["loading rows=3", "loading rows=3", "loaded"]
         assert read == [None, {"row": 1_200}]
+
+
+async def test_heartbeats_end_with_their_execution(nats_url: str, tmp_path: Path) -> None:
+    worker, go_on = Worker(), asyncio.Event()
+
+    @worker.task("load")
+    async def load(context: Context) -> None:
+        await context.heartbeat({"row": 1})
+        await context.progress(0.5)
+        if context.input:
+            await go_on.wait()
+
+    async with running(nats_url, tmp_path, worker=worker, archive={"interval": 0.2}) as tocsin:
+        await tocsin.apply({"name": "etl", "function": "load", "overlap_policy": "allow"})
+        await tocsin.trigger("etl", input={"waits": True})
+        [waiting] = await tocsin.ended("etl", Started)
+
+        async def kept() -> set[str]:
+            return {recorded.subject.split(".")[2] for recorded in await tocsin.log.read("heartbeat.>")}
+
+        await tocsin.until(kept)
+        await tocsin.trigger("etl")
+        [ended] = await tocsin.ended("etl", Completed)
+
+        async def only_one() -> bool:
+            progress = {recorded.subject.split(".")[2] for recorded in await tocsin.log.read("progress.>")}
+            return ended.execution_id in progress and await kept() == {waiting.execution_id}
+
+        await tocsin.until(only_one)
+        go_on.set()
+        await tocsin.ended("etl", Completed, 2)
+
+        async def is_empty() -> bool:
+            return not await kept()
+
+        await tocsin.until(is_empty)

@@ -16,8 +16,9 @@ from ...engine.leader_election import LeaderElection, lease_access
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import Clock, History, LogUnavailable, OutdatedState, StoredLog, StreamPurge
 from ...settings import Settings
-from ...subjects import ARCHIVE_STATE, ARCHIVER_LEASE, RECORDED, STREAMS, Bucket, cursor
+from ...subjects import ARCHIVE_STATE, ARCHIVER_LEASE, RECORDED, STREAMS, Bucket, Stream, cursor
 from .archive_eligibility import ArchiveEligibility, Keeping
+from .heartbeats import FinishedHeartbeats
 
 LEAST: Final = timedelta(minutes=2)
 """The least age of an archived message, or the hot window if that is shorter; `max_messages` does not change it."""
@@ -68,7 +69,7 @@ class PacedPurge:
 class Archiver:
     """Archives and expires, as long as it leads."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of an archiver
         self,
         eligibility: ArchiveEligibility,
         purge: PacedPurge,
@@ -79,7 +80,9 @@ class Archiver:
         *,
         origin: Origin,
         keeping: Keeping,
+        heartbeats: FinishedHeartbeats,
     ) -> None:
+        self._heartbeats = heartbeats
         self._eligibility = eligibility
         self._purge = purge
         self._archive = archive
@@ -97,6 +100,8 @@ class Archiver:
         """Archive and expire until cancelled. A failure only costs time: the rest is found again."""
         while True:
             try:
+                if await self._leadership.time() is not None:
+                    await self._heartbeats.run_once()
                 while (now := await self._leadership.time()) is not None and await self.run_once(now):
                     pass
             except (LogUnavailable, OutdatedState) as error:
@@ -180,6 +185,7 @@ def _start(context: StageContext) -> Archiver | None:
         context.clock,
         origin=storage.origin,
         keeping=keeping,
+        heartbeats=FinishedHeartbeats(context.log, storage.streams, storage.purge),
     )
 
 
@@ -187,9 +193,10 @@ ARCHIVER: Final = Stage(
     name="archiver",
     purpose="moves old executions into the archive; one leads",
     consumes="events that every durable and the history have handled",
-    decides="segments of the archive, then purges of the streams",
+    decides="segments of the archive, then purges of the streams; removal of heartbeats",
     access=Access(
-        follows=STREAMS,
+        reads=(Stream.LOG,),
+        follows=(*STREAMS, Stream.PROGRESS),
         writes=(
             *lease_access(ARCHIVER_LEASE),
             (Bucket.CURSORS, ARCHIVE_STATE),
