@@ -8,7 +8,7 @@ from tests.cli.conftest import World
 from tests.domain.given import ID
 from tocsin.cli.runtime.errors import Exit
 from tocsin.domain.agent import AgentRecord, AgentState
-from tocsin.domain.events import AgentDrainStarted, AgentRegistered, AgentSwitched
+from tocsin.domain.events import AgentDrainStarted, AgentGranted, AgentRegistered, AgentSwitched
 from tocsin.stages.agent_keeper.stage import AGENT_KEEPER
 from tocsin.subjects import Bucket
 
@@ -107,3 +107,59 @@ def test_apply_warns_of_functions_without_an_agent(working: World) -> None:
 def test_apply_without_agents_warns_of_nothing(world: World) -> None:
     result = world.call("jobs", "apply", "-f", world.jobs(JOBS))
     assert (result.code, result.err) == (Exit.OK, "")
+
+
+def test_allow_and_revoke_are_recorded_once(world: World) -> None:
+    for args, changed, grants in (
+        (("allow", "mail-1", "--queue", "mail", "--function", "mail/*"), True, [("mail", ["mail/*"])]),
+        (("allow", "mail-1", "--queue", "mail", "--function", "mail/*"), False, [("mail", ["mail/*"])]),
+        (("allow", "mail-1", "--queue", "gpu"), True, [("gpu", ["*"]), ("mail", ["mail/*"])]),
+        (("revoke", "mail-1", "--queue", "gpu"), True, [("mail", ["mail/*"])]),
+        (("revoke", "mail-1"), True, []),
+        (("revoke", "mail-1"), False, []),
+    ):
+        answer = world.call("agents", *args, "--reason", "split", "-o", "json").json
+        stored = [(grant["queue"], grant["functions"]) for grant in answer["grants"]]
+        assert (answer["changed"], stored) == (changed, grants), args
+    facts = [r.message for r in world.recorded("agent.mail-1.all.granted")]
+    assert len(facts) == 4
+    assert all(isinstance(fact, AgentGranted) and fact.by and fact.reason == "split" for fact in facts)
+    assert "granted" in world.call("events", "audit-trail").out
+
+
+def test_grants_are_shown(working: World) -> None:
+    assert "what it announces: no grants" in working.call("agents", "show", "mail-1").out
+    assert working.call("agents", "allow", "mail-1", "--queue", "*").out == "mail-1 may get * (*)\n"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("allow", "a.b", "--queue", "mail"),
+        ("allow", "mail-1", "--queue", "Mail_1"),
+        ("allow", "mail-1", "--queue", "mail", "--function", ""),
+        ("allow", "mail-1", "--queue", "mail", "--function", "a\x1b[2J"),
+        ("revoke", "mail-1", "--queue", ">"),
+    ],
+)
+def test_invalid_grant_is_refused(working: World, args: tuple[str, ...]) -> None:
+    assert working.call("agents", *args, "-o", "json").error["error_code"] == "invalid-grant"
+    assert working.recorded("agent.*.*.granted") == []
+
+
+def test_too_many_patterns_are_refused(world: World) -> None:
+    options = [option for number in range(501) for option in ("--function", f"f{number}")]
+    result = world.call("agents", "allow", "mail-1", "--queue", "mail", *options, "-o", "json")
+    assert result.error["error_code"] == "grant-too-large"
+
+
+def test_apply_names_the_grant_that_is_missing(working: World) -> None:
+    async def restrict() -> None:
+        record = AgentRecord(
+            name="mail-1", agent_id=ID, state=AgentState.ENABLED, queues=["mail"], functions=["report"], grants=[]
+        )
+        await working.projections.put(Bucket.AGENTS, f"mail-1.{ID}", record.model_dump_json().encode())
+
+    asyncio.run(restrict())
+    result = working.call("jobs", "apply", "-f", working.jobs(JOBS))
+    assert "run `tocsin agents allow mail-1 --queue mail --function 'report'`" in result.err

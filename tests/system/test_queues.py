@@ -7,7 +7,7 @@ from typing import Any
 from tests.services.health.test_status import program
 from tests.system.running import Running, running
 from tocsin import Context, Worker
-from tocsin.domain.events import Cancelled, Completed, QueueFact, Started
+from tocsin.domain.events import Admitted, Cancelled, Completed, QueueFact, Started
 
 MATCHED = {"default": {"transport": "matched"}, "mail": {"transport": "matched"}}
 PURGED = 20
@@ -42,6 +42,13 @@ async def test_operator_pauses_purges_and_resumes(nats_url: str, tmp_path: Path)
         details = await tocsin.until(all_wait)
         assert details["paused"]["reason"] == "deploy"
         assert await tocsin.of_executions("mails", Started) == []
+        [execution, *_] = {r.execution_id for r in await tocsin.of_executions("mails", Admitted)}
+        page = (await program(tocsin.settings, "executions", "show", execution)).stdout
+        assert "waits for a worker: queue mail is paused by" in page
+        assert "because: deploy" in page
+        report = json.loads((await program(tocsin.settings, "doctor", "-o", "json")).stdout)
+        [finding] = [found for found in report if found["code"] == "queue-paused"]
+        assert f"and {PURGED} tasks wait" in finding["what"]
 
         preview = await queues(tocsin, "purge", "mail", "--dry-run")
         assert (preview["waiting"], preview["changed"]) == (PURGED, False)
@@ -57,3 +64,31 @@ async def test_operator_pauses_purges_and_resumes(nats_url: str, tmp_path: Path)
         assert all(word in trail for word in ("paused", "purged", "resumed"))
         audited = await program(tocsin.settings, "audit")
         assert audited.returncode == 0, audited.stdout
+
+
+async def test_worker_without_a_grant_gets_nothing(nats_url: str, tmp_path: Path) -> None:
+    worker = Worker(queues=["mail"], name="team-1")
+
+    @worker.task("mail/send")
+    async def send(_: Context) -> None: ...
+
+    async def agents(*args: str) -> str:
+        result = await program(tocsin.settings, "agents", *args)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    async def is_refused() -> bool:
+        return "`agents.require_grant` is set" in (await program(tocsin.settings, "agents", "show", "team-1")).stdout
+
+    required = {"require_grant": True}
+    async with running(nats_url, tmp_path, worker=worker, queues=MATCHED, agents=required) as tocsin:
+        await tocsin.apply({"name": "mails", "function": "mail/send", "queue": "mail"})
+        await tocsin.trigger("mails")
+        await tocsin.until(is_refused)
+        findings = (await program(tocsin.settings, "doctor")).stdout
+        assert "tocsin agents allow team-1 --queue mail" in " ".join(findings.split())
+        await agents("allow", "team-1", "--queue", "default")
+        assert await tocsin.of_executions("mails", Started) == []
+        await agents("allow", "team-1", "--queue", "mail", "--function", "mail/*")
+        await tocsin.ended("mails", Completed)
+        assert "mail (mail/*)" in await agents("revoke", "team-1", "--queue", "default")

@@ -149,6 +149,8 @@ _AGENTS: Final[Tree] = {
     "drain": "agents.commands:drain",
     "disable": "agents.commands:disable",
     "enable": "agents.commands:enable",
+    "allow": "agents.commands:allow",
+    "revoke": "agents.commands:revoke",
 }
 _QUEUES: Final[Tree] = {
     "list": "queues.commands:list_queues",

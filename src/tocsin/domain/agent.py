@@ -14,6 +14,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
+from .agent_grants import may_get
 from .events import (
     Actor,
     AgentDrainStarted,
@@ -24,6 +25,7 @@ from .events import (
     AgentRegistered,
     AgentSwitched,
     Message,
+    QueueGrant,
     Recorded,
 )
 
@@ -274,3 +276,11 @@ class AgentRecord(BaseModel):
     """The number of tasks that it runs at the same time."""
     held: list[str] = Field(default_factory=list)
     """The tasks that it holds, as far as they are known: `<execution id>.<step>.<attempt>`."""
+    grants: list[QueueGrant] | None = None
+    """The tasks that agents of its name may get, by queue; null: an operator granted and revoked nothing."""
+    needs_grant: bool = False
+    """Whether it gets no tasks without a grant (`agents.require_grant`)."""
+
+    def may_get(self, queue: str, function: str) -> bool:
+        """Return whether operators let it get the tasks of a function in a matched queue."""
+        return not self.needs_grant if self.grants is None else may_get(self.grants, queue, function)

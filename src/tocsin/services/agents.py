@@ -121,9 +121,14 @@ class Unserved:
     function: str
     nearest: str | None
     """The most similar function that an agent of the queue has."""
+    ungranted: str | None = None
+    """The name of an agent that has the function and may not get its tasks."""
 
     def __str__(self) -> str:
         """Return a line for people."""
+        if self.ungranted is not None:
+            allow = f"tocsin agents allow {self.ungranted} --queue {self.queue} --function '{self.function}'"
+            return f"no live agent of queue `{self.queue}` may get `{self.function}` (job {self.job}); run `{allow}`"
         hint = f"; did you mean `{self.nearest}`?" if self.nearest else ""
         return f"no live agent of queue `{self.queue}` has `{self.function}` (job {self.job}){hint}"
 
@@ -141,9 +146,12 @@ def unserved(
         return []
     skipped = set(outside)
     functions: dict[str, set[str]] = {}
+    ungranted: dict[tuple[str, str], str] = {}
     for record in live:
         for queue in record.queues:
-            functions.setdefault(queue, set()).update(record.functions)
+            permitted = {function for function in record.functions if record.may_get(queue, function)}
+            functions.setdefault(queue, set()).update(permitted)
+            ungranted.update(((queue, function), record.name) for function in {*record.functions} - permitted)
     missing: dict[tuple[str, str, str], Unserved] = {}
     for definition in definitions:
         for step in definition.steps() if definition.enabled else ():
@@ -152,7 +160,7 @@ def unserved(
             if queue not in skipped and function not in known:
                 nearest = difflib.get_close_matches(function, sorted(known), n=1)
                 missing[definition.name, queue, function] = Unserved(
-                    definition.name, queue, function, nearest[0] if nearest else None
+                    definition.name, queue, function, nearest[0] if nearest else None, ungranted.get((queue, function))
                 )
     return list(missing.values())
 

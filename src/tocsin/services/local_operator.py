@@ -19,6 +19,7 @@ from .jobs import Job, Plan, Registry
 from .operations.errors import OperationError
 
 if TYPE_CHECKING:  # a command that lists jobs imports none of the other operations
+    from .agent_grants import GrantAnswer, GrantVerb
     from .explain import Answer
     from .operations.backfill import Asked, Backfill, Span
     from .operations.dead_letter_lookup import Letter
@@ -231,6 +232,20 @@ class LocalOperator:
     async def switch_agents(self, name: str, *, enabled: bool, reason: str | None = None) -> bool:
         """See `Operator`."""
         return await self._agents.switch(name, enabled=enabled, by=self._by, reason=reason)
+
+    async def grant_agents(
+        self,
+        verb: "GrantVerb",
+        name: str,
+        queues: Sequence[str],
+        functions: Sequence[str],
+        *,
+        reason: str | None = None,
+    ) -> "GrantAnswer":
+        """See `Operator`."""
+        from . import agent_grants  # noqa: PLC0415 - see above
+
+        return await agent_grants.change(self._log, verb, name, queues, functions, by=self._by, reason=reason)
 
     async def tail(
         self, job: str | None = None, *, from_start: bool = False

@@ -21,6 +21,7 @@ from .jobs import Job, Plan
 from .operations.errors import OperationError
 
 if TYPE_CHECKING:  # a command that lists jobs imports none of the other operations
+    from .agent_grants import GrantAnswer, GrantVerb
     from .explain import Answer
     from .operations.backfill import Asked, Backfill, Span
     from .operations.dead_letter_lookup import Letter
@@ -286,6 +287,22 @@ class Operator(Protocol):
 
         Raises:
             NotFound: no agent has this name.
+        """
+        ...
+
+    async def grant_agents(
+        self,
+        verb: "GrantVerb",
+        name: str,
+        queues: Sequence[str],
+        functions: Sequence[str],
+        *,
+        reason: str | None = None,
+    ) -> "GrantAnswer":
+        """Add functions of queues to the grants of a name, or remove them (see `agent_grants.change`).
+
+        Raises:
+            OperationError: a name, a queue or a function is invalid.
         """
         ...
 

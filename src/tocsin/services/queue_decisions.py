@@ -3,7 +3,7 @@
 A decision is one guarded event in the scope of its queue. The matcher and the MQ bridge follow these events.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -73,6 +73,17 @@ def purge_of(state: Queue) -> QueuePurge | None:
         return None
     fact, at = state.purge.message, state.purge.time
     return QueuePurge(at, fact.upto, fact.waiting, fact.by.full_name if fact.by else None, fact.reason)
+
+
+async def pauses_of(log: EventLog, queues: Iterable[str]) -> dict[str, QueuePause]:
+    """Return the pauses of those queues that are paused.
+
+    Raises:
+        LogUnavailable: the log did not answer.
+    """
+    decisions = QueueDecisions(log)
+    states = {name: pause_of(await decisions.state(name)) for name in queues}
+    return {name: pause for name, pause in states.items() if pause is not None}
 
 
 class QueueDecisions:

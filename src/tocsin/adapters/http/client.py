@@ -23,6 +23,7 @@ from ...domain.execution import Status
 from ...domain.ledger import JobNotFound, Ledger
 from ...ports import Clock, DeadLetterRow, ExecutionRow, SequenceConflict
 from ...ports.queries import DeadLetterQuery, ExecutionQuery, Page
+from ...services.agent_grants import GrantAnswer, GrantVerb
 from ...services.explain import Answer
 from ...services.jobs import Change, Job, Plan, each, plan_of
 from ...services.operations import dead_letters
@@ -47,6 +48,7 @@ MAX_TRIES: Final = 5
 
 _AGENTS: Final = TypeAdapter(list[AgentRecord])
 _QUEUES: Final = TypeAdapter(list[QueueDetails])
+_GRANTS: Final = TypeAdapter(GrantAnswer)
 _PAUSE: Final = TypeAdapter(QueuePause | None)
 _PURGE: Final = TypeAdapter(PurgeAnswer)
 _EXECUTIONS: Final = TypeAdapter(list[ExecutionRow])
@@ -253,6 +255,13 @@ class HttpOperator:
         verb = "enable" if enabled else "disable"
         result = await self._api.request("POST", f"{agent_path(name)}/{verb}", {"reason": reason})
         return bool(result["changed"])
+
+    async def grant_agents(
+        self, verb: GrantVerb, name: str, queues: Sequence[str], functions: Sequence[str], *, reason: str | None = None
+    ) -> GrantAnswer:
+        """See `Operator`."""
+        body: dict[str, JsonValue] = {"queues": [*queues], "functions": [*functions], "reason": reason}
+        return _GRANTS.validate_python(await self._api.request("POST", f"{agent_path(name)}/{verb}", body))
 
     def tail(self, job: str | None = None, *, from_start: bool = False) -> AsyncGenerator[Recorded[Message], None]:  # noqa: ARG002
         """Raise `NotServed`."""

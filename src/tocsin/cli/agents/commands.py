@@ -1,7 +1,7 @@
-"""`tocsin agents`: list, show, drain, disable and enable."""
+"""`tocsin agents`: list, show, drain, disable, enable, allow and revoke."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
@@ -13,9 +13,18 @@ from ..output.tables import table
 from ..runtime.event_loop import run
 from ..runtime.session import session_of
 
+if TYPE_CHECKING:
+    from ...domain.events import QueueGrant
+    from ...services.agent_grants import GrantAnswer, GrantVerb
+
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The agent's name.")]
 NameOrId = Annotated[str, typer.Argument(metavar="NAME|ID", help="The agents of a name, or one process by its id.")]
 Reason = Annotated[str | None, typer.Option(help="Reason, recorded in the event.")]
+Queues = Annotated[list[str], typer.Option("--queue", help="A queue; `*`: every queue. Repeatable.")]
+Functions = Annotated[
+    list[str] | None,
+    typer.Option("--function", help="A function; `*` stands for any characters. By default all. Repeatable."),
+]
 
 
 def list_agents(context: typer.Context) -> None:
@@ -92,6 +101,65 @@ def enable(context: typer.Context, agent: Name, reason: Reason = None) -> None:
     _switch(context, agent, reason, enabled=True)
 
 
+def allow(
+    context: typer.Context, agent: Name, queue: Queues, function: Functions = None, reason: Reason = None
+) -> None:
+    """Let agents of a name get tasks of queues, also after a restart.
+
+    With grants, agents of the name get no other tasks. The name needs no agent yet.
+
+    Example: `tocsin agents allow mail-1 --queue mail --function 'mail/*'`
+    """
+    _grant(context, "allow", agent, queue, function, reason)
+
+
+def revoke(
+    context: typer.Context,
+    agent: Name,
+    queue: Annotated[list[str] | None, typer.Option("--queue", help="A queue; by default all. Repeatable.")] = None,
+    function: Functions = None,
+    reason: Reason = None,
+) -> None:
+    """Take grants from agents of a name; without options, they get no tasks.
+
+    Example: `tocsin agents revoke mail-1 --queue mail`
+    """
+    _grant(context, "revoke", agent, queue or [], function, reason)
+
+
+def _grant(
+    context: typer.Context,
+    verb: "GrantVerb",
+    agent: str,
+    queues: list[str],
+    functions: list[str] | None,
+    reason: str | None,
+) -> None:
+    session = session_of(context)
+
+    async def request() -> "GrantAnswer":
+        async with session.operator() as operator:
+            return await operator.grant_agents(verb, agent, queues, functions or [], reason=reason)
+
+    answer = run(request())
+    grants = [grant.model_dump(mode="json") for grant in answer.grants or ()]
+    session.output.answer(
+        {"agent": agent, "changed": answer.changed, "grants": None if answer.grants is None else grants},
+        lambda: [Text.assemble((agent, "bold"), f" may get {_grants(answer.grants, needs_grant=False)}")],
+    )
+
+
+def _grants(grants: "Sequence[QueueGrant] | None", *, needs_grant: bool) -> str:
+    """Return the grants of a name in words."""
+    if grants is None:
+        return (
+            "no tasks: no grant, and `agents.require_grant` is set" if needs_grant else "what it announces: no grants"
+        )
+    return (
+        "; ".join(f"{grant.queue} ({' '.join(grant.functions)})" for grant in grants) or "no tasks: all grants revoked"
+    )
+
+
 def _switch(context: typer.Context, agent: str, reason: str | None, *, enabled: bool) -> None:
     session = session_of(context)
 
@@ -136,6 +204,7 @@ def _page(agent: AgentRecord) -> list[Text]:
                 ("labels", labels or "none"),
                 ("queues", ", ".join(agent.queues)),
                 ("functions", ", ".join(agent.functions) or "none"),
+                ("may get", _grants(agent.grants, needs_grant=agent.needs_grant)),
                 ("holds", f"{len(agent.held)} of {agent.max_concurrent_jobs}"),
             )
         ),

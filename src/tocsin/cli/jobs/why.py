@@ -200,7 +200,8 @@ def _describe_outcome(outcome: Outcome | None) -> str:  # noqa: PLR0911 - one li
         case "planned":
             return f"execution {outcome.execution_id} is waiting for its turn"
         case "pending":
-            return f"execution {outcome.execution_id} is waiting for a worker"
+            pauses = "".join(f": queue {queue} is {pause}" for queue, pause in outcome.pauses.items())
+            return f"execution {outcome.execution_id} is waiting for a worker{pauses}"
         case "running":
             return f"execution {outcome.execution_id} is running{error and f' again{error}'}"
         case "cancelled":

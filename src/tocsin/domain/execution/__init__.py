@@ -20,7 +20,7 @@ from .attempts import (
     succeed,
 )
 from .lifecycle import admit, cancel, complete_sole, expire, give_up, purge, skip, sole_step
-from .state import TERMINAL_STATUSES, Execution, Status, WaitsFor, evolve, fold, initial, waits_for
+from .state import TERMINAL_STATUSES, Execution, Status, WaitsFor, evolve, fold, initial, waiting_queues, waits_for
 from .steps import Phase, Step
 from .tasks import MAX_UPSTREAM_BYTES, admit_and_dispatch, dispatch, dispatch_missing, dispatch_retry, retry_timers
 
@@ -57,5 +57,6 @@ __all__ = [
     "skip",
     "sole_step",
     "succeed",
+    "waiting_queues",
     "waits_for",
 ]

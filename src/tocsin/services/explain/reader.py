@@ -10,10 +10,12 @@ from ... import subjects
 from ...archive import decoded, wherever
 from ...domain import ids
 from ...domain.events import DefinitionFact, Due, Message, Passed, Recorded, Requested, unfold
+from ...domain.execution import fold, waiting_queues
 from ...ports import EventLog, StoredLog, StoredMessage
 from ...ports.queries import InvalidQuery
 from ...subjects import TICKER_LEASE, Stream
 from ..calculations import Calculator, in_place
+from ..queue_decisions import pauses_of
 from .evidence import Answer, BackfilledRun, Evidence, outcome_of
 from .judgement import default_instant, judge
 
@@ -100,6 +102,8 @@ class ExplainReader:
         letter = subjects.dead_letter(answer.job, answer.execution_id)
         facts, letter_facts = [await wherever(self._log, self._stored, name) for name in (scope, letter)]
         outcome = outcome_of(answer.execution_id, [*facts, *letter_facts])
+        if outcome is not None and (queues := waiting_queues(fold(facts))):
+            outcome = replace(outcome, pauses=await pauses_of(self._log, queues))
         return replace(answer, outcome=outcome, facts=(*answer.facts, *facts, *letter_facts))
 
     async def _with_backfills(self, answer: Answer, now: datetime) -> Answer:

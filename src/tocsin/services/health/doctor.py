@@ -25,6 +25,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     clocks.leaders,
     backlog.stages,
     backlog.queues,
+    backlog.paused,
     backlog.functions,
     deadlines.timers,
     deadlines.occurrences,

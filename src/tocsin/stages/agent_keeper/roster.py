@@ -8,7 +8,7 @@ from typing import Final
 from ... import subjects, telemetry
 from ...domain import agent
 from ...domain.agent import Agent, AgentRecord, HoldList
-from ...domain.events import OF_THE_NAME, AgentFact, AgentSwitched, Message, Recorded
+from ...domain.events import OF_THE_NAME, AgentFact, AgentGranted, AgentSwitched, Message, QueueGrant, Recorded
 from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections
 from ...subjects import Bucket, Stream
 
@@ -54,6 +54,7 @@ class Roster:
         self._entries: dict[tuple[str, str], Entry] = {}
         self._names: dict[str, int] = {}
         self._switched: dict[str, AgentSwitched] = {}
+        self._granted: dict[str, AgentGranted] = {}
         self.is_complete = False
         """The whole log was read once."""
 
@@ -69,6 +70,8 @@ class Roster:
         fact = recorded.message
         if isinstance(fact, AgentSwitched):
             self._switched[fact.name] = fact
+        elif isinstance(fact, AgentGranted):
+            self._granted[fact.name] = fact
         elif isinstance(fact, AgentFact) and fact.agent_id != OF_THE_NAME:
             entry = self.enter(fact.name, fact.agent_id)
             entry.take(recorded)
@@ -91,6 +94,11 @@ class Roster:
         """Return whether agents of a name may take tasks."""
         newest = self._switched.get(name)
         return newest is None or newest.enabled
+
+    def grants(self, name: str) -> tuple[QueueGrant, ...] | None:
+        """Return the tasks that agents of a name may get; None: nothing was decided."""
+        newest = self._granted.get(name)
+        return None if newest is None else newest.grants
 
     def number(self, name: str) -> int:
         """Return the number of processes of a name."""
@@ -125,7 +133,9 @@ _log = telemetry.get_logger("tocsin.agent-keeper")
 class Mirror:
     """Writes the entries that changed."""
 
-    def __init__(self, projections: Projections, clock: Clock) -> None:
+    def __init__(self, projections: Projections, clock: Clock, *, requires_grant: bool = False) -> None:
+        """`requires_grant`: agents of a name without a grant get no tasks."""
+        self._requires_grant = requires_grant
         self._projections = projections
         self._clock = clock
         self._shown: dict[str, tuple[AgentRecord, float]] | None = None
@@ -146,7 +156,7 @@ class Mirror:
         records = {
             f"{entry.name}.{entry.agent_id}": record
             for entry in roster
-            if (record := record_of(entry, enabled=roster.is_enabled(entry.name))) is not None
+            if (record := self._record_of(entry, roster)) is not None
         }
         if self._shown is None:
             stored = await self._projections.entries(Bucket.AGENTS)
@@ -162,6 +172,13 @@ class Mirror:
             if self._is_due(key, record, now):
                 await self._projections.put(Bucket.AGENTS, key, record.model_dump_json().encode())
                 self._shown[key] = record, now
+
+    def _record_of(self, entry: Entry, roster: Roster) -> AgentRecord | None:
+        record, grants = record_of(entry, enabled=roster.is_enabled(entry.name)), roster.grants(entry.name)
+        if record is None or (grants is None and not self._requires_grant):
+            return record
+        decided = {"grants": None if grants is None else list(grants), "needs_grant": self._requires_grant}
+        return record.model_copy(update=decided)
 
     def _is_due(self, key: str, record: AgentRecord, now: float) -> bool:
         shown = (self._shown or {}).get(key)

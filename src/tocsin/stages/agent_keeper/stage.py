@@ -53,13 +53,20 @@ class AgentKeeper:
     """Keeps the roster of agents."""
 
     def __init__(
-        self, log: EventLog, projections: Projections, channel: AgentChannel, leadership: LeaderElection, clock: Clock
+        self,
+        log: EventLog,
+        projections: Projections,
+        channel: AgentChannel,
+        leadership: LeaderElection,
+        clock: Clock,
+        *,
+        requires_grant: bool = False,
     ) -> None:
         self._log = log
         self._channel = channel
         self._leadership = leadership
         self._clock = clock
-        self._mirror = Mirror(projections, clock)
+        self._mirror = Mirror(projections, clock, requires_grant=requires_grant)
         self.roster = Roster(log)
         self._inbox = HoldListInbox()
         self._listens_since = float("inf")
@@ -205,7 +212,12 @@ def _start(context: StageContext) -> AgentKeeper | None:
     if context.agents is None:
         return None
     return AgentKeeper(
-        context.log, context.projections, context.agents, context.elect(AGENT_KEEPER_LEASE), context.clock
+        context.log,
+        context.projections,
+        context.agents,
+        context.elect(AGENT_KEEPER_LEASE),
+        context.clock,
+        requires_grant=context.settings.agents.require_grant,
     )
 
 

@@ -1,11 +1,15 @@
-"""`/v1/agents`: list, show, drain, disable and enable agents."""
+"""`/v1/agents`: list, show, drain, disable and enable agents, and their grants."""
 
 from typing import Annotated, Literal, TypeAlias
 
 from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from ....domain.agent import AgentRecord
+from ....domain.access import Principal
+from ....domain.agent import MAX_QUEUES, AgentRecord
+from ....domain.agent_grants import MAX_PATTERNS
+from ....services import agent_grants
+from ....services.agent_grants import GrantAnswer, GrantVerb
 from ....services.agents import AgentRegistry
 from ..auth.security import Reader, SharedOperator, actor
 from ..middleware.idempotency import IdempotentRoute
@@ -40,6 +44,15 @@ class AgentsSwitched(BaseModel):
     agent: str
     action: Literal["disabled", "enabled"]
     changed: bool
+
+
+class GrantRequest(ChangeRequest):
+    """Queues and functions to allow or to revoke."""
+
+    queues: Annotated[tuple[Annotated[str, Field(max_length=255)], ...], Field(max_length=MAX_QUEUES)] = ()
+    """Names of queues; `*`: every queue."""
+    functions: Annotated[tuple[Annotated[str, Field(max_length=255)], ...], Field(max_length=MAX_PATTERNS)] = ()
+    """Functions; `*` stands for any characters."""
 
 
 @router.get("", operation_id="listAgents")
@@ -95,6 +108,29 @@ async def enable_agents(
     """Let agents of a name take tasks again."""
     changed = await _registry(here).switch(name, enabled=True, by=actor(caller), reason=given_reason(body, reason))
     return AgentsSwitched(agent=name, action="enabled", changed=changed)
+
+
+@router.post("/{name}/allow", operation_id="allowAgents", responses=documented(409))
+async def allow_agents(here: Here, caller: SharedOperator, name: AgentName, body: GrantRequest) -> GrantAnswer:
+    """Let agents of a name get the tasks of some functions in some queues.
+
+    Without `functions`, all functions of these queues.
+    """
+    return await _granted(here, caller, "allow", name, body)
+
+
+@router.post("/{name}/revoke", operation_id="revokeAgents", responses=documented(409))
+async def revoke_agents(here: Here, caller: SharedOperator, name: AgentName, body: GrantRequest) -> GrantAnswer:
+    """Take grants from agents of a name.
+
+    Without `queues`, those of all queues, and without `functions`, all functions of these queues. Running tasks finish.
+    """
+    return await _granted(here, caller, "revoke", name, body)
+
+
+async def _granted(here: Components, caller: Principal, verb: GrantVerb, name: str, body: GrantRequest) -> GrantAnswer:
+    by = actor(caller)
+    return await agent_grants.change(here.log, verb, name, body.queues, body.functions, by=by, reason=body.reason)
 
 
 def _place(record: AgentRecord) -> tuple[str, str]:

@@ -5,9 +5,10 @@ from typing import Final
 
 from ....domain.definition import STORED
 from ....domain.job_record import Registration
-from ....domain.text import counted
+from ....domain.text import counted, utc_text
 from ....subjects import Bucket
 from ...agents import AgentRegistry, unserved
+from ...queue_decisions import pauses_of
 from ..findings import CheckContext, Finding, bad, ok, warn
 from ..status import Durable
 
@@ -68,6 +69,25 @@ async def queues(context: CheckContext) -> list[Finding]:
         if queue.is_unattended
     ]
     return findings or [ok("queue-unattended", "no tasks wait without a worker")]
+
+
+async def paused(context: CheckContext) -> list[Finding]:
+    """Report paused queues with tasks that wait (`queue-paused`)."""
+    settings, log = context.target.settings, context.target.log
+    pauses = await pauses_of(log, (*settings.matched_queues, *settings.bridged_queues))
+    waiting = {queue.name: queue.waiting for queue in context.status.queues}
+    return [
+        warn(
+            "queue-paused",
+            f"queue `{name}` is {pause}, since {utc_text(pause.since, 'seconds')}"
+            + (f", and {counted(waiting[name], 'task')} wait" if waiting.get(name) else ""),
+            means="its executions do not start until an operator resumes it",
+            do=f"run `tocsin queues resume {name}` when the reason is over",
+            queue=name,
+        )
+        for name, pause in pauses.items()
+        if waiting.get(name, 1)
+    ] or [ok("queue-paused", "no tasks wait in a paused queue")]
 
 
 async def functions(context: CheckContext) -> list[Finding]:

@@ -1,0 +1,93 @@
+"""Grants of agents, as operators store them: one guarded event for each change."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from .. import subjects
+from ..domain import agent, agent_grants
+from ..domain.agent_grants import EVERY, TooManyGrants
+from ..domain.events import OF_THE_NAME, Actor, AgentGranted, QueueGrant
+from ..ports import EventLog, LogUnavailable, OutdatedState
+from .operations.errors import OperationError
+
+TRIES: Final = 5
+"""Tries to append a change while other operators change the grants."""
+GrantVerb: TypeAlias = Literal["allow", "revoke"]
+_QUEUE: Final = re.compile(r"\*|[a-z0-9][a-z0-9\-.]{0,254}")
+_MAX_PATTERN: Final = 255
+
+
+class InvalidGrant(OperationError):
+    """A name, a queue or a function of a grant is invalid."""
+
+    code = "invalid-grant"
+
+
+@dataclass(frozen=True, slots=True)
+class GrantAnswer:
+    """The grants of a name after a request."""
+
+    agent: str
+    changed: bool
+    grants: tuple[QueueGrant, ...] | None
+    """None: nothing was ever stored for the name."""
+
+
+async def change(
+    log: EventLog,
+    verb: GrantVerb,
+    name: str,
+    queues: Sequence[str],
+    functions: Sequence[str],
+    *,
+    by: Actor | None = None,
+    reason: str | None = None,
+) -> GrantAnswer:
+    """Add functions of queues to the grants of a name, or remove them.
+
+    The name needs no agent yet, so that a grant can precede its workers.
+
+    Raises:
+        InvalidGrant: a name, a queue or a function is invalid, no queue is allowed, or the event would be too large.
+        LogUnavailable: the log did not answer.
+    """
+    _check(verb, name, queues, functions)
+    decide: Callable[[AgentGranted | None], list[AgentGranted]] = (
+        (lambda newest: agent_grants.allow(newest, name, queues, functions or (EVERY,), by=by, reason=reason))
+        if verb == "allow"
+        else (lambda newest: agent_grants.revoke(newest, name, queues, functions, by=by, reason=reason))
+    )
+    for _ in range(TRIES):
+        stored = await log.load(subjects.agent(name, OF_THE_NAME))
+        newest = next((r.message for r in reversed(stored) if isinstance(r.message, AgentGranted)), None)
+        try:
+            facts = decide(newest)
+        except TooManyGrants as error:
+            raise InvalidGrant(str(error), code=error.code) from error
+        try:
+            for fact in facts:
+                await log.append(fact, expect=stored[-1].sequence if stored else 0)
+        except OutdatedState:
+            continue
+        current = facts[-1] if facts else newest
+        return GrantAnswer(name, bool(facts), None if current is None else current.grants)
+    raise LogUnavailable(f"agent {name!r}: other writers changed it {TRIES} times")
+
+
+def _check(verb: GrantVerb, name: str, queues: Sequence[str], functions: Sequence[str]) -> None:
+    if not agent.is_agent_name(name):
+        raise InvalidGrant(f"The name {name!r} is invalid. Use 1 to {agent.MAX_NAME} letters, digits, `_` and `-`.")
+    if verb == "allow" and not queues:
+        raise InvalidGrant("No queue is named. Name queues with --queue, or every queue with `--queue '*'`.")
+    if len(queues) > agent.MAX_QUEUES:
+        raise InvalidGrant(f"{len(queues)} queues are named, and at most {agent.MAX_QUEUES} may be.")
+    for queue in queues:
+        if not _QUEUE.fullmatch(queue):
+            raise InvalidGrant(f"The queue {queue!r} is invalid. Use a queue's name, or `*` for every queue.")
+    for pattern in functions:
+        if not 0 < len(pattern) <= _MAX_PATTERN or not pattern.isprintable():
+            raise InvalidGrant(
+                f"The function {pattern!r} is invalid. Use 1 to {_MAX_PATTERN} characters, such as `mail/*`."
+            )
