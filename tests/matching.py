@@ -26,7 +26,7 @@ async def running_matcher(
     election = LeaderElection(projections, ClockGuard(log, clock), key="matcher", holder="test", ttl=1e9)
     await election.run_once()
     channels = Channels(agents or InMemoryAgentChannel(), fetches)
-    matcher = Matcher(log, projections, channels, election, clock, (), serves)
+    matcher = Matcher(log, projections, channels, election, clock, {}, serves)
     async with AsyncExitStack() as stack:
         for loop in (
             matcher.follow(),

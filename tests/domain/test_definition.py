@@ -45,7 +45,10 @@ def test_a_plain_job_is_one_step_called_main() -> None:
     retry = RetryPolicy(max_attempts=1)
     job = JobDefinition(name="job", function="do/it", input={"a": 1}, args=("x",), timeout=5, queue="q", retry=retry)
     (step,) = job.steps()
-    assert step == Step(name="main", function="do/it", input={"a": 1}, args=("x",), timeout=5, queue="q", retry=retry)
+    expected = Step(
+        name="main", function="do/it", input={"a": 1}, args=("x",), timeout=5, queue="q", retry=retry, priority=0
+    )
+    assert step == expected
 
 
 def test_steps_inherit_what_they_leave_unsaid() -> None:
@@ -57,8 +60,8 @@ def test_steps_inherit_what_they_leave_unsaid() -> None:
         name="job", dag=(Step(name="a", function="f"), own), input={"a": 1}, args=(1,), timeout=9, retry=retry
     )
     assert job.steps() == (
-        Step(name="a", function="f", timeout=9, input={"a": 1}, args=(1,), queue="default", retry=retry),
-        own,
+        Step(name="a", function="f", timeout=9, input={"a": 1}, args=(1,), queue="default", retry=retry, priority=0),
+        own.model_copy(update={"priority": 0}),
     )
 
 

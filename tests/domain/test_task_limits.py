@@ -16,6 +16,7 @@ from tocsin.domain.open_task import LimitGroup, OpenTask
 from tocsin.domain.ranked_items import RankedItems
 from tocsin.domain.task_board import AgentClaim, TaskBoard
 from tocsin.domain.task_offers import FreeSlots, Offer
+from tocsin.domain.task_rate import TaskRate
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -228,7 +229,7 @@ class Model:
         for each, agent_id in assignments:
             best = min(
                 self.runnable(slots),
-                key=lambda t: (self.queue_turns[t.queue], -t.priority, self.turns[t.queue, t.job], t.sequence),
+                key=lambda t: (self.queue_turns[t.queue], t.queue, -t.priority, self.turns[t.queue, t.job], t.sequence),
             )
             same = (best.queue, best.priority, best.job) == (each.queue, each.priority, each.job)
             assert best is each if self.is_ordered else same
@@ -340,6 +341,28 @@ def test_cost_of_choice_ignores_held_tasks(tasks_of_a_job: int) -> None:
         return lines_of(make_room)
 
     assert cost(20_000) < 1.5 * cost(1_000)
+
+
+@given(
+    st.integers(1, 50),
+    st.floats(0.01, 1_000),
+    st.integers(1, 50),
+    st.lists(st.tuples(st.floats(0, 100), st.integers(0, 60)), max_size=50),
+)
+def test_starts_never_exceed_the_rate(limit: int, per: float, burst: int, looks: list[tuple[float, int]]) -> None:
+    rate, used_until, now = TaskRate(limit, per, burst), 0.0, 1e9
+    starts: list[tuple[float, int]] = []
+    for pause, wanted in looks:
+        now += pause
+        number = min(wanted, rate.available(used_until, now))
+        used_until = rate.used(used_until, now, number)
+        starts.append((now, number))
+    for index, (begin, _) in enumerate(starts):
+        total = 0
+        for moment, number in starts[index:]:
+            total += number
+            assert total <= burst + (moment - begin) * limit / per + 0.01
+    assert rate.available(used_until, now + per * burst / limit) == burst
 
 
 def test_slots_of_agents_are_taken_one_by_one() -> None:

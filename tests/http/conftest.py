@@ -77,7 +77,7 @@ class World:
             details.append(
                 QueueDetails(
                     name,
-                    queue.transport if queue else None,
+                    queue.transport if queue else "matched",
                     jobs=tuple(job.name for job in jobs if job.definition.queue == name),
                     paused=pause_of(state),
                     purged=purge_of(state),

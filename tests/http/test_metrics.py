@@ -16,6 +16,7 @@ from tocsin.domain.events import (
     RetryScheduled,
     Skipped,
 )
+from tocsin.domain.queue_backlog import HeldBack, HeldGroup, QueueBacklog
 from tocsin.subjects import TICKER_LEASE, Bucket, lock_key
 
 RUN = {"job": "nightly", "execution_id": "0193a5b0-0000-7000-8000-000000000001"}
@@ -75,6 +76,27 @@ async def test_ends_retries_steps_and_dead_letters_are_counted(metrics: Metrics)
     assert counts["hanzo_scheduler_dag_steps_total", "nightly", "cancelled", "notify"] == 1
     assert counts["hanzo_scheduler_execution_duration_seconds_count", "nightly"] == 1
     assert counts["hanzo_scheduler_execution_duration_seconds_sum", "nightly"] == 3
+
+
+async def test_tasks_of_matched_queues_are_reported(world: World, metrics: Metrics) -> None:
+    held = HeldBack(waiting=2, groups=(HeldGroup("nightly", 1, 1, 2),))
+    for backlog in (
+        QueueBacklog(queue="default", waiting=3, running=1, held_back=held),
+        QueueBacklog(queue="mail", waiting=4, held_by="rate"),
+        QueueBacklog(queue="idle"),
+    ):
+        body = backlog.model_dump_json(exclude_defaults=True).encode()
+        await world.projections.put(Bucket.QUEUES, backlog.queue, body)
+    await world.projections.put(Bucket.QUEUES, "rate.mail", b'{"used_until": 1}')
+    counts = await result(metrics)
+    tasks = {key[1:]: value for key, value in counts.items() if key[0] == "hanzo_scheduler_queue_tasks"}
+    assert {key: value for key, value in tasks.items() if value} == {
+        ("default", "waiting"): 3,
+        ("default", "running"): 1,
+        ("default", "held_back"): 2,
+        ("mail", "waiting"): 4,
+        ("mail", "held_back"): 4,
+    }
 
 
 async def test_jobs_locks_and_leader_are_reported(world: World, metrics: Metrics) -> None:

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from pathlib import Path
 
-from tests.stages.recovering import JOB, MINUTE, begin, recovering, store, succeeded
+from tests.stages.recovering import GRAPH, JOB, MINUTE, begin, begin_and_lose, recovering, store, succeeded
 from tests.stages.world import World
 from tests.system.running import running
 from tocsin import Context, Worker
@@ -24,14 +24,18 @@ async def test_what_was_lost_and_recovered_is_counted() -> None:
         since = world.clock.now()
         await begin(scene, "it runs")
         await store(world, succeeded(await scene.claim()))
-        await begin(scene, "it is lost once")
-        await scene.lose()
+        await world.run(*scene.stages)
+        await world.define({**GRAPH, "overlap_policy": "allow"})
+        await begin_and_lose(scene, "it is lost once")
         await scene.passes(5 * MINUTE + 1)
-        await store(world, succeeded(await scene.claim()))
-        await begin(scene, "it is lost for good")
-        for _ in range(4):
+        for _ in range(2):
+            await store(world, succeeded(await scene.claim()))
+            await world.run(*scene.stages)
+        await begin_and_lose(scene, "it is lost for good")
+        for _ in range(3):
+            await scene.passes_without_steps(5 * MINUTE + 1)
             await scene.lose()
-            await scene.passes(5 * MINUTE + 1)
+        await scene.passes(5 * MINUTE + 1)
         await begin(scene, "it waits")
         found = await statistics(world.log, since=since)
         everything = await statistics(world.log, since=since - timedelta(days=1))

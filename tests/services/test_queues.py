@@ -1,5 +1,6 @@
 """`tocsin queues` as a user calls it."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,10 @@ from tests.services.health.test_status import program
 from tests.system.running import running
 from tocsin import Context, Worker
 
-QUEUES = {"teams": {"transport": "matched"}, "outside": {"transport": "mq"}}
+QUEUES = {
+    "teams": {"transport": "matched", "concurrency": 5, "rate": {"limit": 60, "burst": 10}},
+    "outside": {"transport": "mq"},
+}
 
 
 async def test_every_queue_is_listed_with_its_tasks(nats_url: str, tmp_path: Path) -> None:
@@ -45,17 +49,45 @@ async def test_every_queue_is_listed_with_its_tasks(nats_url: str, tmp_path: Pat
             "paused": None,
             "purged": None,
             "purging": 0,
+            "concurrency": 5,
+            "rate": "60 in 1m, 10 at once",
+            "held_by": None,
+            "held_back": {"waiting": 0, "groups": []},
         }
         assert (found["default"]["transport"], found["default"]["jobs"]) == ("matched", ["plain"])
         assert (found["outside"]["transport"], found["outside"]["taken"]) == ("mq", 0)
-        assert (found["heavy"]["transport"], found["heavy"]["waiting"]) == (None, None)
+        assert (found["heavy"]["transport"], found["heavy"]["waiting"]) == ("matched", None)
 
         table = (await program(tocsin.settings, "queues", "list")).stdout
-        assert "not configured" in table
-        assert "'default'" in table  # no agent serves it
+        assert all(f"{name!r}" in table for name in ("default", "heavy"))  # no agent serves them
         page = (await program(tocsin.settings, "queues", "show", "teams")).stdout
         assert "mail/send 1" in page
         assert "team-1" in page
         unknown = await program(tocsin.settings, "queues", "show", "team", "-o", "json")
         error = json.loads(unknown.stderr)["error"]
         assert (unknown.returncode, error["error_code"], "'teams'" in error["message"]) == (3, "not-found", True)
+
+
+async def test_limits_that_hold_back_tasks_are_shown(nats_url: str, tmp_path: Path) -> None:
+    worker = Worker(queues=["teams"], name="team-1")
+    done = asyncio.Event()
+
+    @worker.task("load")
+    async def load(_: Context) -> None:
+        await done.wait()
+
+    async with running(nats_url, tmp_path, worker=worker, queues=QUEUES) as tocsin:
+        limit = {"limit": 1, "key": "input.customer"}
+        job = {"name": "load", "function": "load", "queue": "teams", "overlap_policy": "allow", "concurrency": limit}
+        await tocsin.apply({**job, "input": {"customer": 42}})
+        for _ in range(3):
+            await tocsin.trigger("load")
+
+        async def page() -> str:
+            shown = (await program(tocsin.settings, "queues", "show", "teams")).stdout
+            return shown if "2 by limit" in shown else ""
+
+        shown = await tocsin.until(page)
+        assert "2 by limit 1 of input.customer=42 of job load (1 run)" in shown
+        assert "held back  2" in shown
+        done.set()

@@ -42,6 +42,8 @@ class Hall:
     deadly: float = 0.0
     """The share of tasks whose agent dies soon after."""
     listeners: list[Listener] = field(default_factory=list)
+    handed_over: dict[int, float] = field(default_factory=dict)
+    """When each claim was handed over first, by its sequence, in seconds of the loop."""
 
     def of(self, kind: str, key: tuple[str, str] = EVERYBODY) -> list[Listener]:
         """Return the subscriptions of living processes."""
@@ -83,6 +85,7 @@ class SimulatedChannel:
     async def hand_over(self, tasks: Sequence[HandOver]) -> Sequence[HandOver]:
         self._process.check()
         for task in tasks:
+            self._hall.handed_over.setdefault(task.number, self._network.loop.time())
             if not self._send("task", (task.name, task.agent_id), task.body):
                 for listener in self._hall.of("absence", (self._process.name, "")):
                     self._deliver(listener, task.agent_id, task.number)

@@ -22,6 +22,7 @@ from tocsin.domain import dead_letter, execution, ids, ledger, lock, retry
 from tocsin.domain.execution import attempts, lifecycle, tasks
 from tocsin.domain.execution.steps import Steps
 from tocsin.domain.ledger import instants
+from tocsin.domain.task_lanes import TaskLanes
 from tocsin.engine import items, ledger_reader, locks, mq_tasks, public_events, rerun
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.delivery_policy import DeliveryPolicy
@@ -36,6 +37,7 @@ from tocsin.stages import lease_keeper, lock_keeper, ticker
 from tocsin.stages.archiver.archive_eligibility import ArchiveEligibility
 from tocsin.stages.archiver.stage import Archiver, PacedPurge
 from tocsin.stages.dead_letter_sink import DeadLetterSink
+from tocsin.stages.matcher.limited_hand_over import LimitedHandOver
 from tocsin.stages.matcher.stage import Matcher
 from tocsin.stages.mq_bridge import MqBridge
 from tocsin.stages.recorder import Recorder
@@ -407,6 +409,19 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "(step.attempt, step.delivery, step.task) != (timer.attempt, timer.delivery, timer.task)",
         "(step.attempt, step.delivery) != (timer.attempt, timer.delivery)",
     ),
+    Mutation(
+        "look at no limit of a job",
+        (
+            Edit(TaskLanes._update, "not line.tasks or line.is_held_back", "not line.tasks", {}),
+            Edit(LimitedHandOver.send, "self._board.is_beyond_limit(claim)", "False", {}),
+        ),
+    ),
+    _bug(
+        "hand over claims beyond their limit",
+        LimitedHandOver.send,
+        "self._board.is_beyond_limit(claim)",
+        "False",
+    ),
     _bug(
         "hand a task over once",
         Matcher._compare,
@@ -504,8 +519,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "archive what is open",
         segment_selection.SegmentSelection._take_of_scope,
-        "if decision in",
-        "if True or decision in",
+        "is_over = decision in",
+        "is_over = True or decision in",
     ),
     _bug(
         "archive how things stand",
@@ -619,6 +634,7 @@ FOCUSED: Final[Mapping[str, str]] = {
     "store two decisions of one scope in one batch": "commits",
     "guard a claim by another string": "commits",
     "archive what is open": "archive",
+    "look at no limit of a job": "agents",
     "hand a task over once": "agents",
     "keep the claims of agents that are lost": "agents",
     "archive what a stage has not decided on": "archive",
@@ -633,6 +649,7 @@ FOCUSED: Final[Mapping[str, str]] = {
 
 
 CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
+    "hand over claims beyond their limit": "tests/stages/test_matcher.py::test_limit_holds_with_two_leaders",
     "refuse a trigger without its guard": "tests/stages/test_late_copies.py::test_first_decision_on_a_trigger_stands",
     "start a trigger that was refused": (
         "tests/stages/test_late_copies.py::test_copies_that_disagree_on_a_trigger_decide_once"

@@ -46,6 +46,7 @@ from tocsin.domain.lock import Waiter
 from tocsin.subjects import Stream
 
 from .cast import Surroundings
+from .limits import broken_limits
 from .mq import Handed
 from .workload import ASSIGNED, BRIDGED, Run
 
@@ -65,6 +66,7 @@ def beyond_the_audit(around: Surroundings, everything: StoredEvents) -> Iterator
     yield from _a_claim_is_fetched_once(around)
     yield from _no_lease_lasts_longer_than_its_step_may(everything, around)
     yield from _every_task_is_handed_over(everything, around)
+    yield from broken_limits(everything, around)
     for judge in (_what_is_reported_was_answered, _an_answer_in_time_counts):
         yield from judge(everything, around.handed)
     for rule in _RULES:

@@ -7,8 +7,9 @@ from datetime import timedelta
 from random import Random
 from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
+from zlib import crc32
 
-from tocsin.domain.definition import JobDefinition
+from tocsin.domain.definition import Concurrency, JobDefinition
 from tocsin.domain.events import Enqueued
 from tocsin.testing import ManualClock
 from tocsin.worker.context import Context, NonRetryableError
@@ -359,7 +360,14 @@ def assigned(chance: Random, until: float) -> list[Action]:
     def on_its_queue(action: Action) -> Action:
         if action.definition is None:
             return action
-        fields = {"queue": ASSIGNED, "timeout": chance.choice((2.0, 60.0))}
+        number = crc32(action.definition.name.encode())
+        limit = Concurrency(limit=1 + number % 2, key=(None, "input.n")[number // 2 % 2])
+        fields = {
+            "queue": ASSIGNED,
+            "timeout": chance.choice((2.0, 60.0)),
+            "priority": number % 3 - 1,
+            "concurrency": (limit, None)[number // 4 % 2],
+        }
         return replace(action, definition=action.definition.model_copy(update=fields))
 
     return [on_its_queue(action) for action in actions(chance, until)]

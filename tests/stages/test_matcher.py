@@ -26,11 +26,12 @@ from tocsin.domain.events import (
     RetryScheduled,
     Started,
 )
-from tocsin.domain.task_board import QueueBacklog
+from tocsin.domain.queue_backlog import HeldBack, HeldGroup, QueueBacklog
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.ports import Append, LogUnavailable, SequenceConflict, Written
 from tocsin.services.agents import backlogs
+from tocsin.settings import Queue, QueueRate
 from tocsin.stages.matcher import claims
 from tocsin.stages.matcher.agents import SILENCE_S
 from tocsin.stages.matcher.backlog_display import INTERVAL_S
@@ -107,6 +108,7 @@ class Hall:
         self._matchers: dict[Matcher, AsyncExitStack] = {}
         self._follows: dict[Matcher, asyncio.Task[None]] = {}
         self._triggers = 0
+        self.queues = {name: Queue(transport="matched") for name in ("default", "mail")}
 
     async def matcher(self, *, leads: bool = True, requires_grant: bool = False) -> Matcher:
         """Start a matcher; two may believe that they lead."""
@@ -117,15 +119,14 @@ class Hall:
         )
         if leads:
             await election.run_once()
-        queues = ["default", "mail"]
         matcher = Matcher(
             world.log,
             world.projections,
             Channels(self.channel, self.fetches),
             election,
             world.clock,
-            queues,
-            queues.__contains__,
+            self.queues,
+            self.queues.__contains__,
             requires_grant=requires_grant,
         )
         own = await self._stack.enter_async_context(AsyncExitStack())
@@ -353,6 +354,107 @@ async def test_limit_holds_with_two_leaders(hall: Hall) -> None:
     [released] = await hall.world.stored(Released)
     assert released.reason == "handed_back"
     assert sum(len(agent.got) for agent in agents) == 1
+
+
+async def test_queue_has_its_own_limit(hall: Hall) -> None:
+    hall.queues["default"] = Queue(transport="matched", concurrency=2)
+    await hall.job()
+    await hall.job("other")
+    await hall.job("mailing", queue="mail")
+    await hall.matcher()
+    agent = await hall.agent(max_concurrent_jobs=9, queues=["default", "mail"])
+    for name in ("nightly", "nightly", "other", "mailing"):
+        await hall.trigger(name)
+    assert sorted(task.job for _, task in agent.got) == ["mailing", "nightly", "nightly"]
+    await hall.passes(INTERVAL_S)
+    waiting = (await backlogs(hall.world.projections))["default"]
+    assert (waiting.waiting, waiting.running, waiting.held_by) == (1, 2, "concurrency")
+    await agent.reports(0)
+    assert len(agent.got) == 4
+
+
+async def test_claim_beyond_queue_limit_is_released(hall: Hall) -> None:
+    hall.queues["default"] = Queue(transport="matched", concurrency=1)
+    await hall.job()
+    agent = await hall.agent(max_concurrent_jobs=9)
+    one, two = await hall.matcher(), await hall.matcher()
+    await agent.announce()
+    for name in "ab":
+        await hall.world.trigger("nightly", message_id=name)
+    await hall.world.run(hall.world.planner, hall.world.dag_advancer)
+    await settle()
+    first, _ = two.board
+    two.board.refuse(first.scope, first.step, frozenset({ONE}))
+    async with hall.lagging(two):
+        await one.run_once()
+        await two.run_once()
+        assert len(await hall.started()) == 2
+    await hall.work()
+    assert len(await hall.world.stored(Released)) == 1
+    assert len(agent.got) == 1
+
+
+async def test_tasks_start_at_the_rate_of_their_queue(hall: Hall) -> None:
+    hall.queues["default"] = Queue(transport="matched", rate=QueueRate(limit=6, per=60, burst=2))
+    await hall.job()
+    await hall.job("mailing", queue="mail")
+    first = await hall.matcher()
+    agent = await hall.agent(max_concurrent_jobs=9, queues=["default", "mail"])
+    for _ in range(5):
+        await hall.trigger()
+    await hall.trigger("mailing")
+    assert [task.job for _, task in agent.got] == ["nightly", "nightly", "mailing"]
+    await hall.passes(INTERVAL_S)
+    assert (await backlogs(hall.world.projections))["default"].held_by == "rate"
+    await hall.passes(10 - INTERVAL_S)
+    assert len(agent.got) == 4
+    await hall.stop(first)
+    await hall.matcher()  # it goes on where the other stopped
+    for seconds, number in ((0, 4), (9, 4), (1, 5)):
+        hall.world.clock.advance(seconds)
+        await agent.announce()
+        await hall.work()
+        assert len(await hall.started()) == number
+
+
+async def test_two_leaders_share_one_rate(hall: Hall) -> None:
+    hall.queues["default"] = Queue(transport="matched", rate=QueueRate(limit=1, per=60))
+    await hall.job()
+    one, two = await hall.matcher(), await hall.matcher()
+    for number in range(3):
+        await hall.world.trigger("nightly", message_id=f"t{number}")
+    await hall.world.run(hall.world.planner, hall.world.dag_advancer)
+    await hall.agent(max_concurrent_jobs=9)
+    await asyncio.gather(one.run_once(), two.run_once())
+    await hall.work()
+    assert len(await hall.started()) == 1
+
+
+@pytest.mark.parametrize("body", [b"x", b'{"used_until": 1e300}'])
+async def test_wrong_entry_of_rate_is_empty_bucket(hall: Hall, body: bytes) -> None:
+    hall.queues["default"] = Queue(transport="matched", rate=QueueRate(limit=1, per=60))
+    await hall.world.projections.put(Bucket.QUEUES, "rate.default", body)
+    await hall.job()
+    await hall.matcher()
+    agent = await hall.agent()
+    await hall.trigger()
+    assert agent.got == []
+    hall.world.clock.advance(61)
+    await agent.announce()
+    await hall.work()
+    assert len(agent.got) == 1
+
+
+async def test_held_groups_are_shown(hall: Hall) -> None:
+    await hall.job(concurrency={"limit": 1, "key": "input.customer"}, input={"customer": 42})
+    await hall.matcher()
+    await hall.agent(max_concurrent_jobs=9)
+    for _ in range(3):
+        await hall.trigger()
+    await hall.passes(INTERVAL_S)
+    held = (await backlogs(hall.world.projections))["default"].held_back
+    group = HeldGroup(job="nightly", key="input.customer", value="42", limit=1, running=1, waiting=2)
+    assert held == HeldBack(waiting=2, groups=(group,))
 
 
 # --- lost messages and lost agents --------------------------------------------------------------------------------------

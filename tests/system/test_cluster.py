@@ -149,7 +149,7 @@ async def test_missing_majority_is_distinguished_from_missing_jetstream(tmp_path
 async def test_process_started_without_a_majority_waits(tmp_path: Path) -> None:
     async with clustered(tmp_path) as (tocsin, cluster):
         await lose_majority(tocsin, cluster)
-        programs = [tocsin.start("planner", "dag-advancer"), tocsin.start_worker()]
+        programs = [tocsin.start("planner", "dag-advancer", "matcher"), tocsin.start_worker()]
 
         async def all_wait() -> bool:
             assert all(program.ended is None for program in programs), [program.said() for program in programs]

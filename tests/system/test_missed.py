@@ -23,7 +23,7 @@ JOB: dict[str, Any] = {
 async def test_occurrences_missed_by_a_killed_ticker_are_explained(nats_url: str, tmp_path: Path) -> None:
     async with site(nats_url, tmp_path) as tocsin:
         ticker = tocsin.start("ticker")
-        tocsin.start("planner", "dag_advancer", "retrier", "dead_letter_sink", "registrar", "lock_keeper")
+        tocsin.start("planner", "dag_advancer", "retrier", "dead_letter_sink", "registrar", "lock_keeper", "matcher")
         tocsin.start_worker()
         await tocsin.ready()
         await tocsin.apply(JOB)

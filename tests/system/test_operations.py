@@ -27,7 +27,10 @@ from tocsin.services.operations import backfill, dead_letters, execution_request
 from tocsin.services.operations.backfill import Span
 from tocsin.services.operations.errors import OperationError
 
-STAGES_BUT_THE_PLANNER = ("registrar", "lock_keeper", "dag_advancer", "retrier", "dead_letter_sink", "recorder")
+STAGES_BUT_THE_PLANNER = (
+    *("registrar", "lock_keeper", "dag_advancer", "matcher"),
+    *("retrier", "dead_letter_sink", "recorder"),
+)
 GRAPH = [
     {"name": "extract", "function": "extract"},
     {"name": "load", "function": "wait", "depends_on": ["extract"]},

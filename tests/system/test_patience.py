@@ -10,8 +10,6 @@ from tests.system.clustered import clustered, lose_majority
 from tests.system.processes import Program, Site, site
 from tests.system.test_shutdown import IN_ORDER, ended, says
 
-HASTY = ("tests.system.hasty",)
-
 PROGRAMS: dict[str, Callable[[Site], Program]] = {
     "stages": lambda tocsin: tocsin.start(),
     "worker": lambda tocsin: tocsin.start_worker(),
@@ -34,8 +32,6 @@ async def test_while_the_cluster_has_no_majority(tmp_path: Path) -> None:
     async with clustered(tmp_path) as (tocsin, cluster):
         await lose_majority(tocsin, cluster)
         waiting = [start(tocsin) for start in PROGRAMS.values()]
-        # The majority was lost between its first look at the log and what it needs there.
-        waiting.append(tocsin.start_worker("tests.system.unknown_queue", module=HASTY))
         for program in waiting:
             await says(tocsin, program, "log-awaited")
         for program in waiting:

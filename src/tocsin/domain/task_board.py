@@ -12,9 +12,8 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from .open_task import LaneKey, OpenTask, StepKey
+from .queue_backlog import HeldBack, HeldGroup
 from .task_lanes import TaskLanes
 from .task_offers import Offer
 
@@ -40,8 +39,12 @@ class AgentClaim:
 class TaskBoard:
     """The open tasks of the queues, and all open claims."""
 
-    def __init__(self, *, max_bytes: int = 64 * 1_048_576) -> None:
-        """Start without tasks; keep at most `max_bytes` bytes of the bodies of open tasks."""
+    def __init__(self, queue_limits: Mapping[str, int] | None = None, *, max_bytes: int = 64 * 1_048_576) -> None:
+        """Start without tasks; keep at most `max_bytes` bytes of the bodies of open tasks.
+
+        `queue_limits`: the number of tasks that workers may have, of queues where it is limited.
+        """
+        self._queue_limits = dict(queue_limits or {})
         self._open = TaskLanes(max_bytes=max_bytes)
         self._reserved: dict[StepKey, OpenTask] = {}
         self._purged: dict[StepKey, OpenTask] = {}
@@ -138,8 +141,14 @@ class TaskBoard:
     def assign(
         self, offers: Iterable[Offer], *, limit: int, room: Mapping[str, int] | None = None
     ) -> list[tuple[OpenTask, str]]:
-        """Choose agents for up to `limit` tasks, and reserve the tasks (`TaskLanes.take`)."""
-        assignments = self._open.take(offers, limit=limit, room=room)
+        """Choose agents for up to `limit` tasks, and reserve the tasks (`TaskLanes.take`).
+
+        `room`: the number of tasks that may start, of queues where more than their limit holds them back.
+        """
+        room_left = {queue: most - self._open.running_in(queue) for queue, most in self._queue_limits.items()}
+        for queue, number in (room or {}).items():
+            room_left[queue] = min(number, room_left.get(queue, number))
+        assignments = self._open.take(offers, limit=limit, room=room_left)
         self._reserved |= {task.key: task for task, _ in assignments}
         return assignments
 
@@ -208,16 +217,44 @@ class TaskBoard:
 
     # --- questions -----------------------------------------------------------------------------------------------------
 
+    def is_limited(self, task: OpenTask) -> bool:
+        """Return whether a limit of its job or its queue counts a task."""
+        return task.group is not None or task.queue in self._queue_limits
+
     def is_beyond_limit(self, claim: AgentClaim) -> bool:
-        """Return whether earlier claims alone reach the limit of a claim.
+        """Return whether earlier claims alone reach a limit of a claim.
 
         This happens only if two matchers lead at once. Both find the same claim beyond the limit, because the log has one order.
         """
-        group, limit = claim.task.group, claim.task.limit
-        if group is None or self._open.running_of(group) <= limit:
+        task = claim.task
+        if task.group is not None and self._open.running_of(task.group) > task.limit:
+            earlier = sum(c.task.group == task.group and c.sequence < claim.sequence for c in self._claims.values())
+            if earlier >= task.limit:
+                return True
+        most = self._queue_limits.get(task.queue)
+        if most is None or self._open.running_in(task.queue) <= most:
             return False
-        earlier = sum(c.task.group == group and c.sequence < claim.sequence for c in self._claims.values())
-        return earlier >= limit
+        return most <= sum(c.task.queue == task.queue and c.sequence < claim.sequence for c in self._claims.values())
+
+    def held_back(self, *, most: int) -> Mapping[str, HeldBack]:
+        """Return the tasks that limits of jobs hold back, by queue.
+
+        Of each queue, `most` groups with the most tasks are named.
+        """
+        by_queue: dict[str, list[HeldGroup]] = {}
+        for (queue, group, limit), waiting in self._open.held_groups().items():
+            running = self._open.running_of(group)
+            held = HeldGroup(
+                job=group.job, key=group.key, value=group.value, limit=limit, running=running, waiting=waiting
+            )
+            by_queue.setdefault(queue, []).append(held)
+        return {
+            queue: HeldBack(
+                waiting=sum(group.waiting for group in groups),
+                groups=tuple(sorted(groups, key=lambda group: (-group.waiting, group.job, group.value or ""))[:most]),
+            )
+            for queue, groups in by_queue.items()
+        }
 
     def newest(self, scope: str) -> int:
         """Return the sequence of the newest known event of an execution."""
@@ -333,21 +370,3 @@ _REMEMBERED: Final = 10_000
 def _trim(entries: "OrderedDict[StepKey, Any]") -> None:
     if len(entries) > _REMEMBERED:
         entries.popitem(last=False)
-
-
-class QueueBacklog(BaseModel):
-    """The tasks of a queue a moment ago."""
-
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
-
-    queue: str
-    waiting: int = 0
-    """The number of tasks that no agent has."""
-    running: int = 0
-    """The number of tasks that agents have."""
-    oldest: datetime | None = None
-    """When the oldest task that waits was stored (UTC)."""
-    functions: dict[str, int] = Field(default_factory=dict)
-    """The functions with the most tasks that wait, and their numbers."""
-    purging: int = 0
-    """The number of purged tasks whose executions are still to be cancelled."""

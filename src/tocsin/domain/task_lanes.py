@@ -5,68 +5,14 @@ refusals hold back. A line is listed if it has tasks and no limit holds it back,
 choice looks at nothing that is held back, and takes O(log n) steps, spread over all choices.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from heapq import heapify, heappop, heapreplace
 from typing import TypeAlias
 
 from .open_task import LaneKey, LimitGroup, OpenTask, StepKey
-from .ranked_items import RankedItems
+from .task_lines import Group, JobLines, Lane, Line
 from .task_offers import FreeSlots, Offer
-
-_LineKey: TypeAlias = tuple[LimitGroup | None, int, frozenset[str]]
-"""A group, its limit, and the agents that refused the tasks."""
-
-
-@dataclass(slots=True, eq=False)
-class _Group:
-    """The tasks of a group that workers have, and its lines by limit."""
-
-    running: int = 0
-    lines: dict[int, dict["_Line", None]] = field(default_factory=dict)
-
-
-@dataclass(slots=True, eq=False)
-class _Lane:
-    """The tasks of one queue, function and priority."""
-
-    key: tuple[str, str, int]
-    jobs: dict[str, "_JobLines"] = field(default_factory=dict)
-    listed: RankedItems[str] = field(default_factory=RankedItems)
-    """The jobs with a listed line, by turn."""
-    number: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class _JobLines:
-    """The lines of one job in one lane."""
-
-    lines: dict[_LineKey, "_Line"] = field(default_factory=dict)
-    listed: RankedItems["_Line"] = field(default_factory=RankedItems)
-    """The listed lines, by the sequence of their first task."""
-
-
-@dataclass(slots=True, eq=False)
-class _Line:
-    """Tasks of one job in one lane, in order, with the same limit and refusals."""
-
-    lane: _Lane
-    job: str
-    key: _LineKey
-    group: _Group | None
-    tasks: OrderedDict[StepKey, OpenTask] = field(default_factory=OrderedDict)
-
-    @property
-    def first(self) -> OpenTask:
-        """The next task."""
-        return next(iter(self.tasks.values()))
-
-    @property
-    def is_held_back(self) -> bool:
-        """Whether workers have as many tasks of the group as they may."""
-        return self.group is not None and self.group.running >= self.key[1]
 
 
 class TaskLanes:
@@ -76,12 +22,14 @@ class TaskLanes:
         """Start without tasks; keep at most `max_bytes` bytes of bodies."""
         self._max_bytes = max_bytes
         self._kept_bytes = 0
-        self._lines: dict[StepKey, _Line] = {}
+        self._lines: dict[StepKey, Line] = {}
         """The line of each task."""
-        self._lanes: dict[tuple[str, str, int], _Lane] = {}
+        self._lanes: dict[tuple[str, str, int], Lane] = {}
         self._priorities: dict[str, dict[str, set[int]]] = {}
         """The priorities of open tasks by queue and function."""
-        self._groups: dict[LimitGroup, _Group] = {}
+        self._groups: dict[LimitGroup, Group] = {}
+        self._running: dict[str, int] = {}
+        """The number of tasks of each queue that workers have or get."""
         self._turns: dict[tuple[str, str], int] = {}
         """The turn of each job of a queue: it is the last of its queue when it comes, and when it was served."""
         self._lanes_of_job: dict[tuple[str, str], int] = {}
@@ -111,20 +59,24 @@ class TaskLanes:
     def refuse(self, task: OpenTask, agents: frozenset[str]) -> None:
         """Give a task to none of some agents."""
         if task.refused_by != agents:
+            turn = self._turns[task.queue, task.job]
             self._extract(task)
             task.refused_by = agents
+            self._turns[task.queue, task.job] = turn
             self._insert(task, is_first=True)
 
     def occupy(self, task: OpenTask) -> None:
         """Count a task that a worker has, or is about to have."""
+        self._running[task.queue] = self.running_in(task.queue) + 1
         if task.group is not None:
-            group = self._groups.setdefault(task.group, _Group())
+            group = self._groups.setdefault(task.group, Group())
             group.running += 1
             for line in group.lines.get(group.running, ()):
                 self._update(line)
 
     def vacate(self, task: OpenTask) -> None:
         """Do not count a task any more."""
+        self._running[task.queue] -= 1
         if task.group is not None:
             group = self._groups[task.group]
             group.running -= 1
@@ -151,7 +103,7 @@ class TaskLanes:
         lanes = {queue: heap for queue, heap in self._lanes_by_queue(slots) if room_left.get(queue, 1) > 0}
         queues = [(self._queue_turns.get(queue, 0), queue) for queue in lanes]
         heapify(queues)
-        refused: list[_Line] = []
+        refused: list[Line] = []
         assignments: list[tuple[OpenTask, str]] = []
         while queues and len(assignments) < limit:
             _, queue = queues[0]
@@ -188,6 +140,20 @@ class TaskLanes:
         """Return the number of tasks of a group that workers have or get."""
         return self._groups[group].running if group in self._groups else 0
 
+    def running_in(self, queue: str) -> int:
+        """Return the number of tasks of a queue that workers have or get."""
+        return self._running.get(queue, 0)
+
+    def held_groups(self) -> Mapping[tuple[str, LimitGroup, int], int]:
+        """Return the number of tasks that limits hold back, by queue, group and limit."""
+        held: dict[tuple[str, LimitGroup, int], int] = {}
+        for name, group in self._groups.items():
+            for limit, lines in group.lines.items():
+                for line in lines if group.running >= limit else ():
+                    key = line.lane.key[0], name, limit
+                    held[key] = held.get(key, 0) + len(line.tasks)
+        return held
+
     def oldest_in(self, queue: str) -> datetime | None:
         """Return when the oldest task of a queue was stored, if any."""
         lanes = (lane for lane in self._lanes.values() if lane.key[0] == queue)
@@ -215,7 +181,7 @@ class TaskLanes:
                 yield queue, heap
 
     def _next(
-        self, queue: str, lanes: list["_Rank"], slots: FreeSlots, refused: list[_Line]
+        self, queue: str, lanes: list["_Rank"], slots: FreeSlots, refused: list[Line]
     ) -> tuple[OpenTask, str] | None:
         """Return the next task of a queue that an agent can take, and that agent."""
         while lanes:
@@ -239,7 +205,7 @@ class TaskLanes:
             refused.append(line)
         return None
 
-    def _first_line(self, lane: _Lane) -> tuple[int, _Line] | None:
+    def _first_line(self, lane: Lane) -> tuple[int, Line] | None:
         """Return the first line of the job whose turn it is, and the turn."""
         while (first := lane.listed.first) is not None:
             known_turn, job = first
@@ -264,10 +230,10 @@ class TaskLanes:
     def _insert(self, task: OpenTask, *, is_first: bool) -> None:
         lane_key = task.queue, task.function, task.priority
         if (lane := self._lanes.get(lane_key)) is None:
-            lane = self._lanes[lane_key] = _Lane(lane_key)
+            lane = self._lanes[lane_key] = Lane(lane_key)
             self._priorities.setdefault(task.queue, {}).setdefault(task.function, set()).add(task.priority)
         if (job := lane.jobs.get(task.job)) is None:
-            job = lane.jobs[task.job] = _JobLines()
+            job = lane.jobs[task.job] = JobLines()
             of_queue = task.queue, task.job
             self._lanes_of_job[of_queue] = self._lanes_of_job.get(of_queue, 0) + 1
             if of_queue not in self._turns:
@@ -275,8 +241,8 @@ class TaskLanes:
                 self._turns[of_queue] = self._turn
         line_key = task.group, task.limit, task.refused_by
         if (line := job.lines.get(line_key)) is None:
-            group = None if task.group is None else self._groups.setdefault(task.group, _Group())
-            line = job.lines[line_key] = _Line(lane, task.job, line_key, group)
+            group = None if task.group is None else self._groups.setdefault(task.group, Group())
+            line = job.lines[line_key] = Line(lane, task.job, line_key, group)
             if group is not None:
                 group.lines.setdefault(task.limit, {})[line] = None
         line.tasks[task.key] = task
@@ -309,7 +275,7 @@ class TaskLanes:
             del self._lanes[lane.key]
             self._forget_priority(task)
 
-    def _update(self, line: _Line) -> None:
+    def _update(self, line: Line) -> None:
         """List a line, or remove it from the lists."""
         if not line.tasks or line.is_held_back:
             self._unlist(line)
@@ -318,7 +284,7 @@ class TaskLanes:
         if line.job not in line.lane.listed:
             line.lane.listed.put(line.job, self._turns[line.lane.key[0], line.job])
 
-    def _unlist(self, line: _Line) -> None:
+    def _unlist(self, line: Line) -> None:
         listed = line.lane.jobs[line.job].listed
         listed.discard(line)
         if not len(listed):

@@ -12,7 +12,7 @@ from ..domain import agent
 from ..domain.agent import AgentRecord, AgentState
 from ..domain.definition import JobDefinition
 from ..domain.events import OF_THE_NAME, Actor, AgentFact, AgentSwitched
-from ..domain.task_board import QueueBacklog
+from ..domain.queue_backlog import QueueBacklog
 from ..ports import EventLog, LogUnavailable, OutdatedState, Projections
 from ..subjects import Bucket
 from .operations.errors import NotFound

@@ -9,14 +9,16 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 from .. import subjects
+from ..domain import duration
 from ..domain.access import Owned
 from ..domain.agent import AgentRecord, AgentState
 from ..domain.definition import STORED
 from ..domain.events import Actor
 from ..domain.job_record import Registration
 from ..domain.queue import Queue, fold
-from ..domain.task_board import QueueBacklog
+from ..domain.queue_backlog import HeldBack, QueueBacklog
 from ..ports import EventLog
+from ..settings import Queue as Section
 from ..subjects import JOB_EXECUTORS, MQ_BRIDGE, Bucket, Stream
 from .agents import AgentRegistry, backlogs
 from .health.status import HealthTarget
@@ -40,8 +42,8 @@ class QueueDetails:
     """A queue a moment ago. A number is None if nothing counts it."""
 
     name: str
-    transport: Transport | None
-    """How its tasks reach workers; None: jobs name the queue, and the settings do not."""
+    transport: Transport
+    """How its tasks reach workers."""
     waiting: int | None = None
     """Tasks that no worker has."""
     taken: int | None = None
@@ -62,6 +64,14 @@ class QueueDetails:
     """The newest purge."""
     purging: int = 0
     """Purged tasks whose executions are still to be cancelled."""
+    concurrency: int | None = None
+    """The number of tasks that workers may have at a time; None: unlimited."""
+    rate: str | None = None
+    """The rate at which tasks start; None: unlimited."""
+    held_by: Literal["concurrency", "rate"] | None = None
+    """The limit of the queue that holds back its tasks."""
+    held_back: HeldBack = field(default_factory=HeldBack)
+    """The tasks that limits of their jobs hold back, with the groups of jobs that the caller sees."""
 
 
 def everything(_: Owned) -> bool:
@@ -86,13 +96,14 @@ async def queues(target: HealthTarget, *, sees: Sees = everything) -> tuple[Queu
         _durables(target, Stream.MQ),
     )
     jobs: dict[str, set[str]] = defaultdict(set)
-    functions, is_hidden = set[str](), False
+    functions, seen_jobs, is_hidden = set[str](), set[str](), False
     for body in entries.values():
         registration = Registration.model_validate_json(body, context=STORED)
         if not sees(registration):
             is_hidden = True
             continue
         definition = registration.definition
+        seen_jobs.add(definition.name)
         for step in definition.steps():
             jobs[step.queue or definition.queue].add(definition.name)
             functions.add(step.function)
@@ -110,10 +121,11 @@ async def queues(target: HealthTarget, *, sees: Sees = everything) -> tuple[Queu
     names = sorted(transports)
     states = await _states(target, names)
     known = tuple(
-        _details(name, transports.get(name), counts.get(name), agents, jobs.get(name, set()), states[name])
+        _details(name, transports[name], counts.get(name), agents, jobs.get(name, set()), states[name])
         for name in names
     )
-    return tuple(_without_others(queue, functions) for queue in known) if is_hidden else known
+    known = tuple(_with_limits(queue, settings.queues.get(queue.name)) for queue in known)
+    return tuple(_without_others(queue, functions, seen_jobs) for queue in known) if is_hidden else known
 
 
 def find(name: str, known: tuple[QueueDetails, ...]) -> QueueDetails:
@@ -185,14 +197,25 @@ def _together(queue: str, *parts: QueueBacklog | None) -> QueueBacklog:
     )
 
 
-def _without_others(queue: QueueDetails, functions: set[str]) -> QueueDetails:
+def _with_limits(queue: QueueDetails, section: Section | None) -> QueueDetails:
+    """Add the limits of the settings."""
+    if section is None:
+        return queue
+    text = None
+    if (rate := section.rate) is not None:
+        text = f"{rate.limit:,} in {duration.short(rate.per)}, {rate.burst or rate.limit:,} at once"
+    return replace(queue, concurrency=section.concurrency, rate=text)
+
+
+def _without_others(queue: QueueDetails, functions: set[str], jobs: set[str]) -> QueueDetails:
     waiting = {name: number for name, number in queue.waiting_functions.items() if name in functions}
-    return replace(queue, waiting_functions=waiting)
+    held = replace(queue.held_back, groups=tuple(group for group in queue.held_back.groups if group.job in jobs))
+    return replace(queue, waiting_functions=waiting, held_back=held)
 
 
 def _details(
     name: str,
-    transport: Transport | None,
+    transport: Transport,
     backlog: QueueBacklog | None,
     agents: tuple[AgentRecord, ...],
     jobs: set[str],
@@ -212,6 +235,8 @@ def _details(
         paused=pause_of(state),
         purged=purge_of(state),
         purging=0 if backlog is None else backlog.purging,
+        held_by=None if backlog is None else backlog.held_by,
+        held_back=HeldBack() if backlog is None else backlog.held_back or HeldBack(),
     )
 
 

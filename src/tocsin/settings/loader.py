@@ -256,16 +256,22 @@ def _problems(error: ValidationError, origins: Mapping[FieldPath, str]) -> Itera
 
 def _fields_of(path: FieldPath) -> Mapping[str, Any]:
     """Return the fields of a section by name; none if the section does not exist."""
-    if path[:1] == ("queues",):
-        return Queue.model_fields
     model: Any = Settings
+    if path[:1] == ("queues",):
+        model, path = Queue, path[2:]
     for name in path:
         field = model.model_fields.get(name)
-        model = None if field is None else field.annotation
+        model = None if field is None else _section_in(field.annotation)
         if not hasattr(model, "model_fields"):
             return {}
     fields: Mapping[str, Any] = model.model_fields
     return fields
+
+
+def _section_in(annotation: Any) -> Any:  # noqa: ANN401 - a type
+    """Return the type of a section, which may be null."""
+    kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
+    return kinds[0] if len(kinds) == 1 else annotation
 
 
 def _may_be_null(path: FieldPath) -> bool:

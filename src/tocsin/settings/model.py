@@ -292,12 +292,34 @@ class Metrics(_Section):
     """Prefix of metric names; the default is hip-62's, so that its alerts work."""
 
 
+class QueueRate(_Section):
+    """The rate at which the tasks of a queue start: a token bucket."""
+
+    limit: int = Field(ge=1, le=1_000_000)
+    """Number of tasks that start in each `per`."""
+    per: Annotated[Duration, Field(ge=0.001, le=31_536_000)] = 60.0
+    """The time for `limit` tasks."""
+    burst: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Number of tasks that may start at once after a pause; by default `limit`."""
+
+
 class Queue(_Section):
     """A queue of tasks."""
 
     transport: Literal["matched", "mq"] = "matched"
     """`matched`: the matcher assigns each task to a worker with its handler and a free slot; `mq`: executors outside take
     tasks from hip-62's MQ subjects."""
+    concurrency: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Number of tasks of the queue that workers may have at a time; null: unlimited. Only of matched queues."""
+    rate: QueueRate | None = None
+    """The rate at which tasks of the queue start; null: unlimited. Only of matched queues."""
+
+    @model_validator(mode="after")
+    def _is_matched_if_limited(self) -> Self:
+        for field in ("concurrency", "rate"):
+            if getattr(self, field) is not None and self.transport != "matched":
+                raise ValueError(f"`{field}` needs `transport: matched`, because only the matcher keeps limits")
+        return self
 
 
 class Agents(_Section):

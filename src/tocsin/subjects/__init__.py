@@ -133,6 +133,7 @@ from .names import (
     partition,
     partition_of,
     partition_token,
+    rate_key,
     stream_of,
     token,
 )
@@ -272,6 +273,7 @@ __all__ = [
     "publisher_of",
     "queue",
     "queue_events",
+    "rate_key",
     "reports",
     "reports_of",
     "reports_on",

@@ -239,6 +239,11 @@ def cursor(stream: Stream, durable: str | None = None) -> str:
     return stream.value if durable is None else f"{stream.value}.{durable}"
 
 
+def rate_key(queue: str) -> str:
+    """Return the key in `queues` for what is used of a queue's rate."""
+    return f"rate.{token(queue)}"
+
+
 def checkpoint_page(stream: Stream, number: int) -> str:
     """Return the key in `checkpoints` of a page of a stream, from 1."""
     return f"{stream.value}.{number:08}"

@@ -7,10 +7,21 @@ from datetime import timedelta
 
 import pytest
 
-from tests.stages.recovering import JOB, MINUTE, begin, recovering, started, store, succeeded
+from tests.stages.recovering import (
+    GRAPH,
+    JOB,
+    MINUTE,
+    Scene,
+    begin,
+    begin_and_lose,
+    recovering,
+    started,
+    store,
+    succeeded,
+)
 from tests.stages.world import World
 from tests.stored_events import StoredEvents
-from tocsin.domain.events import Dispatched, Failed, Message, Recorded, Recovered, Report, Started
+from tocsin.domain.events import Dispatched, Failed, Lost, Message, Recorded, Recovered, Report, Started
 
 
 @pytest.fixture(scope="module")
@@ -25,17 +36,18 @@ async def happened() -> StoredEvents:
     async with recovering(world) as scene:
         await world.run(*scene.stages)
         await begin(scene, "its task is lost, and its second attempt silent")
-        await scene.lose()
-        await scene.passes(5 * MINUTE + 1)
+        await recover_a_task(scene)
         await store(world, succeeded(await scene.claim(), outcome="failed"))
         await scene.passes(2)
         await scene.passes(2)
         await scene.claim()
         await scene.passes(41)
-        await begin(scene, "it is lost for good")
-        for _ in range(4):
+        await world.define(GRAPH)
+        await begin_and_lose(scene, "it is lost for good")
+        for _ in range(3):
+            await scene.passes_without_steps(5 * MINUTE + 1)
             await scene.lose()
-            await scene.passes(5 * MINUTE + 1)
+        await scene.passes(5 * MINUTE + 1)
         await world.define({**JOB, "execution_timeout": "20s"})
         await begin(scene, "it takes too long")
         await scene.claim()
@@ -46,6 +58,18 @@ async def happened() -> StoredEvents:
         await world.run(world.mq_bridge)
         await scene.passes(41)
     return await StoredEvents.of(world.log)
+
+
+async def recover_a_task(scene: Scene) -> None:
+    """Store the recovery of a task, as versions did whose workers pulled tasks by themselves."""
+    world = scene.world
+    task, since = await scene.only(Dispatched), world.clock.now()
+    await world.clock.run(5 * MINUTE + 1)
+    lost = (Lost(what="dispatched", since=since, step=task.step, attempt=task.attempt),)
+    await world.given(
+        Recovered(job=task.job, execution_id=task.execution_id, recovery=1, lost=lost, recovered_at=world.clock.now())
+    )
+    await world.run(*scene.stages)
 
 
 def test_what_it_did_breaks_no_rule(everything: StoredEvents) -> None:

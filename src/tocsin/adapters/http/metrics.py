@@ -31,6 +31,7 @@ from ...domain.events import (
     Terminal,
 )
 from ...services import tail
+from ...services.agents import backlogs
 from ...services.calculations import CalculationsBusy
 from ...subjects import TICKER_LEASE, Bucket
 from .api.dependencies import Components
@@ -78,6 +79,13 @@ class Metrics:
         self._locks = Gauge(named("lock_held"), "1: an execution holds the job's lock.", ("job",), registry=registry)
         self._leader = Gauge(
             named("leader_active"), "A ticker leads; absent: no ticker leads.", ("lease",), registry=registry
+        )
+
+        self._tasks = Gauge(
+            named("queue_tasks"),
+            "Tasks of matched queues: waiting, running, and held_back (waiting because of a limit).",
+            ("queue", "state"),
+            registry=registry,
         )
 
     async def run(self) -> None:
@@ -129,7 +137,9 @@ class Metrics:
         now = self._parts.clock.monotonic()
         if self._refreshed is None or now - self._refreshed >= REFRESH_INTERVAL_S:
             self._refreshed = now
-            await asyncio.gather(self._measure_jobs(), self._measure_locks(), self._measure_leader())
+            await asyncio.gather(
+                self._measure_jobs(), self._measure_locks(), self._measure_leader(), self._measure_tasks()
+            )
         return generate_latest(self._registry)
 
     async def _measure_jobs(self) -> None:
@@ -155,6 +165,13 @@ class Metrics:
         self._leader.clear()
         if await self._parts.projections.get(Bucket.LEADER, TICKER_LEASE) is not None:
             self._leader.labels(TICKER_LEASE).set(1)
+
+    async def _measure_tasks(self) -> None:
+        self._tasks.clear()
+        for queue, backlog in (await backlogs(self._parts.projections)).items():
+            self._tasks.labels(queue, "waiting").set(backlog.waiting)
+            self._tasks.labels(queue, "running").set(backlog.running)
+            self._tasks.labels(queue, "held_back").set(backlog.all_held_back)
 
 
 def metrics_app(metrics: Metrics) -> Starlette:

@@ -1,5 +1,6 @@
 """`tocsin queues`: list, show, pause, resume and purge."""
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -129,7 +130,7 @@ async def _read(session: Session) -> "tuple[QueueDetails, ...]":
 def _row(queue: "QueueDetails") -> tuple[object, ...]:
     return (
         Text(queue.name, style="bold"),
-        queue.transport or Text("not configured", style="red"),
+        queue.transport,
         Text("paused", style="yellow") if queue.paused else "open",
         _count(queue.waiting),
         _count(queue.taken),
@@ -143,7 +144,7 @@ def _row(queue: "QueueDetails") -> tuple[object, ...]:
 def _page(queue: "QueueDetails") -> list[Text]:
     waits = ", ".join(f"{name} {number:,}" for name, number in queue.waiting_functions.items())
     return [
-        Text.assemble((queue.name, "bold"), f"  {queue.transport or 'not configured'}"),
+        Text.assemble((queue.name, "bold"), f"  {queue.transport}"),
         *(
             Text(f"{name:<10} {value}")
             for name, value in (
@@ -155,20 +156,29 @@ def _page(queue: "QueueDetails") -> list[Text]:
                 ("jobs", ", ".join(queue.jobs) or "none"),
                 *([("purging", counted(queue.purging, "task"))] if queue.purging else []),
                 *([("purged", _purged(queue.purged))] if queue.purged else []),
+                *_limits(queue),
             )
         ),
         *(Text(line, style="red") for line in _problems(queue)),
     ]
 
 
+def _limits(queue: "QueueDetails") -> Iterator[tuple[str, str]]:
+    if queue.concurrency is not None:
+        holds = ", holds back tasks" if queue.held_by == "concurrency" else ""
+        yield "limit", f"{queue.concurrency:,} tasks at a time{holds}"
+    if queue.rate is not None:
+        yield "rate", queue.rate + (", holds back tasks" if queue.held_by == "rate" else "")
+    if queue.held_back.waiting:
+        yield "held back", f"{queue.held_back.waiting:,} by limits of their jobs"
+    for group in queue.held_back.groups:
+        yield "", f"{group.waiting:,} by limit {group.limit:,} of {group.counted} ({group.running:,} run)"
+
+
 def _problems(queue: "QueueDetails") -> list[str]:
     paused = [f"{queue.name!r} is {queue.paused}, since {local(queue.paused.since)}"] if queue.paused else []
-    if queue.transport is None:
-        return [
-            *paused,
-            f"jobs use {queue.name!r}, and no worker can read it: add it under `queues` and run `tocsin init`",
-        ]
-    if queue.waiting and not queue.taken and not queue.agents and queue.transport != "mq":
+    is_used = queue.jobs or queue.waiting
+    if is_used and not queue.taken and not queue.agents and queue.transport != "mq":
         return [*paused, f"no live agent serves {queue.name!r}: start a worker for it"]
     return paused
 

@@ -26,6 +26,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     backlog.stages,
     backlog.queues,
     backlog.paused,
+    backlog.limits,
     backlog.functions,
     deadlines.timers,
     deadlines.occurrences,

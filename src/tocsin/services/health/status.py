@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from ...domain.definition import STORED
 from ...domain.job_record import Registration
-from ...domain.task_board import QueueBacklog
+from ...domain.queue_backlog import QueueBacklog
 from ...ports import (
     Clock,
     DurableSpec,
@@ -86,6 +86,8 @@ class Queue:
     """Time of the oldest task that waits, if the queue is matched."""
     functions: Mapping[str, int] | None = None
     """The functions with the most tasks that wait, if the queue is matched."""
+    held_back: int = 0
+    """Tasks that limits hold back, if the queue is matched."""
 
     @property
     def is_unattended(self) -> bool:
@@ -280,7 +282,15 @@ async def _matched_queues(target: HealthTarget) -> list[Queue]:
     queues = sorted({*target.settings.matched_queues, *waiting})
     agents = await readers(target.log, target.projections, queues)
     return [
-        Queue(queue, backlog.waiting, backlog.running, agents[queue], backlog.oldest, backlog.functions)
+        Queue(
+            queue,
+            backlog.waiting,
+            backlog.running,
+            agents[queue],
+            backlog.oldest,
+            backlog.functions,
+            backlog.all_held_back,
+        )
         for queue in queues
         for backlog in (waiting.get(queue, QueueBacklog(queue=queue)),)
     ]

@@ -1,5 +1,6 @@
 """Claims in the names of workers, and the ends of agents' claims."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
@@ -24,6 +25,7 @@ from ...domain.execution import Phase
 from ...domain.open_task import OpenTask
 from ...domain.task_board import NO_AGENT, AgentClaim, TaskBoard
 from ...ports import Append, Clock, EventLog, OutdatedState, Written
+from .queue_rates import QueueRates
 
 
 class StoredClaim(NamedTuple):
@@ -42,23 +44,31 @@ TRIES: Final = 3
 class Claims:
     """Stores claims of reserved tasks."""
 
-    def __init__(self, log: EventLog, board: TaskBoard) -> None:
+    def __init__(self, log: EventLog, board: TaskBoard, rates: QueueRates) -> None:
         self._log = log
         self._board = board
+        self._rates = rates
 
     async def store(self, assigned: Assigned) -> list[StoredClaim]:
         """Store claims in one write, and return those that are stored.
 
-        Tasks without a claim are open again. A refused claim is decided again with the newer events of its execution.
+        Tasks without a claim are open again, also those beyond the rate of their queue. A refused claim is decided again with the
+        newer events of its execution.
 
         Raises:
             LogUnavailable: it is unknown whether any is stored.
         """
         by_scope: dict[str, list[tuple[OpenTask, Started]]] = {}
-        for task, started in assigned:
-            if self._board.is_reserved(task):  # else an event changed its step since it was chosen
-                by_scope.setdefault(task.scope, []).append((task, started))
         try:
+            granted = await self._rates.take(Counter(task.queue for task, _ in assigned))
+            for task, started in assigned:
+                if not self._board.is_reserved(task):
+                    continue  # an event changed its step since it was chosen
+                if task.queue in granted:
+                    granted[task.queue] -= 1
+                    if granted[task.queue] < 0:
+                        continue
+                by_scope.setdefault(task.scope, []).append((task, started))
             return await self._store(by_scope)
         finally:
             for task, _ in reversed(assigned):

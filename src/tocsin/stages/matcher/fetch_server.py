@@ -208,7 +208,7 @@ class FetchServer:
         permitted: list[FetchedClaim] = []
         for claim in claims:
             known = self._board.claim_of(claim.scope, claim.step)
-            if known is not None and known.sequence == claim.sequence and known.task.group is not None:
+            if known is not None and known.sequence == claim.sequence and self._board.is_limited(known.task):
                 if claim.sequence > upto:
                     return
                 if self._board.is_beyond_limit(known):

@@ -9,7 +9,7 @@ leader assigns at once; it calls the roll, and every agent answers with its hold
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -28,6 +28,7 @@ from ...ports import (
     OutdatedState,
     Projections,
 )
+from ...settings import Queue
 from ...subjects import MATCHER_LEASE, Bucket, DecodeError, Stream
 from . import followed_tasks, operator_decisions
 from .agents import SILENCE_S, HeardAgent, HeardAgents
@@ -36,8 +37,10 @@ from .claims import Claims, Releases, claim_of
 from .fetch_server import FetchServer
 from .fetches import Fetches
 from .followed_tasks import FollowedTasks
+from .limited_hand_over import LimitedHandOver
 from .operator_decisions import OperatorDecisions
 from .purges import Purges
+from .queue_rates import QueueRates, rates_of
 from .saved_place import CURSOR, SavedPlace
 from .task_sender import TaskSender
 
@@ -74,7 +77,7 @@ class Matcher:
         channels: Channels,
         leadership: LeaderElection,
         clock: Clock,
-        queues: Sequence[str],
+        queues: Mapping[str, Queue],
         serves: Callable[[str], bool],
         *,
         requires_grant: bool = False,
@@ -85,22 +88,23 @@ class Matcher:
         self._fetch_channel = fetch_channel = channels.fetches
         self._leadership = leadership
         self._clock = clock
-        self.board = TaskBoard()
+        limits = {name: queue.concurrency for name, queue in queues.items() if queue.concurrency is not None}
+        self.board = TaskBoard(limits)
+        self._rates = QueueRates(projections, clock, rates_of(queues))
         self.agents = HeardAgents(clock.monotonic)
-        self._display = BacklogDisplay(projections, clock, queues)
+        self._display = BacklogDisplay(projections, clock, tuple(queues), limits)
         self._decisions = OperatorDecisions(self.board, requires_grant=requires_grant)
         self._purges = Purges(log, self.board, self._decisions)
-        self._claims = Claims(log, self.board)
+        self._claims = Claims(log, self.board, self._rates)
         self._releases = Releases(log, self.board, clock)
-        self._sender = TaskSender(log, channel, self.agents, self._releases, clock)
+        sender = TaskSender(log, channel, self.agents, self._releases, clock)
+        self._hand_over = LimitedHandOver(self.board, self._releases, sender)
         self._fetches = Fetches(clock.monotonic)
         self._fetch_server = FetchServer(
             log, fetch_channel, self._fetches, self.board, self._claims, self._releases, clock
         )
         self._followed = FollowedTasks(self.board, self._fetches, serves)
         self._absent: list[tuple[str, int]] = []
-        self._unproven: list[AgentClaim] = []
-        """Claims with a limit that the fold may not have reached yet."""
         self._upto = 0
         self._is_complete = False
         self._changed = asyncio.Event()
@@ -215,17 +219,18 @@ class Matcher:
             return
         if not self._is_roll_called:
             self._display.forget()
+            self._rates.forget()
             await self._call_roll()
             await self._fetch_channel.call_fetches()
             self._is_roll_called = True
-        await self._hand_over_proven()
+        await self._hand_over.read_back(upto=self._upto)
         await self._release_absent()
         await self._look_at_agents()
-        while await self._fetch_server.serve(self._upto, self._decisions.room):
+        while await self._fetch_server.serve(self._upto, await self._room()):
             pass
         while any([await self._assign(), await self._purges.run_once()]):
             pass
-        await self._display.show(self.board)
+        await self._display.show(self.board, await self._rates.room())
         await self._place.save(self.board, self._upto)
 
     async def _assign(self) -> bool:
@@ -233,7 +238,7 @@ class Matcher:
         if not len(self.board):
             return False
         self._releases.apply_refusals()
-        assignments = self.board.assign(self._offers(), limit=AT_ONCE, room=self._decisions.room)
+        assignments = self.board.assign(self._offers(), limit=AT_ONCE, room=await self._room())
         if not assignments:
             return False
         stored = await self._claims.store(
@@ -244,24 +249,15 @@ class Matcher:
             ]
         )
         claims = [claim for _, claim in stored]
-        await self._sender.send([claim for claim in claims if claim.task.group is None])
-        self._unproven += (claim for claim in claims if claim.task.group is not None)
-        await self._hand_over_proven()
+        await self._hand_over.stored(claims, upto=self._upto)
         return bool(claims)
 
-    async def _hand_over_proven(self) -> None:
-        """Hand over claims with a limit, once the fold has all earlier claims."""
-        unproven, self._unproven = self._unproven, []
-        self._unproven += (claim for claim in unproven if claim.sequence > self._upto)
-        proven = [claim for claim in unproven if claim.sequence <= self._upto]
-        await self._hand_over([claim for claim in proven if self.board.claim_of(*claim.task.key) is claim])
-
-    async def _hand_over(self, claims: Sequence[AgentClaim]) -> None:
-        """Hand claims over, and release those that another leader's claims put beyond their limit."""
-        beyond = [claim for claim in claims if self.board.is_beyond_limit(claim)]
-        for claim in beyond:
-            await self._releases.release(claim, "handed_back")
-        await self._sender.send([claim for claim in claims if claim not in beyond])
+    async def _room(self) -> dict[str, int]:
+        """Return the number of tasks that may start in limited queues."""
+        room = await self._rates.room()
+        for queue, number in self._decisions.room.items():
+            room[queue] = min(number, room.get(queue, number))
+        return room
 
     def _offers(self) -> list[Offer]:
         now = self._clock.monotonic()
@@ -342,7 +338,7 @@ class Matcher:
                 continue
             elif _name_of(claim) not in agent.held and agent.heard_at - claim.handed_at >= REPEAT_AFTER_S:
                 missing_claims.append(claim)
-        await self._hand_over(await self._releases.still_open(missing_claims[:AT_ONCE]))
+        await self._hand_over.send(await self._releases.still_open(missing_claims[:AT_ONCE]))
 
 
 def _name_of(claim: AgentClaim) -> str:
@@ -362,7 +358,7 @@ def _start(context: StageContext) -> Matcher | None:
         Channels(context.agents, context.fetches),
         leadership,
         context.clock,
-        settings.matched_queues,
+        {name: settings.queues.get(name, Queue()) for name in settings.matched_queues},
         settings.is_matched,
         requires_grant=settings.agents.require_grant,
     )

@@ -18,6 +18,8 @@ SHOWN: Final = 5
 """Functions in the text of a finding."""
 MAX_LISTED: Final = 100
 """Functions in the details of a finding."""
+HELD_LATE_AFTER: Final = timedelta(minutes=10)
+"""Age from which the oldest task of a queue with a limit is late."""
 HISTORY_LATE_AFTER: Final = timedelta(seconds=30)
 HISTORY_BAD_AFTER: Final = timedelta(minutes=10)
 
@@ -88,6 +90,23 @@ async def paused(context: CheckContext) -> list[Finding]:
         for name, pause in pauses.items()
         if waiting.get(name, 1)
     ] or [ok("queue-paused", "no tasks wait in a paused queue")]
+
+
+async def limits(context: CheckContext) -> list[Finding]:
+    """Report queues whose oldest task waits for long because of a limit (`queue-held-back`)."""
+    findings = [
+        warn(
+            "queue-held-back",
+            f"limits hold back {counted(queue.held_back, 'task')} of queue `{queue.name}`, whose oldest task waits for "
+            f"{context.age(queue.oldest).total_seconds():.0f} s",
+            means="tasks wait although workers may be free",
+            do=f"see the limits with `tocsin queues show {queue.name}`; raise a limit, or trigger the jobs less often",
+            queue=queue.name,
+        )
+        for queue in context.status.queues
+        if queue.oldest is not None and context.age(queue.oldest) >= HELD_LATE_AFTER and queue.held_back
+    ]
+    return findings or [ok("queue-held-back", "no limit holds back tasks for long")]
 
 
 async def functions(context: CheckContext) -> list[Finding]:

@@ -1,0 +1,60 @@
+"""Lines of open tasks that the same limit and the same refusals hold back."""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from .open_task import LimitGroup, OpenTask, StepKey
+from .ranked_items import RankedItems
+
+LineKey: TypeAlias = tuple[LimitGroup | None, int, frozenset[str]]
+"""A group, its limit, and the agents that refused the tasks."""
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """The tasks of a group that workers have, and its lines by limit."""
+
+    running: int = 0
+    lines: dict[int, dict["Line", None]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """The tasks of one queue, function and priority."""
+
+    key: tuple[str, str, int]
+    jobs: dict[str, "JobLines"] = field(default_factory=dict)
+    listed: RankedItems[str] = field(default_factory=RankedItems)
+    """The jobs with a listed line, by turn."""
+    number: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class JobLines:
+    """The lines of one job in one lane."""
+
+    lines: dict[LineKey, "Line"] = field(default_factory=dict)
+    listed: RankedItems["Line"] = field(default_factory=RankedItems)
+    """The listed lines, by the sequence of their first task."""
+
+
+@dataclass(slots=True, eq=False)
+class Line:
+    """Tasks of one job in one lane, in order, with the same limit and refusals."""
+
+    lane: Lane
+    job: str
+    key: LineKey
+    group: Group | None
+    tasks: OrderedDict[StepKey, OpenTask] = field(default_factory=OrderedDict)
+
+    @property
+    def first(self) -> OpenTask:
+        """The next task."""
+        return next(iter(self.tasks.values()))
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether workers have as many tasks of the group as they may."""
+        return self.group is not None and self.group.running >= self.key[1]

@@ -1,0 +1,42 @@
+"""The rate of a queue: a bucket of tokens, kept as one instant.
+
+The bucket is full if the instant is past. Each start moves the instant on by the time in which a token comes.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRate:
+    """A number of starts in a time, and at once."""
+
+    limit: int
+    per: float
+    """Seconds."""
+    burst: int
+
+    def credible(self, used_until: float, now: float) -> float:
+        """Limit the instant of a bucket to that of an empty bucket.
+
+        A clock may have been wrong, or the entry is unreadable.
+        """
+        return min(used_until, now + self._full)
+
+    def available(self, used_until: float, now: float) -> int:
+        """Return the number of tasks that may start now; both times are seconds since 1970."""
+        return max(int((self._full - max(used_until - now, 0)) / self._interval + _ROUNDING), 0)
+
+    def used(self, used_until: float, now: float, number: int) -> float:
+        """Return the instant of the bucket after a number of starts."""
+        return max(used_until, now) + number * self._interval
+
+    @property
+    def _interval(self) -> float:
+        return self.per / self.limit
+
+    @property
+    def _full(self) -> float:
+        return self.burst * self._interval
+
+
+_ROUNDING = 1e-6
