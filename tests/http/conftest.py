@@ -31,8 +31,7 @@ from tocsin.services.operations.event_waiter import EventWaiter
 from tocsin.services.operations.task_fetches import TaskFetches
 from tocsin.services.queue_decisions import QueueDecisions, pause_of, purge_of
 from tocsin.services.queues import QueueDetails, Sees
-from tocsin.settings import Queue, Settings
-from tocsin.subjects import DEFAULT_QUEUE
+from tocsin.settings import Settings
 from tocsin.testing import (
     InMemoryEventLog,
     InMemoryProjections,
@@ -162,6 +161,6 @@ class World:
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     async with open_history(f"sqlite:///{tmp_path}/history.db") as history:
-        world = World(tmp_path, history, settings=Settings(queues={DEFAULT_QUEUE: Queue(transport="matched")}))
+        world = World(tmp_path, history)
         async with running_matcher(world.log, world.clock, world.fetch_channel), world.fetches.running():
             yield world

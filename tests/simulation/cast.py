@@ -167,7 +167,10 @@ class WorkerProcess:
         handlers = Handlers()
         handlers.add(FUNCTION, handler(around.seed, process, around.runs, around.temper))
         log = SimulatedLog(around.server, around.network, process)
-        connection = Connection(log, _channel(around, process), ProcessClock(process))
+        noise = Random(f"{around.seed}/{process.name}/noise")
+        connection = Connection(
+            log, _channel(around, process), ProcessClock(process), noise=lambda: f"{noise.getrandbits(128):x}"
+        )
         options = Options(
             (*QUEUES, ASSIGNED), concurrency=3, shutdown_timeout=3.0, name=safe_name(process.name), nats_url=None
         )

@@ -1,7 +1,6 @@
 """The worker as an agent: it sends hold lists, and follows the agent keeper's commands."""
 
 import asyncio
-import os
 import socket
 from collections import OrderedDict
 from contextlib import suppress
@@ -12,11 +11,11 @@ from pydantic import ValidationError
 from .. import telemetry
 from ..domain import agent, ids
 from ..domain.agent import Command, HoldList, Mode
-from ..ports import AgentChannel, Clock, LogUnavailable, RequestRefused
+from ..ports import LogUnavailable, RequestRefused
 from ..subjects import entity_of
 from .assigned_task import AssignedTask
 from .cancellations import Cancellations
-from .connection import Options
+from .connection import Connection, Options
 from .handlers import Handlers
 from .held_tasks import HeldTask, HeldTasks
 from .task_pool import Slots, TaskPool
@@ -42,22 +41,20 @@ class AgentAnnouncer:
         handlers: Handlers,
         held_tasks: HeldTasks,
         slots: Slots,
-        channel: AgentChannel,
-        clock: Clock,
+        connection: Connection,
         *,
         limit: int,
-        version: str,
     ) -> None:
         """`limit`: the number of tasks that the worker runs at the same time."""
         self._is_called = False
-        self._version = version
-        self.agent_id = ids.agent_id(options.name, clock.now(), os.urandom(16).hex())
+        self._version = connection.version
+        self.agent_id = ids.agent_id(options.name, connection.clock.now(), connection.noise())
         self._options = options
         self._handlers = handlers
         self._held_tasks = held_tasks
         self._slots = slots
-        self._channel = channel
-        self._clock = clock
+        self._channel = connection.agents
+        self._clock = connection.clock
         self._limit = limit
         self._mode: Mode | Literal["starting"] = "starting"
         self._answered = asyncio.Event()

@@ -47,16 +47,7 @@ class Session:
         self._channel = connection.agents
         self._cancellations = Cancellations(connection.log, self._held_tasks, clock, grace=connection.cancel_grace)
         self._assigned = AssignedTasks(self._pool, self._held_tasks, self._cancellations)
-        self._agent = AgentAnnouncer(
-            options,
-            handlers,
-            self._held_tasks,
-            slots,
-            connection.agents,
-            clock,
-            limit=limit,
-            version=connection.version,
-        )
+        self._agent = AgentAnnouncer(options, handlers, self._held_tasks, slots, connection, limit=limit)
 
     async def run(self) -> None:
         """Work as a registered agent until a stop is requested.
