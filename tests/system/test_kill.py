@@ -79,6 +79,7 @@ DEATHS: Final[dict[str, tuple[str, ...]]] = {
     "dead_letter_sink": ("dead-lettered",),
     "recorder": (UNRECORDED, RECORDED),
     "matcher": ("started",),
+    "lease_keeper": ("released",),
     "worker": (HANDED_OVER, "report"),
 }
 """What each stage stores, and dies of."""
