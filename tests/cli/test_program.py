@@ -335,7 +335,7 @@ def test_role_of_a_stage_has_hyphens_or_underscores(world: World, name: str) -> 
 
 
 def test_role_of_an_absent_stage_is_explained(world: World) -> None:
-    result = world.call("permissions", "matcher", "-o", "json")
+    result = world.call("permissions", "mq-bridge", "-o", "json")
     assert result.failure == (2, "unknown-role")
     assert "transport" in result.error["message"]
     assert world.call("permissions", "plannner", "-o", "json").failure == (2, "unknown-role")

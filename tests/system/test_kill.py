@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +19,7 @@ from tests.system.worker_process import noted
 from tocsin import bootstrap
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.domain.events import Cancelled, Completed, Failed
-from tocsin.subjects import Bucket
+from tocsin.subjects import Bucket, name
 
 STAGES: Final = tuple(stage for stage in bootstrap.STAGE_NAMES if stage != "mq_bridge")
 SCHEDULED: Final = ("locked", "free", "queued")
@@ -217,11 +218,16 @@ async def work(tocsin: Site) -> AsyncIterator[None]:
     triggering = asyncio.create_task(trigger_all_the_time())
     try:
         yield
+        await tocsin.until(partial(every_job_completed, tocsin))  # a lock may wait for the silence of a killed worker
         assert not triggering.done()
     finally:
         triggering.cancel()
         await asyncio.wait([triggering])
     await tocsin.delete(*SCHEDULED)
+
+
+async def every_job_completed(tocsin: Site) -> bool:
+    return {name(job) for job, _, fact in await tocsin._facts() if fact == "completed"} >= NAMES - {"doomed"}
 
 
 async def progress(tocsin: Site) -> None:
