@@ -622,7 +622,6 @@ def judged(name: str, seeds: Sequence[int]) -> Verdict:
 FOCUSED: Final[Mapping[str, str]] = {
     "queue, and look no more whether the holder is over": "contention",
     "hand the lock on for no end by cancellation": "contention",
-    "count the failure of an old delivery": "deliveries",
     "believe a replica that who has the lock was never planned": "replicas",
     "believe a replica that no execution waits for a lock": "replicas",
     "announce nothing again": "wakes",
@@ -649,6 +648,9 @@ FOCUSED: Final[Mapping[str, str]] = {
 
 
 CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
+    "count the failure of an old delivery": (
+        "tests/domain/test_execution.py::test_failure_of_an_earlier_delivery_does_not_count"
+    ),
     "draw jitter twice as wide": "tests/domain/test_retry.py::test_i7_delay_is_the_formula_within_its_jitter",
     "hand over claims beyond their limit": "tests/stages/test_matcher.py::test_limit_holds_with_two_leaders",
     "refuse a trigger without its guard": "tests/stages/test_late_copies.py::test_first_decision_on_a_trigger_stands",

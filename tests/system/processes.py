@@ -249,15 +249,26 @@ class Site(Running):
         ends = {execution_id: end.message for execution_id, end in everything.ends.items()}
         letters = {recorded.message.id for recorded in everything.facts(DeadLetterFact)}
 
+        differs = dict[str, object]()
+
         async def agrees() -> bool:
+            nonlocal differs
             rows = [row async for row in every(history.executions, ExecutionQuery(limit=1_000))]
             kept = [letter async for letter in every(history.dead_letters, DeadLetterQuery(limit=1_000))]
             as_shown = {row.execution_id: (row.job_name, row.status) for row in rows}
             as_stored = {execution_id: (end.job, end.type) for execution_id, end in ends.items()}
-            return as_shown == as_stored and {letter.id for letter in kept} == letters
+            differs = {
+                "shown": sorted(as_shown.items() - as_stored.items()),
+                "stored": sorted(as_stored.items() - as_shown.items()),
+                "letters": sorted(letters ^ {letter.id for letter in kept}),
+            }
+            return not any(differs.values())
 
         async with self.installation.history() as history:
-            await self.until(agrees)
+            try:
+                await self.until(agrees)
+            except AssertionError as error:
+                raise AssertionError(f"the history differs from the log: {differs}\n{error}") from None
 
     async def delete(self, *jobs: str) -> None:
         """Delete jobs, so that their time ends."""

@@ -196,7 +196,7 @@ def _failure(status: str, error: JsonValue) -> Failure:
 
 
 def _result_problem(result: JsonValue) -> str | None:
-    """Return why a result cannot be kept; the limits are those of native workers."""
+    """Return why a result cannot be kept; the limits are those of other workers."""
     if problem := json_problem(result):
         return f"the result is {problem}" if problem.startswith(("nested", "more")) else f"the result has {problem}"
     size = len(_json(result).encode())

@@ -7,7 +7,7 @@ from typing import Final
 
 from ..domain import events as e
 from .names import ANY, DEFAULT_QUEUE, OUTSIDE_INPUTS, PUBLIC_INPUTS, STREAMS, Stream, stream_of, token
-from .paths import execution_prefix, ledger_subjects, trigger
+from .paths import ledger_subjects, trigger
 
 OPENINGS: Final = tuple(f"execution.*.*.{fact}" for fact in ("planned", "admitted", "admitted.>"))
 """Filters over the events that open an execution.
@@ -46,16 +46,6 @@ def tasks(queue: str) -> tuple[str, str]:
 
 ALL_TASKS: Final = ("execution.*.*.dispatched.>", "execution.*.*.admitted.>")
 """Filters over the tasks of all queues. An admission of a graph is no task, and its subject ends before the step."""
-
-
-def claims(task: e.Dispatched) -> str:
-    """Return a filter over the claims of an attempt."""
-    return f"{execution_prefix(task)}.started.{task.step}.{task.attempt}.*"
-
-
-def reports(task: e.Dispatched) -> str:
-    """Return a filter over the reports on a task, with any outcome and delivery."""
-    return reports_on(task.job, task.execution_id, task.step, task.attempt)
 
 
 def reports_on(job: str, execution_id: str, step: str, attempt: int, *, outcome: str = ANY) -> str:

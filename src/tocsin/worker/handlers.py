@@ -1,6 +1,5 @@
 """Registered handlers: which functions are accepted, and how a task's input becomes their arguments."""
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -72,10 +71,6 @@ class Handlers:
     def get(self, name: str) -> Handler | None:
         """Return the handler of a function name."""
         return self._by_name.get(name)
-
-    def nearest(self, name: str) -> str | None:
-        """Return the registered name that is most similar to `name`, if any is similar."""
-        return next(iter(difflib.get_close_matches(name, self._by_name, n=1)), None)
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the function names, in the order of their registration."""
