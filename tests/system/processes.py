@@ -213,8 +213,10 @@ class Site(Running):
         async def is_quiet() -> bool:
             nonlocal last, since
             assert all(program.ended is None for program in self.programs)
+            # In the order of their effects: what leaves one place while another is read is then seen in the next.
+            is_pending = await self._undecided() or await self._pending()
             still_open = await self._open()
-            if await self._undecided() or await self._pending() or still_open != last:
+            if is_pending or still_open != last:
                 last, since = still_open, clock.monotonic()
                 return False
             is_stuck = still_open and clock.monotonic() - since > STUCK_S
