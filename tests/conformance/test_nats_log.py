@@ -89,6 +89,34 @@ async def test_input_with_a_lost_answer_is_stored_once(nats: NatsWorld, monkeypa
     assert len(await nats.log.read("trigger.j")) == 1
 
 
+async def test_writes_of_one_moment_are_one_request(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[int] = []
+    store_each = nats.connection.store_each
+
+    async def counted(messages: Sequence[Outgoing]) -> list[int | Exception]:
+        requests.append(len(messages))
+        return await store_each(messages)
+
+    monkeypatch.setattr(nats.connection, "store_each", counted)
+    first, second, third, other, conflict = [
+        asyncio.ensure_future(work)
+        for work in (
+            *(nats.log.publish("trigger.j", Trigger(), message_id=id_) for id_ in ("a", "b", "c")),
+            nats.log.append(dispatched(), expect=0),
+            nats.log.append(started(), expect=7),
+        )
+    ]
+    await asyncio.sleep(0)
+    second.cancel()
+    assert {await first, await third} == {1, 3}
+    assert await other == 1
+    with pytest.raises(SequenceConflict):
+        await conflict
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    assert sorted(requests) == [2, 3]
+
+
 async def test_repeated_id_is_believed_without_a_look(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some leaders store events in the ledger, and may not read it."""
 

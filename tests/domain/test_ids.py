@@ -1,6 +1,8 @@
 """Ids: the same id for the same thing, in the order of time, from every process."""
 
+import json
 from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
 from uuid import UUID
 
 import pytest
@@ -63,3 +65,9 @@ def test_a_token_needs_the_key() -> None:
 )
 def test_an_answer_names_its_publisher(publisher: str | None, message_id: str | None, answer_id: str) -> None:
     assert ids.answer_id(publisher, message_id, 7) == answer_id
+
+
+@given(st.lists(st.none() | st.integers() | TEXT))
+def test_keyed_digest_is_that_of_json(parts: list[str | int | None]) -> None:
+    expected = blake2b(json.dumps(parts).encode(), key=b"key", digest_size=16).hexdigest()
+    assert ids.keyed_digest(b"key", *parts) == expected

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, MutableMapping
+from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ async def test_context_describes_the_attempt(bench: Bench) -> None:
     assert context.deadline == NOON + timedelta(seconds=90)
     assert not context.cancelled
     assert not context.shutting_down
+    assert vars(context).keys() == {field.name for field in fields(Context)}
+    assert Context(**vars(context)) == context
 
 
 async def test_context_describes_recovery(bench: Bench) -> None:

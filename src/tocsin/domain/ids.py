@@ -5,10 +5,10 @@ decision twice therefore produces the same id, and ids sort by time. Random draw
 same digest, so that a redelivered message draws the same number.
 """
 
-import json
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from hashlib import blake2b
+from json.encoder import encode_basestring_ascii as _quoted
 from typing import Final
 from urllib.parse import quote
 
@@ -20,7 +20,7 @@ _BY_SEQUENCE: Final = "seq-"
 _ID: Final = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _KEYED = datetime(2020, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
+_SECONDS_OF_A_DAY = 86_400
 _VERSION = 0x7000
 _VARIANT = 0x8000_0000_0000_0000
 
@@ -140,7 +140,9 @@ def report_id(token: str, subject: str) -> str:
 
 def keyed_digest(key: bytes, *parts: str | int | None) -> str:
     """Return a secret that proves all its parts to the holder of the key."""
-    return blake2b(json.dumps(parts).encode(), key=key, digest_size=16).hexdigest()
+    # The text of `json.dumps(parts)`, which takes four times as long to make it.
+    texts = [_quoted(part) if isinstance(part, str) else "null" if part is None else str(part) for part in parts]
+    return blake2b(f"[{', '.join(texts)}]".encode(), key=key, digest_size=16).hexdigest()
 
 
 def fingerprint(key: bytes) -> str:
@@ -159,7 +161,8 @@ def draw(*parts: str) -> float:
 
 
 def _uuid7(at: datetime, *parts: str) -> str:
-    milliseconds = (at - _EPOCH) // _MILLISECOND
+    since = at - _EPOCH
+    milliseconds = (since.days * _SECONDS_OF_A_DAY + since.seconds) * 1_000 + since.microseconds // 1_000
     random = int.from_bytes(_digest(*parts), "big")
     high = (milliseconds & 0xFFFF_FFFF_FFFF) << 16 | _VERSION | random >> 116
     low = _VARIANT | random & 0x3FFF_FFFF_FFFF_FFFF

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import JsonValue
 
@@ -94,6 +94,16 @@ class Context:
     """What `heartbeat` sent last in an earlier attempt or delivery of this step; None: nothing, or it is lost."""
     _output: AttemptOutput | None = field(default=None, repr=False, compare=False)
     """The buffer of `progress`, `heartbeat` and `logger`; None: the context was made by hand, and they send nothing."""
+
+    @classmethod
+    def _of(cls, **values: Any) -> Self:  # noqa: ANN401 - all fields
+        """Make a context of all its fields.
+
+        The constructor of a frozen dataclass sets each field by `object.__setattr__`, which took a twelfth of a worker's CPU time.
+        """
+        context = object.__new__(cls)
+        vars(context).update(values)
+        return context
 
     async def progress(self, fraction: float, message: str = "") -> None:
         """Show how far the step is.

@@ -282,7 +282,7 @@ class HandlerRunner:
         last_heartbeat: JsonValue,
         output: AttemptOutput,
     ) -> Context:
-        return Context(
+        return Context._of(  # noqa: SLF001 - its only maker beside tests
             execution_id=task.execution_id,
             job=task.job,
             step=task.step,

@@ -9,6 +9,9 @@ from typing import Final
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
+_FLAGS: Final = threading.RLock()
+"""Held while a thread creates the event that it waits for, or while a flag is set: so no thread waits for a set flag."""
+
 
 class Flag:
     """An event that happens once.
@@ -17,12 +20,14 @@ class Flag:
     `if context.cancelled:`.
     """
 
-    __slots__ = ("_in_loop", "_in_threads", "is_watched")
+    __slots__ = ("_in_loop", "_in_threads", "_is_set", "is_watched")
 
     def __init__(self) -> None:
         """Create a flag that is not set."""
-        self._in_loop = asyncio.Event()
-        self._in_threads = threading.Event()
+        self._is_set = False
+        # Each task has a flag that few handlers wait for, so its events are made for the first that does.
+        self._in_loop: asyncio.Event | None = None
+        self._in_threads: threading.Event | None = None
         self.is_watched = False
         """A handler has read the flag or waits for it."""
 
@@ -33,12 +38,15 @@ class Flag:
     def is_set(self) -> bool:
         """Return whether the flag is set; from any thread."""
         self.is_watched = True
-        return self._in_threads.is_set()
+        return self._is_set
 
     async def wait(self) -> None:
         """Wait until the flag is set; for async handlers."""
         self.is_watched = True
-        await self._in_loop.wait()
+        if self._in_loop is None:
+            self._in_loop = asyncio.Event()
+        if not self._is_set:
+            await self._in_loop.wait()
 
     def wait_in_thread(self, timeout: float | None = None) -> bool:
         """Wait until the flag is set, at most `timeout` seconds; return whether it is.
@@ -46,12 +54,19 @@ class Flag:
         For sync handlers. A sync handler calls this instead of `time.sleep`.
         """
         self.is_watched = True
-        return self._in_threads.wait(timeout)
+        with _FLAGS:
+            if self._in_threads is None:
+                self._in_threads = threading.Event()
+        return self._is_set or self._in_threads.wait(timeout)
 
     def set(self) -> None:
         """Set the flag; only in the worker's loop."""
-        self._in_threads.set()
-        self._in_loop.set()
+        with _FLAGS:
+            self._is_set = True
+            if self._in_threads is not None:
+                self._in_threads.set()
+        if self._in_loop is not None:
+            self._in_loop.set()
 
 
 class Shutdown:

@@ -17,6 +17,7 @@ with the setting `nats.fast_client: off`, `client.transport.PublicTransport` tak
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar, Final, TypeAlias
 
 from nats.aio.client import Client
@@ -159,6 +160,12 @@ def parse(raw: bytes) -> dict[str, str]:
     return headers
 
 
+@lru_cache(64)
+def _written(name: str) -> tuple[bytes, bytes]:
+    """Return the name of a header, and the same as a block has it."""
+    return name.encode(), f"\r\n{name}:".encode()
+
+
 class HeaderBlock(Mapping[str, str]):
     """The headers of a message, each parsed when it is read.
 
@@ -190,14 +197,14 @@ class HeaderBlock(Mapping[str, str]):
 
     def _find(self, name: str) -> str | None:
         """Return the value of a header that is written as `name:`, or None."""
-        word = name.encode()
-        begin = self._raw.find(b"\r\n%b:" % word)
+        raw, (word, written) = self._raw, _written(name)
+        begin = raw.find(written)
         if begin < 0:
             return None
-        if self._raw.count(word) > 1:  # perhaps a second header of this name, which then counts
+        begin += len(written)
+        if raw.count(word) > 1:  # perhaps a second header of this name, which then counts
             return self._read().get(name)
-        begin += len(word) + 3
-        return self._raw[begin : self._raw.index(b"\r\n", begin)].decode("utf-8", "replace").strip(_WHITESPACE)
+        return raw[begin : raw.index(b"\r\n", begin)].decode("utf-8", "replace").strip(_WHITESPACE)
 
     @override
     def __iter__(self) -> Iterator[str]:

@@ -21,7 +21,7 @@ buckets have none: programs outside do not know it.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from ....subjects import (
@@ -41,6 +41,7 @@ _TRIGGER: Final = f"{PUBLIC_INPUTS}trigger."
 _CANCEL: Final = f"{PUBLIC_INPUTS}cancel."
 _MQ: Final = "mq."
 _UNPARTITIONED: Final = ("api.", OUTSIDE_INPUTS)
+_SPECIAL: Final = (_MQ, *_UNPARTITIONED, PUBLIC_INPUTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +63,22 @@ class Names:
     mq_prefix: str = "mq"
     partitions: int = PARTITIONS
     """More than the default is not supported yet beside the names of subjects."""
+    _first_partition: str = field(init=False, repr=False, compare=False)
+    """The beginning of the subjects of partition 0, and so of all if there is one partition."""
 
     def __post_init__(self) -> None:
         """Reject names that would only fail on the wire."""
+        object.__setattr__(self, "_first_partition", f"{self.root}.0.")
         if not _ROOT.fullmatch(self.root):
             raise ValueError(f"root {self.root!r}: one token of small letters, digits and hyphens is needed")
-        for field in ("trigger_prefix", "public_prefix", "mq_prefix"):
-            if not _PREFIX.fullmatch(getattr(self, field)):
-                raise ValueError(f"{field} {getattr(self, field)!r}: no NATS subject")
+        for name in ("trigger_prefix", "public_prefix", "mq_prefix"):
+            if not _PREFIX.fullmatch(getattr(self, name)):
+                raise ValueError(f"{name} {getattr(self, name)!r}: no NATS subject")
 
     def to_wire(self, relative: str) -> str:
         """Return the subject or filter under which Tocsin itself stores a relative one."""
+        if self.partitions == 1 and not relative.startswith(_SPECIAL):
+            return self._first_partition + relative
         if relative.startswith(_MQ):
             return f"{self.mq_prefix}.{relative[len(_MQ) :]}"
         if relative.startswith(_UNPARTITIONED):
@@ -85,12 +91,14 @@ class Names:
 
     def from_wire(self, wire: str) -> str:
         """Return the relative name of a subject on the wire; a foreign subject stays unchanged."""
-        root = len(self.root)
-        if wire.startswith(self.root) and wire[root : root + 1] == ".":
-            partition, _, relative = wire[root + 1 :].partition(".")
+        if wire.startswith(self._first_partition):
+            return wire[len(self._first_partition) :]
+        root, _, rest = wire.partition(".")
+        if root == self.root and rest:
+            partition, _, relative = rest.partition(".")
             if partition.isdecimal():
                 return relative
-            return wire[root + 1 :] if wire.startswith(_UNPARTITIONED, root + 1) else wire
+            return rest if rest.startswith(_UNPARTITIONED) else wire
         for kind, prefix in self._heard:
             if wire.startswith(f"{prefix}."):
                 return kind + wire[len(prefix) + 1 :]

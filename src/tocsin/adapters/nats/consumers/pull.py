@@ -112,7 +112,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class Received:
     """A delivered message."""
 
-    __slots__ = ("_nanoseconds", "body", "delivered", "headers", "order", "pending", "sequence", "subject")
+    __slots__ = ("_nanoseconds", "_time", "body", "delivered", "headers", "order", "pending", "sequence", "subject")
 
     def __init__(self, message: Msg, names: Names) -> None:
         """Parse the reply subject.
@@ -130,6 +130,7 @@ class Received:
         self.delivered = int(delivered)
         self.sequence = int(sequence)
         self._nanoseconds = nanoseconds
+        self._time: datetime | None = None
         self.order = int(order)
         """The number of this delivery in the consumer, from 1. A gap shows that a message was lost."""
         self.pending = int(pending)
@@ -138,8 +139,10 @@ class Received:
     @property
     def time(self) -> datetime:
         """The time at which the stream stored it (UTC)."""
-        # Truncated, as the time stamps of direct gets are, so that a message has the same time on every path.
-        return _EPOCH + timedelta(microseconds=int(self._nanoseconds) // 1_000)
+        if self._time is None:
+            # Truncated, as the time stamps of direct gets are, so that a message has the same time on every path.
+            self._time = _EPOCH + timedelta(microseconds=int(self._nanoseconds) // 1_000)
+        return self._time
 
     @property
     def message_id(self) -> str | None:

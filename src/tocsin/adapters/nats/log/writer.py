@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import compress
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from .... import subjects, telemetry
 from ....domain.events import Message
@@ -166,11 +166,14 @@ class LogWriter:
         self._connection = connection
         self._names = names
         self._group_commits = GroupCommits(connection, names, group_commit)
+        self._gathered: dict[Stream, _Gathered] = {}
         self.newest = dict.fromkeys(Stream, 0)
         """The last sequence that this writer stored in each stream."""
 
     async def store(self, write: Write) -> int:
         """Store a write of one message and return its sequence.
+
+        What several tasks store in one stream at the same moment is one request, as the reports of a busy worker are.
 
         Raises:
             SequenceConflict: the guard failed.
@@ -178,10 +181,38 @@ class LogWriter:
             LogUnavailable: the log did not answer.
         """
         pending = _Pending(write, write.scope if isinstance(write, Append) else "")
-        await self._store_next([pending])
+        is_stored = asyncio.get_running_loop().create_future()
+        gathered = self._gathered.get(pending.stream)
+        if gathered is None:
+            gathered = _Gathered([], asyncio.create_task(self._store_gathered(pending.stream)))
+            self._gathered[pending.stream] = gathered
+        gathered.writes.append((pending, is_stored))
+        await is_stored
         if pending.error is not None:
             raise pending.error
         return pending.sequences[-1]
+
+    async def _store_gathered(self, stream: Stream) -> None:
+        """Store what was gathered until this task began.
+
+        A caller that is cancelled meanwhile does not affect the others.
+        """
+        gathered = self._gathered.pop(stream)
+        waiting = [is_stored for _, is_stored in gathered.writes]
+        try:
+            await self._store_next([pending for pending, _ in gathered.writes])
+        except asyncio.CancelledError:
+            for is_stored in waiting:
+                is_stored.cancel()
+            raise
+        except Exception as error:  # noqa: BLE001 - raised by the callers
+            for is_stored in waiting:
+                if not is_stored.done():
+                    is_stored.set_exception(error)
+        else:
+            for is_stored in waiting:
+                if not is_stored.done():
+                    is_stored.set_result(None)
 
     async def write(self, writes: Sequence[Write]) -> list[Written]:
         """Store several writes and return the result of each.
@@ -284,6 +315,13 @@ class LogWriter:
         return Outgoing(self._names.to_wire(subject), message.encode(), headers)
 
 
+class _Gathered(NamedTuple):
+    """Writes of one moment, and the task that stores them."""
+
+    writes: "list[tuple[_Pending, asyncio.Future[None]]]"
+    storing: asyncio.Task[None]
+
+
 class _Pending:
     """A write and what was stored of it."""
 
@@ -294,6 +332,13 @@ class _Pending:
         self.scope = scope
         self.sequences: list[int] = []
         self.error: Exception | None = None
+
+    @property
+    def stream(self) -> Stream:
+        write = self.write
+        if isinstance(write, Delay):
+            return Stream.TIMERS
+        return subjects.stream_of(self.scope if isinstance(write, Append) else write.subject)
 
     @property
     def size(self) -> int:
