@@ -12,6 +12,7 @@ from tocsin.domain import agent_grants
 from tocsin.domain.events import (
     Actor,
     AgentGranted,
+    AgentSwitched,
     Cancelled,
     Completed,
     Dispatched,
@@ -222,6 +223,21 @@ async def test_purge_goes_on_after_an_outage(hall: Hall, monkeypatch: pytest.Mon
     monkeypatch.setattr(hall.world.log, "write", write)
     await hall.work()
     assert len(await cancelled(hall)) == 1
+
+
+# --- disabled names ----------------------------------------------------------------------------------------------------
+
+
+async def test_disabled_name_gets_nothing_whatever_its_agent_says(hall: Hall) -> None:
+    await hall.job()
+    await hall.matcher()
+    await decide(hall, AgentSwitched(name="mail-1", enabled=False, by=ANN))
+    agent = await hall.agent()
+    await hall.trigger()
+    assert agent.fields["mode"] == "enabled"
+    assert not agent.got
+    await decide(hall, AgentSwitched(name="mail-1", enabled=True, by=ANN))
+    assert len(agent.got) == 1
 
 
 # --- grants ------------------------------------------------------------------------------------------------------------

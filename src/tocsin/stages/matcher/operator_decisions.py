@@ -1,11 +1,11 @@
-"""Decisions of operators: paused and purged queues, and the tasks that agents may get."""
+"""Decisions of operators: paused and purged queues, disabled names, and the tasks that agents may get."""
 
 from collections.abc import Mapping
 
 from ... import subjects
 from ...domain import queue
 from ...domain.agent_grants import may_get
-from ...domain.events import AgentGranted, Message, QueueFact, Recorded
+from ...domain.events import AgentGranted, AgentSwitched, Message, QueueFact, Recorded
 from ...domain.queue import Queue
 from ...domain.task_board import TaskBoard
 from ...domain.task_offers import Granted
@@ -14,7 +14,7 @@ from .agents import HeardAgent
 
 def filters() -> tuple[str, ...]:
     """Return filters over these events in the ledger."""
-    return (subjects.queue_events(), *subjects.filters_of(AgentGranted))
+    return (subjects.queue_events(), *subjects.filters_of(AgentGranted), *subjects.filters_of(AgentSwitched))
 
 
 class OperatorDecisions:
@@ -30,6 +30,7 @@ class OperatorDecisions:
         self._queues: dict[str, Queue] = {}
         self._room: Mapping[str, int] = {}
         self._grants: dict[str, AgentGranted] = {}
+        self._disabled: set[str] = set()
         self._revision = 0
         self.is_complete = False
         """The whole ledger was read once."""
@@ -44,6 +45,8 @@ class OperatorDecisions:
                 self._board.purge(fact.queue, state.purge.message.upto)
         elif isinstance(fact, AgentGranted):
             self._grants[fact.name] = fact
+        elif isinstance(fact, AgentSwitched):
+            (self._disabled.discard if fact.enabled else self._disabled.add)(fact.name)
         self._revision += 1
 
     def queue(self, name: str) -> Queue:
@@ -62,6 +65,8 @@ class OperatorDecisions:
         return agent.granted
 
     def _granted(self, agent: HeardAgent) -> Granted | None:
+        if agent.name in self._disabled:  # what the agent says of itself may be older, or untrue
+            return ()
         fact = self._grants.get(agent.name)
         if fact is None:
             return () if self._requires_grant else None
