@@ -1,4 +1,4 @@
-"""Decisions of operators: paused and purged queues, disabled names, and the tasks that agents may get."""
+"""Decisions of operators: paused and purged queues, and which tasks agents may get."""
 
 from collections.abc import Mapping
 
