@@ -228,7 +228,7 @@ async def test_purge_goes_on_after_an_outage(hall: Hall, monkeypatch: pytest.Mon
 # --- disabled names ----------------------------------------------------------------------------------------------------
 
 
-async def test_disabled_name_gets_nothing_though_its_agent_is_enabled(hall: Hall) -> None:
+async def test_disabled_name_of_an_enabled_agent_gets_nothing(hall: Hall) -> None:
     await hall.job()
     await hall.matcher()
     await decide(hall, AgentSwitched(name="mail-1", enabled=False, by=ANN))
