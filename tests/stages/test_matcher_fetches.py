@@ -13,10 +13,13 @@ from tests.domain.given import ID, JOB, KEY, admitted
 from tests.stages.test_matcher import Hall
 from tocsin import subjects
 from tocsin.domain import execution
+from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.events import Dispatched, Failed, LeaseTimer, Recorded, Released, Started, Timer
 from tocsin.domain.task_fetch import Answer
 from tocsin.domain.visibility_lease import Lease
+from tocsin.engine.outside_workers import CHANGE_INTERVAL_S
 from tocsin.ports import LogUnavailable
+from tocsin.services.agents import AgentRegistry
 from tocsin.services.operations import task_fetches, worker_answers
 from tocsin.services.operations.errors import FetchTooLarge, MatcherUnavailable, TooManyFetches
 from tocsin.services.operations.task_fetches import PATIENCE_S, REPEAT_S, TaskFetches
@@ -674,3 +677,59 @@ async def test_paused_queue_gives_nothing_to_fetches(desk: Desk) -> None:
     assert not fetching.done()
     await decisions.switch("default", paused=False)
     assert names(await desk.answered(fetching)) == ["nightly"]
+
+
+# --- who fetches ---------------------------------------------------------------------------------------------------------
+
+
+async def shown(desk: Desk) -> list[AgentRecord]:
+    """Return the workers in the bucket, a few seconds later."""
+    for _ in range(2):
+        await desk.hall.passes(CHANGE_INTERVAL_S)
+    return list(await AgentRegistry(desk.hall.world.log, desk.hall.world.projections).agents())
+
+
+async def test_http_worker_is_listed_with_its_tasks(desk: Desk) -> None:
+    await desk.hall.matcher()
+    await desk.hall.trigger()
+    [held] = await desk.fetch("default", worker="py-1", lease=3_600)
+    [worker] = await shown(desk)
+    claim = held.claim.message
+    assert (worker.name, worker.kind, worker.identity, worker.queues) == ("py-1", "http", "ada", ["default"])
+    assert worker.held == [f"{claim.execution_id}.{claim.step}.{claim.attempt}"]
+    await worker_answers.complete(desk.hall.world.log, held)
+    await desk.hall.work()
+    [worker] = await shown(desk)
+    assert worker.held == []
+
+
+async def test_worker_that_holds_a_task_is_not_lost(desk: Desk) -> None:
+    await desk.hall.matcher()
+    await desk.hall.trigger()
+    [held] = await desk.fetch(worker="py-1", lease=3_600)
+    for _ in range(12):
+        await desk.hall.passes(10)
+    assert [worker.state for worker in await shown(desk)] == [AgentState.ENABLED]
+    await worker_answers.complete(desk.hall.world.log, held)
+    await desk.hall.work()
+    for _ in range(12):
+        await desk.hall.passes(10)
+    assert [worker.state for worker in await shown(desk)] == [AgentState.LOST]
+
+
+async def test_next_leader_knows_what_workers_hold(desk: Desk) -> None:
+    first = await desk.hall.matcher()
+    await desk.hall.trigger()
+    await desk.fetch(worker="py-1", lease=3_600)
+    await desk.hall.stop(first)
+    await desk.hall.matcher()
+    for _ in range(12):
+        await desk.hall.passes(10)
+    [worker] = await shown(desk)
+    assert (worker.name, worker.state, len(worker.held)) == ("py-1", AgentState.ENABLED, 1)
+
+
+async def test_withdrawn_fetch_is_no_sign_of_its_worker(desk: Desk) -> None:
+    await desk.hall.matcher()
+    await desk.send(count=0, worker="py-1")
+    assert await shown(desk) == []

@@ -7,11 +7,13 @@ from typing import Final
 
 import pytest
 
+from tests.ports import free_port
 from tests.system.processes import Site, site
 from tests.system.test_shutdown import IN_ORDER, ended
 from tests.system.worker_process import noted
 from tocsin import subjects
 from tocsin.bootstrap import STAGE_NAMES
+from tocsin.cli.runtime.errors import Exit
 from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.events import (
     AgentEnded,
@@ -29,7 +31,7 @@ MAIL: Final = "tests.system.agent_process:mail"
 
 @pytest.fixture
 async def tocsin(nats_url: str, tmp_path: Path) -> AsyncIterator[Site]:
-    async with site(nats_url, tmp_path) as it:
+    async with site(nats_url, tmp_path, metrics={"enabled": False}) as it:
         await it.apply({"name": "send", "function": "mail/send", "overlap_policy": "allow"})
         await it.apply({"name": "slowly", "function": "mail/slowly", "overlap_policy": "allow"})
         await it.apply({"name": "long", "function": "mail/long", "overlap_policy": "allow"})
@@ -68,6 +70,30 @@ async def completed(tocsin: Site, **jobs: int) -> None:
         return await tocsin.ends() == jobs
 
     await tocsin.until(are)
+
+
+async def test_worker_over_http_is_listed_through_two_gateways(tocsin: Site) -> None:
+    """Both copies of the API, and the command line beside and through them, show one worker and what it holds."""
+    await tocsin.apply({"name": "ojs.work", "queue": "work", "function": "work", "input": {"args": [3]}})
+    ports = free_port(), free_port()
+    urls = [f"http://127.0.0.1:{port}" for port in ports]
+    tocsin.start()
+    for port in ports:
+        tocsin.start_gateway(port)
+    await tocsin.ready()
+    tocsin.start_ojs_worker("w-1", 60_000, *urls)
+
+    async def listed() -> list[AgentRecord]:
+        return [record for record in await agents(tocsin) if record.name == "w-1"]
+
+    [record] = await tocsin.until(listed)
+    assert (record.kind, record.state, record.queues) == ("http", AgentState.ENABLED, ["work"])
+    for remote in ((), *(("--server", url) for url in urls)):
+        code, answer = await tocsin.call(*remote, "agents", "show", "w-1")
+        assert code == 0
+        assert [(one["name"], one["kind"]) for one in answer] == [("w-1", "http")]  # type: ignore[index]
+        code, _ = await tocsin.call(*remote, "agents", "disable", "w-1")
+        assert code == Exit.NOT_FOUND  # it does not register
 
 
 async def test_worker_registers_works_and_ends(tocsin: Site) -> None:

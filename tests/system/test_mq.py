@@ -16,6 +16,7 @@ from nats.js import JetStreamContext
 from tests.system.running import Running, event, running
 from tocsin import subjects
 from tocsin.adapters.nats.admin.inspection import NatsInspection
+from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.events import (
     Cancelled,
     CancelRequest,
@@ -28,6 +29,8 @@ from tocsin.domain.events import (
     StepProgress,
 )
 from tocsin.ports import ExecutionRow
+from tocsin.services.agents import AgentRegistry
+from tocsin.services.operations.errors import NotFound
 from tocsin.subjects import Stream
 
 EXAMPLE = Path(__file__).parents[2] / "examples/mq_executor.mjs"
@@ -109,6 +112,25 @@ async def test_misaddressed_answer_holds_up_no_other(nats_url: str, tmp_path: Pa
         durables = await NatsInspection(tocsin.installation.connection, tocsin.installation.names).durables(Stream.MQ)
         [answers] = [durable for durable in durables if durable.name == "mq-bridge-completions"]
         assert (answers.redelivered, answers.ack_pending) == (0, 0)
+
+
+async def test_executor_that_names_itself_is_listed(nats_url: str, tmp_path: Path) -> None:
+    async with outside(nats_url, tmp_path) as (tocsin, executor):
+        await tocsin.apply({"name": "outside", "function": "f", "retry": NO_RETRY})
+        await tocsin.trigger("outside")
+        task = await executor.take()
+        named = {"job_name": "outside", "execution_id": task["execution_id"], "status": "completed"}
+        await executor.answer(task["execution_id"], enveloped(named))
+        registry = AgentRegistry(tocsin.installation.log, tocsin.installation.projections)
+
+        async def listed() -> tuple[AgentRecord, ...]:
+            return await registry.agents()
+
+        [record] = await tocsin.until(listed)
+        assert (record.name, record.kind, record.state) == ("functions-7", "mq", AgentState.ENABLED)
+        assert (record.queues, record.functions) == (["default"], ["f"])
+        with pytest.raises(NotFound, match="does not register"):
+            await registry.drain("functions-7")
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ every field is bounded. Its name and id come from its subject, never from its bo
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Final, Literal, TypeAlias
 
@@ -28,6 +28,7 @@ from .events import (
     QueueGrant,
     Recorded,
 )
+from .text import matches
 
 MAX_HOLD_LIST_BYTES: Final = 262_144
 MAX_FUNCTIONS: Final = 500
@@ -42,6 +43,14 @@ _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
 Text: TypeAlias = Annotated[str, Field(max_length=255, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Mode: TypeAlias = Literal["enabled", "disabled", "draining"]
 """What an agent does: it takes tasks, it takes none, or it finishes its tasks."""
+
+
+WorkerKind: TypeAlias = Literal["agent", "http", "mq"]
+"""How a worker gets its tasks: it registers and is assigned tasks, it fetches over HTTP, or it takes them from hip-62's queue."""
+OutsideKind: TypeAlias = Literal["http", "mq"]
+"""The kinds of workers that do not register: they are known by what they request and answer."""
+SILENCE: Final[Mapping[WorkerKind, timedelta]] = {"http": timedelta(seconds=45), "mq": timedelta(minutes=10)}
+"""Time after which a worker that does not register is lost. It is heard at most every few seconds, an executor only by its answers."""
 
 
 class AgentState(StrEnum):
@@ -255,14 +264,20 @@ def switch(
 
 
 class AgentRecord(BaseModel):
-    """A worker process."""
+    """A worker process; of a worker that does not register, what it says of itself."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     name: str
-    """The configured name, which several processes may share."""
+    """The configured name, which several processes may share; of other kinds the worker's own name, or its identity if it has none."""
     agent_id: str
-    """The id of the process, new at each start."""
+    """The id of the process, new at each start; of other kinds a digest of identity and name."""
+    kind: WorkerKind = "agent"
+    """`agent` (registered), `http` (it fetches over HTTP), or `mq` (an executor of hip-62's queue)."""
+    identity: str | None = None
+    """The identity that fetches, if the worker fetches over HTTP."""
+    heard_at: datetime | None = None
+    """When a worker that does not register was last heard, to a quarter of a minute (UTC)."""
     state: AgentState
     """`ENABLED`, `DISABLED` (its name takes no tasks), `DRAINING` (it finishes its tasks), or `LOST` (it is silent)."""
     since: datetime | None = None
@@ -280,6 +295,18 @@ class AgentRecord(BaseModel):
     """The tasks that agents of its name may get, by queue; null: an operator granted and revoked nothing."""
     needs_grant: bool = False
     """Whether it gets no tasks without a grant (`agents.require_grant`)."""
+
+    def at(self, now: datetime) -> "AgentRecord":
+        """Return the record at a time: silence means that a worker is lost."""
+        if self.heard_at is None or now - self.heard_at < SILENCE[self.kind]:
+            return self
+        return self.model_copy(update={"state": AgentState.LOST})
+
+    def has(self, function: str) -> bool:
+        """Return whether it has a function; of workers over HTTP, `functions` are patterns."""
+        if self.kind == "http":
+            return any(matches(function, pattern) for pattern in self.functions)
+        return function in self.functions
 
     def may_get(self, queue: str, function: str) -> bool:
         """Return whether operators let it get the tasks of a function in a matched queue."""

@@ -51,3 +51,8 @@ class OpenTask:
     def key(self) -> StepKey:
         """The step that the task is about."""
         return self.scope, self.step
+
+    @property
+    def name(self) -> str:
+        """The task as a hold list names it: `<execution id>.<step>.<attempt>`."""
+        return f"{self.scope.split('.')[2]}.{self.step}.{self.attempt}"

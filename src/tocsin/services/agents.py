@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from .. import subjects
 from ..domain import agent
-from ..domain.agent import AgentRecord, AgentState
+from ..domain.agent import AgentRecord, AgentState, WorkerKind
 from ..domain.definition import JobDefinition
 from ..domain.events import OF_THE_NAME, Actor, AgentFact, AgentSwitched
 from ..domain.queue_backlog import QueueBacklog
@@ -29,20 +29,25 @@ class AgentRegistry:
         self._projections = projections
 
     async def agents(self, name: str | None = None) -> tuple[AgentRecord, ...]:
-        """Return all agents, or those of a name or id.
+        """Return all workers, or those of a name or id.
+
+        Workers that do not register are among them.
 
         They are sorted by name and start, and a moment old.
 
         Raises:
-            NotFound: no agent has this name.
+            NotFound: no worker has this name.
             LogUnavailable: the log did not answer.
         """
-        records = []
+        records: list[AgentRecord] = []
         for body in (await self._projections.entries(Bucket.AGENTS)).values():
             try:
                 records.append(AgentRecord.model_validate_json(body))
             except ValidationError:
                 continue  # of a newer version
+        if any(record.heard_at is not None for record in records):
+            now = await self._log.now()
+            records = [record.at(now) for record in records]
         records.sort(key=lambda record: (record.name, record.agent_id))
         if name is None:
             return tuple(records)
@@ -65,9 +70,7 @@ class AgentRegistry:
             stored = await self._log.load(scope) if agent.is_agent_name(name) else []
             newest = next((r.message for r in reversed(stored) if isinstance(r.message, AgentSwitched)), None)
             if newest is None:
-                known = await self.agents()
-                if name not in {record.name for record in known}:
-                    raise _not_found(name, known)
+                await self._registered(name)
             facts = agent.switch(newest, name, enabled=enabled, by=by, reason=reason)
             if await self._append(facts, stored[-1].sequence if stored else 0):
                 return bool(facts)
@@ -82,8 +85,24 @@ class AgentRegistry:
             NotFound: no agent has this name or id.
             LogUnavailable: the log did not answer.
         """
-        live = [record for record in await self.agents(name) if record.state is not AgentState.LOST]
+        live = [record for record in await self._registered(name) if record.state is not AgentState.LOST]
         return tuple([record for record in live if await self._drain(record, by, reason)])
+
+    async def _registered(self, name: str) -> list[AgentRecord]:
+        """Return the registered agents of a name or id.
+
+        Raises:
+            NotFound: no agent has this name, or only workers that do not register.
+        """
+        known = await self.agents()
+        of_name = [record for record in known if name in {record.name, record.agent_id}]
+        registered = [record for record in of_name if record.kind == "agent"]
+        if registered:
+            return registered
+        if of_name:
+            remedy = _REMEDIES[of_name[0].kind]
+            raise NotFound(f"{name!r} does not register, so it cannot be drained, disabled or enabled. {remedy}")
+        raise _not_found(name, known)
 
     async def _drain(self, record: AgentRecord, by: Actor | None, reason: str | None) -> bool:
         for _ in range(TRIES):
@@ -101,6 +120,12 @@ class AgentRegistry:
         except OutdatedState:
             return False
         return True
+
+
+_REMEDIES: Final[dict[WorkerKind, str]] = {
+    "http": "It fetches over HTTP: stop it, or revoke its token with `tocsin tokens revoke`.",
+    "mq": "It takes tasks from hip-62's queue: stop it, or pause its queue with `tocsin queues pause`.",
+}
 
 
 def _not_found(name: str, known: Iterable[AgentRecord]) -> NotFound:

@@ -39,11 +39,12 @@ from ..domain.mq_answer import (
 )
 from ..domain.recovery import TIMED_OUT
 from ..engine.kinds import execution_state, queue_state
+from ..engine.mq_executors import MqExecutors, heard
 from ..engine.mq_tasks import Unneeded, UnneededTasks, envelope
 from ..engine.stage import Access, Stage, Subscription
 from ..engine.step import DONE, Events, Send, States, Step, again, done, refuse, wait
 from ..settings import Settings
-from ..subjects import Stream
+from ..subjects import Bucket, Stream
 
 HANDED_OVER: Final = 1
 """The delivery number of the claim with which the bridge hands a task over."""
@@ -61,7 +62,9 @@ _EXECUTION: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 class MqBridge:
     """Hands tasks to executors outside, and turns their completions into reports."""
 
-    def __init__(self, key: bytes, queues: Collection[str], *, grace: float, unneeded: UnneededTasks) -> None:
+    def __init__(
+        self, key: bytes, queues: Collection[str], *, grace: float, unneeded: UnneededTasks, executors: MqExecutors
+    ) -> None:
         """Hand over the tasks of `queues`.
 
         `grace`: seconds after a timeout in which an answer counts.
@@ -69,6 +72,7 @@ class MqBridge:
         self._key = key
         self._grace = grace
         self._unneeded = unneeded
+        self._executors = executors
         self._queues = frozenset(queues)
 
     def on_task(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - no decision on the time
@@ -119,7 +123,8 @@ class MqBridge:
         if report is None:
             return self._begun(recorded, answer, states, *target)
         subject = subjects.subject_of(report)
-        return done(Send(subject, report, message_id=ids.report_id(report.token, subject)), rests_on=(ref,))
+        send = Send(subject, report, message_id=ids.report_id(report.token, subject))
+        return done(send, rests_on=(ref,), signals=heard(answer, state, report.step))
 
     def on_end(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - no decision on the time
         """Tell the executors outside that an execution is over, and remove its tasks."""
@@ -146,12 +151,17 @@ class MqBridge:
         return done(Send(subject, notice, message_id, NOTICE_TTL_S), signals=(Unneeded(end.job, end.execution_id),))
 
     def take_signal(self, signal: object) -> None:
-        """Remember the tasks that need no executor."""
+        """Remember the tasks that need no executor, and the executors that were heard."""
         self._unneeded.take(signal)
+        self._executors.take(signal)
 
     async def remove_tasks(self) -> None:
         """Remove tasks that need no executor from the queue."""
         await self._unneeded.run()
+
+    async def show_executors(self) -> None:
+        """Show the executors that were heard."""
+        await self._executors.run()
 
     def _meant(self, answer: Answer, state: Execution) -> tuple[str, int] | None:
         """Return the step and the attempt that an answer means.
@@ -193,8 +203,9 @@ class MqBridge:
         ref = execution_state(job, execution_id)
         if claim := _started(states(ref), answer, step, attempt):
             return again(Events(ref, (claim,)))
+        signals = heard(answer, states(ref), step)
         if answer.progress is None:
-            return done(rests_on=(ref,))
+            return done(rests_on=(ref,), signals=signals)
         progress = StepProgress(
             job=job,
             execution_id=execution_id,
@@ -205,7 +216,7 @@ class MqBridge:
             message=answer.message,
         )
         message_id = ids.keyed_digest(self._key, "mq-progress", execution_id, recorded.sequence)
-        return done(Send(subjects.subject_of(progress), progress, message_id), rests_on=(ref,))
+        return done(Send(subjects.subject_of(progress), progress, message_id), rests_on=(ref,), signals=signals)
 
     def _candidates(self, answer: Answer, state: Execution) -> list[tuple[str, int]]:
         """Return the attempts in flight to which a completion may refer.
@@ -308,12 +319,14 @@ MQ_BRIDGE: Final = Stage(
         appends=(Started, Cancelled, Envelope, MqCancel, Report, StepProgress),
         reads=(Stream.LOG, Stream.MQ, Stream.LEDGER),
         removes=(Stream.MQ,),
+        writes=((Bucket.AGENTS, subjects.outside_key("mq", "*")),),
     ),
     start=lambda context: MqBridge(
         context.report_key,
         context.settings.bridged_queues,
         grace=context.settings.recovery.grace,
         unneeded=UnneededTasks(context.log, context.clock),
+        executors=MqExecutors(context.projections, context.clock),
     ),
     subscriptions=(
         Subscription(subjects.MQ_BRIDGE, Stream.LOG, _tasks, decide=MqBridge.on_task),
@@ -322,6 +335,7 @@ MQ_BRIDGE: Final = Stage(
             Stream.MQ,
             (subjects.filter_for("mq.scheduler.complete"),),
             decide=MqBridge.on_completion,
+            on_signal=MqBridge.take_signal,
         ),
         Subscription(
             subjects.MQ_BRIDGE_ENDS,
@@ -332,7 +346,7 @@ MQ_BRIDGE: Final = Stage(
             on_signal=MqBridge.take_signal,
         ),
     ),
-    loops=(MqBridge.remove_tasks,),
+    loops=(MqBridge.remove_tasks, MqBridge.show_executors),
     is_installed=lambda settings: bool(settings.bridged_queues),
     needs="a queue in `queues` with `transport: mq`",
 )

@@ -244,6 +244,22 @@ def rate_key(queue: str) -> str:
     return f"rate.{token(queue)}"
 
 
+_OUTSIDE: Final = "outside."
+
+
+def outside_key(kind: str, worker: str) -> str:
+    """Return the key in `agents` of an unregistered worker, whose name is a token."""
+    return f"{_OUTSIDE}{kind}.{worker}"
+
+
+def is_outside_key(key: str) -> bool:
+    """Check whether a key in `agents` names an unregistered worker.
+
+    The keys of registered agents, `<name>.<id>`, have one dot.
+    """
+    return key.startswith(_OUTSIDE) and key.count(".") > 1
+
+
 def checkpoint_page(stream: Stream, number: int) -> str:
     """Return the key in `checkpoints` of a page of a stream, from 1."""
     return f"{stream.value}.{number:08}"

@@ -1,7 +1,7 @@
 """`tocsin agents`: list, show, drain, disable, enable, allow and revoke."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.text import Text
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ...domain.events import QueueGrant
     from ...services.agent_grants import GrantAnswer, GrantVerb
 
+_KINDS: Final = {"http": "a worker over HTTP", "mq": "an executor of hip-62's queue"}
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The agent's name.")]
 NameOrId = Annotated[str, typer.Argument(metavar="NAME|ID", help="The agents of a name, or one process by its id.")]
 Reason = Annotated[str | None, typer.Option(help="Reason, recorded in the event.")]
@@ -28,7 +29,7 @@ Functions = Annotated[
 
 
 def list_agents(context: typer.Context) -> None:
-    """List the agents: registered worker processes.
+    """List the agents: registered worker processes, HTTP workers, and executors of hip-62's queue.
 
     Example: `tocsin agents list`
     """
@@ -43,7 +44,7 @@ def list_agents(context: typer.Context) -> None:
         _json(agents),
         lambda: [
             table(
-                ("AGENT", "STATE", "QUEUES", "FUNCTIONS", "HOLDS", "HOST", "ID"),
+                ("AGENT", "KIND", "STATE", "QUEUES", "FUNCTIONS", "HOLDS", "HOST", "ID"),
                 [_row(agent) for agent in agents],
                 empty="no agents. A worker registers when it starts, if the stage `agent_keeper` runs.",
                 least=("HOST", "ID", "FUNCTIONS"),
@@ -182,30 +183,47 @@ def _json(agents: Sequence[AgentRecord]) -> list[dict[str, object]]:
 def _row(agent: AgentRecord) -> tuple[object, ...]:
     return (
         Text(agent.name, style="bold"),
+        agent.kind,
         state(agent.state.value),
         ", ".join(agent.queues),
         ", ".join(agent.functions),
-        f"{len(agent.held)} of {agent.max_concurrent_jobs}",
+        _holds(agent),
         agent.host,
         agent.agent_id,
     )
 
 
+def _holds(agent: AgentRecord) -> str:
+    """Return the number of tasks that a worker holds, as far as it is known."""
+    if agent.kind == "mq":
+        return "unknown"
+    return f"{len(agent.held)} of {agent.max_concurrent_jobs}" if agent.kind == "agent" else str(len(agent.held))
+
+
+def _origin(agent: AgentRecord) -> Iterator[tuple[str, str]]:
+    """Yield what is known of a worker's process."""
+    if agent.kind != "agent":
+        yield "kind", _KINDS[agent.kind]
+        yield from [("identity", agent.identity)] if agent.identity else ()
+        yield from [("heard", local(agent.heard_at))] if agent.heard_at else ()
+        return
+    yield "host", agent.host
+    yield "version", agent.version
+    yield "labels", ", ".join(f"{name}={value}" for name, value in agent.labels.items()) or "none"
+    yield "may get", _grants(agent.grants, needs_grant=agent.needs_grant)
+
+
 def _page(agent: AgentRecord) -> list[Text]:
-    labels = ", ".join(f"{name}={value}" for name, value in agent.labels.items())
     return [
         Text.assemble((agent.name, "bold"), "  ", state(agent.state.value), f" since {local(agent.since)}"),
         *(
             Text(f"{name:<10} {value}")
             for name, value in (
                 ("id", agent.agent_id),
-                ("host", agent.host),
-                ("version", agent.version),
-                ("labels", labels or "none"),
+                *_origin(agent),
                 ("queues", ", ".join(agent.queues)),
                 ("functions", ", ".join(agent.functions) or "none"),
-                ("may get", _grants(agent.grants, needs_grant=agent.needs_grant)),
-                ("holds", f"{len(agent.held)} of {agent.max_concurrent_jobs}"),
+                ("holds", _holds(agent)),
             )
         ),
         *(Text(f"           {task}", style="dim") for task in agent.held),

@@ -22,10 +22,12 @@ from ..runtime.session import Session, session_of
 
 if TYPE_CHECKING:
     from ...bootstrap import Installation
+    from ...domain.agent import WorkerKind
     from ...ports.server_inspection import StreamState
     from ...services.health import Finding, Status
     from ...services.health.leadership import Lease
 
+_WORKERS: Final[dict["WorkerKind", str]] = {"agent": "agent", "http": "HTTP worker", "mq": "MQ executor"}
 MAX_FUNCTIONS: Final = 5
 """The functions with waiting tasks that are shown for a queue."""
 
@@ -184,9 +186,10 @@ def _plain(seen: "Status") -> Iterator[str]:
 def _sums(seen: "Status") -> Iterator[str]:
     if seen.jobs is not None:
         yield f"{counted(seen.jobs.registered, 'job')}, {seen.jobs.paused} paused, {seen.jobs.disabled} disabled"
-    if seen.agents:
-        states = ", ".join(f"{number} {state.lower()}" for state, number in seen.agents.items())
-        yield f"{counted(sum(seen.agents.values()), 'agent')}: {states}"
+    for kind, noun in _WORKERS.items():
+        if numbers := seen.agents if kind == "agent" else seen.outside_workers.get(kind):
+            states = ", ".join(f"{number} {state.lower()}" for state, number in numbers.items())
+            yield f"{counted(sum(numbers.values()), noun)}: {states}"
     if seen.history is not None:
         lag = "up to date"
         if seen.history.since is not None:

@@ -1,14 +1,15 @@
 """Status of all parts of an installation; a silent part is listed with the reason."""
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from ...domain.agent import WorkerKind
 from ...domain.definition import STORED
 from ...domain.job_record import Registration
 from ...domain.queue_backlog import QueueBacklog
@@ -134,7 +135,9 @@ class Status:
     history: HistoryPlace | None
     troubles: Mapping[str, str]
     agents: Mapping[str, int] | None = None
-    """Number of agents in each state."""
+    """Number of registered agents in each state."""
+    outside_workers: Mapping[WorkerKind, Mapping[str, int]] = field(default_factory=dict)
+    """Number of workers that do not register in each state, by kind."""
     standing_aside: tuple[AsideCandidate, ...] = ()
     """Processes that stand for no lease because their clocks are not credible."""
 
@@ -189,7 +192,8 @@ async def status(target: HealthTarget) -> Status:
         jobs=jobs,
         history=history,
         troubles=query.troubles,
-        agents=agents,
+        agents=None if agents is None else agents.get("agent", {}),
+        outside_workers={kind: states for kind, states in (agents or {}).items() if kind != "agent"},
         standing_aside=() if leadership is None else leadership.standing_aside,
     )
 
@@ -247,9 +251,12 @@ async def _jobs(target: HealthTarget) -> Jobs:
     )
 
 
-async def _agents(target: HealthTarget) -> dict[str, int]:
-    agents = await AgentRegistry(target.log, target.projections).agents()
-    return dict(sorted(Counter(agent.state.value for agent in agents).items()))
+async def _agents(target: HealthTarget) -> dict[WorkerKind, dict[str, int]]:
+    """Return the number of workers in each state, by kind."""
+    by_kind: dict[WorkerKind, Counter[str]] = defaultdict(Counter)
+    for record in await AgentRegistry(target.log, target.projections).agents():
+        by_kind[record.kind][record.state.value] += 1
+    return {kind: dict(sorted(states.items())) for kind, states in sorted(by_kind.items())}
 
 
 async def _history(target: HealthTarget) -> HistoryPlace:

@@ -159,9 +159,10 @@ class Mirror:
             if (record := self._record_of(entry, roster)) is not None
         }
         if self._shown is None:
-            stored = await self._projections.entries(Bucket.AGENTS)
+            entries = await self._projections.entries(Bucket.AGENTS)
+            stored = {key for key in entries if not subjects.is_outside_key(key)}  # others write those
             self._shown = {}
-            obsolete = stored.keys() - records.keys()
+            obsolete = stored - records.keys()
         else:
             obsolete = self._shown.keys() - records.keys()
         for key in obsolete:

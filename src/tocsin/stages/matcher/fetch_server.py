@@ -20,6 +20,7 @@ from ...subjects import DecodeError, Stream
 from . import followed_tasks
 from .claims import Claims, Releases, StoredClaim, claim_of
 from .fetches import Fetches, WaitingFetch
+from .http_workers import HttpWorkers
 from .task_sender import read_bodies
 
 _log = telemetry.get_logger("tocsin.matcher")
@@ -38,6 +39,7 @@ class FetchServer:
         log: EventLog,
         channel: FetchChannel,
         fetches: Fetches,
+        workers: HttpWorkers,
         board: TaskBoard,
         claims: Claims,
         releases: Releases,
@@ -46,6 +48,7 @@ class FetchServer:
         self._log = log
         self._channel = channel
         self._fetches = fetches
+        self._workers = workers
         self._board = board
         self._claims = claims
         self._releases = releases
@@ -60,7 +63,7 @@ class FetchServer:
         Raises:
             LogUnavailable: the log did not answer, or there is no connection.
         """
-        for refused in self._fetches.read():
+        for refused in self._fetches.read(self._workers.hear):
             await self._answer(refused, "refused")
         if not len(self._fetches):
             return False

@@ -60,8 +60,11 @@ class Fetches:
         self._take()
         self._waiting.clear()
 
-    def read(self) -> list[Fetch]:
-        """Read the requests that arrived, and return the fetches for which there is no room."""
+    def read(self, hear: Callable[[Fetch], None]) -> list[Fetch]:
+        """Read the requests that arrived, and return the fetches for which there is no room.
+
+        `hear` takes every fetch.
+        """
         refused: list[Fetch] = []
         for body in self._take():
             try:
@@ -69,6 +72,7 @@ class Fetches:
             except ValidationError as error:
                 _log.warning("fetch not readable", action="fetch-refused", errors=error.error_count())
                 continue
+            hear(fetch)
             if not self._await(fetch):
                 refused.append(fetch)
         return refused

@@ -19,6 +19,7 @@ from ...domain.task_board import NO_AGENT, TaskBoard
 from ...domain.task_fetch import FetchedClaim
 from ...subjects import DecodeError
 from .fetches import Fetches
+from .http_workers import HttpWorkers
 
 TASK_KINDS: Final = frozenset({"dispatched", "admitted"})
 STEP_ENDS: Final = ("released", "retry-scheduled", "advanced", "exhausted")
@@ -54,6 +55,8 @@ class _Head(msgspec.Struct):
 class _Claim(msgspec.Struct):
     agent: str | None = None
     fetch: str | None = None
+    holder: str | None = None
+    worker: str = ""
 
 
 class _Release(msgspec.Struct):
@@ -88,10 +91,11 @@ def unread(_: str, body: bytes) -> Unread:
 class FollowedTasks:
     """Applies events to the board, and the claims of fetches to the fetches."""
 
-    def __init__(self, board: TaskBoard, fetches: Fetches, serves: Callable[[str], bool]) -> None:
+    def __init__(self, board: TaskBoard, fetches: Fetches, workers: HttpWorkers, serves: Callable[[str], bool]) -> None:
         """`serves` says whether the matcher has the tasks of a queue."""
         self._board = board
         self._fetches = fetches
+        self._workers = workers
         self._serves = serves
 
     def learn(self, recorded: Recorded[Message]) -> None:
@@ -138,6 +142,8 @@ class FollowedTasks:
             return
         claim = _CLAIMS.decode(body)
         self._board.claim(scope, step, int(attempt), delivery=int(delivery), sequence=sequence, agent_id=claim.agent)
+        if claim.holder is not None:
+            self._workers.note_claim(sequence, claim.holder, claim.worker)
         if claim.fetch is not None:
             self._fetches.learn(claim.fetch, FetchedClaim(scope=scope, step=step, sequence=sequence))
 

@@ -29,7 +29,7 @@ from ...ports import (
     Projections,
 )
 from ...settings import Queue
-from ...subjects import MATCHER_LEASE, Bucket, DecodeError, Stream
+from ...subjects import MATCHER_LEASE, Bucket, DecodeError, Stream, outside_key
 from . import followed_tasks, operator_decisions
 from .agents import SILENCE_S, HeardAgent, HeardAgents
 from .backlog_display import BacklogDisplay
@@ -37,6 +37,7 @@ from .claims import Claims, Releases, claim_of
 from .fetch_server import FetchServer
 from .fetches import Fetches
 from .followed_tasks import FollowedTasks
+from .http_workers import HttpWorkers
 from .limited_hand_over import LimitedHandOver
 from .operator_decisions import OperatorDecisions
 from .purges import Purges
@@ -100,10 +101,11 @@ class Matcher:
         sender = TaskSender(log, channel, self.agents, self._releases, clock)
         self._hand_over = LimitedHandOver(self.board, self._releases, sender)
         self._fetches = Fetches(clock.monotonic)
+        self._http_workers = workers = HttpWorkers(projections, clock, self.board, self._fetches)
         self._fetch_server = FetchServer(
-            log, fetch_channel, self._fetches, self.board, self._claims, self._releases, clock
+            log, fetch_channel, self._fetches, workers, self.board, self._claims, self._releases, clock
         )
-        self._followed = FollowedTasks(self.board, self._fetches, serves)
+        self._followed = FollowedTasks(self.board, self._fetches, workers, serves)
         self._absent: list[tuple[str, int]] = []
         self._upto = 0
         self._is_complete = False
@@ -231,6 +233,7 @@ class Matcher:
         while any([await self._assign(), await self._purges.run_once()]):
             pass
         await self._display.show(self.board, await self._rates.room())
+        await self._http_workers.show()
         await self._place.save(self.board, self._upto)
 
     async def _assign(self) -> bool:
@@ -336,15 +339,9 @@ class Matcher:
                 await self._releases.release(claim, "handed_back", is_refused=True)
             elif claim.sequence > self._upto:
                 continue
-            elif _name_of(claim) not in agent.held and agent.heard_at - claim.handed_at >= REPEAT_AFTER_S:
+            elif claim.task.name not in agent.held and agent.heard_at - claim.handed_at >= REPEAT_AFTER_S:
                 missing_claims.append(claim)
         await self._hand_over.send(await self._releases.still_open(missing_claims[:AT_ONCE]))
-
-
-def _name_of(claim: AgentClaim) -> str:
-    """Return a task as a hold list names it: `<execution id>.<step>.<attempt>`."""
-    task = claim.task
-    return f"{task.scope.split('.')[2]}.{task.step}.{task.attempt}"
 
 
 def _start(context: StageContext) -> Matcher | None:
@@ -375,7 +372,10 @@ MATCHER_STAGE: Final = Stage(
         appends=(Started, Failed, LeaseTimer, Cancelled, *TERM_EVENTS),
         reads=(Stream.LOG,),
         follows=(Stream.LOG, Stream.REPORTS, Stream.LEDGER),
-        writes=(*lease_access(MATCHER_LEASE), (Bucket.CURSORS, CURSOR), (Bucket.QUEUES, ">")),
+        writes=(
+            *(*lease_access(MATCHER_LEASE), (Bucket.CURSORS, CURSOR), (Bucket.QUEUES, ">")),
+            (Bucket.AGENTS, outside_key("http", "*")),
+        ),
         assigns_tasks=True,
     ),
     start=_start,

@@ -23,6 +23,9 @@ AgentName: TypeAlias = Annotated[
 ]
 
 
+WorkerName: TypeAlias = Annotated[str, Path(description="The name or the id of a worker.", max_length=255)]
+
+
 class AgentList(BaseModel):
     """Agents, sorted by name and start; `next` is the cursor of the following page."""
 
@@ -61,11 +64,11 @@ async def list_agents(
     caller: Reader,
     after: Annotated[
         str | None,
-        Query(max_length=255, description="Return agents that sort after this `name.id`: `next` of the previous page."),
+        Query(max_length=300, description="Return agents that sort after this `name.id`: `next` of the previous page."),
     ] = None,
     limit: Annotated[int, Query(ge=1, le=1_000)] = 1_000,
 ) -> AgentList:
-    """List the agents: registered worker processes."""
+    """List the registered worker processes, HTTP workers, and executors of hip-62's queue."""
     _ = caller
     place = None if after is None else _place_of(after)
     records = [record for record in await _registry(here).agents() if place is None or _place(record) > place]
@@ -74,8 +77,8 @@ async def list_agents(
 
 
 @router.get("/{name}", operation_id="getAgents", responses=documented(404))
-async def get_agents(here: Here, caller: Reader, name: AgentName) -> AgentList:
-    """Show the agents of a name, or one process by its id."""
+async def get_agents(here: Here, caller: Reader, name: WorkerName) -> AgentList:
+    """Show the agents of a name, or one worker by its id."""
     _ = caller
     return AgentList(agents=list(await _registry(here).agents(name)))
 
@@ -138,7 +141,7 @@ def _place(record: AgentRecord) -> tuple[str, str]:
 
 
 def _place_of(cursor: str) -> tuple[str, str]:
-    name, _, agent_id = cursor.partition(".")
+    name, _, agent_id = cursor.rpartition(".")
     return name, agent_id
 
 
