@@ -104,9 +104,14 @@ def test_apply_warns_of_functions_without_an_agent(working: World) -> None:
     assert "no live agent of queue `mail` has `report` (job nightly)" in result.err
 
 
-def test_apply_without_agents_warns_of_nothing(world: World) -> None:
-    result = world.call("jobs", "apply", "-f", world.jobs(JOBS))
-    assert (result.code, result.err) == (Exit.OK, "")
+@pytest.mark.parametrize("options", [(), ("--dry-run",)])
+def test_apply_warns_of_a_queue_without_workers(world: World, options: tuple[str, ...]) -> None:
+    result = world.call("jobs", "apply", "-f", world.jobs(JOBS), *options)
+    assert result.code == Exit.OK
+    assert result.err.count("warning:") == 1
+    assert "no worker reads queue `mail` (jobs welcome, nightly)" in result.err
+    [entry] = world.call("jobs", "apply", "-f", world.jobs(JOBS), *options, "-o", "json").json["unserved"]
+    assert (entry["queue"], entry["function"]) == ("mail", None)
 
 
 def test_allow_and_revoke_are_recorded_once(world: World) -> None:

@@ -5,9 +5,12 @@ from typing import Any
 
 import pytest
 
+from tests.domain.given import ID
 from tests.http.conftest import World
 from tocsin.domain.access import Role
+from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.events import Defined, Deleted
+from tocsin.subjects import Bucket
 
 ONE = {"name": "one", "schedule": "0 9 * * *", "function": "f"}
 TWO = {"name": "two", "cron": "0 10 * * *", "type": "a.b"}
@@ -134,3 +137,17 @@ async def test_why_refuses_a_time_beyond_the_calendar(world: World, time: str) -
 async def test_statistics_are_counted_from_the_log(world: World) -> None:
     result = (await world.ask("GET", "/v1/stats")).json()
     assert result["executions"]["total_executions"] == 0
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_answer_names_what_no_worker_serves(world: World, dry_run: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    [unread] = (await apply(world, [ONE], dry_run=dry_run))["unserved"]
+    assert (unread["queue"], unread["function"], unread["jobs"]) == ("default", None, ["one"])
+    assert unread["message"].startswith("no worker reads queue `default` (job one)")
+    agent = AgentRecord(
+        name="a-1", agent_id=ID, state=AgentState.ENABLED, queues=["default"], functions=["g", "mail/send"]
+    )
+    await world.projections.put(Bucket.AGENTS, f"a-1.{ID}", agent.model_dump_json().encode())
+    [missing] = (await apply(world, [{**ONE, "function": "mail/sent"}], dry_run=dry_run))["unserved"]
+    assert (missing["function"], missing["nearest"]) == ("mail/sent", "mail/send")
+    assert (await apply(world, [{**ONE, "function": "g"}], dry_run=dry_run))["unserved"] == []

@@ -96,6 +96,39 @@ async def test_worker_over_http_is_listed_through_two_gateways(tocsin: Site) -> 
         assert code == Exit.NOT_FOUND  # it does not register
 
 
+async def test_unserved_function_is_reported_until_corrected(tocsin: Site, tmp_path: Path) -> None:
+    """`jobs apply`, `status` and `doctor` say at once that no worker reads a queue, and that none has a function."""
+    file = tmp_path / "jobs.yaml"
+    file.write_text("jobs: [{name: hello, function: mail/sent}, {name: other, function: x, queue: gpu}]")
+    tocsin.start()
+    await tocsin.ready()
+
+    async def unserved() -> list[tuple[str, str | None, str | None]]:
+        _, plan = await tocsin.call("jobs", "apply", "-f", str(file))
+        return [(each["queue"], each["function"], each["nearest"]) for each in plan["unserved"]]
+
+    async def reported() -> set[str]:
+        _, found = await tocsin.call("doctor")
+        return {each["code"] for each in found if each["level"] == "warn"}  # type: ignore[index]
+
+    assert await unserved() == [("default", None, None), ("gpu", None, None)]
+
+    async def is_unread() -> bool:
+        _, status = await tocsin.call("status")
+        return bool(status["unserved"] == {"default": None, "gpu": None})
+
+    await tocsin.until(is_unread)  # the registrar shows the jobs
+    assert "queue-unread" in await reported()
+    tocsin.start_worker(MAIL)
+    await shows(tocsin, AgentState.ENABLED)
+    assert await unserved() == [("default", "mail/sent", "mail/send"), ("gpu", None, None)]
+    _, status = await tocsin.call("status")
+    assert status["unserved"] == {"default": 1, "gpu": None}
+    assert {"queue-unread", "function-unserved"} <= await reported()
+    file.write_text("jobs: [{name: hello, function: mail/send}]")
+    assert await unserved() == []
+
+
 async def test_worker_registers_works_and_ends(tocsin: Site) -> None:
     tocsin.start()
     worker = tocsin.start_worker(MAIL)

@@ -1,8 +1,7 @@
-"""Agents of an installation, functions without an agent, and queues that wait for them."""
+"""Agents of an installation, and queues that wait for them."""
 
 import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from pydantic import ValidationError
@@ -10,7 +9,6 @@ from pydantic import ValidationError
 from .. import subjects
 from ..domain import agent
 from ..domain.agent import AgentRecord, AgentState, WorkerKind
-from ..domain.definition import JobDefinition
 from ..domain.events import OF_THE_NAME, Actor, AgentFact, AgentSwitched
 from ..domain.queue_backlog import QueueBacklog
 from ..ports import EventLog, LogUnavailable, OutdatedState, Projections
@@ -132,62 +130,6 @@ def _not_found(name: str, known: Iterable[AgentRecord]) -> NotFound:
     nearest = difflib.get_close_matches(name, {record.name for record in known}, n=1)
     hint = f"Did you mean {nearest[0]!r}?" if nearest else "`tocsin agents list` shows all agents."
     return NotFound(f"No agent has the name or id {name!r}. {hint}")
-
-
-# --- functions without an agent --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Unserved:
-    """A function of a job that no live agent of its queue has."""
-
-    job: str
-    queue: str
-    function: str
-    nearest: str | None
-    """The most similar function that an agent of the queue has."""
-    ungranted: str | None = None
-    """The name of an agent that has the function and may not get its tasks."""
-
-    def __str__(self) -> str:
-        """Return a line for people."""
-        if self.ungranted is not None:
-            allow = f"tocsin agents allow {self.ungranted} --queue {self.queue} --function '{self.function}'"
-            return f"no live agent of queue `{self.queue}` may get `{self.function}` (job {self.job}); run `{allow}`"
-        hint = f"; did you mean `{self.nearest}`?" if self.nearest else ""
-        return f"no live agent of queue `{self.queue}` has `{self.function}` (job {self.job}){hint}"
-
-
-def unserved(
-    definitions: Iterable[JobDefinition], agents: Iterable[AgentRecord], *, outside: Iterable[str] = ()
-) -> list[Unserved]:
-    """Return the functions of enabled jobs that no live agent has.
-
-    Nothing is returned while no agent is live: the installation is new, or all workers are away, which other checks
-    report. Tasks of the queues `outside` are for executors that do not register.
-    """
-    live = [record for record in agents if record.state is not AgentState.LOST]
-    if not live:
-        return []
-    skipped = set(outside)
-    functions: dict[str, set[str]] = {}
-    ungranted: dict[tuple[str, str], str] = {}
-    for record in live:
-        for queue in record.queues:
-            permitted = {function for function in record.functions if record.may_get(queue, function)}
-            functions.setdefault(queue, set()).update(permitted)
-            ungranted.update(((queue, function), record.name) for function in {*record.functions} - permitted)
-    missing: dict[tuple[str, str, str], Unserved] = {}
-    for definition in definitions:
-        for step in definition.steps() if definition.enabled else ():
-            queue, function = step.queue or definition.queue, step.function
-            known = functions.get(queue, set())
-            if queue not in skipped and function not in known:
-                nearest = difflib.get_close_matches(function, sorted(known), n=1)
-                missing[definition.name, queue, function] = Unserved(
-                    definition.name, queue, function, nearest[0] if nearest else None, ungranted.get((queue, function))
-                )
-    return list(missing.values())
 
 
 async def backlogs(projections: Projections) -> dict[str, QueueBacklog]:

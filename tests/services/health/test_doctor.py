@@ -413,12 +413,15 @@ async def test_function_that_no_agent_has(tocsin: Running) -> None:
     registration = Registration.of(state)
     assert registration is not None
     await it.projections.put(Bucket.DEFINITIONS, "welcome", registration.encode())
-    assert (await finds(backlog.functions, tocsin))["function-unserved"].level is Level.OK  # no agent is known
+    unread = (await finds(backlog.functions, tocsin))["queue-unread"]
+    assert_finding(unread, Level.WARN, "no worker reads queue `mail` (job welcome)")
+    assert (await look_at(health_target(it))).status.unserved == {"mail": None}
     agent = AgentRecord(name="mail-1", agent_id=ID, state=AgentState.ENABLED, queues=["mail"], functions=["mail/send"])
     await it.projections.put(Bucket.AGENTS, f"mail-1.{ID}", agent.model_dump_json().encode())
     found = (await finds(backlog.functions, tocsin))["function-unserved"]
     assert_finding(found, Level.WARN, "queue `mail` has `mail/sent`", "did you mean `mail/send`?")
-    assert (await look_at(health_target(it))).status.agents == {"ENABLED": 1}
+    status = (await look_at(health_target(it))).status
+    assert (status.agents, status.unserved) == ({"ENABLED": 1}, {"mail": 1})
     has_it = agent.model_copy(update={"functions": ["mail/sent"]})
     await it.projections.put(Bucket.AGENTS, f"mail-1.{ID}", has_it.model_dump_json().encode())
     assert (await finds(backlog.functions, tocsin))["function-unserved"].level is Level.OK

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from ...domain.text import counted, printable
 from ...services.execution_stats import Statistics, statistics
+from ...services.unserved import line_of
 from ..input.values import instant
 from ..output.format import Output, local, seconds
 from ..output.tables import table
@@ -154,6 +155,10 @@ def shown(seen: "Status") -> Iterator[RenderableType]:
                 "" if queue.oldest is None else f", the oldest for {seconds((seen.at - queue.oldest).total_seconds())}"
             )
             yield Text(f"{counted(queue.waiting, 'task')} in queue `{queue.name}` wait for an agent{age}: {shown}")
+    unattended = {queue.name for queue in seen.queues if queue.is_unattended}
+    for name, number in sorted(seen.unserved.items()):
+        if name not in unattended:
+            yield Text(f"{line_of(name, number)}; see `tocsin doctor`", style="yellow")
     for part, reason in seen.troubles.items():
         yield Text(f"unknown: {part}: {reason}", style="red")
     missing = [name for name, stream in seen.streams.items() if stream is None]

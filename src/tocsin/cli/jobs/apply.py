@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import RenderableType
@@ -30,8 +30,15 @@ from ..runtime.session import Session, session_of
 
 AHEAD: Final = timedelta(days=7)
 """How far ahead a plan lists occurrences."""
+MAX_WARNINGS: Final = 20
+"""Warnings that are printed about queues and functions."""
+MAX_LISTED: Final = 100
+"""The same, in the JSON document."""
 OWNER: Final = NO_OWNER
 """Owner of definitions that name none."""
+
+if TYPE_CHECKING:
+    from ...services.unserved import Unserved
 
 File = Annotated[
     list[str] | None,
@@ -65,9 +72,17 @@ def apply(
     """
     session = session_of(context)
     definitions = read(session.settings(), file or [], owner)
-    plan = run(_apply(session, definitions, owners(definitions, owner) if prune else (), dry_run=dry_run, yes=yes))
+    plan, missing = run(
+        _apply(session, definitions, owners(definitions, owner) if prune else (), dry_run=dry_run, yes=yes)
+    )
+    for each in missing[:MAX_WARNINGS]:
+        typer.echo(f"warning: {printable_lines(str(each))}", err=True)
+    if len(missing) > MAX_WARNINGS:
+        typer.echo(f"warning: {len(missing) - MAX_WARNINGS:,} more; run `tocsin doctor`", err=True)
     if session.output.is_json:
-        session.output.answer({**as_json(plan), "dry_run": dry_run}, list)
+        session.output.answer(
+            {**as_json(plan), "dry_run": dry_run, "unserved": [asdict(each) for each in missing[:MAX_LISTED]]}, list
+        )
 
 
 def diff(context: typer.Context, file: File = None, owner: Owner = OWNER, prune: Prune = False) -> None:
@@ -90,35 +105,29 @@ def diff(context: typer.Context, file: File = None, owner: Owner = OWNER, prune:
 
 async def _apply(
     session: Session, definitions: Collection[JobDefinition], prune: Collection[str], *, dry_run: bool, yes: bool
-) -> Plan:
+) -> "tuple[Plan, list[Unserved]]":
     async with session.operator() as operator:
         plan = await operator.plan(definitions, prune=prune)
         if not session.output.is_json:
             session.output.answer(None, lambda: lines(plan))
         if dry_run:
-            return plan
+            return plan, await _unserved(session, operator, definitions)
         deletions = len(plan.of("delete"))
         if deletions:
             confirm(f"delete {counted(deletions, 'job')}?", yes=yes, otherwise="nothing was changed")
         await operator.carry_out(plan)
-        await _warn(session, operator, definitions)
-        return plan
+        return plan, await _unserved(session, operator, definitions)
 
 
-async def _warn(session: Session, operator: Operator, definitions: Collection[JobDefinition]) -> None:
-    """Print the functions that no live agent has.
-
-    Nothing is refused, because a worker may come later.
-    """
-    from ...services.agents import unserved  # noqa: PLC0415 - most commands need no agents
+async def _unserved(session: Session, operator: Operator, definitions: Collection[JobDefinition]) -> "list[Unserved]":
+    """Return the queues that no worker reads, and the functions that no worker has."""
+    from ...services.unserved import unserved  # noqa: PLC0415 - most commands need no agents
 
     try:
         agents = await operator.agents()
     except (LogUnavailable, NotFound, NotPermitted):
-        return  # an older API, or a caller that may not see agents: the jobs are applied
-    outside = session.settings().bridged_queues
-    for missing in unserved(definitions, agents, outside=outside):
-        typer.echo(f"warning: {printable_lines(str(missing))}", err=True)
+        return []  # an older API, or a caller that may not see agents: the jobs are applied
+    return unserved(definitions, agents, outside=session.settings().bridged_queues)
 
 
 async def apply_definitions(operator: Operator, definitions: Collection[JobDefinition]) -> Plan:

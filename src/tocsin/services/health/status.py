@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from ...domain.agent import WorkerKind
+from ...domain.agent import AgentRecord, WorkerKind
 from ...domain.definition import STORED
 from ...domain.job_record import Registration
 from ...domain.queue_backlog import QueueBacklog
@@ -30,6 +30,7 @@ from ...ports.server_inspection import DurableState, ServerInspection, ServerSta
 from ...settings import Settings
 from ...subjects import LAYOUT, Bucket, Stream
 from ..agents import AgentRegistry, backlogs, readers
+from ..unserved import Unserved, in_short, unserved
 from .leadership import AsideCandidate, Lease, leadership_of
 
 T = TypeVar("T")
@@ -138,6 +139,8 @@ class Status:
     """Number of registered agents in each state."""
     outside_workers: Mapping[WorkerKind, Mapping[str, int]] = field(default_factory=dict)
     """Number of workers that do not register in each state, by kind."""
+    unserved: Mapping[str, int | None] = field(default_factory=dict)
+    """The number of functions of jobs that no worker has, by queue; None: no worker reads the queue."""
     standing_aside: tuple[AsideCandidate, ...] = ()
     """Processes that stand for no lease because their clocks are not credible."""
 
@@ -167,11 +170,11 @@ async def status(target: HealthTarget) -> Status:
     has_definitions = streams.get(inspection.bucket_stream_name(Bucket.DEFINITIONS))
     has_agents = streams.get(inspection.bucket_stream_name(Bucket.AGENTS))
     has_queues = streams.get(inspection.bucket_stream_name(Bucket.QUEUES))
-    leadership, jobs, history, agents, matched = await asyncio.gather(
+    leadership, registrations, history, workers, matched = await asyncio.gather(
         query("leases", leadership_of(inspection)) if has_leases else _nothing(),
-        query("jobs", _jobs(target)) if has_definitions else _nothing(),
+        query("jobs", _registrations(target)) if has_definitions else _nothing(),
         query("history", _history(target)) if Stream.LOG in present else _nothing(),
-        query("agents", _agents(target)) if has_agents else _nothing(),
+        query("agents", AgentRegistry(target.log, target.projections).agents()) if has_agents else _nothing(),
         query("queues", _matched_queues(target)) if has_queues else _nothing(),
     )
     of_streams = await asyncio.gather(
@@ -181,6 +184,11 @@ async def status(target: HealthTarget) -> Status:
         )
     )
     durables = tuple(durable for of_stream in of_streams if of_stream for durable in of_stream)
+    agents = None if workers is None else _by_kind(workers)
+    missing: list[Unserved] = []
+    if registrations is not None and workers is not None:
+        definitions = [registration.definition for registration in registrations]
+        missing = unserved(definitions, workers, outside=target.settings.bridged_queues)
     return Status(
         at=target.clock.now(),
         root=target.root,
@@ -189,8 +197,9 @@ async def status(target: HealthTarget) -> Status:
         leases=None if leadership is None else leadership.leases,
         durables=durables,
         queues=tuple(matched or ()),
-        jobs=jobs,
+        jobs=None if registrations is None else _numbers_of(registrations),
         history=history,
+        unserved=in_short(missing),
         troubles=query.troubles,
         agents=None if agents is None else agents.get("agent", {}),
         outside_workers={kind: states for kind, states in (agents or {}).items() if kind != "agent"},
@@ -241,9 +250,12 @@ async def _nothing() -> None:
     return None
 
 
-async def _jobs(target: HealthTarget) -> Jobs:
+async def _registrations(target: HealthTarget) -> list[Registration]:
     entries = await target.projections.entries(Bucket.DEFINITIONS)
-    registrations = [Registration.model_validate_json(body, context=STORED) for body in entries.values()]
+    return [Registration.model_validate_json(body, context=STORED) for body in entries.values()]
+
+
+def _numbers_of(registrations: Sequence[Registration]) -> Jobs:
     return Jobs(
         registered=len(registrations),
         paused=sum(registration.paused for registration in registrations),
@@ -251,10 +263,10 @@ async def _jobs(target: HealthTarget) -> Jobs:
     )
 
 
-async def _agents(target: HealthTarget) -> dict[WorkerKind, dict[str, int]]:
+def _by_kind(workers: Sequence[AgentRecord]) -> dict[WorkerKind, dict[str, int]]:
     """Return the number of workers in each state, by kind."""
     by_kind: dict[WorkerKind, Counter[str]] = defaultdict(Counter)
-    for record in await AgentRegistry(target.log, target.projections).agents():
+    for record in workers:
         by_kind[record.kind][record.state.value] += 1
     return {kind: dict(sorted(states.items())) for kind, states in sorted(by_kind.items())}
 

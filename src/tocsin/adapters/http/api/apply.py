@@ -6,6 +6,8 @@ The plan shows the fields that change, the occurrences added and removed in the 
 them, and that nothing fires at once. Every change is an event, so applying the previous definitions is a rollback.
 """
 
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
@@ -14,11 +16,15 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
 from ....domain import formats
 from ....domain.access import Permission, Principal
+from ....domain.agent import AgentRecord
 from ....domain.definition import JobDefinition, Text
 from ....domain.definition_changes import MAX_INSTANTS
 from ....domain.schedule import parse, warnings_at
+from ....ports import LogUnavailable
+from ....services.agents import AgentRegistry
 from ....services.calculations import Effort
 from ....services.jobs import Change, Check, Job, Plan
+from ....services.unserved import Unserved, unserved
 from ..auth.security import Author, actor, permitted
 from ..middleware.idempotency import IdempotentRoute
 from .dependencies import Calculate, Here, Reason, ReasonText
@@ -26,6 +32,8 @@ from .jobs import json_answer, with_defaults
 
 MAX_LISTED: Final = 20
 """Occurrences of each change that the plan lists; it counts all of them."""
+MAX_UNSERVED: Final = 100
+"""Queues and functions without a worker that the answer lists."""
 MAX_COMPARED: Final = 100_000
 """Occurrences that a plan compares for all changes together. A plan of many frequent jobs covers less time."""
 
@@ -97,12 +105,30 @@ class PlannedChange(BaseModel):
     """Occurrences that the change itself would make due; always empty unless there is a bug."""
 
 
+class UnservedTasks(BaseModel):
+    """A queue or a function of jobs that no worker serves."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    queue: str
+    jobs: list[str]
+    function: str | None
+    """null: no worker reads the queue."""
+    nearest: str | None
+    """The most similar function of the queue's workers, or the most similar queue that a worker reads."""
+    elsewhere: str | None
+    """A queue whose workers have the function."""
+    message: str
+
+
 class Applied(BaseModel):
     """The changes made, or with `dry_run` the changes planned."""
 
     changes: list[PlannedChange]
     summary: dict[str, int]
     dry_run: bool
+    unserved: list[UnservedTasks]
+    """What the definitions need and no worker serves now; at most 100 entries."""
 
 
 @router.post("/v1/jobs:apply", operation_id="applyJobs", response_model=Applied)
@@ -126,11 +152,22 @@ async def apply_jobs(
             await here.visibility.require_name(caller, change.job)
     if not body.dry_run:
         await here.registry.carry_out(plan, by=actor(caller), reason=body.reason or reason, check=check)
+    workers: tuple[AgentRecord, ...] | None = None
+    with suppress(LogUnavailable):  # the jobs are applied
+        workers = await AgentRegistry(here.log, here.projections).agents()
     now, ahead = here.clock.now(), timedelta(days=body.days)
-    return json_answer(await calculate(lambda effort: _written(plan, now, ahead, effort, dry_run=body.dry_run)))
+    outside = here.settings.bridged_queues
+
+    def write(effort: Effort) -> bytes:
+        missing = [] if workers is None else unserved(definitions, workers, outside=outside)
+        return _written(plan, now, ahead, effort, missing, dry_run=body.dry_run)
+
+    return json_answer(await calculate(write))
 
 
-def _written(plan: Plan, now: datetime, ahead: timedelta, effort: Effort, *, dry_run: bool) -> bytes:
+def _written(
+    plan: Plan, now: datetime, ahead: timedelta, effort: Effort, missing: Sequence[Unserved], *, dry_run: bool
+) -> bytes:
     """Return the JSON of a plan."""
     verbs: tuple[Literal["create", "update", "unchanged", "delete"], ...] = ("create", "update", "unchanged", "delete")
     most = max(MAX_LISTED, min(MAX_INSTANTS, MAX_COMPARED // max(1, len(plan.changes))))
@@ -138,8 +175,24 @@ def _written(plan: Plan, now: datetime, ahead: timedelta, effort: Effort, *, dry
     for change in plan.changes:
         is_late = effort.is_spent()  # the plan lists every change, so the rest of them covers less time
         shown.append(_shown(change, now, ahead, 1 if is_late else most))
-    applied = Applied(changes=shown, summary={verb: len(plan.of(verb)) for verb in verbs}, dry_run=dry_run)
+    applied = Applied(
+        changes=shown,
+        summary={verb: len(plan.of(verb)) for verb in verbs},
+        dry_run=dry_run,
+        unserved=[_unserved(each) for each in missing[:MAX_UNSERVED]],
+    )
     return applied.model_dump_json().encode()
+
+
+def _unserved(missing: Unserved) -> UnservedTasks:
+    return UnservedTasks(
+        queue=missing.queue,
+        jobs=list(missing.jobs[:MAX_LISTED]),
+        function=missing.function,
+        nearest=missing.nearest,
+        elsewhere=missing.elsewhere,
+        message=str(missing),
+    )
 
 
 def _owned(definition: JobDefinition, owner: str) -> JobDefinition:

@@ -1,5 +1,6 @@
 """Check whether stages, workers and the history keep up with the log."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -7,8 +8,9 @@ from ....domain.definition import STORED
 from ....domain.job_record import Registration
 from ....domain.text import counted, utc_text
 from ....subjects import Bucket
-from ...agents import AgentRegistry, unserved
+from ...agents import AgentRegistry
 from ...queue_decisions import pauses_of
+from ...unserved import Unserved, unserved
 from ..findings import CheckContext, Finding, bad, ok, warn
 from ..status import Durable
 
@@ -110,22 +112,33 @@ async def limits(context: CheckContext) -> list[Finding]:
 
 
 async def functions(context: CheckContext) -> list[Finding]:
-    """Report functions of jobs that no live agent has (`function-unserved`)."""
+    """Report queues of jobs that no worker reads, and functions that none has (`queue-unread`, `function-unserved`)."""
     target = context.target
     agents = await AgentRegistry(target.log, target.projections).agents()
     entries = await target.projections.entries(Bucket.DEFINITIONS)
     jobs = [Registration.model_validate_json(body, context=STORED).definition for body in entries.values()]
     missing = unserved(jobs, agents, outside=target.settings.bridged_queues)
-    if not missing:
-        return [ok("function-unserved", "live agents have the functions of all jobs, or no agent is live")]
+    queues = [each for each in missing if each.function is None]
+    functions = [each for each in missing if each.function is not None]
     return [
         warn(
+            "queue-unread",
+            f"{counted(len(queues), 'queue')} of jobs without a worker: {_shown(queues)}",
+            means="tasks of these jobs wait until a worker comes",
+            do="start a worker for the queue, or correct the queue of the job",
+            queues=[each.queue for each in queues[:MAX_LISTED]],
+        )
+        if queues
+        else ok("queue-unread", "workers read the queues of all jobs"),
+        warn(
             "function-unserved",
-            f"{counted(len(missing), 'function')} of jobs without a live agent: {'; '.join(map(str, missing[:SHOWN]))}",
+            f"{counted(len(functions), 'function')} of jobs without a live agent: {_shown(functions)}",
             means="tasks of these functions wait until an agent with a handler comes",
             do="start a worker with the handler, or correct the function or the queue of the job",
-            functions=[function.function for function in missing[:MAX_LISTED]],
+            functions=[each.function for each in functions[:MAX_LISTED]],
         )
+        if functions
+        else ok("function-unserved", "workers have the functions of all jobs whose queue they read"),
     ]
 
 
@@ -155,6 +168,10 @@ async def history(context: CheckContext) -> list[Finding]:
             do="run `tocsin run recorder`, and check its log for `not recorded`",
         )
     ]
+
+
+def _shown(missing: Sequence[Unserved]) -> str:
+    return "; ".join(map(str, missing[:SHOWN]))
 
 
 def _backlog(context: CheckContext, durable: Durable) -> str:
