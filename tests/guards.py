@@ -9,14 +9,20 @@ from contextlib import suppress
 from tocsin import subjects
 from tocsin.adapters.nats.client.connection import Connection
 from tocsin.adapters.nats.client.names import Names
-from tocsin.adapters.nats.log.event_log import DirectGet, Stored
+from tocsin.adapters.nats.log.direct_get import DirectGet, Stored
 from tocsin.ports import LogUnavailable
 from tocsin.subjects import DecodeError, Stream
 
+EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 GUARD = "Nats-Expected-Last-Subject-Sequence-Subject"
 TRIES = 10
 UNGUARDED = ("trigger.", "cancel.", "enqueue.", "report.", "timer.", "delay.", "leadership.")
 """Inputs, and the terms of leaders: each is stored once by its id, and no decision is guarded by its subject."""
+
+
+def guarded(subject: str, *, prefix: str = "", expect: int = 0) -> dict[str, str]:
+    """Return the headers of a decision with this subject."""
+    return {EXPECTED: str(expect), GUARD: f"{prefix}{subjects.guard_of(subject)}"}
 
 
 async def other_guards(connection: Connection, names: Names) -> list[str]:

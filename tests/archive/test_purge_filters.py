@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.guards import guarded
 from tocsin.archive.segment_selection import PurgeFilters, SegmentSelection
 from tocsin.ports import LogUnavailable, StoredMessage
 from tocsin.subjects import Stream, matches
@@ -27,7 +28,10 @@ SUBJECTS = st.one_of(
 
 
 def stream(*subjects: str) -> list[StoredMessage]:
-    return [StoredMessage(Stream.LOG, at, NOON, subject, {}, b"") for at, subject in enumerate(subjects, start=1)]
+    return [
+        StoredMessage(Stream.LOG, at, NOON, subject, guarded(subject), b"")
+        for at, subject in enumerate(subjects, start=1)
+    ]
 
 
 def selected(messages: Sequence[StoredMessage]) -> set[int]:

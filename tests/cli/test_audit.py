@@ -9,6 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from tests.cli.conftest import World
+from tests.guards import guarded
 from tests.services.audit.test_defects import JOBS, time_passes, work
 from tests.stages.world import World as Stages
 from tocsin.cli.events.commands import StreamName
@@ -19,6 +20,8 @@ from tocsin.ports import StoredMessage
 from tocsin.stages.recorder import Recorder
 from tocsin.subjects import STREAMS, Bucket, Stream
 from tocsin.testing import InMemoryStoredLog
+
+FUTURE = "execution.etl.0198.from-the-future"
 
 
 @pytest.fixture
@@ -57,27 +60,37 @@ def test_an_empty_log_is_clean(world: World) -> None:
 def test_violation_is_reported_with_its_proof(busy: World) -> None:
     [first, *_] = busy.recorded("ledger.locked.due")
     assert isinstance(first.message, Due)
-    sequence = busy.log.receive("ledger.locked.due", first.message.encode())
+    sequence = busy.log.receive("ledger.locked.due", first.message.encode(), headers=guarded("ledger.locked.due"))
     result = busy.call("audit")
     assert result.code == 1
     lines = result.out.splitlines()
     [head] = [i for i, line in enumerate(lines) if line.startswith("I2  job locked: decided again: all up to")]
     assert lines[head + 1].startswith("    promised: each instant that a definition in force names is in one")
     assert lines[head + 2].startswith(f"    LEDGER {sequence} ledger.locked.due ")
-    assert lines[-1].endswith("8 invariants: 2 violations")
+    assert lines[-1].endswith("8 invariants: 1 violation")
 
 
 def test_programs_are_given_all_of_it(busy: World) -> None:
     [first, *_] = busy.recorded("ledger.locked.due")
-    sequence = busy.log.receive("ledger.locked.due", first.message.encode())
+    sequence = busy.log.receive("ledger.locked.due", first.message.encode(), headers=guarded("ledger.locked.due"))
     result = busy.call("audit", "-o", "json")
     assert result.code == 1
-    assert (result.json["clean"], result.json["violations_total"]) == (False, 2)
-    violation, foreign = sorted(result.json["violations"], key=lambda one: str(one["invariant"]))
+    assert (result.json["clean"], result.json["violations_total"]) == (False, 1)
+    [violation] = result.json["violations"]
     assert (violation["invariant"], violation["entity"]) == ("I2", "job locked")
-    assert (foreign["invariant"], foreign["entity"]) == ("I9", f"message {sequence} of LEDGER")
     assert violation["facts"][0]["sequence"] == sequence
     assert result.json["invariants"].keys() == {"I1", "I2", "I3", "I4", "I5", "I6", "I7", "I9"}
+
+
+def test_decision_that_no_stage_stored_is_no_decision(busy: World) -> None:
+    """Only its origin is judged: no fold has its consequences."""
+    [first, *_] = busy.recorded("ledger.locked.due")
+    sequence = busy.log.receive("ledger.locked.due", first.message.encode())
+    junk = busy.log.receive("execution.etl.0198.completed", b"\xff")
+    result = busy.call("audit", "-o", "json")
+    assert result.code == 1
+    violations = [(violation["invariant"], violation["entity"]) for violation in result.json["violations"]]
+    assert violations == [("I9", f"message {sequence} of LEDGER"), ("I9", f"message {junk} of LOG")]
 
 
 def test_open_work_within_patience_is_no_violation(busy: World) -> None:
@@ -105,7 +118,7 @@ async def _due(world: World) -> None:
 
 def test_one_job_is_audited(busy: World) -> None:
     [first, *_] = busy.recorded("ledger.locked.due")
-    busy.log.receive("ledger.locked.due", first.message.encode())
+    busy.log.receive("ledger.locked.due", first.message.encode(), headers=guarded("ledger.locked.due"))
     assert busy.call("audit", "--job", "free").code == 0
     assert busy.call("audit", "--job", "locked").code == 1
 
@@ -113,7 +126,7 @@ def test_one_job_is_audited(busy: World) -> None:
 def test_what_was_stored_lately_is_audited(busy: World) -> None:
     [first, *_] = busy.recorded("execution.locked.*.started.>")
     assert isinstance(first.message, Started)
-    busy.log.receive(first.subject, first.message.encode())
+    busy.log.receive(first.subject, first.message.encode(), headers=guarded(first.subject))
     assert busy.call("audit").code == 1
     busy.clock.advance(60)
     later = busy.clock.now()
@@ -130,7 +143,7 @@ def test_what_cannot_be_read_is_remarked(busy: World) -> None:
 
 
 def test_unreadable_decision_fails_the_audit(busy: World) -> None:
-    sequence = busy.log.receive("execution.etl.0198.from-the-future", b"{}")
+    sequence = busy.log.receive(FUTURE, b"{}", headers=guarded(FUTURE))
     result = busy.call("audit")
     assert result.code == 1
     assert f"I9  message {sequence} of LOG: this version cannot read it" in result.out
@@ -179,7 +192,7 @@ def test_invalid_selection_is_refused(world: World, args: list[str], result: str
 def test_export_and_log_give_the_same_report(busy: World) -> None:
     """With a defect, so that there is something to be the same."""
     [first, *_] = busy.recorded("ledger.locked.due")
-    busy.log.receive("ledger.locked.due", first.message.encode())
+    busy.log.receive("ledger.locked.due", first.message.encode(), headers=guarded("ledger.locked.due"))
     for name in ("log.jsonl", "log.jsonl.gz"):
         result = busy.call("events", "export", "--out", name)
         assert (result.code, result.out) == (0, f"exported {_messages(busy):,} messages to {name}\n")

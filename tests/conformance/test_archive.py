@@ -9,6 +9,7 @@ from nats.aio.client import ServerVersion
 
 from tests.conformance.worlds import NatsWorld, World, nats_world
 from tests.domain.given import ID, JOB, admitted, recorded, started
+from tests.guards import guarded
 from tocsin import subjects
 from tocsin.adapters.files.archive_store import FileArchiveStore
 from tocsin.adapters.memory.archive import InMemoryArchiveStore
@@ -63,7 +64,7 @@ async def test_truncated_file_is_not_an_object(tmp_path: Path) -> None:
 async def test_segments_are_chained_and_read_with_the_streams(store: ArchiveStore) -> None:
     log, facts = InMemoryEventLog(), recorded([admitted(), started(), started(delivery=2), started(delivery=3)])
     for fact in facts:
-        log.receive(fact.subject, fact.message.encode())
+        log.receive(fact.subject, fact.message.encode(), headers=guarded(fact.subject))
     streams, projections = InMemoryStoredLog(log), InMemoryProjections(log.clock)
     before = await held(streams)
     archive = Archive(store, projections)

@@ -179,7 +179,7 @@ async def test_load_after_a_sequence_returns_only_newer_events(
 ) -> None:
     monkeypatch.setattr(event_log, "SCAN_LIMIT", near)
     for attempt in (1, 2, 3):
-        await world.receive(subjects.subject_of(dispatched(attempt=attempt)), dispatched(attempt=attempt).encode())
+        await world.decide(subjects.subject_of(dispatched(attempt=attempt)), dispatched(attempt=attempt).encode())
     everything = await world.log.load(SCOPE)
     assert [recorded.sequence for recorded in everything] == [1, 2, 3]
     for after in range(4):
@@ -254,8 +254,8 @@ async def test_many_large_scopes_are_loaded_together(
     world: World,
 ) -> None:
     ids, attempts = [f"e{i}" for i in range(200)], range(1, 7)
-    tasks = [dispatched(execution_id=execution_id, attempt=attempt) for attempt in attempts for execution_id in ids]
-    await asyncio.gather(*(world.receive(subjects.subject_of(task), task.encode()) for task in tasks))
+    tasks = [tuple(dispatched(execution_id=name, attempt=attempt) for attempt in attempts) for name in ids]
+    await world.log.write([Append(of_execution, 0) for of_execution in tasks])
 
     loaded = await world.log.load_each(*(subjects.execution("a.job", execution_id) for execution_id in ids))
 
@@ -540,7 +540,7 @@ async def test_a_second_delay_replaces_the_first(world: World) -> None:
 
 async def test_scope_with_an_undecodable_event_is_not_folded(world: World) -> None:
     await world.log.append(dispatched(), expect=0)
-    sequence = await world.receive("execution.a_job.e1.from-the-future", b"{}")
+    sequence = await world.decide("execution.a_job.e1.from-the-future", b"{}")
 
     for reading in (world.log.load(SCOPE), world.log.last(SCOPE), world.log.get(SCOPE, sequence)):
         with pytest.raises(DecodeError) as caught:
@@ -624,7 +624,7 @@ async def test_follower_at_the_end_is_caught_up(world: World) -> None:
 
 async def test_a_follower_leaves_out_what_it_cannot_read(world: World) -> None:
     await world.log.append(dispatched(), expect=0)
-    sequence = await world.receive("execution.a_job.e1.from-the-future", b"{}")
+    sequence = await world.decide("execution.a_job.e1.from-the-future", b"{}")
     async with _following(world, Stream.LOG, after=0) as batches:
         seen, upto = [], 0
         while upto < sequence:

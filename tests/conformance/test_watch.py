@@ -80,7 +80,7 @@ async def test_watcher_starts_at_an_instant(world: World) -> None:
 
 
 async def test_watcher_sees_undecodable_messages(world: World) -> None:
-    sequence = await world.receive("execution.a_job.e1.dispatched.main.1", b"not json")
+    sequence = await world.decide("execution.a_job.e1.dispatched.main.1", b"not json")
     async with watching(world, Stream.LOG, TASKS, after=0) as batches:
         assert [one.sequence for one in await until_caught_up(batches)] == [sequence]
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from itertools import count
@@ -12,7 +12,9 @@ from typing import Protocol, TypeVar
 from nats.errors import NoRespondersError
 
 from tests.durables import NatsDurable, Reader
+from tests.guards import guarded
 from tests.servers import FAST_CLIENT, REPLICAS
+from tocsin import subjects
 from tocsin.adapters.memory.archive import InMemoryStreamPurge
 from tocsin.adapters.nats.admin.provision import NatsStreamPurge, provision
 from tocsin.adapters.nats.client.connection import Connection, connect
@@ -59,8 +61,14 @@ class World(Protocol):
         """One reader of a durable."""
         ...
 
-    async def receive(self, subject: str, body: bytes, message_id: str | None = None) -> int:
+    async def receive(
+        self, subject: str, body: bytes, message_id: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> int:
         """Store arbitrary bytes, as a foreign publisher could."""
+        ...
+
+    async def decide(self, subject: str, body: bytes) -> int:
+        """Store arbitrary bytes as a stage of another version could: under the guard of their scope."""
         ...
 
     async def ask(self, job: str, body: bytes, message_id: str) -> int:
@@ -86,8 +94,13 @@ class MemoryWorld:
     async def durable(self, spec: DurableSpec) -> Reader:
         return self.log.durable(spec)
 
-    async def receive(self, subject: str, body: bytes, message_id: str | None = None) -> int:
-        return self.log.receive(subject, body, message_id=message_id)
+    async def receive(
+        self, subject: str, body: bytes, message_id: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> int:
+        return self.log.receive(subject, body, message_id=message_id, headers=headers)
+
+    async def decide(self, subject: str, body: bytes) -> int:
+        return await self.receive(subject, body, headers=guarded(subject))
 
     async def ask(self, job: str, body: bytes, message_id: str) -> int:
         return self.log.receive(f"public.trigger.{job}", body, message_id=message_id)
@@ -119,14 +132,26 @@ class NatsWorld:
         self._open.append(reader)
         return reader
 
-    async def receive(self, subject: str, body: bytes, message_id: str | None = None) -> int:
-        return await self._publish(self.names.to_wire(subject), body, message_id)
+    async def receive(
+        self, subject: str, body: bytes, message_id: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> int:
+        return await self._publish(self.names.to_wire(subject), body, message_id, headers)
+
+    async def decide(self, subject: str, body: bytes) -> int:
+        scope = subjects.guard_of(subject)
+        assert scope is not None
+        guard = guarded(
+            subject, prefix=self.names.to_wire(scope).removesuffix(scope), expect=await self.log.tail(scope)
+        )
+        return await self.receive(subject, body, headers=guard)
 
     async def ask(self, job: str, body: bytes, message_id: str) -> int:
         return await self._publish(f"{self.names.trigger_prefix}.{job}", body, message_id)
 
-    async def _publish(self, wire_subject: str, body: bytes, message_id: str | None) -> int:
-        headers = {"Nats-Msg-Id": message_id} if message_id else {}
+    async def _publish(
+        self, wire_subject: str, body: bytes, message_id: str | None, more: Mapping[str, str] | None = None
+    ) -> int:
+        headers = dict(more or {}) | ({"Nats-Msg-Id": message_id} if message_id else {})
         try:
             # Without the connection's retries: a subject that no stream captures is not captured later either.
             reply = await self.connection.client.request(wire_subject, body, timeout=PATIENCE, headers=headers)

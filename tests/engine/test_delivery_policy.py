@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.domain.given import JOB, admitted
+from tests.guards import guarded
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain.events import Message, PoisonMessage, Recorded
@@ -84,7 +85,7 @@ async def test_unavailable_log_condemns_no_message(world: World) -> None:
 
 async def test_undecodable_message_becomes_a_dead_letter_with_bytes(world: World) -> None:
     handler = Scripted()
-    world.log.receive("execution.nightly.1.admitted", b"\xff\x00")
+    world.log.receive("execution.nightly.1.admitted", b"\xff\x00", headers=guarded("execution.nightly.1.admitted"))
     await world.run(handler.stage)
     [letter] = await refused(world)
     assert (letter.body, letter.subject, letter.sequence) == ("/wA=", "execution.nightly.1.admitted", 1)
@@ -127,7 +128,8 @@ async def test_messages_of_one_entity_wait_for_a_failure(world: World) -> None:
     handler = Scripted(ValueError("not now"))
     first = admitted()
     await world.given(first)
-    world.log.receive(subjects.subject_of(first).replace("admitted", "planned"), b"{}")
+    planned = subjects.subject_of(first).replace("admitted", "planned")
+    world.log.receive(planned, b"{}", headers=guarded(planned))
     await world.given(execution(3, "other"))
     await world.handle(handler.subscription)
     assert handler.handled == [1, 3]
@@ -146,7 +148,7 @@ async def test_batch_is_learned_without_poison_messages(world: World) -> None:
 
     subscription = replace(handler.subscription, learn=learn)
     await world.given(execution(1), execution(2))
-    world.log.receive(f"execution.{JOB}.3.admitted", b"{")
+    world.log.receive(f"execution.{JOB}.3.admitted", b"{", headers=guarded(f"execution.{JOB}.3.admitted"))
     await world.handle(subscription)
     assert (learned, handler.handled) == ([1, 2], [1, 2])
     assert len(await world.stored(PoisonMessage)) == 1
@@ -184,7 +186,9 @@ async def test_batch_is_acknowledged_at_once_after_its_decisions(world: World, m
 
 async def test_dead_letters_of_a_batch_are_stored_together(world: World) -> None:
     for number in range(3):
-        world.log.receive(f"execution.{JOB}.{number}.admitted", b"no")
+        world.log.receive(
+            f"execution.{JOB}.{number}.admitted", b"no", headers=guarded(f"execution.{JOB}.{number}.admitted")
+        )
     sizes, write = list[int](), world.log.write
 
     async def counted(writes: Sequence[Write]) -> list[Written]:
@@ -197,7 +201,7 @@ async def test_dead_letters_of_a_batch_are_stored_together(world: World) -> None
 
 
 async def test_message_returns_until_its_dead_letter_is_stored(world: World) -> None:
-    world.log.receive(f"execution.{JOB}.1.admitted", b"no")
+    world.log.receive(f"execution.{JOB}.1.admitted", b"no", headers=guarded(f"execution.{JOB}.1.admitted"))
     errors: list[Exception] = [LogUnavailable("no answer"), RuntimeError("a defect")]
     write = world.log.write
 
@@ -216,7 +220,7 @@ async def test_message_returns_until_its_dead_letter_is_stored(world: World) -> 
 
 
 async def test_message_twice_in_batch_is_one_dead_letter(world: World) -> None:
-    world.log.receive(f"execution.{JOB}.1.admitted", b"no")
+    world.log.receive(f"execution.{JOB}.1.admitted", b"no", headers=guarded(f"execution.{JOB}.1.admitted"))
     durable = world.durable(Scripted().subscription)
     slow = await durable.take(10, wait=0)
     world.clock.advance(31)
@@ -225,7 +229,7 @@ async def test_message_twice_in_batch_is_one_dead_letter(world: World) -> None:
 
 
 async def test_stored_dead_letter_is_not_stored_again(world: World) -> None:
-    world.log.receive("execution.nightly.1.admitted", b"no")
+    world.log.receive("execution.nightly.1.admitted", b"no", headers=guarded("execution.nightly.1.admitted"))
     durable = world.durable(Scripted().subscription)
     slow = await durable.take(10, wait=0)
     world.clock.advance(31)
@@ -236,3 +240,32 @@ async def test_stored_dead_letter_is_not_stored_again(world: World) -> None:
 
 async def refused(world: World) -> list[PoisonMessage]:
     return [r.message for r in await world.log.read("dead-letter.>") if isinstance(r.message, PoisonMessage)]
+
+
+# --- foreign messages ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"stream":"TOCSIN_LOG", "seq":7}', b"\xff", None], ids=["reply", "junk", "decision"]
+)
+async def test_no_stage_decides_on_a_foreign_message(world: World, body: bytes | None) -> None:
+    handler = Scripted()
+    event = admitted()
+    world.log.receive(subjects.subject_of(event), event.encode() if body is None else body)
+    await world.given(execution(3, "other"))
+    await world.handle(handler.subscription)
+    assert (handler.handled, world.pending) == ([2], 0)
+    assert await world.log.read("dead-letter.>") == []
+
+
+async def test_dead_letter_is_stored_beside_a_foreign_message(world: World) -> None:
+    """A scope with an event would mean that an earlier delivery stored it."""
+    handler = Scripted()
+    subject = f"execution.{JOB}.1.admitted"
+    sequence = world.log.receive(subject, b"no", headers=guarded(subject))
+    letter = PoisonMessage.id_of(handler.subscription.durable, 0, sequence)
+    world.log.receive(f"dead-letter.{JOB}.{letter}.refused", b"{}")
+    await world.handle(handler.subscription)
+    [stored] = await world.log.read("dead-letter.>")
+    assert isinstance(stored.message, PoisonMessage)
+    assert world.pending == 0

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.domain.given import JOB, NOON, admitted
+from tests.guards import guarded
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain.events import Message, PoisonMessage, Queued, Recorded, Trigger
@@ -195,7 +196,7 @@ async def test_defect_holds_up_no_other_input(log: RecordingLog) -> None:
 
 
 async def test_unreadable_state_fails_only_its_inputs(log: RecordingLog) -> None:
-    log.receive("lock.bad.queued", b"{")
+    log.receive("lock.bad.queued", b"{", headers=guarded("lock.bad.queued"))
     batch = items("a", "bad", "b")
     assert await run(log, increment, batch) == [Result.DONE, Result.FAILED, Result.DONE]
     assert batch[1].outcome is not None
@@ -453,7 +454,7 @@ async def test_refused_input_becomes_a_dead_letter_alone(world: World) -> None:
 
 async def test_unreadable_input_holds_up_nothing(world: World) -> None:
     await world.given(execution(0))
-    world.log.receive(f"execution.{JOB}.9.admitted", b"{")
+    world.log.receive(f"execution.{JOB}.9.admitted", b"{", headers=guarded(f"execution.{JOB}.9.admitted"))
     await world.given(execution(1))
     await world.handle(subscription(increment_once))
     assert [letter.sequence for letter in await world.stored(PoisonMessage)] == [2]
@@ -487,7 +488,8 @@ async def test_held_input_comes_again(world: World) -> None:
         return wait(5) if len(handled) == 1 else DONE
 
     await world.given(admitted())
-    world.log.receive(subjects.subject_of(admitted()), admitted().encode())
+    subject = subjects.subject_of(admitted())
+    world.log.receive(subject, admitted().encode(), headers=guarded(subject))
     await world.handle(subscription(decide))
     assert (handled, world.pending) == ([1], 2)
     world.clock.advance(6)

@@ -226,6 +226,7 @@ class SimulatedDelivery:
         self.body = delivery.body
         self.sequence = delivery.sequence
         self.time = delivery.time
+        self.headers = delivery.headers
         self.message_id = delivery.message_id
         self.delivered = delivery.delivered
 

@@ -1,7 +1,7 @@
 """The archiver on the in-memory log: it dies at every point, and nothing is lost, doubled, or comes back to life."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -107,6 +107,10 @@ class Delivery:
     @property
     def time(self) -> datetime:
         return self.message.time
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self.message.headers
 
     @property
     def message_id(self) -> str | None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.conformance.worlds import nats_world
 from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, started
+from tests.guards import guarded
 from tests.lock_scope import needed_events
 from tests.stages.world import World, decide_one
 from tocsin import subjects
@@ -477,7 +478,7 @@ async def test_newer_event_version_condemns_no_message(world: World) -> None:
     await world.given(admitted())
     await world.run(world.dag_advancer)
     await world.given(started())
-    world.log.receive(f"execution.{JOB}.{ID}.transcended", b"{}")
+    world.log.receive(f"execution.{JOB}.{ID}.transcended", b"{}", headers=guarded(f"execution.{JOB}.{ID}.transcended"))
     await handle_report(world, report("completed"))
     await world.handle(world.dag_advancer.subscriptions[1])
     assert world.pending == 1
@@ -494,7 +495,9 @@ async def test_failed_acknowledgement_stops_no_other_message(world: World) -> No
 
     class Unheard:
         def __init__(self, delivery: Any) -> None:  # noqa: ANN401 - an in-memory delivery
-            self.__dict__.update({name: getattr(delivery, name) for name in ("subject", "body", "sequence", "time")})
+            self.__dict__.update(
+                {name: getattr(delivery, name) for name in ("subject", "body", "sequence", "time", "headers")}
+            )
             self.message_id, self.delivered = None, 9
 
         @staticmethod

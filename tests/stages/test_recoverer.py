@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.domain.given import NOON
+from tests.guards import guarded
 from tests.stages.recovering import (
     GRAPH,
     HOUR,
@@ -531,7 +532,9 @@ async def test_undecidable_execution_blocks_no_other(scene: Scene) -> None:
     await begin(scene)
     await scene.claim()
     scene.it.open.learn(Heading("execution.nightly.torn.admitted", 1, scene.world.clock.now()))
-    scene.world.log.receive("execution.nightly.torn.admitted", b"{}")
+    scene.world.log.receive(
+        "execution.nightly.torn.admitted", b"{}", headers=guarded("execution.nightly.torn.admitted")
+    )
     await scene.passes(41, scene.world.planner)
     assert len(await scene.world.log.read("report.>")) == 1
 

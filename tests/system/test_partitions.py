@@ -10,7 +10,7 @@ from tests.test_subjects import MESSAGES
 from tocsin import subjects
 from tocsin.adapters.nats.client.connection import Connection
 from tocsin.adapters.nats.client.names import Names
-from tocsin.adapters.nats.log.event_log import DirectGet
+from tocsin.adapters.nats.log.direct_get import DirectGet
 from tocsin.domain.events import Message, Trigger
 
 SEVERAL = 7

@@ -46,6 +46,7 @@ from ..subjects import (
     Stream,
     cursor,
     decode,
+    foreign_reason,
 )
 
 LATE: Final = timedelta(seconds=60)
@@ -105,6 +106,8 @@ class SegmentSelection:
     _newest: dict[str, StoredMessage] = field(default_factory=dict)
     _replaced: defaultdict[str, dict[str, deque[StoredMessage]]] = field(default_factory=lambda: defaultdict(dict))
     """Events of each lock that are not the newest of their subject, by subject."""
+    _foreign: defaultdict[str, list[StoredMessage]] = field(default_factory=lambda: defaultdict(list))
+    """Foreign messages after the newest event of their subject: they go with it."""
     _selected: list[StoredMessage] = field(default_factory=list)
     size: int = 0
     """Number of selected messages."""
@@ -113,16 +116,20 @@ class SegmentSelection:
         """Take the next message."""
         tokens = message.subject.split(".")
         kind = tokens[0]
+        is_foreign = foreign_reason(message.subject, message.headers) is not None
         if kind in INPUTS or message.subject.startswith(_ANSWERS):
             self._pick(message)
         elif not WILDCARDS.isdisjoint(tokens):
             return  # a public trigger named the job so
+        elif is_foreign and (kind not in ENDS or tokens[-1] in _OF_NAMES):
+            self._foreign[message.subject].append(message)
         elif kind == "queue" or (kind == "agent" and tokens[-1] in _OF_NAMES):
             self._take_newest(message)
         elif kind in ENDS:
             if len(tokens) <= _DECISION:
                 return  # not a fact of ours: leave it
-            self._take_of_scope(message, ".".join(tokens[:3]), tokens[_DECISION])
+            decision = "" if is_foreign else tokens[_DECISION]
+            self._take_of_scope(message, ".".join(tokens[:3]), decision)
         elif kind == "lock":
             self._take_of_lock(message)
         elif kind == "cron" or (kind == "ledger" and tokens[-1] in _TIMES):
@@ -151,8 +158,8 @@ class SegmentSelection:
     def _take_newest(self, message: StoredMessage) -> None:
         """Select the message that `message` replaces."""
         before, self._newest[message.subject] = self._newest.get(message.subject), message
-        if before is not None:
-            self._pick(before)
+        for replaced in self._replaced_with(before):
+            self._pick(replaced)
 
     def _take_of_lock(self, message: StoredMessage) -> None:
         """Select the events of a lock that an event makes unnecessary."""
@@ -160,12 +167,17 @@ class SegmentSelection:
         replaced = self._replaced[subject.rpartition(".")[0]]
         before, self._newest[subject] = self._newest.get(subject), message
         replaced.setdefault(subject, deque())
-        if before is not None:
-            replaced[subject].append(before)
+        replaced[subject].extend(self._replaced_with(before))
         oldest = _first_needed(message)
         for events in replaced.values():
             while events and events[0].sequence < oldest:
                 self._pick(events.popleft())
+
+    def _replaced_with(self, before: StoredMessage | None) -> list[StoredMessage]:
+        """Return an event that is replaced, with the foreign messages after it."""
+        if before is None:
+            return []
+        return [before, *self._foreign.pop(before.subject, ())]
 
     def _pick(self, message: StoredMessage) -> None:
         self._selected.append(message)

@@ -3,7 +3,7 @@
 A read ends where the streams ended when it started.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeAlias
@@ -13,7 +13,6 @@ from ..domain.events import Message, Recorded
 from ..ports import EventLog, Extent, StoredLog, StoredMessage
 from ..subjects import STREAMS, Stream
 
-MESSAGE_ID: Final = "Nats-Msg-Id"
 _DEFINITIONS: Final = frozenset({"defined", "paused", "resumed", "deleted"})
 
 Extents: TypeAlias = Mapping[Stream, Extent]
@@ -83,17 +82,12 @@ async def read(log: StoredLog, selection: Selection, upto: Extents) -> AsyncIter
 
 
 def decoded(stored: StoredMessage) -> Recorded[Message]:
-    """Return a stored message, decoded.
+    """Return a stored message, decoded; a foreign message is a `Foreign`.
 
     Raises:
         DecodeError: this version cannot decode it; `sequence` names the message.
     """
-    try:
-        message = subjects.decode(stored.subject, stored.body)
-    except subjects.DecodeError as error:
-        error.sequence = stored.sequence
-        raise
-    return Recorded(message, stored.subject, stored.sequence, stored.time, stored.headers.get(MESSAGE_ID))
+    return subjects.recorded(stored.subject, stored.body, stored.headers, stored.sequence, stored.time)
 
 
 async def archived(stored: StoredLog, scope: str) -> list[Recorded[Message]]:
@@ -108,8 +102,16 @@ async def archived(stored: StoredLog, scope: str) -> list[Recorded[Message]]:
 
 
 async def wherever(log: EventLog, stored: StoredLog | None, scope: str) -> list[Recorded[Message]]:
-    """Return the events of a scope, from the log or else from the archive (`stored`)."""
-    return await log.load(scope) or ([] if stored is None else await archived(stored, scope))
+    """Return the events of a scope, from the log or else from the archive (`stored`).
+
+    Foreign messages are left out.
+    """
+    events = _events(await log.load(scope))
+    return events or ([] if stored is None else _events(await archived(stored, scope)))
+
+
+def _events(messages: Iterable[Recorded[Message]]) -> list[Recorded[Message]]:
+    return [recorded for recorded in messages if not subjects.is_foreign(recorded)]
 
 
 def is_definition(subject: str) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,7 @@ from ..archive.combined_log import CombinedLog
 from ..domain.ids import fingerprint
 from ..ports import Clock, EventLog, History, LogUnavailable, Projections, StoredLog, Unreachable
 from ..settings import Settings
+from ..telemetry.foreign import ForeignMessages
 
 FOLDER_SCHEME: Final = "file://"
 """Prefix of an archive target that is a folder."""
@@ -45,6 +46,8 @@ class Installation:
     stored: StoredLog
     """Every message ever stored, in the streams or in the archive."""
     archive: Archive
+    foreign: ForeignMessages = field(default_factory=ForeignMessages)
+    """The foreign messages that this process met."""
 
     @asynccontextmanager
     async def history(self) -> AsyncIterator[History]:
@@ -98,12 +101,14 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
             raise unreachable from error
         projections = NatsProjections(connection, names)
         archive = _archive_of(settings, connection, names, projections)
+        foreign = ForeignMessages()
         yield Installation(
             settings=settings,
             names=names,
             connection=connection,
-            log=NatsEventLog(connection, names, group_commit=settings.nats.group_commit),
+            log=NatsEventLog(connection, names, group_commit=settings.nats.group_commit, foreign=foreign),
             stored=CombinedLog(NatsStoredLog(connection, names), archive),
+            foreign=foreign,
             projections=projections,
             archive=archive,
             clock=SystemClock(),

@@ -161,7 +161,7 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             **security_of(settings.nats).broker,
         )
         cursors = Cursors(installation.projections, installation.clock, late=max_lag(settings))
-        policy = DeliveryPolicy(store, is_decided=cursors.is_behind)
+        policy = DeliveryPolicy(store, is_decided=cursors.is_behind, foreign=installation.foreign)
         for stage in stages:
             router = stage_router(
                 stage,

@@ -172,8 +172,8 @@ def first_needed(newest: Sequence[Recorded[Message]]) -> int:
 
     `newest` holds the newest event of each type. 0: these are enough.
     """
-    last = newest[-1].message if newest else None
-    return last.oldest if isinstance(last, LockFact) else 0
+    facts = (recorded.message for recorded in reversed(newest))
+    return next((fact.oldest for fact in facts if isinstance(fact, LockFact)), 0)
 
 
 # --- decide ----------------------------------------------------------------------------------------------------------

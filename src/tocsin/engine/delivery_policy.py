@@ -39,6 +39,7 @@ from ..ports import (
     check_subject,
 )
 from ..subjects import Stream
+from ..telemetry.foreign import ForeignMessages
 from .items import Item, Outcome, Result
 from .stage import BoundSubscription
 from .states import StateStore
@@ -96,17 +97,24 @@ class DeliveryPolicy:
     """Applies the contract to the messages of one process."""
 
     def __init__(
-        self, store: StateStore, *, is_decided: IsDecided | None = None, chance: random.Random | None = None
+        self,
+        store: StateStore,
+        *,
+        is_decided: IsDecided | None = None,
+        chance: random.Random | None = None,
+        foreign: ForeignMessages | None = None,
     ) -> None:
         """Decide over the states of the process.
 
-        `is_decided` returns whether a message lies before the archive's cursor; None: nothing is archived.
+        `is_decided` returns whether a message lies before the archive's cursor; None: nothing is archived. `foreign`
+        records the foreign messages that are delivered.
         """
         self._store = store
         self._log = store.sources.log
         self._waves = Waves(store)
         self._is_decided = is_decided
         self._chance = chance or random.Random()  # noqa: S311 - spreads retries, guards nothing
+        self._foreign = foreign or ForeignMessages()
         self._failures: Counter[tuple[str, str, int]] = Counter()
         """Failures by durable, subject and sequence: partitions count their sequences separately."""
 
@@ -121,7 +129,7 @@ class DeliveryPolicy:
         items: list[tuple[Delivery, Item]] = []
         for delivery in deliveries:
             try:
-                if await self._is_handled(subscription, delivery):
+                if self._is_foreign(delivery) or await self._is_handled(subscription, delivery):
                     batch.handled.append(delivery)
                 else:
                     items.append((delivery, _item(subscription, delivery)))
@@ -169,6 +177,13 @@ class DeliveryPolicy:
                 await self._on_error(batch, delivery, error)
             case _:
                 await _send(delivery.nak(self._short_delay_s()))
+
+    def _is_foreign(self, delivery: Delivery) -> bool:
+        """Return whether no stage stored a message: then no stage decides on it."""
+        reason = subjects.foreign_reason(delivery.subject, delivery.headers)
+        if reason is not None:
+            self._foreign.report(delivery.subject, delivery.sequence, reason)
+        return reason is not None
 
     async def _is_handled(self, subscription: BoundSubscription, delivery: Delivery) -> bool:
         """Return whether a message lies before the archive's cursor: it was handled."""
@@ -252,8 +267,27 @@ class DeliveryPolicy:
         except Exception as error:  # noqa: BLE001 - the messages must be handed back
             answers = [Written((), error)] * len(unique)
         results = dict(zip(unique, answers, strict=True))
+        for id_, letter in unique.items():
+            if isinstance(results[id_].error, SequenceConflict):
+                results[id_] = await self._store_beside_foreign(letter)
         for refusal, letter in zip(refusals, letters, strict=True):
             await _settle_refused(refusal, results[letter.id].error)
+
+    async def _store_beside_foreign(self, letter: PoisonMessage) -> Written:
+        """Store a dead letter whose scope is not empty, unless an earlier delivery stored it.
+
+        A foreign message may be in its scope.
+        """
+        scope = subjects.scope_of(letter)
+        try:
+            stored = await self._log.load(scope)
+            if subjects.has_events(stored):
+                return Written(())
+            return Written((await self._log.append(letter, expect=stored[-1].sequence if stored else 0),))
+        except OutdatedState as error:  # another delivery stores it now
+            return Written((), LogUnavailable(str(error)))
+        except Exception as error:  # noqa: BLE001 - the message must be handed back
+            return Written((), error)
 
     def _short_delay_s(self) -> float:
         return self._chance.uniform(0.02, 0.2)

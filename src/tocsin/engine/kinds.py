@@ -22,8 +22,8 @@ Events: TypeAlias = Sequence[Recorded[Message]]
 # --- folded ------------------------------------------------------------------------------------------------------------
 
 
-def _newest_event(_: Message | None, recorded: Recorded[Message]) -> Message | None:
-    return recorded.message
+def _newest_event(before: Message | None, recorded: Recorded[Message]) -> Message | None:
+    return before if subjects.is_foreign(recorded) else recorded.message
 
 
 EXECUTION: Final = Scope("execution", execution.initial, execution.evolve)

@@ -1,6 +1,6 @@
 """Durable consumers and their deliveries."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -42,6 +42,11 @@ class Delivery(Protocol):
     @property
     def time(self) -> datetime:
         """The time (UTC) at which the log stored the message."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers as published."""
         ...
 
     @property

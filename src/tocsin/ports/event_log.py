@@ -75,7 +75,12 @@ class Written:
 
 
 class EventLog(Protocol):
-    """The append-only log: guarded events, unguarded inputs, and timers that the log keeps."""
+    """The append-only log: guarded events, unguarded inputs, and timers that the log keeps.
+
+    A message in a stream of decisions that no stage stored is foreign (`subjects.foreign`), and no reader decides by it. `load`,
+    `load_each` and `get` return it as a `Foreign`, because the guard of an append counts its sequence; `load` and `load_each` then
+    return the event before it on its subject, too. `last`, `read` and `watch` skip it, and `follow` lists it apart.
+    """
 
     @property
     def max_message_bytes(self) -> int:
@@ -242,6 +247,8 @@ class Batch:
     messages: Sequence[Recorded[Message]]
     caught_up: bool
     upto: int
+    foreign: Sequence[Recorded[Message]] = ()
+    """Foreign messages. In the last messages of each subject, each may hide an event: load its scope."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Final, cast
 
-from .. import telemetry
+from .. import subjects, telemetry
 from ..archive.stream_reader import decoded
 from ..domain.events import Message, Recorded
 from ..engine.stage import Access, Stage, StageContext
@@ -142,11 +142,14 @@ class Recorder:
             messages = []
             for stored in portion:
                 try:
-                    messages.append(decoded(stored))
+                    recorded = decoded(stored)
                 except DecodeError as error:
                     _log.warning(
                         "unreadable event skipped", action="unreadable", sequence=stored.sequence, error=str(error)
                     )
+                else:
+                    if not subjects.is_foreign(recorded):
+                        messages.append(recorded)
             yield Batch(messages, caught_up=False, upto=portion[-1].sequence)
         yield Batch((), caught_up=False, upto=upto)
 

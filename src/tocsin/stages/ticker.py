@@ -19,7 +19,7 @@ from ..engine import timezone_refresh
 from ..engine.due_queue import CircuitBreaker, DueQueue
 from ..engine.folds import UNKNOWN_TIME
 from ..engine.leader_election import TERM_EVENTS, TICKER_SIGNS, LeaderElection, lease_access
-from ..engine.ledger_reader import FACTS, LedgerReader, decode_timetables
+from ..engine.ledger_reader import FACTS, LedgerReader, decode_timetables, jobs_of
 from ..engine.ledger_snapshot import LedgerSnapshots
 from ..engine.stage import Access, Stage
 from ..ports import Append, Clock, EventLog, LogUnavailable, OutdatedState, Projections, Written
@@ -91,6 +91,8 @@ class Ticker:
         self._agenda = DueQueue()
         self._breaker = CircuitBreaker(clock)
         self._caught_up = False
+        self._doubtful: set[str] = set()
+        """Jobs whose ledgers may lack an event that a foreign message hides."""
         self._snapshots = snapshots
 
     async def follow(self) -> None:
@@ -102,6 +104,8 @@ class Ticker:
         async for batch in self._log.follow(Stream.LEDGER, *FACTS, after=after, decode=decode_timetables):
             for recorded in batch.messages:
                 self.learn(recorded)
+            for job in jobs_of(batch.foreign):
+                await self._doubt(job)
             if self._snapshots is not None:
                 self._snapshots.follow(batch)
             if batch.caught_up and not self._caught_up:
@@ -111,7 +115,21 @@ class Ticker:
     async def keep_snapshots(self) -> None:
         """Write snapshots of the ledgers, as long as this ticker leads."""
         if self._snapshots is not None:
-            await self._snapshots.keep(lambda: self._ledgers, lambda: self._caught_up and self._leadership.is_leading)
+            await self._snapshots.keep(lambda: self._ledgers, self._may_write_snapshot)
+
+    def _may_write_snapshot(self) -> bool:
+        return self._caught_up and self._leadership.is_leading and not self._doubtful
+
+    async def _doubt(self, job: str) -> None:
+        """Read the whole ledger of a job that has a foreign message.
+
+        If that fails, the next decision on the job reads it.
+        """
+        self._doubtful.add(job)
+        turn, now = _Turn(job), self._clock.now()
+        await self._read_again(turn, now)
+        if turn.is_open and self._caught_up:
+            self._agenda.put(job, self._when(job, now))
 
     async def _schedule_all(self) -> None:
         """Put every job into the agenda.
@@ -190,7 +208,7 @@ class Ticker:
         A wave stores the next event of up to `AT_ONCE` jobs in one write. A job that has more events, or whose ledger
         has changed, follows in a later wave, after the first event of every other job.
         """
-        turns = deque(_Turn(job) for job in self._agenda.take(now))
+        turns = deque(_Turn(job, is_stale=job in self._doubtful) for job in self._agenda.take(now))
         while turns:
             wave = [turns.popleft() for _ in range(min(AT_ONCE, len(turns)))]
             await self._wave(wave, now)
@@ -229,6 +247,8 @@ class Ticker:
         if ledger.missing_fact(state) is not None:
             reason = f"The ledger of {turn.job} is incomplete: a lagging replica answered. Read it again."
             self._fail(turn, LogUnavailable(reason), now)
+            return
+        self._doubtful.discard(turn.job)
 
     def _decide(self, turn: _Turn, now: datetime) -> None:
         """Decide on a job's instants up to `now`; without any, end its turn."""

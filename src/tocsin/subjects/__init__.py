@@ -38,6 +38,7 @@ The stream of the log republishes under `cron.`, and a stream may not republish 
     paths       subjects of messages, and the scopes that guards cover
     codec       from a subject and a body to a message
     filters     filters over many subjects
+    foreign     messages that no stage stored
 """
 
 from .codec import (
@@ -74,6 +75,17 @@ from .filters import (
     reports_of,
     reports_on,
     tasks,
+)
+from .foreign import (
+    EXPECTED_SEQUENCE,
+    EXPECTED_SUBJECT,
+    MESSAGE_ID,
+    ORIGIN,
+    foreign_reason,
+    guard_of,
+    has_events,
+    is_foreign,
+    recorded,
 )
 from .names import (
     AGENT_KEEPER_LEASE,
@@ -178,6 +190,8 @@ __all__ = [
     "DAG_ADVANCER_TIMERS",
     "DEFAULT_QUEUE",
     "ENDINGS",
+    "EXPECTED_SEQUENCE",
+    "EXPECTED_SUBJECT",
     "INPUT_STREAMS",
     "INSTALLATION_KEY",
     "JOB_EXECUTORS",
@@ -189,11 +203,13 @@ __all__ = [
     "MATCHER",
     "MATCHER_LEASE",
     "MAX_INPUT_SIZE",
+    "MESSAGE_ID",
     "MQ_BRIDGE",
     "MQ_BRIDGE_ENDS",
     "NOTARY_LEASE",
     "NO_DELIVERY",
     "OPENINGS",
+    "ORIGIN",
     "OUTPUT_STREAMS",
     "OUTSIDE_DURABLES",
     "OUTSIDE_INPUTS",
@@ -240,9 +256,13 @@ __all__ = [
     "execution_scope",
     "filter_for",
     "filters_of",
+    "foreign_reason",
+    "guard_of",
+    "has_events",
     "heartbeat",
     "heir_key",
     "is_ending",
+    "is_foreign",
     "is_lease",
     "is_lock",
     "is_outside_key",
@@ -275,6 +295,7 @@ __all__ = [
     "queue",
     "queue_events",
     "rate_key",
+    "recorded",
     "reports_of",
     "reports_on",
     "scope_of",

@@ -15,7 +15,6 @@ from .event_log import InMemoryEventLog
 from .stored_stream import Entry
 
 MESSAGES_AT_ONCE: Final = 1_000
-MESSAGE_ID: Final = "Nats-Msg-Id"
 
 
 class InMemoryStoredLog:
@@ -61,8 +60,7 @@ class InMemoryStoredLog:
 
 
 def _stored(stream: Stream, entry: Entry) -> StoredMessage:
-    headers = dict(entry.guard) if entry.message_id is None else {MESSAGE_ID: entry.message_id}
-    return StoredMessage(stream, entry.sequence, entry.time, entry.subject, headers, entry.body)
+    return StoredMessage(stream, entry.sequence, entry.time, entry.subject, entry.headers, entry.body)
 
 
 class InMemoryArchiveStore:

@@ -1,7 +1,7 @@
 """A durable in memory: its delivered messages and their redelivery."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -181,6 +181,11 @@ class InMemoryDelivery:
     def time(self) -> datetime:
         """The time at which it was stored."""
         return self._entry.time
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers as published."""
+        return self._entry.headers
 
     @property
     def message_id(self) -> str | None:

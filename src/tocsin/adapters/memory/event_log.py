@@ -28,12 +28,11 @@ from ...ports import (
     write_each,
 )
 from ...subjects import INPUT_STREAMS, MAX_INPUT_SIZE, OUTPUT_STREAMS, STREAM_SUBJECTS, DecodeError, Stream
+from ...telemetry.foreign import ForeignMessages
 from .clock import Alarm, ManualClock
 from .durable import InMemoryDurable
-from .stored_stream import Entry, Guard, Proposal, StoredStream, write_together
+from .stored_stream import Entry, Proposal, StoredStream, write_together
 
-EXPECTED_SEQUENCE: Final = "Nats-Expected-Last-Subject-Sequence"
-EXPECTED_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
 MAX_PAYLOAD: Final = 1_048_576
 """The number of bytes in a message that a server accepts by default."""
 
@@ -58,6 +57,7 @@ class InMemoryEventLog:
         self._streams = {stream: _stream(stream, self.clock) for stream in Stream}
         self._delays: dict[str, tuple[int, Alarm]] = {}
         self._durables: dict[tuple[Stream, str], InMemoryDurable] = {}
+        self._noted = ForeignMessages()
 
     @property
     def max_message_bytes(self) -> int:
@@ -82,15 +82,15 @@ class InMemoryEventLog:
         Raises:
             SequenceConflict: a guard failed.
         """
-        messages: list[tuple[str, bytes, Guard]] = []
+        messages: list[tuple[str, bytes, Mapping[str, str]]] = []
         guards: dict[str, int] = {}
         for decision in decisions:
             scope, expect = decision.scope, decision.expect
-            guard = ((EXPECTED_SEQUENCE, str(expect)), (EXPECTED_SUBJECT, scope))
+            guard = {subjects.EXPECTED_SEQUENCE: str(expect), subjects.EXPECTED_SUBJECT: scope}
             for fact in decision.events:
                 subject, body = subjects.subject_of(fact), fact.encode()
                 check_subject(subject)
-                _check_size(subject, body, "".join(f"{name}: {value}\r\n" for name, value in guard))
+                _check_size(subject, body, "".join(f"{name}: {value}\r\n" for name, value in guard.items()))
                 messages.append((subject, body, guard))
             if guards.setdefault(scope, expect) != expect:
                 raise SequenceConflict(f"{scope}: a batch expects {guards[scope]} and {expect}")
@@ -143,12 +143,14 @@ class InMemoryEventLog:
             await asyncio.sleep(0)
         return proposal.store()
 
-    def receive(self, subject: str, body: bytes, *, message_id: str | None = None) -> int:
+    def receive(
+        self, subject: str, body: bytes, *, message_id: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> int:
         """Store a body that any client published on a captured subject; return its sequence.
 
-        A server accepts wildcards in the subject of a message.
+        A server accepts wildcards in the subject of a message. Headers of a guard are stored, and not checked.
         """
-        return self._capturing(subject).store(subject, body, message_id=message_id)
+        return self._capturing(subject).store(subject, body, message_id=message_id, headers=headers)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -164,12 +166,12 @@ class InMemoryEventLog:
 
     def _load(self, scope: str, after: int = 0) -> list[Recorded[Message]]:
         stream = self._streams[subjects.stream_of(scope)]
-        newest = [entry.recorded() for entry in stream.last_of_each((scope,))]
+        newest = [self._recorded(entry) for entry in stream.with_hidden(stream.last_of_each((scope,)))]
         first = lock.first_needed(newest)
         facts = [recorded for recorded in newest if recorded.sequence > after]
         if not first or not facts:
             return facts
-        events = [entry.recorded() for entry in stream.matching((scope,), max(after, first - 1))]
+        events = [self._recorded(entry) for entry in stream.matching((scope,), max(after, first - 1))]
         return [*(recorded for recorded in facts if recorded.sequence < first), *events]
 
     async def tail(self, scope: str) -> int:
@@ -195,13 +197,17 @@ class InMemoryEventLog:
 
     async def last(self, subject: str) -> Recorded[Message] | None:
         """Return the newest message of a subject or filter."""
-        entry = self._streams[subjects.stream_of(subject)].last(subject)
-        return None if entry is None else entry.recorded()
+        stream = self._streams[subjects.stream_of(subject)]
+        entry = stream.last(subject)
+        if entry is not None and entry.is_foreign:
+            self._recorded(entry)
+            entry = stream.newest_event(subject, before=entry.sequence)
+        return None if entry is None else self._recorded(entry)
 
     async def get(self, subject: str, sequence: int) -> Recorded[Message] | None:
         """Return the message of a sequence in the stream of a subject."""
         entry = self._streams[subjects.stream_of(subject)].get(sequence)
-        return None if entry is None else entry.recorded()
+        return None if entry is None else self._recorded(entry)
 
     async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
         """Return up to `limit` matching messages after a sequence, oldest first.
@@ -209,12 +215,16 @@ class InMemoryEventLog:
         The result ends before an unreadable message; if that is the first, the call raises its error.
         """
         messages: list[Recorded[Message]] = []
-        for entry in self._streams[subjects.stream_of(subject)].matching((subject,), after)[:limit]:
+        for entry in self._streams[subjects.stream_of(subject)].matching((subject,), after):
             try:
-                messages.append(entry.recorded())
+                recorded = self._recorded(entry)
             except DecodeError:
                 if not messages:
                     raise
+                break
+            if not subjects.is_foreign(recorded):
+                messages.append(recorded)
+            if len(messages) == limit:
                 break
         return messages
 
@@ -228,7 +238,10 @@ class InMemoryEventLog:
         while True:
             upto = stored.last_sequence
             if entries or is_first:
-                yield Batch(_readable(entries, decode), caught_up=True, upto=upto)
+                readable = [self._noted.note(recorded) for recorded in _readable(entries, decode)]
+                foreign = [recorded for recorded in readable if subjects.is_foreign(recorded)]
+                messages = [recorded for recorded in readable if not subjects.is_foreign(recorded)]
+                yield Batch(messages, caught_up=True, upto=upto, foreign=foreign)
             is_first = False
             if stored.last_sequence == upto:
                 await stored.stored.wait()
@@ -241,7 +254,7 @@ class InMemoryEventLog:
         upto = 0 if isinstance(after, datetime) else after
         is_first = True
         while True:
-            entries = _behind(stored, filters, upto)
+            entries = [entry for entry in _behind(stored, filters, upto) if not entry.is_foreign]
             headings = [Heading(e.subject, e.sequence, e.time) for e in entries if since is None or e.time >= since]
             upto = max(upto, stored.last_sequence)
             if headings or is_first:
@@ -278,6 +291,9 @@ class InMemoryEventLog:
         if durable.spec != spec:
             raise ValueError(f"durable {spec.name!r} exists as {durable.spec}")
         return durable
+
+    def _recorded(self, entry: Entry) -> Recorded[Message]:
+        return self._noted.note(entry.recorded())
 
     def _capturing(self, subject: str) -> StoredStream:
         stream = subjects.stream_of(subject)

@@ -5,7 +5,7 @@ It stores bodies as bytes, so that every read passes through the codec as it doe
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeAlias
@@ -25,7 +25,7 @@ from ...ports import (
     check_scopes,
     write_each,
 )
-from ...subjects import Bound, DecodeError, Stream
+from ...subjects import Bound, Stream
 from .clock import ManualClock
 
 DUPLICATE_WINDOW: Final = 120.0
@@ -109,10 +109,6 @@ def _all(node: _Node) -> Iterator[list[int]]:
         yield from _all(child)
 
 
-Guard: TypeAlias = tuple[tuple[str, str], ...]
-"""The headers of a guard, with their values."""
-
-
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A stored message."""
@@ -121,22 +117,25 @@ class Entry:
     sequence: int
     time: datetime
     body: bytes
-    message_id: str | None
-    guard: Guard = ()
-    """The headers of its guard."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def message_id(self) -> str | None:
+        """The id that its publisher set."""
+        return self.headers.get(subjects.MESSAGE_ID)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether no stage stored it."""
+        return subjects.foreign_reason(self.subject, self.headers) is not None
 
     def recorded(self, decode: Decode = subjects.decode) -> Recorded[Message]:
-        """Return the decoded message.
+        """Return the decoded message; a foreign message is a `Foreign`.
 
         Raises:
             DecodeError: it does not decode.
         """
-        try:
-            message = decode(self.subject, self.body)
-        except DecodeError as error:
-            error.sequence = self.sequence
-            raise
-        return Recorded(message, self.subject, self.sequence, self.time, self.message_id)
+        return subjects.recorded(self.subject, self.body, self.headers, self.sequence, self.time, read=decode)
 
 
 class StoredStream:
@@ -161,9 +160,9 @@ class StoredStream:
         body: bytes,
         *,
         message_id: str | None = None,
-        guard: Guard = (),
+        headers: Mapping[str, str] | None = None,
     ) -> int:
-        """Store a message without a guard.
+        """Store a message without a check of its guard.
 
         Return its sequence, or that of the first copy of its id. A stream of output drops the oldest message of a full
         subject.
@@ -171,8 +170,9 @@ class StoredStream:
         Raises:
             RequestRefused: the message is too large for the stream.
         """
-        headers = f"NATS/1.0\r\nNats-Msg-Id: {message_id}\r\n\r\n" if message_id else ""
-        if self._max_size is not None and len(headers) + len(body) > self._max_size:
+        all_headers = {**(headers or {}), **({subjects.MESSAGE_ID: message_id} if message_id is not None else {})}
+        head = f"NATS/1.0\r\n{subjects.MESSAGE_ID}: {message_id}\r\n\r\n" if message_id else ""
+        if self._max_size is not None and len(head) + len(body) > self._max_size:
             reason = "message size exceeds maximum allowed"
             raise RequestRefused(f"{subject}: {reason}", reason)
         if message_id is not None:
@@ -181,9 +181,7 @@ class StoredStream:
                 return known[1]
             self._known_ids[message_id] = self._clock.monotonic(), self.last_sequence + 1
         self.last_sequence += 1
-        self._entries[self.last_sequence] = Entry(
-            subject, self.last_sequence, self._clock.now(), body, message_id, guard
-        )
+        self._entries[self.last_sequence] = Entry(subject, self.last_sequence, self._clock.now(), body, all_headers)
         self._tree.add(subject, self.last_sequence)
         self._drop_oldest(subject)
         self.stored.notify()
@@ -240,6 +238,24 @@ class StoredStream:
         newest = {sequences[-1] for name in filters for sequences in self._tree.each(name)}
         return [self._entries[sequence] for sequence in sorted(newest)]
 
+    def with_hidden(self, entries: Iterable[Entry]) -> list[Entry]:
+        """Return messages and the events that foreign messages among them hide, oldest first."""
+        by_sequence = {entry.sequence: entry for entry in entries}
+        for entry in tuple(by_sequence.values()):
+            is_literal = subjects.WILDCARDS.isdisjoint(entry.subject.split("."))
+            if (
+                is_literal
+                and entry.is_foreign
+                and (hidden := self.newest_event(entry.subject, before=entry.sequence)) is not None
+            ):
+                by_sequence[hidden.sequence] = hidden
+        return [by_sequence[sequence] for sequence in sorted(by_sequence)]
+
+    def newest_event(self, filter_subject: str, *, before: int) -> Entry | None:
+        """Return the newest matching message before a sequence that is not foreign."""
+        earlier = (entry for entry in reversed(self.matching((filter_subject,), 0)) if entry.sequence < before)
+        return next((entry for entry in earlier if not entry.is_foreign), None)
+
     def matching(self, filters: tuple[str, ...], after: int) -> list[Entry]:
         """Return all matching messages after a sequence, oldest first."""
         sequences = {
@@ -271,7 +287,7 @@ class Proposal:
     """
 
     def __init__(
-        self, stream: StoredStream, messages: Sequence[tuple[str, bytes, Guard]], scopes: Sequence[str]
+        self, stream: StoredStream, messages: Sequence[tuple[str, bytes, Mapping[str, str]]], scopes: Sequence[str]
     ) -> None:
         """Let the messages (subject, body and the headers of their guard) be in flight."""
         self._stream = stream
@@ -282,7 +298,7 @@ class Proposal:
     def store(self) -> list[int]:
         """Store the messages and return their sequences, which are consecutive."""
         self._stream.end(self._scopes)
-        return [self._stream.store(subject, body, guard=guard) for subject, body, guard in self._messages]
+        return [self._stream.store(subject, body, headers=guard) for subject, body, guard in self._messages]
 
 
 async def write_together(log: EventLog, writes: Sequence[Write], store_together: StoreTogether) -> list[Written]:

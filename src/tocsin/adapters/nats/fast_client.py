@@ -160,10 +160,11 @@ def parse(raw: bytes) -> dict[str, str]:
     return headers
 
 
-@lru_cache(64)
-def _written(name: str) -> tuple[bytes, bytes]:
-    """Return the name of a header, and the same as a block has it."""
-    return name.encode(), f"\r\n{name}:".encode()
+@lru_cache(maxsize=64)
+def _patterns(name: str) -> tuple[bytes, bytes, bytes]:
+    """Return a header's name, the beginning of its line, and the beginning of longer names."""
+    word = name.encode()
+    return word, b"\r\n%b:" % word, word + b"-"
 
 
 class HeaderBlock(Mapping[str, str]):
@@ -197,14 +198,20 @@ class HeaderBlock(Mapping[str, str]):
 
     def _find(self, name: str) -> str | None:
         """Return the value of a header that is written as `name:`, or None."""
-        raw, (word, written) = self._raw, _written(name)
-        begin = raw.find(written)
+        raw = self._raw
+        word, line, longer = _patterns(name)
+        begin = raw.find(line)
         if begin < 0:
             return None
-        begin += len(written)
-        if raw.count(word) > 1:  # perhaps a second header of this name, which then counts
+        # A second header of this name counts, but a longer name that begins with it does not.
+        if raw.rfind(word) != begin + 2 and raw.count(word) - raw.count(longer) > 1:
             return self._read().get(name)
+        begin += len(line)
         return raw[begin : raw.index(b"\r\n", begin)].decode("utf-8", "replace").strip(_WHITESPACE)
+
+    def has_twice(self, name: str) -> bool:
+        """Return whether there are two headers of a name."""
+        return self._raw.count(_patterns(name)[1]) > 1
 
     @override
     def __iter__(self) -> Iterator[str]:

@@ -94,7 +94,7 @@ def as_json(details: ExecutionDetails) -> dict[str, object]:
         "steps": {name: _step_as_json(details, name, step) for name, step in record.steps.items()},
         "attempts": details.attempts,
         "lines": [line_as_json(line) for line in details.output.lines] if details.output else [],
-        "facts": [event_lines.as_json(recorded) for recorded in details.match.facts],
+        "facts": [event_lines.as_json(recorded) for recorded in details.match.events],
     }
 
 
@@ -140,7 +140,7 @@ def page(details: ExecutionDetails) -> list[RenderableType]:
     if details.attempts:
         lines += [Text(), attempts_table(details.attempts)]
     lines += _last_lines(details)
-    return [*lines, Text(), FactPage(details.match.facts)]
+    return [*lines, Text(), FactPage(details.match.events)]
 
 
 def _last_lines(details: ExecutionDetails) -> list[RenderableType]:

@@ -81,6 +81,17 @@ class Recorded(Generic[M_co]):
     message_id: str | None = None
 
 
+class Foreign(Message):
+    """A message in a stream of decisions that no stage, API or operator stored (`subjects.foreign`).
+
+    It is never written, and has no schema. It stands for the stored message where a scope is read: no fold changes by it, but the
+    guard of the next append counts its sequence.
+    """
+
+    reason: str
+    """The reason why no stage can have stored it."""
+
+
 class Actor(Message):
     """The identity that made a request, recorded for the audit trail (hip-62, Audit Trail)."""
 

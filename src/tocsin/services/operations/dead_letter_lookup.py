@@ -40,8 +40,13 @@ class Letter:
 
     @property
     def sequence(self) -> int:
-        """Sequence of the newest fact."""
+        """Sequence of the newest fact, or foreign message."""
         return self.facts[-1].sequence
+
+    @property
+    def events(self) -> tuple[Recorded[Message], ...]:
+        """The events of the dead letter, without foreign messages."""
+        return tuple(fact for fact in self.facts if not subjects.is_foreign(fact))
 
 
 async def find(

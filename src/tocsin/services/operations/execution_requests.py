@@ -114,7 +114,7 @@ async def enqueue(
 
     async def is_taken(wish: Enqueued) -> bool:
         async with limit:
-            if await log.load(subjects.execution(subjects.ANY, wish.execution_id)):
+            if subjects.has_events(await log.load(subjects.execution(subjects.ANY, wish.execution_id))):
                 return True
             return was_there is not None and await was_there(wish.execution_id)
 

@@ -30,11 +30,19 @@ ReadFacts: TypeAlias = Callable[[str, str | None], Awaitable[Sequence[Recorded[M
 
 @dataclass(frozen=True, slots=True)
 class ExecutionMatch:
-    """An execution and the newest fact of each of its subjects, oldest first."""
+    """An execution and the newest fact of each of its subjects, oldest first.
+
+    Foreign messages are among them, because a guard counts their sequences.
+    """
 
     job: str
     execution_id: str
     facts: tuple[Recorded[Message], ...]
+
+    @property
+    def events(self) -> tuple[Recorded[Message], ...]:
+        """The events of the execution, without foreign messages."""
+        return tuple(fact for fact in self.facts if not subjects.is_foreign(fact))
 
 
 async def find(
@@ -120,4 +128,4 @@ async def _read(
         facts = await log.load(scope)  # the first answer came from a lagging replica
     if not facts and stored is not None:
         facts = await archived(stored, scope)
-    return facts
+    return facts if subjects.has_events(facts) else []

@@ -63,7 +63,17 @@ class Roster:
         async for batch in self._log.follow(Stream.LEDGER, subjects.agent_events(), after=None):
             for recorded in batch.messages:
                 self.learn(recorded)
+            for scope in dict.fromkeys(subjects.guard_of(recorded.subject) for recorded in batch.foreign):
+                await self._learn_again(scope or subjects.agent_events())
             self.is_complete = self.is_complete or batch.caught_up
+
+    async def _learn_again(self, scope: str) -> None:
+        """Apply all events of a scope, of which a foreign message may hide one."""
+        name, agent_id = subjects.parse_agent(scope)
+        if (entry := self.find(name, agent_id)) is not None:
+            entry.state, entry.sequence = agent.initial, 0
+        for recorded in await self._log.load(scope):
+            self.learn(recorded)
 
     def learn(self, recorded: Recorded[Message]) -> None:
         """Apply an event."""

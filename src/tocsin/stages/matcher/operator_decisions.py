@@ -1,6 +1,6 @@
 """Decisions of operators: paused and purged queues, and which tasks agents may get."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ... import subjects
 from ...domain import queue
@@ -48,6 +48,14 @@ class OperatorDecisions:
         elif isinstance(fact, AgentSwitched):
             (self._disabled.discard if fact.enabled else self._disabled.add)(fact.name)
         self._revision += 1
+
+    def learn_again(self, messages: Sequence[Recorded[Message]]) -> None:
+        """Apply all events of a scope, of which a foreign message may hide one."""
+        for recorded in messages:
+            if isinstance(recorded.message, QueueFact):
+                self._queues.pop(recorded.message.queue, None)
+        for recorded in messages:
+            self.learn(recorded)
 
     def queue(self, name: str) -> Queue:
         """Return the state of a queue."""

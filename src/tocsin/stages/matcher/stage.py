@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from ... import telemetry
+from ... import subjects, telemetry
 from ...domain.events import Cancelled, Failed, LeaseTimer, Message, Recorded, Started
 from ...domain.task_board import NO_AGENT, AgentClaim, TaskBoard
 from ...domain.task_offers import Offer
@@ -140,6 +140,8 @@ class Matcher:
         async for batch in self._log.follow(Stream.LEDGER, *operator_decisions.filters(), after=None):
             for recorded in batch.messages:
                 self._decisions.learn(recorded)
+            for scope in dict.fromkeys(subjects.guard_of(recorded.subject) for recorded in batch.foreign):
+                self._decisions.learn_again(await self._log.load(scope) if scope else ())
             self._decisions.is_complete = self._decisions.is_complete or batch.caught_up
             self._changed.set()
 

@@ -51,8 +51,9 @@ async def read_bodies(log: EventLog, tasks: Sequence[OpenTask]) -> None:
         return
     reads = await log.load_each(*(task.subject for task in missing))
     for task, facts in zip(missing, reads.facts, strict=True):
-        if facts and facts[-1].sequence == task.sequence:
-            task.body = facts[-1].message.encode()
+        stored = next((recorded for recorded in facts if recorded.sequence == task.sequence), None)
+        if stored is not None:
+            task.body = stored.message.encode()
 
 
 def _assignment(claim: AgentClaim) -> Assignment:

@@ -222,7 +222,7 @@ async def get_dead_letter(here: Here, caller: Reader, id: LetterId) -> DeadLette
 async def get_dead_letter_events(here: Here, caller: Reader, id: LetterId) -> DeadLetterFacts:  # noqa: A002 - the path parameter has this name
     """List the events of a dead letter."""
     letter = await _visible_letter(here, caller, id)
-    return DeadLetterFacts(id=letter.id, job=letter.job, facts=[StoredFact.of(recorded) for recorded in letter.facts])
+    return DeadLetterFacts(id=letter.id, job=letter.job, facts=[StoredFact.of(recorded) for recorded in letter.events])
 
 
 @router.post("/{id}/replay", status_code=202, operation_id="replayDeadLetter", responses=documented(404, 409))

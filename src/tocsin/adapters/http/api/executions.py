@@ -245,7 +245,7 @@ async def get_execution_logs(
 async def get_execution_events(here: Here, caller: Reader, id: ExecutionId) -> ExecutionFacts:  # noqa: A002 - the path parameter has this name
     """List the events of an execution."""
     match = await _visible_match(here, caller, id)
-    facts = [StoredFact.of(recorded) for recorded in match.facts]
+    facts = [StoredFact.of(recorded) for recorded in match.events]
     return ExecutionFacts(execution_id=match.execution_id, job_name=match.job, facts=facts)
 
 

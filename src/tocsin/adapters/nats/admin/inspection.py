@@ -25,7 +25,7 @@ from ....subjects import Bucket, Stream
 from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.names import Names
-from ..log.event_log import DirectGet
+from ..log.direct_get import DirectGet
 from ..server.process import OLDEST_SERVER, PURGES_SAFELY, server_variables
 from .desired_state import (
     InputLimits,

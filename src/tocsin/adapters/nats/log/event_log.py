@@ -5,137 +5,24 @@ A lagging replica may answer. A decision that is based on such a read is therefo
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
-from operator import attrgetter
 from typing import Final
-
-from pydantic_core import to_json
 
 from .... import subjects
 from ....domain import lock
 from ....domain.events import Message, Recorded, Timer
 from ....ports import Append, Batch, Decode, Delay, Headings, Loaded, Progress, Publish, StaleRead, Write, Written
 from ....subjects import DecodeError, Stream
+from ....telemetry.foreign import ForeignMessages
 from ..client import wire
-from ..client.connection import Connection, Json
+from ..client.connection import Connection
 from ..client.names import Names
-from ..client.wire import JetStreamError, Reply, status_of
+from ..client.wire import JetStreamError
+from .direct_get import DirectGet
 from .follow import follow, watch
+from .message_reader import MessageReader
 from .writer import GroupCommit, LogWriter
-
-_BATCH: Final = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A stored message with its subject on the wire."""
-
-    subject: str
-    sequence: int
-    time: datetime
-    headers: Mapping[str, str]
-    body: bytes
-
-
-class DirectGet:
-    """The direct gets of one stream."""
-
-    def __init__(self, connection: Connection, stream: str) -> None:
-        """Read the stream that has this name on the wire."""
-        self._connection = connection
-        self._api = f"$JS.API.DIRECT.GET.{stream}"
-
-    async def by_sequence(self, sequence: int) -> Stored | None:
-        """Return the message of a sequence."""
-        return _message_of(await self._connection.request(self._api, b'{"seq":%d}' % sequence))
-
-    async def last(self, subject: str) -> Stored | None:
-        """Return the newest message of a subject or filter."""
-        if not all(subject.split(".")):
-            return None  # the subject would be part of the request's own, and the server takes no empty token
-        if "*" in subject or ">" in subject:
-            return _message_of(await self._connection.request(self._api, _json({"last_by_subj": subject})))
-        return _message_of(await self._connection.request(f"{self._api}.{subject}"))
-
-    async def last_of_each(self, filters: Sequence[str]) -> list[Stored]:
-        """Return the newest message of each matching subject, oldest first."""
-        return (await self.newest_of_filters(filters))[0]
-
-    async def newest_of_filters(self, filters: Sequence[str]) -> tuple[list[Stored], int]:
-        """Return the newest message of each subject, and the last sequence that the reply covers.
-
-        The sequence is 0 if the reply does not name it.
-        """
-        messages, end = await self._connection.request_many(self._api, _json({"multi_last": filters}))
-        if status_of(end) == wire.TOO_MANY_SUBJECTS:
-            return await self._in_parts(filters)
-        _check(end)
-        return _newest_of_each(map(_stored, messages)), int((end.headers or {}).get(wire.UP_TO, 0))
-
-    async def newer(self, filter_subject: str, *, after: int) -> list[Stored]:
-        """Return the newest message of each matching subject after a sequence, oldest first.
-
-        The server scans all messages after the sequence: cheaper than `last_of_each` only near the end of the stream.
-        """
-        return _newest_of_each(await self.scan(filter_subject, after=after))
-
-    async def _in_parts(self, filters: Sequence[str]) -> tuple[list[Stored], int]:
-        """Split a request that matches more subjects than the server's limit of 1,024."""
-        if len(filters) == 1:  # scan all messages; later messages replace earlier messages of the same subject
-            return await self.newer(filters[0], after=0), 0
-        half = len(filters) // 2
-        parts = await asyncio.gather(self.newest_of_filters(filters[:half]), self.newest_of_filters(filters[half:]))
-        newest = _newest_of_each(stored for messages, _ in parts for stored in messages)
-        return newest, min(upto for _, upto in parts)
-
-    async def scan(self, filter_subject: str, *, after: int = 0, limit: int | None = None) -> list[Stored]:
-        """Return all matching messages after a sequence, oldest first, at most `limit`."""
-        matches: list[Stored] = []
-        while limit is None or len(matches) < limit:
-            batch = _BATCH if limit is None else min(_BATCH, limit - len(matches))
-            request = {"batch": batch, "seq": after + 1, "next_by_subj": filter_subject}
-            messages, end = await self._connection.request_many(self._api, _json(request))
-            _check(end)
-            matches.extend(map(_stored, messages))
-            if not messages or (end.headers or {}).get(wire.PENDING, "0") == "0":
-                break
-            after = matches[-1].sequence
-        return matches
-
-
-def _json(request: Json) -> bytes:
-    return to_json(request)
-
-
-def _newest_of_each(messages: Iterable[Stored]) -> list[Stored]:
-    return sorted({stored.subject: stored for stored in messages}.values(), key=attrgetter("sequence"))
-
-
-def _message_of(message: Reply) -> Stored | None:
-    if status_of(message) is None:
-        return _stored(message)
-    _check(message)
-    return None
-
-
-def _check(end: Reply) -> None:
-    status = status_of(end)
-    if status not in {wire.NO_MESSAGES, wire.END_OF_BATCH}:
-        raise JetStreamError("direct get", f"{status} {(end.headers or {}).get(wire.DESCRIPTION, '')}")
-
-
-def _stored(message: Reply) -> Stored:
-    headers = message.headers or {}
-    return Stored(
-        subject=headers[wire.SUBJECT],
-        sequence=int(headers[wire.SEQUENCE]),
-        time=datetime.fromisoformat(headers[wire.TIME_STAMP]),
-        headers=headers,
-        body=message.data,
-    )
-
 
 FILTERS_PER_REQUEST: Final = 192
 """The number of filters in one request: the server answers up to 1,024 subjects, and few scopes have more than five."""
@@ -153,11 +40,22 @@ class NatsEventLog:
     Any call raises `LogUnavailable` if the server does not answer.
     """
 
-    def __init__(self, connection: Connection, names: Names, *, group_commit: GroupCommit = "auto") -> None:
-        """Use the streams that `provision` created."""
+    def __init__(
+        self,
+        connection: Connection,
+        names: Names,
+        *,
+        group_commit: GroupCommit = "auto",
+        foreign: ForeignMessages | None = None,
+    ) -> None:
+        """Use the streams that `provision` created.
+
+        `foreign` records the foreign messages that reads meet.
+        """
         self._connection = connection
         self._names = names
         self._streams = {stream: DirectGet(connection, names.stream(stream)) for stream in Stream}
+        self._messages = MessageReader(names, foreign or ForeignMessages())
         self._writer = LogWriter(connection, names, group_commit)
 
     @property
@@ -204,9 +102,9 @@ class NatsEventLog:
         stream, wire_filter = self._streams[kind], self._names.to_wire(scope)
         if after and self._writer.newest[kind] - after < SCAN_LIMIT:
             newer = stream.scan if subjects.is_lock(scope) else stream.newer
-            return [self._recorded(stored) for stored in await newer(wire_filter, after=after)]
-        newest = [self._recorded(s) for s in await stream.last_of_each([wire_filter]) if s.sequence > after]
-        return await self._complete(scope, newest, after)
+            return _after(after, await self._messages.read(stream, await newer(wire_filter, after=after)))
+        newest = [stored for stored in await stream.last_of_each([wire_filter]) if stored.sequence > after]
+        return await self._complete(scope, _after(after, await self._messages.read(stream, newest)), after)
 
     async def load_each(self, *scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
         """Return the facts of each scope as `load` does, with few requests."""
@@ -219,8 +117,11 @@ class NatsEventLog:
         replies = await asyncio.gather(*map(stream.newest_of_filters, portions))
         facts: dict[str, list[Recorded[Message]]] = {scope: [] for scope in scopes}
         for messages, _ in replies:
-            for recorded in map(self._recorded, messages):
-                scope = recorded.subject if recorded.subject in facts else subjects.scope_of(recorded.message)
+            for recorded in await self._messages.read(stream, messages):
+                subject = recorded.subject
+                scope = (
+                    subject if subject in facts else subjects.guard_of(subject) or subjects.scope_of(recorded.message)
+                )
                 if recorded.sequence > known.get(scope, 0):
                     facts[scope].append(recorded)
         incomplete = [scope for scope, newest in facts.items() if lock.first_needed(newest)]
@@ -234,7 +135,8 @@ class NatsEventLog:
         if not first:
             return newest
         stream = self._streams[subjects.stream_of(scope)]
-        events = list(map(self._recorded, await stream.scan(self._names.to_wire(scope), after=max(after, first - 1))))
+        since = max(after, first - 1)
+        events = [self._messages.recorded(s) for s in await stream.scan(self._names.to_wire(scope), after=since)]
         if not events or events[-1].sequence < newest[-1].sequence:
             raise StaleRead.of(scope)  # another replica answered, and it lags behind
         return [*(recorded for recorded in newest if recorded.sequence < first), *events]
@@ -280,13 +182,19 @@ class NatsEventLog:
     async def last(self, subject: str) -> Recorded[Message] | None:
         """Return the newest message of a subject or filter."""
         stream = self._streams[subjects.stream_of(subject)]
-        newest = await stream.last(self._names.to_wire(subject))
-        return None if newest is None else self._recorded(newest)
+        wire_filter = self._names.to_wire(subject)
+        newest = await stream.last(wire_filter)
+        if newest is None:
+            return None
+        recorded = self._messages.recorded(newest)
+        if not subjects.is_foreign(recorded):
+            return recorded
+        return await self._messages.before(stream, wire_filter, newest.sequence)
 
     async def get(self, subject: str, sequence: int) -> Recorded[Message] | None:
         """Return the message of a sequence in the stream of a subject."""
         stored = await self._streams[subjects.stream_of(subject)].by_sequence(sequence)
-        return None if stored is None else self._recorded(stored)
+        return None if stored is None else self._messages.recorded(stored)
 
     async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
         """Return up to `limit` matching messages after a sequence, oldest first.
@@ -299,20 +207,25 @@ class NatsEventLog:
         """
         stream = self._streams[subjects.stream_of(subject)]
         messages: list[Recorded[Message]] = []
-        for message in await stream.scan(self._names.to_wire(subject), after=after, limit=limit):
-            try:
-                messages.append(self._recorded(message))
-            except DecodeError:
-                if not messages:
-                    raise
-                break
+        while not messages and (portion := await stream.scan(self._names.to_wire(subject), after=after, limit=limit)):
+            for message in portion:
+                try:
+                    recorded = self._messages.recorded(message)
+                except DecodeError:
+                    if not messages:
+                        raise
+                    break
+                if not subjects.is_foreign(recorded):
+                    messages.append(recorded)
+            after = portion[-1].sequence
         return messages
 
     def follow(
         self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
     ) -> AsyncIterator[Batch]:
         """Yield all matching messages without an end; skip unreadable messages."""
-        return follow(self._connection, self._names, stream, filters, after=after, decode=decode)
+        noted = self._messages.noted
+        return follow(self._connection, self._names, stream, filters, after=after, noted=noted, decode=decode)
 
     def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncIterator[Headings]:
         """Yield the headings of new messages without an end; the server sends no bodies."""
@@ -326,11 +239,6 @@ class NatsEventLog:
             return None
         return Progress(reply["ack_floor"]["stream_seq"], not reply["num_pending"] and not reply["num_ack_pending"])
 
-    def _recorded(self, stored: Stored) -> Recorded[Message]:
-        subject = self._names.from_wire(stored.subject)
-        try:
-            message = subjects.decode(subject, stored.body)
-        except DecodeError as error:
-            error.sequence = stored.sequence
-            raise
-        return Recorded(message, subject, stored.sequence, stored.time, stored.headers.get(wire.MESSAGE_ID))
+
+def _after(sequence: int, messages: Sequence[Recorded[Message]]) -> list[Recorded[Message]]:
+    return [recorded for recorded in messages if recorded.sequence > sequence]

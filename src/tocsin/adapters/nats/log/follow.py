@@ -13,6 +13,7 @@ from .... import subjects, telemetry
 from ....domain.events import Message, Recorded
 from ....ports import Batch, Decode, Heading, Headings, LogUnavailable
 from ....subjects import DecodeError, Stream
+from ....telemetry.foreign import ForeignMessages
 from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.names import Names
@@ -54,6 +55,7 @@ def follow(
     filters: Sequence[str],
     *,
     after: int | None,
+    noted: ForeignMessages,
     decode: Decode = subjects.decode,
 ) -> AsyncIterator[Batch]:
     """Follow a stream as `ports.EventLog.follow` specifies.
@@ -64,7 +66,7 @@ def follow(
     Raises:
         JetStreamError: the stream does not exist, or the filters overlap.
     """
-    return read(connection, names, stream, filters, after, partial(_batch, decode), headers_only=False)
+    return read(connection, names, stream, filters, after, partial(_batch, decode, noted), headers_only=False)
 
 
 def watch(
@@ -214,18 +216,32 @@ class _Consumer:
 
 
 def _headings(received: Sequence[Received], caught_up: bool, upto: int) -> Headings:  # noqa: FBT001 - `Headings` has the same flag
-    return Headings([Heading(message.subject, message.sequence, message.time) for message in received], caught_up, upto)
+    headings = [
+        Heading(message.subject, message.sequence, message.time)
+        for message in received
+        if subjects.foreign_reason(message.subject, message.headers) is None
+    ]
+    return Headings(headings, caught_up, upto)
 
 
-def _batch(decode: Decode, received: Sequence[Received], caught_up: bool, upto: int) -> Batch:  # noqa: FBT001 - `Batch` has the same flag
-    recorded: list[Recorded[Message]] = []
+def _batch(
+    decode: Decode,
+    noted: ForeignMessages,
+    received: Sequence[Received],
+    caught_up: bool,  # noqa: FBT001 - `Batch` has the same flag
+    upto: int,
+) -> Batch:
+    messages: list[Recorded[Message]] = []
+    foreign: list[Recorded[Message]] = []
     for message in received:
         try:
-            event = decode(message.subject, message.body)
+            recorded = subjects.recorded(
+                message.subject, message.body, message.headers, message.sequence, message.time, read=decode
+            )
         except DecodeError as error:
             _log.warning(
                 "message unreadable, skipped", action="unreadable", sequence=message.sequence, error=str(error)
             )
         else:
-            recorded.append(Recorded(event, message.subject, message.sequence, message.time, message.message_id))
-    return Batch(recorded, caught_up, upto)
+            (foreign if subjects.is_foreign(recorded) else messages).append(noted.note(recorded))
+    return Batch(messages, caught_up, upto, foreign)

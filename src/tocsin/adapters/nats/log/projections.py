@@ -13,7 +13,7 @@ from ..client import wire
 from ..client.connection import Connection
 from ..client.names import Names
 from ..client.transport import Headers
-from .event_log import DirectGet, Stored
+from .direct_get import DirectGet, Stored
 
 MARKER_TTL_S: Final = 3_600
 """The server keeps the marker of a removed key this long, for the watchers of the bucket."""

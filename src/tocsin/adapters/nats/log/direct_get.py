@@ -1,0 +1,125 @@
+"""Reads of stored messages by direct get. A lagging replica may answer."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from operator import attrgetter
+from typing import Final
+
+from pydantic_core import to_json
+
+from ..client import wire
+from ..client.connection import Connection, Json
+from ..client.wire import JetStreamError, Reply, status_of
+
+_BATCH: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A stored message with its subject on the wire."""
+
+    subject: str
+    sequence: int
+    time: datetime
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class DirectGet:
+    """The direct gets of one stream."""
+
+    def __init__(self, connection: Connection, stream: str) -> None:
+        """Read the stream that has this name on the wire."""
+        self._connection = connection
+        self._api = f"$JS.API.DIRECT.GET.{stream}"
+
+    async def by_sequence(self, sequence: int) -> Stored | None:
+        """Return the message of a sequence."""
+        return _message_of(await self._connection.request(self._api, b'{"seq":%d}' % sequence))
+
+    async def last(self, subject: str) -> Stored | None:
+        """Return the newest message of a subject or filter."""
+        if not all(subject.split(".")):
+            return None  # the subject would be part of the request's own, and the server takes no empty token
+        if "*" in subject or ">" in subject:
+            return _message_of(await self._connection.request(self._api, _json({"last_by_subj": subject})))
+        return _message_of(await self._connection.request(f"{self._api}.{subject}"))
+
+    async def last_of_each(self, filters: Sequence[str]) -> list[Stored]:
+        """Return the newest message of each matching subject, oldest first."""
+        return (await self.newest_of_filters(filters))[0]
+
+    async def newest_of_filters(self, filters: Sequence[str]) -> tuple[list[Stored], int]:
+        """Return the newest message of each subject, and the last sequence that the reply covers.
+
+        The sequence is 0 if the reply does not name it.
+        """
+        messages, end = await self._connection.request_many(self._api, _json({"multi_last": filters}))
+        if status_of(end) == wire.TOO_MANY_SUBJECTS:
+            return await self._in_parts(filters)
+        _check(end)
+        return _newest_of_each(map(_stored, messages)), int((end.headers or {}).get(wire.UP_TO, 0))
+
+    async def newer(self, filter_subject: str, *, after: int) -> list[Stored]:
+        """Return the newest message of each matching subject after a sequence, oldest first.
+
+        The server scans all messages after the sequence: cheaper than `last_of_each` only near the end of the stream.
+        """
+        return _newest_of_each(await self.scan(filter_subject, after=after))
+
+    async def _in_parts(self, filters: Sequence[str]) -> tuple[list[Stored], int]:
+        """Split a request that matches more subjects than the server's limit of 1,024."""
+        if len(filters) == 1:  # scan all messages; later messages replace earlier messages of the same subject
+            return await self.newer(filters[0], after=0), 0
+        half = len(filters) // 2
+        parts = await asyncio.gather(self.newest_of_filters(filters[:half]), self.newest_of_filters(filters[half:]))
+        newest = _newest_of_each(stored for messages, _ in parts for stored in messages)
+        return newest, min(upto for _, upto in parts)
+
+    async def scan(self, filter_subject: str, *, after: int = 0, limit: int | None = None) -> list[Stored]:
+        """Return all matching messages after a sequence, oldest first, at most `limit`."""
+        matches: list[Stored] = []
+        while limit is None or len(matches) < limit:
+            batch = _BATCH if limit is None else min(_BATCH, limit - len(matches))
+            request = {"batch": batch, "seq": after + 1, "next_by_subj": filter_subject}
+            messages, end = await self._connection.request_many(self._api, _json(request))
+            _check(end)
+            matches.extend(map(_stored, messages))
+            if not messages or (end.headers or {}).get(wire.PENDING, "0") == "0":
+                break
+            after = matches[-1].sequence
+        return matches
+
+
+def _json(request: Json) -> bytes:
+    return to_json(request)
+
+
+def _newest_of_each(messages: Iterable[Stored]) -> list[Stored]:
+    return sorted({stored.subject: stored for stored in messages}.values(), key=attrgetter("sequence"))
+
+
+def _message_of(message: Reply) -> Stored | None:
+    if status_of(message) is None:
+        return _stored(message)
+    _check(message)
+    return None
+
+
+def _check(end: Reply) -> None:
+    status = status_of(end)
+    if status not in {wire.NO_MESSAGES, wire.END_OF_BATCH}:
+        raise JetStreamError("direct get", f"{status} {(end.headers or {}).get(wire.DESCRIPTION, '')}")
+
+
+def _stored(message: Reply) -> Stored:
+    headers = message.headers or {}
+    return Stored(
+        subject=headers[wire.SUBJECT],
+        sequence=int(headers[wire.SEQUENCE]),
+        time=datetime.fromisoformat(headers[wire.TIME_STAMP]),
+        headers=headers,
+        body=message.data,
+    )

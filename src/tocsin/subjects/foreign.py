@@ -1,0 +1,95 @@
+"""Foreign messages: those in a stream of decisions that no stage, API or operator stored.
+
+Each decision is stored under the guard of its scope, and the stream keeps the headers that said so. A reply of the server to a
+request that was addressed here, or a message that a client published past the stages, lacks them, or has those of another
+message. The body says nothing: a decision of a newer version cannot be read either, and must not be skipped.
+
+A fold skips a foreign message. The server's guard counts it, so its sequence counts for the next append.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Final
+
+from ..domain.events import Foreign, Message, Recorded
+from .codec import DecodeError, decode
+
+EXPECTED_SEQUENCE: Final = "Nats-Expected-Last-Subject-Sequence"
+EXPECTED_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
+MESSAGE_ID: Final = "Nats-Msg-Id"
+ORIGIN: Final = "Nats-Stream"
+"""A header of the server's replies to reads of a stream."""
+_SCOPE_TOKENS: Final = {"ledger": 2, "execution": 3, "dead-letter": 3, "agent": 3, "queue": 2}
+"""The number of tokens of a scope before its wildcard."""
+
+
+def guard_of(subject: str) -> str | None:
+    """Return the scope that guards messages with a subject.
+
+    None: they are no decisions and need no guard.
+    """
+    kind = subject.partition(".")[0]
+    number = _SCOPE_TOKENS.get(kind)
+    if number is not None:
+        return ".".join((*subject.split(".", number)[:number], ">"))
+    if kind == "lock":
+        scope, _, last = subject.rpartition(".")
+        return f"{scope}.*" if "." in scope and last else None
+    return subject if kind == "cron" else None
+
+
+def foreign_reason(subject: str, headers: Mapping[str, str], *, is_reply: bool | None = None) -> str | None:
+    """Return why no stage can have stored a message; None: it is not foreign.
+
+    Args:
+        subject: its subject.
+        headers: its headers.
+        is_reply: whether it has the header of a reply to a read; None: look into `headers`, to which the server added none.
+    """
+    scope = guard_of(subject)
+    if scope is None:
+        return None
+    if is_reply or (is_reply is None and headers.get(ORIGIN) is not None):
+        return "it is a reply of the server to a request, whose sender addressed it here"
+    guard = headers.get(EXPECTED_SUBJECT)
+    if guard is None or headers.get(EXPECTED_SEQUENCE) is None:
+        return "it was stored without a guard, so by no stage"
+    if guard != scope and not guard.endswith(f".{scope}"):
+        return f"it was stored under the guard of another scope, {guard}"
+    return None
+
+
+def recorded(
+    subject: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    sequence: int,
+    time: datetime,
+    *,
+    is_reply: bool | None = None,
+    read: Callable[[str, bytes], Message] = decode,
+) -> Recorded[Message]:
+    """Return a stored message, decoded by `read`; a foreign message is a `Foreign`.
+
+    Raises:
+        DecodeError: this version cannot decode it; `sequence` names the message.
+    """
+    message_id = headers.get(MESSAGE_ID)
+    if (reason := foreign_reason(subject, headers, is_reply=is_reply)) is not None:
+        return Recorded(Foreign(reason=reason), subject, sequence, time, message_id)
+    try:
+        message = read(subject, body)
+    except DecodeError as error:
+        error.sequence = sequence
+        raise
+    return Recorded(message, subject, sequence, time, message_id)
+
+
+def is_foreign(recorded: Recorded[Message]) -> bool:
+    """Return whether no stage stored a message."""
+    return isinstance(recorded.message, Foreign)
+
+
+def has_events(messages: Iterable[Recorded[Message]]) -> bool:
+    """Return whether any of the messages is not foreign."""
+    return not all(map(is_foreign, messages))

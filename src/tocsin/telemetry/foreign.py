@@ -1,0 +1,46 @@
+"""Log lines and a counter for foreign messages, once for each message of a process."""
+
+from collections import OrderedDict
+from typing import Final
+
+from ..domain.events import Foreign, Message, Recorded
+from . import get_logger, meter
+
+MAX_NOTED: Final = 10_000
+"""Messages that a process remembers, so that it does not report them again."""
+
+_log = get_logger("tocsin.foreign")
+_foreign_messages: Final = meter().create_counter(
+    "tocsin_foreign_messages",
+    description="Messages in the streams of decisions that no stage stored, and that were skipped",
+)
+
+
+class ForeignMessages:
+    """The foreign messages that readers of the log met."""
+
+    def __init__(self) -> None:
+        self._noted: OrderedDict[tuple[str, int], None] = OrderedDict()
+
+    def note(self, recorded: Recorded[Message]) -> Recorded[Message]:
+        """Report a message if it is foreign and was not reported before; return it."""
+        if isinstance(recorded.message, Foreign):
+            self.report(recorded.subject, recorded.sequence, recorded.message.reason)
+        return recorded
+
+    def report(self, subject: str, sequence: int, reason: str) -> None:
+        """Report a foreign message unless it was reported before."""
+        key = subject, sequence
+        if key in self._noted:
+            return
+        self._noted[key] = None
+        if len(self._noted) > MAX_NOTED:
+            self._noted.popitem(last=False)
+        _foreign_messages.add(1, {"kind": subject.partition(".")[0]})
+        _log.warning(
+            "foreign message skipped; run `tocsin audit`",
+            action="foreign-message",
+            subject=subject,
+            sequence=sequence,
+            reason=reason,
+        )
