@@ -69,12 +69,29 @@ async def test_command_reaches_its_agent_only(channel: AgentChannel) -> None:
     assert others == []
 
 
+async def test_notice_reaches_its_agent_only(channel: AgentChannel) -> None:
+    own: list[bytes] = []
+    others: list[bytes] = []
+    async with (
+        channel.ends("mail-1", ID, own.append),
+        channel.ends("mail-1", OTHER, others.append),
+        channel.commands("mail-1", ID, others.append),
+        channel.tasks("mail-1", ID, others.append),
+    ):
+        await channel.send_ends("mail-1", ID, b"over")
+        await until(lambda: own)
+    assert own == [b"over"]
+    assert others == []
+
+
 async def test_oversize_message_is_refused(channel: AgentChannel) -> None:
     body = b"x" * (64 * 1_048_576)
     with pytest.raises(MessageTooLarge):
         await channel.announce("mail-1", ID, body)
     with pytest.raises(MessageTooLarge):
         await channel.is_heard("mail-1", ID, body, wait=0.1)
+    with pytest.raises(MessageTooLarge):
+        await channel.send_ends("mail-1", ID, body)
     assert channel.connections == 1
 
 

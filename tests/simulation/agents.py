@@ -6,7 +6,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from tocsin.ports import HandOver, ReceiveAbsence, ReceiveBody, ReceiveCommand, ReceiveHoldList, ReceiveTask
+from tocsin.ports import (
+    HandOver,
+    ReceiveAbsence,
+    ReceiveBody,
+    ReceiveCommand,
+    ReceiveEnds,
+    ReceiveHoldList,
+    ReceiveTask,
+)
 
 from .faults import NONE
 from .network import Network
@@ -94,6 +102,14 @@ class SimulatedChannel:
     @asynccontextmanager
     async def tasks(self, name: str, agent_id: str, receive: ReceiveTask) -> AsyncIterator[None]:
         async with self._listening("task", (name, agent_id), receive):
+            yield
+
+    async def send_ends(self, name: str, agent_id: str, body: bytes) -> None:
+        self._send("end", (name, agent_id), body)
+
+    @asynccontextmanager
+    async def ends(self, name: str, agent_id: str, receive: ReceiveEnds) -> AsyncIterator[None]:
+        async with self._listening("end", (name, agent_id), receive):
             yield
 
     @asynccontextmanager

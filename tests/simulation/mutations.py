@@ -37,6 +37,7 @@ from tocsin.stages import lease_keeper, lock_keeper, ticker
 from tocsin.stages.archiver.archive_eligibility import ArchiveEligibility
 from tocsin.stages.archiver.stage import Archiver, PacedPurge
 from tocsin.stages.dead_letter_sink import DeadLetterSink
+from tocsin.stages.matcher.end_notices import EndNotices
 from tocsin.stages.matcher.limited_hand_over import LimitedHandOver
 from tocsin.stages.matcher.stage import Matcher
 from tocsin.stages.mq_bridge import MqBridge
@@ -429,6 +430,18 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "pass",
     ),
     _bug(
+        "tell an agent of an end once",
+        EndNotices.compare,
+        "self._watch(agent, start=0)",
+        "pass",
+    ),
+    _bug(
+        "believe a replica that an execution is archived",
+        EndNotices._over,
+        "if not tail",
+        "if True",
+    ),
+    _bug(
         "keep the claims of agents that are lost",
         Matcher._look_at_agents,
         "if now - heard_at < SILENCE_S:",
@@ -653,6 +666,10 @@ CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
     ),
     "draw jitter twice as wide": "tests/domain/test_retry.py::test_i7_delay_is_the_formula_within_its_jitter",
     "hand over claims beyond their limit": "tests/stages/test_matcher.py::test_limit_holds_with_two_leaders",
+    "tell an agent of an end once": "tests/stages/test_matcher_ends.py::test_lost_notice_is_repeated",
+    "believe a replica that an execution is archived": (
+        "tests/stages/test_matcher_ends.py::test_lagging_replica_ends_nothing"
+    ),
     "refuse a trigger without its guard": "tests/stages/test_late_copies.py::test_first_decision_on_a_trigger_stands",
     "start a trigger that was refused": (
         "tests/stages/test_late_copies.py::test_copies_that_disagree_on_a_trigger_decide_once"

@@ -28,7 +28,7 @@ from tocsin.engine.leader_election import LeaderElection
 from tocsin.services.audit import audit
 from tocsin.stages.agent_keeper import stage as keeper_stage
 from tocsin.stages.agent_keeper.stage import CHANGE_INTERVAL_S, FORGET_ENDED, FORGET_LOST, SILENCE_S, AgentKeeper
-from tocsin.subjects import Bucket
+from tocsin.subjects import LAYOUT, Bucket
 from tocsin.testing import InMemoryEventLog, InMemoryProjections, ManualClock, settle
 
 NAME = "mail-1"
@@ -109,7 +109,7 @@ async def office() -> AsyncIterator[Office]:
 
 async def test_agent_is_registered_and_shown(office: Office) -> None:
     await office.keeper()
-    await office.announce(host="h", labels={"zone": "a"}, max_concurrent_jobs=4, held=["e.main.1"])
+    await office.announce(host="h", labels={"zone": "a"}, max_concurrent_jobs=4, held=["j.e.main.1"])
     await office.round()
     [fact] = await office.facts()
     assert isinstance(fact, AgentRegistered)
@@ -218,7 +218,7 @@ async def test_hold_list_of_a_disabled_name_is_answered(office: Office, leads: o
     async with office.channel.commands(NAME, ID, commands.append):
         await office.announce(mode="starting")
         await office.round()
-    assert [json.loads(body) for body in commands] == [{"mode": "disabled"}]
+    assert [json.loads(body) for body in commands] == [{"mode": "disabled", "layout": LAYOUT}]
 
 
 async def test_drained_agent_is_commanded_until_it_drains(office: Office) -> None:
@@ -231,7 +231,7 @@ async def test_drained_agent_is_commanded_until_it_drains(office: Office) -> Non
         for mode in ("enabled", "enabled", "draining"):
             await office.announce(mode=mode)
             await office.round()
-    assert [json.loads(body) for body in commands] == [{"mode": "draining"}] * 2
+    assert [json.loads(body) for body in commands] == [{"mode": "draining", "layout": LAYOUT}] * 2
     assert [record.state for record in await office.shown()] == ["DRAINING"]
 
 

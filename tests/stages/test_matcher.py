@@ -14,7 +14,7 @@ from tocsin import subjects
 from tocsin.adapters.memory.agents import InMemoryAgentChannel
 from tocsin.adapters.memory.fetches import InMemoryFetchChannel
 from tocsin.domain import ids
-from tocsin.domain.agent import MAX_HOLD_LIST_BYTES, Assignment, unframed
+from tocsin.domain.agent import MAX_HOLD_LIST_BYTES, Assignment, read_ends, unframed
 from tocsin.domain.events import (
     Completed,
     Dispatched,
@@ -61,12 +61,17 @@ class Agent:
         }
         self.number = 0
         self.got: list[tuple[Assignment, Dispatched]] = []
+        self.ended: list[str] = []
+        """The executions that are over, as the matcher said."""
 
     def receive(self, message: bytes) -> None:
         assignment, body = unframed(message)
         task = subjects.decode(assignment.subject, body)
         assert isinstance(task, Dispatched)
         self.got.append((assignment, task.task))
+
+    def hear_ends(self, message: bytes) -> None:
+        self.ended += read_ends(message).executions
 
     async def announce(self, **fields: Any) -> None:  # noqa: ANN401 - of a hold list
         self.number += 1
@@ -75,7 +80,7 @@ class Agent:
         await self.hall.channel.announce(self.name, self.agent_id, body)
 
     async def holds(self, *tasks: Dispatched) -> None:
-        await self.announce(held=[f"{task.execution_id}.{task.step}.{task.attempt}" for task in tasks])
+        await self.announce(held=[f"{task.job}.{task.execution_id}.{task.step}.{task.attempt}" for task in tasks])
 
     async def reports(self, index: int = -1, outcome: str = "completed") -> None:
         assignment, task = self.got[index]
@@ -165,6 +170,7 @@ class Hall:
         """Start an agent that announces itself."""
         agent = Agent(self, agent_id, name, **fields)
         await self._stack.enter_async_context(self.channel.tasks(name, agent_id, agent.receive))
+        await self._stack.enter_async_context(self.channel.ends(name, agent_id, agent.hear_ends))
         await agent.announce()
         await self.work()
         return agent

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.system.running import settings
-from tocsin import Worker, bootstrap
+from tocsin import bootstrap
 from tocsin.adapters.nats.admin.desired_state import all_streams
 from tocsin.adapters.nats.admin.provision import provision
 from tocsin.adapters.nats.client.connection import Connection
@@ -79,7 +79,7 @@ async def test_nothing_starts_on_an_older_layout(nats_url: str, tmp_path: Path) 
         assert await bootstrap.is_set_up(installation, within=1)
         await _set_layout(installation.connection, installation.names.stream(Stream.LOG), None)
 
-        for start in (_command, _stages, _worker):
+        for start in (_command, _stages):
             with pytest.raises(UnsupportedLayout) as caught:
                 await start(installation)
             failure = failure_of(caught.value)
@@ -112,11 +112,6 @@ async def _command(installation: Installation) -> None:
 
 async def _stages(installation: Installation) -> None:
     await bootstrap.run_stages(installation, ["planner"])
-
-
-async def _worker(installation: Installation) -> None:
-    async with bootstrap.worker_connection(installation, Worker().options):
-        pytest.fail("the worker started")
 
 
 async def _set_layout(connection: Connection, stream: str, layout: str | None) -> None:

@@ -16,6 +16,7 @@ from tocsin.domain import execution
 from tocsin.domain.agent import Assignment
 from tocsin.domain.events import Dispatched, Input, LeaseTimer, Message, Plan, PlannedStep, Report, Started
 from tocsin.ports import EventLog
+from tocsin.services.operations.checkpoints import last_heartbeat
 from tocsin.stages.matcher.stage import Matcher
 from tocsin.testing import InMemoryEventLog, ManualClock, settle
 from tocsin.worker.assigned_task import AssignedTask
@@ -126,7 +127,10 @@ class Bench:
             agent=AGENT_ID,
         )
         sequence = await self.log.append(claim, expect=before)
-        assignment = Assignment(recorded.subject, recorded.sequence, recorded.time, delivery, sequence, before)
+        heartbeat = await last_heartbeat(self.log, task, delivery)
+        assignment = Assignment(
+            recorded.subject, recorded.sequence, recorded.time, delivery, sequence, before, heartbeat
+        )
         return AssignedTask(assignment, recorded.message.encode(), self.handed_back.append)
 
     async def again(self, assigned: AssignedTask) -> AssignedTask:

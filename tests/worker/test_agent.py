@@ -9,8 +9,10 @@ import pytest
 
 from tests.worker.given import FUNCTION, Bench
 from tests.worker.test_session import Serving, ids
-from tocsin import Context, Worker
+from tocsin import Context, Worker, subjects
+from tocsin.subjects import LAYOUT
 from tocsin.worker import Connection
+from tocsin.worker.agent import WrongLayout
 
 
 class AgentBench(Bench):
@@ -26,9 +28,9 @@ class AgentBench(Bench):
     def hear(self, name: str, agent_id: str, body: bytes) -> None:
         self.held.append((name, agent_id, json.loads(body)))
 
-    async def command(self, mode: str) -> None:
+    async def command(self, mode: str, **fields: object) -> None:
         name, agent_id, _ = self.held[-1]
-        await self.channel.command(name, agent_id, json.dumps({"mode": mode}).encode())
+        await self.channel.command(name, agent_id, json.dumps({"mode": mode, **fields}).encode())
 
 
 @pytest.fixture
@@ -88,7 +90,7 @@ async def test_hold_list_names_the_held_tasks(office: AgentBench) -> None:
     async with office.channel.hold_lists(office.hear):
         serving = Serving(office, worker)
         await until(serving, lambda: office.held and office.held[-1][2].get("held"))
-        assert office.held[-1][2]["held"] == [f"{task.execution_id}.main.1"]
+        assert office.held[-1][2]["held"] == [f"{subjects.token(task.job)}.{task.execution_id}.main.1"]
         go_on.set()
         await until(serving, lambda: not office.held[-1][2].get("held"))
         await serving.stopped()
@@ -219,3 +221,43 @@ def test_too_many_functions_do_not_stop_the_worker(office: AgentBench) -> None:
 
     asyncio.run(works())
     assert office.held == []
+
+
+@pytest.mark.parametrize("is_at_start", [True, False])
+async def test_worker_of_another_layout_ends(office: AgentBench, is_at_start: object) -> None:
+    """The agent keeper says the layout of the streams, because a worker may not read their state."""
+    worker = Worker()
+    async with office.channel.hold_lists(office.hear):
+        serving = Serving(office, worker)
+        if is_at_start:
+            await until(serving, lambda: office.held)
+        else:
+            await until(serving, lambda: office.held and office.held[-1][2]["mode"] == "enabled")
+            await office.command("enabled", layout=LAYOUT)
+            await until(serving, lambda: len(office.held) > 2)
+        await office.command("enabled", layout=LAYOUT + 1)
+        with pytest.raises(WrongLayout, match=f"layout {LAYOUT + 1}, and this worker needs layout {LAYOUT}"):
+            await serving.ended()
+    assert office.held[-1][2]["ended"] is True
+
+
+async def test_long_names_of_held_tasks_are_left_out(office: AgentBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hold list that is too large would not be sent, and the agent be taken for lost."""
+    monkeypatch.setattr("tocsin.worker.agent.MAX_HELD_BYTES", 100)
+    worker, go_on = Worker(concurrency=5), asyncio.Event()
+
+    @worker.task(FUNCTION)
+    async def wait(_: Context) -> None:
+        await go_on.wait()
+
+    for id_ in ids(3):
+        await office.given_tasks({"main": ()}, execution_id=id_)
+    async with office.channel.hold_lists(office.hear):
+        serving = Serving(office, worker)
+        await until(serving, lambda: office.held and office.held[-1][2].get("held"))
+        for _ in range(10):
+            await until(serving, lambda: office.held[-1][2].get("held"))
+        assert len(office.held[-1][2]["held"]) == 1
+        go_on.set()
+        await serving.stopped()
+    assert len(await office.reports()) == 3

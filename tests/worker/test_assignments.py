@@ -11,7 +11,7 @@ from tests.worker.test_agent import AgentBench, until
 from tests.worker.test_session import Serving
 from tocsin import Context, Worker, subjects
 from tocsin.domain import execution
-from tocsin.domain.agent import Assignment
+from tocsin.domain.agent import Assignment, EndNotice
 from tocsin.domain.events import Dispatched, Report, Started
 from tocsin.ports import HandOver
 from tocsin.testing import settle
@@ -47,6 +47,12 @@ class AssignedBench(AgentBench):
     async def hand_over(self, assignment: Assignment, task: Dispatched) -> None:
         name, agent_id, _ = self.held[-1]
         await self.channel.hand_over([HandOver(name, agent_id, assignment.claim, assignment.framed(task.encode()))])
+
+    async def end(self, *tasks: Dispatched) -> None:
+        """Send the notice that executions are over."""
+        name, agent_id, _ = self.held[-1]
+        ended = EndNotice(tuple(f"{subjects.token(task.job)}.{task.execution_id}" for task in tasks))
+        await self.channel.send_ends(name, agent_id, ended.encode())
 
     async def assign(self, task: Dispatched) -> Assignment:
         assignment = await self.claim(task)
@@ -123,12 +129,8 @@ async def test_task_of_a_cancelled_execution_does_not_run(bench: AssignedBench) 
     [other] = await bench.given_tasks({"main": ()}, execution_id="0193a5b0-0000-7000-8000-0000000000bb")
     serving = Serving(bench, worker)
     await until(serving, lambda: enabled(bench))
-    await settle()
     assignment = await bench.claim(task)
-    state = execution.fold(await bench.log.load(subjects.scope_of(task)))
-    await bench.given(*execution.cancel(state, reason="test"))
-    for _ in range(20):
-        await settle()
+    await bench.end(task)
     await bench.hand_over(assignment, task)
     await bench.assign(other)
     while not await bench.reports():

@@ -77,10 +77,7 @@ _API_ACCESS: Final = replace(
     appends=(*_OPERATOR_EVENTS, *_TASK_EVENTS, StepProgress, HeartbeatDetails),
     writes=((Bucket.ANSWERS, ">"), (Bucket.TOKENS, ">")),
 )
-_PROGRESS_EVENTS: Final = (OutputLine, StepProgress, HeartbeatDetails)
-_WORKER_ACCESS: Final = Access(
-    appends=(Report, *_PROGRESS_EVENTS), reads=(Stream.LOG, Stream.REPORTS), follows=(Stream.LOG,)
-)
+_WORKER_EVENTS: Final = (Report, OutputLine, StepProgress, HeartbeatDetails)
 
 
 def permissions(settings: Settings) -> dict[str, Permissions]:
@@ -95,7 +92,7 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
     roles |= {
         SCHEDULER: granting.part(SCHEDULER, _together(stages), [spec for specs in durables.values() for spec in specs]),
         API: granting.fetching(granting.watching(API, _API_ACCESS)),
-        WORKER: granting.reading_last(granting.working(WORKER, _WORKER_ACCESS), HeartbeatDetails),
+        WORKER: granting.working(WORKER, _WORKER_EVENTS),
         ADMIN: granting.provisioning(ADMIN),
         OPERATOR: granting.watching(OPERATOR, _OPERATOR_ACCESS),
         VIEWER: granting.watching(VIEWER, _VIEWER_ACCESS),

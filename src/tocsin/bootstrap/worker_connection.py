@@ -2,21 +2,15 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 
 from .. import __version__
-from ..adapters.nats.admin.desired_state import require_layout
 from ..adapters.nats.agents import NatsAgentChannel
-from ..adapters.nats.client.jetstream_wait import retry_until_available
-from ..adapters.nats.client.wire import STREAM_NOT_FOUND
 from ..domain.definition import DefinitionProblem
-from ..ports import Unreachable
 from ..settings import SettingsError
 from ..settings import load as load_settings
-from ..subjects import Stream
 from ..worker import Connection as WorkerConnection
 from ..worker.connection import Options as WorkerOptions
-from .installation import Installation, await_log, connect
+from .installation import Installation, connect
 
 
 @asynccontextmanager
@@ -26,21 +20,20 @@ async def connect_worker(options: WorkerOptions) -> AsyncIterator[WorkerConnecti
     It waits without a time limit until NATS answers.
 
     Raises:
-        Unreachable: NATS refuses the connection, or the installation was never initialized.
+        Unreachable: NATS refuses the connection.
     """
     settings = load_settings(options={("nats", "url"): options.nats_url})
-    async with connect(settings, within=None) as installation:
-        await await_log(installation)
-        async with worker_connection(installation, options) as worker:
-            yield worker
+    async with connect(settings, within=None) as installation, worker_connection(installation, options) as worker:
+        yield worker
 
 
 @asynccontextmanager
 async def worker_connection(installation: Installation, options: WorkerOptions) -> AsyncIterator[WorkerConnection]:
     """Connect a worker in a connected installation.
 
+    It makes no request of JetStream, for which a worker's user has no right.
+
     Raises:
-        Unreachable: another version of Tocsin initialized the installation, with another layout.
         SettingsError: the transport of a queue is `mq`, so that executors outside take its tasks.
     """
     settings = installation.settings
@@ -51,8 +44,6 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
         )
         raise SettingsError(DefinitionProblem(reason, field=f"queues.{min(outside)}"))
     connection, names = installation.connection, installation.names
-    await retry_until_available(partial(require_layout, connection, names), within=None)
-    await retry_until_available(partial(_require_log, installation), within=None)
     yield WorkerConnection(
         installation.log,
         NatsAgentChannel(connection, names),
@@ -61,15 +52,3 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
         settings.worker.concurrency,
         __version__,
     )
-
-
-async def _require_log(installation: Installation) -> None:
-    """Check that the installation exists.
-
-    Raises:
-        Unreachable: it was never initialized.
-    """
-    stream = installation.names.stream(Stream.LOG)
-    info = await installation.connection.find(f"STREAM.INFO.{stream}", absent=STREAM_NOT_FOUND, by_leader=False)
-    if info is None:
-        raise Unreachable(f"there is no stream {stream} on this NATS: run `tocsin init` first")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
@@ -38,9 +38,15 @@ MAX_HELD: Final = 1_000
 MAX_NAME: Final = 128
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_TOKEN: Final = re.compile(r"[^\s.*>\x00-\x1f\x7f]+")
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
 
+MAX_HELD_NAME: Final = 1_000
+"""Characters of a held task's name."""
+_HELD_TOKENS: Final = 4
+
 Text: TypeAlias = Annotated[str, Field(max_length=255, pattern=r"^[^\x00-\x1f\x7f]*$")]
+HeldName: TypeAlias = Annotated[str, Field(max_length=MAX_HELD_NAME)]
 Mode: TypeAlias = Literal["enabled", "disabled", "draining"]
 """What an agent does: it takes tasks, it takes none, or it finishes its tasks."""
 
@@ -77,8 +83,8 @@ class HoldList(BaseModel):
     queues: Annotated[tuple[Text, ...], Field(max_length=MAX_QUEUES)] = ()
     functions: Annotated[tuple[Text, ...], Field(max_length=MAX_FUNCTIONS)] = ()
     max_concurrent_jobs: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    held: Annotated[tuple[Text, ...], Field(max_length=MAX_HELD)] = ()
-    """The tasks that it holds: `<execution id>.<step>.<attempt>`."""
+    held: Annotated[tuple[HeldName, ...], Field(max_length=MAX_HELD)] = ()
+    """The tasks that it holds: `<job>.<execution id>.<step>.<attempt>`, each as one token of a subject."""
     handed_back: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(max_length=MAX_HELD)] = ()
     """The sequences of claims whose tasks it does not run."""
     ended: bool = False
@@ -95,6 +101,7 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
         delivery: the number of the claim's delivery.
         claim: the sequence of the claim.
         after: the sequence of the event before the claim; None: unknown.
+        heartbeat: what an earlier attempt or delivery of the step sent last; None: nothing, or it is lost.
     """
 
     subject: str
@@ -103,6 +110,7 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
     delivery: int
     claim: int
     after: int | None = None
+    heartbeat: Any = None
 
     def framed(self, body: bytes) -> bytes:
         """Return the message to the agent."""
@@ -122,12 +130,60 @@ def unframed(message: bytes) -> tuple[Assignment, bytes]:
     return _ASSIGNMENTS.decode(head), body
 
 
+class HeldEntry(NamedTuple):
+    """A task in a hold list."""
+
+    job: str
+    execution_id: str
+    step: str
+    attempt: str
+
+    @property
+    def execution(self) -> str:
+        """The key of its execution, as `EndNotice` names it."""
+        return f"{self.job}.{self.execution_id}"
+
+
+def read_held(name: str) -> HeldEntry | None:
+    """Return a task of a hold list; None: the name is malformed."""
+    tokens = name.split(".")
+    return HeldEntry(*tokens) if len(tokens) == _HELD_TOKENS and all(map(_TOKEN.fullmatch, tokens)) else None
+
+
+class EndNotice(msgspec.Struct, frozen=True):
+    """A notice that executions are over, so that an agent need not run their tasks.
+
+    Attributes:
+        executions: their keys, `<job>.<execution id>`, the job as one token of a subject.
+    """
+
+    executions: tuple[str, ...]
+
+    def encode(self) -> bytes:
+        """Return the message to the agent."""
+        return msgspec.json.encode(self)
+
+
+_END_NOTICES: Final = msgspec.json.Decoder(EndNotice)
+
+
+def read_ends(message: bytes) -> EndNotice:
+    """Return a notice.
+
+    Raises:
+        ValueError: the message is no notice.
+    """
+    return _END_NOTICES.decode(message)
+
+
 class Command(BaseModel):
     """The answer of the agent keeper to an agent."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     mode: Mode
+    layout: int | None = None
+    """The layout of the installation's streams; a worker that needs another layout ends."""
 
 
 def is_agent_name(name: str) -> bool:

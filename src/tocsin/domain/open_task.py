@@ -54,5 +54,10 @@ class OpenTask:
 
     @property
     def name(self) -> str:
-        """The task as a hold list names it: `<execution id>.<step>.<attempt>`."""
+        """The task as operators see it: `<execution id>.<step>.<attempt>`."""
         return f"{self.scope.split('.')[2]}.{self.step}.{self.attempt}"
+
+    @property
+    def held_name(self) -> str:
+        """The task as a hold list names it: `<job>.<execution id>.<step>.<attempt>`."""
+        return f"{self.scope.removeprefix('execution.').removesuffix('.>')}.{self.step}.{self.attempt}"

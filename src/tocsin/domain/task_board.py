@@ -5,7 +5,7 @@ worker any more. A claim uses a slot of its agent, and counts for the limits of 
 step goes on.
 """
 
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -57,6 +57,8 @@ class TaskBoard:
         self._newest: dict[str, int] = {}
         self._repeated: OrderedDict[StepKey, tuple[int, int]] = OrderedDict()
         """The attempt and the next delivery of steps that were released."""
+        self._ended: deque[AgentClaim] = deque(maxlen=_REMEMBERED)
+        """Claims of agents that ended with their executions (`take_ended`)."""
         self._answered: OrderedDict[StepKey, tuple[int, int | None]] = OrderedDict()
         """The attempt and the delivery of reports that are known before their claims."""
 
@@ -106,6 +108,9 @@ class TaskBoard:
     def end_execution(self, scope: str) -> None:
         """Note that an execution is over."""
         for step in tuple(self._of_scope.get(scope, ())):
+            claim = self._claims.get((scope, step))
+            if claim is not None and claim.agent_id != NO_AGENT:
+                self._ended.append(claim)
             self._drop((scope, step))
 
     def answer(self, scope: str, step: str, attempt: int, *, delivery: int | None) -> None:
@@ -202,6 +207,12 @@ class TaskBoard:
         """Give an open task to none of some agents."""
         if (task := self._open.get((scope, step))) is not None:
             self._open.refuse(task, agents)
+
+    def take_ended(self) -> list[AgentClaim]:
+        """Return the claims of agents that ended with their executions since the last call."""
+        ended = list(self._ended)
+        self._ended.clear()
+        return ended
 
     def is_reserved(self, task: OpenTask) -> bool:
         """Return whether a task is still reserved, because no event removed it."""
@@ -364,7 +375,7 @@ class TaskBoard:
 
 
 _REMEMBERED: Final = 10_000
-"""The number of releases and of early reports that are remembered."""
+"""The number of releases, of early reports and of ended claims that are remembered."""
 
 
 def _trim(entries: "OrderedDict[StepKey, Any]") -> None:

@@ -4,7 +4,7 @@ Every port has one behaviour suite in `tests/conformance/`, run over each of its
 are for broken plumbing; a failed job is an event.
 """
 
-from .agents import AgentChannel, HandOver, ReceiveAbsence, ReceiveCommand, ReceiveHoldList, ReceiveTask
+from .agents import AgentChannel, HandOver, ReceiveAbsence, ReceiveCommand, ReceiveEnds, ReceiveHoldList, ReceiveTask
 from .clock import Clock
 from .durables import Delivery, DurableSpec, acknowledge, acknowledge_each
 from .errors import (
@@ -32,6 +32,7 @@ from .event_log import (
     Loaded,
     Progress,
     Publish,
+    Publisher,
     Write,
     Written,
     check_scopes,
@@ -87,9 +88,11 @@ __all__ = [
     "Progress",
     "Projections",
     "Publish",
+    "Publisher",
     "ReceiveAbsence",
     "ReceiveBody",
     "ReceiveCommand",
+    "ReceiveEnds",
     "ReceiveHoldList",
     "ReceiveTask",
     "RequestRefused",

@@ -12,6 +12,8 @@ ReceiveCommand: TypeAlias = Callable[[bytes], None]
 
 ReceiveTask: TypeAlias = Callable[[bytes], None]
 """Takes a task; it returns at once."""
+ReceiveEnds: TypeAlias = Callable[[bytes], None]
+"""Takes a notice of executions that are over; it returns at once."""
 ReceiveAbsence: TypeAlias = Callable[[str, int], None]
 """Takes the agent's id and the number of a task without a listener."""
 
@@ -27,7 +29,7 @@ class HandOver:
 
 
 class AgentChannel(Protocol):
-    """Hold lists of agents, and commands to them.
+    """Hold lists of agents, and commands, tasks and notices to them.
 
     Any message may be lost, and any user of NATS that may publish there may have sent it.
     """
@@ -86,6 +88,18 @@ class AgentChannel(Protocol):
 
     def tasks(self, name: str, agent_id: str, receive: ReceiveTask) -> AbstractAsyncContextManager[None]:
         """Within the block, pass each task for an agent on."""
+        ...
+
+    async def send_ends(self, name: str, agent_id: str, body: bytes) -> None:
+        """Send an agent a notice of executions that are over.
+
+        Raises:
+            LogUnavailable: there is no connection.
+        """
+        ...
+
+    def ends(self, name: str, agent_id: str, receive: ReceiveEnds) -> AbstractAsyncContextManager[None]:
+        """Within the block, pass each notice to an agent on."""
         ...
 
     def absences(self, receive: ReceiveAbsence) -> AbstractAsyncContextManager[None]:

@@ -74,7 +74,27 @@ class Written:
     error: Exception | None = None
 
 
-class EventLog(Protocol):
+class Publisher(Protocol):
+    """Stores inputs. Workers have no more of the log than this."""
+
+    async def publish(self, subject: str, message: Message, *, message_id: str, ttl: float | None = None) -> int:
+        """Store an input.
+
+        A second input of the same `message_id` in one stream, within the log's deduplication window, is not stored. The log
+        removes it after `ttl` seconds, rounded up; only the stream of the MQ bridge accepts a `ttl`.
+
+        Raises:
+            RequestRefused: the log cannot store it.
+            LogUnavailable: the log did not answer.
+        """
+        ...
+
+    async def write(self, writes: "Sequence[Publish]") -> "list[Written]":
+        """Store several inputs in one request, and return the result of each."""
+        ...
+
+
+class EventLog(Publisher, Protocol):
     """The append-only log: guarded events, unguarded inputs, and timers that the log keeps.
 
     A message in a stream of decisions that no stage stored is foreign (`subjects.foreign`), and no reader decides by it. `load`,
@@ -94,18 +114,6 @@ class EventLog(Protocol):
 
         Raises:
             SequenceConflict: the scope has a newer event.
-            LogUnavailable: the log did not answer.
-        """
-        ...
-
-    async def publish(self, subject: str, message: Message, *, message_id: str, ttl: float | None = None) -> int:
-        """Store an input.
-
-        A second input of the same `message_id` in one stream, within the log's deduplication window, is not stored. The log
-        removes it after `ttl` seconds, rounded up; only the stream of the MQ bridge accepts a `ttl`.
-
-        Raises:
-            RequestRefused: the log cannot store it.
             LogUnavailable: the log did not answer.
         """
         ...

@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections import OrderedDict
 from contextlib import suppress
+from itertools import accumulate
 from typing import Final, Literal
 
 from pydantic import ValidationError
@@ -11,8 +12,8 @@ from pydantic import ValidationError
 from .. import telemetry
 from ..domain import agent, ids
 from ..domain.agent import Command, HoldList, Mode
-from ..ports import LogUnavailable, RequestRefused
-from ..subjects import entity_of
+from ..ports import LogUnavailable, RequestRefused, Unreachable
+from ..subjects import LAYOUT, entity_of
 from .assigned_task import AssignedTask
 from .cancellations import Cancellations
 from .connection import Connection, Options
@@ -26,10 +27,18 @@ CHANGE_INTERVAL_S: Final = 1.0
 """The least time between two hold lists that differ only in the tasks."""
 LOOK_INTERVAL_S: Final = 0.2
 """Time between two looks at what changed."""
+MAX_HELD_BYTES: Final = agent.MAX_HOLD_LIST_BYTES // 2
+"""Characters of the held tasks in a hold list."""
 GREETING_WAIT_S: Final = 2.0
 """How long a worker waits at its start for the agent keeper's answer."""
 
 _log = telemetry.get_logger("tocsin.worker")
+
+
+class WrongLayout(Unreachable):
+    """The installation has another layout of streams than this worker."""
+
+    code = "wrong-layout"
 
 
 class AgentAnnouncer:
@@ -60,6 +69,8 @@ class AgentAnnouncer:
         self._answered = asyncio.Event()
         self._number = 0
         self._is_refused = False
+        self._layout: int | None = None
+        """The layout of the installation, as the agent keeper last said."""
 
     async def greet(self) -> None:
         """Learn whether this worker may take tasks; without an answer, it may.
@@ -76,7 +87,8 @@ class AgentAnnouncer:
             answering.cancel()
             await asyncio.gather(listening, answering, return_exceptions=True)
         if self._mode == "starting":
-            _log.info("no agent keeper answers; working", action="agent-not-answered", agent=self._options.name)
+            advice = "no agent keeper answers; working. If no task arrives, check that the stages run (`tocsin status`)"
+            _log.warning(advice, action="agent-not-answered", agent=self._options.name)
             self._apply("enabled")
 
     def receive(self, body: bytes) -> None:
@@ -86,6 +98,7 @@ class AgentAnnouncer:
         except ValidationError:
             _log.warning("unknown command ignored", action="agent-command-refused", agent=self._options.name)
             return
+        self._layout = command.layout
         self._apply(command.mode)
         self._answered.set()
 
@@ -101,10 +114,14 @@ class AgentAnnouncer:
         """Send hold lists.
 
         One follows each change, reconnect and roll call, and at least one comes every few seconds.
+
+        Raises:
+            WrongLayout: the installation has another layout of streams now.
         """
         last_hold: tuple[object, tuple[str, ...]] | None = None
         sent_at = float("-inf")
         while True:
+            self.check_layout()
             now, tasks = self._clock.monotonic(), self._held()
             at_once = self._mode, self._channel.connections, self._held_tasks.handed_back
             silence = now - sent_at
@@ -120,6 +137,18 @@ class AgentAnnouncer:
         """Send the last hold list, so that the agent is not taken for lost."""
         with suppress(LogUnavailable):
             await self._send((), ended=True)
+
+    def check_layout(self) -> None:
+        """Check what the agent keeper last said.
+
+        Raises:
+            WrongLayout: the installation has another layout of streams.
+        """
+        if self._layout not in {None, LAYOUT}:
+            raise WrongLayout(
+                f"the streams of this installation have layout {self._layout}, and this worker needs layout {LAYOUT}: run "
+                "workers with the version of Tocsin that its stages have"
+            )
 
     async def _ask(self) -> None:
         body = self._hold_list(())
@@ -178,12 +207,18 @@ class AgentAnnouncer:
         self._slots.pause(is_paused=mode != "enabled")
 
     def _held(self) -> tuple[str, ...]:
-        return tuple(_task_of(task) for task in self._held_tasks)[: agent.MAX_HELD]
+        """Return the tasks that it holds, as many as a hold list has room for.
+
+        A task that is left out is handed over again, and known here.
+        """
+        names = [_task_of(task) for task in self._held_tasks][: agent.MAX_HELD]
+        sizes = accumulate(len(name) for name in names)
+        return tuple(name for name, size in zip(names, sizes, strict=True) if size <= MAX_HELD_BYTES)
 
 
 def _task_of(held: HeldTask) -> str:
-    """Return a held task as `<execution id>.<step>.<attempt>`."""
-    return ".".join((held.entity.rpartition(".")[2], *held.assigned.subject.split(".")[4:6]))
+    """Return a held task as `<job>.<execution id>.<step>.<attempt>`."""
+    return ".".join((held.entity, *held.assigned.subject.split(".")[4:6]))
 
 
 REMEMBERED_CLAIMS: Final = 10_000

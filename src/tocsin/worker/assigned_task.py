@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from pydantic import JsonValue
+
 from ..domain.agent import Assignment
 
 
@@ -35,6 +37,12 @@ class AssignedTask:
     def after(self) -> int | None:
         """The sequence of the event before the claim; None: unknown."""
         return self._assignment.after
+
+    @property
+    def heartbeat(self) -> JsonValue:
+        """The last heartbeat of an earlier attempt or delivery, if there is one."""
+        heartbeat: JsonValue = self._assignment.heartbeat
+        return heartbeat
 
     def hand_back(self) -> None:
         """Let the next hold list say that the task does not run here.

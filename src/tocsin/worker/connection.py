@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from ..domain import agent
 from ..domain.secret_reference import check_allowed
-from ..ports import AgentChannel, Clock, EventLog
+from ..ports import AgentChannel, Clock, Publisher
 
 _worker_numbers = count(1)
 
@@ -87,9 +87,9 @@ def read_options(
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """The log for reports, the channel that brings tasks, and the clock."""
+    """The publisher of reports and output, the channel that brings tasks, and the clock."""
 
-    log: EventLog
+    log: Publisher
     agents: AgentChannel
     clock: Clock
     cancel_grace: float = 10.0

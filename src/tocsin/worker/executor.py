@@ -4,7 +4,7 @@ from typing import Final
 
 from .. import subjects, telemetry
 from ..domain.events import Dispatched
-from ..ports import Clock, EventLog, LogUnavailable, RequestRefused
+from ..ports import Clock, LogUnavailable, Publisher, RequestRefused
 from . import results
 from .assigned_task import AssignedTask
 from .handler_runner import HandlerRunner
@@ -19,7 +19,7 @@ _log: Final = telemetry.get_logger("tocsin.worker")
 class Executor:
     """Runs tasks, each from its arrival to its report."""
 
-    def __init__(self, log: EventLog, handlers: Handlers, runner: HandlerRunner, clock: Clock, *, worker: str) -> None:
+    def __init__(self, log: Publisher, handlers: Handlers, runner: HandlerRunner, clock: Clock, *, worker: str) -> None:
         """Report in `log` under the name `worker`."""
         self._log = log
         self._handlers = handlers

@@ -217,9 +217,8 @@ class HandlerRunner:
     async def _run(
         self, handler: Handler, task: Dispatched, held_task: HeldTask, secrets: SecretValues, output: AttemptOutput
     ) -> Outcome:
-        last = await self._output.last_heartbeat(task, held_task.assigned.delivery)
         try:
-            call = self._prepare(handler, task, held_task, secrets, last, output)
+            call = self._prepare(handler, task, held_task, secrets, output)
         except (WrongInputError, SecretReferenceError) as error:
             return Failed(results.unusable_input(error))
         if held_task.stopped is not None:
@@ -262,12 +261,11 @@ class HandlerRunner:
         task: Dispatched,
         held_task: HeldTask,
         secrets: SecretValues,
-        last_heartbeat: JsonValue,
         output: AttemptOutput,
     ) -> Callable[[], object]:
         """Return the call of a handler. Only this method and the handler see the secrets."""
         input_, args = secrets.resolve(task)
-        context = self._context(task, held_task, input_, args, last_heartbeat, output)
+        context = self._context(task, held_task, input_, args, output)
         if handler.parameters is None:
             return partial(handler.function, context)
         positional, by_name = bind(handler.parameters, args, input_)
@@ -279,7 +277,6 @@ class HandlerRunner:
         held_task: HeldTask,
         input_: Input,
         args: tuple[JsonValue, ...],
-        last_heartbeat: JsonValue,
         output: AttemptOutput,
     ) -> Context:
         return Context._of(  # noqa: SLF001 - its only maker beside tests
@@ -306,7 +303,7 @@ class HandlerRunner:
             is_recovery=task.is_recovery,
             original_scheduled_time=task.original_scheduled_time,
             recovery_attempt_time=task.recovery_attempt_time,
-            last_heartbeat=last_heartbeat,
+            last_heartbeat=held_task.assigned.heartbeat,
             _output=output,
         )
 

@@ -18,8 +18,7 @@ from .. import subjects, telemetry
 from ..domain.events import Dispatched, HeartbeatDetails, Message, OutputLine, StepProgress
 from ..domain.progress import message_of
 from ..domain.text import printable
-from ..ports import Clock, EventLog, Publish, RequestRefused
-from ..services.operations.checkpoints import last_heartbeat
+from ..ports import Clock, Publish, Publisher, RequestRefused
 from ..subjects import OUTPUT_STREAMS, Stream
 from .outcome import retry_delay
 from .task_logger import Level, redacted
@@ -167,7 +166,7 @@ class AttemptOutput:
 class Output:
     """The output of all attempts of a worker."""
 
-    def __init__(self, log: EventLog, clock: Clock) -> None:
+    def __init__(self, log: Publisher, clock: Clock) -> None:
         """Publish in `log`."""
         self.clock = clock
         self._log = log
@@ -233,10 +232,6 @@ class Output:
                 await self._send([(output, message) for message in output.take(lines=False)])
         except TimeoutError:
             _log.warning("heartbeat not stored in time", action="heartbeat-late")
-
-    async def last_heartbeat(self, task: Dispatched, deliveries: int) -> JsonValue:
-        """Return what an earlier attempt of a step sent last, or None."""
-        return await last_heartbeat(self._log, task, deliveries)
 
     async def _send(self, batch: Sequence[tuple[AttemptOutput, Message]]) -> None:
         if not batch:

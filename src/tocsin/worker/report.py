@@ -7,7 +7,7 @@ from pydantic import JsonValue
 from .. import subjects, telemetry
 from ..domain import execution, ids
 from ..domain.events import Dispatched, Failure, Report
-from ..ports import Clock, EventLog, LogUnavailable
+from ..ports import Clock, LogUnavailable, Publisher
 from .assigned_task import AssignedTask
 from .outcome import Failed, Succeeded, retry_delay
 
@@ -40,7 +40,7 @@ def report_of(task: Dispatched, outcome: Succeeded | Failed, assigned: AssignedT
     )
 
 
-async def store_report(log: EventLog, clock: Clock, report: Report) -> None:
+async def store_report(log: Publisher, clock: Clock, report: Report) -> None:
     """Store a report, retrying until the log answers.
 
     The message id lets the log store it once.

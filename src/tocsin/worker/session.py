@@ -45,7 +45,7 @@ class Session:
         slots = Slots(limit, shutdown.requested)
         self._pool = TaskPool(executor, self._held_tasks, slots)
         self._channel = connection.agents
-        self._cancellations = Cancellations(connection.log, self._held_tasks, clock, grace=connection.cancel_grace)
+        self._cancellations = Cancellations(self._held_tasks, clock, grace=connection.cancel_grace)
         self._assigned = AssignedTasks(self._pool, self._held_tasks, self._cancellations)
         self._agent = AgentAnnouncer(options, handlers, self._held_tasks, slots, connection, limit=limit)
 
@@ -58,16 +58,18 @@ class Session:
         async with (
             self._channel.commands(name, agent_id, self._agent.receive),
             self._channel.tasks(name, agent_id, self._assigned.receive),
+            self._channel.ends(name, agent_id, self._cancellations.receive),
             self._channel.roll_calls(self._agent.receive_roll_call),
         ):
             await _first(self._shutdown.requested.wait(), self._agent.greet())
             try:
+                self._agent.check_layout()
                 await self._work()
             finally:
                 await self._agent.end()
 
     async def _work(self) -> None:
-        loops = (self._agent.run(), self._cancellations.run(), self._output.run())
+        loops = (self._agent.run(), self._output.run())
         background = [*map(_start, loops)]
         try:
             await _first(self._shutdown.requested.wait(), *map(_ended, background))
@@ -78,6 +80,7 @@ class Session:
         finally:  # also if the caller cancels this
             self._close()
             await self._leave()
+            self._cancellations.close()
             await _end(*background)
 
     def _close(self) -> None:

@@ -1,7 +1,8 @@
 """Hold lists of agents, and commands to them, in memory."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import TypeVar
 
 from ...ports import (
     HandOver,
@@ -9,12 +10,15 @@ from ...ports import (
     MessageTooLarge,
     ReceiveAbsence,
     ReceiveCommand,
+    ReceiveEnds,
     ReceiveHoldList,
     ReceiveTask,
 )
 
 MAX_BYTES = 1_048_576
 """The default `max_payload` of a nats-server."""
+
+L = TypeVar("L")
 
 
 class InMemoryAgentChannel:
@@ -27,6 +31,7 @@ class InMemoryAgentChannel:
         self._keepers: list[ReceiveHoldList] = []
         self._agents: list[tuple[str, str, ReceiveCommand]] = []
         self._takers: list[tuple[str, str, ReceiveTask]] = []
+        self._informed: list[tuple[str, str, ReceiveEnds]] = []
         self._absences: list[ReceiveAbsence] = []
         self._called: list[Callable[[], None]] = []
 
@@ -44,28 +49,18 @@ class InMemoryAgentChannel:
     @asynccontextmanager
     async def hold_lists(self, receive: ReceiveHoldList) -> AsyncIterator[None]:
         """See `AgentChannel`."""
-        self._keepers.append(receive)
-        try:
+        with _listening(self._keepers, receive):
             yield
-        finally:
-            self._keepers.remove(receive)
 
     async def command(self, name: str, agent_id: str, body: bytes) -> None:
         """See `AgentChannel`."""
-        self._check(body)
-        for of_name, of_id, receive in tuple(self._agents):
-            if (of_name, of_id) == (name, agent_id):
-                receive(body)
+        self._send(self._agents, name, agent_id, body)
 
     @asynccontextmanager
     async def commands(self, name: str, agent_id: str, receive: ReceiveCommand) -> AsyncIterator[None]:
         """See `AgentChannel`."""
-        entry = (name, agent_id, receive)
-        self._agents.append(entry)
-        try:
+        with _listening(self._agents, (name, agent_id, receive)):
             yield
-        finally:
-            self._agents.remove(entry)
 
     async def hand_over(self, tasks: Sequence[HandOver]) -> Sequence[HandOver]:
         """See `AgentChannel`."""
@@ -83,21 +78,24 @@ class InMemoryAgentChannel:
     @asynccontextmanager
     async def tasks(self, name: str, agent_id: str, receive: ReceiveTask) -> AsyncIterator[None]:
         """See `AgentChannel`."""
-        entry = (name, agent_id, receive)
-        self._takers.append(entry)
-        try:
+        with _listening(self._takers, (name, agent_id, receive)):
             yield
-        finally:
-            self._takers.remove(entry)
+
+    async def send_ends(self, name: str, agent_id: str, body: bytes) -> None:
+        """See `AgentChannel`."""
+        self._send(self._informed, name, agent_id, body)
+
+    @asynccontextmanager
+    async def ends(self, name: str, agent_id: str, receive: ReceiveEnds) -> AsyncIterator[None]:
+        """See `AgentChannel`."""
+        with _listening(self._informed, (name, agent_id, receive)):
+            yield
 
     @asynccontextmanager
     async def absences(self, receive: ReceiveAbsence) -> AsyncIterator[None]:
         """See `AgentChannel`."""
-        self._absences.append(receive)
-        try:
+        with _listening(self._absences, receive):
             yield
-        finally:
-            self._absences.remove(receive)
 
     async def call_roll(self) -> None:
         """See `AgentChannel`."""
@@ -108,14 +106,28 @@ class InMemoryAgentChannel:
     @asynccontextmanager
     async def roll_calls(self, receive: Callable[[], None]) -> AsyncIterator[None]:
         """See `AgentChannel`."""
-        self._called.append(receive)
-        try:
+        with _listening(self._called, receive):
             yield
-        finally:
-            self._called.remove(receive)
+
+    def _send(
+        self, listeners: Sequence[tuple[str, str, ReceiveCommand]], name: str, agent_id: str, body: bytes
+    ) -> None:
+        self._check(body)
+        for of_name, of_id, receive in tuple(listeners):
+            if (of_name, of_id) == (name, agent_id):
+                receive(body)
 
     def _check(self, body: bytes) -> None:
         if not self.connections:
             raise LogUnavailable("there is no connection")
         if len(body) > MAX_BYTES:
             raise MessageTooLarge("the message is too large", "maximum payload exceeded")
+
+
+@contextmanager
+def _listening(listeners: list[L], listener: L) -> Iterator[None]:
+    listeners.append(listener)
+    try:
+        yield
+    finally:
+        listeners.remove(listener)

@@ -8,11 +8,11 @@ from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeoutError
 
-from ...ports import HandOver, LogUnavailable, ReceiveAbsence, ReceiveCommand, ReceiveHoldList, ReceiveTask
+from ...ports import HandOver, LogUnavailable, ReceiveAbsence, ReceiveCommand, ReceiveEnds, ReceiveHoldList, ReceiveTask
 from .client import wire
 from .client.connection import CLOSING_ERRORS, Connection
 from .client.names import Names
-from .client.transport import Outgoing
+from .client.transport import Outgoing, Receive
 from .client.wire import too_large
 from .core_messages import CoreMessages
 
@@ -77,11 +77,7 @@ class NatsAgentChannel:
     @asynccontextmanager
     async def commands(self, name: str, agent_id: str, receive: ReceiveCommand) -> AsyncIterator[None]:
         """See `AgentChannel`."""
-
-        def pass_on(_: str, __: str, body: bytes, ___: Mapping[str, str] | None) -> None:
-            receive(body)
-
-        async with self._messages.listening(self._names.agent_commands(name, agent_id), pass_on):
+        async with self._messages.listening(self._names.agent_commands(name, agent_id), _bodies(receive)):
             yield
 
     async def hand_over(self, tasks: Sequence[HandOver]) -> Sequence[HandOver]:
@@ -107,11 +103,17 @@ class NatsAgentChannel:
     @asynccontextmanager
     async def tasks(self, name: str, agent_id: str, receive: ReceiveTask) -> AsyncIterator[None]:
         """See `AgentChannel`."""
+        async with self._messages.listening(self._names.agent_tasks(name, agent_id), _bodies(receive)):
+            yield
 
-        def pass_on(_: str, __: str, body: bytes, ___: Mapping[str, str] | None) -> None:
-            receive(body)
+    async def send_ends(self, name: str, agent_id: str, body: bytes) -> None:
+        """See `AgentChannel`."""
+        await self._messages.send(self._names.agent_ends(name, agent_id), body)
 
-        async with self._messages.listening(self._names.agent_tasks(name, agent_id), pass_on):
+    @asynccontextmanager
+    async def ends(self, name: str, agent_id: str, receive: ReceiveEnds) -> AsyncIterator[None]:
+        """See `AgentChannel`."""
+        async with self._messages.listening(self._names.agent_ends(name, agent_id), _bodies(receive)):
             yield
 
     @asynccontextmanager
@@ -147,3 +149,12 @@ class NatsAgentChannel:
 
         async with self._messages.listening(self._names.roll_call, pass_on):
             yield
+
+
+def _bodies(receive: Callable[[bytes], None]) -> Receive:
+    """Return a callback of a subscription that passes only the body on."""
+
+    def pass_on(_: str, __: str, body: bytes, ___: Mapping[str, str] | None) -> None:
+        receive(body)
+
+    return pass_on

@@ -74,7 +74,7 @@ class Session:
         Args:
             settings: the settings; None: those of the session.
             within: seconds to wait for the connection; None: no limit.
-            checked: verify that the installation is initialized. That reads the installation's key, which a worker may not read.
+            checked: wait for JetStream, and verify that the installation is initialized. A worker may use no JetStream.
 
         Raises:
             Unreachable: NATS does not answer.
@@ -85,7 +85,7 @@ class Session:
         if self.server:
             raise NotServed("this command")
         async with self.backend.connect(settings, within=within) as installation:
-            if within is None:
+            if checked and within is None:
                 await self.backend.await_log(installation)
             if checked and not await self._is_set_up(installation, within):
                 raise UsageError(

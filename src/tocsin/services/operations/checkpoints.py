@@ -21,16 +21,33 @@ async def last_heartbeat(log: EventLog, task: Dispatched, deliveries: int) -> Js
 
     None if there is nothing, or if it cannot be read: then the handler begins from the start, as it must be able to.
     """
-    newest = task.attempt if deliveries > 1 else task.attempt - 1
-    if not newest:
-        return None
-    attempts = range(newest, max(newest - EARLIER_ATTEMPTS, 0), -1)
-    names = [subjects.heartbeat(task.job, task.execution_id, task.step, attempt) for attempt in attempts]
     try:
         async with asyncio.timeout(READ_TIMEOUT_S):
-            last_messages = await asyncio.gather(*map(log.last, names))
+            return await read_last_heartbeat(
+                log, task.job, task.execution_id, task.step, before=first_unread(task.attempt, deliveries)
+            )
     except Exception as error:  # noqa: BLE001 - it must not keep the task from running
         _log.warning("cannot read the last heartbeat", action="heartbeat-unread", error=repr(error))
         return None
+
+
+def first_unread(attempt: int, deliveries: int) -> int:
+    """Return the first attempt whose heartbeats a delivery does not receive.
+
+    An earlier delivery of the same attempt may have sent some.
+    """
+    return attempt + 1 if deliveries > 1 else attempt
+
+
+async def read_last_heartbeat(log: EventLog, job: str, execution_id: str, step: str, *, before: int) -> JsonValue:
+    """Return what an attempt of a step before another sent last; None: nothing.
+
+    Raises:
+        LogUnavailable: the log did not answer.
+        DecodeError: the message is unreadable.
+    """
+    attempts = range(before - 1, max(before - 1 - EARLIER_ATTEMPTS, 0), -1)
+    names = [subjects.heartbeat(job, execution_id, step, attempt) for attempt in attempts]
+    last_messages = await asyncio.gather(*map(log.last, names))
     heartbeats = (recorded.message for recorded in last_messages if recorded is not None)
     return next((message.details for message in heartbeats if isinstance(message, HeartbeatDetails)), None)

@@ -218,5 +218,7 @@ def record_of(entry: Entry, *, enabled: bool) -> AgentRecord | None:
         queues=list(fact.queues),
         functions=list(fact.functions),
         max_concurrent_jobs=fact.max_concurrent_jobs,
-        held=list(entry.hold_list.held) if entry.hold_list is not None and is_live else [],
+        held=[name.partition(".")[2] for name in entry.hold_list.held]
+        if entry.hold_list is not None and is_live
+        else [],
     )

@@ -28,7 +28,7 @@ from ...engine.hold_list_inbox import HoldListInbox
 from ...engine.leader_election import LeaderElection, lease_access
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import AgentChannel, Clock, EventLog, LogUnavailable, OutdatedState, Projections
-from ...subjects import AGENT_KEEPER_LEASE, Bucket, Stream
+from ...subjects import AGENT_KEEPER_LEASE, LAYOUT, Bucket, Stream
 from .roster import Entry, Mirror, Roster
 
 INTERVAL_S: Final = 0.2
@@ -126,7 +126,7 @@ class AgentKeeper:
         entry.is_unjudged = True
         mode = entry.state.mode(enabled=self.roster.is_enabled(name))
         if hold_list.mode != mode and not hold_list.ended:
-            await self._channel.command(name, agent_id, Command(mode=mode).model_dump_json().encode())
+            await self._channel.command(name, agent_id, Command(mode=mode, layout=LAYOUT).model_dump_json().encode())
 
     async def _has_room(self, name: str) -> bool:
         """Return whether another process of a name may be entered.

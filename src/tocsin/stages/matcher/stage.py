@@ -34,6 +34,7 @@ from . import followed_tasks, operator_decisions
 from .agents import SILENCE_S, HeardAgent, HeardAgents
 from .backlog_display import BacklogDisplay
 from .claims import Claims, Releases, claim_of
+from .end_notices import EndNotices
 from .fetch_server import FetchServer
 from .fetches import Fetches
 from .followed_tasks import FollowedTasks
@@ -100,6 +101,7 @@ class Matcher:
         self._releases = Releases(log, self.board, clock)
         sender = TaskSender(log, channel, self.agents, self._releases, clock)
         self._hand_over = LimitedHandOver(self.board, self._releases, sender)
+        self._ends = EndNotices(log, channel, self.board, self.agents, clock)
         self._fetches = Fetches(clock.monotonic)
         self._http_workers = workers = HttpWorkers(projections, clock, self.board, self._fetches)
         self._fetch_server = FetchServer(
@@ -219,6 +221,7 @@ class Matcher:
         if not self._leadership.is_leading or not self._is_complete or not self._decisions.is_complete:
             self._is_roll_called = False
             self._absent.clear()
+            self._ends.forget()
             self._fetches.forget()
             return
         if not self._is_roll_called:
@@ -227,6 +230,7 @@ class Matcher:
             await self._call_roll()
             await self._fetch_channel.call_fetches()
             self._is_roll_called = True
+        await self._ends.send()
         await self._hand_over.read_back(upto=self._upto)
         await self._release_absent()
         await self._look_at_agents()
@@ -302,6 +306,7 @@ class Matcher:
         for agent in self.agents:
             if agent.is_news:
                 await self._compare(agent)
+                self._ends.compare(agent)
                 agent.is_news = False
         if now - self._looked_at < INTERVAL_S:
             return
@@ -314,6 +319,7 @@ class Matcher:
                 continue
             for claim in await self._releases.still_open(self.board.claims_of(agent_id)[:AT_ONCE]):
                 await self._releases.release(claim, "lease_over")
+        await self._ends.check()
         self.agents.forget_silent(but=frozenset(self.board.agents))
         await self._check_other_claims(now)
 
@@ -341,7 +347,7 @@ class Matcher:
                 await self._releases.release(claim, "handed_back", is_refused=True)
             elif claim.sequence > self._upto:
                 continue
-            elif claim.task.name not in agent.held and agent.heard_at - claim.handed_at >= REPEAT_AFTER_S:
+            elif claim.task.held_name not in agent.held and agent.heard_at - claim.handed_at >= REPEAT_AFTER_S:
                 missing_claims.append(claim)
         await self._hand_over.send(await self._releases.still_open(missing_claims[:AT_ONCE]))
 
@@ -368,11 +374,11 @@ MATCHER_STAGE: Final = Stage(
     purpose="assigns tasks to agents and to workers over HTTP; one leads",
     consumes="`dispatched`, claims, ends, reports; what operators decided about queues and agents; hold lists of workers and "
     "fetches, which no stream stores",
-    decides="`started` in the worker's name; tasks to workers; inputs that end claims of lost agents; timers of leases; `cancelled` "
+    decides="`started` in the worker's name; tasks to workers, and notices of ends; inputs that end claims of lost agents; timers of leases; `cancelled` "
     "after a purge",
     access=Access(
         appends=(Started, Failed, LeaseTimer, Cancelled, *TERM_EVENTS),
-        reads=(Stream.LOG,),
+        reads=(Stream.LOG, Stream.PROGRESS),
         follows=(Stream.LOG, Stream.REPORTS, Stream.LEDGER),
         writes=(
             *(*lease_access(MATCHER_LEASE), (Bucket.CURSORS, CURSOR), (Bucket.QUEUES, ">")),

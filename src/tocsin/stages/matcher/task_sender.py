@@ -1,6 +1,8 @@
 """The hand-over of claimed tasks to their agents."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from pydantic import JsonValue
 
 from ... import telemetry
 from ...domain.agent import Assignment
@@ -9,6 +11,7 @@ from ...domain.task_board import AgentClaim
 from ...ports import AgentChannel, Clock, EventLog, HandOver
 from .agents import HeardAgents
 from .claims import Releases
+from .last_heartbeats import LastHeartbeats
 
 _log = telemetry.get_logger("tocsin.matcher")
 
@@ -24,24 +27,35 @@ class TaskSender:
         self._agents = agents
         self._releases = releases
         self._clock = clock
+        self._heartbeats = LastHeartbeats(log, clock)
 
     async def send(self, claims: Sequence[AgentClaim]) -> None:
-        """Send claimed tasks to their agents."""
+        """Send claimed tasks to their agents, with what earlier attempts sent last."""
         await read_bodies(self._log, [claim.task for claim in claims])
+        heartbeats = await self._heartbeats.of(claims)
+        too_large = await self._send(claims, heartbeats)
+        if any(claim.sequence in heartbeats for claim in too_large):
+            too_large = await self._send(too_large, {})  # no task rests on a heartbeat
+        for claim in too_large:
+            _log.error("task too large for the server", action="task-too-large", scope=claim.task.scope)
+            await self._releases.release(claim, "handed_back", is_refused=True)
+        for claim in claims:
+            if self._agents.get(claim.agent_id) is not None:
+                claim.task.body = None  # it is seldom needed again
+
+    async def _send(self, claims: Sequence[AgentClaim], heartbeats: Mapping[int, JsonValue]) -> list[AgentClaim]:
+        """Send tasks, and return those that are too large."""
         now = self._clock.monotonic()
         hand_overs: dict[int, tuple[AgentClaim, HandOver]] = {}
         for claim in claims:
             agent = self._agents.get(claim.agent_id)
             if agent is None or claim.task.body is None:
                 continue
-            body = _assignment(claim).framed(claim.task.body)
+            body = _assignment(claim, heartbeats.get(claim.sequence)).framed(claim.task.body)
             hand_overs[claim.sequence] = claim, HandOver(agent.name, claim.agent_id, claim.sequence, body)
             claim.handed_at = now
-            claim.task.body = None  # it is seldom needed again
-        for refused in await self._channel.hand_over([hand_over for _, hand_over in hand_overs.values()]):
-            claim, _ = hand_overs[refused.number]
-            _log.error("task too large for the server", action="task-too-large", scope=claim.task.scope)
-            await self._releases.release(claim, "handed_back", is_refused=True)
+        refused = await self._channel.hand_over([hand_over for _, hand_over in hand_overs.values()])
+        return [hand_overs[hand_over.number][0] for hand_over in refused]
 
 
 async def read_bodies(log: EventLog, tasks: Sequence[OpenTask]) -> None:
@@ -56,7 +70,7 @@ async def read_bodies(log: EventLog, tasks: Sequence[OpenTask]) -> None:
             task.body = stored.message.encode()
 
 
-def _assignment(claim: AgentClaim) -> Assignment:
+def _assignment(claim: AgentClaim, heartbeat: JsonValue) -> Assignment:
     task = claim.task
     return Assignment(
         subject=task.subject,
@@ -65,4 +79,5 @@ def _assignment(claim: AgentClaim) -> Assignment:
         delivery=claim.delivery,
         claim=claim.sequence,
         after=claim.after,
+        heartbeat=heartbeat,
     )

@@ -109,7 +109,7 @@ class Granting:
         if access.keeps_agents:
             publish.append(self._names.agent_commands(ANY, ANY))
         if access.assigns_tasks:
-            publish += [self._names.agent_tasks(ANY, ANY), self._names.roll_call]
+            publish += [self._names.agent_tasks(ANY, ANY), self._names.agent_ends(ANY, ANY), self._names.roll_call]
             publish += [self._names.fetch_answers(ANY), self._names.fetch_calls]
         hearing: list[str] = []
         if access.keeps_agents or access.assigns_tasks:
@@ -119,24 +119,18 @@ class Granting:
         denied = {subject for stream in access.follows for subject in self._of_others(stream)} - set(publish)
         return Permissions(_inbox(name), _sorted(publish), _sorted(denied), tuple(hearing))
 
-    def working(self, name: str, access: Access) -> Permissions:
-        """Return the permissions of workers.
+    def working(self, name: str, stores: Iterable[type[Message]]) -> Permissions:
+        """Return the permissions of workers, which use no JetStream.
 
-        A worker that shares this user with others may send hold lists under any of their names.
+        They store messages of some types, send hold lists, and hear what stages send to agents. A worker that shares this
+        user with others may send hold lists under any of their names.
         """
-        part = self.part(name, access, needs_key=False)
-        announcing = (*part.publish, self._names.hold_list(ANY, ANY))
         names = self._names
-        inboxes = (names.agent_commands(ANY, ANY), names.agent_tasks(ANY, ANY), names.roll_call)
-        return replace(part, publish=_sorted(announcing), subscribe=inboxes)
-
-    def reading_last(self, permissions: Permissions, kind: type[Message]) -> Permissions:
-        """Add the right to read the last message of each subject of a type."""
-        reading = [
-            f"{API}.DIRECT.GET.{self._names.stream(subjects.stream_of(filter_))}.{self._names.to_wire(filter_)}"
-            for filter_ in subjects.filters_of(kind)
-        ]
-        return replace(permissions, publish=_sorted([*permissions.publish, *reading]))
+        messages = (names.to_wire(subject) for kind in stores for subject in subjects.filters_of(kind))
+        hears = (names.agent_commands(ANY, ANY), names.agent_tasks(ANY, ANY), names.agent_ends(ANY, ANY))
+        return Permissions(
+            _inbox(name), _sorted([*messages, names.hold_list(ANY, ANY)]), subscribe=(*hears, names.roll_call)
+        )
 
     def provisioning(self, name: str) -> Permissions:
         """Return the permissions of the user that runs `tocsin init`.

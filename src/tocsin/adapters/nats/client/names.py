@@ -14,7 +14,7 @@ prefixes. With the default names:
     api.<operation>                 tocsin.api.<operation>
 
 Agents, the agent keeper and the matcher use `tocsin.agent.<name>.<id>.hold`, `tocsin.task.<name>.<id>`,
-`tocsin.task.<name>.<id>.run` and `tocsin.agents`, which no stream captures.
+`tocsin.task.<name>.<id>.run`, `tocsin.task.<name>.<id>.end` and `tocsin.agents`, which no stream captures.
 
 This module alone adds and removes the partition. Public subjects, subjects of the MQ bridge and of the API, and keys of
 buckets have none: programs outside do not know it.
@@ -127,6 +127,10 @@ class Names:
     def agent_tasks(self, name: str, agent_id: str) -> str:
         """Return the subject on which an agent receives tasks."""
         return f"{self.agent_commands(name, agent_id)}.run"
+
+    def agent_ends(self, name: str, agent_id: str) -> str:
+        """Return the subject on which an agent hears which executions are over."""
+        return f"{self.agent_commands(name, agent_id)}.end"
 
     @property
     def roll_call(self) -> str:

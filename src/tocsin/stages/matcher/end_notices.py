@@ -1,0 +1,135 @@
+"""Notices to agents that executions are over, so that their handlers stop.
+
+A notice follows the end that the fold met. It may be lost, or the matcher may stop before it sends it: then the next hold
+lists of the agent name a task without a claim, and the matcher reads in the log whether its execution is over.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ... import telemetry
+from ...domain import execution
+from ...domain.agent import EndNotice, HeldEntry, read_held
+from ...domain.task_board import TaskBoard
+from ...ports import AgentChannel, Clock, EventLog
+from .agents import HeardAgent, HeardAgents
+
+CHECK_AFTER_S: Final = 2.0
+"""Time after which a task without a claim is looked for in the log: a hold list may be older than the report on the task."""
+CHECKED_TASKS: Final = 32
+"""Tasks of one agent that are looked for at a time."""
+AT_ONCE: Final = 256
+"""Tasks of all agents that are looked for at a time, and executions in one notice."""
+
+_log = telemetry.get_logger("tocsin.matcher")
+
+
+@dataclass(frozen=True, slots=True)
+class _Watch:
+    """Some tasks of a hold list that have no claim."""
+
+    due: float
+    """When they are looked for, in seconds of the monotonic clock."""
+    names: tuple[str, ...]
+    start: int
+    """Where the next look at the agent's hold list begins, so that each task has its turn."""
+
+
+class EndNotices:
+    """Sends agents the executions that are over."""
+
+    def __init__(
+        self, log: EventLog, channel: AgentChannel, board: TaskBoard, agents: HeardAgents, clock: Clock
+    ) -> None:
+        self._log = log
+        self._channel = channel
+        self._board = board
+        self._agents = agents
+        self._clock = clock
+        self._watches: dict[str, _Watch] = {}
+
+    def forget(self) -> None:
+        """Send nothing about ends until now: another matcher leads."""
+        self._board.take_ended()
+        self._watches.clear()
+
+    async def send(self) -> None:
+        """Send notices of the ends that the fold met since the last call."""
+        over: dict[str, list[str]] = {}
+        for claim in self._board.take_ended():
+            _, job, execution_id, _ = claim.task.scope.split(".")
+            over.setdefault(claim.agent_id, []).append(f"{job}.{execution_id}")
+        for agent_id, executions in over.items():
+            await self._send(agent_id, executions)
+
+    def compare(self, agent: HeardAgent) -> None:
+        """Note the tasks of a new hold list that have no claim."""
+        if agent.agent_id not in self._watches:
+            self._watch(agent, start=0)
+
+    async def check(self) -> None:
+        """Look for tasks without a claim, and send notices of ends that the log has."""
+        now = self._clock.monotonic()
+        looked_at: list[tuple[HeardAgent, _Watch]] = []
+        entries: dict[str, list[HeldEntry]] = {}
+        number = 0
+        for agent_id, watch in tuple(self._watches.items()):
+            if watch.due > now:
+                continue
+            if number >= AT_ONCE:
+                break
+            del self._watches[agent_id]  # noted again below, after the others
+            if (agent := self._agents.get(agent_id)) is None:
+                continue
+            looked_at.append((agent, watch))
+            entries[agent_id] = [entry for name in watch.names if (entry := self._unclaimed(agent, name)) is not None]
+            number += len(entries[agent_id])
+        over = await self._over(entry for some in entries.values() for entry in some)
+        for agent, watch in looked_at:
+            executions = dict.fromkeys(entry.execution for entry in entries[agent.agent_id])
+            await self._send(agent.agent_id, [key for key in executions if key in over])
+            self._watch(agent, start=watch.start)
+
+    def _watch(self, agent: HeardAgent, *, start: int) -> None:
+        unclaimed = [name for name in agent.hold_list.held if self._unclaimed(agent, name) is not None]
+        if not unclaimed:
+            return
+        start %= len(unclaimed)
+        names = (*unclaimed[start:], *unclaimed[:start])[:CHECKED_TASKS]
+        due = self._clock.monotonic() + CHECK_AFTER_S
+        self._watches[agent.agent_id] = _Watch(due, names, start + len(names))
+
+    def _unclaimed(self, agent: HeardAgent, name: str) -> HeldEntry | None:
+        """Return a held task that has no claim in its agent's name."""
+        if name not in agent.held or (entry := read_held(name)) is None:
+            return None
+        claim = self._board.claim_of(_scope(entry), entry.step)
+        return None if claim is not None and claim.agent_id == agent.agent_id else entry
+
+    async def _over(self, entries: Iterable[HeldEntry]) -> frozenset[str]:
+        """Return which executions are over, as the log says."""
+        scopes = {entry.execution: _scope(entry) for entry in entries}
+        if not scopes:
+            return frozenset()
+        loaded = await self._log.load_each(*scopes.values())
+        absent = [key for key, facts in zip(scopes, loaded.facts, strict=True) if not facts]
+        over = {key for key, facts in zip(scopes, loaded.facts, strict=True) if execution.fold(facts).is_over}
+        # What the archiver took is over; a lagging replica may know nothing yet, so the leader confirms.
+        tails = await self._log.tails(*(scopes[key] for key in absent)) if absent else ()
+        return frozenset(over.union(key for key, tail in zip(absent, tails, strict=True) if not tail))
+
+    async def _send(self, agent_id: str, executions: Sequence[str]) -> None:
+        agent = self._agents.get(agent_id)
+        if agent is None or not executions:
+            return
+        for first in range(0, len(executions), AT_ONCE):
+            notice = EndNotice(tuple(executions[first : first + AT_ONCE]))
+            await self._channel.send_ends(agent.name, agent_id, notice.encode())
+        _log.info(
+            "notice of ends sent", action="ends-sent", agent=agent.name, agent_id=agent_id, number=len(executions)
+        )
+
+
+def _scope(entry: HeldEntry) -> str:
+    return f"execution.{entry.execution}.>"
