@@ -69,5 +69,11 @@ def nats_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def _logging_as_at_first() -> None:
-    """Reset the logging configuration that an earlier test set for the whole process."""
+    """Reset the logging configuration that an earlier test set for the whole process.
+
+    Tracebacks are plain: with every local variable, as structlog prints them at first, one takes up to ten seconds.
+    """
     structlog.reset_defaults()
+    *others, _ = structlog.get_config()["processors"]
+    renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[*others, renderer])

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute
 
 from ....domain.definition import JobDefinition
 from ....domain.formats import ojs
@@ -190,19 +192,29 @@ def openapi(version: str) -> dict[str, Any]:
     return _application(version).openapi()
 
 
+@cache
+def _included() -> tuple[BaseRoute, ...]:
+    """Return the routers' endpoints, which all applications of this process share.
+
+    At its first request, FastAPI works out what each endpoint takes. That costs as much as a hundred requests.
+    """
+    shared = FastAPI(responses=documented(*COMMON), openapi_url=None)
+    for router in ROUTERS:
+        shared.include_router(router)
+    return tuple(shared.routes)
+
+
 def _application(version: str) -> FastAPI:
     app = FastAPI(
+        routes=[*_included()],
         title="Tocsin",
         version=version,
         summary="Decides when jobs run and in what order, records every decision, and lets workers do the work.",
         openapi_url="/v1/openapi.json",
         docs_url=None,  # the page would load scripts from another site
         redoc_url=None,
-        responses=documented(*COMMON),
         redirect_slashes=False,
     )
-    for router in ROUTERS:
-        app.include_router(router)
     for kind in (HTTPException, RequestValidationError):
         app.add_exception_handler(kind, answer_error)
     generate = app.openapi
