@@ -99,7 +99,7 @@ def events(draw: st.DrawFn, names: Sequence[str]) -> Message:
 
 
 @given(plans(), st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_state_equals_the_plain_fold(plan_: Plan, data: st.DataObject) -> None:
     names = [step.name for step in plan_.steps]
     history: list[Message] = data.draw(st.lists(events(names), max_size=3))

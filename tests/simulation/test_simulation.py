@@ -15,8 +15,8 @@ from .focus import focus_of
 from .simulation import play
 
 TOGETHER = 20
-SOME = 15
-SCHEDULES = range(0, 180, TOGETHER)
+SOME = 10
+SCHEDULES = range(0, 100, TOGETHER)
 PLAY = """
 import json, sys
 from tests.simulation.simulation import play
