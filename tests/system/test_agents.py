@@ -16,6 +16,7 @@ from tocsin.bootstrap import STAGE_NAMES
 from tocsin.cli.runtime.errors import Exit
 from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.events import (
+    Admitted,
     AgentEnded,
     AgentFact,
     AgentFellSilent,
@@ -127,6 +128,41 @@ async def test_unserved_function_is_reported_until_corrected(tocsin: Site, tmp_p
     assert {"queue-unread", "function-unserved"} <= await reported()
     file.write_text("jobs: [{name: hello, function: mail/send}]")
     assert await unserved() == []
+
+
+async def test_limit_is_named_here_and_through_the_api(tocsin: Site) -> None:
+    """`executions show` and `why` say which limit holds a task back, with and without `--server`."""
+    await tocsin.apply(
+        {
+            "name": "one-at-a-time",
+            "function": "mail/long",
+            "overlap_policy": "allow",
+            "schedule": "* * * * * *",
+            "concurrency": {"limit": 1},
+        }
+    )
+    port = free_port()
+    tocsin.start()
+    tocsin.start_gateway(port)
+    tocsin.start_worker(MAIL)
+    await tocsin.ready()
+    remote = ("--server", f"http://127.0.0.1:{port}")
+
+    async def held() -> str:
+        """Return an execution that the limit holds back."""
+        tasks = await tocsin.of_executions("one-at-a-time", Admitted)
+        if len(tasks) < 3:
+            return ""
+        _, shown = await tocsin.call("executions", "show", tasks[-1].execution_id)
+        return tasks[-1].execution_id if shown["held_up_by"] else ""
+
+    id_ = await tocsin.until(held)
+    for options in ((), remote):
+        _, shown = await tocsin.call(*options, "executions", "show", id_)
+        assert [hold_up["kind"] for hold_up in shown["held_up_by"]] == ["job_limit"]
+        _, answers = await tocsin.call(*options, "why", "one-at-a-time", shown["scheduled_time"])
+        sentence = answers[0]["sentence"]  # type: ignore[index]
+        assert "is waiting for a worker: concurrency limit 1 of job one-at-a-time (1 run)" in sentence
 
 
 async def test_worker_registers_works_and_ends(tocsin: Site) -> None:

@@ -21,13 +21,14 @@ from .operations.errors import OperationError
 if TYPE_CHECKING:  # a command that lists jobs imports none of the other operations
     from .agent_grants import GrantAnswer, GrantVerb
     from .explain import Answer
+    from .hold_ups import HoldUp, HoldUpReader
     from .operations.backfill import Asked, Backfill, Span
     from .operations.dead_letter_lookup import Letter
     from .operations.dead_letters import Replay, Resolution
     from .operations.execution_output import ExecutionOutput
     from .operations.execution_requests import Cancellation
     from .operations.lookup import ExecutionMatch
-    from .queue_decisions import PurgeAnswer, QueuePause
+    from .queue_decisions import PurgeAnswer
     from .queues import QueueDetails
 
 from .operator import OpenHistory
@@ -45,12 +46,16 @@ class LocalOperator:
         *,
         history: OpenHistory,
         queues: "Callable[[], Awaitable[tuple[QueueDetails, ...]]]",
+        bridged: Collection[str] = (),
         by: Actor | None = None,
     ) -> None:
         """Operate on an installation.
 
-        `history` opens the history at its first use, `queues` reads the queues, and `by` is recorded with each change.
+        `history` opens the history at its first use, `queues` reads the queues, `bridged` are those of executors outside, and `by`
+        is recorded with each change.
         """
+        self._projections = projections
+        self._bridged = bridged
         self._log = log
         self._stored = stored
         self._clock = clock
@@ -104,7 +109,7 @@ class LocalOperator:
         """See `Operator`."""
         from .explain import ExplainReader  # noqa: PLC0415 - see above
 
-        return await ExplainReader(self._log, self._stored).why(job, at)
+        return await ExplainReader(self._log, self._stored, hold_ups=self._hold_ups()).why(job, at)
 
     async def plan_backfill(self, job: str, span: "Span", *, now: datetime, name: str | None = None) -> "Backfill":
         """See `Operator`."""
@@ -202,11 +207,14 @@ class LocalOperator:
         """See `Operator`."""
         return await self._queues()
 
-    async def queue_pause(self, queue: str) -> "QueuePause | None":
+    async def hold_ups(self, match: "ExecutionMatch") -> "tuple[HoldUp, ...]":
         """See `Operator`."""
-        from .queue_decisions import QueueDecisions, pause_of  # noqa: PLC0415 - see above
+        return await self._hold_ups().of(match.facts)
 
-        return pause_of(await QueueDecisions(self._log).state(queue))
+    def _hold_ups(self) -> "HoldUpReader":
+        from .hold_ups import HoldUpReader  # noqa: PLC0415 - see above
+
+        return HoldUpReader(self._log, self._projections, bridged=self._bridged)
 
     async def switch_queue(self, queue: str, *, paused: bool, reason: str | None = None) -> bool:
         """See `Operator`."""

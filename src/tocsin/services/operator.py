@@ -23,13 +23,14 @@ from .operations.errors import OperationError
 if TYPE_CHECKING:  # a command that lists jobs imports none of the other operations
     from .agent_grants import GrantAnswer, GrantVerb
     from .explain import Answer
+    from .hold_ups import HoldUp
     from .operations.backfill import Asked, Backfill, Span
     from .operations.dead_letter_lookup import Letter
     from .operations.dead_letters import Replay, Resolution
     from .operations.execution_output import ExecutionOutput
     from .operations.execution_requests import Cancellation
     from .operations.lookup import ExecutionMatch
-    from .queue_decisions import PurgeAnswer, QueuePause
+    from .queue_decisions import PurgeAnswer
     from .queues import QueueDetails
 
 OpenHistory: TypeAlias = Callable[[], AbstractAsyncContextManager[History]]
@@ -235,11 +236,8 @@ class Operator(Protocol):
         """Return all queues by name, with the jobs that the caller sees."""
         ...
 
-    async def queue_pause(self, queue: str) -> "QueuePause | None":
-        """Return the pause of a queue.
-
-        None: it is open, or the caller may not see it.
-        """
+    async def hold_ups(self, match: "ExecutionMatch") -> "tuple[HoldUp, ...]":
+        """Return what holds back the waiting tasks of an execution."""
         ...
 
     async def switch_queue(self, queue: str, *, paused: bool, reason: str | None = None) -> bool:

@@ -74,6 +74,12 @@ def unserved(
     return _Search([worker for worker in workers if worker.state is not AgentState.LOST]).findings(needed)
 
 
+def lacks(job: str, queue: str, function: str, workers: Iterable[AgentRecord]) -> Unserved | None:
+    """Return what a task lacks; None: a worker has its function."""
+    present = [worker for worker in workers if worker.state is not AgentState.LOST]
+    return next(iter(_Search(present).findings({queue: {function: {job: None}}})), None)
+
+
 class _Search:
     """Compares what jobs need with the workers that are not lost."""
 

@@ -25,6 +25,7 @@ from ...ports import Clock, DeadLetterRow, ExecutionRow, SequenceConflict
 from ...ports.queries import DeadLetterQuery, ExecutionQuery, Page
 from ...services.agent_grants import GrantAnswer, GrantVerb
 from ...services.explain import Answer
+from ...services.hold_ups import HoldUp
 from ...services.jobs import Change, Job, Plan, each, plan_of
 from ...services.operations import dead_letters
 from ...services.operations.backfill import Asked, Backfill, Span
@@ -34,8 +35,8 @@ from ...services.operations.errors import NotFound, OperationError
 from ...services.operations.execution_output import ExecutionOutput
 from ...services.operations.execution_requests import Cancellation
 from ...services.operations.lookup import ExecutionMatch, match_execution
-from ...services.operator import NotPermitted, NotServed
-from ...services.queue_decisions import PurgeAnswer, QueuePause
+from ...services.operator import NotServed
+from ...services.queue_decisions import PurgeAnswer
 from ...services.queues import QueueDetails
 from ..system_clock import SystemClock
 from .api_client import ApiClient, agent_path, job_of, job_path, queue_path, reason_header, recorded_of
@@ -49,7 +50,7 @@ MAX_TRIES: Final = 5
 _AGENTS: Final = TypeAdapter(list[AgentRecord])
 _QUEUES: Final = TypeAdapter(list[QueueDetails])
 _GRANTS: Final = TypeAdapter(GrantAnswer)
-_PAUSE: Final = TypeAdapter(QueuePause | None)
+_HOLD_UPS: Final = TypeAdapter(tuple[HoldUp, ...])
 _PURGE: Final = TypeAdapter(PurgeAnswer)
 _EXECUTIONS: Final = TypeAdapter(list[ExecutionRow])
 _ANSWER: Final = TypeAdapter(Answer)
@@ -218,13 +219,10 @@ class HttpOperator:
         """See `Operator`."""
         return tuple(_QUEUES.validate_python(await self._listed("/v1/queues", "queues")))
 
-    async def queue_pause(self, queue: str) -> QueuePause | None:
+    async def hold_ups(self, match: ExecutionMatch) -> tuple[HoldUp, ...]:
         """See `Operator`."""
-        try:
-            details = await self._api.request("GET", queue_path(queue))
-        except (NotFound, NotPermitted):
-            return None
-        return _PAUSE.validate_python(details.get("paused"))
+        result = await self._api.request("GET", f"/v1/executions/{match.execution_id}")
+        return _HOLD_UPS.validate_python(result.get("held_up_by", ()))
 
     async def switch_queue(self, queue: str, *, paused: bool, reason: str | None = None) -> bool:
         """See `Operator`."""

@@ -40,8 +40,7 @@ def show(
 
     Example: `tocsin executions show 0193a5b0`
     """
-    from ...domain.execution import fold, waiting_queues  # noqa: PLC0415 - `cancel` needs none
-    from ...services.operations.execution_output import output_if_readable  # noqa: PLC0415 - see above
+    from ...services.operations.execution_output import output_if_readable  # noqa: PLC0415 - `cancel` needs none
     from .page import ExecutionDetails, as_json, page  # noqa: PLC0415 - see above
 
     session = session_of(context)
@@ -49,9 +48,8 @@ def show(
     async def read() -> ExecutionDetails:
         async with session.operator() as operator:
             match = await operator.execution(execution_id)
-            waiting = waiting_queues(fold(match.facts))
-            pauses = {queue: pause for queue in waiting if (pause := await operator.queue_pause(queue)) is not None}
-            return ExecutionDetails.of(match, await output_if_readable(operator.output(match)), pauses)
+            output = await output_if_readable(operator.output(match))
+            return ExecutionDetails.of(match, output, await operator.hold_ups(match))
 
     details = run(read())
     session.output.answer(as_json(details), lambda: page(details))

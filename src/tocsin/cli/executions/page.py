@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from pydantic import JsonValue
@@ -14,9 +14,9 @@ from ...domain.dead_letter import attempts_of
 from ...domain.events import Attempt, PlannedStep
 from ...domain.execution import Execution, WaitsFor
 from ...domain.history import ExecutionRecord, StepRecord
+from ...services.hold_ups import HoldUp
 from ...services.operations.execution_output import ExecutionOutput, Line, Progress
 from ...services.operations.lookup import ExecutionMatch
-from ...services.queue_decisions import QueuePause
 from ..output import event_lines
 from ..output.event_lines import FactPage
 from ..output.format import local, seconds, state
@@ -45,19 +45,19 @@ class ExecutionDetails:
     attempts: tuple[Attempt, ...]
     output: ExecutionOutput | None = None
     """Its last lines and the progress of its steps, if they could be read."""
-    pauses: Mapping[str, QueuePause] = field(default_factory=dict)
-    """The pauses of the queues in which its tasks wait."""
+    hold_ups: tuple[HoldUp, ...] = ()
+    """What holds back its tasks that wait for a worker."""
 
     @classmethod
     def of(
         cls,
         match: ExecutionMatch,
         output: ExecutionOutput | None = None,
-        pauses: Mapping[str, QueuePause] | None = None,
+        hold_ups: tuple[HoldUp, ...] = (),
     ) -> "ExecutionDetails":
         """Fold the events of an execution."""
         record = history.fold({}, match.facts)[match.execution_id]
-        return cls(match, record, execution.fold(match.facts), attempts_of(match.facts), output, pauses or {})
+        return cls(match, record, execution.fold(match.facts), attempts_of(match.facts), output, hold_ups)
 
     def progress_of(self, step: str) -> Progress | None:
         """Return what the step's handler reported last."""
@@ -84,7 +84,7 @@ def as_json(details: ExecutionDetails) -> dict[str, object]:
         "job": record.job,
         "status": record.status,
         "waits_for": execution.waits_for(details.state),
-        "paused_queues": {queue: asdict(pause) for queue, pause in details.pauses.items()},
+        "held_up_by": [asdict(hold_up) for hold_up in details.hold_ups],
         "trigger": record.trigger,
         "scheduled_time": record.scheduled_time,
         "started_at": record.shown_start,
@@ -128,9 +128,9 @@ def page(details: ExecutionDetails) -> list[RenderableType]:
     record = details.record
     took = f", took {seconds(record.duration_ms / 1_000)}" if record.duration_ms is not None else ""
     wait = execution.waits_for(details.state)
-    pauses = "".join(f": queue {queue} is {pause}" for queue, pause in details.pauses.items())
-    waiting = f", waits for {_WAITS[wait]}{pauses}" if wait else ""
-    heading = Text.assemble((record.job, "bold"), "  ", state(record.status), took, waiting)
+    reasons = "; ".join(dict.fromkeys(hold_up.message for hold_up in details.hold_ups))
+    waiting = f", waits for {_WAITS[wait]}" if wait else ""
+    heading = Text.assemble((record.job, "bold"), "  ", state(record.status), took, waiting, reasons and f": {reasons}")
     origin = Text(f"{record.trigger}, scheduled for {local(record.scheduled_time)}", style="dim")
     lines: list[RenderableType] = [heading, Text(record.execution_id, style="dim"), origin]
     if record.steps:

@@ -1,5 +1,6 @@
 """`tocsin why`: the decision on one occurrence of a job."""
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Final
 
@@ -118,6 +119,7 @@ def _outcome_json(outcome: Outcome) -> dict[str, Any]:
         "active_execution_id": outcome.active_execution_id,
         "reason": outcome.reason,
         "dead_lettered": outcome.dead_lettered,
+        "held_up_by": [asdict(hold_up) for hold_up in outcome.held_up_by],
     }
 
 
@@ -200,8 +202,8 @@ def _describe_outcome(outcome: Outcome | None) -> str:  # noqa: PLR0911 - one li
         case "planned":
             return f"execution {outcome.execution_id} is waiting for its turn"
         case "pending":
-            pauses = "".join(f": queue {queue} is {pause}" for queue, pause in outcome.pauses.items())
-            return f"execution {outcome.execution_id} is waiting for a worker{pauses}"
+            reasons = "; ".join(dict.fromkeys(hold_up.message for hold_up in outcome.held_up_by))
+            return f"execution {outcome.execution_id} is waiting for a worker{reasons and f': {reasons}'}"
         case "running":
             return f"execution {outcome.execution_id} is running{error and f' again{error}'}"
         case "cancelled":

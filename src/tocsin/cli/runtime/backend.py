@@ -75,6 +75,7 @@ class Backend:
             installation.clock,
             history=history,
             queues=partial(self.queues, installation),
+            bridged=installation.settings.bridged_queues,
             by=by,
         )
 

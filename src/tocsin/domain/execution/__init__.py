@@ -20,7 +20,18 @@ from .attempts import (
     succeed,
 )
 from .lifecycle import admit, cancel, complete_sole, expire, give_up, purge, skip, sole_step
-from .state import TERMINAL_STATUSES, Execution, Status, WaitsFor, evolve, fold, initial, waiting_queues, waits_for
+from .state import (
+    TERMINAL_STATUSES,
+    Execution,
+    Status,
+    WaitsFor,
+    evolve,
+    fold,
+    initial,
+    planned_step,
+    waiting_steps,
+    waits_for,
+)
 from .steps import Phase, Step
 from .tasks import MAX_UPSTREAM_BYTES, admit_and_dispatch, dispatch, dispatch_missing, dispatch_retry, retry_timers
 
@@ -50,6 +61,7 @@ __all__ = [
     "has_reached_claim_limit",
     "initial",
     "may_follow",
+    "planned_step",
     "purge",
     "release",
     "retry_timers",
@@ -57,6 +69,6 @@ __all__ = [
     "skip",
     "sole_step",
     "succeed",
-    "waiting_queues",
+    "waiting_steps",
     "waits_for",
 ]

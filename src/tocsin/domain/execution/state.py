@@ -103,12 +103,11 @@ def waits_for(state: Execution) -> WaitsFor | None:
     return "worker" if phases & {Phase.DISPATCHED, Phase.LOST} else "delay"
 
 
-def waiting_queues(state: Execution) -> tuple[str, ...]:
-    """Return the queues in which tasks of an open execution wait for a worker."""
+def waiting_steps(state: Execution) -> tuple[str, ...]:
+    """Return the steps of an open execution whose tasks wait for a worker."""
     if state.status is not Status.ADMITTED:
         return ()
-    waiting = (name for name, step in state.steps.items() if step.phase in {Phase.DISPATCHED, Phase.LOST})
-    return tuple(dict.fromkeys(planned_step(state, name).queue for name in waiting))
+    return tuple(name for name, step in state.steps.items() if step.phase in {Phase.DISPATCHED, Phase.LOST})
 
 
 def with_step(state: Execution, name: str, step: Step) -> Execution:

@@ -1,7 +1,7 @@
 """The decision on an instant as a value, and the events that it rests on."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from typing import Literal, TypeAlias
@@ -31,7 +31,7 @@ from ...domain.events import (
 )
 from ...domain.ledger import JobNotFound
 from ...domain.schedule import Schedule, parse
-from ..queue_decisions import QueuePause
+from ..hold_ups import HoldUp
 
 Verdict: TypeAlias = Literal[
     "fired",  # it was due, and became an execution
@@ -85,8 +85,8 @@ class Outcome:
     reason: str | None = None
     """The actor of its end, and the reason."""
     dead_lettered: bool = False
-    pauses: Mapping[str, QueuePause] = field(default_factory=dict)
-    """The pauses of the queues in which its tasks wait."""
+    held_up_by: tuple[HoldUp, ...] = ()
+    """What holds back its tasks that wait for a worker."""
 
 
 @dataclass(frozen=True, slots=True)

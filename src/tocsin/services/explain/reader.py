@@ -10,12 +10,11 @@ from ... import subjects
 from ...archive import decoded, wherever
 from ...domain import ids
 from ...domain.events import DefinitionFact, Due, Message, Passed, Recorded, Requested, unfold
-from ...domain.execution import fold, waiting_queues
 from ...ports import EventLog, StoredLog, StoredMessage
 from ...ports.queries import InvalidQuery
 from ...subjects import TICKER_LEASE, Stream
 from ..calculations import Calculator, in_place
-from ..queue_decisions import pauses_of
+from ..hold_ups import HoldUpReader
 from .evidence import Answer, BackfilledRun, Evidence, outcome_of
 from .judgement import default_instant, judge
 
@@ -38,10 +37,18 @@ _TIME: Final = ("due", "passed")
 class ExplainReader:
     """Answers from the log why a job ran at an instant, or did not."""
 
-    def __init__(self, log: EventLog, stored: StoredLog, calculate: Calculator = in_place) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        stored: StoredLog,
+        calculate: Calculator = in_place,
+        *,
+        hold_ups: HoldUpReader | None = None,
+    ) -> None:
         self._log = log
         self._stored = stored
         self._calculate = calculate
+        self._hold_ups = hold_ups
 
     async def why(self, job: str, at: datetime | None = None) -> tuple[Answer, ...]:
         """Return the decision on an instant, aware or on the job's wall clock (naive).
@@ -102,8 +109,8 @@ class ExplainReader:
         letter = subjects.dead_letter(answer.job, answer.execution_id)
         facts, letter_facts = [await wherever(self._log, self._stored, name) for name in (scope, letter)]
         outcome = outcome_of(answer.execution_id, [*facts, *letter_facts])
-        if outcome is not None and (queues := waiting_queues(fold(facts))):
-            outcome = replace(outcome, pauses=await pauses_of(self._log, queues))
+        if outcome is not None and self._hold_ups is not None:
+            outcome = replace(outcome, held_up_by=await self._hold_ups.of(facts))
         return replace(answer, outcome=outcome, facts=(*answer.facts, *facts, *letter_facts))
 
     async def _with_backfills(self, answer: Answer, now: datetime) -> Answer:

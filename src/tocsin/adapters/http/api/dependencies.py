@@ -18,6 +18,7 @@ from ....domain.definition import Text
 from ....ports import Clock, EventLog, History, Projections, StoredLog
 from ....services.calculations import Calculations, Calculator, Effort, T
 from ....services.health import Finding
+from ....services.hold_ups import HoldUpReader
 from ....services.jobs import Check, Job, Registry
 from ....services.operations.event_waiter import EventWaiter
 from ....services.operations.task_fetches import TaskFetches
@@ -55,6 +56,10 @@ class Components:
     """Queues that exist although the settings do not name them."""
     reset: Callable[[], Awaitable[None]] | None = None
     """Deletes everything; None: `tocsin dev --allow-reset` was not used."""
+
+    def hold_ups(self) -> HoldUpReader:
+        """Return the reader of what holds back tasks."""
+        return HoldUpReader(self.log, self.projections, bridged=self.settings.bridged_queues)
 
 
 def parts_of(request: Request) -> Components:

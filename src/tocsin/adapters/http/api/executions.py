@@ -3,7 +3,7 @@
 Lists come from the history, which follows the log with a short delay. A single execution is folded from its current events.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, TypeAlias
 
@@ -19,6 +19,7 @@ from ....domain.execution import WaitsFor
 from ....domain.history import Status
 from ....ports import ExecutionRow
 from ....ports.queries import ExecutionQuery, ExecutionSort
+from ....services.hold_ups import HoldUp
 from ....services.operations.errors import NotFound
 from ....services.operations.execution_output import MAX_LINES, Line, Progress, output_if_readable, read_output
 from ....services.operations.execution_requests import cancel
@@ -118,6 +119,8 @@ class ExecutionDetails(BaseModel):
     """The first start of a step; null: no worker has started one."""
     waits_for: WaitsFor | None
     """What a pending execution waits for: its job's lock, a worker, or the end of a delay."""
+    held_up_by: list[HoldUp]
+    """What holds back its tasks that wait for a worker; a task that only waits its turn is left out."""
     completed_at: datetime | None
     duration_ms: int | None
     attempt: int
@@ -135,7 +138,9 @@ class ExecutionDetails(BaseModel):
     attempts: list[Attempt]
 
     @classmethod
-    def of(cls, match: ExecutionMatch, progress: Mapping[str, Progress] | None = None) -> "ExecutionDetails":
+    def of(
+        cls, match: ExecutionMatch, progress: Mapping[str, Progress] | None = None, hold_ups: Sequence[HoldUp] = ()
+    ) -> "ExecutionDetails":
         """Fold the events of an execution, and add the progress of its steps."""
         record = history.fold({}, match.facts)[match.execution_id]
         state = execution.fold(match.facts)
@@ -166,6 +171,7 @@ class ExecutionDetails(BaseModel):
             scheduled_time=record.scheduled_time,
             started_at=record.shown_start,
             waits_for=execution.waits_for(state),
+            held_up_by=list(hold_ups),
             completed_at=record.completed_at,
             duration_ms=record.duration_ms,
             attempt=record.attempt,
@@ -212,7 +218,8 @@ async def list_executions(here: Here, caller: Reader, filters: Annotated[Executi
 async def get_execution(here: Here, caller: Reader, id: ExecutionId) -> ExecutionDetails:  # noqa: A002 - the path parameter has this name
     """Show an execution: its state, its steps and its attempts."""
     match = await _visible_match(here, caller, id)
-    return ExecutionDetails.of(match, (await output_if_readable(read_output(here.log, match, limit=1))).progress)
+    output = await output_if_readable(read_output(here.log, match, limit=1))
+    return ExecutionDetails.of(match, output.progress, await here.hold_ups().of(match.facts))
 
 
 @router.get("/{id}/logs", operation_id="getExecutionLogs", responses=documented(404))

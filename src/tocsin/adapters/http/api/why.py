@@ -91,7 +91,7 @@ async def explain_instant(
     ] = None,
 ) -> WhyAnswers:
     """Explain why a job ran at a time, or why it did not."""
-    answers = await ExplainReader(here.log, here.stored, calculate).why(name, time)
+    answers = await ExplainReader(here.log, here.stored, calculate, hold_ups=here.hold_ups()).why(name, time)
     facts = [recorded for answer in answers for recorded in answer.facts]
     # The time may be of an earlier registration of the name, which other callers may see.
     seen = [await here.visibility.may_see_event(caller, recorded) for recorded in facts]

@@ -1,0 +1,140 @@
+"""Reasons why tasks of an execution wait for a worker, a moment ago."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from pydantic import ValidationError
+
+from ..domain.agent import AgentRecord
+from ..domain.events import Dispatched, Message, Recorded, TaskLimit, unfold
+from ..domain.execution import fold, planned_step, waiting_steps
+from ..domain.queue_backlog import QueueBacklog, counted_tasks
+from ..ports import EventLog, Projections
+from ..subjects import Bucket, token
+from .agents import AgentRegistry
+from .queue_decisions import QueuePause, pauses_of
+from .unserved import lacks
+
+HoldUpKind: TypeAlias = Literal[
+    "queue_paused", "no_worker", "no_function", "no_grant", "job_limit", "key_limit", "queue_limit", "queue_rate"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class HoldUp:
+    """The first reason why no worker gets a task."""
+
+    step: str
+    queue: str
+    kind: HoldUpKind
+    """`queue_paused`, `no_worker` (none reads the queue), `no_function` (none has the function), `no_grant` (an agent has it, and may not
+    get it), `job_limit`, `key_limit` and `queue_limit` (concurrency), or `queue_rate`."""
+    message: str
+    limit: int | None = None
+    """The concurrency limit of the job or the key."""
+    running: int | None = None
+    """The number of tasks that workers have, and the limit counts."""
+    pause: QueuePause | None = None
+    """Who paused the queue, when and why."""
+
+
+class HoldUpReader:
+    """Reads what holds back tasks."""
+
+    def __init__(self, log: EventLog, projections: Projections, *, bridged: Collection[str] = ()) -> None:
+        """`bridged`: the queues of executors outside, of which only a pause is known."""
+        self._log = log
+        self._projections = projections
+        self._bridged = frozenset(bridged)
+
+    async def of(self, facts: Sequence[Recorded[Message]]) -> tuple[HoldUp, ...]:
+        """Return what holds back each waiting task of an execution with these events.
+
+        A task that only waits its turn is left out.
+
+        Raises:
+            LogUnavailable: the log did not answer.
+        """
+        state = fold(facts)
+        steps = waiting_steps(state)
+        if not steps:
+            return ()
+        planned = [planned_step(state, step) for step in steps]
+        queues = tuple(dict.fromkeys(step.queue for step in planned))
+        pauses = await pauses_of(self._log, queues)
+        backlogs = {queue: await self._backlog(queue) for queue in queues}
+        workers = await AgentRegistry(self._log, self._projections).agents()
+        limits = _limits_of(facts)
+        found: list[HoldUp] = []
+        for step in planned:
+            queue, task = (
+                step.queue,
+                _Task(state.request.job, step.name, step.queue, step.function, limits.get(step.name)),
+            )
+            if (pause := pauses.get(queue)) is not None:
+                found.append(HoldUp(step.name, queue, "queue_paused", f"queue {queue} is {pause}", pause=pause))
+            elif queue not in self._bridged and (hold_up := _held_up(task, backlogs[queue], workers)) is not None:
+                found.append(hold_up)
+        return tuple(found)
+
+    async def _backlog(self, queue: str) -> QueueBacklog:
+        entry = await self._projections.get(Bucket.QUEUES, token(queue))
+        try:
+            return QueueBacklog(queue=queue) if entry is None else QueueBacklog.model_validate_json(entry[0])
+        except ValidationError:
+            return QueueBacklog(queue=queue)  # of a newer version
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    job: str
+    step: str
+    queue: str
+    function: str
+    limit: TaskLimit | None
+
+
+def _limits_of(facts: Sequence[Recorded[Message]]) -> dict[str, TaskLimit | None]:
+    """Return the limit of the newest task of each step."""
+    tasks = (fact.message.task for fact in unfold(facts) if isinstance(fact.message, Dispatched))
+    return {task.step: task.concurrency for task in tasks}
+
+
+def _held_up(task: _Task, backlog: QueueBacklog, workers: Sequence[AgentRecord]) -> HoldUp | None:
+    missing = lacks(task.job, task.queue, task.function, workers)
+    if missing is not None:
+        kind: HoldUpKind = (
+            "no_worker" if missing.function is None else "no_grant" if missing.ungranted is not None else "no_function"
+        )
+        return HoldUp(task.step, task.queue, kind, str(missing))
+    return _by_group(task, backlog) or _by_queue(task, backlog)
+
+
+def _by_group(task: _Task, backlog: QueueBacklog) -> HoldUp | None:
+    """Return the limit of the job that holds back a task, if it is known."""
+    if task.limit is None or backlog.held_back is None:
+        return None
+    wanted = task.job, task.limit.key, task.limit.value, task.limit.limit
+    for group in backlog.held_back.groups:
+        if (group.job, group.key, group.value, group.limit) == wanted:
+            tasks = counted_tasks(group.job, group.key, group.value)
+            return HoldUp(
+                task.step,
+                task.queue,
+                "job_limit" if group.key is None else "key_limit",
+                f"concurrency limit {group.limit:,} of {tasks} ({group.running:,} run)",
+                limit=group.limit,
+                running=group.running,
+            )
+    return None
+
+
+def _by_queue(task: _Task, backlog: QueueBacklog) -> HoldUp | None:
+    """Return the limit of the queue that holds back its tasks."""
+    if backlog.held_by == "concurrency":
+        message = f"concurrency limit of queue {task.queue} ({backlog.running:,} run)"
+        return HoldUp(task.step, task.queue, "queue_limit", message, running=backlog.running)
+    if backlog.held_by == "rate":
+        return HoldUp(task.step, task.queue, "queue_rate", f"rate of queue {task.queue}")
+    return None

@@ -1,0 +1,142 @@
+"""Each reason that holds back a task, as matcher and agents show it."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any, Final
+
+import pytest
+
+from tests.domain.given import JOB
+from tests.stages.test_matcher import Hall
+from tocsin import subjects
+from tocsin.domain.agent import AgentRecord, AgentState
+from tocsin.domain.events import Dispatched, QueueGrant
+from tocsin.services.hold_ups import HoldUp, HoldUpReader
+from tocsin.services.queue_decisions import QueueDecisions
+from tocsin.settings import Queue, QueueRate
+from tocsin.stages.matcher.backlog_display import INTERVAL_S
+from tocsin.subjects import Bucket
+
+AGENT: Final = "01890f3e-0000-7000-8000-000000000001"
+ENABLED: Final[dict[str, Any]] = {"name": "mail-1", "agent_id": AGENT, "state": AgentState.ENABLED}
+
+
+@pytest.fixture
+async def hall() -> AsyncIterator[Hall]:
+    async with AsyncExitStack() as stack:
+        yield Hall(stack)
+
+
+async def registered(hall: Hall, **fields: Any) -> None:  # noqa: ANN401
+    """Show an agent, as the agent keeper does."""
+    record = AgentRecord(**ENABLED | {"queues": ["default"], "functions": ["load"]} | fields)
+    await hall.world.projections.put(Bucket.AGENTS, f"mail-1.{AGENT}", record.model_dump_json().encode())
+
+
+async def newest(hall: Hall, *, bridged: tuple[str, ...] = ()) -> list[HoldUp]:
+    """Return what holds back the newest execution, a moment later."""
+    await hall.passes(INTERVAL_S)
+    await hall.passes(INTERVAL_S)
+    task = (await hall.world.recorded(Dispatched))[-1].message
+    facts = await hall.world.log.load(subjects.execution(task.job, task.execution_id))
+    return list(await HoldUpReader(hall.world.log, hall.world.projections, bridged=bridged).of(facts))
+
+
+async def only(hall: Hall) -> HoldUp:
+    [hold_up] = await newest(hall)
+    return hold_up
+
+
+async def test_paused_queue_comes_first(hall: Hall) -> None:
+    await hall.job(concurrency={"limit": 1})
+    await hall.matcher()
+    await QueueDecisions(hall.world.log).switch("default", paused=True, reason="deploy")
+    await hall.trigger()
+    hold_up = await only(hall)
+    assert (hold_up.kind, hold_up.pause and hold_up.pause.reason) == ("queue_paused", "deploy")
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [
+        ({"state": AgentState.LOST}, "no_worker"),
+        ({"queues": ["mail"]}, "no_worker"),
+        ({"functions": ["mail"]}, "no_function"),
+        ({"grants": [QueueGrant(queue="mail", functions=("*",))]}, "no_grant"),
+        ({"needs_grant": True}, "no_grant"),
+    ],
+)
+async def test_task_without_a_worker(hall: Hall, fields: dict[str, Any], kind: str) -> None:
+    await hall.job()
+    await hall.matcher()
+    await registered(hall, **fields)
+    await hall.trigger()
+    hold_up = await only(hall)
+    assert (hold_up.kind, hold_up.step, hold_up.queue) == (kind, "main", "default")
+    assert JOB in hold_up.message
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "kind", "message"),
+    [
+        ({"limit": 1}, "job_limit", f"concurrency limit 1 of job {JOB} (1 run)"),
+        ({"limit": 1, "key": "input.customer"}, "key_limit", f"concurrency limit 1 of input.customer=42 of job {JOB} (1 run)"),
+    ],
+)  # fmt: skip
+async def test_limit_of_the_job(hall: Hall, concurrency: dict[str, Any], kind: str, message: str) -> None:
+    await hall.job(concurrency=concurrency, input={"customer": 42})
+    await hall.matcher()
+    await hall.agent(max_concurrent_jobs=4)
+    await registered(hall)
+    await hall.trigger()
+    await hall.trigger()
+    hold_up = await only(hall)
+    assert (hold_up.kind, hold_up.message, hold_up.limit, hold_up.running) == (kind, message, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("queue", "kind"),
+    [
+        (Queue(transport="matched", concurrency=1), "queue_limit"),
+        (Queue(transport="matched", rate=QueueRate(limit=1, per=86_400)), "queue_rate"),
+    ],
+)
+async def test_limit_of_the_queue(hall: Hall, queue: Queue, kind: str) -> None:
+    hall.queues["default"] = queue
+    await hall.job()
+    await hall.matcher()
+    await hall.agent(max_concurrent_jobs=4)
+    await registered(hall)
+    await hall.trigger()
+    await hall.trigger()
+    hold_up = await only(hall)
+    assert hold_up.kind == kind
+    assert "queue default" in hold_up.message
+
+
+async def test_busy_worker_is_no_hold_up(hall: Hall) -> None:
+    await hall.job()
+    await hall.matcher()
+    await hall.agent(max_concurrent_jobs=1)
+    await registered(hall)
+    await hall.trigger()
+    await hall.trigger()
+    assert await newest(hall) == []
+
+
+async def test_limit_of_another_job_is_not_named(hall: Hall) -> None:
+    await hall.job("other", concurrency={"limit": 1})
+    await hall.job()
+    await hall.matcher()
+    await hall.agent(max_concurrent_jobs=1)
+    await registered(hall)
+    await hall.trigger("other")
+    await hall.trigger("other")
+    await hall.trigger()
+    assert await newest(hall) == []
+
+
+async def test_bridged_queue_needs_no_agent(hall: Hall) -> None:
+    await hall.job()
+    await hall.trigger()
+    assert await newest(hall, bridged=("default",)) == []
