@@ -1,10 +1,10 @@
 """One event that admits and dispatches: every reader sees what two events would show."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -113,10 +113,15 @@ def two_ways(admission: Admitted, rest: list[Message]) -> tuple[list[Recorded[Me
     """One log with an event that admits and dispatches, and one with two events. Later sequences are the same."""
     task = execution.dispatch(execution.fold(recorded([admission])), key=KEY)
     one, two = recorded([merged(admission), *rest]), recorded([admission, *task, *rest])
-    last = replace(two[1], sequence=2, time=two[0].time)  # of the two events, the times of the first count
+    last = msgspec.structs.replace(
+        two[1], sequence=2, time=two[0].time
+    )  # of the two events, the times of the first count
     return (
-        [replace(r, sequence=r.sequence + 1, time=r.time + timedelta(seconds=bool(i))) for i, r in enumerate(one)],
-        [replace(two[0], sequence=2), last, *two[2:]],
+        [
+            msgspec.structs.replace(r, sequence=r.sequence + 1, time=r.time + timedelta(seconds=bool(i)))
+            for i, r in enumerate(one)
+        ],
+        [msgspec.structs.replace(two[0], sequence=2), last, *two[2:]],
     )
 
 

@@ -1,9 +1,9 @@
 """Claims under a lease, executions that wait for their time, and those whose time is over."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -247,4 +247,4 @@ def test_older_event_version_holds_no_lease() -> None:
     old = Started.model_validate_json(claim(lease=None).model_dump_json(exclude={"lease"}))
     assert after(task(), old).steps["main"].leased is False
     assert isinstance(admitted(), Admitted)
-    assert replace(after(*HELD).steps["main"], claim=0) != after(*HELD).steps["main"]
+    assert msgspec.structs.replace(after(*HELD).steps["main"], claim=0) != after(*HELD).steps["main"]

@@ -1,8 +1,8 @@
 """The queue of a lock: what makes up for the past yields to the rest."""
 
-from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.domain.given import ID, JOB, NOON, admitted, plan, recorded
@@ -46,7 +46,7 @@ def test_those_that_yield_wait_after_all_others() -> None:
         one("a", 14),
     ):
         [fact] = lock.queue(state, JOB, waiting)
-        state = lock.evolve(state, replace(recorded([fact])[0], sequence=len(state.waiting) + 2))
+        state = lock.evolve(state, msgspec.structs.replace(recorded([fact])[0], sequence=len(state.waiting) + 2))
     assert [waiting.execution_id for waiting in state.waiting] == ["a", "d", "e", "b", "c"]
     assert (state.holder, state.fence) == ("holder", 1)
 

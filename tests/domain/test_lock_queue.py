@@ -1,9 +1,9 @@
 """The fold of a lock's events, compared with the list that each event once repeated."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,7 +44,7 @@ def run(steps: Sequence[Waiter | None]) -> tuple[list[Recorded[Message]], list[l
                 decision = lock.queue(state, JOB, step)
                 waiting = sorted((*waiting, step), key=lambda one: (one.yields, one.scheduled_time, one.execution_id))
         for event in decision:
-            facts.append(replace(recorded([event])[0], sequence=3 * len(facts) + 7))
+            facts.append(msgspec.structs.replace(recorded([event])[0], sequence=3 * len(facts) + 7))
             state = lock.evolve(state, facts[-1])
             lists.append([one.execution_id for one in waiting])
     return facts, lists

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -362,7 +362,7 @@ async def test_signals_follow_what_is_stored(log: RecordingLog) -> None:
         await log.increment("a")
 
     def decide(recorded: Recorded[Message], states: States, now: datetime) -> Step:
-        return replace(increment(recorded, states, now), signals=(states(counter("a")),))
+        return msgspec.structs.replace(increment(recorded, states, now), signals=(states(counter("a")),))
 
     log.meanwhile = other
     assert await run(log, decide, items("a"), on_signal=signals.append) == [Result.DONE]

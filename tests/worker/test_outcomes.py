@@ -5,13 +5,14 @@ import sys
 import threading
 from collections.abc import Callable
 from datetime import date
+from enum import Enum, IntEnum
 from typing import Any, NoReturn
 
 import pytest
 
 from tests.domain.given import ID, NOON
 from tests.worker.given import FUNCTION, WORKER, Bench
-from tocsin import Context, NonRetryableError
+from tocsin import Context, NonRetryableError, subjects
 from tocsin.domain import execution
 from tocsin.domain.events import Failure, Message, Report
 from tocsin.domain.secret_reference import SecretReferenceError
@@ -29,6 +30,18 @@ async def failure_of(bench: Bench) -> Failure:
     error = (await bench.report()).error
     assert error is not None
     return error
+
+
+class Colour(str, Enum):  # noqa: UP042 - the text of a StrEnum is its value
+    RED = "red"
+
+
+class Level(IntEnum):
+    HIGH = 3
+
+
+class Money(float):
+    """A float of a library, as `numpy.float64` is."""
 
 
 def nested(levels: int) -> list[Any]:
@@ -81,6 +94,17 @@ async def test_sync_handler_runs_in_a_thread(bench: Bench) -> None:
 async def test_any_json_value_is_a_result(bench: Bench, returned: object, result: object) -> None:
     await bench.run(lambda _: returned)
     assert (await bench.report()).result == result
+
+
+async def test_values_of_derived_types_are_plain(bench: Bench) -> None:
+    await bench.run(lambda _: {Colour.RED: [Colour.RED, Level.HIGH, Money(1.5)]})
+    report = await bench.report()
+    assert subjects.decode(subjects.subject_of(report), report.encode()) == report
+    assert isinstance(report.result, dict)
+    assert [*map(type, report.result)] == [str]
+    [values] = report.result.values()
+    assert isinstance(values, list)
+    assert [(type(value), value) for value in values] == [(str, "red"), (int, 3), (float, 1.5)]
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
 """The plan of an execution: a definition applied to an occurrence or a trigger."""
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
 
+import msgspec
 from pydantic import JsonValue
 from typing_extensions import override
 
@@ -40,8 +40,7 @@ _ROOM_BYTES: Final = 16_384
 """Bytes for the headers of an event, and for the identity and the keys of a request."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Wish:
+class _Wish(msgspec.Struct, frozen=True):
     """The parameters of one execution."""
 
     execution_id: str
@@ -311,8 +310,7 @@ def _from_due(occurrence: _Occurrence) -> Planned | Admitted:
     return _requested(occurrence.definition, due.definition, wish)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Source:
+class _Source(msgspec.Struct, frozen=True, eq=False):
     """The arguments of a plan without input of its own; definitions are compared by identity."""
 
     definition: JobDefinition

@@ -9,17 +9,17 @@ it must be read or kept, except for the newest event of each type.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
+
+import msgspec
 
 from .definition import OverlapPolicy
 from .events import COMPENSATING_TRIGGERS, Acquired, LockFact, Message, Queued, Recorded, Requested
 from .sorted_items import SortedItems
 
 
-@dataclass(frozen=True, slots=True)
-class Waiter:
+class Waiter(msgspec.Struct, frozen=True):
     """An execution that waits for a lock.
 
     `scheduled_time` (UTC) is the instant for which it was planned. `yields`: it is a replay or part of a backfill, and
@@ -31,17 +31,16 @@ class Waiter:
     yields: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LockQueue:
+class LockQueue(msgspec.Struct, frozen=True):
     """The waiting executions, each with the sequence of its `queued` event.
 
     Replays and backfills let all others go first. Within each group the earlier scheduled time goes first. A change takes
     a few microseconds, however many wait.
     """
 
-    by_turn: SortedItems[tuple[bool, datetime, str, int]] = field(default_factory=SortedItems)
-    by_id: SortedItems[tuple[str, int, bool, datetime]] = field(default_factory=SortedItems)
-    by_arrival: SortedItems[tuple[int, str]] = field(default_factory=SortedItems)
+    by_turn: SortedItems[tuple[bool, datetime, str, int]] = msgspec.field(default_factory=SortedItems)
+    by_id: SortedItems[tuple[str, int, bool, datetime]] = msgspec.field(default_factory=SortedItems)
+    by_arrival: SortedItems[tuple[int, str]] = msgspec.field(default_factory=SortedItems)
     yielding: int = 0
     """The number of replays and parts of backfills."""
 
@@ -125,8 +124,7 @@ GRACE_S: Final = 60.0
 # --- state -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Lock:
+class Lock(msgspec.Struct, frozen=True):
     """The last holder, its fencing token, and the waiting executions.
 
     `fence` is the sequence of the event by which `holder` acquired the lock; it only grows.

@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeAlias
 
+import msgspec
+
 from .. import subjects, telemetry
 from ..domain.errors import TocsinError
 from ..domain.events import PoisonMessage, Recorded
@@ -61,8 +63,7 @@ IsDecided: TypeAlias = Callable[[Stream, int, datetime], Awaitable[bool]]
 _log = telemetry.get_logger("tocsin.stages")
 
 
-@dataclass(frozen=True, slots=True)
-class _Refusal:
+class _Refusal(msgspec.Struct, frozen=True):
     """A message that becomes a dead letter; `job` None: the job in its subject."""
 
     delivery: Delivery

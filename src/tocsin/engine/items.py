@@ -1,9 +1,10 @@
 """The inputs of a batch on their way through the waves, and their changes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
+
+import msgspec
 
 from ..domain.events import Message, Recorded
 from ..ports import Append, Delay, Publish, Write
@@ -29,8 +30,7 @@ class Result(Enum):
 _RESULTS: Final = {Then.DONE: Result.DONE, Then.WAIT: Result.WAIT, Then.REFUSE: Result.REFUSED}
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """The outcome of an input: its last step, or the error that ended its decision."""
 
     result: Result
@@ -43,8 +43,7 @@ class Outcome:
         return self.result in {Result.DONE, Result.REFUSED}
 
 
-@dataclass(eq=False, slots=True)
-class Item:
+class Item(msgspec.Struct, eq=False):
     """An input on its way through the waves."""
 
     input: Recorded[Message]
@@ -53,9 +52,9 @@ class Item:
     conflicts: int = 0
     steps: int = 0
     is_alone: bool = False
-    touched: list[Ref[Any]] = field(default_factory=list)
-    sent: set[str] = field(default_factory=set)
-    changed: set[Ref[Any]] = field(default_factory=set)
+    touched: list[Ref[Any]] = msgspec.field(default_factory=list)
+    sent: set[str] = msgspec.field(default_factory=set)
+    changed: set[Ref[Any]] = msgspec.field(default_factory=set)
     low_priority: bool = False
     """Whether the next decision may wait until a rush is over."""
 
@@ -76,8 +75,7 @@ class Item:
 UNSEEN: Final = object()
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(msgspec.Struct, frozen=True):
     """An item's step, and its changes as the log stores them."""
 
     item: Item
@@ -87,8 +85,7 @@ class Decided:
     """Scopes, each with the last sequence that the decision saw."""
 
 
-@dataclass(frozen=True, slots=True)
-class Guarded:
+class Guarded(msgspec.Struct, frozen=True):
     """A change, and the state that its decision saw."""
 
     change: Change

@@ -12,10 +12,11 @@ new to it: a process that stopped may have left the entry of an execution that i
 import json
 from collections.abc import Awaitable, Callable, Container, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final
+
+import msgspec
 
 from .. import subjects, telemetry
 from ..domain import execution
@@ -35,8 +36,7 @@ MANY_CHANGES: Final = 20
 _log = telemetry.get_logger("tocsin.stages")
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """Signal: an execution acquired its job's lock for at most `ttl` seconds."""
 
     job: str
@@ -44,16 +44,14 @@ class Held:
     ttl: float
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(msgspec.Struct, frozen=True):
     """Signal: an execution is over, and holds its job's lock no longer."""
 
     job: str
     execution_id: str
 
 
-@dataclass(slots=True)
-class _Change:
+class _Change(msgspec.Struct):
     """The holder and former holders of a lock since the last update."""
 
     holder: str | None = None

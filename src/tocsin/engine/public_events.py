@@ -10,9 +10,10 @@ nothing is read.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, cast
+
+import msgspec
 
 from .. import subjects
 from ..domain.definition import JobDefinition
@@ -53,8 +54,7 @@ ANSWERED_FOR: Final = timedelta(days=1)
 """The age up to which a refused trigger is answered. The first stage that answers finds all dead letters of earlier versions."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequiredEvent:
+class RequiredEvent(msgspec.Struct, frozen=True):
     """A public event that must exist after a decision."""
 
     subject: str

@@ -12,6 +12,8 @@ from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
+import msgspec
+
 from ..domain.events import Message, Recorded, Timer
 from .ledger_reader import LedgerReader
 
@@ -81,8 +83,7 @@ class Reading(Generic[K, T]):
 Kind: TypeAlias = Scope[T] | Reading[Any, T]
 
 
-@dataclass(frozen=True, slots=True)
-class Ref(Generic[T]):
+class Ref(msgspec.Struct, Generic[T], frozen=True):
     """A reference to a state: its kind and its key."""
 
     kind: Kind[T]
@@ -93,8 +94,12 @@ class Missing(Exception):
     """A decision requires a state that is not read yet."""
 
     def __init__(self, ref: Ref[Any]) -> None:
-        super().__init__(f"{ref.kind.name} {ref.key} is not read yet")
+        super().__init__(ref)
         self.ref = ref
+
+    def __str__(self) -> str:
+        """Return a text, which is seldom needed."""
+        return f"{self.ref.kind.name} {self.ref.key} is not read yet"
 
 
 class States(Protocol):
@@ -162,8 +167,7 @@ class States(Protocol):
 # --- what is decided ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Events:
+class Events(msgspec.Struct, frozen=True):
     """Events to append to one scope, guarded by the state that the decision saw.
 
     Without events, nothing changes. `at`: the sequence that guards them instead, if the input proves the state there.
@@ -178,8 +182,7 @@ class Events:
         return bool(self.events)
 
 
-@dataclass(frozen=True, slots=True)
-class Later:
+class Later(msgspec.Struct, frozen=True):
     """A timer that the log publishes at `until` (UTC).
 
     It has no guard: a timer is an input, and a stage decides on it by the newest state.
@@ -189,8 +192,7 @@ class Later:
     until: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(msgspec.Struct, frozen=True):
     """An input for another stage, stored once for each `message_id`."""
 
     subject: str
@@ -200,8 +202,7 @@ class Send:
     """Seconds after which the log removes it; None: it stays. Only the stream of the MQ bridge accepts this."""
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(msgspec.Struct, frozen=True):
     """A value of a KV entry, or None to remove it.
 
     The revision that the decision saw guards it.
@@ -227,8 +228,7 @@ class Then(Enum):
     """The input becomes a dead letter for `reason`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """One decision.
 
     Attributes:
@@ -291,8 +291,7 @@ def refuse(reason: str, *, code: str, job: str | None = None, rests_on: tuple[Re
 Decide: TypeAlias = Callable[[Recorded[Message], States, datetime], Step]
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(msgspec.Struct, frozen=True):
     """An event that an input reports: it directly follows the sequence `after` in its scope.
 
     0: the event begins the scope, or holds the whole state.

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
+
+import msgspec
 
 ReceiveHoldList: TypeAlias = Callable[[str, str, bytes], None]
 """Takes the name and the id of the subject, and the body; it returns at once."""
@@ -18,8 +19,7 @@ ReceiveAbsence: TypeAlias = Callable[[str, int], None]
 """Takes the agent's id and the number of a task without a listener."""
 
 
-@dataclass(frozen=True, slots=True)
-class HandOver:
+class HandOver(msgspec.Struct, frozen=True):
     """A task on its way to an agent; `number` identifies it."""
 
     name: str

@@ -1,10 +1,13 @@
 """The append-only log, as stages see it."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol, TypeAlias
+
+import msgspec
 
 from .. import subjects
 from ..domain.events import Message, Recorded, Timer
@@ -18,8 +21,7 @@ Decode: TypeAlias = Callable[[str, bytes], Message]
 """Makes a message of its subject and body; raises `subjects.DecodeError`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(msgspec.Struct, frozen=True):
     """One decision: events of one scope, in order.
 
     `expect` is the last sequence in the scope before the first event; each later event expects the event before it.
@@ -34,8 +36,7 @@ class Append:
         return scope_of(self.events[0])
 
 
-@dataclass(frozen=True, slots=True)
-class Publish:
+class Publish(msgspec.Struct, frozen=True):
     """An input without a guard.
 
     It is stored once for each `message_id` within the log's deduplication window.
@@ -48,8 +49,7 @@ class Publish:
     """Seconds after which the log removes it; None: it stays."""
 
 
-@dataclass(frozen=True, slots=True)
-class Delay:
+class Delay(msgspec.Struct, frozen=True):
     """A timer that the log publishes at `until` (UTC).
 
     It replaces an earlier delay of the same timer. It has no guard: a timer is an input, and a stage decides on it by the newest state.
@@ -62,8 +62,7 @@ class Delay:
 Write: TypeAlias = Append | Publish | Delay
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     """The result of one write.
 
     `sequences` are those of the messages that were stored, in order. With an error, some events of a decision may be
@@ -233,8 +232,7 @@ class EventLog(Publisher, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     """The contents of several scopes.
 
     `facts` are the events of each scope, in the order of the request. `upto` is the last sequence of the stream that
@@ -245,8 +243,7 @@ class Loaded:
     upto: int
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True):
     """Messages that a follower received together.
 
     `caught_up`: the log had no more at that moment. `upto`: the last sequence that this batch covers.
@@ -259,8 +256,7 @@ class Batch:
     """Foreign messages. In the last messages of each subject, each may hide an event: load its scope."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
+class Heading(msgspec.Struct, frozen=True):
     """A stored message without its body."""
 
     subject: str
@@ -268,8 +264,7 @@ class Heading:
     time: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Headings:
+class Headings(msgspec.Struct, frozen=True):
     """Headings that a watcher received together; `caught_up` and `upto` are as in `Batch`."""
 
     headings: Sequence[Heading]
@@ -330,12 +325,17 @@ def check_scopes(writes: Sequence[Write]) -> list[str]:
     return scopes
 
 
+_USUAL_SUBJECT: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+
+
 def check_subject(subject: str) -> None:
     """Reject a subject under which no message can be stored.
 
     Raises:
         RequestRefused: it is too long, or a token is empty or has a wildcard or white space.
     """
+    if len(subject) <= MAX_SUBJECT_BYTES and _USUAL_SUBJECT.fullmatch(subject):
+        return
     if len(subject.encode(errors="replace")) > MAX_SUBJECT_BYTES:
         reason = f"a subject has at most {MAX_SUBJECT_BYTES:,} bytes"
         raise RequestRefused(f"{subject[:60]}…: {reason}", reason)

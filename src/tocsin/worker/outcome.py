@@ -1,9 +1,9 @@
 """Outcomes of handlers."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
+import msgspec
 from pydantic import JsonValue
 
 from ..domain.events import Failure
@@ -30,22 +30,19 @@ class StopReason(StrEnum):
     """The execution was cancelled; no worker may run the task."""
 
 
-@dataclass(frozen=True, slots=True)
-class Succeeded:
+class Succeeded(msgspec.Struct, frozen=True):
     """The handler returned plain JSON."""
 
     result: JsonValue
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """The attempt failed, in the handler or around it."""
 
     failure: Failure
 
 
-@dataclass(frozen=True, slots=True)
-class Stopped:
+class Stopped(msgspec.Struct, frozen=True):
     """The worker stopped the handler, so there is nothing to report."""
 
     reason: StopReason

@@ -75,7 +75,10 @@ def _invalid(message: str) -> Failed:
 
 
 def _plain(value: object, path: str, depth: int, redact: Callable[[str], str]) -> JsonValue:
-    """Return the value with tuples as lists. The limit of the depth also ends cycles."""
+    """Return the value as plain JSON, with tuples as lists.
+
+    A value of a derived type (`numpy.float64`) becomes one of its JSON type. The limit of the depth also ends cycles.
+    """
     if depth > MAX_DEPTH:
         raise _NotPlain(f"the result is nested more than {MAX_DEPTH} levels deep")
     match value:
@@ -86,11 +89,11 @@ def _plain(value: object, path: str, depth: int, redact: Callable[[str], str]) -
         case int():
             if value.bit_length() > _MAX_INTEGER_BITS:
                 raise _NotPlain(f"{path} is an integer of more than {_MAX_INTEGER_BITS} bits: return it as text")
-            return value
+            return int(value)
         case float():
             if not isfinite(value):
                 raise _NotPlain(f"{path} is {value}, which JSON does not have")
-            return value
+            return float(value)
         case list() | tuple():
             return [_plain(inner, f"{path}[{i}]", depth + 1, redact) for i, inner in enumerate(value)]
         case dict():
@@ -111,7 +114,7 @@ def _key(key: object, path: str) -> str:
 def _text(text: str, path: str) -> str:
     if _UNSTORABLE.search(text):
         raise _NotPlain(f"{path} contains a character that cannot be stored (U+0000 or half a surrogate pair)")
-    return text
+    return str.__str__(text)  # `str(text)` of an enumeration may be its name
 
 
 def _type(value: object) -> str:

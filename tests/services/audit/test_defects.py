@@ -3,9 +3,9 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any, Final, TypeVar
 
+import msgspec
 import pytest
 
 from tests.domain.given import ID, KEY, NOON
@@ -174,7 +174,10 @@ def again(kind: type[Message], **fields: object) -> Defect:
 
     def change(facts: list[Recorded[Message]]) -> list[Recorded[Message]]:
         found = [recorded for recorded in facts if isinstance(recorded.message, kind)][:1]
-        return [*facts, *(with_fields(replace(r, sequence=facts[-1].sequence + 1), fields) for r in found)]
+        return [
+            *facts,
+            *(with_fields(msgspec.structs.replace(r, sequence=facts[-1].sequence + 1), fields) for r in found),
+        ]
 
     return changed(change)
 
@@ -202,7 +205,9 @@ def nested(kind: type[PublicEvent], **fields: object) -> Defect:
         if first is None or not isinstance(first.message, PublicEvent):
             return facts
         event = first.message.model_copy(update={"data": first.message.data.model_copy(update=fields)})
-        return [replace(recorded, message=event) if recorded is first else recorded for recorded in facts]
+        return [
+            msgspec.structs.replace(recorded, message=event) if recorded is first else recorded for recorded in facts
+        ]
 
     return changed(change)
 
@@ -226,7 +231,10 @@ def swapped(one: type[Message], following: type[Message]) -> Defect:
             for j in range(i + 1, len(facts)):
                 if isinstance(facts[j].message, following):
                     first, second = facts[i].sequence, facts[j].sequence
-                    facts[i], facts[j] = replace(facts[j], sequence=first), replace(facts[i], sequence=second)
+                    facts[i], facts[j] = (
+                        msgspec.structs.replace(facts[j], sequence=first),
+                        msgspec.structs.replace(facts[i], sequence=second),
+                    )
                     return facts
         return facts
 
@@ -235,7 +243,7 @@ def swapped(one: type[Message], following: type[Message]) -> Defect:
 
 def with_fields(recorded: Recorded[Message], fields: dict[str, object]) -> Recorded[Message]:
     message = recorded.message.model_copy(update=fields)
-    return replace(recorded, message=message, subject=subjects.subject_of(message))
+    return msgspec.structs.replace(recorded, message=message, subject=subjects.subject_of(message))
 
 
 DEFECTS: Final[dict[str, tuple[str, Defect]]] = {

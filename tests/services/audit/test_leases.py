@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from tests.domain.given import KEY, NOON
@@ -127,7 +128,7 @@ def other(kind: type[Message], of: str, **fields: Any) -> Callable[[StoredEvents
             if not (isinstance(fact, kind) and isinstance(fact, ExecutionFact) and fact.execution_id == of):
                 return recorded
             message = fact.model_copy(update=fields)
-            return replace(recorded, message=message, subject=subjects.subject_of(message))
+            return msgspec.structs.replace(recorded, message=message, subject=subjects.subject_of(message))
 
         return replace(it, log=tuple(map(changed, it.log)))
 
@@ -139,7 +140,7 @@ def with_expiry(it: StoredEvents, at: datetime | None) -> StoredEvents:
         plan = getattr(recorded.message, "plan", None)
         if plan is None or getattr(recorded.message, "execution_id", None) != EXPIRED:
             return recorded
-        return replace(
+        return msgspec.structs.replace(
             recorded,
             message=recorded.message.model_copy(update={"plan": plan.model_copy(update={"expires_at": at})}),
         )
@@ -172,7 +173,7 @@ def test_claimed_execution_must_not_expire(everything: StoredEvents) -> None:
     [end] = [r for r in everything.log if isinstance(r.message, Failed)]
     claim = Started(job=JOB, execution_id=EXPIRED, step="main", attempt=1, delivery=1, worker="w", lease=10)
     claimed: Recorded[Message] = Recorded(claim, subjects.subject_of(claim), end.sequence, end.time)
-    behind = replace(end, sequence=end.sequence + 1)
+    behind = msgspec.structs.replace(end, sequence=end.sequence + 1)
     log = [behind if r is end else r for r in everything.log]
     log.insert(log.index(behind), claimed)
     texts = [str(found) for found in replace(everything, log=tuple(log)).audited().violations]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from tests.stages.recovering import (
@@ -90,7 +91,7 @@ def first(kind: type[Message], **fields: object) -> Change:
         if not isinstance(recorded.message, kind) or (seen and seen[0] is not recorded):
             return recorded
         seen.append(recorded)
-        return replace(recorded, message=recorded.message.model_copy(update=fields)) if fields else None
+        return msgspec.structs.replace(recorded, message=recorded.message.model_copy(update=fields)) if fields else None
 
     return change
 
@@ -100,7 +101,7 @@ def earlier(kind: type[Message], reason: str) -> Change:
 
     def change(recorded: Recorded[Message]) -> Recorded[Message]:
         is_it = isinstance(recorded.message, kind) and getattr(recorded.message, "reason", None) == reason
-        return replace(recorded, time=recorded.time - timedelta(seconds=15)) if is_it else recorded
+        return msgspec.structs.replace(recorded, time=recorded.time - timedelta(seconds=15)) if is_it else recorded
 
     return change
 
@@ -133,7 +134,7 @@ def test_a_task_that_was_claimed_was_not_lost(everything: StoredEvents) -> None:
     log = [*everything.log]
     place = next(i for i, r in enumerate(log) if isinstance(r.message, Recovered))
     task = next(r.message for r in log if isinstance(r.message, Dispatched))
-    claim = replace(log[place], message=started(task), subject="execution.nightly.x.started.main.1.1")
+    claim = msgspec.structs.replace(log[place], message=started(task), subject="execution.nightly.x.started.main.1.1")
     found = replace(everything, log=[*log[:place], claim, *log[place:]]).audited().violations
     assert isinstance(claim.message, Started)
     assert any("attempt 1 of main was not lost" in str(violation) for violation in found), found

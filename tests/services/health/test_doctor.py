@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from tests.domain.given import ID, KEY, plan, recorded
@@ -570,7 +571,10 @@ async def test_lock_of_a_late_attempt_is_not_overdue(tocsin: Running, monkeypatc
 
     async def load_late(scope: str) -> list[Recorded[Message]]:
         """The worker took the task an hour after the lock was acquired."""
-        return [replace(r, time=r.time + LATER) if isinstance(r.message, Started) else r for r in await load(scope)]
+        return [
+            msgspec.structs.replace(r, time=r.time + LATER) if isinstance(r.message, Started) else r
+            for r in await load(scope)
+        ]
 
     monkeypatch.setattr(tocsin.log, "load", load_late)
     assert (await finds(deadlines.locks, tocsin, later=LATER))["lock-overdue"].level is Level.OK

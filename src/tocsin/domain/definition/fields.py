@@ -66,9 +66,12 @@ Priority: TypeAlias = Annotated[int, Field(ge=-100, le=100, strict=True)]
 Flag: TypeAlias = Annotated[bool, Field(strict=True)]
 
 
+_matches_name: Final = re.compile(_LOWER).fullmatch
+
+
 def is_name(text: str) -> bool:
     """Return whether a definition may have this name."""
-    return len(text) <= MAX_NAME_LENGTH and re.fullmatch(_LOWER, text) is not None
+    return len(text) <= MAX_NAME_LENGTH and _matches_name(text) is not None
 
 
 MAX_INPUT_BYTES: Final = 65_536

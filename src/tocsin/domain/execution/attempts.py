@@ -1,8 +1,9 @@
 """Decisions on attempts: their claims, and the reports of workers."""
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
+
+import msgspec
 
 from .. import ids, retry
 from ..events import (
@@ -29,8 +30,7 @@ MAX_CLAIMS: Final = 20
 """Claims of one attempt; the limit stops a task that kills every process that takes it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimDenied:
+class ClaimDenied(msgspec.Struct, frozen=True):
     """The reason why a claim is denied.
 
     `over`: the execution is over. `done`: the step is done. `superseded`: a later attempt or task exists. `held`: this

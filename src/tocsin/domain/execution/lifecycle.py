@@ -142,7 +142,7 @@ def sole_step(task: Dispatched) -> SoleStep | None:
     """Return the fields that a report repeats; None: the execution has other steps."""
     if task.sole is None:
         return None
-    return SoleStep(
+    return SoleStep.trusted(
         token=task.sole,
         scheduled_time=task.scheduled_time,
         trigger=task.trigger,

@@ -1,10 +1,11 @@
 """The state of an execution, and the effect of each event on it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, Literal, TypeAlias, TypedDict
+
+import msgspec
 
 from ..events import (
     Actor,
@@ -47,8 +48,7 @@ class Status(StrEnum):
 TERMINAL_STATUSES: Final = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.SKIPPED})
 
 
-@dataclass(frozen=True, slots=True)
-class Execution:
+class Execution(msgspec.Struct, frozen=True):
     """An execution, folded from its events.
 
     `recoveries` counts how often the execution was lost, `recovered_at` is the time of the last recovery. `lapsed`
@@ -59,7 +59,7 @@ class Execution:
     status: Status = Status.UNKNOWN
     requested: Requested | None = None
     fence: int | None = None
-    steps: Mapping[str, Step] = field(default_factory=dict)
+    steps: Mapping[str, Step] = msgspec.field(default_factory=dict)
     recoveries: int = 0
     recovered_at: datetime | None = None
     lapsed: frozenset[tuple[str, int, int]] = frozenset()
@@ -219,13 +219,13 @@ def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa:
                 state, fact.step, Step(Phase.EXHAUSTED, fact.attempt, error=fact.error, reason=fact.reason)
             )
         case Completed():
-            return replace(state, status=Status.COMPLETED)
+            return msgspec.structs.replace(state, status=Status.COMPLETED)
         case Failed():
-            return replace(state, status=Status.FAILED)
+            return msgspec.structs.replace(state, status=Status.FAILED)
         case Cancelled():
-            return replace(state, status=Status.CANCELLED)
+            return msgspec.structs.replace(state, status=Status.CANCELLED)
         case Skipped():
-            return replace(state, status=Status.SKIPPED, decided=recorded)
+            return msgspec.structs.replace(state, status=Status.SKIPPED, decided=recorded)
         case _:
             return state
 
@@ -263,19 +263,21 @@ def _started(step: Step, fact: Started, sequence: int) -> Step:
 
 def _recovered(state: Execution, fact: Recovered) -> Execution:
     """Mark lost tasks that are still unclaimed; they are dispatched again."""
-    state = replace(state, recoveries=max(state.recoveries, fact.recovery), recovered_at=fact.recovered_at)
+    state = msgspec.structs.replace(
+        state, recoveries=max(state.recoveries, fact.recovery), recovered_at=fact.recovered_at
+    )
     for lost in fact.lost:
         step = state.steps.get(lost.step or "")
         if lost.step and step and step.phase is Phase.DISPATCHED and step.attempt == lost.attempt:
-            state = with_step(state, lost.step, replace(step, phase=Phase.LOST))
+            state = with_step(state, lost.step, msgspec.structs.replace(step, phase=Phase.LOST))
     return state
 
 
 def _released(state: Execution, fact: Released) -> Execution:
     """Mark the released task as lost; it is dispatched again."""
     if fact.reason == "lease_over":  # counted even if the claim event is missing
-        state = replace(state, lapsed=state.lapsed | {(fact.step, fact.attempt, fact.task)})
+        state = msgspec.structs.replace(state, lapsed=state.lapsed | {(fact.step, fact.attempt, fact.task)})
     step = state.steps.get(fact.step)
     if step is None or step.phase is not Phase.STARTED or (step.attempt, step.task) != (fact.attempt, fact.task):
         return state
-    return with_step(state, fact.step, replace(step, phase=Phase.LOST))
+    return with_step(state, fact.step, msgspec.structs.replace(step, phase=Phase.LOST))

@@ -4,12 +4,12 @@ So an event costs much less than one operation for each step.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from math import isqrt
 from typing import Final, Generic, TypeVar
 
+import msgspec
 from pydantic import JsonValue
 
 from ..events import ExhaustedReason, Failure, PlannedStep
@@ -38,8 +38,7 @@ IN_FLIGHT: Final = RUNNING | {Phase.RETRYING, Phase.LOST}
 """Phases of a step that was dispatched and has not ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """One step.
 
     `delivery` belongs to the current claim; 0: the attempt is not claimed. `task` is the sequence of the newest

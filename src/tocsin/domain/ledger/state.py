@@ -1,10 +1,11 @@
 """The state of a ledger, and how each event changes it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
 from typing import Final
+
+import msgspec
 
 from ..definition import JobDefinition
 from ..events import (
@@ -21,8 +22,7 @@ from ..events import (
 from .timetables import Timetable, TimetableDefined
 
 
-@dataclass(frozen=True, slots=True)
-class Regime:
+class Regime(msgspec.Struct, frozen=True):
     """The rule from `since` on: a definition, paused or not.
 
     `definition` is a sequence in the ledger (0: deleted). `fact` and `previous` are the sequences of this definition
@@ -36,8 +36,7 @@ class Regime:
     previous: int
 
 
-@dataclass(frozen=True, slots=True)
-class KnownDefinition:
+class KnownDefinition(msgspec.Struct, frozen=True):
     """A definition that a regime may refer to.
 
     `definition` is absent if only the timetable is kept.
@@ -54,8 +53,7 @@ class KnownDefinition:
     """The time from which `@every` counts until the job fires; None: `since`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ledger:
+class Ledger(msgspec.Struct, frozen=True):
     """A job's ledger.
 
     `regimes` govern undecided time; the last regime is in force now.
@@ -63,7 +61,7 @@ class Ledger:
 
     job: str = ""
     regimes: tuple[Regime, ...] = ()
-    definitions: Mapping[int, KnownDefinition] = field(default_factory=dict)
+    definitions: Mapping[int, KnownDefinition] = msgspec.field(default_factory=dict)
     watermark: datetime | None = None
     last_fired: datetime | None = None
 
@@ -148,7 +146,7 @@ def without_definitions(state: Ledger) -> Ledger:
     """
     if all(known.definition is None for known in state.definitions.values()):
         return state
-    return replace(
+    return msgspec.structs.replace(
         state,
         definitions={
             s: KnownDefinition(known.since, known.timetable, None, anchor=known.anchor)
@@ -204,4 +202,6 @@ def _trimmed(state: Ledger) -> Ledger:
     mark = state.watermark
     regimes = (*(a for a, b in pairwise(state.regimes) if b.since > mark), state.regimes[-1])
     definitions = {regime.definition for regime in regimes}
-    return replace(state, regimes=regimes, definitions={s: d for s, d in state.definitions.items() if s in definitions})
+    return msgspec.structs.replace(
+        state, regimes=regimes, definitions={s: d for s, d in state.definitions.items() if s in definitions}
+    )

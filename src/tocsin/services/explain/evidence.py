@@ -6,6 +6,8 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
+from pydantic import InstanceOf
+
 from ...domain import history
 from ...domain.definition import JobDefinition
 from ...domain.events import (
@@ -128,7 +130,7 @@ class Answer:
     outcome: Outcome | None = None
     execution_id: str | None = None
     backfills: tuple[BackfilledRun, ...] = ()
-    facts: tuple[Recorded[Message], ...] = ()
+    facts: tuple[InstanceOf[Recorded[Message]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

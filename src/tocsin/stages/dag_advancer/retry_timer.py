@@ -7,10 +7,11 @@ when the delay ends; the log's timer then changes nothing. A delay that a crash 
 import asyncio
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import count
 from typing import Final
+
+import msgspec
 
 from ... import subjects, telemetry
 from ...domain.events import Message, Recorded, RetryTimer
@@ -27,8 +28,7 @@ CAPACITY: Final = 100_000
 _log = telemetry.get_logger("tocsin.stages")
 
 
-@dataclass(frozen=True, slots=True)
-class Alarm:
+class Alarm(msgspec.Struct, frozen=True):
     """A retry timer and its instant (UTC)."""
 
     until: datetime
