@@ -14,7 +14,7 @@ from ..domain.execution import Execution
 from ..domain.ledger import Ledger
 from ..domain.queue import Queue
 from ..ports import StaleRead
-from ..subjects import Bucket, Stream
+from ..subjects import Bucket
 from .step import Reading, Ref, Scope, Sources
 
 Events: TypeAlias = Sequence[Recorded[Message]]
@@ -133,13 +133,7 @@ None: there was no such job.
 
 
 async def _in_force_now(sources: Sources, jobs: Sequence[str]) -> Mapping[str, tuple[JobDefinition, int] | None]:
-    """Read definitions up to the end that the ledger's leader reports.
-
-    So the answer of a lagging replica does not count.
-    """
-    end = await sources.log.end(Stream.LEDGER)
-    found = await sources.ledgers.in_force_each([(job, end) for job in jobs])
-    return {job: definition for (job, _), definition in found.items()}
+    return await sources.ledgers.in_force_now(jobs)
 
 
 IN_FORCE_NOW: Final = Reading("definition in force now", _in_force_now)

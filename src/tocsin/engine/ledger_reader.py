@@ -147,6 +147,44 @@ class LedgerReader:
         definition = state.definition if regime is state.current else None
         return definition or await self.definition(job, regime.definition), regime.definition
 
+    async def in_force_now(self, jobs: Sequence[str]) -> dict[str, tuple[JobDefinition, int] | None]:
+        """Return the definition of each job that is in force, and its sequence.
+
+        None: the job does not exist.
+        Every event counts that was stored before this call, also where a replica lags: the ledger's end is requested from
+        its leader together with the events. Ledgers whose reply does not reach that end are compared with the leader's.
+        """
+        in_force = dict[str, tuple[JobDefinition, int] | None].fromkeys(jobs)
+        scopes = {job: subjects.ledger(job) for job in jobs if job != subjects.ANY}
+        if not scopes:
+            return in_force
+        end, loaded = await asyncio.gather(self._log.end(Stream.LEDGER), self._log.load_each(*scopes.values()))
+        events = {
+            job: {recorded.sequence: recorded for recorded in facts}
+            for job, facts in zip(scopes, loaded.facts, strict=True)
+        }
+        short = [job for job in scopes if max(loaded.upto, *events[job], 0) < end]
+        tails = await self._log.tails(*(scopes[job] for job in short)) if short else []
+        outdated = {job for job, tail in zip(short, tails, strict=True) if tail != max(events[job], default=0)}
+        for job in scopes.keys() - outdated:
+            in_force[job] = await self._in_force(job, await complete(self._log, job, events[job]))
+        again = await self.in_force_each([(job, end) for job in outdated])
+        return in_force | {job: definition for (job, _), definition in again.items()}
+
+    async def _in_force(self, job: str, state: Ledger) -> tuple[JobDefinition, int] | None:
+        """Return the definition in a ledger's state.
+
+        The same definition is the same object, because plans are made and encoded once for each object.
+        """
+        regime = state.current
+        if regime is None or not regime.definition:
+            return None
+        sequence, newest = regime.definition, state.definition
+        known = self._definitions.get((job, sequence))
+        if newest is not None and known != newest:
+            known = self._remember(job, sequence, newest)
+        return known or await self.definition(job, sequence), sequence
+
     async def in_force_each(
         self, keys: Sequence[tuple[str, int | None]]
     ) -> dict[tuple[str, int | None], tuple[JobDefinition, int] | None]:
@@ -180,14 +218,14 @@ class LedgerReader:
             recorded = await self._log.get(subjects.ledger(job), sequence)
             if recorded is None or not isinstance(recorded.message, Defined):
                 raise StaleRead.of(f"{subjects.ledger(job)} at sequence {sequence}")
-            definition = self._remember(sequence, recorded.message)
+            definition = self._remember(job, sequence, recorded.message.definition)
         return definition
 
-    def _remember(self, sequence: int, event: Defined) -> JobDefinition:
-        self._definitions[event.job, sequence] = event.definition
+    def _remember(self, job: str, sequence: int, definition: JobDefinition) -> JobDefinition:
+        self._definitions[job, sequence] = definition
         if len(self._definitions) > CAPACITY:
             self._definitions.popitem(last=False)
-        return event.definition
+        return definition
 
     async def _regime(self, job: str, sequence: int) -> Regime | None:
         recorded = await self._log.get(subjects.ledger(job), sequence)

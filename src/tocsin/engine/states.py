@@ -41,6 +41,10 @@ class StateStore:
             folds = self._folds[kind] = Folds(kind, self.sources, capacity=self._capacity)
         return folds
 
+    def is_unread(self, ref: Ref[Any]) -> bool:
+        """Return whether nothing of a scope is cached, and no guard on it failed."""
+        return isinstance(ref.kind, Scope) and self.folds(ref.kind).is_unread(ref.key)
+
     def learn(self, reports: Iterable[Known]) -> None:
         """Cache events that inputs report, oldest first."""
         for report in sorted(reports, key=lambda report: report.event.sequence):
@@ -161,8 +165,7 @@ class View:
     def is_unread(self, ref: Ref[Any], /) -> bool:
         """Return whether nothing of a scope is cached, and no guard on it failed."""
         self.touched.append(ref)
-        kind = ref.kind
-        return isinstance(kind, Scope) and self._store.folds(kind).is_unread(ref.key)
+        return self._store.is_unread(ref)
 
     def is_sent(self, message_id: str, /) -> bool:
         """Return whether an earlier step of the current input sent a message."""

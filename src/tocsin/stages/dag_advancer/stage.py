@@ -55,6 +55,7 @@ class DagAdvancer:
 
     def __init__(self, states: StateStore, key: bytes) -> None:
         self._key = key
+        self._states = states
         self._retry_timers = RetryTimers(states, self.on_timer)
 
     async def run_timers(self) -> None:
@@ -92,8 +93,15 @@ class DagAdvancer:
                 return DONE
 
     def claim(self, recorded: Recorded[Message]) -> Sequence[Known]:
-        """Return the claim that a report names."""
-        return claim_of(recorded.message, self._key)
+        """Return the claim that a report names.
+
+        None is needed if the report ends an execution without its state.
+        """
+        report = recorded.message
+        if not isinstance(report, Report):
+            return ()
+        is_unread = self._states.is_unread(execution_state(report.job, report.execution_id))
+        return () if report.sole is not None and is_unread else claim_of(report, self._key)
 
     def on_success(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - no decision on the time
         """Advance an execution after a step completed."""
