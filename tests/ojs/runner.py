@@ -1,6 +1,6 @@
 """Play the cases of the public Open Job Spec conformance suite against a server.
 
-It honours all that the cases of levels 0 to 2 say, and refuses to play a case with a word that it does not know. The suite's
+It honours all that the cases say, and refuses to play a case with a word that it does not know. The suite's
 own runner leaves out more: it sends nothing where a `raw_body` is to be sent, and does not look at `exclusive_claim` and
 `equality`, at a body that is no JSON, or at an expectation that is empty. Beyond the cases, every answer must name the
 version and be of the specification's media type (ojs-http-binding §4).

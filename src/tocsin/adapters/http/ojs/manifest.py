@@ -10,6 +10,7 @@ from ..api.dependencies import Here
 from .protocol import VERSION, OjsResponse, documented
 
 LEVEL: Final = 2
+"""Capabilities of level 4 that exist are named beside it. The extension `urn:ojs:ext:priority` is not: its order is the reverse."""
 
 router = APIRouter(
     prefix="/ojs", tags=["Open Job Spec"], default_response_class=OjsResponse, responses=documented(429, 500)
@@ -33,7 +34,7 @@ async def manifest(here: Here) -> dict[str, Any]:
             "delayed_jobs": True,
             "job_ttl": True,
             "pause_resume": True,
-            "priority_queues": False,
+            "priority_queues": True,
             "rate_limiting": False,
             "schema_validation": False,
             "unique_jobs": False,
