@@ -19,6 +19,7 @@ PASSWORD = "pass-word"  # noqa: S105 - of a server that lives for one test
 
 QUEUES = {"outside": {"transport": "mq"}, "teams": {"transport": "matched"}}
 PROGRAMS = ["shop", "billing"]
+AGENTS = ["mail", "billing"]
 
 
 def settings(url: str, folder: Path, role: str) -> Settings:
@@ -34,6 +35,7 @@ def settings(url: str, folder: Path, role: str) -> Settings:
             "notary": {"key": key, "interval": 0.2},
             "queues": QUEUES,
             "programs": PROGRAMS,
+            "agents": {"accounts": AGENTS},
         }
     )
 
@@ -41,7 +43,12 @@ def settings(url: str, folder: Path, role: str) -> Settings:
 def accounts(folder: Path) -> tuple[str, dict[str, str]]:
     """Return the accounts of an installation, and the environment with their passwords."""
     signed = {"key": folder / "notary.pem"}
-    outside = {"queues": QUEUES, "programs": PROGRAMS, "server": {"over_nats": True}}
+    outside = {
+        "queues": QUEUES,
+        "programs": PROGRAMS,
+        "agents": {"accounts": AGENTS},
+        "server": {"over_nats": True},
+    }
     roles = permissions(Settings.model_validate({"data_dir": folder, "notary": signed, **outside}))
     environment = {password_variable(ACCOUNT, role): PASSWORD for role in roles}
     return server_accounts(ACCOUNT, roles), environment

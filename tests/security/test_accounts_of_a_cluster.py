@@ -17,6 +17,8 @@ from tests.security.server import DEADLINE, Server, server
 from tests.security.test_outside_accounts import everything
 from tests.system.running import Running
 from tocsin.adapters.nats.admin.resources import JetStreamUnavailable
+from tocsin.adapters.nats.agents import NatsAgentChannel
+from tocsin.ports import HandOver
 from tocsin.services.jobs import Registry
 
 NODES = 3
@@ -70,6 +72,35 @@ async def eventually(client: Client, subject: str) -> bytes:
         except nats.errors.Error:
             assert time.monotonic() < end, f"no answer to {subject}"
             await asyncio.sleep(0.1)
+
+
+async def test_workers_work_on_each_node(servers: tuple[Server, ...], tmp_path: Path) -> None:
+    """The stages are on another node than the worker; an absent process is known there too."""
+    *nodes, _ = servers
+    absent, agent_id = "01890f3e-0000-7000-8000-000000000002", "01890f3e-0000-7000-8000-000000000001"
+    async with connected(nodes[0], tmp_path, "matcher") as stage:
+        channel = NatsAgentChannel(stage.connection, stage.names)
+        for node in nodes:
+            held: list[str] = []
+            tasks: list[bytes] = []
+            absences: list[str] = []
+            async with connected(node, tmp_path, "worker-mail") as outside:
+                agent = NatsAgentChannel(outside.connection, outside.names)
+                async with (
+                    channel.hold_lists(lambda name, *_: held.append(name)),  # noqa: B023 - it is called in this round
+                    channel.absences(lambda id_, _: absences.append(id_)),  # noqa: B023
+                    agent.tasks("mail", agent_id, tasks.append),
+                ):
+                    end = time.monotonic() + DEADLINE
+                    while not (held and tasks and absences):
+                        assert time.monotonic() < end, (held, tasks, absences)
+                        await agent.announce("mail", agent_id, b"{}")
+                        hand_overs = [HandOver("mail", agent_id, 1, b"1"), HandOver("mail", absent, 2, b"2")]
+                        await channel.hand_over(hand_overs)
+                        await asyncio.sleep(0.1)
+            assert set(held) == {"mail"}
+            assert set(tasks) == {b"1"}
+            assert absent in absences
 
 
 async def test_programs_outside_work_on_each_node(servers: tuple[Server, ...], tmp_path: Path) -> None:

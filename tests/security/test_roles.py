@@ -304,6 +304,8 @@ GRANTED = {
     "notary": set[str](),
     "scheduler": {*FACTS} - {"trigger", "enqueued", "replayed", "line", "heartbeat"} - DECISIONS,
     "worker": {"report", "line", "progress", "heartbeat"},
+    "worker-mail": {"report", "line", "progress", "heartbeat"},
+    "worker-billing": {"report", "line", "progress", "heartbeat"},
     "operator": {"defined", "trigger", "cancelled", "replayed", "resolved", *DECISIONS},
     "api": {
         *("defined", "trigger", "cancelled", "replayed", "resolved"),

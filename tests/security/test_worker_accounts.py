@@ -1,24 +1,35 @@
-"""Workers whose NATS users may use no JetStream: everything that a worker does, with no more than is granted."""
+"""Workers, in accounts of their own: everything that a worker does, and nothing that it must not do."""
 
 import asyncio
+import re
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import pytest
-from pydantic import JsonValue
+from nats.aio.msg import Msg
+from pydantic import JsonValue, ValidationError
 
+from tests.security import installations
 from tests.security.installations import connected, installed
-from tests.security.server import Server
+from tests.security.server import DEADLINE, Server
+from tests.security.test_outside_accounts import ASKED, HEADERS, REPLIES, everything, victim
 from tests.security.test_roles import everybody
-from tocsin import Context, Worker
+from tocsin import Context, Worker, bootstrap
+from tocsin.adapters.nats.admin.permissions import Permissions
+from tocsin.adapters.nats.agents import NatsAgentChannel
 from tocsin.bootstrap.nats_roles import permissions
 from tocsin.domain.events import AgentEnded, Cancelled, Completed, ExecutionFact, Released, Report, Started
-from tocsin.ports import NotAllowed
+from tocsin.ports import HandOver, NotAllowed
 from tocsin.services.agents import AgentRegistry
 from tocsin.services.operations import execution_requests
 from tocsin.services.operations.execution_output import read_output
 from tocsin.services.operations.lookup import find
-from tocsin.settings import Settings
+from tocsin.settings import Settings, SettingsError
+
+ID: Final = "01890f3e-0000-7000-8000-000000000001"
 
 
 @pytest.fixture(scope="module")
@@ -27,13 +38,51 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
+OTHER: Final = "01890f3e-0000-7000-8000-000000000002"
+
+
 def test_worker_may_use_no_jetstream() -> None:
     rules = permissions(Settings())["worker"]
     assert not [subject for subject in rules.publish if subject.startswith("$")]
-    assert set(rules.subscribe) == {
-        *("tocsin.task.*.*", "tocsin.task.*.*.run", "tocsin.task.*.*.end"),
+    heard = {"tocsin.task.*.*", "tocsin.task.*.*.run", "tocsin.task.*.*.end", "tocsin.agents"}
+    assert set(rules.subscribe) == heard
+    assert rules.outside is not None
+    assert set(rules.outside.requests) == set(rules.publish)
+    assert set(rules.outside.hears) == heard
+
+
+def test_account_of_an_agent_imports_its_name_only() -> None:
+    rules = permissions(Settings.model_validate({"agents": {"accounts": ["mail"]}}))
+    outside = rules["worker-mail"].outside
+    assert outside is not None
+    assert "tocsin.agent.mail.*.hold" in outside.requests
+    assert set(outside.hears) == {
+        *("tocsin.task.mail.*", "tocsin.task.mail.*.run", "tocsin.task.mail.*.end"),
         "tocsin.agents",
     }
+    assert rules["worker"].deny_publish == ("tocsin.agent.mail.*.hold",)
+
+
+@pytest.mark.parametrize("accounts", [["mail", "mail"], ["Mail"], ["a.b"], ["*"], [""]])
+def test_names_of_accounts_are_checked(accounts: list[str]) -> None:
+    with pytest.raises(ValidationError, match="accounts"):
+        Settings.model_validate({"agents": {"accounts": accounts}})
+
+
+@pytest.mark.parametrize(
+    ("user", "name", "text"),
+    [
+        ("worker-mail", "other", "write `Worker(name='mail')`"),
+        ("worker", "mail", "only the NATS user worker-mail may use the agent's name mail"),
+    ],
+)
+async def test_wrong_name_of_an_agent_is_refused(
+    secured: Server, tmp_path: Path, user: str, name: str, text: str
+) -> None:
+    async with connected(secured, tmp_path, user) as installation:
+        with pytest.raises(SettingsError, match=re.escape(text)):
+            async with bootstrap.worker_connection(installation, Worker(name=name).options):
+                pytest.fail("the worker started")
 
 
 @pytest.mark.parametrize("verb", ["INFO", "STREAM.NAMES", "STREAM.INFO.TOCSIN_LOG", "DIRECT.GET.TOCSIN_PROGRESS"])
@@ -107,3 +156,138 @@ async def test_worker_does_everything_without_jetstream(
         assert len(await tocsin.facts("report.>", Report)) == 2
         assert await tocsin.of_executions("held", ExecutionFact)
     assert "Violation" not in secured.log[before:]
+
+
+async def test_worker_of_an_account_runs_its_tasks(secured: Server, tmp_path: Path) -> None:
+    worker, shared = Worker(name="mail", queues=["mail"]), Worker()
+    worker.task("send")(lambda _: "sent")
+    before = len(secured.log)
+    async with (
+        everybody(secured, tmp_path, shared) as tocsin,
+        connected(secured, tmp_path, "worker-mail") as mine,
+        bootstrap.worker_connection(mine, worker.options) as connection,
+    ):
+        serving = asyncio.create_task(worker.serve(connection))
+        await tocsin.apply({"name": "mailing", "function": "send", "queue": "mail"})
+        await tocsin.trigger("mailing")
+        await tocsin.ended("mailing", Completed)
+        worker.stop()
+        await serving
+    assert "Violation" not in secured.log[before:]
+
+
+# --- what the account alone prevents ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def boundless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Run a server whose users of workers have no rules but those of their accounts."""
+
+    def without_rules(settings: Settings) -> dict[str, Permissions]:
+        return {
+            name: replace(rules, publish=(">",), subscribe=(">",), deny_publish=(), deny_subscribe=())
+            if name.startswith("worker")
+            else rules
+            for name, rules in permissions(settings).items()
+        }
+
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(installations, "permissions", without_rules)
+            running = stack.enter_context(installed(tmp_path_factory.mktemp("boundless")))
+        yield running
+
+
+@pytest.mark.parametrize("headers", HEADERS, ids=lambda headers: next(iter(headers), "plain"))
+@pytest.mark.parametrize("role", ["worker", "worker-mail"])
+async def test_account_alone_protects_the_streams(
+    role: str, headers: dict[str, str], boundless: Server, tmp_path: Path
+) -> None:
+    async with victim(boundless, tmp_path) as tocsin, connected(boundless, tmp_path, role) as outside:
+        before = await everything(tocsin.installation, role)
+        client = outside.connection.client
+        for subject in (*REPLIES, *ASKED[role]):
+            await client.publish(subject, b"{}", headers=headers)
+            for reply in REPLIES if subject in ASKED[role] else ():
+                await client.publish(subject, b"{}", reply=reply, headers=headers)
+        await client.flush()
+        await client.request(ASKED[role][0], b"{}", timeout=DEADLINE)  # all earlier messages were handled
+        assert await everything(tocsin.installation, role) == before
+
+
+async def test_account_binds_the_name_of_an_agent(boundless: Server, tmp_path: Path) -> None:
+    held: list[tuple[str, str]] = []
+    heard: list[str] = []
+    async with (
+        connected(boundless, tmp_path, "matcher") as stage,
+        connected(boundless, tmp_path, "worker-mail") as outside,
+    ):
+        channel = NatsAgentChannel(stage.connection, stage.names)
+        client = outside.connection.client
+
+        async def note(message: Msg) -> None:
+            heard.append(message.subject)
+
+        await client.subscribe("tocsin.>", cb=note)
+        await client.flush()
+        async with channel.hold_lists(lambda name, agent_id, _: held.append((name, agent_id))):
+            await stage.connection.client.flush()
+            forger = NatsAgentChannel(outside.connection, outside.names)
+            for name in ("other", "billing", "mail"):
+                await forger.announce(name, ID, b"{}")
+            await channel.hand_over([HandOver("other", ID, 1, b"1"), HandOver("mail", ID, 2, b"2")])
+            await channel.send_ends("other", ID, b"{}")
+            await channel.send_ends("mail", ID, b"{}")
+            await channel.call_roll()
+            async with asyncio.timeout(DEADLINE):
+                while not held or "tocsin.agents" not in heard:  # noqa: ASYNC110 - messages arrive by callbacks
+                    await asyncio.sleep(0.01)
+    assert held == [("mail", ID)]
+    own = [subject for subject in heard if not subject.startswith("tocsin.agent.")]  # what it published itself
+    assert own == [f"tocsin.task.mail.{ID}.run", f"tocsin.task.mail.{ID}.end", "tocsin.agents"]
+
+
+async def test_shared_user_cannot_use_a_reserved_name(secured: Server, tmp_path: Path) -> None:
+    held: list[tuple[str, str]] = []
+    tasks: list[bytes] = []
+    async with (
+        connected(secured, tmp_path, "matcher") as stage,
+        connected(secured, tmp_path, "worker") as outside,
+    ):
+        channel = NatsAgentChannel(stage.connection, stage.names)
+        shared = NatsAgentChannel(outside.connection, outside.names)
+        async with (
+            channel.hold_lists(lambda name, agent_id, _: held.append((name, agent_id))),
+            shared.tasks("*", "*", tasks.append),
+        ):
+            await outside.connection.client.flush()
+            await stage.connection.client.flush()
+            await shared.announce("mail", ID, b"{}")
+            await shared.announce("other", OTHER, b"{}")
+            await channel.hand_over([HandOver("mail", ID, 1, b"1"), HandOver("other", OTHER, 2, b"2")])
+            async with asyncio.timeout(DEADLINE):
+                while not (held and tasks):  # noqa: ASYNC110 - messages arrive by callbacks
+                    await asyncio.sleep(0.01)
+    assert (held, tasks) == ([("other", OTHER)], [b"2"])
+
+
+async def test_absent_process_is_known_across_accounts(secured: Server, tmp_path: Path) -> None:
+    absences: list[tuple[str, int]] = []
+    tasks: list[bytes] = []
+    async with (
+        connected(secured, tmp_path, "matcher") as stage,
+        connected(secured, tmp_path, "worker-mail") as outside,
+    ):
+        channel = NatsAgentChannel(stage.connection, stage.names)
+        agent = NatsAgentChannel(outside.connection, outside.names)
+        assert not await agent.is_heard("mail", ID, b"{}", wait=DEADLINE)
+        async with (
+            channel.absences(lambda agent_id, number: absences.append((agent_id, number))),
+            agent.tasks("mail", ID, tasks.append),
+        ):
+            await outside.connection.client.flush()
+            async with asyncio.timeout(DEADLINE):
+                while not (absences and tasks):  # a connection that was closed just now may still count as a listener
+                    await channel.hand_over([HandOver("mail", ID, 1, b"1"), HandOver("mail", OTHER, 2, b"2")])
+                    await asyncio.sleep(0.1)
+    assert (set(absences), set(tasks)) == ({(OTHER, 2)}, {b"1"})

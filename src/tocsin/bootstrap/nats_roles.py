@@ -92,7 +92,12 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
     roles |= {
         SCHEDULER: granting.part(SCHEDULER, _together(stages), [spec for specs in durables.values() for spec in specs]),
         API: granting.fetching(granting.watching(API, _API_ACCESS)),
-        WORKER: granting.working(WORKER, _WORKER_EVENTS),
+        WORKER: granting.working(WORKER, _WORKER_EVENTS, reserved=settings.agents.accounts),
+        **{
+            user: granting.working(user, _WORKER_EVENTS, agent=name)
+            for name in settings.agents.accounts
+            for user in (f"{WORKER}-{name}",)
+        },
         ADMIN: granting.provisioning(ADMIN),
         OPERATOR: granting.watching(OPERATOR, _OPERATOR_ACCESS),
         VIEWER: granting.watching(VIEWER, _VIEWER_ACCESS),

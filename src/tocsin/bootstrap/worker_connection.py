@@ -6,11 +6,12 @@ from contextlib import asynccontextmanager
 from .. import __version__
 from ..adapters.nats.agents import NatsAgentChannel
 from ..domain.definition import DefinitionProblem
-from ..settings import SettingsError
+from ..settings import Settings, SettingsError
 from ..settings import load as load_settings
 from ..worker import Connection as WorkerConnection
 from ..worker.connection import Options as WorkerOptions
 from .installation import Installation, connect
+from .nats_roles import WORKER
 
 
 @asynccontextmanager
@@ -34,7 +35,8 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
     It makes no request of JetStream, for which a worker's user has no right.
 
     Raises:
-        SettingsError: the transport of a queue is `mq`, so that executors outside take its tasks.
+        SettingsError: the transport of a queue is `mq`, so that executors outside take its tasks; or the NATS user may not
+            use the agent's name.
     """
     settings = installation.settings
     if outside := set(options.queues) & set(settings.bridged_queues):
@@ -43,6 +45,7 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
             "use another queue, or set its transport to matched"
         )
         raise SettingsError(DefinitionProblem(reason, field=f"queues.{min(outside)}"))
+    _check_name(settings, options.name)
     connection, names = installation.connection, installation.names
     yield WorkerConnection(
         installation.log,
@@ -52,3 +55,22 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
         settings.worker.concurrency,
         __version__,
     )
+
+
+def _check_name(settings: Settings, name: str) -> None:
+    """Check that the NATS user of the settings may use the name of an agent.
+
+    NATS refuses another name too, but only reports it, and the worker would wait for tasks.
+
+    Raises:
+        SettingsError: it may not.
+    """
+    accounts, user = settings.agents.accounts, settings.nats.user
+    required = next((account for account in accounts if user == f"{WORKER}-{account}"), None)
+    if required is not None and name != required:
+        reason = f"the NATS user {user} is for agents named {required}, not {name}: write `Worker(name={required!r})`"
+    elif user == WORKER and name in accounts:
+        reason = f"only the NATS user {WORKER}-{name} may use the agent's name {name}: use it, or another name"
+    else:
+        return
+    raise SettingsError(DefinitionProblem(reason, field="nats.user"))

@@ -16,6 +16,12 @@ def _token(text: str) -> str:
     return text
 
 
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"`{twice[0]}` is listed twice")
+    return names
+
+
 def _prefix(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", text):
         raise ValueError("must be a subject: tokens of letters, digits, hyphens and underscores, joined by dots")
@@ -37,6 +43,7 @@ Patience: TypeAlias = Annotated[
 
 Port: TypeAlias = Annotated[int, Field(ge=0, le=65_535)]
 Token: TypeAlias = Annotated[str, AfterValidator(_token)]
+DistinctTokens: TypeAlias = Annotated[tuple[Token, ...], AfterValidator(_distinct)]
 Prefix: TypeAlias = Annotated[str, AfterValidator(_prefix)]
 Folder: TypeAlias = Annotated[Path, AfterValidator(Path.expanduser)]
 

@@ -13,6 +13,7 @@ from pydantic import (
 from ..domain.documented_model import DocumentedModel
 from .fields import (
     Algorithm,
+    DistinctTokens,
     Duration,
     Folder,
     Patience,
@@ -328,6 +329,10 @@ class Agents(_Section):
     require_grant: bool = False
     """Assign tasks only to agents whose name was granted the queue and the function (`tocsin agents allow`). Otherwise an
     agent of a name without a grant gets what it announces."""
+    accounts: DistinctTokens = ()
+    """Names of agents that get a NATS account of their own from `tocsin permissions`, with the user `worker-<name>`.
+
+    Workers of other accounts cannot use these names. Other workers share an account and the user `worker`."""
 
 
 class Stages(_Section):

@@ -11,7 +11,7 @@ from typing_extensions import override
 from ..domain import ids
 from ..domain.documented_model import DocumentedModel
 from ..subjects import DEFAULT_QUEUE
-from .fields import Folder, Prefix, Token
+from .fields import DistinctTokens, Folder, Prefix, Token
 from .model import (
     Agents,
     Archive,
@@ -77,7 +77,7 @@ class Settings(DocumentedModel, BaseSettings):
     agents: Agents = Agents()
     stages: Stages = Stages()
     worker: Worker = Worker()
-    programs: tuple[Token, ...] = ()
+    programs: DistinctTokens = ()
     """Programs outside, by name, that get a NATS account of their own from `tocsin permissions`.
 
     What a program requests is recorded under this name. Other programs share the account and the name `public`."""
@@ -105,12 +105,10 @@ class Settings(DocumentedModel, BaseSettings):
 
     @field_validator("programs")
     @classmethod
-    def _are_distinct(cls, programs: tuple[str, ...]) -> tuple[str, ...]:
+    def _are_free(cls, programs: tuple[str, ...]) -> tuple[str, ...]:
         for name in programs:
             if name in _TAKEN:
                 raise ValueError(f"`{name}` is the name of another publisher; use another name")
-            if programs.count(name) > 1:
-                raise ValueError(f"`{name}` is listed twice")
         return programs
 
     @field_validator("public_prefix", "trigger_prefix", "mq_prefix")

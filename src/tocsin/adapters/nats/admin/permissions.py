@@ -10,9 +10,8 @@ stream, durable or key, and receives replies only under its own prefix.
 
 Limits: a server checks the subject of a publish, but not its reply subject. The reply of the server is a message too, and
 is stored if a stream captures its subject. So within one account, no rule stops a user who may request anything. Users
-outside (`public`, `mq-executor`, `api-client`) are therefore in accounts of their own (`server_accounts`), which import
-the subjects that they may use. The rules of the other users contain mistakes and stray programs; the holder of a worker's
-password must still be trusted with the log.
+outside (`worker`, `public`, `mq-executor`, `api-client`) are therefore in accounts of their own (`server_accounts`), which
+import the subjects that they may use. The rules of the other users contain mistakes and stray programs.
 """
 
 from collections.abc import Iterable, Iterator
@@ -41,6 +40,7 @@ class Permissions:
     publish: tuple[str, ...]
     deny_publish: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
+    deny_subscribe: tuple[str, ...] = ()
     responds: bool = False
     """Whether it may reply to requests, on any reply subject."""
     outside: "Outside | None" = None
@@ -51,7 +51,10 @@ class Permissions:
         publish: dict[str, object] = {"allow": list(self.publish)}
         if self.deny_publish:
             publish["deny"] = list(self.deny_publish)
-        rules = {"publish": publish, "subscribe": {"allow": [f"{self.inbox_prefix}.>", *self.subscribe]}}
+        subscribe: dict[str, object] = {"allow": [f"{self.inbox_prefix}.>", *self.subscribe]}
+        if self.deny_subscribe:
+            subscribe["deny"] = list(self.deny_subscribe)
+        rules = {"publish": publish, "subscribe": subscribe}
         return {**rules, "allow_responses": True} if self.responds else dict(rules)
 
 
@@ -119,18 +122,32 @@ class Granting:
         denied = {subject for stream in access.follows for subject in self._of_others(stream)} - set(publish)
         return Permissions(_inbox(name), _sorted(publish), _sorted(denied), tuple(hearing))
 
-    def working(self, name: str, stores: Iterable[type[Message]]) -> Permissions:
-        """Return the permissions of workers, which use no JetStream.
+    def working(
+        self, name: str, stores: Iterable[type[Message]], *, agent: str = ANY, reserved: Iterable[str] = ()
+    ) -> Permissions:
+        """Return the permissions of workers, which have an account and use no JetStream.
 
-        They store messages of some types, send hold lists, and hear what stages send to agents. A worker that shares this
-        user with others may send hold lists under any of their names.
+        They store messages of some types, send hold lists, and hear what stages send to agents. Their agents have the name
+        `agent`, and the account imports the subjects of no other name; by default, any name that is not `reserved`.
         """
         names = self._names
-        messages = (names.to_wire(subject) for kind in stores for subject in subjects.filters_of(kind))
-        hears = (names.agent_commands(ANY, ANY), names.agent_tasks(ANY, ANY), names.agent_ends(ANY, ANY))
-        return Permissions(
-            _inbox(name), _sorted([*messages, names.hold_list(ANY, ANY)]), subscribe=(*hears, names.roll_call)
+        stored = (names.to_wire(subject) for kind in stores for subject in subjects.filters_of(kind))
+        suffix = "WORKERS" if agent == ANY else f"WORKERS_{agent.upper().replace('-', '_')}"
+        outside = Outside(
+            suffix, _sorted([*stored, names.hold_list(agent, ANY)]), hears=(*self._of_agents(agent), names.roll_call)
         )
+        rules = _outside(name, outside)
+        others = tuple(reserved)
+        return replace(
+            rules,
+            deny_publish=_sorted(names.hold_list(other, ANY) for other in others),
+            deny_subscribe=_sorted(subject for other in others for subject in self._of_agents(other)),
+        )
+
+    def _of_agents(self, agent: str) -> tuple[str, ...]:
+        """Return the subjects that processes of an agent's name hear alone."""
+        names = self._names
+        return names.agent_commands(agent, ANY), names.agent_tasks(agent, ANY), names.agent_ends(agent, ANY)
 
     def provisioning(self, name: str) -> Permissions:
         """Return the permissions of the user that runs `tocsin init`.
