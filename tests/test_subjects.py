@@ -38,6 +38,7 @@ from tocsin.domain.events import (
     Report,
     RetryTimer,
     Trigger,
+    Voided,
 )
 
 ADMISSION = Admission(plan=plan())
@@ -90,6 +91,7 @@ MESSAGES: list[Message] = [
     QueuePaused(queue="mail.eu", reason="deploy"),
     QueueResumed(queue="mail.eu"),
     QueuePurged(queue="mail.eu", upto=7, waiting=2),
+    Voided(stream="LOG", sequence=7, subject="ledger.a_b.due", stored_at=NOON, found="no guard", digest="00"),
     LeadershipGained(lease="ticker", holder="h", at=NOON),
     LeadershipReleased(lease="ticker", holder="h", at=NOON),
     LeadershipLost(lease="ticker", holder="h", at=NOON, last_sign=NOON),

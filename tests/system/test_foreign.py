@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.system.running import Running, running
-from tocsin import Context, Worker
+from tocsin import Context, Worker, bootstrap
 from tocsin.archive import Selection, decoded, extents, read
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Completed, Due, ExecutionFact
+from tocsin.services import health, repair
 from tocsin.services.audit import Auditor
 from tocsin.services.jobs import Registry
 from tocsin.services.operations import execution_requests
@@ -98,6 +99,23 @@ async def test_job_with_foreign_messages_can_be_changed(nats_url: str, tmp_path:
         times = await instants(tocsin)
         assert len(times) == len(set(times))
         assert sorted(await judged(tocsin)) == sorted(("I9", f"message {n} of {stream}") for stream, n in planted)
+        await _repair(tocsin, planted)
+
+
+async def _repair(tocsin: Running, planted: list[tuple[str, int]]) -> None:
+    """Void the messages; processes showed those that they met."""
+    installation = tocsin.installation
+    target = bootstrap.health_target(installation)
+
+    async def shown() -> set[tuple[str, int]]:
+        return {(one.stream, one.sequence) for one in (await health.status(target)).foreign}
+
+    assert await tocsin.until(shown) <= set(planted)
+    found = await repair.find(installation.stored)
+    assert [one.key for one in found] == sorted(planted)
+    assert await repair.void(tocsin.log, installation.projections, found, reason="a test") == len(planted)
+    assert await judged(tocsin) == []
+    assert await shown() == set()
 
 
 async def test_execution_with_foreign_messages_completes(nats_url: str, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from ..domain.events import Message, Recorded
 from ..ports import EventLog, Extent, StoredLog, StoredMessage
 from ..subjects import STREAMS, Stream
 
+_REPAIRS: Final = subjects.filter_for("repair.voided")
 _DEFINITIONS: Final = frozenset({"defined", "paused", "resumed", "deleted"})
 
 Extents: TypeAlias = Mapping[Stream, Extent]
@@ -37,7 +38,10 @@ class Selection:
         if self.execution_id is not None:
             of = self.job or subjects.ANY
             return subjects.execution(of, self.execution_id), subjects.dead_letter(of, self.execution_id)
-        return () if self.job is None else subjects.job_filters(self.job).get(stream, ())
+        if self.job is None:
+            return ()
+        filters = subjects.job_filters(self.job).get(stream, ())
+        return (*filters, _REPAIRS) if stream is Stream.LEDGER else filters
 
     def has(self, message: StoredMessage) -> bool:
         """Whether the selection includes a message of one of its streams."""
@@ -52,9 +56,9 @@ class Selection:
     def _is_of_job(self, subject: str) -> bool:
         """Whether a subject is of the selected job, or explains its gaps.
 
-        The name of an agent or of a queue may be that of a job.
+        Repairs name a message of any job. The name of an agent or of a queue may be that of a job.
         """
-        if subject.startswith("leadership."):
+        if subject.startswith(("leadership.", "repair.")):
             return True
         return not subject.startswith(("agent.", "queue.")) and subjects.job_of(subject) == self.job
 

@@ -35,6 +35,7 @@ from ..domain.events import (
     Started,
     StepProgress,
     Trigger,
+    Voided,
 )
 from ..engine.stage import Access, AnyStage
 from ..settings import Settings
@@ -57,7 +58,7 @@ _VIEWER_ACCESS: Final = Access(
     follows=STREAMS,
     looks_up=(
         *(Bucket.DEFINITIONS, Bucket.LOCKS, Bucket.LEADER, Bucket.CURSORS),
-        *(Bucket.AGENTS, Bucket.QUEUES, Bucket.CHECKPOINTS),
+        *(Bucket.AGENTS, Bucket.QUEUES, Bucket.CHECKPOINTS, Bucket.FOREIGN),
     ),
     reads_archive=True,
 )
@@ -65,10 +66,12 @@ _OPERATOR_EVENTS: Final = (
     *(Defined, Paused, Resumed, Deleted, Trigger),
     *(CancelRequest, Cancelled, Replayed, Resolved),
     *(AgentSwitched, AgentDrainStarted, AgentGranted),
-    *(QueuePaused, QueueResumed, QueuePurged),
+    *(QueuePaused, QueueResumed, QueuePurged, Voided),
 )
 _OPERATOR_ACCESS: Final = replace(
-    _VIEWER_ACCESS, appends=_OPERATOR_EVENTS, writes=((Bucket.TOKENS, ">"), (Bucket.TIMEZONES, TIMEZONE_REQUEST))
+    _VIEWER_ACCESS,
+    appends=_OPERATOR_EVENTS,
+    writes=((Bucket.TOKENS, ">"), (Bucket.TIMEZONES, TIMEZONE_REQUEST), (Bucket.FOREIGN, ">")),
 )
 _TASK_EVENTS: Final = (Enqueued, Started, Released, Report, LeaseTimer)
 """The events that the API stores for workers and clients that use only HTTP."""
@@ -116,14 +119,14 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
 
 
 def _access(stage: AnyStage) -> Access:
-    """Return a stage's access, with what every stage with durables needs.
+    """Return a stage's access, with what every stage needs.
 
-    It stores a dead letter for a message that it cannot read, and it looks up whether a late message was already decided
-    on (`archive.segment_selection.Cursors`).
+    It shows the foreign messages that it meets. With durables, it stores a dead letter for a message that it cannot read, and it looks
+    up whether a late message was already decided on (`archive.segment_selection.Cursors`).
     """
+    access = replace(stage.access, writes=(*stage.access.writes, (Bucket.FOREIGN, ">")))
     if not stage.subscriptions:
-        return stage.access
-    access = stage.access
+        return access
     looks_up = tuple(dict.fromkeys((*access.looks_up, Bucket.CURSORS)))
     return replace(access, appends=(*access.appends, PoisonMessage), looks_up=looks_up)
 

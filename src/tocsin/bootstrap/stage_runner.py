@@ -23,6 +23,7 @@ from ..archive.archive import Origin
 from ..archive.segment_selection import Cursors
 from ..engine.clock_guard import ClockGuard
 from ..engine.delivery_policy import DeliveryPolicy
+from ..engine.foreign_reports import ForeignReports
 from ..engine.leader_election import LeaderElection, LeadershipEvents
 from ..engine.stage import BoundStage, Calm, StageContext, Storage, always_calm
 from ..engine.states import StateStore
@@ -185,6 +186,8 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
                     group.create_task(loop(), name=stage.name)
             watch = TimezoneWatch(installation.projections, installation.clock)
             group.create_task(watch.run(), name="time-zone data")
+            reports = ForeignReports(installation.projections, installation.clock, installation.foreign)
+            group.create_task(reports.run(), name="foreign messages")
             group.create_task(_log_cancellation(running), name="until cancelled")
 
 

@@ -191,6 +191,7 @@ COMMANDS: Final[Tree] = {
     "tz": CommandGroup("The time-zone data.", {"refresh": "installation.commands:refresh"}),
     "why": "jobs.why:why",
     "audit": "events.audit:audit",
+    "repair": "installation.repair:repair",
     "explain": "jobs.schedule:explain",
     "config": CommandGroup("The settings.", {"show": "installation.commands:show_config"}),
     "status": "installation.status:status",

@@ -183,7 +183,7 @@ class DeliveryPolicy:
         """Return whether no stage stored a message: then no stage decides on it."""
         reason = subjects.foreign_reason(delivery.subject, delivery.headers)
         if reason is not None:
-            self._foreign.report(delivery.subject, delivery.sequence, reason)
+            self._foreign.report(delivery.subject, delivery.sequence, delivery.time, reason)
         return reason is not None
 
     async def _is_handled(self, subscription: BoundSubscription, delivery: Delivery) -> bool:

@@ -95,6 +95,7 @@ from .names import (
     DAG_ADVANCER,
     DAG_ADVANCER_REPORTS,
     DAG_ADVANCER_TIMERS,
+    DECISION_STREAMS,
     DEFAULT_QUEUE,
     INPUT_STREAMS,
     INSTALLATION_KEY,
@@ -134,6 +135,7 @@ from .names import (
     aside_key,
     checkpoint_page,
     cursor,
+    foreign_key,
     heir_key,
     is_lease,
     is_outside_key,
@@ -173,9 +175,11 @@ from .paths import (
     progress,
     public_event,
     queue,
+    repair,
     scope_of,
     subject_of,
     trigger,
+    voided,
 )
 
 __all__ = [
@@ -188,6 +192,7 @@ __all__ = [
     "DAG_ADVANCER",
     "DAG_ADVANCER_REPORTS",
     "DAG_ADVANCER_TIMERS",
+    "DECISION_STREAMS",
     "DEFAULT_QUEUE",
     "ENDINGS",
     "EXPECTED_SEQUENCE",
@@ -256,6 +261,7 @@ __all__ = [
     "execution_scope",
     "filter_for",
     "filters_of",
+    "foreign_key",
     "foreign_reason",
     "guard_of",
     "has_events",
@@ -296,6 +302,7 @@ __all__ = [
     "queue_events",
     "rate_key",
     "recorded",
+    "repair",
     "reports_of",
     "reports_on",
     "scope_of",
@@ -305,4 +312,5 @@ __all__ = [
     "token",
     "trigger",
     "type_of",
+    "voided",
 ]

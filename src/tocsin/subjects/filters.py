@@ -94,7 +94,7 @@ def audit_filters(job: str | None = None) -> tuple[str, ...]:
         f"execution.{of}.*.cancelled",
         f"dead-letter.{of}.*.replayed.*",
         f"dead-letter.{of}.*.resolved",
-        *((*_OF_AGENTS, queue_events()) if job is None else ()),
+        *((*_OF_AGENTS, queue_events(), filter_for("repair.voided")) if job is None else ()),
     )
 
 
@@ -112,7 +112,7 @@ def filter_for(pattern: str) -> str:
     """Return a filter over all jobs, e.g. `filter_for("execution.admitted")`."""
     kind, _, decision = pattern.partition(".")
     match kind:
-        case "execution" | "dead-letter" | "agent":
+        case "execution" | "dead-letter" | "agent" | "repair":
             tail = ".>" if decision in _LONGER else ""
             return f"{kind}.*.*.{decision}{tail}"
         case "ledger" | "leadership" | "queue":
@@ -174,6 +174,7 @@ _FACTS: Final[dict[type[e.Message], str]] = {
     e.LeadershipFact: "leadership",
     e.AgentFact: "agent",
     e.QueueFact: "queue",
+    e.RepairFact: "repair",
 }
 
 

@@ -19,7 +19,7 @@ EXPECTED_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
 MESSAGE_ID: Final = "Nats-Msg-Id"
 ORIGIN: Final = "Nats-Stream"
 """A header of the server's replies to reads of a stream."""
-_SCOPE_TOKENS: Final = {"ledger": 2, "execution": 3, "dead-letter": 3, "agent": 3, "queue": 2}
+_SCOPE_TOKENS: Final = {"ledger": 2, "execution": 3, "dead-letter": 3, "agent": 3, "queue": 2, "repair": 3}
 """The number of tokens of a scope before its wildcard."""
 
 

@@ -69,6 +69,8 @@ A reader of all of them reads their ends in reverse, so that the cause of every 
 end. The stream of the MQ bridge is a queue: the log has what it holds.
 """
 
+DECISION_STREAMS: Final = (Stream.LEDGER, Stream.LOG)
+"""The streams of decisions, which only stages, the API and operators store."""
 INPUT_STREAMS: Final = frozenset({Stream.INPUTS, Stream.REQUESTS, Stream.REPORTS})
 """Streams of what others than the stages publish. They are limited in size, and refuse messages when they are full.
 
@@ -107,7 +109,7 @@ LAYOUT_KEY: Final = "tocsin.layout"
 """The key of the number in a stream's metadata."""
 
 STREAM_SUBJECTS: Final[dict[Stream, tuple[str, ...]]] = {
-    Stream.LEDGER: ("ledger.>", "leadership.>", "agent.>", "queue.>"),
+    Stream.LEDGER: ("ledger.>", "leadership.>", "agent.>", "queue.>", "repair.>"),
     Stream.INPUTS: ("public.trigger.>", "public.cancel.>", "outside.*.trigger.>", "outside.*.cancel.>"),
     Stream.REQUESTS: ("trigger.>", "cancel.>", "enqueue.>"),
     Stream.LOG: ("execution.>", "lock.>", "cron.>", "dead-letter.>"),
@@ -183,6 +185,7 @@ class Bucket(StrEnum):
     QUEUES = "queues"
     CHECKPOINTS = "checkpoints"
     SNAPSHOTS = "snapshots"
+    FOREIGN = "foreign"
 
 
 TICKER_LEASE: Final = "ticker"
@@ -260,6 +263,11 @@ def is_outside_key(key: str) -> bool:
     return key.startswith(_OUTSIDE) and key.count(".") > 1
 
 
+def foreign_key(stream: str, sequence: int) -> str:
+    """Return the key in `foreign` of a message that no stage stored."""
+    return f"{stream}.{sequence}"
+
+
 def checkpoint_page(stream: Stream, number: int) -> str:
     """Return the key in `checkpoints` of a page of a stream, from 1."""
     return f"{stream.value}.{number:08}"
@@ -298,12 +306,12 @@ def partition(subject: str) -> int:
 def partition_token(relative: str, partitions: int) -> str:
     """Return the partition in a subject or filter.
 
-    It is the wildcard for a filter over all jobs. Events of leader leases, agents and queues belong to partition 0.
+    It is the wildcard for a filter over all jobs. Events of leader leases, agents, queues and repairs belong to partition 0.
     """
     if partitions == 1:
         return "0"
     kind, *tokens = request_subject(relative).split(".")
-    if kind in {"leadership", "agent", "queue"}:
+    if kind in {"leadership", "agent", "queue", "repair"}:
         return "0"
     if kind == "cron":
         del tokens[0]

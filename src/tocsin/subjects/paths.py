@@ -73,6 +73,10 @@ def _event_of_queue(fact: Any) -> str:  # noqa: ANN401 - an event with a type
     return f"queue.{token(fact.queue)}.{fact.type}"
 
 
+def _event_of_repair(fact: Any) -> str:  # noqa: ANN401 - an event with a type
+    return f"repair.{fact.stream}.{fact.sequence}.{fact.type}"
+
+
 def _public_event(fact: e.CronTriggered | e.CronSkipped | e.CronMissed) -> str:
     return f"{fact.event}.{token(fact.data.cron_name)}"
 
@@ -120,6 +124,7 @@ _SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
         _event_of_agent,
     ),
     **dict.fromkeys((e.QueuePaused, e.QueueResumed, e.QueuePurged), _event_of_queue),
+    e.Voided: _event_of_repair,
     **dict.fromkeys((e.CronTriggered, e.CronSkipped, e.CronMissed), _public_event),
     e.CronAnswer: _answer,
 }
@@ -236,6 +241,16 @@ def queue(name: str) -> str:
     return f"queue.{token(name)}.>"
 
 
+def repair(stream: str, sequence: int) -> str:
+    """Return the scope of what operators decided about a foreign message."""
+    return f"repair.{stream}.{sequence}.>"
+
+
+def voided(stream: str, sequence: int) -> str:
+    """Return the subject of the event that voids a foreign message."""
+    return f"repair.{stream}.{sequence}.voided"
+
+
 def parse_agent(subject: str) -> tuple[str, str]:
     """Return the name and the id in the subject of an agent's event."""
     _, name, agent_id, *_ = subject.split(".")
@@ -261,6 +276,7 @@ _SCOPES: Final[Mapping[type, Callable[[Any], str]]] = {
     e.LockFact: lambda fact: lock(fact.job, fact.shard),
     e.AgentFact: lambda fact: agent(fact.name, fact.agent_id),
     e.QueueFact: lambda fact: queue(fact.queue),
+    e.RepairFact: lambda fact: repair(fact.stream, fact.sequence),
     e.DeadLetterFact: lambda fact: dead_letter(fact.job, fact.id),
 }
 

@@ -1,18 +1,24 @@
 """Log lines and a counter for foreign messages, once for each message of a process."""
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
+from datetime import datetime
 from typing import Final
 
 from ..domain.events import Foreign, Message, Recorded
+from ..domain.foreign_report import ForeignReport
+from ..subjects import stream_of
 from . import get_logger, meter
 
 MAX_NOTED: Final = 10_000
 """Messages that a process remembers, so that it does not report them again."""
+MAX_UNSEEN: Final = 1_000
+"""Reports that wait to be taken; more are dropped."""
 
 _log = get_logger("tocsin.foreign")
 _foreign_messages: Final = meter().create_counter(
     "tocsin_foreign_messages",
-    description="Messages in the streams of decisions that no stage stored, and that were skipped",
+    unit="{message}",
+    description="Messages in the streams of decisions that no stage stored, and that readers skipped.",
 )
 
 
@@ -21,14 +27,15 @@ class ForeignMessages:
 
     def __init__(self) -> None:
         self._noted: OrderedDict[tuple[str, int], None] = OrderedDict()
+        self._unseen: deque[ForeignReport] = deque(maxlen=MAX_UNSEEN)
 
     def note(self, recorded: Recorded[Message]) -> Recorded[Message]:
         """Report a message if it is foreign and was not reported before; return it."""
         if isinstance(recorded.message, Foreign):
-            self.report(recorded.subject, recorded.sequence, recorded.message.reason)
+            self.report(recorded.subject, recorded.sequence, recorded.time, recorded.message.reason)
         return recorded
 
-    def report(self, subject: str, sequence: int, reason: str) -> None:
+    def report(self, subject: str, sequence: int, stored_at: datetime, reason: str) -> None:
         """Report a foreign message unless it was reported before."""
         key = subject, sequence
         if key in self._noted:
@@ -36,11 +43,22 @@ class ForeignMessages:
         self._noted[key] = None
         if len(self._noted) > MAX_NOTED:
             self._noted.popitem(last=False)
+        stream = stream_of(subject)
+        self._unseen.append(
+            ForeignReport(stream=stream, sequence=sequence, subject=subject, stored_at=stored_at, reason=reason)
+        )
         _foreign_messages.add(1, {"kind": subject.partition(".")[0]})
         _log.warning(
             "foreign message skipped; run `tocsin audit`",
             action="foreign-message",
+            stream=stream,
             subject=subject,
             sequence=sequence,
             reason=reason,
         )
+
+    def take(self) -> list[ForeignReport]:
+        """Return the reports since the last call."""
+        reports = list(self._unseen)
+        self._unseen.clear()
+        return reports

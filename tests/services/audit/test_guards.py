@@ -7,7 +7,7 @@ import pytest
 
 from tocsin.ports import StoredMessage
 from tocsin.services.audit import Auditor, guards
-from tocsin.subjects import Stream
+from tocsin.subjects import DECISION_STREAMS, Stream
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
@@ -74,7 +74,7 @@ def test_inputs_need_no_guard(subject: str) -> None:
 
 
 @pytest.mark.parametrize(("first", "archived", "violations"), [(1, 0, 0), (2, 0, 1), (8, 7, 0), (3, 7, 0), (9, 7, 1)])
-@pytest.mark.parametrize("stream", guards.GUARDED_STREAMS)
+@pytest.mark.parametrize("stream", DECISION_STREAMS)
 def test_missing_beginning_is_noticed(stream: Stream, first: int, archived: int, violations: int) -> None:
     found = [violation.entity for violation in guards.removed(stream, first=first, archived=archived)]
     assert found == [f"stream {stream}"] * violations

@@ -39,6 +39,7 @@ from tocsin.domain.events import (
 )
 from tocsin.domain.job_record import Registration
 from tocsin.domain.queue_backlog import QueueBacklog
+from tocsin.engine.foreign_reports import ForeignReports
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports.server_inspection import ServerState
 from tocsin.services.health import Finding, Level, examine, worst
@@ -251,6 +252,17 @@ async def test_changed_durable_is_found(tocsin: Running) -> None:
 async def test_a_key_that_is_gone(tocsin: Running) -> None:
     await tocsin.installation.projections.remove(Bucket.INSTALLATION, INSTALLATION_KEY)
     assert_finding((await finds(streams.key, tocsin))["key-missing"], Level.BAD)
+
+
+async def test_foreign_message_is_found(tocsin: Running) -> None:
+    installation = tocsin.installation
+    assert (await finds(streams.foreign, tocsin))["foreign-messages"].level is Level.OK
+    subject = installation.names.to_wire("ledger.j.due")
+    await installation.connection.client.request(subject, b'{"stream":"TOCSIN_LEDGER", "seq":7}')
+    await tocsin.log.load(subjects.ledger("j"))
+    await ForeignReports(installation.projections, installation.clock, installation.foreign).run_once()
+    finding = (await finds(streams.foreign, tocsin))["foreign-messages"]
+    assert_finding(finding, Level.WARN, "ledger.j.due (LEDGER 1)")
 
 
 async def test_fewer_replicas_than_the_settings_ask_for(nats_url: str, tmp_path: Path) -> None:

@@ -44,12 +44,17 @@ class InMemoryEventLog:
     """
 
     def __init__(
-        self, clock: ManualClock | None = None, *, is_replicated: bool = False, has_batches: bool = False
+        self,
+        clock: ManualClock | None = None,
+        *,
+        is_replicated: bool = False,
+        has_batches: bool = False,
+        foreign: ForeignMessages | None = None,
     ) -> None:
         """Start with empty streams.
 
         `is_replicated`: an appended event is in flight for one turn of the loop. `has_batches`: the decisions of one
-        `write` are stored as atomic batches.
+        `write` are stored as atomic batches. `foreign` records the foreign messages that reads meet.
         """
         self.clock = clock or ManualClock()
         self._is_replicated = is_replicated
@@ -57,7 +62,7 @@ class InMemoryEventLog:
         self._streams = {stream: _stream(stream, self.clock) for stream in Stream}
         self._delays: dict[str, tuple[int, Alarm]] = {}
         self._durables: dict[tuple[Stream, str], InMemoryDurable] = {}
-        self._noted = ForeignMessages()
+        self._noted = foreign or ForeignMessages()
 
     @property
     def max_message_bytes(self) -> int:

@@ -15,6 +15,7 @@ from rich.text import Text
 from ...archive import Export, ExportError, Selection, decoded, extents, open_export, read
 from ...archive.checkpoints import SignedCheckpoint, stored_checkpoints
 from ...archive.signing_keys import PublicKey
+from ...domain.text import printable
 from ...ports import StoredLog, StoredMessage
 from ...services import audit as invariants
 from ...services.audit import Auditor, Debt, ProjectionReader, Report, Violation
@@ -252,6 +253,7 @@ def _page(report: Report) -> list[RenderableType]:
     if report.total > FEW:
         page.append(Text(f"and {report.total - FEW:,} more: --output json shows them", style="dim"))
     page += [Text(remark, style="yellow") for remark in report.remarks]
+    page += [Text(f"voided: {printable(message)}", style="dim") for message in report.voided]
     if report.debts:
         page.append(Text(_under_way(report.debts), style="dim"))
     return [*page, Text(report.summary, style="bold green" if report.is_clean else "bold red")]

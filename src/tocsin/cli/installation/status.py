@@ -159,6 +159,11 @@ def shown(seen: "Status") -> Iterator[RenderableType]:
     for name, number in sorted(seen.unserved.items()):
         if name not in unattended:
             yield Text(f"{line_of(name, number)}; see `tocsin doctor`", style="yellow")
+    if seen.foreign:
+        oldest = seen.foreign[0]
+        where = f"{printable(oldest.subject)} ({oldest.stream} {oldest.sequence})"
+        messages = counted(len(seen.foreign), "message")
+        yield Text(f"{messages} that no stage stored, the first is {where}: run `tocsin repair --dry-run`", style="red")
     for part, reason in seen.troubles.items():
         yield Text(f"unknown: {part}: {reason}", style="red")
     missing = [name for name, stream in seen.streams.items() if stream is None]

@@ -47,6 +47,7 @@ from ...domain.events import (
     RetryScheduled,
     Skipped,
     Started,
+    Voided,
     unfold,
 )
 from ...domain.text import counted
@@ -186,6 +187,9 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912 - the 
             return Described(
                 "✗", "yellow", "purged", f"{number} that waited{f': {fact.reason}' if fact.reason else ''}"
             )
+        case Voided():
+            why = f": {fact.reason}" if fact.reason else ""
+            return Described("‖", "yellow", "voided", f"{fact.stream} {fact.sequence} {fact.subject}{why}")
         case AgentDrainStarted():
             return Described("‖", "yellow", "draining", fact.reason or "")
         case _:

@@ -1,7 +1,7 @@
 """Every event that Tocsin records, every input, and every public event.
 
 These classes are the only source of the JSON Schemas in `schemas/`. Base classes and shared parts are in `message`.
-Events of a job are in `ledger`, those of agents in `agents`, events of locks and leader leases in `coordination`, those of queues in `queues`. Events of an execution are in
+Events of a job are in `ledger`, those of agents in `agents`, events of locks and leader leases in `coordination`, those of queues in `queues`, of repairs in `repair`. Events of an execution are in
 `execution` and `steps`, those of a dead letter in `dead_letter`. Requests, reports and timers are in `inputs`. Messages
 for clients and MQ executors are in `public` and `mq`, what a running attempt says is in `output`.
 
@@ -102,6 +102,7 @@ from .public import (
     PublicEvent,
 )
 from .queues import QueueFact, QueuePaused, QueuePurged, QueueResumed
+from .repair import RepairFact, Voided
 from .steps import (
     Admission,
     Advanced,
@@ -201,6 +202,7 @@ __all__ = [
     "Refusal",
     "Released",
     "ReleasedReason",
+    "RepairFact",
     "Replayed",
     "Report",
     "Requested",
@@ -220,6 +222,7 @@ __all__ = [
     "Trigger",
     "TriggerKind",
     "TriggerSource",
+    "Voided",
     "admission_of",
     "occurrence_meta",
     "unfold",

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, cast
 
-from ...domain.events import Message, Recorded, unfold
+from ...domain.events import Message, Recorded, Voided, unfold
 from ...ports import StoredMessage
 from ...subjects import Stream
+from ..repair import digest_of
 from . import guards
 from .check import INVARIANTS, PATIENCE, Check, Comparison, Handler, Report, Violation
 from .coordination import Agents, Locks
@@ -60,6 +61,8 @@ class Auditor:
         self._found: list[Violation] = []
         self._remarks: list[str] = []
         self._unreadable: list[str] = []
+        self._foreign: dict[tuple[str, int], tuple[Violation, str]] = {}
+        self._voided: list[Recorded[Voided]] = []
         self._judged = [invariant for invariant in INVARIANTS if invariant not in {"I8", "I9"}]
 
     def take(self, recorded: Recorded[Message]) -> None:
@@ -69,6 +72,8 @@ class Auditor:
         self._facts += 1
         if self._latest is None or recorded.time > self._latest:
             self._latest = recorded.time
+        if isinstance(recorded.message, Voided):
+            self._voided.append(cast("Recorded[Voided]", recorded))
         for event in unfold((recorded,)):
             for handler in self._handlers.get(type(event.message), ()):
                 for violation in handler(event):
@@ -80,7 +85,8 @@ class Auditor:
 
     def stored(self, message: StoredMessage) -> None:
         """Take a message as it is stored, with the headers that say how."""
-        self._add_all(guards.foreign(message))
+        for violation in guards.foreign(message):
+            self._foreign[message.stream, message.sequence] = violation, digest_of(message.body)
 
     def unreadable(self, message: StoredMessage) -> None:
         """Note a message that this version cannot decode; its consequences are judged without it.
@@ -105,6 +111,8 @@ class Auditor:
         """Return the report. No message can be taken afterwards."""
         until = self._until or self._latest
         self._time.horizon = until
+        voided = tuple(self._take_voided())
+        self._add_all(violation for violation, _ in self._foreign.values())
         debts = [debt for check in self._checks for debt in check.debts()]
         overdue = [debt for debt in debts if until is not None and debt.is_overdue(until, self._patience)]
         for debt in overdue:
@@ -119,7 +127,19 @@ class Auditor:
             debts=tuple(debt for debt in debts if debt not in overdue),
             invariants=tuple(self._judged),
             remarks=(*self._unreadable_remark(), *self._time.remarks.values(), *self._remarks),
+            voided=voided,
         )
+
+    def _take_voided(self) -> Iterator[str]:
+        """Yield the foreign messages that operators voided, and no longer count them as violations."""
+        for recorded in self._voided:
+            event = recorded.message
+            found = self._foreign.get((event.stream, event.sequence))
+            if found is not None and found[1] == event.digest:
+                del self._foreign[event.stream, event.sequence]
+            by = "" if event.by is None else f" by {event.by.full_name}"
+            reason = f": {event.reason}" if event.reason else ""
+            yield f"{event.stream} {event.sequence} {event.subject}{by}{reason}"
 
     def _unreadable_remark(self) -> Iterator[str]:
         if self._unreadable:

@@ -121,6 +121,8 @@ class Report:
     debts: tuple[Debt, ...]
     invariants: tuple[str, ...]
     remarks: tuple[str, ...] = ()
+    voided: tuple[str, ...] = ()
+    """Foreign messages that operators voided."""
 
     @property
     def is_clean(self) -> bool:
@@ -147,6 +149,7 @@ class Report:
             "violations_total": self.total,
             "under_way": [{**_plain(debt), "since": debt.since, "by": debt.by} for debt in self.debts],
             "remarks": list(self.remarks),
+            "voided": list(self.voided),
         }
 
 

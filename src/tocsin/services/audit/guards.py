@@ -5,14 +5,10 @@ a message that a user published past the stages, lacks them, or has those of ano
 """
 
 from collections.abc import Iterator
-from typing import Final
 
 from ...ports import StoredMessage
-from ...subjects import Stream, foreign_reason, guard_of
+from ...subjects import DECISION_STREAMS, Stream, foreign_reason, guard_of
 from .check import Proof, Violation
-
-GUARDED_STREAMS: Final = (Stream.LEDGER, Stream.LOG)
-"""The streams of decisions."""
 
 
 def is_decision(subject: str) -> bool:
@@ -40,7 +36,7 @@ def removed(stream: Stream, *, first: int, archived: int) -> Iterator[Violation]
         first: the sequence of its first message, or of its next if it is empty.
         archived: the sequence up to which the archive may hold its messages.
     """
-    if stream in GUARDED_STREAMS and first > archived + 1:
+    if stream in DECISION_STREAMS and first > archived + 1:
         missing = f"sequences {archived + 1:,} to {first - 1:,} were removed, and no archive holds them"
         yield Violation("I9", f"stream {stream}", missing)
 

@@ -21,6 +21,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     streams.replicas,
     streams.durables,
     streams.key,
+    streams.foreign,
     clocks.machine,
     clocks.leaders,
     backlog.stages,

@@ -11,8 +11,10 @@ from typing import Any, Final, TypeVar
 
 from ...domain.agent import AgentRecord, WorkerKind
 from ...domain.definition import STORED
+from ...domain.foreign_report import ForeignReport
 from ...domain.job_record import Registration
 from ...domain.queue_backlog import QueueBacklog
+from ...engine.foreign_reports import not_voided
 from ...ports import (
     Clock,
     DurableSpec,
@@ -141,6 +143,8 @@ class Status:
     """Number of workers that do not register in each state, by kind."""
     unserved: Mapping[str, int | None] = field(default_factory=dict)
     """The number of functions of jobs that no worker has, by queue; None: no worker reads the queue."""
+    foreign: tuple[ForeignReport, ...] = ()
+    """Messages in the streams of decisions that no stage stored, as far as processes met them."""
     standing_aside: tuple[AsideCandidate, ...] = ()
     """Processes that stand for no lease because their clocks are not credible."""
 
@@ -169,13 +173,15 @@ async def status(target: HealthTarget) -> Status:
     has_leases = streams.get(inspection.bucket_stream_name(Bucket.LEADER))
     has_definitions = streams.get(inspection.bucket_stream_name(Bucket.DEFINITIONS))
     has_agents = streams.get(inspection.bucket_stream_name(Bucket.AGENTS))
+    has_foreign = streams.get(inspection.bucket_stream_name(Bucket.FOREIGN))
     has_queues = streams.get(inspection.bucket_stream_name(Bucket.QUEUES))
-    leadership, registrations, history, workers, matched = await asyncio.gather(
+    leadership, registrations, history, workers, matched, foreign = await asyncio.gather(
         query("leases", leadership_of(inspection)) if has_leases else _nothing(),
         query("jobs", _registrations(target)) if has_definitions else _nothing(),
         query("history", _history(target)) if Stream.LOG in present else _nothing(),
         query("agents", AgentRegistry(target.log, target.projections).agents()) if has_agents else _nothing(),
         query("queues", _matched_queues(target)) if has_queues else _nothing(),
+        query("foreign messages", not_voided(target.log, target.projections)) if has_foreign else _nothing(),
     )
     of_streams = await asyncio.gather(
         *(
@@ -203,6 +209,7 @@ async def status(target: HealthTarget) -> Status:
         troubles=query.troubles,
         agents=None if agents is None else agents.get("agent", {}),
         outside_workers={kind: states for kind, states in (agents or {}).items() if kind != "agent"},
+        foreign=foreign or (),
         standing_aside=() if leadership is None else leadership.standing_aside,
     )
 
@@ -224,6 +231,7 @@ def as_json(seen: Status) -> dict[str, Any]:
         if stream is not None:
             del stream["drift"]
             stream["told_at"] = stream.pop("observed_at")
+    answer["foreign"] = [report.model_dump(mode="json") for report in seen.foreign]
     for durable in answer["durables"]:
         durable.update(durable.pop("state"))
         del durable["filters"], durable["drift"]

@@ -3,7 +3,8 @@
 Implements hip-62 (Audit Trail) and scratchbird §10.3.
 
 The log itself is the audit trail: every registration, update, deletion, pause, resume, trigger, cancellation, replay and
-resolution, every drain, switch and grant of an agent, and every pause, resume and purge of a queue, is a fact that names the caller.
+resolution, every drain, switch and grant of an agent, every pause, resume and purge of a queue, and every voided message, is a fact that
+names the caller.
 """
 
 from collections.abc import AsyncIterator
@@ -28,13 +29,14 @@ from ...domain.events import (
     Resolved,
     Resumed,
     Trigger,
+    Voided,
 )
 from ...ports import EventLog
 from ...subjects import DecodeError
 
 AUDITED = (
     *(Defined, Paused, Resumed, Deleted, Trigger, Cancelled, Replayed, Resolved),
-    *(AgentSwitched, AgentGranted, AgentDrainStarted, QueueFact),
+    *(AgentSwitched, AgentGranted, AgentDrainStarted, QueueFact, Voided),
 )
 
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from ....ports.server_inspection import Drift, StreamState
 from ....subjects import INPUT_STREAMS, Bucket
-from ..findings import CheckContext, Finding, bad, ok, warn
+from ..findings import CheckContext, Finding, Level, OverdueKind, bad, ok, warn
 from ..status import LAID_OUT, UNAVAILABLE, HealthTarget, unsupported_layout
 
 INIT: Final = "run `tocsin init`: it puts this right and changes nothing else"
@@ -164,6 +164,22 @@ async def key(context: CheckContext) -> list[Finding]:
             do="restore the bucket from a backup; without a backup, `tocsin init` makes a new key",
         )
     ]
+
+
+async def foreign(context: CheckContext) -> list[Finding]:
+    """Report messages that no stage stored (`foreign-messages`)."""
+    return _FOREIGN.report([f"{one.subject} ({one.stream} {one.sequence})" for one in context.status.foreign])
+
+
+_FOREIGN: Final = OverdueKind(
+    code="foreign-messages",
+    text="messages in the streams of decisions are from no stage",
+    means="readers skip them and jobs go on, but a user of the account stores messages past the stages",
+    do="find the user in the server's log and change its password; then run `tocsin repair`",
+    details="messages",
+    all_well="no process met a message that no stage stored",
+    level=Level.WARN,
+)
 
 
 def _cluster(stream: StreamState) -> list[Finding]:

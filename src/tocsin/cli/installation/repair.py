@@ -1,0 +1,64 @@
+"""`tocsin repair`: void messages that no stage stored."""
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from ...domain.text import counted
+from ...services import repair as repairs
+from ...services.repair import FoundMessage
+from ..input.values import check, confirm
+from ..output.format import local
+from ..output.tables import table
+from ..runtime.event_loop import run
+from ..runtime.session import actor, session_of
+
+
+def repair(
+    context: typer.Context,
+    reason: Annotated[str | None, typer.Option(help="Reason, recorded in each event.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the messages.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+) -> None:
+    """Void the messages of the ledger and the log that no stage stored.
+
+    Reads both from their beginning, as the audit does, and stores an event for each message. Nothing is removed, and no job
+    changes: readers skip such a message anyway. Afterwards `audit` lists these messages instead of reporting them.
+
+    Example: `tocsin repair --reason "replies of a wrong script, see INC-7"`
+    """
+    session = session_of(context)
+
+    async def find() -> list[FoundMessage]:
+        async with session.installation() as installation:
+            return await repairs.find(installation.stored)
+
+    async def void() -> int:
+        async with session.installation() as installation:
+            log, projections = installation.log, installation.projections
+            return await repairs.void(log, projections, found, by=actor(), reason=reason)
+
+    if not dry_run:
+        check("void messages?", yes=yes)
+    found = run(find())
+    if found and not dry_run:
+        confirm(f"void {counted(len(found), 'message')}?", yes=yes, otherwise="nothing was voided")
+    number = run(void()) if found and not dry_run else 0
+    session.output.answer(
+        {"messages": [_plain(message) for message in found], "voided": number, "dry_run": dry_run},
+        lambda: [
+            table(
+                ("STREAM", "SEQUENCE", "STORED", "SUBJECT", "REASON"),
+                [(m.stream.value, m.sequence, local(m.stored_at), m.subject, m.found) for m in found],
+                empty="no foreign messages",
+                least=("REASON", "STORED"),
+            ),
+            *([Text(f"{'would void' if dry_run else 'voided'} {len(found) if dry_run else number}")] if found else []),
+        ],
+    )
+
+
+def _plain(message: FoundMessage) -> dict[str, Any]:
+    return asdict(message) | {"stream": message.stream.value}

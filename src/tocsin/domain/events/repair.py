@@ -1,0 +1,39 @@
+"""Events about messages that no stage stored."""
+
+from datetime import datetime
+from typing import Literal
+
+from .message import Actor, Message, Sequence
+
+
+class RepairFact(Message):
+    """An event about a stored message that is no decision."""
+
+    v: Literal[1] = 1
+    """The version of the format."""
+    stream: str
+    """The stream that holds the message."""
+    sequence: Sequence
+    """The position of the message in its stream."""
+
+
+class Voided(RepairFact):
+    """An operator voided a foreign message: the audit lists it and no longer reports it.
+
+    No fold changes, since no reader decides by a foreign message. The message stays where it is.
+    """
+
+    type: Literal["voided"] = "voided"
+    """The type of the event."""
+    subject: str
+    """The subject of the message, without the installation's root."""
+    stored_at: datetime
+    """The time (UTC) at which the message was stored."""
+    found: str
+    """The reason why no stage can have stored the message."""
+    digest: str
+    """The BLAKE2b digest (256 bits) of its body, in hexadecimal digits."""
+    by: Actor | None = None
+    """The operator."""
+    reason: str | None = None
+    """The operator's reason."""

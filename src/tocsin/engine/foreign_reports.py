@@ -1,0 +1,69 @@
+"""Foreign messages, shown to operators in a bucket by the processes that met them.
+
+An entry is written once for each message and process, and removed when the message is voided. A process that starts later may write it
+again, so readers leave out what is voided (`not_voided`). No decision rests on an entry.
+"""
+
+from typing import Final
+
+from .. import subjects, telemetry
+from ..domain.events import Voided
+from ..domain.foreign_report import ForeignReport
+from ..ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections, RequestRefused
+from ..subjects import Bucket
+from ..telemetry.foreign import ForeignMessages
+
+INTERVAL_S: Final = 2.0
+MAX_SHOWN: Final = 1_000
+"""Entries that a process writes; the audit finds all messages."""
+
+_log = telemetry.get_logger("tocsin.foreign")
+
+
+class ForeignReports:
+    """Writes what one process met."""
+
+    def __init__(self, projections: Projections, clock: Clock, foreign: ForeignMessages) -> None:
+        self._projections = projections
+        self._clock = clock
+        self._foreign = foreign
+        self._waiting: list[ForeignReport] = []
+        self._shown = 0
+
+    async def run(self) -> None:
+        """Write reports until cancelled."""
+        while True:
+            await self._clock.sleep(INTERVAL_S)
+            await self.run_once()
+
+    async def run_once(self) -> None:
+        """Write what was met since the last call; what cannot be written is tried again."""
+        self._waiting = [*self._waiting, *self._foreign.take()][: MAX_SHOWN - self._shown]
+        while self._waiting:
+            try:
+                await self._show(self._waiting[0])
+            except (LogUnavailable, OutdatedState, RequestRefused) as error:
+                _log.info("foreign message not shown yet", action="foreign-not-shown", error=str(error))
+                return
+            self._waiting.pop(0)
+
+    async def _show(self, report: ForeignReport) -> None:
+        key = subjects.foreign_key(report.stream, report.sequence)
+        await self._projections.put(Bucket.FOREIGN, key, report.model_dump_json().encode())
+        self._shown += 1
+
+
+async def not_voided(log: EventLog, projections: Projections) -> tuple[ForeignReport, ...]:
+    """Return the foreign messages that processes met and no operator voided, by stream and sequence.
+
+    Raises:
+        LogUnavailable: the log did not answer.
+    """
+    entries = await projections.entries(Bucket.FOREIGN)
+    if not entries:
+        return ()
+    stored = await log.load(subjects.filter_for("repair.voided"))
+    voided = {(one.message.stream, one.message.sequence) for one in stored if isinstance(one.message, Voided)}
+    reports = (ForeignReport.model_validate_json(value) for value in entries.values())
+    open_reports = (report for report in reports if (report.stream, report.sequence) not in voided)
+    return tuple(sorted(open_reports, key=lambda report: (report.stream, report.sequence)))
