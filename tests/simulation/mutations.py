@@ -538,7 +538,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "archive how things stand",
         segment_selection.SegmentSelection._take_newest,
-        "self._pick(before)",
+        "self._pick(replaced)",
         "self._pick(message)",
     ),
     _bug("forget the archiver before", Archive.write, "previous=state.head", "previous=None"),
