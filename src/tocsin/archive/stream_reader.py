@@ -91,7 +91,8 @@ def decoded(stored: StoredMessage) -> Recorded[Message]:
     Raises:
         DecodeError: this version cannot decode it; `sequence` names the message.
     """
-    return subjects.recorded(stored.subject, stored.body, stored.headers, stored.sequence, stored.time)
+    subject, stream = stored.subject, stored.stream
+    return subjects.recorded(subject, stored.body, stored.headers, stored.sequence, stored.time, stream=stream)
 
 
 async def archived(stored: StoredLog, scope: str) -> list[Recorded[Message]]:

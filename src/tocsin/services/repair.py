@@ -58,7 +58,7 @@ async def find(log: StoredLog) -> list[FoundMessage]:
     voided: set[tuple[str, int, str]] = set()
     for stream, end in ends.items():
         async for message in _messages(log, stream, end):
-            reason = subjects.foreign_reason(message.subject, message.headers)
+            reason = subjects.foreign_reason(message.subject, message.headers, stream=stream)
             if reason is not None:
                 found[stream, message.sequence] = FoundMessage.of(message, reason)
             elif message.subject.startswith(_REPAIRS):

@@ -13,6 +13,7 @@ from typing import Final
 
 from ..domain.events import Foreign, Message, Recorded
 from .codec import DecodeError, decode
+from .names import DECISION_STREAMS, STREAM_SUBJECTS, Stream
 
 EXPECTED_SEQUENCE: Final = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
@@ -21,6 +22,13 @@ ORIGIN: Final = "Nats-Stream"
 """A header of the server's replies to reads of a stream."""
 _SCOPE_TOKENS: Final = {"ledger": 2, "execution": 3, "dead-letter": 3, "agent": 3, "queue": 2, "repair": 3}
 """The number of tokens of a scope before its wildcard."""
+
+
+MAX_SHOWN: Final = 200
+"""Characters of a foreign guard that a reason shows."""
+_KINDS: Final = {
+    stream: frozenset(captured.partition(".")[0] for captured in STREAM_SUBJECTS[stream]) for stream in DECISION_STREAMS
+}
 
 
 def guard_of(subject: str) -> str | None:
@@ -38,14 +46,19 @@ def guard_of(subject: str) -> str | None:
     return subject if kind == "cron" else None
 
 
-def foreign_reason(subject: str, headers: Mapping[str, str], *, is_reply: bool | None = None) -> str | None:
+def foreign_reason(
+    subject: str, headers: Mapping[str, str], *, is_reply: bool | None = None, stream: Stream | None = None
+) -> str | None:
     """Return why no stage can have stored a message; None: it is not foreign.
 
     Args:
         subject: its subject.
         headers: its headers.
         is_reply: whether it has the header of a reply to a read; None: look into `headers`, to which the server added none.
+        stream: the stream that holds it, of a reader without filters: a delivery that is addressed here keeps its subject.
     """
+    if stream in DECISION_STREAMS and subject.partition(".")[0] not in _KINDS[stream]:
+        return "its subject belongs to another stream"
     scope = guard_of(subject)
     if scope is None:
         return None
@@ -55,7 +68,7 @@ def foreign_reason(subject: str, headers: Mapping[str, str], *, is_reply: bool |
     if guard is None or headers.get(EXPECTED_SEQUENCE) is None:
         return "it was stored without a guard, so by no stage"
     if guard != scope and not guard.endswith(f".{scope}"):
-        return f"it was stored under the guard of another scope, {guard}"
+        return f"it was stored under the guard of another scope, {guard[:MAX_SHOWN]!r}"
     return None
 
 
@@ -67,6 +80,7 @@ def recorded(
     time: datetime,
     *,
     is_reply: bool | None = None,
+    stream: Stream | None = None,
     read: Callable[[str, bytes], Message] = decode,
 ) -> Recorded[Message]:
     """Return a stored message, decoded by `read`; a foreign message is a `Foreign`.
@@ -75,7 +89,7 @@ def recorded(
         DecodeError: this version cannot decode it; `sequence` names the message.
     """
     message_id = headers.get(MESSAGE_ID)
-    if (reason := foreign_reason(subject, headers, is_reply=is_reply)) is not None:
+    if (reason := foreign_reason(subject, headers, is_reply=is_reply, stream=stream)) is not None:
         return Recorded(Foreign(reason=reason), subject, sequence, time, message_id)
     try:
         message = read(subject, body)

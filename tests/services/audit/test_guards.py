@@ -7,7 +7,7 @@ import pytest
 
 from tocsin.ports import StoredMessage
 from tocsin.services.audit import Auditor, guards
-from tocsin.subjects import DECISION_STREAMS, Stream
+from tocsin.subjects import DECISION_STREAMS, Stream, stream_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
@@ -17,8 +17,8 @@ def guarded(scope: str) -> dict[str, str]:
     return {EXPECTED: "7", f"{EXPECTED}-Subject": f"tocsin.0.{scope}"}
 
 
-def message(subject: str, headers: Mapping[str, str], stream: Stream = Stream.LOG) -> StoredMessage:
-    return StoredMessage(stream, 8, NOW, subject, headers, b"{}")
+def message(subject: str, headers: Mapping[str, str], stream: Stream | None = None) -> StoredMessage:
+    return StoredMessage(stream or stream_of(subject), 8, NOW, subject, headers, b"{}")
 
 
 DECISIONS = {
@@ -55,7 +55,7 @@ def test_decision_under_its_guard_is_in_order(subject: str, scope: str) -> None:
 )
 def test_any_other_message_is_foreign(subject: str, headers: dict[str, str], reason: str) -> None:
     [violation] = guards.foreign(message(subject, headers))
-    assert (violation.invariant, violation.entity) == ("I9", "message 8 of LOG")
+    assert (violation.invariant, violation.entity) == ("I9", f"message 8 of {stream_of(subject)}")
     assert reason in violation.reason
 
 
@@ -71,6 +71,13 @@ def test_reply_is_foreign_with_any_guard(subject: str, scope: str) -> None:
 )
 def test_inputs_need_no_guard(subject: str) -> None:
     assert list(guards.foreign(message(subject, {}))) == []
+
+
+@pytest.mark.parametrize("stream", DECISION_STREAMS)
+@pytest.mark.parametrize("subject", ["trigger.j", "report.j.0198.completed.main.1.1", "_INBOX.x", "cron.trigger.j"])
+def test_subject_of_another_stream_is_foreign(subject: str, stream: Stream) -> None:
+    [violation] = guards.foreign(message(subject, {}, stream))
+    assert violation.entity == f"message 8 of {stream}"
 
 
 @pytest.mark.parametrize(("first", "archived", "violations"), [(1, 0, 0), (2, 0, 1), (8, 7, 0), (3, 7, 0), (9, 7, 1)])

@@ -18,7 +18,7 @@ def is_decision(subject: str) -> bool:
 
 def foreign(message: StoredMessage) -> Iterator[Violation]:
     """Yield the reason why no stage can have stored this message, if there is one."""
-    if (reason := foreign_reason(message.subject, message.headers)) is not None:
+    if (reason := foreign_reason(message.subject, message.headers, stream=message.stream)) is not None:
         yield _violation(message, reason)
 
 
