@@ -22,6 +22,7 @@ from tocsin.domain import dead_letter, execution, ids, ledger, lock, retry
 from tocsin.domain.execution import attempts, lifecycle, tasks
 from tocsin.domain.execution.steps import Steps
 from tocsin.domain.ledger import instants
+from tocsin.domain.task_board import TaskBoard
 from tocsin.domain.task_lanes import TaskLanes
 from tocsin.engine import items, ledger_reader, locks, mq_tasks, public_events, rerun
 from tocsin.engine.clock_guard import ClockGuard
@@ -38,7 +39,10 @@ from tocsin.stages.archiver.archive_eligibility import ArchiveEligibility
 from tocsin.stages.archiver.stage import Archiver, PacedPurge
 from tocsin.stages.dead_letter_sink import DeadLetterSink
 from tocsin.stages.matcher.end_notices import EndNotices
+from tocsin.stages.matcher.fetch_server import FetchServer
+from tocsin.stages.matcher.http_workers import HttpWorkers
 from tocsin.stages.matcher.limited_hand_over import LimitedHandOver
+from tocsin.stages.matcher.operator_decisions import OperatorDecisions
 from tocsin.stages.matcher.stage import Matcher
 from tocsin.stages.mq_bridge import MqBridge
 from tocsin.stages.recorder import Recorder
@@ -560,6 +564,49 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "self._kept.setdefault(covering, message.sequence)",
         "pass",
     ),
+    # --- operators, limits of queues, and fetches ----------------------------------------------------------------------
+    _bug(
+        "assign the tasks of a paused queue",
+        OperatorDecisions.learn,
+        "if each.is_paused}",
+        "if False}",
+    ),
+    _bug(
+        "assign tasks before the decisions of operators are read",
+        Matcher.run_once,
+        "not self._decisions.is_complete",
+        "False",
+    ),
+    _bug(
+        "purge what is dispatched later",
+        TaskBoard._must_be_purged,
+        "task.sequence <= self._purged_upto.get(task.queue, 0)",
+        "bool(self._purged_upto.get(task.queue, 0))",
+    ),
+    _bug(
+        "give an agent what its name was not granted",
+        OperatorDecisions._granted,
+        "if may_get(fact.grants, queue, f)",
+        "if True",
+    ),
+    _bug(
+        "hand over a claim beyond the limit of its queue",
+        TaskBoard.is_beyond_limit,
+        "self._open.running_in(task.queue) <= most",
+        "True",
+    ),
+    _bug(
+        "hear a worker in a withdrawn fetch",
+        HttpWorkers.hear,
+        "if fetch.count:",
+        "if True:",
+    ),
+    _bug(
+        "choose again for a fetch that has its answer",
+        FetchServer._ready,
+        "(known := self._fetches.answer_to(waiting.fetch)) is not None",
+        "(known := ()) is None",
+    ),
     # --- read models -------------------------------------------------------------------------------------------------
     _bug("move the recorder's place without the rows", Recorder.recorded, "batch.messages", "batch.messages[:3]"),
     _bug("record from a place of one's own", Recorder.recorded, "upto=batch.upto", "upto=place"),
@@ -661,6 +708,27 @@ FOCUSED: Final[Mapping[str, str]] = {
 
 
 CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
+    "assign the tasks of a paused queue": (
+        "tests/stages/test_operator_decisions.py::test_paused_queue_keeps_its_tasks"
+    ),
+    "assign tasks before the decisions of operators are read": (
+        "tests/stages/test_operator_decisions.py::test_matcher_assigns_nothing_before_it_read_the_ledger"
+    ),
+    "purge what is dispatched later": (
+        "tests/stages/test_operator_decisions.py::test_purge_leaves_running_and_later_tasks"
+    ),
+    "give an agent what its name was not granted": (
+        "tests/stages/test_operator_decisions.py::test_agent_gets_only_what_its_name_was_granted"
+    ),
+    "hand over a claim beyond the limit of its queue": (
+        "tests/stages/test_matcher.py::test_claim_beyond_queue_limit_is_released"
+    ),
+    "hear a worker in a withdrawn fetch": (
+        "tests/stages/test_matcher_fetches.py::test_withdrawn_fetch_is_no_sign_of_its_worker"
+    ),
+    "choose again for a fetch that has its answer": (
+        "tests/stages/test_matcher_fetches.py::test_repeated_empty_fetch_stays_empty"
+    ),
     "count the failure of an old delivery": (
         "tests/domain/test_execution.py::test_failure_of_an_earlier_delivery_does_not_count"
     ),
