@@ -1,23 +1,42 @@
-"""Foreign messages, shown to operators in a bucket by the processes that met them.
+"""Scopes that foreign messages make followers read, and reports of such messages.
 
-An entry is written once for each message and process, and removed when the message is voided. A process that starts later may write it
+An entry of the bucket `foreign` is written once for each message and process, and removed when the message is voided. A process that starts later may write it
 again, so readers leave out what is voided (`not_voided`). No decision rests on an entry.
 """
 
+import asyncio
 from typing import Final
 
 from .. import subjects, telemetry
-from ..domain.events import Voided
+from ..domain.events import Message, Recorded, Voided
 from ..domain.foreign_report import ForeignReport
-from ..ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections, RequestRefused
-from ..subjects import Bucket
+from ..ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections
+from ..subjects import Bucket, DecodeError
 from ..telemetry.foreign import ForeignMessages
 
 INTERVAL_S: Final = 2.0
+RETRY_S: Final = 1.0
+"""The pause before a scope is read again."""
 MAX_SHOWN: Final = 1_000
 """Entries that a process writes; the audit finds all messages."""
 
 _log = telemetry.get_logger("tocsin.foreign")
+
+
+async def load_scope(log: EventLog, scope: str) -> list[Recorded[Message]]:
+    """Return the messages that are enough to fold a scope.
+
+    A foreign message may hide one of them from a follower. It tries again while the log does not answer. A scope that this version cannot read is empty.
+    """
+    while True:
+        try:
+            return await log.load(scope)
+        except (LogUnavailable, OutdatedState) as error:
+            _log.info("scope not read yet", action="scope-not-read", scope=scope, error=str(error))
+        except DecodeError as error:
+            _log.error("scope unreadable, skipped", action="unreadable", scope=scope, error=str(error))
+            return []
+        await asyncio.sleep(RETRY_S)
 
 
 class ForeignReports:
@@ -42,7 +61,7 @@ class ForeignReports:
         while self._waiting:
             try:
                 await self._show(self._waiting[0])
-            except (LogUnavailable, OutdatedState, RequestRefused) as error:
+            except Exception as error:  # noqa: BLE001 - a report that fails must not stop the stages
                 _log.info("foreign message not shown yet", action="foreign-not-shown", error=str(error))
                 return
             self._waiting.pop(0)

@@ -9,6 +9,7 @@ from ... import subjects, telemetry
 from ...domain import agent
 from ...domain.agent import Agent, AgentRecord, HoldList
 from ...domain.events import OF_THE_NAME, AgentFact, AgentGranted, AgentSwitched, Message, QueueGrant, Recorded
+from ...engine.foreign_reports import load_scope
 from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections
 from ...subjects import Bucket, Stream
 
@@ -72,7 +73,7 @@ class Roster:
         name, agent_id = subjects.parse_agent(scope)
         if (entry := self.find(name, agent_id)) is not None:
             entry.state, entry.sequence = agent.initial, 0
-        for recorded in await self._log.load(scope):
+        for recorded in await load_scope(self._log, scope):
             self.learn(recorded)
 
     def learn(self, recorded: Recorded[Message]) -> None:

@@ -17,6 +17,7 @@ from ... import subjects, telemetry
 from ...domain.events import Cancelled, Failed, LeaseTimer, Message, Recorded, Started
 from ...domain.task_board import NO_AGENT, AgentClaim, TaskBoard
 from ...domain.task_offers import Offer
+from ...engine.foreign_reports import load_scope
 from ...engine.leader_election import TERM_EVENTS, LeaderElection, lease_access
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import (
@@ -143,7 +144,7 @@ class Matcher:
             for recorded in batch.messages:
                 self._decisions.learn(recorded)
             for scope in dict.fromkeys(subjects.guard_of(recorded.subject) for recorded in batch.foreign):
-                self._decisions.learn_again(await self._log.load(scope) if scope else ())
+                self._decisions.learn_again(await load_scope(self._log, scope) if scope else ())
             self._decisions.is_complete = self._decisions.is_complete or batch.caught_up
             self._changed.set()
 

@@ -1,0 +1,80 @@
+"""Followers that fold the last message of each subject read the scope of a foreign message whole."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any, cast
+
+import pytest
+
+from tests.domain.given import ID
+from tocsin.domain.events import AgentDrainStarted, AgentRegistered, QueuePaused, QueuePurged
+from tocsin.domain.task_board import TaskBoard
+from tocsin.engine import foreign_reports
+from tocsin.engine.foreign_reports import ForeignReports, load_scope
+from tocsin.ports import LogUnavailable
+from tocsin.stages.agent_keeper.roster import Roster
+from tocsin.stages.matcher.operator_decisions import OperatorDecisions
+from tocsin.subjects import Bucket, Stream
+from tocsin.telemetry.foreign import ForeignMessages
+from tocsin.testing import InMemoryEventLog, InMemoryProjections, ManualClock
+
+REGISTERED = AgentRegistered(name="mail-1", agent_id=ID, queues=("default",), functions=("f",))
+
+
+async def test_roster_keeps_an_agent_whose_registration_is_hidden() -> None:
+    log = InMemoryEventLog()
+    sequence = await log.append(REGISTERED, expect=0)
+    sequence = await log.append(AgentDrainStarted(name="mail-1", agent_id=ID), expect=sequence)
+    log.receive(f"agent.mail-1.{ID}.registered", b"junk")
+    roster = Roster(log)
+    following = asyncio.create_task(roster.follow())
+    while not roster.is_complete:  # noqa: ASYNC110 - the roster announces nothing
+        await asyncio.sleep(0)
+    following.cancel()
+    with suppress(asyncio.CancelledError):
+        await following
+    entry = roster.find("mail-1", ID)
+    assert entry is not None
+    assert (entry.state.registered, entry.state.is_draining) == (REGISTERED, True)
+
+
+async def test_hidden_pause_of_a_queue_holds() -> None:
+    log = InMemoryEventLog()
+    sequence = await log.append(QueuePaused(queue="mail"), expect=0)
+    await log.append(QueuePurged(queue="mail", upto=0), expect=sequence)
+    log.receive("queue.mail.paused", b"junk")
+    decisions = OperatorDecisions(TaskBoard(), requires_grant=False)
+    async for batch in log.follow(Stream.LEDGER, "queue.*.*", after=None):
+        for recorded in batch.messages:
+            decisions.learn(recorded)
+        assert not decisions.queue("mail").is_paused
+        decisions.learn_again(await load_scope(log, "queue.mail.>"))
+        break
+    assert decisions.queue("mail").is_paused
+
+
+async def test_scope_is_read_again_until_the_log_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreign_reports, "RETRY_S", 0.0)
+    log, answers = InMemoryEventLog(), iter([LogUnavailable("gone"), None])
+    await log.append(REGISTERED, expect=0)
+    load = log.load
+
+    async def flaky(scope: str, *, after: int = 0) -> Any:  # noqa: ANN401 - what `load` returns
+        if (error := next(answers)) is not None:
+            raise error
+        return await load(scope, after=after)
+
+    monkeypatch.setattr(log, "load", flaky)
+    assert [one.message for one in await load_scope(log, f"agent.mail-1.{ID}.>")] == [REGISTERED]
+
+
+async def test_report_that_fails_is_tried_again() -> None:
+    clock, foreign = ManualClock(), ForeignMessages()
+    projections = InMemoryProjections(clock)
+    broken = cast("InMemoryProjections", object())  # every call of it fails
+    reports = ForeignReports(broken, clock, foreign)
+    foreign.report("ledger.j.due", 7, clock.now(), "no guard")
+    await reports.run_once()
+    reports._projections = projections
+    await reports.run_once()
+    assert list(await projections.entries(Bucket.FOREIGN)) == ["LEDGER.7"]
