@@ -97,7 +97,7 @@ def test_firing_is_explained_with_its_outcome(scene: Scene) -> None:
         "nightly  2026-01-01 02:00:00 +0100 = 2026-01-01 01:00:00Z, in the job's time zone, Europe/Berlin"
     )
     assert lines[1].startswith("It fired, and execution ")
-    assert lines[1].endswith(" is waiting for a worker.")
+    assert " is waiting for a worker: no worker reads queue `default` (job nightly)" in lines[1]
     assert [line.split()[2] for line in lines[2:-1]] == ["defined", "due", "triggered", "dispatched"]
 
 
