@@ -38,6 +38,7 @@ from tocsin.stages import lease_keeper, lock_keeper, ticker
 from tocsin.stages.archiver.archive_eligibility import ArchiveEligibility
 from tocsin.stages.archiver.stage import Archiver, PacedPurge
 from tocsin.stages.dead_letter_sink import DeadLetterSink
+from tocsin.stages.matcher.claim_checks import ClaimChecks
 from tocsin.stages.matcher.end_notices import EndNotices
 from tocsin.stages.matcher.fetch_server import FetchServer
 from tocsin.stages.matcher.http_workers import HttpWorkers
@@ -429,7 +430,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     _bug(
         "hand a task over once",
-        Matcher._compare,
+        ClaimChecks._compare,
         "missing_claims.append(claim)",
         "pass",
     ),
@@ -447,7 +448,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     _bug(
         "keep the claims of agents that are lost",
-        Matcher._look_at_agents,
+        ClaimChecks._look_at_agents,
         "if now - heard_at < SILENCE_S:",
         "if True:",
     ),

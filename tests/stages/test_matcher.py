@@ -35,9 +35,10 @@ from tocsin.settings import Queue, QueueRate
 from tocsin.stages.matcher import claims
 from tocsin.stages.matcher.agents import SILENCE_S
 from tocsin.stages.matcher.backlog_display import INTERVAL_S
+from tocsin.stages.matcher.claim_checks import REPEAT_AFTER_S
 from tocsin.stages.matcher.claims import REFUSAL_S
 from tocsin.stages.matcher.saved_place import CURSOR, SAVE_INTERVAL_S
-from tocsin.stages.matcher.stage import REPEAT_AFTER_S, Channels, Matcher
+from tocsin.stages.matcher.stage import Channels, Matcher
 from tocsin.subjects import Bucket
 from tocsin.testing import InMemoryProjections, settle
 

@@ -10,10 +10,10 @@ from tocsin.domain.agent import Assignment
 from tocsin.domain.events import Cancelled, Completed, Dispatched, Failed, HeartbeatDetails, Released, Started
 from tocsin.ports import Loaded, LogUnavailable
 from tocsin.stages.matcher.agents import SILENCE_S
+from tocsin.stages.matcher.claim_checks import INTERVAL_S
 from tocsin.stages.matcher.end_notices import AT_ONCE, CHECK_AFTER_S, CHECKED_TASKS
 from tocsin.stages.matcher.last_heartbeats import PAUSE_S
 from tocsin.stages.matcher.saved_place import CURSOR
-from tocsin.stages.matcher.stage import INTERVAL_S
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import settle
 
@@ -129,7 +129,7 @@ async def test_lagging_replica_ends_nothing(hall: Hall, monkeypatch: pytest.Monk
     async def nothing(*scopes: str, **_: object) -> Loaded:
         return Loaded([[] for _ in scopes], 0)
 
-    monkeypatch.setattr(matcher._ends._log, "load_each", nothing)
+    monkeypatch.setattr(matcher._checks._ends._log, "load_each", nothing)
     await agent.holds(task)
     await look(hall)
     assert agent.ended == []
@@ -164,7 +164,7 @@ async def test_reported_task_is_not_looked_for(hall: Hall, monkeypatch: pytest.M
     await agent.reports()
     await agent.holds(agent.got[0][1])
     await hall.work()
-    monkeypatch.setattr(matcher._ends, "_log", None)
+    monkeypatch.setattr(matcher._checks._ends, "_log", None)
     await agent.holds()
     await look(hall)
     assert agent.ended == []
@@ -220,7 +220,7 @@ async def test_standby_sends_nothing(hall: Hall) -> None:
 async def test_hostile_names_are_not_looked_for(hall: Hall, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     matcher = await hall.matcher()
     agent = await hall.agent()
-    monkeypatch.setattr(matcher._ends, "_log", None)
+    monkeypatch.setattr(matcher._checks._ends, "_log", None)
     await agent.announce(held=[name])
     await look(hall)
     assert agent.ended == []

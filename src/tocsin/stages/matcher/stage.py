@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from ... import subjects, telemetry
 from ...domain.events import Cancelled, Failed, LeaseTimer, Message, Recorded, Started
-from ...domain.task_board import NO_AGENT, AgentClaim, TaskBoard
+from ...domain.task_board import TaskBoard
 from ...domain.task_offers import Offer
 from ...engine.foreign_reports import load_scope
 from ...engine.leader_election import TERM_EVENTS, LeaderElection, lease_access
@@ -32,8 +32,9 @@ from ...ports import (
 from ...settings import Queue
 from ...subjects import MATCHER_LEASE, Bucket, DecodeError, Stream, outside_key
 from . import followed_tasks, operator_decisions
-from .agents import SILENCE_S, HeardAgent, HeardAgents
+from .agents import SILENCE_S, HeardAgents
 from .backlog_display import BacklogDisplay
+from .claim_checks import INTERVAL_S, ClaimChecks
 from .claims import Claims, Releases, claim_of
 from .end_notices import EndNotices
 from .fetch_server import FetchServer
@@ -51,14 +52,6 @@ AT_ONCE: Final = 256
 """The greatest number of tasks that are claimed in one write."""
 LEASE_S: Final = 4.0
 """The time to live of the leader lease: no task is assigned for so long after the leader was killed."""
-INTERVAL_S: Final = 0.5
-"""Time between two looks at the agents if nothing arrives."""
-REPEAT_AFTER_S: Final = 2.0
-"""A hold list that arrives sooner after a hand-over may be older than it."""
-CALL_INTERVAL_S: Final = 1.0
-"""The least time between two roll calls because of agents that did not listen."""
-CHECK_INTERVAL_S: Final = 10.0
-"""Time between two looks at some of the claims of workers that are no agents."""
 
 _log = telemetry.get_logger("tocsin.matcher")
 
@@ -102,23 +95,25 @@ class Matcher:
         self._releases = Releases(log, self.board, clock)
         sender = TaskSender(log, channel, self.agents, self._releases, clock)
         self._hand_over = LimitedHandOver(self.board, self._releases, sender)
-        self._ends = EndNotices(log, channel, self.board, self.agents, clock)
+        self._checks = ClaimChecks(
+            channel,
+            self.board,
+            self.agents,
+            self._releases,
+            self._hand_over,
+            EndNotices(log, channel, self.board, self.agents, clock),
+            clock,
+        )
         self._fetches = Fetches(clock.monotonic)
         self._http_workers = workers = HttpWorkers(projections, clock, self.board, self._fetches)
         self._fetch_server = FetchServer(
             log, fetch_channel, self._fetches, workers, self.board, self._claims, self._releases, clock
         )
         self._followed = FollowedTasks(self.board, self._fetches, workers, serves)
-        self._absent: list[tuple[str, int]] = []
         self._upto = 0
         self._is_complete = False
         self._changed = asyncio.Event()
-        self._listens_since = clock.monotonic()
         self._is_roll_called = False
-        self._called_at = float("-inf")
-        self._looked_at = float("-inf")
-        self._checked_at = float("-inf")
-        self._checked = 0
         self._place = SavedPlace(projections, clock)
 
     # --- loops -----------------------------------------------------------------------------------------------------------
@@ -170,7 +165,7 @@ class Matcher:
             self._channel.absences(self.receive_absence),
             self._fetch_channel.requests(self.receive_fetch),
         ):
-            self._listens_since = self._clock.monotonic()
+            self._checks.begin()
             while True:
                 try:
                     await self.run_once()
@@ -209,7 +204,7 @@ class Matcher:
 
     def receive_absence(self, agent_id: str, claim: int) -> None:
         """Note that a task reached no process."""
-        self._absent.append((agent_id, claim))
+        self._checks.note_absence(agent_id, claim)
         self._changed.set()
 
     # --- decisions -------------------------------------------------------------------------------------------------------
@@ -218,23 +213,21 @@ class Matcher:
         """Compare agents with their claims, and assign every task that an agent can take."""
         self.agents.read()
         if not self._channel.connections:
-            self._listens_since, self._is_roll_called = self._clock.monotonic(), False
+            self._checks.begin()
+            self._is_roll_called = False
         if not self._leadership.is_leading or not self._is_complete or not self._decisions.is_complete:
             self._is_roll_called = False
-            self._absent.clear()
-            self._ends.forget()
+            self._checks.forget()
             self._fetches.forget()
             return
         if not self._is_roll_called:
             self._display.forget()
             self._rates.forget()
-            await self._call_roll()
+            await self._checks.call_roll()
             await self._fetch_channel.call_fetches()
             self._is_roll_called = True
-        await self._ends.send()
         await self._hand_over.read_back(upto=self._upto)
-        await self._release_absent()
-        await self._look_at_agents()
+        await self._checks.run_once(upto=self._upto)
         while await self._fetch_server.serve(self._upto, await self._room()):
             pass
         while any([await self._assign(), await self._purges.run_once()]):
@@ -278,79 +271,6 @@ class Matcher:
             and now - agent.heard_at < SILENCE_S
             and (slots := agent.hold_list.max_concurrent_jobs - self.board.used_slots(agent.agent_id)) > 0
         ]
-
-    # --- agents ----------------------------------------------------------------------------------------------------------
-
-    async def _call_roll(self) -> None:
-        await self._channel.call_roll()
-        self._called_at = self._clock.monotonic()
-
-    async def _release_absent(self) -> None:
-        """Release tasks that reached no process.
-
-        The agent gets no other task until it is heard again.
-        """
-        absent, self._absent = self._absent, []
-        now = self._clock.monotonic()
-        if absent and now - self._called_at >= CALL_INTERVAL_S:
-            await self._call_roll()  # an agent that lost its connection for a moment answers
-        for agent_id, sequence in absent:
-            if (agent := self.agents.get(agent_id)) is not None:
-                agent.is_absent = True
-            for claim in self.board.claims_of(agent_id):
-                if claim.sequence == sequence:
-                    await self._releases.release(claim, "handed_back")
-
-    async def _look_at_agents(self) -> None:
-        """Hand over again what agents do not hold; release what lost and ended agents held."""
-        now = self._clock.monotonic()
-        for agent in self.agents:
-            if agent.is_news:
-                await self._compare(agent)
-                self._ends.compare(agent)
-                agent.is_news = False
-        if now - self._looked_at < INTERVAL_S:
-            return
-        self._looked_at = now
-        self._releases.apply_refusals()
-        for agent_id in self.board.agents:
-            heard_agent = self.agents.get(agent_id)
-            heard_at = self._listens_since if heard_agent is None else max(heard_agent.heard_at, self._listens_since)
-            if now - heard_at < SILENCE_S:
-                continue
-            for claim in await self._releases.still_open(self.board.claims_of(agent_id)[:AT_ONCE]):
-                await self._releases.release(claim, "lease_over")
-        await self._ends.check()
-        self.agents.forget_silent(but=frozenset(self.board.agents))
-        await self._check_other_claims(now)
-
-    async def _check_other_claims(self, now: float) -> None:
-        """Withdraw claims of other workers that are over.
-
-        A report may have been missed, and no hold list shows it.
-        """
-        if now - self._checked_at < CHECK_INTERVAL_S:
-            return
-        self._checked_at = now
-        claims = self.board.claims_of(NO_AGENT)
-        start = self._checked if self._checked < len(claims) else 0
-        some = claims[start : start + AT_ONCE]
-        self._checked = start + len(await self._releases.still_open(some))
-
-    async def _compare(self, agent: HeardAgent) -> None:
-        """Compare an agent's claims with its newest hold list."""
-        handed_back = frozenset(agent.hold_list.handed_back)
-        missing_claims: list[AgentClaim] = []
-        for claim in self.board.claims_of(agent.agent_id):
-            if agent.hold_list.ended:
-                await self._releases.release(claim, "handed_back")
-            elif claim.sequence in handed_back:
-                await self._releases.release(claim, "handed_back", is_refused=True)
-            elif claim.sequence > self._upto:
-                continue
-            elif claim.task.held_name not in agent.held and agent.heard_at - claim.handed_at >= REPEAT_AFTER_S:
-                missing_claims.append(claim)
-        await self._hand_over.send(await self._releases.still_open(missing_claims[:AT_ONCE]))
 
 
 def _start(context: StageContext) -> Matcher | None:

@@ -1,0 +1,144 @@
+"""Checks of claims against hold lists: lost tasks are handed over again or released.
+
+A task that a hold list lacks was lost on its way. A silent or ended agent loses its claims, and so does one without a process
+that listens.
+"""
+
+from typing import Final
+
+from ...domain.task_board import NO_AGENT, AgentClaim, TaskBoard
+from ...ports import AgentChannel, Clock
+from .agents import SILENCE_S, HeardAgent, HeardAgents
+from .claims import Releases
+from .end_notices import EndNotices
+from .limited_hand_over import LimitedHandOver
+
+AT_ONCE: Final = 256
+"""The greatest number of claims that are looked at together."""
+INTERVAL_S: Final = 0.5
+"""Time between two looks at the agents if nothing arrives."""
+REPEAT_AFTER_S: Final = 2.0
+"""A hold list that arrives sooner after a hand-over may be older than it."""
+CALL_INTERVAL_S: Final = 1.0
+"""The least time between two roll calls because of agents that did not listen."""
+CHECK_INTERVAL_S: Final = 10.0
+"""Time between two looks at some of the claims of workers that are no agents."""
+
+
+class ClaimChecks:
+    """Compares claims with hold lists, for the matcher that leads."""
+
+    def __init__(
+        self,
+        channel: AgentChannel,
+        board: TaskBoard,
+        agents: HeardAgents,
+        releases: Releases,
+        hand_over: LimitedHandOver,
+        ends: EndNotices,
+        clock: Clock,
+    ) -> None:
+        self._channel = channel
+        self._board = board
+        self._agents = agents
+        self._releases = releases
+        self._hand_over = hand_over
+        self._ends = ends
+        self._clock = clock
+        self._absent: list[tuple[str, int]] = []
+        self._listens_since = clock.monotonic()
+        self._called_at = float("-inf")
+        self._looked_at = float("-inf")
+        self._checked_at = float("-inf")
+        self._checked = 0
+
+    def begin(self) -> None:
+        """Take no agent for silent because of a time in which none was heard."""
+        self._listens_since = self._clock.monotonic()
+
+    def forget(self) -> None:
+        """Act on nothing that was noted until now: another matcher leads."""
+        self._absent.clear()
+        self._ends.forget()
+
+    def note_absence(self, agent_id: str, claim: int) -> None:
+        """Note that a task reached no process."""
+        self._absent.append((agent_id, claim))
+
+    async def call_roll(self) -> None:
+        """Have every agent send its hold list."""
+        await self._channel.call_roll()
+        self._called_at = self._clock.monotonic()
+
+    async def run_once(self, *, upto: int) -> None:
+        """Act on absences, ends and hold lists; the board has events up to `upto`."""
+        await self._ends.send()
+        await self._release_absent()
+        await self._look_at_agents(upto)
+
+    async def _release_absent(self) -> None:
+        """Release tasks that reached no process.
+
+        The agent gets no other task until it is heard again.
+        """
+        absent, self._absent = self._absent, []
+        now = self._clock.monotonic()
+        if absent and now - self._called_at >= CALL_INTERVAL_S:
+            await self.call_roll()  # an agent that lost its connection for a moment answers
+        for agent_id, sequence in absent:
+            if (agent := self._agents.get(agent_id)) is not None:
+                agent.is_absent = True
+            for claim in self._board.claims_of(agent_id):
+                if claim.sequence == sequence:
+                    await self._releases.release(claim, "handed_back")
+
+    async def _look_at_agents(self, upto: int) -> None:
+        """Hand over again what agents do not hold; release what lost and ended agents held."""
+        now = self._clock.monotonic()
+        for agent in self._agents:
+            if agent.is_news:
+                await self._compare(agent, upto)
+                self._ends.compare(agent)
+                agent.is_news = False
+        if now - self._looked_at < INTERVAL_S:
+            return
+        self._looked_at = now
+        self._releases.apply_refusals()
+        for agent_id in self._board.agents:
+            heard_agent = self._agents.get(agent_id)
+            heard_at = self._listens_since if heard_agent is None else max(heard_agent.heard_at, self._listens_since)
+            if now - heard_at < SILENCE_S:
+                continue
+            for claim in await self._releases.still_open(self._board.claims_of(agent_id)[:AT_ONCE]):
+                await self._releases.release(claim, "lease_over")
+        await self._ends.check()
+        self._agents.forget_silent(but=frozenset(self._board.agents))
+        await self._check_other_claims(now)
+
+    async def _check_other_claims(self, now: float) -> None:
+        """Withdraw claims of other workers that are over.
+
+        A report may have been missed, and no hold list shows it.
+        """
+        if now - self._checked_at < CHECK_INTERVAL_S:
+            return
+        self._checked_at = now
+        claims = self._board.claims_of(NO_AGENT)
+        start = self._checked if self._checked < len(claims) else 0
+        some = claims[start : start + AT_ONCE]
+        self._checked = start + len(await self._releases.still_open(some))
+
+    async def _compare(self, agent: HeardAgent, upto: int) -> None:
+        """Compare an agent's claims with its newest hold list."""
+        handed_back = frozenset(agent.hold_list.handed_back)
+        missing_claims: list[AgentClaim] = []
+        for claim in self._board.claims_of(agent.agent_id):
+            if agent.hold_list.ended:
+                await self._releases.release(claim, "handed_back")
+            elif claim.sequence in handed_back:
+                await self._releases.release(claim, "handed_back", is_refused=True)
+            elif claim.sequence > upto:
+                continue
+            elif claim.task.held_name not in agent.held and agent.heard_at - claim.handed_at >= REPEAT_AFTER_S:
+                missing_claims.append(claim)
+        await self._hand_over.send(await self._releases.still_open(missing_claims[:AT_ONCE]))
