@@ -86,6 +86,24 @@ async def test_lost_notice_is_repeated(hall: Hall) -> None:
     assert len(agent.ended) == heard
 
 
+async def test_silent_agent_gets_no_more_notices(hall: Hall) -> None:
+    await hall.job()
+    await hall.matcher()
+    agent = await hall.agent()
+    await hall.trigger()
+    [(_, task)] = agent.got
+    await cancel(hall, task)
+    await agent.holds(task)  # its last hold list
+    await hall.work()
+    await hall.passes(SILENCE_S)
+    heard = len(agent.ended)
+    await look(hall)
+    assert len(agent.ended) == heard
+    await agent.holds(task)
+    await look(hall)
+    assert len(agent.ended) > heard
+
+
 async def test_successor_sends_the_notice(hall: Hall) -> None:
     await hall.job()
     matcher = await hall.matcher()

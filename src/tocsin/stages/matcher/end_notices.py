@@ -13,7 +13,7 @@ from ...domain import execution
 from ...domain.agent import EndNotice, HeldEntry, read_held
 from ...domain.task_board import TaskBoard
 from ...ports import AgentChannel, Clock, EventLog
-from .agents import HeardAgent, HeardAgents
+from .agents import SILENCE_S, HeardAgent, HeardAgents
 
 CHECK_AFTER_S: Final = 2.0
 """Time after which a task without a claim is looked for in the log: a hold list may be older than the report on the task."""
@@ -80,8 +80,9 @@ class EndNotices:
             if number >= AT_ONCE:
                 break
             del self._watches[agent_id]  # noted again below, after the others
-            if (agent := self._agents.get(agent_id)) is None:
-                continue
+            agent = self._agents.get(agent_id)
+            if agent is None or now - agent.heard_at >= SILENCE_S:
+                continue  # its next hold list is compared again
             looked_at.append((agent, watch))
             entries[agent_id] = [entry for name in watch.names if (entry := self._unclaimed(agent, name)) is not None]
             number += len(entries[agent_id])
