@@ -122,6 +122,9 @@ def _every_task_is_handed_over(everything: StoredEvents, around: Surroundings) -
     cancelled = {fact.execution_id for fact in _all(everything, Cancelled)}
     claimed = {(fact.execution_id, fact.step, fact.attempt) for fact in _all(everything, Started)}
     reports = everything.facts(Report)
+    succeeded = {
+        (r.message.execution_id, r.message.step, r.message.attempt) for r in reports if r.message.outcome == "completed"
+    }
     ends = {(r.message.execution_id, r.message.step, r.message.attempt): r for r in reversed(reports)}
     for missing in sorted(tasks.keys() - taken.keys()):
         end = ends.get(missing)
@@ -132,6 +135,10 @@ def _every_task_is_handed_over(everything: StoredEvents, around: Surroundings) -
             since, until = (around.server.clock.seconds(at.time) for at in (tasks[missing], end))
             if around.network.was_interrupted(since, until):
                 continue
+        if missing not in claimed and any(
+            (missing[0], missing[1], earlier) in succeeded for earlier in range(1, missing[2])
+        ):
+            continue  # the late answer to an earlier attempt ended the execution first
         if missing[0] not in cancelled or has_timed_out:  # a task of a cancelled execution is not handed over
             yield f"I3: it was never handed over: {missing}"
     for named, data in taken.items():

@@ -153,7 +153,8 @@ async def test_process_started_without_a_majority_waits(tmp_path: Path) -> None:
 
         async def all_wait() -> bool:
             assert all(program.ended is None for program in programs), [program.said() for program in programs]
-            return all('"log-awaited"' in program.said() for program in programs)
+            stages, worker = (program.said() for program in programs)
+            return '"log-awaited"' in stages and '"agent-not-answered"' in worker  # a worker uses no stream
 
         await tocsin.until(all_wait)
         for node in cluster.nodes[1:]:

@@ -31,9 +31,9 @@ async def test_while_no_server_is_there(nats_url: str, tmp_path: Path) -> None:
 async def test_while_the_cluster_has_no_majority(tmp_path: Path) -> None:
     async with clustered(tmp_path) as (tocsin, cluster):
         await lose_majority(tocsin, cluster)
-        waiting = [start(tocsin) for start in PROGRAMS.values()]
-        for program in waiting:
-            await says(tocsin, program, "log-awaited")
-        for program in waiting:
+        waiting = {name: start(tocsin) for name, start in PROGRAMS.items()}
+        for name, program in waiting.items():
+            await says(tocsin, program, "agent-not-answered" if name == "worker" else "log-awaited")
+        for program in waiting.values():
             program.send(signal.SIGTERM)
             assert await ended(tocsin, program) == IN_ORDER, program.said()
