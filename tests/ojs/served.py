@@ -65,7 +65,7 @@ def _begun(process: "subprocess.Popen[str]", said: Path) -> Dev:
 def _await_asking(url: str) -> None:
     """Wait until the server has seen the token: without tokens it checks every few seconds."""
     begun = time.monotonic()
-    while httpx.get(f"{url}/ojs/v1/queues").status_code != HTTPStatus.UNAUTHORIZED:
+    while httpx.get(f"{url}/ojs/v1/queues", timeout=PATIENCE).status_code != HTTPStatus.UNAUTHORIZED:
         assert time.monotonic() - begun < PATIENCE, "nobody is asked for a token"
         time.sleep(0.1)
 

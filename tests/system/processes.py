@@ -49,7 +49,7 @@ GROUPS: Final[tuple[tuple[str, ...], ...]] = (
 )
 """All stages in three processes, for machines that cannot take one for each."""
 TOCSIN: Final = ("tocsin",)
-PATIENCE: Final = 100.0
+PATIENCE: Final = 250.0
 """Seconds after which a test gives up waiting for processes, each of which may take long to start beside those of other tests."""
 BACKLOG: Final = 300
 """Messages that all durables together may still have before them while more work is given."""
