@@ -8,7 +8,7 @@ from tests.domain.given import ID
 from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import QueueGrant
-from tocsin.services.unserved import Unserved, in_short, unserved
+from tocsin.services.unserved import MAX_HINTS, Unserved, WorkerSearch, in_short, unserved
 
 
 def job(name: str = "welcome", function: str = "mail/send", queue: str = "mail", **fields: Any) -> JobDefinition:  # noqa: ANN401
@@ -86,3 +86,9 @@ def test_hints_are_bounded() -> None:
     missing = unserved(jobs, [worker("mail/send")])
     assert len(missing) == 1_000
     assert sum(each.nearest is not None for each in missing) == 100
+
+
+def test_hints_for_many_tasks_are_bounded() -> None:
+    search = WorkerSearch([worker("mail/send")])
+    found = [search.lacks("welcome", "mail", f"mail/send{number}") for number in range(MAX_HINTS + 10)]
+    assert [missing is not None and missing.nearest for missing in found] == ["mail/send"] * MAX_HINTS + [None] * 10

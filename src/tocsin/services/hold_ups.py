@@ -6,7 +6,6 @@ from typing import Literal, TypeAlias
 
 from pydantic import ValidationError
 
-from ..domain.agent import AgentRecord
 from ..domain.events import Dispatched, Message, Recorded, TaskLimit, unfold
 from ..domain.execution import fold, planned_step, waiting_steps
 from ..domain.queue_backlog import QueueBacklog, counted_tasks
@@ -14,7 +13,7 @@ from ..ports import EventLog, Projections
 from ..subjects import Bucket, token
 from .agents import AgentRegistry
 from .queue_decisions import QueuePause, pauses_of
-from .unserved import lacks
+from .unserved import WorkerSearch
 
 HoldUpKind: TypeAlias = Literal[
     "queue_paused", "no_worker", "no_function", "no_grant", "job_limit", "key_limit", "queue_limit", "queue_rate"
@@ -64,7 +63,7 @@ class HoldUpReader:
         queues = tuple(dict.fromkeys(step.queue for step in planned))
         pauses = await pauses_of(self._log, queues)
         backlogs = {queue: await self._backlog(queue) for queue in queues}
-        workers = await AgentRegistry(self._log, self._projections).agents()
+        workers = WorkerSearch(await AgentRegistry(self._log, self._projections).agents())
         limits = _limits_of(facts)
         found: list[HoldUp] = []
         for step in planned:
@@ -101,8 +100,8 @@ def _limits_of(facts: Sequence[Recorded[Message]]) -> dict[str, TaskLimit | None
     return {task.step: task.concurrency for task in tasks}
 
 
-def _held_up(task: _Task, backlog: QueueBacklog, workers: Sequence[AgentRecord]) -> HoldUp | None:
-    missing = lacks(task.job, task.queue, task.function, workers)
+def _held_up(task: _Task, backlog: QueueBacklog, workers: WorkerSearch) -> HoldUp | None:
+    missing = workers.lacks(task.job, task.queue, task.function)
     if missing is not None:
         kind: HoldUpKind = (
             "no_worker" if missing.function is None else "no_grant" if missing.ungranted is not None else "no_function"

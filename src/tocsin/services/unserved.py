@@ -71,22 +71,21 @@ def unserved(
         for step in definition.steps() if definition.enabled else ():
             if (queue := step.queue or definition.queue) not in skipped:
                 needed[queue][step.function][definition.name] = None
-    return _Search([worker for worker in workers if worker.state is not AgentState.LOST]).findings(needed)
+    return WorkerSearch(workers).findings(needed)
 
 
-def lacks(job: str, queue: str, function: str, workers: Iterable[AgentRecord]) -> Unserved | None:
-    """Return what a task lacks; None: a worker has its function."""
-    present = [worker for worker in workers if worker.state is not AgentState.LOST]
-    return next(iter(_Search(present).findings({queue: {function: {job: None}}})), None)
+class WorkerSearch:
+    """Compares what jobs need with the workers that are not lost.
 
+    All findings of a search together have at most `MAX_HINTS` hints.
+    """
 
-class _Search:
-    """Compares what jobs need with the workers that are not lost."""
-
-    def __init__(self, workers: Sequence[AgentRecord]) -> None:
+    def __init__(self, workers: Iterable[AgentRecord]) -> None:
         self._readers: dict[str, list[AgentRecord]] = defaultdict(list)
         self._inactive: dict[str, list[AgentRecord]] = defaultdict(list)
         for worker in workers:
+            if worker.state is AgentState.LOST:
+                continue
             by_queue = self._readers if worker.state is AgentState.ENABLED else self._inactive
             for queue in worker.queues:
                 by_queue[queue].append(worker)
@@ -107,6 +106,10 @@ class _Search:
             else:
                 found.append(self._queue(queue, functions))
         return found
+
+    def lacks(self, job: str, queue: str, function: str) -> Unserved | None:
+        """Return what a task lacks; None: a worker has its function."""
+        return next(iter(self.findings({queue: {function: {job: None}}})), None)
 
     def _is_served(self, queue: str, function: str) -> bool:
         readers = self._readers[queue]
