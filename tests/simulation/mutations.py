@@ -612,7 +612,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug("move the recorder's place without the rows", Recorder.recorded, "batch.messages", "batch.messages[:3]"),
     _bug("record from a place of one's own", Recorder.recorded, "upto=batch.upto", "upto=place"),
     _bug(
-        "show a definition whatever is shown",
+        "replace a definition without its revision",
         Waves._put,
         "change.value, expect=revision",
         "change.value",
@@ -686,7 +686,7 @@ FOCUSED: Final[Mapping[str, str]] = {
     "believe a replica that who has the lock was never planned": "replicas",
     "believe a replica that no execution waits for a lock": "replicas",
     "announce nothing again": "wakes",
-    "show a definition whatever is shown": "registrations",
+    "replace a definition without its revision": "registrations",
     "hand over one attempt": "bridge",
     "report one attempt": "bridge",
     "decide a replay by what holds when it is handled": "letters",

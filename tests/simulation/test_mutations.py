@@ -38,7 +38,7 @@ MINOR = (
     "queue, and look no more whether the holder is over",
     "believe a replica that who has the lock was never planned",
     "believe a replica that no execution waits for a lock",
-    "show a definition whatever is shown",
+    "replace a definition without its revision",
     "archive what a stage has not decided on",
     "take a request to replay twice",
     "take a report of a worker that lost the lease",

@@ -53,11 +53,21 @@ class OpenTask:
         return self.scope, self.step
 
     @property
+    def execution(self) -> str:
+        """The key of its execution: `<job>.<execution id>`, the job as one token of a subject."""
+        return self.scope.removeprefix("execution.").removesuffix(".>")
+
+    @property
+    def execution_id(self) -> str:
+        """The id of its execution."""
+        return self.execution.rpartition(".")[2]
+
+    @property
     def name(self) -> str:
         """The task as operators see it: `<execution id>.<step>.<attempt>`."""
-        return f"{self.scope.split('.')[2]}.{self.step}.{self.attempt}"
+        return f"{self.execution_id}.{self.step}.{self.attempt}"
 
     @property
     def held_name(self) -> str:
         """The task as a hold list names it: `<job>.<execution id>.<step>.<attempt>`."""
-        return f"{self.scope.removeprefix('execution.').removesuffix('.>')}.{self.step}.{self.attempt}"
+        return f"{self.execution}.{self.step}.{self.attempt}"

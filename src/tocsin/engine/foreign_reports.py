@@ -5,6 +5,7 @@ again, so readers leave out what is voided (`not_voided`). No decision rests on 
 """
 
 import asyncio
+from collections.abc import Iterable
 from typing import Final
 
 from .. import subjects, telemetry
@@ -21,6 +22,12 @@ MAX_SHOWN: Final = 1_000
 """Entries that a process writes; the audit finds all messages."""
 
 _log = telemetry.get_logger("tocsin.foreign")
+
+
+def scopes_of(foreign: Iterable[Recorded[Message]]) -> list[str]:
+    """Return the scopes that hold foreign messages, each once."""
+    scopes = (subjects.guard_of(recorded.subject) for recorded in foreign)
+    return list(dict.fromkeys(scope for scope in scopes if scope is not None))
 
 
 async def load_scope(log: EventLog, scope: str) -> list[Recorded[Message]]:

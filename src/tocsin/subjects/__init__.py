@@ -179,7 +179,6 @@ from .paths import (
     scope_of,
     subject_of,
     trigger,
-    voided,
 )
 
 __all__ = [
@@ -312,5 +311,4 @@ __all__ = [
     "token",
     "trigger",
     "type_of",
-    "voided",
 ]

@@ -246,11 +246,6 @@ def repair(stream: str, sequence: int) -> str:
     return f"repair.{stream}.{sequence}.>"
 
 
-def voided(stream: str, sequence: int) -> str:
-    """Return the subject of the event that voids a foreign message."""
-    return f"repair.{stream}.{sequence}.voided"
-
-
 def parse_agent(subject: str) -> tuple[str, str]:
     """Return the name and the id in the subject of an agent's event."""
     _, name, agent_id, *_ = subject.split(".")

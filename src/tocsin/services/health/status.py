@@ -177,7 +177,7 @@ async def status(target: HealthTarget) -> Status:
     has_queues = streams.get(inspection.bucket_stream_name(Bucket.QUEUES))
     leadership, registrations, history, workers, matched, foreign = await asyncio.gather(
         query("leases", leadership_of(inspection)) if has_leases else _nothing(),
-        query("jobs", _registrations(target)) if has_definitions else _nothing(),
+        query("jobs", registrations_of(target)) if has_definitions else _nothing(),
         query("history", _history(target)) if Stream.LOG in present else _nothing(),
         query("agents", AgentRegistry(target.log, target.projections).agents()) if has_agents else _nothing(),
         query("queues", _matched_queues(target)) if has_queues else _nothing(),
@@ -258,7 +258,8 @@ async def _nothing() -> None:
     return None
 
 
-async def _registrations(target: HealthTarget) -> list[Registration]:
+async def registrations_of(target: HealthTarget) -> list[Registration]:
+    """Return all jobs as the bucket `definitions` shows them."""
     entries = await target.projections.entries(Bucket.DEFINITIONS)
     return [Registration.model_validate_json(body, context=STORED) for body in entries.values()]
 

@@ -9,7 +9,7 @@ from ... import subjects, telemetry
 from ...domain import agent
 from ...domain.agent import Agent, AgentRecord, HoldList
 from ...domain.events import OF_THE_NAME, AgentFact, AgentGranted, AgentSwitched, Message, QueueGrant, Recorded
-from ...engine.foreign_reports import load_scope
+from ...engine.foreign_reports import load_scope, scopes_of
 from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections
 from ...subjects import Bucket, Stream
 
@@ -64,8 +64,8 @@ class Roster:
         async for batch in self._log.follow(Stream.LEDGER, subjects.agent_events(), after=None):
             for recorded in batch.messages:
                 self.learn(recorded)
-            for scope in dict.fromkeys(subjects.guard_of(recorded.subject) for recorded in batch.foreign):
-                await self._learn_again(scope or subjects.agent_events())
+            for scope in scopes_of(batch.foreign):
+                await self._learn_again(scope)
             self.is_complete = self.is_complete or batch.caught_up
 
     async def _learn_again(self, scope: str) -> None:

@@ -46,6 +46,10 @@ class HeardAgent:
         """Whether tasks may be assigned to it."""
         return self.hold_list.mode == "enabled" and not self.hold_list.ended and not self.is_absent
 
+    def is_silent(self, now: float) -> bool:
+        """Return whether it was not heard for so long that it is lost."""
+        return now - self.heard_at >= SILENCE_S
+
 
 @dataclass(slots=True)
 class HeardAgents:

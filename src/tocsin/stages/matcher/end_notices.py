@@ -13,7 +13,7 @@ from ...domain import execution
 from ...domain.agent import EndNotice, HeldEntry, read_held
 from ...domain.task_board import TaskBoard
 from ...ports import AgentChannel, Clock, EventLog
-from .agents import SILENCE_S, HeardAgent, HeardAgents
+from .agents import HeardAgent, HeardAgents
 
 CHECK_AFTER_S: Final = 2.0
 """Time after which a task without a claim is looked for in the log: a hold list may be older than the report on the task."""
@@ -58,8 +58,7 @@ class EndNotices:
         """Send notices of the ends that the fold met since the last call."""
         over: dict[str, list[str]] = {}
         for claim in self._board.take_ended():
-            _, job, execution_id, _ = claim.task.scope.split(".")
-            over.setdefault(claim.agent_id, []).append(f"{job}.{execution_id}")
+            over.setdefault(claim.agent_id, []).append(claim.task.execution)
         for agent_id, executions in over.items():
             await self._send(agent_id, executions)
 
@@ -81,7 +80,7 @@ class EndNotices:
                 break
             del self._watches[agent_id]  # noted again below, after the others
             agent = self._agents.get(agent_id)
-            if agent is None or now - agent.heard_at >= SILENCE_S:
+            if agent is None or agent.is_silent(now):
                 continue  # its next hold list is compared again
             looked_at.append((agent, watch))
             entries[agent_id] = [entry for name in watch.names if (entry := self._unclaimed(agent, name)) is not None]

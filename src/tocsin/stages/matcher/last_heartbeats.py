@@ -46,7 +46,7 @@ class LastHeartbeats:
         task = claim.task
         before = first_unread(task.attempt, claim.delivery)
         try:
-            return await read_last_heartbeat(self._log, task.job, task.scope.split(".")[2], task.step, before=before)
+            return await read_last_heartbeat(self._log, task.job, task.execution_id, task.step, before=before)
         except DecodeError as error:  # any worker may have stored it
             _log.warning("heartbeat unreadable", action="heartbeat-unreadable", error=str(error))
             return None

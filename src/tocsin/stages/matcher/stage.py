@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from ... import subjects, telemetry
+from ... import telemetry
 from ...domain.events import Cancelled, Failed, LeaseTimer, Message, Recorded, Started
 from ...domain.task_board import TaskBoard
 from ...domain.task_offers import Offer
-from ...engine.foreign_reports import load_scope
+from ...engine.foreign_reports import load_scope, scopes_of
 from ...engine.leader_election import TERM_EVENTS, LeaderElection, lease_access
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import (
@@ -32,7 +32,7 @@ from ...ports import (
 from ...settings import Queue
 from ...subjects import MATCHER_LEASE, Bucket, DecodeError, Stream, outside_key
 from . import followed_tasks, operator_decisions
-from .agents import SILENCE_S, HeardAgents
+from .agents import HeardAgents
 from .backlog_display import BacklogDisplay
 from .claim_checks import INTERVAL_S, ClaimChecks
 from .claims import Claims, Releases, claim_of
@@ -138,8 +138,8 @@ class Matcher:
         async for batch in self._log.follow(Stream.LEDGER, *operator_decisions.filters(), after=None):
             for recorded in batch.messages:
                 self._decisions.learn(recorded)
-            for scope in dict.fromkeys(subjects.guard_of(recorded.subject) for recorded in batch.foreign):
-                self._decisions.learn_again(await load_scope(self._log, scope) if scope else ())
+            for scope in scopes_of(batch.foreign):
+                self._decisions.learn_again(await load_scope(self._log, scope))
             self._decisions.is_complete = self._decisions.is_complete or batch.caught_up
             self._changed.set()
 
@@ -268,7 +268,7 @@ class Matcher:
             Offer(agent.agent_id, agent.queues, agent.functions, slots, self._decisions.granted(agent))
             for agent in self.agents
             if agent.takes_tasks
-            and now - agent.heard_at < SILENCE_S
+            and not agent.is_silent(now)
             and (slots := agent.hold_list.max_concurrent_jobs - self.board.used_slots(agent.agent_id)) > 0
         ]
 

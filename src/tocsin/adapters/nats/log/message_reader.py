@@ -74,7 +74,7 @@ class MessageReader:
         known, event = self._hidden.get(key, (0, None))
         if known == sequence:
             return event
-        floor, window = (known, _WINDOW) if known < sequence else (0, _WINDOW)
+        floor, window = known if known < sequence else 0, _WINDOW
         event = event if floor else None
         while True:
             after = max(floor, sequence - 1 - window)

@@ -4,15 +4,12 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
-from ....domain.definition import STORED
-from ....domain.job_record import Registration
 from ....domain.text import counted, utc_text
-from ....subjects import Bucket
 from ...agents import AgentRegistry
 from ...queue_decisions import pauses_of
 from ...unserved import Unserved, unserved
 from ..findings import CheckContext, Finding, bad, ok, warn
-from ..status import Durable
+from ..status import Durable, registrations_of
 
 LATE_AFTER: Final = timedelta(seconds=60)
 """Age from which an unacknowledged message of a stage is late."""
@@ -115,8 +112,7 @@ async def functions(context: CheckContext) -> list[Finding]:
     """Report queues of jobs that no worker reads, and functions that none has (`queue-unread`, `function-unserved`)."""
     target = context.target
     agents = await AgentRegistry(target.log, target.projections).agents()
-    entries = await target.projections.entries(Bucket.DEFINITIONS)
-    jobs = [Registration.model_validate_json(body, context=STORED).definition for body in entries.values()]
+    jobs = [registration.definition for registration in await registrations_of(target)]
     missing = unserved(jobs, agents, outside=target.settings.bridged_queues)
     queues = [each for each in missing if each.function is None]
     functions = [each for each in missing if each.function is not None]
