@@ -11,6 +11,7 @@ from nats.js.api import ConsumerConfig
 from .... import subjects
 from ....engine.delivery_policy import DeliveryPolicy
 from ....engine.stage import BoundStage, BoundSubscription
+from ....ports import Delivery
 from ..client.connection import FastClient
 from ..client.names import Names
 from .greedy_batches import GreedyBatches
@@ -49,12 +50,32 @@ def stage_router(
     for subscription in stage.subscriptions:
         turns = Turns(precedence, low_priority=subscription.low_priority)
         postponed = PostponedWork(precedence, outcomes.finish)
-        subscriber = _subscriber(router, stage, subscription, names, inbox=inbox)
-        batches = GreedyBatches(
+        deliveries = DeliveryDecoder(names)
+        subscriber = _subscriber(router, stage, subscription, names, deliveries.decode, inbox=inbox)
+        deliveries.batches = GreedyBatches(
             subscriber, finish_within=finish_within, turns=turns, postponed=postponed, fast_client=fast_client
         )
-        subscriber(_handler(subscription, outcomes, names, batches, precedence, postponed))
+        subscriber(_handler(subscription, outcomes, precedence, postponed))
     return router
+
+
+class DeliveryDecoder:
+    """FastStream's decoder of a subscriber: a handler receives a batch as deliveries.
+
+    The body of each is decoded when it is decided on, by the type in its subject. So an unreadable message is set aside, and
+    the rest of its batch is handled; FastStream's own decoder of typed batches would fail the whole batch.
+    """
+
+    batches: GreedyBatches
+    """What fetches the messages. It is set later, because it needs the subscriber, and the subscriber this decoder."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+
+    async def decode(self, message: "StreamMessage[Sequence[Msg]]") -> list[Delivery]:
+        """Return the deliveries of a batch."""
+        transport = self.batches.transport
+        return [NatsDelivery(raw, self._names, transport) for raw in message.raw_message]
 
 
 def _subscriber(
@@ -62,6 +83,7 @@ def _subscriber(
     stage: BoundStage,
     subscription: BoundSubscription,
     names: Names,
+    decode: Callable[["StreamMessage[Sequence[Msg]]"], Awaitable[list[Delivery]]],
     *,
     inbox: bytes,
 ) -> "BatchPullStreamSubscriber":
@@ -75,7 +97,7 @@ def _subscriber(
         ack_policy=AckPolicy.MANUAL,
         no_reply=True,
         inbox_prefix=inbox,
-        decoder=_raw,
+        decoder=decode,
         title=f"{stage.name}: {subscription.durable}",
         description=f"{stage.name} consumes {', '.join(subscription.filters)}",
     )
@@ -84,23 +106,19 @@ def _subscriber(
 def _handler(
     subscription: BoundSubscription,
     outcomes: DeliveryPolicy,
-    names: Names,
-    batches: GreedyBatches,
     gate: PriorityGate,
     postponed: PostponedWork,
-) -> Callable[[list[Msg]], Awaitable[None]]:
+) -> Callable[[list[Delivery]], Awaitable[None]]:
     order = subscription.ordering_key
 
-    async def handle(messages: list[Msg]) -> None:
-        transport = batches.transport
-        deliveries = [NatsDelivery(message, names, transport) for message in messages]
+    async def handle(deliveries: list[Delivery]) -> None:
         if order is not None:
             await postponed.finish_before(lambda: {order(delivery.subject) for delivery in deliveries})
         waiting = await outcomes.apply(subscription, deliveries, is_rush=gate.is_rush)
         if waiting is not None:
             await postponed.add(waiting)
 
-    handle.__annotations__ = {"messages": list[_payload(subscription)], "return": None}  # type: ignore[misc]
+    handle.__annotations__ = {"deliveries": list[_payload(subscription)], "return": None}  # type: ignore[misc]
     return handle
 
 
@@ -108,11 +126,3 @@ def _payload(subscription: BoundSubscription) -> object:
     """Return the type of the messages of a subscription, which FastStream's specification shows."""
     kinds = dict.fromkeys(subjects.type_of(subject) for subject in subscription.filters)
     return Union[tuple(kinds)]  # noqa: UP007 - the types are known when this runs
-
-
-async def _raw(message: "StreamMessage[Sequence[Msg]]") -> Sequence[Msg]:
-    """Return the raw messages.
-
-    Stages decode bodies by subject, and a second decoding would be wasted.
-    """
-    return message.raw_message
