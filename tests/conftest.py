@@ -15,6 +15,8 @@ from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 
 LANES = 2
 """How many slow tests run at once, where there are twice as many xdist workers."""
+FULL = "TOCSIN_TEST_FULL"
+"""The variable with which the tests marked `full` run too, as in `.ci/run --full`."""
 RANDOM = "TOCSIN_TEST_RANDOM"
 """The variable with which properties are tried on other examples in each run."""
 SLOW_TIMEOUT = 600
@@ -33,6 +35,7 @@ hypothesis.settings.load_profile("tocsin")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: many processes, or many seconds; `-m 'not slow'` leaves it out")
+    config.addinivalue_line("markers", f"full: about a minute of both processors; skipped unless {FULL} is set")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -43,6 +46,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     slow, quick = list[pytest.Item](), list[pytest.Item]()
     for item in items:
+        if item.get_closest_marker("full") and not os.environ.get(FULL):
+            item.add_marker(pytest.mark.skip(reason=f"`.ci/run --full` runs it; so does {FULL}=1"))
         (slow if item.get_closest_marker("slow") else quick).append(item)
     for item in slow:
         if item.get_closest_marker("timeout") is None:
@@ -61,6 +66,7 @@ def nats_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if REPLICAS is None:
         with EmbeddedServer(port=ANY_PORT, binary=binary).start() as server:
             yield server.url
+            server.stop(timeout_s=0.0)  # with thousands of streams, an orderly end takes 20 seconds
         return
     folder = tmp_path_factory.mktemp("cluster")
     with EmbeddedCluster(folder, REPLICAS, ANY_PORT, binary=binary).start() as cluster:

@@ -265,6 +265,7 @@ async def test_system_does_everything_that_workloads_measure() -> None:
     assert (together["missed (4)"], together["twice (4)"]) == (0, 0)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 async def test_copies_on_a_cluster_are_compared_with_one() -> None:
     figures = await scale_out(
@@ -289,6 +290,7 @@ async def test_cluster_streams_have_a_replica_on_each_node() -> None:
         assert [one["config"]["num_replicas"] for one in states] == [3, 3]
 
 
+@pytest.mark.full
 @pytest.mark.slow
 async def test_fill_ends_idle_with_a_complete_history() -> None:
     async with servers() as nats, initialized(nats.settings) as installation:
@@ -301,6 +303,7 @@ async def test_fill_ends_idle_with_a_complete_history() -> None:
         assert min(filled.executed, filled.recorded) > 0
 
 
+@pytest.mark.full
 @pytest.mark.slow
 async def test_growth_is_measured_after_a_server_restart(capsys: pytest.CaptureFixture[str]) -> None:
     figures = await growth(Conditions(sizes=(0, 40)), executions=20)
@@ -317,6 +320,7 @@ async def test_growth_is_measured_after_a_server_restart(capsys: pytest.CaptureF
     assert "executions before, recorded: 40 of 40 (100%)" in errors
 
 
+@pytest.mark.full
 @pytest.mark.slow
 async def test_registered_jobs_and_replay_have_a_yardstick() -> None:
     assert {"restart_to_first_tick_s", "peak_memory_mb", "idle_cpu_percent", "bare_rate"} <= (

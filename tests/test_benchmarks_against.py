@@ -337,6 +337,7 @@ def test_results_are_printed_and_kept(
     assert "Load average, median: base 2.00" in shown.out
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_program_gives_every_figure_of_a_row(tmp_path: Path) -> None:

@@ -125,6 +125,7 @@ async def test_killed_server_stores_no_partial_batch(tmp_path: Path, *, sync_alw
     await _kill_often(tmp_path, KILLS, sync_always=sync_always)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 async def test_often_killed_server_stores_no_partial_batch(tmp_path: Path) -> None:
     await _kill_often(tmp_path, 5 * KILLS, sync_always=True)

@@ -27,6 +27,8 @@ F = TypeVar("F", bound=Message)
 
 DEADLINE = 30.0
 """Seconds after which a test gives up waiting; nothing is asserted about how long anything takes."""
+LONGEST_PAUSE = 2.0
+"""Seconds between two looks at a condition."""
 
 
 def settings(url: str, folder: Path, **more: object) -> Settings:
@@ -96,14 +98,14 @@ class Running:
         return [r.message for r in await self.facts(f"execution.{subjects.token(job)}.>", kind)]
 
     async def until(self, happened: Callable[[], Awaitable[T]]) -> T:
-        """Wait for a condition and return its value. Polling takes only a small share of the machine."""
+        """Wait for a condition and return its value. Looking takes a tenth of the time."""
         clock = asyncio.get_running_loop().time
         async with asyncio.timeout(self.patience):
             while True:
                 began = clock()
                 if found := await happened():
                     return found
-                await asyncio.sleep(max(0.02, 3 * (clock() - began)))
+                await asyncio.sleep(min(max(0.05, 9 * (clock() - began)), LONGEST_PAUSE))
 
     async def ended(self, job: str, kind: type[F], number: int = 1) -> list[F]:
         """Wait until as many executions of a job have a fact of a kind."""

@@ -214,6 +214,8 @@ async def test_cron_18_enqueued_occurrences_run_in_sequence(tocsin: Running, fun
     assert [fact.scheduled_time for fact in completed] == sorted(fact.scheduled_time for fact in requested)
 
 
+@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.timeout(900)  # longer than its waits, which say what was missing
 async def test_thousand_executions_wait_for_one_lock(tocsin: Running, functions: Functions) -> None:
     number = 1_000
