@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from tests.domain.given import KEY
 from tocsin.adapters.memory.agents import InMemoryAgentChannel
 from tocsin.adapters.memory.fetches import InMemoryFetchChannel
 from tocsin.engine.clock_guard import ClockGuard
@@ -26,7 +27,7 @@ async def running_matcher(
     election = LeaderElection(projections, ClockGuard(log, clock), key="matcher", holder="test", ttl=1e9)
     await election.run_once()
     channels = Channels(agents or InMemoryAgentChannel(), fetches)
-    matcher = Matcher(log, projections, channels, election, clock, {}, serves)
+    matcher = Matcher(log, projections, channels, election, clock, {}, serves, key=KEY)
     async with AsyncExitStack() as stack:
         for loop in (
             matcher.follow(),

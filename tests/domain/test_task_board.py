@@ -44,7 +44,7 @@ def claimed(board: TaskBoard, agent_id: str = "a", *, slots: int = 1) -> AgentCl
 
 
 def started(board: TaskBoard, of: OpenTask, agent_id: str | None, sequence: int) -> None:
-    board.claim(of.scope, of.step, of.attempt, delivery=1, sequence=sequence, agent_id=agent_id)
+    board.claim(of.scope, of.step, of.attempt, delivery=1, sequence=sequence, agent=agent_id)
 
 
 # --- who gets a task -------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def test_claim_of_another_matcher_takes_the_task_away() -> None:
     board.dispatch(of)
     started(board, of, "b", 2)
     assert chosen(board, offer("a")) == []
-    assert [claim.agent_id for claim in board.claims_of("b")] == ["b"]
+    assert [claim.agent for claim in board.claims_of("b")] == ["b"]
 
 
 def test_claim_without_an_agent_lasts_until_its_report() -> None:

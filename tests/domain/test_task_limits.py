@@ -127,7 +127,7 @@ def test_each_task_has_its_own_limit() -> None:
 
 def test_claim_of_any_worker_counts() -> None:
     board = board_of(task(1, limit=1), task(2, limit=1))
-    board.claim("execution.nightly.1.>", "main", 1, delivery=1, sequence=5, agent_id=None)
+    board.claim("execution.nightly.1.>", "main", 1, delivery=1, sequence=5, agent=None)
     assert chosen(board) == []
     board.release("execution.nightly.1.>", "main", 1, delivery=1, sequence=6)
     assert chosen(board) == [2]
@@ -157,7 +157,7 @@ def test_later_of_two_claims_is_beyond_the_limit() -> None:
     one, two = task(1, limit=1), task(2, limit=1)
     board = board_of(one, two)
     for each, sequence in ((two, 11), (one, 10)):
-        board.claim(each.scope, "main", 1, delivery=1, sequence=sequence, agent_id="a")
+        board.claim(each.scope, "main", 1, delivery=1, sequence=sequence, agent="a")
     claims = {claim.sequence: board.is_beyond_limit(claim) for claim in board.claims_of("a")}
     assert claims == {10: False, 11: True}
 

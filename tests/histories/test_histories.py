@@ -23,6 +23,7 @@ from tocsin.domain.events import (
     unfold,
 )
 from tocsin.domain.execution import Status
+from tocsin.domain.ids import task_seal
 
 FOLDER = Path(__file__).parent
 LOGS = sorted(FOLDER.glob("*.jsonl"))
@@ -69,8 +70,12 @@ def test_logs_hold_every_form_of_an_event() -> None:
 @per_log
 def test_stored_subjects_equal_current_subjects(log: Path) -> None:
     for recorded in read(log):
-        if not recorded.subject.startswith(("trigger.", "cancel.")):
-            assert subjects.subject_of(recorded.message) == recorded.subject
+        if recorded.subject.startswith(("trigger.", "cancel.")):
+            continue
+        current = subjects.subject_of(recorded.message)
+        if isinstance(recorded.message, Report):  # reports have a seal since layout 9
+            current = current.replace(f".{task_seal(recorded.message.token)}.", ".")
+        assert current == recorded.subject
 
 
 @per_log

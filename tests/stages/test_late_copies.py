@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from tests.domain.given import ID, JOB, NOON, admitted, plan, started
+from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, started
 from tests.stages.test_lock_keeper import completed, planned
 from tests.stages.test_races import Lagging, handle_report, report
 from tests.stages.test_ticker import leading, tick
@@ -268,8 +268,8 @@ async def test_execution_waiting_for_an_unhandled_end_is_kept(world: World) -> N
     [_, waiting] = await world.recorded(Planned)
     state = execution.fold([waiting])
     stalled = Stalled(Lost(what="planned", since=NOON), waiting.sequence)
-    assert not await Evidence(world.log, world.projections).is_lost(stalled, state)
-    assert not await Evidence(Lagging(world, upto=2), world.projections).is_lost(stalled, state)
+    assert not await Evidence(world.log, world.projections, KEY).is_lost(stalled, state)
+    assert not await Evidence(Lagging(world, upto=2), world.projections, KEY).is_lost(stalled, state)
 
 
 async def test_execution_waiting_for_an_unadmitted_holder_is_kept(world: World) -> None:
@@ -281,9 +281,9 @@ async def test_execution_waiting_for_an_unadmitted_holder_is_kept(world: World) 
     [waiting] = await world.recorded(Planned)
     state = execution.fold([waiting])
     stalled = Stalled(Lost(what="planned", since=NOON), waiting.sequence)
-    assert not await Evidence(world.log, world.projections).is_lost(stalled, state)
+    assert not await Evidence(world.log, world.projections, KEY).is_lost(stalled, state)
     await world.projections.put(Bucket.CURSORS, cursor(Stream.LOG), str(acquired.sequence).encode(), expect=0)
-    assert await Evidence(world.log, world.projections).is_lost(stalled, state)
+    assert await Evidence(world.log, world.projections, KEY).is_lost(stalled, state)
 
 
 async def test_retry_with_an_unhandled_report_is_not_lost(world: World) -> None:
@@ -303,4 +303,4 @@ async def test_retry_with_an_unhandled_report_is_not_lost(world: World) -> None:
     assert found is not None
     [stalled] = found.stalled
     assert stalled.lost.what == "retry-scheduled"
-    assert not await Evidence(world.log, world.projections).is_lost(stalled, found.state)
+    assert not await Evidence(world.log, world.projections, KEY).is_lost(stalled, found.state)

@@ -39,6 +39,7 @@ from tocsin.stages.dag_advancer.retry_timer import CAPACITY, HORIZON, RetryTimer
 from tocsin.testing import InMemoryEventLog, InMemoryProjections, ManualClock, settle
 
 JOB, ID = "ojs.mail", "0193a5b0-0000-7000-8000-00000000000a"
+OTHER = "0193a5b0-0000-7000-8000-00000000000b"
 TWICE = RetryPolicy(max_attempts=2, initial_delay=5, jitter=0)
 
 
@@ -240,6 +241,22 @@ async def test_each_lease_has_its_own_report(world: World) -> None:
     await passes(world, 60)
     assert [r.error for r in await world.stored(Report)] == [report.error, report.error]
     assert len(await world.stored(RetryScheduled)) == 1
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+async def test_report_on_another_task_keeps_no_lease(world: World, *, is_readable: bool) -> None:
+    """A worker stores its own report, or no report at all, under the subject of another worker's task."""
+    await enqueued(world)
+    await claimed(world, lease=10)
+    fields = {"job": JOB, "outcome": "completed", "step": "main", "attempt": 1, "delivery": 1}
+    meant = Report(execution_id=ID, token="guessed", **fields)  # type: ignore[arg-type]
+    own = Report(execution_id=OTHER, token=ids.report_token(KEY, OTHER, "main", 1), **fields)  # type: ignore[arg-type]
+    prefix, *end = subjects.subject_of(meant).rsplit(".", 2)
+    for subject in (subjects.subject_of(meant), f"{prefix}.{end[1]}"):
+        world.log.receive(subject, own.encode() if is_readable else b"no json")
+    await passes(world, 10)
+    [*_, newest] = await world.log.read(subjects.execution(JOB, ID))
+    assert isinstance(newest.message, Dispatched)  # once more, after the claim was released
 
 
 async def test_timer_ends_the_attempt_under_any_clock(world: World) -> None:

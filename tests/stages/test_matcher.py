@@ -14,7 +14,7 @@ from tocsin import subjects
 from tocsin.adapters.memory.agents import InMemoryAgentChannel
 from tocsin.adapters.memory.fetches import InMemoryFetchChannel
 from tocsin.domain import ids
-from tocsin.domain.agent import MAX_HOLD_LIST_BYTES, Assignment, read_ends, unframed
+from tocsin.domain.agent import MAX_HOLD_LIST_BYTES, Assignment, agent_key, read_ends, unframed
 from tocsin.domain.events import (
     Completed,
     Dispatched,
@@ -133,6 +133,7 @@ class Hall:
             world.clock,
             self.queues,
             self.queues.__contains__,
+            key=KEY,
             requires_grant=requires_grant,
         )
         own = await self._stack.enter_async_context(AsyncExitStack())
@@ -352,7 +353,7 @@ async def test_limit_holds_with_two_leaders(hall: Hall) -> None:
     await hall.world.run(hall.world.planner, hall.world.dag_advancer)
     await settle()
     first, _ = two.board
-    two.board.refuse(first.scope, first.step, frozenset({ONE, TWO}))
+    two.board.refuse(first.scope, first.step, frozenset({agent_key("mail-1", ONE), agent_key("mail-2", TWO)}))
     async with hall.lagging(two):
         await one.run_once()
         await two.run_once()
@@ -391,7 +392,7 @@ async def test_claim_beyond_queue_limit_is_released(hall: Hall) -> None:
     await hall.world.run(hall.world.planner, hall.world.dag_advancer)
     await settle()
     first, _ = two.board
-    two.board.refuse(first.scope, first.step, frozenset({ONE}))
+    two.board.refuse(first.scope, first.step, frozenset({agent_key("mail-1", ONE)}))
     async with hall.lagging(two):
         await one.run_once()
         await two.run_once()
@@ -818,16 +819,94 @@ async def test_wrong_hold_list_is_ignored(hall: Hall, name: str, agent_id: str, 
     assert [*matcher.agents] == []
 
 
-async def test_late_or_foreign_hold_list_changes_nothing(hall: Hall) -> None:
+async def test_late_hold_list_changes_nothing(hall: Hall) -> None:
     await hall.job()
     await hall.matcher()
     agent = await hall.agent()
     await agent.announce(mode="disabled")
     late = {"number": 1, "mode": "enabled", "queues": ["default"], "functions": ["load"], "max_concurrent_jobs": 9}
     await hall.channel.announce("mail-1", ONE, json.dumps(late).encode())
-    await hall.channel.announce("thief", ONE, json.dumps({**late, "number": 99}).encode())
     await hall.trigger()
     assert await hall.started() == []
+
+
+async def test_hold_list_of_another_name_releases_nothing(hall: Hall) -> None:
+    """Another worker uses the id, before and after the new leader hears the agent itself."""
+    await hall.job(timeout=600)
+    first = await hall.matcher()
+    agent = await hall.agent()
+    await hall.trigger()
+    [(assignment, task)] = agent.got
+    await hall.stop(first)
+    await hall.matcher()
+    forgeries: tuple[dict[str, Any], ...] = ({"handed_back": [assignment.claim]}, {"ended": True})
+    for number, fields in enumerate(forgeries, start=98):
+        forged = {"number": number, "mode": "enabled", **fields}
+        await hall.channel.announce("thief", ONE, json.dumps(forged).encode())
+        await hall.work()
+    await agent.holds(task)
+    await hall.work()
+    assert await hall.world.stored(LeaseTimer) == []
+    await agent.reports()
+    await hall.trigger()
+    assert len(agent.got) == 2
+
+
+async def test_invented_agents_leave_room_for_other_names(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("tocsin.engine.hold_list_inbox", "tocsin.stages.matcher.agents"):
+        monkeypatch.setattr(f"{module}.MAX_PER_NAME", 3)
+        monkeypatch.setattr(f"{module}.MAX_AGENTS", 4)
+    matcher = await hall.matcher()
+    for number in range(9):
+        agent_id = f"01890f3e-0000-7000-8000-{number:012x}"
+        await hall.channel.announce("thief", agent_id, b'{"number": 1, "mode": "enabled"}')
+    agent = await hall.agent()
+    assert {heard.name for heard in matcher.agents} == {"thief", agent.name}
+
+
+async def test_process_that_ended_makes_room(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tocsin.stages.matcher.agents.MAX_PER_NAME", 1)
+    matcher = await hall.matcher()
+    first = await hall.agent()
+    await hall.agent(TWO)
+    assert [heard.agent_id for heard in matcher.agents] == [ONE]
+    await first.announce(ended=True)
+    await hall.work()
+    await hall.agent(TWO)
+    assert [heard.agent_id for heard in matcher.agents] == [TWO]
+
+
+# --- hostile reports ------------------------------------------------------------------------------------------------------
+
+
+FORGED: Final = (
+    "report.x",
+    "report.nightly.{id}.completed.main.1.1",
+    "report.nightly.{id}.completed.main.1.{seal}.1",
+    "report.nightly.{id}.completed.main.²." + "0" * 16 + ".1",
+    "report.nightly.{id}.completed.main." + "9" * 3_000 + ".{seal}.1",
+)
+"""Subjects of reports under which a worker publishes that received another task, whose seal is `seal`."""
+
+
+async def test_forged_report_frees_no_slot(hall: Hall) -> None:
+    await hall.job(concurrency={"limit": 1})
+    await hall.job("own", function="own")
+    await hall.matcher()
+    agent, thief = await hall.agent(max_concurrent_jobs=9), await hall.agent(TWO, "thief", functions=["own"])
+    await hall.trigger("own")
+    await hall.trigger()
+    await hall.trigger()
+    [(_, task)], [(_, own)] = agent.got, thief.got
+    fields = own.model_dump(include={"job", "execution_id", "step", "attempt", "token"})
+    report = Report(outcome="completed", **fields)
+    for subject in FORGED:
+        of_thief = subject.format(id=task.execution_id, seal=ids.task_seal(own.token))
+        hall.world.log.receive(of_thief, report.encode())
+    await hall.work()
+    assert len(agent.got) == 1
+    await agent.reports()
+    assert len(agent.got) == 2
 
 
 async def test_number_of_agents_is_bounded(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:

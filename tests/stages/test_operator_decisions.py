@@ -9,6 +9,7 @@ import pytest
 from tests.stages.test_matcher import ONE, TWO, Hall
 from tocsin import subjects
 from tocsin.domain import agent_grants
+from tocsin.domain.agent import agent_key
 from tocsin.domain.events import (
     Actor,
     AgentGranted,
@@ -202,7 +203,7 @@ async def test_claim_that_was_faster_than_the_purge_stands(hall: Hall, monkeypat
     await purge(hall)
     assert not await cancelled(hall)
     assert matcher.board.purged(limit=1) == ()
-    assert matcher.board.used_slots(ONE) == 1
+    assert matcher.board.used_slots(agent_key("mail-1", ONE)) == 1
 
 
 async def test_purge_goes_on_after_an_outage(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:

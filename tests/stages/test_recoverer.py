@@ -143,6 +143,16 @@ async def test_forged_report_does_not_stop_the_deadline(scene: Scene) -> None:
     assert [report.outcome for report in await scene.world.stored(Report)] == ["completed", "failed"]
 
 
+async def test_unreadable_report_does_not_stop_the_deadline(scene: Scene) -> None:
+    await begin(scene)
+    task = await scene.claim()
+    subject = subjects.subject_of(succeeded(task, key=b"another"))
+    scene.world.log.receive(subject, b"no json")
+    await scene.passes(41)
+    stored = await scene.world.log.read(subjects.subject_of(succeeded(task)).replace("completed", "failed"))
+    assert len(stored) == 1
+
+
 async def test_failure_of_an_earlier_holder_keeps_the_deadline(scene: Scene) -> None:
     await begin(scene)
     task = await scene.claim()

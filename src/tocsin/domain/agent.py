@@ -191,6 +191,14 @@ def is_agent_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
+def agent_key(name: str, agent_id: str) -> str:
+    """Return the key of a process among all agents.
+
+    An id alone is no proof: a worker may send hold lists with the id of another, under its own name.
+    """
+    return f"{name}.{agent_id}"
+
+
 def is_agent_id(text: str) -> bool:
     """Return whether a text is the id of a process."""
     return _ID.fullmatch(text) is not None

@@ -129,6 +129,14 @@ def report_token(key: bytes, execution_id: str, step: str, attempt: int) -> str:
     return blake2b(parts, key=key, digest_size=16).hexdigest()
 
 
+def task_seal(token: str) -> str:
+    """Return the part of subjects that only a worker that received a task can name.
+
+    A reader that knows the task reads the subjects with its seal, and meets nothing of other workers.
+    """
+    return blake2b(b"subject", key=token.encode()[:64], digest_size=8).hexdigest()
+
+
 def report_id(token: str, subject: str) -> str:
     """Return the message id under which a report is stored once.
 

@@ -18,7 +18,7 @@ from .task_lanes import TaskLanes
 from .task_offers import Offer
 
 NO_AGENT: Final = ""
-"""In place of an agent's id: the worker is no agent."""
+"""In place of an agent's key: the worker is no agent."""
 
 
 @dataclass(slots=True)
@@ -26,8 +26,8 @@ class AgentClaim:
     """A task that is claimed, and not over."""
 
     task: OpenTask
-    agent_id: str
-    """The agent that has it, or `NO_AGENT`."""
+    agent: str
+    """The agent that has it (`agent.agent_key`), or `NO_AGENT`."""
     delivery: int
     sequence: int
     after: int | None = None
@@ -77,8 +77,8 @@ class TaskBoard:
         self._of_scope.setdefault(task.scope, set()).add(task.step)
         self._newest[task.scope] = max(self._newest.get(task.scope, 0), task.sequence)
 
-    def claim(self, scope: str, step: str, attempt: int, *, delivery: int, sequence: int, agent_id: str | None) -> None:
-        """Note a claim; without an `agent_id`, a worker that is no agent has it."""
+    def claim(self, scope: str, step: str, attempt: int, *, delivery: int, sequence: int, agent: str | None) -> None:
+        """Note a claim; without an `agent`, a worker that is no agent has it."""
         key = scope, step
         task = self._task_of(key)
         if task is None or task.attempt != attempt or sequence <= task.sequence:
@@ -90,7 +90,7 @@ class TaskBoard:
         self._drop(key)
         report = self._answered.pop(key, None)
         if report not in {(attempt, None), (attempt, delivery)}:
-            self._keep(AgentClaim(task, agent_id or NO_AGENT, delivery, sequence))
+            self._keep(AgentClaim(task, agent or NO_AGENT, delivery, sequence))
 
     def release(self, scope: str, step: str, attempt: int, *, delivery: int, sequence: int) -> None:
         """Note that a claim ended before its attempt did; the task is dispatched again."""
@@ -109,7 +109,7 @@ class TaskBoard:
         """Note that an execution is over."""
         for step in tuple(self._of_scope.get(scope, ())):
             claim = self._claims.get((scope, step))
-            if claim is not None and claim.agent_id != NO_AGENT:
+            if claim is not None and claim.agent != NO_AGENT:
                 self._ended.append(claim)
             self._drop((scope, step))
 
@@ -177,7 +177,7 @@ class TaskBoard:
                 tasks += [task for task, _ in self.assign([offer], limit=number, room=room)]
         return tasks
 
-    def confirm(self, task: OpenTask, agent_id: str, *, sequence: int, after: int | None) -> AgentClaim:
+    def confirm(self, task: OpenTask, agent: str, *, sequence: int, after: int | None) -> AgentClaim:
         """Replace a reservation by its claim, which is stored."""
         known = self._claims.get(task.key)
         if known is not None and known.sequence == sequence:  # the fold was faster
@@ -186,7 +186,7 @@ class TaskBoard:
         newest = self.newest(task.scope)
         self._drop(task.key)
         self._answered.pop(task.key, None)
-        claim = AgentClaim(task, agent_id, task.delivery, sequence, after)
+        claim = AgentClaim(task, agent, task.delivery, sequence, after)
         self._keep(claim)
         self.see(task.scope, newest)
         return claim
@@ -271,13 +271,13 @@ class TaskBoard:
         """Return the sequence of the newest known event of an execution."""
         return self._newest.get(scope, 0)
 
-    def used_slots(self, agent_id: str) -> int:
+    def used_slots(self, agent: str) -> int:
         """Return the number of an agent's open claims."""
-        return len(self._of_agent.get(agent_id, ()))
+        return len(self._of_agent.get(agent, ()))
 
-    def claims_of(self, agent_id: str) -> tuple[AgentClaim, ...]:
+    def claims_of(self, agent: str) -> tuple[AgentClaim, ...]:
         """Return the open claims of an agent; `NO_AGENT`: of all workers that are no agents."""
-        return tuple(self._of_agent.get(agent_id, {}).values())
+        return tuple(self._of_agent.get(agent, {}).values())
 
     def claim_of(self, scope: str, step: str) -> AgentClaim | None:
         """Return the open claim of a step."""
@@ -289,8 +289,8 @@ class TaskBoard:
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """The ids of the agents that have open claims."""
-        return tuple(agent_id for agent_id in self._of_agent if agent_id != NO_AGENT)
+        """The keys of the agents that have open claims."""
+        return tuple(agent for agent in self._of_agent if agent != NO_AGENT)
 
     @property
     def waiting(self) -> Mapping[LaneKey, int]:
@@ -343,7 +343,7 @@ class TaskBoard:
         key = claim.task.key
         self._claims[key] = claim
         self._open.occupy(claim.task)
-        self._of_agent.setdefault(claim.agent_id, {})[key] = claim
+        self._of_agent.setdefault(claim.agent, {})[key] = claim
         self._of_scope.setdefault(claim.task.scope, set()).add(claim.task.step)
         self._newest[claim.task.scope] = max(self._newest.get(claim.task.scope, 0), claim.sequence)
 
@@ -362,10 +362,10 @@ class TaskBoard:
         self._purged.pop(key, None)
         if (claim := self._claims.pop(key, None)) is not None:
             self._open.vacate(claim.task)
-            of_agent = self._of_agent[claim.agent_id]
+            of_agent = self._of_agent[claim.agent]
             del of_agent[key]
             if not of_agent:
-                del self._of_agent[claim.agent_id]
+                del self._of_agent[claim.agent]
         steps = self._of_scope.get(key[0])
         if steps is not None:
             steps.discard(key[1])

@@ -198,9 +198,9 @@ class TaskLanes:
                 heapreplace(lanes, rank)
                 if lanes[0] is not rank:
                     continue
-            agent_id = slots.take(queue, function, refused_by=task.refused_by)
-            if agent_id is not None:
-                return task, agent_id
+            agent = slots.take(queue, function, refused_by=task.refused_by)
+            if agent is not None:
+                return task, agent
             self._unlist(line)
             refused.append(line)
         return None

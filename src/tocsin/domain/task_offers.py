@@ -10,7 +10,8 @@ from typing import Final, TypeAlias
 class Offer:
     """The free slots of an agent."""
 
-    agent_id: str
+    agent: str
+    """Its key (`agent.agent_key`)."""
     queues: Collection[str]
     functions: Collection[str]
     slots: int
@@ -22,7 +23,7 @@ Granted: TypeAlias = tuple[tuple[str, frozenset[str]], ...]
 """Functions by queue."""
 _NO_AGENTS: Final[frozenset[str]] = frozenset()
 _Entry: TypeAlias = tuple[int, int, str]
-"""Free slots (negative), the place of the offer, the id of the agent."""
+"""Free slots (negative), the place of the offer, the key of the agent."""
 
 
 @dataclass(slots=True)
@@ -54,7 +55,7 @@ class FreeSlots:
                 if key not in pools:
                     granted = dict.fromkeys(queues, functions) if offer.granted is None else dict(offer.granted)
                     pools[key] = _Pool(granted)
-                pools[key].agents.append((-offer.slots, place, offer.agent_id))
+                pools[key].agents.append((-offer.slots, place, offer.agent))
         self._pools = tuple(pools.values())
         self._by_lane: dict[tuple[str, str], list[_Pool]] = {}
         for pool in self._pools:
@@ -114,8 +115,8 @@ def _entry_of(candidate: tuple[_Entry, _Pool]) -> _Entry:
 
 def _lower(agents: list[_Entry], entry: _Entry) -> None:
     """Take a slot from an agent of a pool."""
-    slots, place, agent_id = entry
-    lowered = slots + 1, place, agent_id
+    slots, place, agent = entry
+    lowered = slots + 1, place, agent
     if agents[0] is entry:
         if lowered[0]:
             heapreplace(agents, lowered)

@@ -221,7 +221,11 @@ class DeliveryPolicy:
             )
             await _send(delivery.nak(_RETRY_S))
         elif isinstance(error, subjects.DecodeError) and error.sequence is None:
-            batch.refused.append(_Refusal(delivery, f"unreadable: {error}", error.code))
+            is_proven = batch.subscription.is_proven
+            if is_proven is None or is_proven(delivery.subject):
+                batch.refused.append(_Refusal(delivery, f"unreadable: {error}", error.code))
+            else:
+                batch.handled.append(delivery)
         elif isinstance(error, subjects.DecodeError):
             # The message is readable, but an event that its decision needs is not. A newer version of Tocsin may have
             # written that event; a stage of that version can decide on the message.

@@ -1,5 +1,6 @@
 """The newest hold lists of agents, until a stage looks at them."""
 
+from collections import Counter
 from typing import Final
 
 import msgspec
@@ -8,6 +9,8 @@ from ..domain import agent
 
 MAX_AGENTS: Final = 5_000
 """The number of processes whose hold lists are looked at together."""
+MAX_PER_NAME: Final = 100
+"""The number of processes of one name; invented ids must leave room for the processes of other names."""
 
 
 class _Head(msgspec.Struct):
@@ -26,6 +29,7 @@ class HoldListInbox:
     def __init__(self) -> None:
         """Start empty."""
         self._arrived: dict[tuple[str, str], tuple[int, bytes]] = {}
+        self._of_name: Counter[str] = Counter()
 
     def put(self, name: str, agent_id: str, body: bytes) -> None:
         """Take a hold list, unless a newer list of the same process waits.
@@ -39,11 +43,15 @@ class HoldListInbox:
         except msgspec.MsgspecError:
             return
         waiting = self._arrived.get((name, agent_id))
-        is_wanted = len(self._arrived) < MAX_AGENTS if waiting is None else waiting[0] < number
-        if is_wanted:
+        if waiting is None:
+            if len(self._arrived) >= MAX_AGENTS or self._of_name[name] >= MAX_PER_NAME:
+                return
+            self._of_name[name] += 1
+        if waiting is None or waiting[0] < number:
             self._arrived[name, agent_id] = number, body
 
     def take(self) -> list[tuple[str, str, bytes]]:
         """Return name, id and body of each hold list, and start empty."""
         arrived, self._arrived = self._arrived, {}
+        self._of_name.clear()
         return [(name, agent_id, body) for (name, agent_id), (_, body) in arrived.items()]

@@ -1,30 +1,45 @@
-"""Checks of a worker's report before a stage decides on it."""
+"""Checks of a worker's report before a stage decides on it.
+
+A worker may store any message under any subject of reports. It has only the tokens of the tasks that it received.
+"""
 
 from hmac import compare_digest
 
 from .. import subjects
 from ..domain import ids
 from ..domain.events import Message, Recorded, Report, Started
+from ..subjects import ReportSubject
 from .folds import UNKNOWN_TIME
 from .kinds import execution_state
 from .step import Known
 
 
-def is_authentic(report: Report, key: bytes) -> bool:
-    """Return whether a report comes from the worker that received the task.
+def authentic_report(recorded: Recorded[Message], key: bytes) -> Report | None:
+    """Return the report of a worker that received its task; None: the message proves nothing.
 
-    Ids can be guessed; the token cannot.
+    Ids can be guessed; the token cannot. The subject must be that of the report, because readers choose reports by subject.
     """
+    report = recorded.message
+    if not isinstance(report, Report):
+        return None
     token = ids.report_token(key, report.execution_id, report.step, report.attempt)
-    return compare_digest(report.token.encode(), token.encode())
+    is_authentic = compare_digest(report.token.encode(), token.encode())
+    return report if is_authentic and recorded.subject == subjects.subject_of(report) else None
 
 
-def claim_of(message: Message, key: bytes) -> tuple[Known, ...]:
+def authentic_subject(subject: str, key: bytes) -> ReportSubject | None:
+    """Return the content of a report's subject, if its publisher received the task."""
+    reported = subjects.parse_report(subject)
+    if reported is None:
+        return None
+    seal = ids.task_seal(ids.report_token(key, reported.execution_id, reported.step, reported.attempt))
+    return reported if compare_digest(reported.seal.encode(), seal.encode()) else None
+
+
+def claim_of(recorded: Recorded[Message], key: bytes) -> tuple[Known, ...]:
     """Return the claim that an authentic report names, which saves a read."""
-    if not isinstance(message, Report) or not is_authentic(message, key):
-        return ()
-    report = message
-    if report.claim is None or report.claimed_after is None or report.delivery is None:
+    report = authentic_report(recorded, key)
+    if report is None or report.claim is None or report.claimed_after is None or report.delivery is None:
         return ()
     claim = Started(
         job=report.job,

@@ -93,6 +93,8 @@ class Subscription(Generic[H]):
     """Return events that a message reports. They save reads; a wrong report is found by a guard."""
     on_signal: Callable[[H, object], None] | None = None
     """Take the signals of a step after its changes are stored."""
+    is_proven: Callable[[H, str], bool] | None = None
+    """Return whether a subject proves its publisher. Without proof, an unreadable message is acknowledged, not refused."""
 
     def spec(self, settings: Settings) -> DurableSpec:
         """Return the durable as the log must provide it."""
@@ -112,6 +114,7 @@ class Subscription(Generic[H]):
             low_priority=self.low_priority,
             learn=None if self.learn is None else partial(self.learn, handlers),
             on_signal=None if self.on_signal is None else partial(self.on_signal, handlers),
+            is_proven=None if self.is_proven is None else partial(self.is_proven, handlers),
         )
 
 
@@ -255,6 +258,7 @@ class BoundSubscription:
     low_priority: bool = False
     learn: Callable[[Recorded[Message]], Sequence[Known]] | None = None
     on_signal: Callable[[object], None] | None = None
+    is_proven: Callable[[str], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from ..domain.events import (
 from ..domain.execution import Execution
 from ..domain.recovery import TIMED_OUT
 from ..engine.kinds import FACTS, LOG_TIME, MATCHING, TAIL, execution_state
-from ..engine.report_authentication import is_authentic
+from ..engine.report_authentication import authentic_report
 from ..engine.stage import Access, Stage, Subscription
 from ..engine.step import DONE, Send, States, Step, decided, done, wait
 from ..ports import StaleRead
@@ -110,16 +110,17 @@ class LeaseKeeper:
 
         `execution.succeed` and `execution.fail` decide on that report.
         """
-        subject = subjects.reports_on(lease.job, lease.execution_id, lease.step, lease.attempt)
+        token = ids.report_token(self._key, lease.execution_id, lease.step, lease.attempt)
+        subject = subjects.reports_on(lease.job, lease.execution_id, lease.step, lease.attempt, of_token=token)
         stored = states(MATCHING(subject))
         if states(TAIL(subject)) != (stored[-1].sequence if stored else 0):
             raise StaleRead.of(subject)
         claim = state.steps[lease.step].claim
-        reports = (recorded.message for recorded in stored if isinstance(recorded.message, Report))
+        reports = (authentic_report(recorded, self._key) for recorded in stored)
         return any(
-            is_authentic(report, self._key)
-            and (report.outcome == "completed" or (report.delivery == lease.delivery and report.claim in {None, claim}))
+            report.outcome == "completed" or (report.delivery == lease.delivery and report.claim in {None, claim})
             for report in reports
+            if report is not None
         )
 
 

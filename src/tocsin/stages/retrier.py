@@ -10,9 +10,9 @@ from typing import Final
 
 from .. import subjects
 from ..domain import execution
-from ..domain.events import Exhausted, Failed, Message, Recorded, Report, RetryScheduled, RetryTimer
+from ..domain.events import Exhausted, Failed, Message, Recorded, RetryScheduled, RetryTimer
 from ..engine.kinds import execution_state
-from ..engine.report_authentication import claim_of, is_authentic
+from ..engine.report_authentication import authentic_report, authentic_subject, claim_of
 from ..engine.stage import Access, Stage, Subscription
 from ..engine.step import DONE, Events, Known, Later, States, Step, again, done
 from ..subjects import Stream
@@ -26,12 +26,16 @@ class Retrier:
 
     def claim(self, recorded: Recorded[Message]) -> Sequence[Known]:
         """Return the claim that a report names."""
-        return claim_of(recorded.message, self._key)
+        return claim_of(recorded, self._key)
+
+    def is_proven(self, subject: str) -> bool:
+        """Return whether a report is from a worker that received its task."""
+        return authentic_subject(subject, self._key) is not None
 
     def on_failure(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - the report's time counts
         """Schedule the next attempt of a step, or end the execution."""
-        report = recorded.message
-        if not isinstance(report, Report) or not is_authentic(report, self._key):
+        report = authentic_report(recorded, self._key)
+        if report is None:
             return DONE
         ref = execution_state(report.job, report.execution_id)
         state = states(ref)
@@ -56,6 +60,7 @@ RETRIER: Final = Stage(
             (subjects.filter_for("report.failed"),),
             decide=Retrier.on_failure,
             learn=Retrier.claim,
+            is_proven=Retrier.is_proven,
         ),
     ),
 )

@@ -17,7 +17,7 @@ the job's partition (`tocsin.0`) and removes them again, and it maps the public 
     trigger.<job>, cancel.<job>.<id>                              inputs: requests of the API and of operators
     public.trigger.<job>, public.cancel.<job>.<id>                inputs: requests of programs without an account of their own
     outside.<program>.trigger.<job>, ….cancel.<job>.<id>          inputs: requests of programs in accounts of their own
-    report.<job>.<id>.<outcome>.<step>.<attempt>.<delivery>       inputs: reports
+    report.<job>.<id>.<outcome>.<step>.<attempt>.<seal>.<delivery>  inputs: reports
     timer.<job>.<id>.retry.<step>.<attempt>                       inputs: timers
     enqueue.<job>.<id>                                            inputs: unregistered jobs
     output.<job>.<id>.line                                        output: lines of handlers
@@ -72,7 +72,6 @@ from .filters import (
     matches,
     openings,
     queue_events,
-    reports_of,
     reports_on,
     tasks,
 )
@@ -152,6 +151,7 @@ from .names import (
     token,
 )
 from .paths import (
+    ReportSubject,
     acquisitions,
     admissions,
     agent,
@@ -172,6 +172,7 @@ from .paths import (
     mq_cancel,
     mq_tasks,
     parse_agent,
+    parse_report,
     progress,
     public_event,
     queue,
@@ -238,6 +239,7 @@ __all__ = [
     "Bound",
     "Bucket",
     "DecodeError",
+    "ReportSubject",
     "Stream",
     "acquisitions",
     "admissions",
@@ -291,6 +293,7 @@ __all__ = [
     "parse_agent",
     "parse_cancel",
     "parse_completion",
+    "parse_report",
     "partition",
     "partition_of",
     "partition_token",
@@ -302,7 +305,6 @@ __all__ = [
     "rate_key",
     "recorded",
     "repair",
-    "reports_of",
     "reports_on",
     "scope_of",
     "stream_of",

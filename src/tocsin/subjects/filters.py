@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Final
 
 from ..domain import events as e
+from ..domain.ids import task_seal
 from .names import ANY, DEFAULT_QUEUE, OUTSIDE_INPUTS, PUBLIC_INPUTS, STREAMS, Stream, stream_of, token
 from .paths import ledger_subjects, trigger
 
@@ -48,14 +49,12 @@ ALL_TASKS: Final = ("execution.*.*.dispatched.>", "execution.*.*.admitted.>")
 """Filters over the tasks of all queues. An admission of a graph is no task, and its subject ends before the step."""
 
 
-def reports_on(job: str, execution_id: str, step: str, attempt: int, *, outcome: str = ANY) -> str:
-    """Return a filter over the reports on an attempt."""
-    return f"report.{token(job)}.{execution_id}.{outcome}.{step}.{attempt}.*"
+def reports_on(job: str, execution_id: str, step: str, attempt: int, *, of_token: str, outcome: str = ANY) -> str:
+    """Return a filter over the reports on an attempt by workers that received its task.
 
-
-def reports_of(execution: e.ExecutionFact, *, outcome: str) -> str:
-    """Return a filter over the reports of an outcome on all attempts of an execution."""
-    return f"report.{token(execution.job)}.{execution.execution_id}.{outcome}.>"
+    `of_token` is the token of the task.
+    """
+    return f"report.{token(job)}.{execution_id}.{outcome}.{step}.{attempt}.{task_seal(of_token)}.*"
 
 
 def leadership(lease: str) -> str:

@@ -99,7 +99,7 @@ OUTPUT_STREAMS: Final = {Stream.OUTPUT: Bound(200, 1_310), Stream.PROGRESS: Boun
 200 lines of at most 1,310 bytes are 256 KB for each execution.
 """
 
-LAYOUT: Final = 8
+LAYOUT: Final = 9
 """The number of the layout of streams and subjects, stored with each stream.
 
 A change to the streams of stored messages, or to their subjects, needs a new number; no version reads another layout. A

@@ -1,10 +1,12 @@
 """The subjects of messages, and the scopes that guards cover."""
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..domain import events as e
+from ..domain.ids import task_seal
 from .names import DEFAULT_QUEUE, NO_DELIVERY, dotted, token
 
 
@@ -86,7 +88,7 @@ def _answer(fact: e.CronAnswer) -> str:
 
 
 def _report(report: e.Report) -> str:
-    attempted = f"{report.step}.{report.attempt}.{report.delivery or NO_DELIVERY}"
+    attempted = f"{report.step}.{report.attempt}.{task_seal(report.token)}.{report.delivery or NO_DELIVERY}"
     return f"report.{token(report.job)}.{report.execution_id}.{report.outcome}.{attempted}"
 
 
@@ -250,6 +252,41 @@ def parse_agent(subject: str) -> tuple[str, str]:
     """Return the name and the id in the subject of an agent's event."""
     _, name, agent_id, *_ = subject.split(".")
     return name, agent_id
+
+
+class ReportSubject(NamedTuple):
+    """The content of a report's subject."""
+
+    scope: str
+    """The scope of its execution."""
+    execution_id: str
+    outcome: str
+    step: str
+    attempt: int
+    seal: str
+    """The proof that its publisher received the task (`ids.task_seal`)."""
+    delivery: int | None
+    """The delivery number of the claim; None: the report does not name it."""
+
+
+def parse_report(subject: str) -> ReportSubject | None:
+    """Return the content of a report's subject; None: no report has this subject.
+
+    A worker may publish there.
+    """
+    tokens = subject.split(".")
+    if len(tokens) != _TOKENS_OF_A_REPORT:
+        return None
+    _, job, execution_id, outcome, step, attempt, seal, delivery = tokens
+    if _NUMBER.fullmatch(attempt) is None or (delivery != NO_DELIVERY and _NUMBER.fullmatch(delivery) is None):
+        return None
+    delivered = None if delivery == NO_DELIVERY else int(delivery)
+    scope = f"execution.{job}.{execution_id}.>"
+    return ReportSubject(scope, execution_id, outcome, step, int(attempt), seal, delivered)
+
+
+_TOKENS_OF_A_REPORT: Final = 8
+_NUMBER: Final = re.compile("[0-9]{1,18}")
 
 
 def scope_of(message: e.Message) -> str:

@@ -24,7 +24,7 @@ from ...domain.events import (
     AgentForgotten,
     AgentRegistered,
 )
-from ...engine.hold_list_inbox import HoldListInbox
+from ...engine.hold_list_inbox import MAX_PER_NAME, HoldListInbox
 from ...engine.leader_election import LeaderElection, lease_access
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import AgentChannel, Clock, EventLog, LogUnavailable, OutdatedState, Projections
@@ -41,8 +41,6 @@ CHANGE_INTERVAL_S: Final = 10.0
 """The least time between two stored changes of what one process registered with."""
 MAX_AGENTS: Final = 5_000
 """Processes that are not forgotten."""
-MAX_PER_NAME: Final = 100
-"""Processes of one name that are not forgotten; the oldest that are over make room."""
 TRIES: Final = 3
 
 Decide = Callable[[Agent], Sequence[AgentFact]]

@@ -31,7 +31,7 @@ from ...domain.events import (
 )
 from ...domain.execution import Execution, Status
 from ...engine.kinds import LOG_TIME, TAIL, execution_state
-from ...engine.report_authentication import claim_of, is_authentic
+from ...engine.report_authentication import authentic_report, authentic_subject, claim_of
 from ...engine.rerun import resolve_replayed
 from ...engine.stage import Access, Stage, Subscription
 from ...engine.states import StateStore
@@ -101,12 +101,16 @@ class DagAdvancer:
         if not isinstance(report, Report):
             return ()
         is_unread = self._states.is_unread(execution_state(report.job, report.execution_id))
-        return () if report.sole is not None and is_unread else claim_of(report, self._key)
+        return () if report.sole is not None and is_unread else claim_of(recorded, self._key)
+
+    def is_proven(self, subject: str) -> bool:
+        """Return whether a report is from a worker that received its task."""
+        return authentic_subject(subject, self._key) is not None
 
     def on_success(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - no decision on the time
         """Advance an execution after a step completed."""
-        report = recorded.message
-        if not isinstance(report, Report) or not is_authentic(report, self._key):
+        report = authentic_report(recorded, self._key)
+        if report is None:
             return DONE
         ref = execution_state(report.job, report.execution_id)
         if report.sole is not None and report.sole.replay_of is None and states.is_unread(ref):
@@ -202,6 +206,7 @@ DAG_ADVANCER: Final = Stage(
             low_priority=True,
             decide=DagAdvancer.on_success,
             learn=DagAdvancer.claim,
+            is_proven=DagAdvancer.is_proven,
         ),
         Subscription(
             subjects.DAG_ADVANCER_TIMERS,

@@ -1,5 +1,6 @@
 """The agents that the matcher hears, by their hold lists."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -7,9 +8,9 @@ from typing import Final
 from pydantic import ValidationError
 
 from ... import telemetry
-from ...domain.agent import HoldList
+from ...domain.agent import HoldList, agent_key
 from ...domain.task_offers import Granted
-from ...engine.hold_list_inbox import HoldListInbox
+from ...engine.hold_list_inbox import MAX_PER_NAME, HoldListInbox
 
 SILENCE_S: Final = 30.0
 """Time without a hold list after which an agent is lost."""
@@ -42,6 +43,11 @@ class HeardAgent:
     """The number of operators' decisions on which `granted` rests."""
 
     @property
+    def key(self) -> str:
+        """The agent on the board."""
+        return agent_key(self.name, self.agent_id)
+
+    @property
     def takes_tasks(self) -> bool:
         """Whether tasks may be assigned to it."""
         return self.hold_list.mode == "enabled" and not self.hold_list.ended and not self.is_absent
@@ -53,11 +59,12 @@ class HeardAgent:
 
 @dataclass(slots=True)
 class HeardAgents:
-    """All agents that were heard, by id."""
+    """All agents that were heard, by key."""
 
     monotonic: Callable[[], float]
     _inbox: HoldListInbox = field(default_factory=HoldListInbox)
     _all: dict[str, HeardAgent] = field(default_factory=dict)
+    _of_name: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def receive(self, name: str, agent_id: str, body: bytes) -> None:
         """Take a hold list."""
@@ -70,16 +77,20 @@ class HeardAgents:
             self._hear(name, agent_id, body)
         return bool(arrived)
 
-    def get(self, agent_id: str) -> HeardAgent | None:
-        """Return an agent by its id."""
-        return self._all.get(agent_id)
+    def get(self, key: str) -> HeardAgent | None:
+        """Return an agent by its key."""
+        return self._all.get(key)
+
+    def with_id(self, agent_id: str) -> list[HeardAgent]:
+        """Return the agent with an id, and those of other names that claim it."""
+        return [agent for agent in self if agent.agent_id == agent_id]
 
     def forget_silent(self, *, but: frozenset[str]) -> None:
         """Forget agents that are silent for long, except those in `but`."""
         now = self.monotonic()
         for entry in self:
-            if now - entry.heard_at >= KEPT_S and entry.agent_id not in but:
-                del self._all[entry.agent_id]
+            if now - entry.heard_at >= KEPT_S and entry.key not in but:
+                self._forget(entry)
 
     def __iter__(self) -> Iterator[HeardAgent]:
         """Iterate over a copy."""
@@ -91,13 +102,15 @@ class HeardAgents:
         except ValidationError as error:
             _log.warning("hold list refused", action="hold-list-refused", agent=name, errors=error.error_count())
             return
-        known = self._all.get(agent_id)
+        key = agent_key(name, agent_id)
+        known = self._all.get(key)
         if known is None:
-            if len(self._all) >= MAX_AGENTS:
+            if len(self._all) >= MAX_AGENTS or not self._has_room(name):
                 return
-        elif known.name != name or hold_list.number <= known.hold_list.number or known.hold_list.ended:
-            return  # another name uses the id, or the hold list is late
-        self._all[agent_id] = HeardAgent(
+            self._of_name[name].add(key)
+        elif hold_list.number <= known.hold_list.number or known.hold_list.ended:
+            return  # the hold list is late
+        self._all[key] = HeardAgent(
             name,
             agent_id,
             hold_list,
@@ -106,3 +119,23 @@ class HeardAgents:
             frozenset(hold_list.queues),
             frozenset(hold_list.functions),
         )
+
+    def _has_room(self, name: str) -> bool:
+        """Return whether another process of a name can be kept.
+
+        If needed, the oldest process that is over is forgotten.
+        """
+        if len(self._of_name[name]) < MAX_PER_NAME:
+            return True
+        now = self.monotonic()
+        entries = [self._all[key] for key in self._of_name[name]]
+        over = [entry for entry in entries if entry.hold_list.ended or entry.is_silent(now)]
+        if over:
+            self._forget(min(over, key=lambda entry: entry.heard_at))
+        return bool(over)
+
+    def _forget(self, entry: HeardAgent) -> None:
+        del self._all[entry.key]
+        self._of_name[entry.name].discard(entry.key)
+        if not self._of_name[entry.name]:
+            del self._of_name[entry.name]

@@ -86,11 +86,11 @@ class ClaimChecks:
         if absent and now - self._called_at >= CALL_INTERVAL_S:
             await self.call_roll()  # an agent that lost its connection for a moment answers
         for agent_id, sequence in absent:
-            if (agent := self._agents.get(agent_id)) is not None:
+            for agent in self._agents.with_id(agent_id):
                 agent.is_absent = True
-            for claim in self._board.claims_of(agent_id):
-                if claim.sequence == sequence:
-                    await self._releases.release(claim, "handed_back")
+                for claim in self._board.claims_of(agent.key):
+                    if claim.sequence == sequence:
+                        await self._releases.release(claim, "handed_back")
 
     async def _look_at_agents(self, upto: int) -> None:
         """Hand over again what agents do not hold; release what lost and ended agents held."""
@@ -104,12 +104,12 @@ class ClaimChecks:
             return
         self._looked_at = now
         self._releases.apply_refusals()
-        for agent_id in self._board.agents:
-            heard_agent = self._agents.get(agent_id)
+        for key in self._board.agents:
+            heard_agent = self._agents.get(key)
             heard_at = self._listens_since if heard_agent is None else max(heard_agent.heard_at, self._listens_since)
             if now - heard_at < SILENCE_S:
                 continue
-            for claim in await self._releases.still_open(self._board.claims_of(agent_id)[:AT_ONCE]):
+            for claim in await self._releases.still_open(self._board.claims_of(key)[:AT_ONCE]):
                 await self._releases.release(claim, "lease_over")
         await self._ends.check()
         self._agents.forget_silent(but=frozenset(self._board.agents))
@@ -132,7 +132,7 @@ class ClaimChecks:
         """Compare an agent's claims with its newest hold list."""
         handed_back = frozenset(agent.hold_list.handed_back)
         missing_claims: list[AgentClaim] = []
-        for claim in self._board.claims_of(agent.agent_id):
+        for claim in self._board.claims_of(agent.key):
             if agent.hold_list.ended:
                 await self._releases.release(claim, "handed_back")
             elif claim.sequence in handed_back:

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from ... import subjects, telemetry
 from ...domain import execution
+from ...domain.agent import agent_key
 from ...domain.events import (
     Advanced,
     Cancelled,
@@ -103,7 +104,9 @@ class Claims:
         if not is_known and not self._board.is_reserved(task):
             return []
         return [
-            StoredClaim(started, self._board.confirm(task, started.agent or NO_AGENT, sequence=sequence, after=expect))
+            StoredClaim(
+                started, self._board.confirm(task, agent_of(started) or NO_AGENT, sequence=sequence, after=expect)
+            )
         ]
 
     async def _claim_after_newer_events(self, scope: str, tasks: Assigned) -> list[StoredClaim]:
@@ -147,7 +150,7 @@ def learn_event(board: TaskBoard, scope: str, recorded: Recorded[Message]) -> No
     fact, sequence = recorded.message, recorded.sequence
     match fact:
         case Started():
-            board.claim(scope, fact.step, fact.attempt, delivery=fact.delivery, sequence=sequence, agent_id=fact.agent)
+            board.claim(scope, fact.step, fact.attempt, delivery=fact.delivery, sequence=sequence, agent=agent_of(fact))
         case Released():
             board.release(scope, fact.step, fact.attempt, delivery=fact.delivery, sequence=sequence)
         case RetryScheduled() | Advanced() | Exhausted():
@@ -160,6 +163,11 @@ def learn_event(board: TaskBoard, scope: str, recorded: Recorded[Message]) -> No
                     board.end_step(scope, loss.step, sequence=sequence)
         case _:
             pass
+
+
+def agent_of(claim: Started) -> str | None:
+    """Return the key of the agent that has a claim; None: it is no agent."""
+    return None if claim.agent is None else agent_key(claim.worker, claim.agent)
 
 
 def claim_of(
@@ -212,12 +220,12 @@ class Releases:
             return
         now = self._clock.monotonic()
         refusing: dict[tuple[str, str], set[str]] = {}
-        for (scope, step, agent_id), until in tuple(self._refusals.items()):
+        for (scope, step, agent), until in tuple(self._refusals.items()):
             agents = refusing.setdefault((scope, step), set())
             if until > now:
-                agents.add(agent_id)
+                agents.add(agent)
             else:
-                del self._refusals[scope, step, agent_id]
+                del self._refusals[scope, step, agent]
         for (scope, step), agents in refusing.items():
             self._board.refuse(scope, step, frozenset(agents))
 
@@ -253,7 +261,7 @@ class Releases:
         """
         task = claim.task
         if is_refused:
-            self._refusals[task.scope, task.step, claim.agent_id] = self._clock.monotonic() + REFUSAL_S
+            self._refusals[task.scope, task.step, claim.agent] = self._clock.monotonic() + REFUSAL_S
         if claim.sequence in self.requested:
             return
         _, job, execution_id, _ = task.scope.split(".")
@@ -271,4 +279,4 @@ class Releases:
         self.requested[claim.sequence] = None
         while len(self.requested) > MAX_RELEASED:
             del self.requested[next(iter(self.requested))]
-        _log.info("claim ends", action="claim-ends", reason=reason, agent_id=claim.agent_id, execution_id=execution_id)
+        _log.info("claim ends", action="claim-ends", reason=reason, agent=claim.agent, execution_id=execution_id)

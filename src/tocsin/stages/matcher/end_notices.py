@@ -58,13 +58,13 @@ class EndNotices:
         """Send notices of the ends that the fold met since the last call."""
         over: dict[str, list[str]] = {}
         for claim in self._board.take_ended():
-            over.setdefault(claim.agent_id, []).append(claim.task.execution)
-        for agent_id, executions in over.items():
-            await self._send(agent_id, executions)
+            over.setdefault(claim.agent, []).append(claim.task.execution)
+        for key, executions in over.items():
+            await self._send(key, executions)
 
     def compare(self, agent: HeardAgent) -> None:
         """Note the tasks of a new hold list that have no claim."""
-        if agent.agent_id not in self._watches:
+        if agent.key not in self._watches:
             self._watch(agent, start=0)
 
     async def check(self) -> None:
@@ -73,22 +73,22 @@ class EndNotices:
         looked_at: list[tuple[HeardAgent, _Watch]] = []
         entries: dict[str, list[HeldEntry]] = {}
         number = 0
-        for agent_id, watch in tuple(self._watches.items()):
+        for key, watch in tuple(self._watches.items()):
             if watch.due > now:
                 continue
             if number >= AT_ONCE:
                 break
-            del self._watches[agent_id]  # noted again below, after the others
-            agent = self._agents.get(agent_id)
+            del self._watches[key]  # noted again below, after the others
+            agent = self._agents.get(key)
             if agent is None or agent.is_silent(now):
                 continue  # its next hold list is compared again
             looked_at.append((agent, watch))
-            entries[agent_id] = [entry for name in watch.names if (entry := self._unclaimed(agent, name)) is not None]
-            number += len(entries[agent_id])
+            entries[key] = [entry for name in watch.names if (entry := self._unclaimed(agent, name)) is not None]
+            number += len(entries[key])
         over = await self._over(entry for some in entries.values() for entry in some)
         for agent, watch in looked_at:
-            executions = dict.fromkeys(entry.execution for entry in entries[agent.agent_id])
-            await self._send(agent.agent_id, [key for key in executions if key in over])
+            executions = dict.fromkeys(entry.execution for entry in entries[agent.key])
+            await self._send(agent.key, [execution for execution in executions if execution in over])
             self._watch(agent, start=watch.start)
 
     def _watch(self, agent: HeardAgent, *, start: int) -> None:
@@ -98,14 +98,14 @@ class EndNotices:
         start %= len(unclaimed)
         names = (*unclaimed[start:], *unclaimed[:start])[:CHECKED_TASKS]
         due = self._clock.monotonic() + CHECK_AFTER_S
-        self._watches[agent.agent_id] = _Watch(due, names, start + len(names))
+        self._watches[agent.key] = _Watch(due, names, start + len(names))
 
     def _unclaimed(self, agent: HeardAgent, name: str) -> HeldEntry | None:
         """Return a held task that has no claim in its agent's name."""
         if name not in agent.held or (entry := read_held(name)) is None:
             return None
         claim = self._board.claim_of(_scope(entry), entry.step)
-        return None if claim is not None and claim.agent_id == agent.agent_id else entry
+        return None if claim is not None and claim.agent == agent.key else entry
 
     async def _over(self, entries: Iterable[HeldEntry]) -> frozenset[str]:
         """Return which executions are over, as the log says."""
@@ -119,15 +119,19 @@ class EndNotices:
         tails = await self._log.tails(*(scopes[key] for key in absent)) if absent else ()
         return frozenset(over.union(key for key, tail in zip(absent, tails, strict=True) if not tail))
 
-    async def _send(self, agent_id: str, executions: Sequence[str]) -> None:
-        agent = self._agents.get(agent_id)
+    async def _send(self, key: str, executions: Sequence[str]) -> None:
+        agent = self._agents.get(key)
         if agent is None or not executions:
             return
         for first in range(0, len(executions), AT_ONCE):
             notice = EndNotice(tuple(executions[first : first + AT_ONCE]))
-            await self._channel.send_ends(agent.name, agent_id, notice.encode())
+            await self._channel.send_ends(agent.name, agent.agent_id, notice.encode())
         _log.info(
-            "notice of ends sent", action="ends-sent", agent=agent.name, agent_id=agent_id, number=len(executions)
+            "notice of ends sent",
+            action="ends-sent",
+            agent=agent.name,
+            agent_id=agent.agent_id,
+            number=len(executions),
         )
 
 

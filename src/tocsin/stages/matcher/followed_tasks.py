@@ -10,13 +10,12 @@ import msgspec
 from pydantic import ValidationError
 
 from ... import subjects
-from ...domain.events import (
-    Message,
-    Recorded,
-)
+from ...domain.agent import agent_key
+from ...domain.events import Message, Recorded
 from ...domain.open_task import LimitGroup, OpenTask
 from ...domain.task_board import NO_AGENT, TaskBoard
 from ...domain.task_fetch import FetchedClaim
+from ...engine.report_authentication import authentic_subject
 from ...subjects import DecodeError
 from .fetches import Fetches
 from .http_workers import HttpWorkers
@@ -91,8 +90,11 @@ def unread(_: str, body: bytes) -> Unread:
 class FollowedTasks:
     """Applies events to the board, and the claims of fetches to the fetches."""
 
-    def __init__(self, board: TaskBoard, fetches: Fetches, workers: HttpWorkers, serves: Callable[[str], bool]) -> None:
-        """`serves` says whether the matcher has the tasks of a queue."""
+    def __init__(
+        self, board: TaskBoard, fetches: Fetches, workers: HttpWorkers, serves: Callable[[str], bool], key: bytes
+    ) -> None:
+        """`serves` says whether the matcher has the tasks of a queue; `key` proves reports."""
+        self._key = key
         self._board = board
         self._fetches = fetches
         self._workers = workers
@@ -129,19 +131,21 @@ class FollowedTasks:
             raise DecodeError(f"{recorded.subject}: {error}") from error
 
     def note_report(self, subject: str) -> None:
-        """Note that a report is stored."""
-        _, job, execution_id, outcome, step, attempt, delivery, *_ = subject.split(".")
-        if attempt.isdecimal():
-            delivery_count = int(delivery) if outcome != "completed" and delivery.isdecimal() else None
-            self._board.answer(f"execution.{job}.{execution_id}.>", step, int(attempt), delivery=delivery_count)
+        """Note a stored report, if it is from a worker that received the task."""
+        reported = authentic_subject(subject, self._key)
+        if reported is None:
+            return
+        delivery = None if reported.outcome == "completed" else reported.delivery
+        self._board.answer(reported.scope, reported.step, reported.attempt, delivery=delivery)
 
     def _claim(self, scope: str, rest: Sequence[str], sequence: int, body: bytes) -> None:
         step, attempt, delivery = rest
         known = self._board.claim_of(scope, step)
-        if known is not None and known.sequence == sequence and known.agent_id != NO_AGENT:
+        if known is not None and known.sequence == sequence and known.agent != NO_AGENT:
             return
         claim = _CLAIMS.decode(body)
-        self._board.claim(scope, step, int(attempt), delivery=int(delivery), sequence=sequence, agent_id=claim.agent)
+        agent = None if claim.agent is None else agent_key(claim.worker, claim.agent)
+        self._board.claim(scope, step, int(attempt), delivery=int(delivery), sequence=sequence, agent=agent)
         if claim.holder is not None:
             self._workers.note_claim(sequence, claim.holder, claim.worker)
         if claim.fetch is not None:

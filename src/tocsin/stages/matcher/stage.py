@@ -66,7 +66,7 @@ class Channels(NamedTuple):
 class Matcher:
     """Assigns the tasks of queues to agents."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a matcher
         self,
         log: EventLog,
         projections: Projections,
@@ -76,9 +76,13 @@ class Matcher:
         queues: Mapping[str, Queue],
         serves: Callable[[str], bool],
         *,
+        key: bytes,
         requires_grant: bool = False,
     ) -> None:
-        """Assign the tasks of the queues that it `serves`; `queues` are always shown."""
+        """Assign the tasks of the queues that it `serves`; `queues` are always shown.
+
+        `key` proves reports and heartbeats.
+        """
         self._log = log
         self._channel = channel = channels.agents
         self._fetch_channel = fetch_channel = channels.fetches
@@ -109,7 +113,7 @@ class Matcher:
         self._fetch_server = FetchServer(
             log, fetch_channel, self._fetches, workers, self.board, self._claims, self._releases, clock
         )
-        self._followed = FollowedTasks(self.board, self._fetches, workers, serves)
+        self._followed = FollowedTasks(self.board, self._fetches, workers, serves, key)
         self._upto = 0
         self._is_complete = False
         self._changed = asyncio.Event()
@@ -246,9 +250,9 @@ class Matcher:
             return False
         stored = await self._claims.store(
             [
-                (task, claim_of(task, agent.name, agent=agent_id))
-                for task, agent_id in assignments
-                if (agent := self.agents.get(agent_id)) is not None
+                (task, claim_of(task, agent.name, agent=agent.agent_id))
+                for task, key in assignments
+                if (agent := self.agents.get(key)) is not None
             ]
         )
         claims = [claim for _, claim in stored]
@@ -265,11 +269,11 @@ class Matcher:
     def _offers(self) -> list[Offer]:
         now = self._clock.monotonic()
         return [
-            Offer(agent.agent_id, agent.queues, agent.functions, slots, self._decisions.granted(agent))
+            Offer(agent.key, agent.queues, agent.functions, slots, self._decisions.granted(agent))
             for agent in self.agents
             if agent.takes_tasks
             and not agent.is_silent(now)
-            and (slots := agent.hold_list.max_concurrent_jobs - self.board.used_slots(agent.agent_id)) > 0
+            and (slots := agent.hold_list.max_concurrent_jobs - self.board.used_slots(agent.key)) > 0
         ]
 
 
@@ -286,6 +290,7 @@ def _start(context: StageContext) -> Matcher | None:
         context.clock,
         {name: settings.queues.get(name, Queue()) for name in settings.matched_queues},
         settings.is_matched,
+        key=context.report_key,
         requires_grant=settings.agents.require_grant,
     )
 

@@ -40,7 +40,7 @@ class TaskSender:
             _log.error("task too large for the server", action="task-too-large", scope=claim.task.scope)
             await self._releases.release(claim, "handed_back", is_refused=True)
         for claim in claims:
-            if self._agents.get(claim.agent_id) is not None:
+            if self._agents.get(claim.agent) is not None:
                 claim.task.body = None  # it is seldom needed again
 
     async def _send(self, claims: Sequence[AgentClaim], heartbeats: Mapping[int, JsonValue]) -> list[AgentClaim]:
@@ -48,11 +48,11 @@ class TaskSender:
         now = self._clock.monotonic()
         hand_overs: dict[int, tuple[AgentClaim, HandOver]] = {}
         for claim in claims:
-            agent = self._agents.get(claim.agent_id)
+            agent = self._agents.get(claim.agent)
             if agent is None or claim.task.body is None:
                 continue
             body = _assignment(claim, heartbeats.get(claim.sequence)).framed(claim.task.body)
-            hand_overs[claim.sequence] = claim, HandOver(agent.name, claim.agent_id, claim.sequence, body)
+            hand_overs[claim.sequence] = claim, HandOver(agent.name, agent.agent_id, claim.sequence, body)
             claim.handed_at = now
         refused = await self._channel.hand_over([hand_over for _, hand_over in hand_overs.values()])
         return [hand_overs[hand_over.number][0] for hand_over in refused]

@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from ... import subjects, telemetry
-from ...domain import execution, lock
+from ...domain import execution, ids, lock
 from ...domain.events import Report, RetryTimer
 from ...domain.execution import Execution
 from ...domain.lock import Lock
@@ -126,9 +126,10 @@ class Evidence:
     Each durable is read once, where that is enough.
     """
 
-    def __init__(self, log: EventLog, projections: Projections) -> None:
+    def __init__(self, log: EventLog, projections: Projections, key: bytes) -> None:
         self._log = log
         self._projections = projections
+        self._key = key
         self._known: dict[str, Progress | None] = {}
         self._locks: dict[str, tuple[Lock, int]] = {}
         """Locks, each with its last sequence: one queue may hold most of what is stalled."""
@@ -164,9 +165,10 @@ class Evidence:
         """
         if not await self._is_past(subjects.DAG_ADVANCER, stalled.sequence):
             return False
-        return await self._has_handled(
-            subjects.DAG_ADVANCER_REPORTS, subjects.reports_of(state.request, outcome="completed")
-        )
+        planned = next((step for step in state.request.plan.steps if step.name == stalled.lost.step), None)
+        before = () if planned is None else planned.depends_on
+        successes = [self._reports_on(state, name, state.steps[name].attempt, outcome="completed") for name in before]
+        return await self._has_handled(subjects.DAG_ADVANCER_REPORTS, *successes)
 
     async def _is_past_the_lock_keeper(self, stalled: Stalled, state: Execution) -> bool:
         """Return whether the lock keeper has handled everything that could admit the execution.
@@ -218,7 +220,7 @@ class Evidence:
         """
         lost, request = stalled.lost, state.request
         step, attempt = lost.step or "", lost.attempt or 0
-        failures = subjects.reports_on(request.job, request.execution_id, step, attempt, outcome="failed")
+        failures = self._reports_on(state, step, attempt, outcome="failed")
         if not await self._has_handled(subjects.RETRIER, failures):
             return False
         timer = RetryTimer(job=request.job, execution_id=request.execution_id, step=step, attempt=attempt + 1)
@@ -227,9 +229,14 @@ class Evidence:
         fired = await self._log.tail(subjects.subject_of(timer))
         return not fired or await self._is_past(subjects.DAG_ADVANCER_TIMERS, fired)
 
-    async def _has_handled(self, durable: str, inputs: str) -> bool:
-        """Return whether a durable has handled every message of a filter; archived messages are."""
-        newest = await self._log.tail(inputs)
+    def _reports_on(self, state: Execution, step: str, attempt: int, *, outcome: str) -> str:
+        request = state.request
+        token = ids.report_token(self._key, request.execution_id, step, attempt)
+        return subjects.reports_on(request.job, request.execution_id, step, attempt, of_token=token, outcome=outcome)
+
+    async def _has_handled(self, durable: str, *inputs: str) -> bool:
+        """Return whether a durable has handled every message of some filters; archived messages are."""
+        newest = max(await self._log.tails(*inputs), default=0) if inputs else 0
         return not newest or await self._is_past(durable, newest)
 
     async def _are_past(self, durables: Iterable[str], sequence: int) -> bool:

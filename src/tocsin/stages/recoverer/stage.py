@@ -20,7 +20,7 @@ from ...domain.execution import Execution
 from ...domain.recovery import Findings, JobStatus, Overdue, Policy, RecoveryDecision
 from ...engine.leader_election import TERM_EVENTS, LeaderElection, lease_access
 from ...engine.ledger_reader import LedgerReader
-from ...engine.report_authentication import is_authentic
+from ...engine.report_authentication import authentic_report
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import Append, Clock, EventLog, LogUnavailable, OutdatedState, Projections, Publish, Write, Written
 from ...subjects import RECOVERER_LEASE, Bucket, Stream
@@ -107,10 +107,11 @@ class Deadlines:
     async def _stored_report(self, overdue: Overdue, state: Execution) -> Recorded[Report] | None:
         """Return the newest report that decides on the attempt (`execution.succeed` and `execution.fail`)."""
         request = state.request
-        subject = subjects.reports_on(request.job, request.execution_id, overdue.step, overdue.attempt)
+        token = ids.report_token(self._key, request.execution_id, overdue.step, overdue.attempt)
+        subject = subjects.reports_on(request.job, request.execution_id, overdue.step, overdue.attempt, of_token=token)
         for recorded in reversed(await self._log.load(subject)):
-            report = recorded.message
-            if not isinstance(report, Report) or not is_authentic(report, self._key):
+            report = authentic_report(recorded, self._key)
+            if report is None:
                 continue
             if report.outcome == "completed" or report.delivery in {None, overdue.delivery}:
                 return Recorded(report, recorded.subject, recorded.sequence, recorded.time, recorded.message_id)
@@ -144,6 +145,7 @@ class Recoverer:
         self._projections = projections
         self._leadership = leadership
         self._clock = clock
+        self._key = key
         self._policy = policy
         self._outside = outside
         self._interval = interval
@@ -170,7 +172,7 @@ class Recoverer:
 
     async def run_once(self, now: datetime) -> None:
         """Examine every execution that is due at `now` (UTC)."""
-        evidence = Evidence(self._log, self._projections)
+        evidence = Evidence(self._log, self._projections, self._key)
         scopes = list(self.open.take(now))
         for i in range(0, len(scopes), AT_ONCE):
             await self._wave(scopes[i : i + AT_ONCE], now, evidence)

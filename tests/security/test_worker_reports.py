@@ -1,0 +1,102 @@
+"""A worker's messages about tasks that it did not receive: they change nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.security.installations import connected, installed
+from tests.security.server import Server
+from tests.system.running import Running
+from tocsin import Context, Worker, bootstrap, subjects
+from tocsin.domain.events import Completed, Dispatched, PoisonMessage, Report, Started
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with installed(tmp_path_factory.mktemp("reports")) as running:
+        yield running
+
+
+def forged(task: Dispatched, own: Dispatched) -> Iterator[tuple[str, bytes]]:
+    """Yield reports on a task by a worker that knows everything but its token, and received the task `own`."""
+    fields = {"step": task.step, "attempt": task.attempt, "delivery": 1}
+    for outcome in ("completed", "failed"):
+        meant = Report.model_validate(
+            {"job": task.job, "execution_id": task.execution_id, "outcome": outcome, "token": own.token, **fields}
+        )
+        another = meant.model_copy(update={"job": own.job, "execution_id": own.execution_id})
+        subject = subjects.subject_of(meant)
+        yield subject, meant.encode()
+        yield subject, another.encode()
+        yield subject, b"no json"
+        yield subject.removesuffix(".1"), meant.encode()
+        yield ".".join(subject.split(".")[:4]), meant.encode()
+
+
+STAGES: Final = ("planner", "dag_advancer", "matcher", "retrier", "agent_keeper")
+
+
+@asynccontextmanager
+async def at_work(at: Server, folder: Path, worker: Worker) -> AsyncIterator[Running]:
+    """Run stages and a worker of another account within the block; the test is an operator."""
+    async with (
+        connected(at, folder, "scheduler") as scheduler,
+        connected(at, folder, "worker") as outside,
+        connected(at, folder, "operator") as operator,
+        bootstrap.worker_connection(outside, worker.options) as connection,
+    ):
+        tasks = [
+            asyncio.create_task(bootstrap.run_stages(scheduler, STAGES)),
+            asyncio.create_task(worker.serve(connection)),
+        ]
+        try:
+            yield Running(operator)
+        finally:
+            worker.stop()
+            tasks[0].cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+MARKERS: Final = 2
+"""Executions in a row that end after a message was stored: then every stage and the matcher handled that message."""
+
+
+async def test_reports_on_tasks_of_others_change_nothing(secured: Server, tmp_path: Path) -> None:
+    held, let_go = asyncio.Event(), asyncio.Event()
+    worker = Worker(name="all-1", concurrency=9)
+
+    @worker.task("hold")
+    async def hold(_: Context) -> None:
+        held.set()
+        await let_go.wait()
+
+    worker.task("pass")(lambda _: None)
+    limited = {"name": "limited", "function": "hold", "overlap_policy": "allow", "concurrency": {"limit": 1}}
+    async with (
+        at_work(secured, tmp_path, worker) as tocsin,
+        connected(secured, tmp_path, "worker-mail") as mail,
+    ):
+        await tocsin.apply(limited, {"name": "marker", "function": "pass"})
+        await tocsin.trigger("marker")
+        await tocsin.ended("marker", Completed)
+        [own] = await tocsin.of_executions("marker", Dispatched)
+        await tocsin.trigger("limited")
+        await tocsin.trigger("limited")
+        tasks = await tocsin.ended("limited", Dispatched, 2)
+        await held.wait()
+        [claim] = await tocsin.of_executions("limited", Started)
+        [task] = [task for task in tasks if task.execution_id == claim.execution_id]
+        for subject, body in forged(task, own):
+            await mail.connection.client.publish(mail.names.to_wire(subject), body)
+        await mail.connection.client.flush()
+        for number in range(MARKERS):
+            await tocsin.trigger("marker")
+            await tocsin.ended("marker", Completed, number + 2)
+        assert len(await tocsin.of_executions("limited", Started)) == 1
+        assert await tocsin.facts("dead-letter.>", PoisonMessage) == []
+        let_go.set()
+        assert len(await tocsin.ended("limited", Completed, 2)) == 2
