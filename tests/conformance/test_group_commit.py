@@ -18,7 +18,7 @@ from tocsin.adapters.nats.admin.provision import provision
 from tocsin.adapters.nats.client.connection import Connection, connect
 from tocsin.adapters.nats.client.transport import Outgoing
 from tocsin.adapters.nats.log.event_log import NatsEventLog
-from tocsin.adapters.nats.log.writer import MANY, SEVERAL, GroupCommit
+from tocsin.adapters.nats.log.group_commits import MANY, SEVERAL, GroupCommit
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.domain.events import Message
 from tocsin.ports import Append, SequenceConflict

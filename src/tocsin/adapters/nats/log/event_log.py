@@ -21,8 +21,9 @@ from ..client.names import Names
 from ..client.wire import JetStreamError
 from .direct_get import DirectGet
 from .follow import follow, watch
+from .group_commits import GroupCommit
 from .message_reader import MessageReader
-from .writer import GroupCommit, LogWriter
+from .writer import LogWriter
 
 FILTERS_PER_REQUEST: Final = 192
 """The number of filters in one request: the server answers up to 1,024 subjects, and few scopes have more than five."""
