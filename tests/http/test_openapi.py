@@ -25,10 +25,11 @@ RUN = "11111111-1111-7111-8111-111111111111"
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 SCHEDULES = ("@daily", "*/5 * * * *", "every weekday at 7am")
 
-DOCUMENT = schemathesis.openapi.from_dict(openapi("0"))
+API = openapi("0")
+DOCUMENT = schemathesis.openapi.from_dict(API)
 ENDPOINTS = [
     (path, method)
-    for path, methods in openapi("0")["paths"].items()
+    for path, methods in API["paths"].items()
     for method in methods
     if path != "/v1/events"  # its answer has no end
 ]
