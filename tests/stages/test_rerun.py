@@ -239,6 +239,16 @@ async def test_replay_with_invalid_input_becomes_dead_letter(world: World) -> No
     assert (refused.code, "`input.a`" in refused.reason) == ("invalid-definition", True)
 
 
+async def test_replay_may_not_choose_a_secret(world: World) -> None:
+    """Only a definition may. Otherwise every operator who may replay could read any secret."""
+    await world.define(etl(input={"a": "${env:KNOWN}"}, overlap_policy="allow"))
+    letter = await failed(world)
+    assert (await replayed(world, letter.id)).trigger == "replay"
+    await replayed(world, letter.id, number=2, input={"b": "${env:OTHER}"})
+    [refused] = await world.stored(PoisonMessage)
+    assert (refused.code, "`${env:OTHER}`" in refused.reason) == ("invalid-definition", True)
+
+
 async def test_replay_of_archived_dead_letter_becomes_dead_letter(world: World) -> None:
     """No wait for messages that have left the log, and no lost request."""
     await world.define(etl())
@@ -252,6 +262,23 @@ async def test_replay_of_archived_dead_letter_becomes_dead_letter(world: World) 
     [refused] = await world.stored(PoisonMessage)
     assert refused.reason.startswith(f"dead letter {letter.id} was archived")
     assert await world.stored(Requested) == begun
+
+
+async def test_i4_handled_replay_is_not_refused_once_archived(world: World) -> None:
+    await world.define(etl(overlap_policy="allow"))
+    letter = await failed(world)
+    await world.given(Resolved(job=ETL, id=letter.id, reason="seen to"))
+    upto = world.log.stream(Stream.LOG).last_sequence
+    await world.given(Replayed(job=ETL, id=letter.id, number=1))
+    subscription, [request] = world.planner.subscriptions[2], await world.recorded(Replayed)
+    await world.durable(subscription).take(1, wait=0)
+    await world.deliver(subscription, request)  # the process stops before it acknowledges
+    await InMemoryStreamPurge(world.log).purge(subjects.dead_letter(ETL, letter.id), upto=upto)
+    world.store.clear()
+    world.clock.advance(31)
+    await run(world)
+    assert [fact.trigger for fact in await world.stored(Requested)] == ["event", "replay"]
+    assert (await world.stored(PoisonMessage), world.pending) == ([], 0)
 
 
 async def test_lagging_replica_starts_no_replay(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

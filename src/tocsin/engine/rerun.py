@@ -14,7 +14,6 @@ from ..domain.dead_letter import Replay
 from ..domain.definition import DefinitionError, check_input
 from ..domain.errors import TocsinError
 from ..domain.events import (
-    MAX_BODY_BYTES,
     Admitted,
     CancelRequest,
     Completion,
@@ -194,7 +193,7 @@ def message_of(letter: PoisonMessage) -> Trigger | CancelRequest | Report | Retr
         NotRerunnable: the message is not an input, is still unreadable, or is not kept whole.
     """
     body = b64decode(letter.body)
-    if letter.is_cut or len(body) >= MAX_BODY_BYTES:  # an old version did not say that it cut
+    if letter.is_cut:
         raise NotRerunnable(
             f"the message is too large to be kept whole; read it at sequence {letter.sequence} of its stream"
         )
