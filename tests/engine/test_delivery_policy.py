@@ -14,7 +14,7 @@ from tocsin import subjects
 from tocsin.domain.events import Message, PoisonMessage, Recorded
 from tocsin.engine.delivery_policy import MAX_FAILURES, DeliveryPolicy
 from tocsin.engine.stage import BoundStage, BoundSubscription
-from tocsin.engine.step import DONE, Known, States, Step
+from tocsin.engine.step import DONE, Known, States, Step, again, done
 from tocsin.engine.waves import CONFLICT_LIMIT
 from tocsin.ports import LogUnavailable, MessageTooLarge, SequenceConflict, Write, Written
 from tocsin.subjects import Stream
@@ -164,6 +164,27 @@ async def test_failed_learning_does_not_stop_handling(world: World, error: Excep
     await world.given(execution(1))
     await world.handle(replace(handler.subscription, learn=learn))
     assert (handler.handled, world.pending) == ([1], 0)
+
+
+async def test_postponed_messages_give_their_signals(world: World) -> None:
+    signals = list[object]()
+
+    def decide(recorded: Recorded[Message], states: States, now: datetime) -> Step:
+        del states, now
+        handled.append(recorded.sequence)
+        if len(handled) == 1:
+            return again(signals=("first",), low_priority=True)
+        return done(signals=("second",))
+
+    handled = list[int]()
+    subscription = replace(Scripted().subscription, decide=decide, on_signal=signals.append)
+    await world.given(execution(1))
+    deliveries = await world.durable(subscription).take(256, wait=0)
+    postponed = await world.outcomes.apply(subscription, deliveries, is_rush=True)
+    assert postponed is not None
+    assert (signals, world.pending) == (["first"], 1)
+    await world.outcomes.finish(postponed)
+    assert (signals, world.pending) == (["first", "second"], 0)
 
 
 async def test_batch_is_acknowledged_at_once_after_its_decisions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

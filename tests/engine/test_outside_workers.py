@@ -89,6 +89,16 @@ async def test_two_processes_agree_on_a_heard_worker(bench: Bench) -> None:
     assert [record.state for record in await bench.records()] == [AgentState.ENABLED]
 
 
+async def test_workers_have_their_turn_of_writes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outside_workers, "AT_ONCE", 2)
+    for number in range(5):
+        bench.workers.hear(OutsideName("token:ann", f"w{number}"), ("mail",), ("*",))
+    for written in (2, 4, 5, 5):
+        await bench.workers.show()
+        assert bench.writes == written
+        bench.clock.advance(outside_workers.INTERVAL_S)
+
+
 async def test_entry_ends_long_after_the_last_word(bench: Bench) -> None:
     await bench.passes(2, heard=True)
     bench.clock.advance(outside_workers.KEPT_S + 1)

@@ -14,10 +14,11 @@ from tocsin.domain import execution
 from tocsin.domain.events import Acquired, Admitted, Dispatched, Planned, Recorded
 from tocsin.domain.execution import Status
 from tocsin.engine.folds import Folds
-from tocsin.engine.kinds import EXECUTION, execution_state
+from tocsin.engine.kinds import DEFINITION, EXECUTION, execution_state
 from tocsin.engine.locks import LOCK, lock_state
 from tocsin.engine.states import StateStore
 from tocsin.engine.step import Known, Missing, Reading, Ref, Sources
+from tocsin.ports import StaleRead
 
 JOB: Final = "job-0"
 SCOPE: Final = subjects.execution(JOB, "a")
@@ -257,6 +258,19 @@ async def test_reports_are_learned_in_their_order(world: World, reads: Reads) ->
     store.learn([Known(REF, events[1], 2), Known(REF, events[0], 1), Known(REF, first, 0)])
     assert store.view()(REF) == execution.fold([first, *events])
     assert reads == {}
+
+
+async def test_sequence_that_a_decision_compares_is_looked_at(world: World) -> None:
+    """Otherwise a decision that finds its state outdated would not have it read again."""
+    view = world.copy().view()
+    await view.read([REF])
+    assert view.at(REF) == 0
+    assert view.touched == [REF]
+
+
+async def test_definition_that_a_replica_lacks_condemns_no_message(world: World) -> None:
+    with pytest.raises(StaleRead):
+        await world.copy().view().read([DEFINITION((JOB, 7))])
 
 
 async def test_only_lasting_readings_stay_cached(world: World) -> None:

@@ -35,9 +35,9 @@ from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.ports import EventLog, OutdatedState, StoredMessage, acknowledge_each
-from tocsin.stages.archiver.archive_eligibility import ArchiveEligibility, Keeping
+from tocsin.stages.archiver.archive_eligibility import CLOCK_SKEW, ArchiveEligibility, Keeping
 from tocsin.stages.archiver.heartbeats import FinishedHeartbeats
-from tocsin.stages.archiver.stage import Archiver, PacedPurge
+from tocsin.stages.archiver.stage import LEAST, Archiver, PacedPurge
 from tocsin.stages.recorder import Recorder
 from tocsin.subjects import RECORDED, STREAMS, Bucket, Stream, cursor
 from tocsin.testing import settle
@@ -389,6 +389,21 @@ async def test_inputs_leave_before_their_stream_is_full(site: Site) -> None:
     await site.archiver(keeping=replace(young, max_input_bytes=size)).run_once(site.world.clock.now())
     left = [m for m in await site.held() if m.stream is Stream.REPORTS]
     assert 0 < len(left) <= len(held) / 2 + 1
+
+
+async def test_requests_from_outside_leave_by_their_number(site: Site) -> None:
+    for _ in range(10):
+        site.world.log.receive("public.trigger.free", b"{}")
+    await site.settle()
+    site.world.clock.advance(LEAST.total_seconds() + CLOCK_SKEW.total_seconds())
+    before = await site.held()
+    young = replace(KEEPING, hot_window=10 * DAY, max_outside_messages=20)
+    await site.archiver(keeping=young).run_once(site.world.clock.now())
+    assert await site.held() == before
+    await site.archiver(keeping=replace(young, max_outside_messages=6)).run_once(site.world.clock.now())
+    left = await site.held()
+    assert len([m for m in left if m.stream is Stream.INPUTS]) == 3
+    assert [m for m in left if m.stream is not Stream.INPUTS] == [m for m in before if m.stream is not Stream.INPUTS]
 
 
 async def test_nothing_leaves_before_every_copy_reads_its_cursor(site: Site) -> None:

@@ -10,6 +10,7 @@ import pytest
 from typing_extensions import override
 
 from tests.domain.given import KEY
+from tests.stages.test_races import Lagging
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain import ids
@@ -34,7 +35,7 @@ from tocsin.domain.events import (
 from tocsin.domain.execution import MAX_CLAIMS
 from tocsin.engine.states import StateStore
 from tocsin.engine.step import DONE, Sources, States, Step
-from tocsin.ports import Loaded
+from tocsin.ports import Loaded, StaleRead
 from tocsin.stages.dag_advancer.retry_timer import CAPACITY, HORIZON, RetryTimers
 from tocsin.testing import InMemoryEventLog, InMemoryProjections, ManualClock, settle
 
@@ -288,6 +289,48 @@ async def test_answer_in_time_counts_before_it_is_read(
     assert await world.stored(Released) == []
     assert await world.stored(Report) == [report]
     assert len(await world.stored(end)) == 1
+
+
+async def test_replica_without_the_answer_releases_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await enqueued(world)
+    await claimed(world, lease=30)
+    fields = {"job": JOB, "execution_id": ID, "outcome": "completed", "step": "main", "attempt": 1, "delivery": 1}
+    report = Report.model_validate({**fields, "token": ids.report_token(KEY, ID, "main", 1)})
+    await world.log.publish(subjects.subject_of(report), report, message_id="answer")
+    world.clock.advance(30)
+    load = world.log.load
+
+    async def lagging(scope: str, *, after: int = 0) -> list[Recorded[Message]]:
+        return [] if scope.startswith("report.") else await load(scope, after=after)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.log, "load", lagging)
+        await world.handle(world.lease_keeper.subscriptions[0])
+    assert (await world.stored(Released), world.pending) == ([], 1)
+    await passes(world, 1)
+    assert (await world.stored(Released), len(await world.stored(Completed))) == ([], 1)
+
+
+async def test_replica_without_the_newest_claim_ends_no_attempt(world: World) -> None:
+    """By the claim before it, the time of the attempt would be over."""
+    await enqueued(world)
+    await claimed(world, lease=30)
+    await passes(world, 30)
+    before = (await world.recorded(Started))[-1].sequence
+    await claimed(world, lease=30)
+    world.clock.advance(30)
+    [*_, timer] = await world.recorded(LeaseTimer)
+    replica = Lagging(world, upto=1_000)
+
+    async def load_each(*scopes: str, **options: Any) -> Loaded:  # noqa: ANN401 - passed on
+        loaded = await Lagging.load_each(replica, *scopes, **options)
+        replica.upto = before  # the next read is answered by another replica
+        return loaded
+
+    replica.load_each = load_each  # type: ignore[method-assign]
+    with pytest.raises(StaleRead):
+        await world.deliver(world.lease_keeper.subscriptions[0], timer, store=world.copy(replica))
+    assert await world.stored(Report) == []
 
 
 async def test_task_that_kills_every_worker_is_stalled(world: World, everything_twice: Any) -> None:  # noqa: ANN401

@@ -2,7 +2,7 @@
 
 import json
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 from unittest.mock import AsyncMock
 
 import pytest
@@ -242,6 +242,34 @@ async def test_lock_ended_by_another_copy_is_not_shown(world: World) -> None:
     await world.given(completed("a", acquired.sequence))
     await world.show_locks()
     assert await world.projections.get(Bucket.LOCKS, "scheduler.lock.nightly") is None
+
+
+@pytest.mark.parametrize("writer", ["projection", "renewal"])
+async def test_entry_of_a_later_holder_is_not_removed(
+    world: World, writer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The holder ends, and another process shows the next, between the read of an entry and its removal."""
+    key, later = "scheduler.lock.nightly", b'{"execution_id": "b"}'
+    await world.given(planned("a"))
+    await world.run(world.lock_keeper)
+    if writer == "renewal":
+        await world.show_locks()
+    load_each = world.log.load_each
+
+    async def overtaken(*scopes: str, **options: Any) -> Any:  # noqa: ANN401 - passed on
+        if await world.projections.get(Bucket.LOCKS, key) is not None:
+            monkeypatch.undo()
+            await world.given(completed("a", 1))
+            await world.projections.put(Bucket.LOCKS, key, later)
+        return await load_each(*scopes, **options)
+
+    monkeypatch.setattr(world.log, "load_each", overtaken)
+    if writer == "renewal":
+        await LockRenewal(world.log, world.projections, world.clock).run_once(world.clock.now())
+    else:
+        await world.show_locks()
+    entry = await world.projections.get(Bucket.LOCKS, key)
+    assert (await world.stored(Completed), entry and entry[0]) == ([completed("a", 1)], later)
 
 
 async def test_failed_projection_does_not_stop_the_stage(world: World) -> None:

@@ -438,6 +438,20 @@ async def test_two_leaders_share_one_rate(hall: Hall) -> None:
     assert len(await hall.started()) == 1
 
 
+async def test_leader_with_an_old_rate_starts_no_task(hall: Hall) -> None:
+    hall.queues["default"] = Queue(transport="matched", rate=QueueRate(limit=1, per=60))
+    await hall.job()
+    leaders = await hall.matcher(), await hall.matcher()
+    await hall.agent(max_concurrent_jobs=9)  # both have read that a task may start
+    for number, leader in enumerate(leaders):
+        await hall.world.trigger("nightly", message_id=f"t{number}")
+        await hall.world.run(hall.world.planner, hall.world.dag_advancer)
+        await settle()
+        await leader.run_once()
+        await settle()
+    assert len(await hall.started()) == 1
+
+
 @pytest.mark.parametrize("body", [b"x", b'{"used_until": 1e300}'])
 async def test_wrong_entry_of_rate_is_empty_bucket(hall: Hall, body: bytes) -> None:
     hall.queues["default"] = Queue(transport="matched", rate=QueueRate(limit=1, per=60))
@@ -519,6 +533,22 @@ async def test_silent_agent_loses_its_tasks(hall: Hall) -> None:
     await agent.announce()  # it comes back, and may work again
     await hall.trigger()
     assert len(agent.got) == 2
+
+
+@pytest.mark.parametrize("silent", [0, 1])
+async def test_agent_that_is_heard_hides_no_lost_agent(hall: Hall, silent: int) -> None:
+    await hall.job(timeout=600)
+    await hall.matcher()
+    agents = [await hall.agent(ONE, "mail-1"), await hall.agent(TWO, "mail-2")]
+    for _ in agents:
+        await hall.trigger()
+    hall.world.clock.advance(SILENCE_S)
+    heard = agents[1 - silent]
+    await heard.holds(*(task for _, task in heard.got))
+    await hall.work()
+    [released] = await hall.world.stored(Released)
+    [(_, task)] = agents[silent].got
+    assert (released.execution_id, released.reason) == (task.execution_id, "lease_over")
 
 
 async def test_task_whose_report_is_stored_is_not_released(hall: Hall) -> None:

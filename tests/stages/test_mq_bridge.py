@@ -25,6 +25,8 @@ from tocsin.domain.events import (
     StepProgress,
 )
 from tocsin.domain.text import utc_text
+from tocsin.engine import mq_tasks
+from tocsin.engine.mq_tasks import Unneeded, UnneededTasks
 from tocsin.stages.mq_bridge import PAUSED_S
 from tocsin.subjects import Stream
 
@@ -406,6 +408,19 @@ async def test_cancelled_execution_leaves_the_queue(world: World) -> None:
     assert left.message.data.execution_id == OTHER
     await world.clock.run(400)
     assert await world.log.read("mq.scheduler.cancel.>") == []
+
+
+async def test_task_behind_others_leaves_the_queue(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mq_tasks, "PAGE", 1)
+    executions = [ID[:-1] + digit for digit in "123"]
+    await world.given(*(admitted().model_copy(update={"execution_id": execution_id}) for execution_id in executions))
+    await run(world)
+    tasks = UnneededTasks(world.log, world.clock)
+    for execution_id in executions[1:]:
+        tasks.take(Unneeded(JOB, execution_id))
+    await tasks.run_once()
+    left = [recorded.message for recorded in await world.log.read("mq.scheduled.>")]
+    assert [envelope.data.execution_id for envelope in left if isinstance(envelope, Envelope)] == executions[:1]
 
 
 @pytest.mark.parametrize("status", ["completed", "failed"])

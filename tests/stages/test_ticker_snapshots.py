@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
+from unittest.mock import AsyncMock
 
 import pytest
 from structlog.testing import capture_logs
@@ -92,6 +93,20 @@ def followed(world: World, monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
 
     monkeypatch.setattr(world.log, "follow", counting)
     return starts
+
+
+async def test_doubtful_ledger_is_in_no_snapshot(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A foreign message may hide an event, and the ledger cannot be read."""
+    await registered(world, 2)
+    async with ticker(world) as (first, _):
+        assert first._may_write_snapshot()
+        with monkeypatch.context() as patch:
+            patch.setattr(world.log, "load_each", AsyncMock(side_effect=LogUnavailable("away")))
+            world.log.receive("ledger.job-0.defined", b"junk")
+            await settle()
+            assert not first._may_write_snapshot()
+        await tick(world, first)
+        assert first._may_write_snapshot()
 
 
 async def test_restart_follows_only_later_events(
