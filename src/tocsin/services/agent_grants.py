@@ -8,12 +8,11 @@ from typing import Final, Literal, TypeAlias
 from .. import subjects
 from ..domain import agent, agent_grants
 from ..domain.agent_grants import EVERY, TooManyGrants
-from ..domain.events import OF_THE_NAME, Actor, AgentGranted, QueueGrant
-from ..ports import EventLog, LogUnavailable, OutdatedState
+from ..domain.events import OF_THE_NAME, Actor, AgentGranted, Message, QueueGrant, Recorded
+from ..ports import EventLog
 from .operations.errors import OperationError
+from .scope_decisions import decide
 
-TRIES: Final = 5
-"""Tries to append a change while other operators change the grants."""
 GrantVerb: TypeAlias = Literal["allow", "revoke"]
 _QUEUE: Final = re.compile(r"\*|[a-z0-9][a-z0-9\-.]{0,254}")
 _MAX_PATTERN: Final = 255
@@ -54,26 +53,24 @@ async def change(
         LogUnavailable: the log did not answer.
     """
     _check(verb, name, queues, functions)
-    decide: Callable[[AgentGranted | None], list[AgentGranted]] = (
+    changed: Callable[[AgentGranted | None], list[AgentGranted]] = (
         (lambda newest: agent_grants.allow(newest, name, queues, functions or (EVERY,), by=by, reason=reason))
         if verb == "allow"
         else (lambda newest: agent_grants.revoke(newest, name, queues, functions, by=by, reason=reason))
     )
-    for _ in range(TRIES):
-        stored = await log.load(subjects.agent(name, OF_THE_NAME))
+    newest: AgentGranted | None = None
+
+    async def facts(stored: Sequence[Recorded[Message]]) -> list[AgentGranted]:
+        nonlocal newest
         newest = next((r.message for r in reversed(stored) if isinstance(r.message, AgentGranted)), None)
         try:
-            facts = decide(newest)
+            return changed(newest)
         except TooManyGrants as error:
             raise InvalidGrant(str(error), code=error.code) from error
-        try:
-            for fact in facts:
-                await log.append(fact, expect=stored[-1].sequence if stored else 0)
-        except OutdatedState:
-            continue
-        current = facts[-1] if facts else newest
-        return GrantAnswer(name, bool(facts), None if current is None else current.grants)
-    raise LogUnavailable(f"agent {name!r}: other writers changed it {TRIES} times")
+
+    stored = await decide(log, subjects.agent(name, OF_THE_NAME), facts)
+    current = stored[-1] if stored else newest
+    return GrantAnswer(name, bool(stored), None if current is None else current.grants)
 
 
 def _check(verb: GrantVerb, name: str, queues: Sequence[str], functions: Sequence[str]) -> None:

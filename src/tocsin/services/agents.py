@@ -9,14 +9,12 @@ from pydantic import ValidationError
 from .. import subjects
 from ..domain import agent
 from ..domain.agent import AgentRecord, AgentState, WorkerKind
-from ..domain.events import OF_THE_NAME, Actor, AgentFact, AgentSwitched
+from ..domain.events import OF_THE_NAME, Actor, AgentFact, AgentSwitched, Message, Recorded
 from ..domain.queue_backlog import QueueBacklog
-from ..ports import EventLog, LogUnavailable, OutdatedState, Projections
+from ..ports import EventLog, Projections
 from ..subjects import Bucket
 from .operations.errors import NotFound
-
-TRIES: Final = 5
-"""Tries to append a change while the agent keeper changes the agent."""
+from .scope_decisions import decide
 
 
 class AgentRegistry:
@@ -63,16 +61,16 @@ class AgentRegistry:
             NotFound: no agent has this name, and it was never disabled.
             LogUnavailable: the log did not answer.
         """
-        scope = subjects.agent(name, OF_THE_NAME)
-        for _ in range(TRIES):
-            stored = await self._log.load(scope) if agent.is_agent_name(name) else []
+        if not agent.is_agent_name(name):
+            raise _not_found(name, await self.agents())
+
+        async def facts(stored: Sequence[Recorded[Message]]) -> list[AgentFact]:
             newest = next((r.message for r in reversed(stored) if isinstance(r.message, AgentSwitched)), None)
             if newest is None:
                 await self._registered(name)
-            facts = agent.switch(newest, name, enabled=enabled, by=by, reason=reason)
-            if await self._append(facts, stored[-1].sequence if stored else 0):
-                return bool(facts)
-        raise LogUnavailable(f"agent {name!r}: other writers changed it {TRIES} times")
+            return agent.switch(newest, name, enabled=enabled, by=by, reason=reason)
+
+        return bool(await decide(self._log, subjects.agent(name, OF_THE_NAME), facts))
 
     async def drain(self, name: str, *, by: Actor | None = None, reason: str | None = None) -> tuple[AgentRecord, ...]:
         """Drain the live agents of a name, or one process by its id.
@@ -103,21 +101,10 @@ class AgentRegistry:
         raise _not_found(name, known)
 
     async def _drain(self, record: AgentRecord, by: Actor | None, reason: str | None) -> bool:
-        for _ in range(TRIES):
-            stored = await self._log.load(subjects.agent(record.name, record.agent_id))
-            facts = agent.drain(agent.fold(stored), record.name, record.agent_id, by=by, reason=reason)
-            if await self._append(facts, stored[-1].sequence if stored else 0):
-                return bool(facts)
-        raise LogUnavailable(f"agent {record.agent_id}: other writers changed it {TRIES} times")
+        async def facts(stored: Sequence[Recorded[Message]]) -> list[AgentFact]:
+            return agent.drain(agent.fold(stored), record.name, record.agent_id, by=by, reason=reason)
 
-    async def _append(self, facts: Sequence[AgentFact], expect: int) -> bool:
-        """Store a decision of at most one event; return False if another writer was faster."""
-        try:
-            for fact in facts:
-                await self._log.append(fact, expect=expect)
-        except OutdatedState:
-            return False
-        return True
+        return bool(await decide(self._log, subjects.agent(record.name, record.agent_id), facts))
 
 
 _REMEDIES: Final[dict[WorkerKind, str]] = {

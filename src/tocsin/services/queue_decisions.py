@@ -3,20 +3,17 @@
 A decision is one guarded event in the scope of its queue. The matcher and the MQ bridge follow these events.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
 
 from .. import subjects
 from ..domain import queue
-from ..domain.events import Actor, QueueFact, QueuePurged
+from ..domain.events import Actor, Message, QueueFact, Recorded
 from ..domain.queue import Queue
-from ..ports import EventLog, LogUnavailable, OutdatedState
+from ..ports import EventLog
 from ..subjects import Stream
-
-TRIES: Final = 5
-"""Tries to append a decision while other operators decide."""
+from .scope_decisions import decide
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +105,12 @@ class QueueDecisions:
         Raises:
             LogUnavailable: the log did not answer.
         """
-        decide = queue.pause if paused else queue.resume
+        switched = queue.pause if paused else queue.resume
 
-        async def facts(state: Queue) -> list[QueueFact]:
-            return decide(state, name, by=self._by, reason=reason)
+        async def facts(stored: Sequence[Recorded[Message]]) -> list[QueueFact]:
+            return switched(queue.fold(stored), name, by=self._by, reason=reason)
 
-        return bool(await self._append(name, facts))
+        return bool(await decide(self._log, subjects.queue(name), facts))
 
     async def purge(self, name: str, *, waiting: int | None = None, reason: str | None = None) -> bool:
         """Purge the tasks of a queue that are dispatched now; return whether that changed anything.
@@ -122,20 +119,8 @@ class QueueDecisions:
             LogUnavailable: the log did not answer.
         """
 
-        async def facts(state: Queue) -> list[QueueFact]:
-            upto = await self._log.end(Stream.LOG)
+        async def facts(stored: Sequence[Recorded[Message]]) -> list[QueueFact]:
+            upto, state = await self._log.end(Stream.LOG), queue.fold(stored)
             return queue.purge(state, name, upto=upto, waiting=waiting, by=self._by, reason=reason)
 
-        return any(isinstance(fact, QueuePurged) for fact in await self._append(name, facts))
-
-    async def _append(self, name: str, decide: Callable[[Queue], Awaitable[list[QueueFact]]]) -> list[QueueFact]:
-        for _ in range(TRIES):
-            stored = await self._log.load(subjects.queue(name))
-            facts = await decide(queue.fold(stored))
-            try:
-                for fact in facts:
-                    await self._log.append(fact, expect=stored[-1].sequence if stored else 0)
-            except OutdatedState:
-                continue
-            return facts
-        raise LogUnavailable(f"queue {name!r}: other writers changed it {TRIES} times")
+        return bool(await decide(self._log, subjects.queue(name), facts))

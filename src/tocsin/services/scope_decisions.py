@@ -1,0 +1,54 @@
+"""Decisions of operators in one scope of the ledger.
+
+Each is a guarded event, decided by every event that was stored before the request.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeAlias, TypeVar
+
+from ..domain.events import Message, Recorded
+from ..ports import EventLog, LogUnavailable, OutdatedState
+
+TRIES: Final = 5
+"""Tries to append a decision while other operators or stages decide in the scope."""
+PAUSES: Final = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)
+"""Pauses before each read, because a lagging replica may answer."""
+
+F = TypeVar("F", bound=Message)
+Decide: TypeAlias = Callable[[Sequence[Recorded[Message]]], Awaitable[Sequence[F]]]
+
+
+async def decide(log: EventLog, scope: str, decision: Decide[F]) -> Sequence[F]:
+    """Decide by the events of a scope; store and return the event, if any.
+
+    Also a decision that changes nothing rests on no answer of a lagging replica.
+
+    Raises:
+        LogUnavailable: the log did not answer, every replica that answers lags, or other writers were faster each time.
+    """
+    for _ in range(TRIES):
+        stored = await load(log, scope)
+        facts = await decision(stored)
+        try:
+            for fact in facts:
+                await log.append(fact, expect=stored[-1].sequence if stored else 0)
+        except OutdatedState:
+            continue
+        return facts
+    raise LogUnavailable(f"{scope}: other writers changed it {TRIES} times")
+
+
+async def load(log: EventLog, scope: str) -> Sequence[Recorded[Message]]:
+    """Return the events of a scope that were stored before this call, or later.
+
+    Raises:
+        LogUnavailable: the log did not answer, or every replica that answers lags.
+    """
+    tail = await log.tail(scope)
+    for pause in PAUSES:
+        await asyncio.sleep(pause)
+        stored = await log.load(scope)
+        if (stored[-1].sequence if stored else 0) >= tail:
+            return stored
+    raise LogUnavailable(f"{scope} has an event {tail} that cannot be read yet")
