@@ -23,6 +23,7 @@ from tocsin.domain.events import (
     Planned,
     Recorded,
     Recovered,
+    Released,
     RetryTimer,
     Started,
 )
@@ -244,6 +245,18 @@ def test_lost_work_is_repaired_by_its_kind(
             assert fact.error.message.endswith(str(outcome))
         case _:
             assert (decided, outcome) == ([], None)
+
+
+def test_released_step_is_no_loss_before_its_time() -> None:
+    log = running()
+    task = log.state.steps["main"].task
+    log.now = NOON + 5 * THRESHOLD
+    log.store(
+        started(), Released(job=JOB, execution_id=ID, step="main", attempt=1, delivery=1, task=task, reason="lease_over")
+    )
+    assert not found(log.examine(5 * THRESHOLD + SECOND)).stalled
+    [stalled] = found(log.examine(6 * THRESHOLD)).stalled
+    assert (stalled.lost.since, stalled.sequence) == (log.now, len(log.facts))
 
 
 def test_nothing_lost_nothing_decided() -> None:

@@ -29,6 +29,7 @@ from .events import (
     PlannedStep,
     Recorded,
     Recovered,
+    Released,
     Requested,
     RetryScheduled,
     Started,
@@ -226,6 +227,7 @@ class _Times:
         self.dispatched: dict[str, Recorded[Message]] = {}
         self.started: dict[str, Recorded[Message]] = {}
         self.retried: dict[str, Recorded[Message]] = {}
+        self.released: dict[str, Recorded[Message]] = {}
         for fact in facts:
             match fact.message:
                 case Dispatched(step=step):
@@ -234,6 +236,8 @@ class _Times:
                     self.started[step] = fact
                 case RetryScheduled(step=step):
                     self.retried[step] = fact
+                case Released(step=step):
+                    self.released[step] = fact
 
     def newest(self, *candidates: Recorded[Message] | None) -> Recorded[Message]:
         """Return the newest of some events, of the recovery and of the request."""
@@ -302,7 +306,7 @@ def _stalled(state: Execution, times: _Times) -> Iterator[Stalled]:
                 last = times.newest(times.admitted, times.advanced)
                 yield Stalled(Lost(what="admitted", since=last.time, step=name), last.sequence)
             case Phase.LOST:
-                last = times.newest()
+                last = times.newest(times.released.get(name))
                 yield Stalled(Lost(what="admitted", since=last.time, step=name, attempt=step.attempt), last.sequence)
             case Phase.RETRYING if step.next_attempt_at is not None:
                 since = max(step.next_attempt_at, times.recovered.time if times.recovered else step.next_attempt_at)
