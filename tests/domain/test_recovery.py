@@ -252,7 +252,8 @@ def test_released_step_is_no_loss_before_its_time() -> None:
     task = log.state.steps["main"].task
     log.now = NOON + 5 * THRESHOLD
     log.store(
-        started(), Released(job=JOB, execution_id=ID, step="main", attempt=1, delivery=1, task=task, reason="lease_over")
+        started(),
+        Released(job=JOB, execution_id=ID, step="main", attempt=1, delivery=1, task=task, reason="lease_over"),
     )
     assert not found(log.examine(5 * THRESHOLD + SECOND)).stalled
     [stalled] = found(log.examine(6 * THRESHOLD)).stalled

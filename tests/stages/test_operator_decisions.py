@@ -25,8 +25,9 @@ from tocsin.domain.events import (
     Started,
 )
 from tocsin.ports import Append, LogUnavailable, Written
+from tocsin.settings import Queue, QueueRate
 from tocsin.stages.matcher import purges
-from tocsin.subjects import Stream
+from tocsin.subjects import Bucket, Stream, rate_key
 from tocsin.testing import settle
 
 ANN: Final = Actor(identity="ann")
@@ -69,6 +70,34 @@ async def test_paused_queue_keeps_its_tasks(hall: Hall) -> None:
     assert [task.job for _, task in agent.got] == ["other"]
     await decide(hall, QueueResumed(queue="default", by=ANN))
     assert [task.job for _, task in agent.got] == ["other", "nightly"]
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        QueuePaused(queue="default"),
+        QueuePurged(queue="default", upto=1_000),
+        AgentSwitched(name="mail-1", enabled=False),
+        AgentGranted(name="mail-1"),
+    ],
+)
+async def test_decision_counts_for_chosen_tasks(hall: Hall, monkeypatch: pytest.MonkeyPatch, decision: Message) -> None:
+    hall.queues["default"] = Queue(rate=QueueRate(limit=100, per=1.0))
+    await hall.job()
+    await hall.matcher()
+    agent = await hall.agent()
+    put = hall.world.projections.put
+
+    async def decided_meanwhile(bucket: Bucket, key: str, value: bytes, **fields: Any) -> int:  # noqa: ANN401
+        if key == rate_key("default"):
+            await hall.world.given(decision)
+            await settle()
+        return await put(bucket, key, value, **fields)
+
+    monkeypatch.setattr(hall.world.projections, "put", decided_meanwhile)
+    await hall.trigger()
+    assert await hall.started() == []
+    assert not agent.got
 
 
 async def test_running_task_of_a_paused_queue_finishes(hall: Hall) -> None:

@@ -26,6 +26,7 @@ from ...domain.execution import Phase
 from ...domain.open_task import OpenTask
 from ...domain.task_board import NO_AGENT, AgentClaim, TaskBoard
 from ...ports import Append, Clock, EventLog, OutdatedState, Written
+from .operator_decisions import OperatorDecisions
 from .queue_rates import QueueRates
 
 
@@ -45,10 +46,11 @@ TRIES: Final = 3
 class Claims:
     """Stores claims of reserved tasks."""
 
-    def __init__(self, log: EventLog, board: TaskBoard, rates: QueueRates) -> None:
+    def __init__(self, log: EventLog, board: TaskBoard, rates: QueueRates, decisions: OperatorDecisions) -> None:
         self._log = log
         self._board = board
         self._rates = rates
+        self._decisions = decisions
 
     async def store(self, assigned: Assigned) -> list[StoredClaim]:
         """Store claims in one write, and return those that are stored.
@@ -63,8 +65,8 @@ class Claims:
         try:
             granted = await self._rates.take(Counter(task.queue for task, _ in assigned))
             for task, started in assigned:
-                if not self._board.is_reserved(task):
-                    continue  # an event changed its step since it was chosen
+                if not self._may_be_claimed(task, started):
+                    continue
                 if task.queue in granted:
                     granted[task.queue] -= 1
                     if granted[task.queue] < 0:
@@ -124,7 +126,7 @@ class Claims:
             for recorded in newer:
                 learn_event(self._board, scope, recorded)
             self._board.see(scope, newer[-1].sequence)
-            tasks = [(task, started) for task, started in tasks if self._board.is_reserved(task)]
+            tasks = [(task, started) for task, started in tasks if self._may_be_claimed(task, started)]
             if not tasks:
                 break
             expect = newer[-1].sequence
@@ -134,6 +136,10 @@ class Claims:
             if not isinstance(written.error, OutdatedState):
                 break
         return claims
+
+    def _may_be_claimed(self, task: OpenTask, started: Started) -> bool:
+        """Return whether neither an event nor an operator has withdrawn a chosen task."""
+        return self._board.is_reserved(task) and self._decisions.permits(task, started)
 
     async def _withdraw_archived(self, scope: str, tasks: Assigned) -> None:
         """Withdraw the tasks of an execution whose events are archived; otherwise a lagging replica answered."""

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from ... import subjects
 from ...domain import queue
 from ...domain.agent_grants import may_get
-from ...domain.events import AgentGranted, AgentSwitched, Message, QueueFact, Recorded
+from ...domain.events import AgentGranted, AgentSwitched, Message, QueueFact, Recorded, Started
+from ...domain.open_task import OpenTask
 from ...domain.queue import Queue
 from ...domain.task_board import TaskBoard
 from ...domain.task_offers import Granted
@@ -65,6 +66,17 @@ class OperatorDecisions:
     def room(self) -> Mapping[str, int]:
         """The number of tasks that may be taken from a queue: none of paused queues."""
         return self._room
+
+    def permits(self, task: OpenTask, claim: Started) -> bool:
+        """Return whether a claim may be stored, however long ago its task was chosen."""
+        queue = self.queue(task.queue)
+        if queue.is_paused or queue.purges(task.sequence):
+            return False
+        if claim.agent is None:
+            return True
+        fact = self._grants.get(claim.worker)
+        is_granted = not self._requires_grant if fact is None else may_get(fact.grants, task.queue, task.function)
+        return is_granted and claim.worker not in self._disabled
 
     def granted(self, agent: HeardAgent) -> Granted | None:
         """Return the functions that an agent may get, by queue; None: all that it announces."""

@@ -95,7 +95,7 @@ class Matcher:
         self._display = BacklogDisplay(projections, clock, tuple(queues), limits)
         self._decisions = OperatorDecisions(self.board, requires_grant=requires_grant)
         self._purges = Purges(log, self.board, self._decisions)
-        self._claims = Claims(log, self.board, self._rates)
+        self._claims = Claims(log, self.board, self._rates, self._decisions)
         self._releases = Releases(log, self.board, clock)
         sender = TaskSender(log, channel, self.agents, self._releases, clock)
         self._hand_over = LimitedHandOver(self.board, self._releases, sender)
