@@ -292,7 +292,7 @@ async def test_processes_of_a_name_are_bounded(office: Office, monkeypatch: pyte
 
 
 async def test_processes_that_are_over_make_room(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper_stage, "MAX_PER_NAME", 3)
+    monkeypatch.setattr(keeper_stage, "KEPT_PER_NAME", 3)
     keeper = await office.keeper()
     for number in range(10):
         await office.announce(agent_id=some_id(number))

@@ -9,8 +9,8 @@ from ..domain import agent
 
 MAX_AGENTS: Final = 5_000
 """The number of processes whose hold lists are looked at together."""
-MAX_PER_NAME: Final = 100
-"""The number of processes of one name; invented ids must leave room for the processes of other names."""
+MAX_PER_NAME: Final = 1_000
+"""The number of processes of one name: room for the copies of a large team, while invented ids leave room for other names."""
 
 
 class _Head(msgspec.Struct):

@@ -41,6 +41,8 @@ CHANGE_INTERVAL_S: Final = 10.0
 """The least time between two stored changes of what one process registered with."""
 MAX_AGENTS: Final = 5_000
 """Processes that are not forgotten."""
+KEPT_PER_NAME: Final = 100
+"""From this number of processes of a name on, the keeper forgets the oldest that is over before it registers another."""
 TRIES: Final = 3
 
 Decide = Callable[[Agent], Sequence[AgentFact]]
@@ -131,7 +133,7 @@ class AgentKeeper:
 
         If needed, the oldest process that is over is forgotten.
         """
-        if self.roster.number(name) >= MAX_PER_NAME and self._leadership.is_leading:
+        if self.roster.number(name) >= KEPT_PER_NAME and self._leadership.is_leading:
             over = [entry for entry in self.roster.of(name) if entry.sequence and not entry.state.is_live]
             if over:
                 await self._forget(min(over, key=lambda entry: entry.sequence))
