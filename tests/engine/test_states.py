@@ -11,7 +11,7 @@ from tests.stages.world import Reads, World
 from tocsin import subjects
 from tocsin.adapters.memory.archive import InMemoryStreamPurge
 from tocsin.domain import execution
-from tocsin.domain.events import Acquired, Admitted, Dispatched, Planned, Recorded
+from tocsin.domain.events import Acquired, Admitted, Dispatched, Message, Planned, Recorded
 from tocsin.domain.execution import Status
 from tocsin.engine.folds import Folds
 from tocsin.engine.kinds import DEFINITION, EXECUTION, execution_state
@@ -102,6 +102,25 @@ async def test_state_evicted_before_its_read_is_read_whole(world: World) -> None
     folds.append(subjects.execution(JOB, "b"), state, sequence, [], [])
     await reading
     assert folds.get(REF) == (state, sequence)
+
+
+async def test_state_evicted_during_its_read_is_read_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    folds = Folds(EXECUTION, world.copy().sources, capacity=1)
+    await world.given(planned())
+    state, sequence = await known(folds)
+    await world.given(task())
+    folds.mark_outdated(SCOPE)
+    load = world.log.load
+
+    async def slow(scope: str, *, after: int = 0) -> list[Recorded[Message]]:
+        folds.append(subjects.execution(JOB, "b"), state, sequence, [], [])
+        return await load(scope, after=after)
+
+    monkeypatch.setattr(world.log, "load", slow)
+    await folds.read([SCOPE])
+    with pytest.raises(Missing):
+        folds.get(REF)
+    assert (await known(folds))[1] == 2
 
 
 async def test_outdated_state_is_not_decided_on(world: World, reads: Reads) -> None:

@@ -480,6 +480,23 @@ async def test_often_delivered_input_is_decided_alone(world: World) -> None:
     assert (sizes, world.pending) == ([2, 1], 0)
 
 
+@pytest.mark.parametrize("is_refused", [False, True])
+async def test_waiting_and_refusal_rest_on_the_newest_state(log: RecordingLog, *, is_refused: bool) -> None:
+    store, ref = store_of(log), counter("a")
+    await store.view().read([ref])
+    await log.increment("a")
+
+    def decide(_: Recorded[Message], states: States, __: datetime) -> Step:
+        if states(ref):
+            return DONE
+        return refuse("no", code="not-found", rests_on=(ref,)) if is_refused else wait(1, rests_on=(ref,))
+
+    [item] = items("a")
+    await Waves(store).run(decide, [item])
+    assert item.outcome is not None
+    assert item.outcome.result is Result.DONE
+
+
 async def test_held_input_comes_again(world: World) -> None:
     handled: list[int] = []
 

@@ -391,6 +391,13 @@ async def test_inputs_leave_before_their_stream_is_full(site: Site) -> None:
     assert 0 < len(left) <= len(held) / 2 + 1
 
 
+async def test_archiver_without_work_writes_nothing(site: Site) -> None:
+    await archive_all(site)
+    before = await site.archive().state()
+    assert await site.archiver().run_once(site.world.clock.now()) is False
+    assert await site.archive().state() == before
+
+
 async def test_requests_from_outside_leave_by_their_number(site: Site) -> None:
     for _ in range(10):
         site.world.log.receive("public.trigger.free", b"{}")

@@ -7,10 +7,10 @@ from typing import Any, cast
 import pytest
 
 from tests.domain.given import ID
-from tocsin.domain.events import AgentDrainStarted, AgentRegistered, QueuePaused, QueuePurged
+from tocsin.domain.events import AgentDrainStarted, AgentRegistered, Message, QueuePaused, QueuePurged, Recorded
 from tocsin.domain.task_board import TaskBoard
 from tocsin.engine import foreign_reports
-from tocsin.engine.foreign_reports import ForeignReports, load_scope
+from tocsin.engine.foreign_reports import ForeignReports, load_scope, scopes_of
 from tocsin.ports import LogUnavailable
 from tocsin.stages.agent_keeper.roster import Roster
 from tocsin.stages.matcher.operator_decisions import OperatorDecisions
@@ -51,6 +51,13 @@ async def test_hidden_pause_of_a_queue_holds() -> None:
         decisions.learn_again(await load_scope(log, "queue.mail.>"))
         break
     assert decisions.queue("mail").is_paused
+
+
+def test_message_without_a_guard_makes_no_scope_read() -> None:
+    at = ManualClock().now()
+    subjects = ("trigger.load", "queue.mail.paused", "queue.mail.purged")
+    foreign = [Recorded[Message](QueuePaused(queue="mail"), subject, 1, at) for subject in subjects]
+    assert scopes_of(foreign) == ["queue.mail.>"]
 
 
 async def test_scope_is_read_again_until_the_log_answers(monkeypatch: pytest.MonkeyPatch) -> None:

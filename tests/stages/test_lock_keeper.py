@@ -1,5 +1,6 @@
 """The lock keeper: one execution of a job at a time."""
 
+import asyncio
 import json
 from datetime import timedelta
 from typing import Any, Literal
@@ -143,6 +144,18 @@ async def test_shown_lock_lives_as_long_as_its_holder(world: World) -> None:
         await world.clock.run(10)
         await renewal.run_once(world.clock.now())
     assert await world.projections.get(Bucket.LOCKS, "scheduler.lock.nightly") is None
+
+
+async def test_lock_keeper_renews_by_itself(world: World) -> None:
+    await world.given(planned("a"))
+    await world.run(world.lock_keeper)
+    loops = [asyncio.create_task(loop()) for loop in world.lock_keeper.loops]
+    await asyncio.sleep(0)
+    await world.clock.run(200)
+    assert await world.projections.get(Bucket.LOCKS, "scheduler.lock.nightly") is not None
+    for loop in loops:
+        loop.cancel()
+    await asyncio.gather(*loops, return_exceptions=True)
 
 
 async def test_entry_of_a_stopped_process_is_removed(world: World) -> None:

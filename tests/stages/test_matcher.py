@@ -535,6 +535,17 @@ async def test_silent_agent_loses_its_tasks(hall: Hall) -> None:
     assert len(agent.got) == 2
 
 
+async def test_agent_that_ended_gets_no_task_again(hall: Hall) -> None:
+    await hall.job()
+    await hall.matcher()
+    agent = await hall.agent()
+    await agent.announce(ended=True)
+    await hall.work()
+    await agent.announce(ended=False)
+    await hall.trigger()
+    assert agent.got == []
+
+
 @pytest.mark.parametrize("silent", [0, 1])
 async def test_agent_that_is_heard_hides_no_lost_agent(hall: Hall, silent: int) -> None:
     await hall.job(timeout=600)

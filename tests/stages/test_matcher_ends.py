@@ -6,7 +6,7 @@ import pytest
 
 from tests.stages.test_matcher import ONE, TWO, Agent, Hall, hall
 from tocsin import subjects
-from tocsin.domain.agent import Assignment
+from tocsin.domain.agent import Assignment, agent_key
 from tocsin.domain.events import Cancelled, Completed, Dispatched, Failed, HeartbeatDetails, Released, Started
 from tocsin.ports import Loaded, LogUnavailable
 from tocsin.stages.matcher.agents import SILENCE_S
@@ -102,6 +102,27 @@ async def test_silent_agent_gets_no_more_notices(hall: Hall) -> None:
     await agent.holds(task)
     await look(hall)
     assert len(agent.ended) > heard
+
+
+@pytest.mark.parametrize("silent", [0, 1])
+async def test_silent_agent_delays_no_notice_of_another(hall: Hall, silent: int) -> None:
+    await hall.job()
+    await hall.matcher()
+    agents = [await hall.agent(ONE, "mail-1"), await hall.agent(TWO, "mail-2")]
+    for _ in agents:
+        await hall.trigger()
+    heard, tasks = agents[1 - silent], [agent.got[0][1] for agent in agents]
+    for task in tasks:
+        await cancel(hall, task)
+    for agent, task in zip(agents, tasks, strict=True):
+        agent.ended.clear()
+        await agent.holds(task)
+        await hall.work()
+    lost = hall.matchers[0].agents.get(agent_key(agents[silent].name, agents[silent].agent_id))
+    assert lost is not None
+    lost.heard_at -= SILENCE_S
+    await hall.passes(CHECK_AFTER_S)
+    assert (bool(heard.ended), agents[silent].ended) == (True, [])
 
 
 async def test_successor_sends_the_notice(hall: Hall) -> None:
@@ -312,7 +333,13 @@ async def test_task_does_not_wait_for_unreadable_heartbeats(hall: Hall, monkeypa
     monkeypatch.setattr(matcher._log, "last", unavailable)
     assert (await second_attempt(hall, agent, "lost")).heartbeat is None
     assert len(reads) == 1
-    await hall.passes(PAUSE_S)
+    [claim] = matcher.board.claims_of(agent_key(agent.name, agent.agent_id))
+    heartbeats = matcher._hand_over._sender._heartbeats
+    assert await heartbeats.of([claim]) == {}
+    assert len(reads) == 1
+    hall.world.clock.advance(PAUSE_S)
+    assert await heartbeats.of([claim]) == {}
+    assert len(reads) == 2
     assert len(await hall.world.stored(Started)) == 2
 
 

@@ -258,6 +258,24 @@ async def test_fetch_waits_for_a_late_follower(desk: Desk) -> None:
     [_] = await fetching
 
 
+async def test_fetch_under_a_steady_load_is_answered(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The board never has everything, but it has what was stored before the fetch."""
+
+    async def always(*_: str, after: int) -> bool:  # noqa: ARG001 - the port's
+        return True
+
+    matcher = await desk.hall.matcher()
+    await desk.hall.trigger()
+    monkeypatch.setattr(desk.hall.world.log, "has_newer", always)
+    fetching = desk.fetching()
+    for _ in range(3):
+        await settle()
+        await matcher.run_once()
+    await settle()
+    assert fetching.done()
+    [_] = await fetching
+
+
 async def test_empty_fetch_without_wait_is_answered_immediately(desk: Desk) -> None:
     await desk.hall.matcher()
     before = desk.hall.world.clock.monotonic()
@@ -701,6 +719,8 @@ async def test_http_worker_is_listed_with_its_tasks(desk: Desk) -> None:
     await desk.hall.work()
     [worker] = await shown(desk)
     assert worker.held == []
+    [matcher] = desk.hall.matchers
+    assert matcher._http_workers._holders == {}
 
 
 async def test_worker_that_holds_a_task_is_not_lost(desk: Desk) -> None:

@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.domain.given import NOON
 from tests.guards import guarded
@@ -331,6 +333,20 @@ async def test_retry_with_a_lost_delay_is_dispatched(scene: Scene) -> None:
     assert [fact.attempt for fact in await scene.world.stored(Dispatched)] == [1, 2]
 
 
+async def test_retry_whose_timer_led_to_nothing_is_dispatched(scene: Scene) -> None:
+    await begin(scene)
+    task = await scene.claim()
+    await store(scene.world, succeeded(task, outcome="failed"))
+    await scene.world.run(scene.world.retrier)
+    [timers] = [s for s in scene.world.dag_advancer.subscriptions if s.durable == subjects.DAG_ADVANCER_TIMERS]
+    scene.world.clock.advance(MINUTE)
+    [delivery] = await scene.world.durable(timers).take(1, wait=0)
+    await delivery.ack()  # and nothing is stored
+    await scene.passes(5 * MINUTE + 2)
+    assert [lost.what for lost in (await scene.only(Recovered)).lost] == ["retry-scheduled"]
+    assert [fact.attempt for fact in await scene.world.stored(Dispatched)] == [1, 2]
+
+
 async def test_delay_of_an_unhandled_failure_is_not_lost(scene: Scene) -> None:
     """The reports' stream has far greater sequences than the log."""
     world = scene.world
@@ -625,6 +641,20 @@ async def test_unavailable_log_delays_examinations_a_second(scene: Scene, monkey
         assert await scene.world.stored(Recovered) == []
     await scene.it.run_once(scene.world.clock.now())
     assert len(await scene.world.stored(Recovered)) == 2
+
+
+async def test_unstored_report_is_not_taken_for_stored(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    await begin(scene)
+    await scene.claim()
+    await scene.passes(39)
+    scene.world.clock.advance(2)
+    now = scene.world.clock.now()
+    with monkeypatch.context() as patch, capture_logs() as logs:
+        patch.setattr(scene.world.log, "write", AsyncMock(side_effect=LogUnavailable("no answer")))
+        await scene.it.run_once(now)
+    assert {log["action"] for log in logs} == {"log-unavailable"}
+    await scene.it.run_once(now + timedelta(seconds=1))
+    assert len(await scene.world.stored(Report)) == 1
 
 
 async def test_mq_executor_is_notified_of_a_recovery(world: World) -> None:

@@ -179,6 +179,17 @@ async def test_failed_replay_is_a_dead_letter_linked_back(world: World) -> None:
     assert [fact.id for fact in await world.stored(Resolved)] == [second.id, first.id]
 
 
+async def test_replay_resolves_nothing_before_its_last_step(world: World) -> None:
+    steps = [{"name": STEP, "function": "f"}, {"name": "next", "function": "f", "depends_on": [STEP]}]
+    await world.define({**etl(overlap_policy="allow", dag=steps), "function": None})
+    letter = await failed(world)
+    begun = await replayed(world, letter.id)
+    await answer(world, begun.execution_id, "completed")
+    assert [task.step for task in await world.stored(Dispatched)] == [STEP, STEP, "next"]
+    await world.redeliver(world.dag_advancer)
+    assert await world.stored(Resolved) == []
+
+
 async def test_completed_execution_without_replay_resolves_nothing(world: World) -> None:
     await world.define(etl())
     await failed(world)

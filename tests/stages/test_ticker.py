@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.clocks import ShiftedClock
 from tests.stages.world import World
@@ -78,10 +79,11 @@ def once(world: World, **fields: object) -> dict[str, object]:
 async def test_job_scheduled_once_is_preserved(world: World) -> None:
     await world.define(once(world))
     async with leading(world) as ticker:
-        await tick(world, ticker, 60)
-        await tick(world, ticker, 60)
+        with capture_logs() as lines:
+            await tick(world, ticker, 60)
+            await tick(world, ticker, 60)
     assert len(await fired(world)) == 1
-    assert await world.stored(Deleted) == []
+    assert (await world.stored(Deleted), [line for line in lines if line["log_level"] == "error"]) == ([], [])
 
 
 async def test_job_scheduled_once_is_dropped(world: World) -> None:
@@ -154,6 +156,17 @@ async def test_an_edit_is_followed(world: World) -> None:
         await world.define(EVERY_MINUTE)
         await tick(world, ticker, 1)
         await tick(world, ticker, 60)
+        assert len(await fired(world)) == 1
+
+
+async def test_edit_just_before_an_instant_delays_it_not(world: World) -> None:
+    """Nothing of the job is decided yet."""
+    await world.define({**EVERY_MINUTE, "schedule": "0 0 1 1 *"})
+    async with leading(world) as ticker:
+        world.clock.advance(55)
+        await world.define(EVERY_MINUTE)
+        await tick(world, ticker, 1)
+        await tick(world, ticker, 4)
         assert len(await fired(world)) == 1
 
 

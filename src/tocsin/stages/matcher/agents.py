@@ -70,12 +70,10 @@ class HeardAgents:
         """Take a hold list."""
         self._inbox.put(name, agent_id, body)
 
-    def read(self) -> bool:
-        """Read the hold lists that arrived; return whether there were any."""
-        arrived = self._inbox.take()
-        for name, agent_id, body in arrived:
+    def read(self) -> None:
+        """Read the hold lists that arrived."""
+        for name, agent_id, body in self._inbox.take():
             self._hear(name, agent_id, body)
-        return bool(arrived)
 
     def get(self, key: str) -> HeardAgent | None:
         """Return an agent by its key."""
