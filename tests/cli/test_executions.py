@@ -5,7 +5,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from tests.cli.conftest import World
-from tests.domain.given import ID, JOB, admitted, plan
+from tests.domain.given import ID, JOB, KEY, admitted, plan
+from tocsin.domain import ids
 from tocsin.domain.events import (
     Advanced,
     Cancelled,
@@ -36,7 +37,7 @@ def dispatched(step: str, attempt: int) -> Dispatched:
         timeout=30,
         scheduled_time=START,
         trigger="cron",
-        token="secret",
+        token=ids.report_token(KEY, ID, step, attempt),
     )
 
 

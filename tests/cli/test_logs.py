@@ -3,10 +3,10 @@
 import pytest
 
 from tests.cli.conftest import World
-from tests.domain.given import ID, JOB, admitted, plan
+from tests.domain.given import ID, JOB, admitted, first_tasks, output_subject, plan
 from tocsin import subjects
 from tocsin.cli.executions import commands
-from tocsin.domain.events import Completed, Message, OutputLine, Started, StepProgress
+from tocsin.domain.events import Completed, OutputLine, OutputMessage, Started, StepProgress
 from tocsin.testing import START
 
 
@@ -14,19 +14,21 @@ def line(number: int, text: str = "loading") -> OutputLine:
     return OutputLine(job=JOB, execution_id=ID, step="load", attempt=1, time=START, text=f"{text} {number}")
 
 
-def say(world: World, *messages: Message) -> None:
+def say(world: World, *messages: OutputMessage) -> None:
     async def publish() -> None:
         for number, message in enumerate(messages):
             name = f"{number}-{message.encode()!r}"
-            await world.log.publish(subjects.subject_of(message), message, message_id=name)
+            await world.log.publish(output_subject(message), message, message_id=name)
 
     world.do(publish())
 
 
 @pytest.fixture
 def at_work(world: World) -> World:
+    begun = admitted(plan({"load": ()}))
     world.append(
-        admitted(plan({"load": ()})),
+        begun,
+        *first_tasks(begun),
         Started(job=JOB, execution_id=ID, step="load", attempt=1, delivery=1, worker="w-1"),
     )
     return world
@@ -55,8 +57,8 @@ def test_lines_reach_no_terminal_raw(at_work: World) -> None:
         b'{"job":"nightly","execution_id":"x","step":"\\u001b]0;","attempt":1,"time":"2026-01-01T00:00:00Z",'
         b'"text":"\\u001b[31m\\u202ered [bold]\\u0007"}'
     )
-    at_work.log.receive(subjects.lines(JOB, ID), b'{"text": "no line"}')
-    at_work.log.receive(subjects.lines(JOB, ID), body)
+    at_work.log.receive(output_subject(line(1)), b'{"text": "no line"}')
+    at_work.log.receive(output_subject(line(1)), body)
     out = at_work.call("executions", "logs", ID).out
     assert "\\x1b[31m\\u202ered [bold]\\x07" in out
     assert "\x1b" not in out
@@ -76,13 +78,13 @@ def test_logs_are_followed_until_the_execution_ends(at_work: World, monkeypatch:
         waits.append(seconds)
         match len(waits):
             case 1:
-                await at_work.log.publish(subjects.lines(JOB, ID), line(2), message_id="2")
+                await at_work.log.publish(output_subject(line(1)), line(2), message_id="2")
             case 2:
                 newest = await at_work.log.tail(subjects.execution(JOB, ID))
                 ended = Completed(job=JOB, execution_id=ID, scheduled_time=START, trigger="cron")
                 await at_work.log.append(ended, expect=newest)
             case 3:
-                await at_work.log.publish(subjects.lines(JOB, ID), line(3), message_id="3")
+                await at_work.log.publish(output_subject(line(1)), line(3), message_id="3")
             case _:
                 assert len(waits) < 10
 

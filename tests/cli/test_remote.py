@@ -9,14 +9,14 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.cli.conftest import CallResult
-from tests.domain.given import NOON, admitted, plan
+from tests.domain.given import NOON, admitted, first_tasks, output_subject, plan
 from tests.http.conftest import World
 from tests.http.served import served
 from tocsin.cli import app
 from tocsin.domain.access import Role
 from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.events import AgentRegistered, DeadLettered, Defined, Failed, Failure, OutputLine
-from tocsin.subjects import Bucket, Stream, subject_of
+from tocsin.subjects import Bucket, Stream
 
 RUN = "11111111-1111-7111-8111-111111111111"
 LETTER = "22222222-2222-7222-8222-222222222222"
@@ -35,9 +35,12 @@ async def prepare(world: World) -> None:
     assert isinstance(definition.message, Defined)
     for execution_id in (RUN, LETTER):
         update = {"job": "nightly", "execution_id": execution_id, "plan": plan()}
-        await world.log.append(admitted().model_copy(update=update), expect=0)
+        begun = admitted().model_copy(update=update)
+        sequence = 0
+        for event in (begun, *first_tasks(begun)):
+            sequence = await world.log.append(event, expect=sequence)
     line = OutputLine(job="nightly", execution_id=RUN, step="main", attempt=1, time=NOON, text="loading")
-    await world.log.publish(subject_of(line), line, message_id="line")
+    await world.log.publish(output_subject(line), line, message_id="line")
     failed = Failed(job="nightly", execution_id=LETTER, scheduled_time=NOON, trigger="cron", dead_letter=True)
     await world.log.append(failed, expect=(await world.log.load(f"execution.nightly.{LETTER}.>"))[-1].sequence)
     letter = DeadLettered(

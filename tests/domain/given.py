@@ -4,8 +4,19 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from tocsin import subjects
+from tocsin.domain import execution, ids
 from tocsin.domain.definition import RetryPolicy
-from tocsin.domain.events import Admitted, Message, Plan, PlannedStep, Recorded, Report, Started
+from tocsin.domain.events import (
+    Admitted,
+    Dispatched,
+    Message,
+    OutputMessage,
+    Plan,
+    PlannedStep,
+    Recorded,
+    Report,
+    Started,
+)
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 KEY = b"a key of this installation"
@@ -47,6 +58,21 @@ def admitted(plan_: Plan | None = None, *, fence: int | None = None) -> Admitted
 
 def started(step: str = "main", attempt: int = 1, delivery: int = 1) -> Started:
     return Started(job=JOB, execution_id=ID, step=step, attempt=attempt, delivery=delivery, worker="w")
+
+
+def token_of(message: OutputMessage) -> str:
+    """Return the token of the task of an attempt that says something."""
+    return ids.report_token(KEY, message.execution_id, message.step, message.attempt)
+
+
+def output_subject(message: OutputMessage) -> str:
+    """Return the subject under which the worker of an attempt says something."""
+    return subjects.output_of(message, token_of(message))
+
+
+def first_tasks(admission: Admitted) -> list[Dispatched]:
+    """Return the tasks that follow an admission."""
+    return execution.dispatch(execution.fold(recorded([admission])), key=KEY)
 
 
 def report(outcome: str, step: str = "main", attempt: int = 1, delivery: int | None = 1, **more: object) -> Report:

@@ -2,10 +2,11 @@
 
 import pytest
 
-from tests.domain.given import ID, JOB, admitted, started
+from tests.domain.given import ID, JOB, admitted, first_tasks, output_subject, started, token_of
 from tests.http.conftest import World
 from tocsin import subjects
 from tocsin.domain.events import Completed, OutputLine, StepProgress
+from tocsin.services.operations.execution_output import MAX_LINES
 from tocsin.testing import START
 
 PATH = f"/v1/executions/{ID}/logs"
@@ -15,16 +16,18 @@ def line(number: int) -> OutputLine:
     return OutputLine(job=JOB, execution_id=ID, step="main", attempt=1, time=START, text=f"line {number}")
 
 
+LINES = output_subject(line(1))
+PROGRESS = StepProgress(job=JOB, execution_id=ID, step="main", attempt=1, time=START, fraction=0.4, message="loading")
+
+
 @pytest.fixture
 async def at_work(world: World) -> World:
-    begun = admitted()
-    await world.log.append(started(), expect=await world.log.append(begun, expect=0))
+    sequence, begun = 0, admitted()
+    for event in (begun, *first_tasks(begun), started()):
+        sequence = await world.log.append(event, expect=sequence)
     for number in range(5):
-        await world.log.publish(subjects.lines(JOB, ID), line(number), message_id=f"{number}")
-    progress = StepProgress(
-        job=JOB, execution_id=ID, step="main", attempt=1, time=START, fraction=0.4, message="loading"
-    )
-    await world.log.publish(subjects.subject_of(progress), progress, message_id="progress")
+        await world.log.publish(LINES, line(number), message_id=f"{number}")
+    await world.log.publish(output_subject(PROGRESS), PROGRESS, message_id="progress")
     return world
 
 
@@ -53,10 +56,35 @@ async def test_execution_shows_the_progress_of_its_steps(at_work: World) -> None
 
 async def test_unreadable_lines_are_left_out(at_work: World) -> None:
     for body in (b"{}", b"\xff", b'{"text": 1}'):
-        at_work.log.receive(subjects.lines(JOB, ID), body)
-    await at_work.log.publish(subjects.lines(JOB, ID), line(9), message_id="9")
+        at_work.log.receive(LINES, body)
+    await at_work.log.publish(LINES, line(9), message_id="9")
     lines = (await at_work.ask("GET", PATH)).json()["lines"]
     assert [entry["text"] for entry in lines][-2:] == ["line 4", "line 9"]
+
+
+async def test_output_without_the_seal_is_not_shown(at_work: World) -> None:
+    forged = line(66), PROGRESS.model_copy(update={"fraction": 0.9})
+    for message in forged:
+        for subject in (subjects.output_of(message, "guessed"), output_subject(message).rpartition(".")[0]):
+            at_work.log.receive(subject, message.encode())
+    answer = (await at_work.ask("GET", PATH)).json()
+    assert [entry["text"] for entry in answer["lines"]] == [f"line {number}" for number in range(5)]
+    assert answer["progress"]["main"]["fraction"] == 0.4
+
+
+async def test_lines_of_attempts_are_shown_in_their_order(at_work: World) -> None:
+    """Both attempts together show as many lines as one."""
+    second = line(0).model_copy(update={"attempt": 2})
+    task = first_tasks(admitted())[0].model_copy(update={"attempt": 2, "token": token_of(second)})
+    await at_work.log.append(task, expect=await at_work.log.tail(subjects.execution(JOB, ID)))
+    for number in range(MAX_LINES - 2):
+        message = (second if number % 2 else line(0)).model_copy(update={"text": f"{number}"})
+        await at_work.log.publish(output_subject(message), message, message_id=f"more-{number}")
+    page = (await at_work.ask("GET", PATH)).json()
+    texts = [entry["text"] for entry in page["lines"]]
+    assert texts == ["line 3", "line 4", *(f"{number}" for number in range(MAX_LINES - 2))]
+    assert {entry["attempt"] for entry in page["lines"]} == {1, 2}
+    assert (await at_work.ask("GET", f"{PATH}?after={page['next']}")).json()["lines"] == []
 
 
 @pytest.mark.parametrize(("fraction", "shown"), [("1e300", 1.0), ("-3", 0.0), ("NaN", None), ("1e999", None)])
@@ -64,7 +92,7 @@ async def test_hostile_progress_is_bounded(at_work: World, fraction: str, shown:
     body = (
         f'{{"job":"j","execution_id":"x","step":"y","attempt":1,"time":"2026-01-01T00:00:00Z","fraction":{fraction}}}'
     )
-    at_work.log.receive("progress.nightly." + ID + ".main", body.encode())
+    at_work.log.receive(output_subject(PROGRESS), body.encode())
     answer = await at_work.ask("GET", PATH)
     progress = answer.json()["progress"].get("main")
     assert (answer.status_code, progress and progress["fraction"]) == (200, shown)

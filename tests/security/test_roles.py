@@ -22,11 +22,12 @@ from nats.errors import TimeoutError as NatsTimeoutError
 
 from tests.clocks import ShiftedClock
 from tests.conformance.given import dispatched
+from tests.domain.given import output_subject
 from tests.durables import NatsDurable
 from tests.security.installations import ACCOUNT, PASSWORD, connected, installed
 from tests.security.server import Server, server
 from tests.system.running import DEADLINE, Running
-from tocsin import Context, Worker, bootstrap, subjects
+from tocsin import Context, Worker, bootstrap
 from tocsin.adapters.nats.admin.accounts import password_variable
 from tocsin.adapters.nats.client.wire import JetStreamError
 from tocsin.archive.checkpoints import SIGNED_STREAMS
@@ -41,6 +42,7 @@ from tocsin.domain.events import (
     ExecutionFact,
     HeartbeatDetails,
     OutputLine,
+    OutputMessage,
     Paused,
     StepProgress,
 )
@@ -49,7 +51,7 @@ from tocsin.engine.leader_election import LeaderElection
 from tocsin.ports import LogUnavailable, NotAllowed, Publish
 from tocsin.services.jobs import Registry
 from tocsin.settings import Settings
-from tocsin.subjects import JOB_EXECUTORS, Bucket, Stream, aside_key, checkpoint_page, heir_key, subject_of
+from tocsin.subjects import JOB_EXECUTORS, Bucket, Stream, aside_key, checkpoint_page, heir_key
 
 ANY_PORT = {"server.port", "metrics.port"}
 
@@ -282,9 +284,9 @@ FACTS = {
     "queue-paused": "queue.q.paused",
     "queue-resumed": "queue.q.resumed",
     "queue-purged": "queue.q.purged",
-    "line": "output.j.0198.line",
-    "progress": "progress.j.0198.main",
-    "heartbeat": "heartbeat.j.0198.main.1",
+    "line": "output.j.0198.main.1.x",
+    "progress": "progress.j.0198.main.1.x",
+    "heartbeat": "heartbeat.j.0198.main.1.x",
 }
 DECISIONS = {"switched", "drain-started", "agents-granted", "queue-paused", "queue-resumed", "queue-purged"}
 """What operators decide about agents and queues."""
@@ -420,10 +422,14 @@ async def test_candidate_may_stand_aside(stage: str, secured: Server, tmp_path: 
 async def test_worker_says_and_viewer_reads(secured: Server, tmp_path: Path) -> None:
     now = datetime.now(UTC)
     place: dict[str, Any] = {"job": "said", "execution_id": "0198", "step": "main", "attempt": 1, "time": now}
-    said = (OutputLine(**place, text="x"), StepProgress(**place, fraction=0.5), HeartbeatDetails(**place, details=7))
-    heartbeat = subjects.heartbeat("said", "0198", "main", 1)
+    said: list[OutputMessage] = [
+        OutputLine(**place, text="x"),
+        StepProgress(**place, fraction=0.5),
+        HeartbeatDetails(**place, details=7),
+    ]
+    heartbeat = output_subject(said[2])
     async with connected(secured, tmp_path, "worker") as installation:
-        written = await installation.log.write([Publish(subject_of(m), m, f"{n}") for n, m in enumerate(said)])
+        written = await installation.log.write([Publish(output_subject(m), m, f"{n}") for n, m in enumerate(said)])
         assert [result.error for result in written] == [None] * 3
         with pytest.raises(NotAllowed):
             await installation.log.last(heartbeat)
@@ -432,9 +438,9 @@ async def test_worker_says_and_viewer_reads(secured: Server, tmp_path: Path) -> 
             last = await installation.log.last(heartbeat)
             assert last is not None
             assert last.message == said[2]
-            [line] = await installation.log.read(subjects.lines("said", "0198"))
-            [[progress]] = (await installation.log.load_each("progress.said.0198.main")).facts
-            assert (line.message, progress.message) == said[:2]
+            [line] = await installation.log.read(output_subject(said[0]))
+            [[progress]] = (await installation.log.load_each(output_subject(said[1]))).facts
+            assert [line.message, progress.message] == said[:2]
 
 
 async def test_answers_to_another_user_are_hidden(secured: Server, tmp_path: Path) -> None:

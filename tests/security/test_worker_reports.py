@@ -1,18 +1,33 @@
-"""A worker's messages about tasks that it did not receive: they change nothing."""
+"""A worker's messages about tasks that it did not receive: they change nothing, and are not shown."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
+from pydantic import JsonValue
 
 from tests.security.installations import connected, installed
 from tests.security.server import Server
 from tests.system.running import Running
 from tocsin import Context, Worker, bootstrap, subjects
-from tocsin.domain.events import Completed, Dispatched, PoisonMessage, Report, Started
+from tocsin.domain.events import (
+    Completed,
+    Dispatched,
+    HeartbeatDetails,
+    OutputLine,
+    OutputMessage,
+    PoisonMessage,
+    Report,
+    Started,
+    StepProgress,
+)
+from tocsin.services.operations.execution_output import read_output
+from tocsin.services.operations.lookup import find
 
 
 @pytest.fixture(scope="module")
@@ -100,3 +115,50 @@ async def test_reports_on_tasks_of_others_change_nothing(secured: Server, tmp_pa
         assert await tocsin.facts("dead-letter.>", PoisonMessage) == []
         let_go.set()
         assert len(await tocsin.ended("limited", Completed, 2)) == 2
+
+
+async def test_output_of_tasks_of_others_is_not_read(secured: Server, tmp_path: Path) -> None:
+    held, let_go = asyncio.Event(), asyncio.Event()
+    read: list[JsonValue] = []
+    worker = Worker(name="all-1")
+
+    @worker.task("load")
+    async def load(context: Context) -> None:
+        read.append(context.last_heartbeat)
+        if context.attempt == 1:
+            context.logger.info("loading")
+            await context.heartbeat({"row": 1_200})
+            held.set()
+            await let_go.wait()
+            raise ConnectionError("away")
+
+    async with (
+        at_work(secured, tmp_path, worker) as tocsin,
+        connected(secured, tmp_path, "worker-mail") as mail,
+    ):
+        retry = {"max_attempts": 2, "initial_delay": 0.1}
+        await tocsin.apply({"name": "etl", "function": "load", "retry": retry})
+        await tocsin.trigger("etl")
+        await held.wait()
+        [task] = await tocsin.of_executions("etl", Dispatched)
+        heartbeats = f"heartbeat.etl.{task.execution_id}.>"
+        await tocsin.until(partial(tocsin.log.last, heartbeats))
+        for message in said_of(task):
+            for subject in (subjects.output_of(message, "guessed"), subjects.output_of(message, "").rpartition(".")[0]):
+                await mail.connection.client.publish(mail.names.to_wire(subject), message.encode())
+        await mail.connection.client.flush()
+        let_go.set()
+        await tocsin.ended("etl", Completed)
+        assert read == [None, {"row": 1_200}]
+        output = await read_output(tocsin.log, await find(tocsin.log, task.execution_id))
+        assert [line.text for line in output.lines] == ["loading"]
+        assert output.progress == {}
+
+
+def said_of(task: Dispatched) -> Iterator[OutputMessage]:
+    """Yield output of a task that another worker makes up."""
+    attempt: dict[str, Any] = {"job": task.job, "execution_id": task.execution_id, "step": task.step, "attempt": 1}
+    now = datetime.now(UTC)
+    yield OutputLine(**attempt, time=now, text="forged")
+    yield StepProgress(**attempt, time=now, fraction=0.9)
+    yield HeartbeatDetails(**attempt, time=now, details="forged")

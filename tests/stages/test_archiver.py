@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from tests.domain.given import JOB, KEY
+from tests.domain.given import JOB, KEY, output_subject
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.adapters.memory.archive import InMemoryArchiveStore, InMemoryStoredLog, InMemoryStreamPurge
@@ -289,9 +289,9 @@ async def test_heartbeats_leave_with_their_execution(site: Site) -> None:
     for job, execution_id in scopes | at_work:
         identity |= {"job": job, "execution_id": execution_id}
         beat = HeartbeatDetails(**identity, time=site.world.clock.now(), details=7)
-        await site.world.log.publish(subjects.subject_of(beat), beat, message_id=execution_id)
+        await site.world.log.publish(output_subject(beat), beat, message_id=execution_id)
     progress = StepProgress(**identity, time=site.world.clock.now(), fraction=0.5)
-    await site.world.log.publish(subjects.subject_of(progress), progress, message_id="progress")
+    await site.world.log.publish(output_subject(progress), progress, message_id="progress")
     removing = FinishedHeartbeats(site.world.log, site.streams, InMemoryStreamPurge(site.world.log))
     assert await removing.run_once() == len(over)
     left = {tuple(m.subject.split(".")[1:3]) for m in await site.world.log.read("heartbeat.>")}

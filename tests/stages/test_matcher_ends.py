@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.domain.given import output_subject
 from tests.stages.test_matcher import ONE, TWO, Agent, Hall, hall
 from tocsin import subjects
 from tocsin.domain.agent import Assignment, agent_key
@@ -278,12 +279,13 @@ async def test_invented_executions_are_over(hall: Hall) -> None:
 # --- heartbeats ---------------------------------------------------------------------------------------------------------
 
 
-async def beat(hall: Hall, task: Dispatched, details: Any, *, attempt: int = 1) -> None:  # noqa: ANN401 - JSON
+async def beat(hall: Hall, task: Dispatched, details: Any) -> HeartbeatDetails:  # noqa: ANN401 - JSON
     now = hall.world.clock.now()
     sent = HeartbeatDetails(
-        job=task.job, execution_id=task.execution_id, step=task.step, attempt=attempt, time=now, details=details
+        job=task.job, execution_id=task.execution_id, step=task.step, attempt=1, time=now, details=details
     )
-    await hall.world.log.publish(subjects.subject_of(sent), sent, message_id=f"{now}{details}"[:100])
+    await hall.world.log.publish(output_subject(sent), sent, message_id=f"{now}{details}"[:100])
+    return sent
 
 
 async def second_attempt(hall: Hall, agent: Agent, details: Any) -> Assignment:  # noqa: ANN401 - JSON
@@ -306,6 +308,21 @@ async def test_second_attempt_brings_the_heartbeat(hall: Hall) -> None:
     agent = await hall.agent()
     assert (await second_attempt(hall, agent, {"row": 7})).heartbeat == {"row": 7}
     assert agent.got[0][0].heartbeat is None
+
+
+async def test_heartbeat_of_another_worker_is_not_brought(hall: Hall) -> None:
+    await hall.job(timeout=600)
+    await hall.matcher()
+    agent = await hall.agent()
+    await hall.trigger()
+    [(_, task)] = agent.got
+    sent = await beat(hall, task, "own")
+    forged = sent.model_copy(update={"details": "forged"})
+    for subject in (subjects.output_of(forged, "guessed"), output_subject(forged).rpartition(".")[0]):
+        hall.world.log.receive(subject, forged.encode())
+    await agent.announce(ended=True)
+    other = await hall.agent(TWO, "mail-2")
+    assert [assignment.heartbeat for assignment, _ in other.got] == ["own"]
 
 
 async def test_second_delivery_brings_the_heartbeat(hall: Hall) -> None:

@@ -278,7 +278,7 @@ async def test_node_executor_needs_only_the_specification(nats_url: str, tmp_pat
             await tocsin.ended("graph", Completed)
             sleeping = (await tocsin.ended("sleep", Started, 2))[-1]
             assert sleeping.worker != "mq-bridge"
-            [shown] = await tocsin.until(partial(tocsin.log.read, subjects.progress("sleep", sleeping.execution_id)))
+            [shown] = await tocsin.until(partial(tocsin.log.read, f"progress.sleep.{sleeping.execution_id}.>"))
             assert isinstance(shown.message, StepProgress)
             assert (shown.message.fraction, shown.message.message) == (0.0, "sleeping for 600 s")
             request = subjects.cancel("sleep", sleeping.execution_id)

@@ -12,7 +12,7 @@ from tests.matching import running_matcher
 from tocsin import subjects
 from tocsin.adapters.memory.agents import InMemoryAgentChannel
 from tocsin.adapters.memory.fetches import InMemoryFetchChannel
-from tocsin.domain import execution
+from tocsin.domain import execution, ids
 from tocsin.domain.agent import Assignment
 from tocsin.domain.events import Dispatched, Input, LeaseTimer, Message, Plan, PlannedStep, Report, Started
 from tocsin.ports import EventLog
@@ -127,7 +127,9 @@ class Bench:
             agent=AGENT_ID,
         )
         sequence = await self.log.append(claim, expect=before)
-        heartbeat = await last_heartbeat(self.log, task, delivery)
+        heartbeat = await last_heartbeat(
+            self.log, task, delivery, lambda attempt: ids.report_token(KEY, ID, task.step, attempt)
+        )
         assignment = Assignment(
             recorded.subject, recorded.sequence, recorded.time, delivery, sequence, before, heartbeat
         )

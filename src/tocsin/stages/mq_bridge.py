@@ -216,7 +216,8 @@ class MqBridge:
             message=answer.message,
         )
         message_id = ids.keyed_digest(self._key, "mq-progress", execution_id, recorded.sequence)
-        return done(Send(subjects.subject_of(progress), progress, message_id), rests_on=(ref,), signals=signals)
+        subject = subjects.output_of(progress, ids.report_token(self._key, execution_id, step, attempt))
+        return done(Send(subject, progress, message_id), rests_on=(ref,), signals=signals)
 
     def _candidates(self, answer: Answer, state: Execution) -> list[tuple[str, int]]:
         """Return the attempts in flight to which a completion may refer.

@@ -20,9 +20,9 @@ the job's partition (`tocsin.0`) and removes them again, and it maps the public 
     report.<job>.<id>.<outcome>.<step>.<attempt>.<seal>.<delivery>  inputs: reports
     timer.<job>.<id>.retry.<step>.<attempt>                       inputs: timers
     enqueue.<job>.<id>                                            inputs: unregistered jobs
-    output.<job>.<id>.line                                        output: lines of handlers
-    progress.<job>.<id>.<step>                                    output: progress of steps
-    heartbeat.<job>.<id>.<step>.<attempt>                         output: details for the next attempt
+    output.<job>.<id>.<step>.<attempt>.<seal>                     output: lines of handlers
+    progress.<job>.<id>.<step>.<attempt>.<seal>                   output: progress of attempts
+    heartbeat.<job>.<id>.<step>.<attempt>.<seal>                  output: details for the next attempt
     delay.<job>.<id>.retry.<step>.<attempt>                       schedules of the server, whose targets are timers
     mq.scheduled.<job>, mq.scheduler.complete.<job>.<id>          tasks and answers of MQ executors (hip-62)
     mq.scheduler.cancel.<job>.<id>                                notices for MQ executors: the work is not needed
@@ -155,6 +155,7 @@ from .paths import (
     acquisitions,
     admissions,
     agent,
+    all_lines,
     answer,
     answers,
     cancel,
@@ -171,6 +172,7 @@ from .paths import (
     lock,
     mq_cancel,
     mq_tasks,
+    output_of,
     parse_agent,
     parse_report,
     progress,
@@ -245,6 +247,7 @@ __all__ = [
     "admissions",
     "agent",
     "agent_events",
+    "all_lines",
     "answer",
     "answers",
     "aside_key",
@@ -289,6 +292,7 @@ __all__ = [
     "mq_tasks",
     "name",
     "openings",
+    "output_of",
     "outside_key",
     "parse_agent",
     "parse_cancel",

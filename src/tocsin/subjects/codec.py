@@ -120,7 +120,6 @@ _DECISION: Final = {
 } | {
     "timer": 3,
     "delay": 3,
-    "output": 3,
 }
 _MODELS: Final[dict[str, type[e.Message]]] = {
     **{
@@ -160,7 +159,7 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
     "trigger": e.Trigger,
     "cancel": e.CancelRequest,
     "report": e.Report,
-    "output.line": e.OutputLine,
+    "output": e.OutputLine,
     "progress": e.StepProgress,
     "heartbeat": e.HeartbeatDetails,
     "enqueue": e.Enqueued,

@@ -108,9 +108,6 @@ _SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
     **dict.fromkeys((e.Defined, e.Paused, e.Resumed, e.Deleted, e.Due, e.Passed), _event_of_ledger),
     **dict.fromkeys((e.Acquired, e.Queued), _event_of_lock),
     e.Report: _report,
-    e.OutputLine: lambda line: lines(line.job, line.execution_id),
-    e.StepProgress: lambda progress: f"progress.{token(progress.job)}.{progress.execution_id}.{progress.step}",
-    e.HeartbeatDetails: lambda sent: heartbeat(sent.job, sent.execution_id, sent.step, sent.attempt),
     e.RetryTimer: lambda timer: f"{_timer(timer)}.retry.{timer.step}.{timer.attempt}",
     e.LeaseTimer: lambda timer: f"{_timer(timer)}.lease.{timer.step}.{timer.attempt}.{timer.delivery}.{timer.task}",
     e.ExpiryTimer: lambda timer: f"{_timer(timer)}.expiry",
@@ -168,19 +165,40 @@ def delay(timer: e.Timer) -> str:
     return f"delay.{subject_of(timer).removeprefix('timer.')}"
 
 
-def lines(job: str, execution_id: str) -> str:
-    """Return the subject of the lines of all steps of an execution."""
-    return f"output.{token(job)}.{execution_id}.line"
+def lines(job: str, execution_id: str, step: str, attempt: int, *, of_token: str) -> str:
+    """Return the subject of the lines of an attempt; `of_token`: the token of its task."""
+    return _sealed("output", job, execution_id, step, attempt, of_token)
 
 
-def progress(job: str, execution_id: str) -> str:
-    """Return a filter over the progress of each step of an execution."""
-    return f"progress.{token(job)}.{execution_id}.>"
+def progress(job: str, execution_id: str, step: str, attempt: int, *, of_token: str) -> str:
+    """Return the subject of the newest progress of an attempt."""
+    return _sealed("progress", job, execution_id, step, attempt, of_token)
 
 
-def heartbeat(job: str, execution_id: str, step: str, attempt: int) -> str:
-    """Return the subject of the details that an attempt's handler sent last."""
-    return f"heartbeat.{token(job)}.{execution_id}.{step}.{attempt}"
+def heartbeat(job: str, execution_id: str, step: str, attempt: int, *, of_token: str) -> str:
+    """Return the subject of the details that the handler of an attempt sent last."""
+    return _sealed("heartbeat", job, execution_id, step, attempt, of_token)
+
+
+def output_of(message: e.OutputMessage, of_token: str) -> str:
+    """Return the subject of output; `of_token`: the token of the task."""
+    return _sealed(_OUTPUT[type(message)], message.job, message.execution_id, message.step, message.attempt, of_token)
+
+
+def all_lines(job: str, execution_id: str) -> str:
+    """Return a filter over the lines of an execution, and over foreign lines."""
+    return f"output.{token(job)}.{execution_id}.>"
+
+
+def _sealed(kind: str, job: str, execution_id: str, step: str, attempt: int, of_token: str) -> str:
+    return f"{kind}.{token(job)}.{execution_id}.{step}.{attempt}.{task_seal(of_token)}"
+
+
+_OUTPUT: Final[Mapping[type, str]] = {
+    e.OutputLine: "output",
+    e.StepProgress: "progress",
+    e.HeartbeatDetails: "heartbeat",
+}
 
 
 def public_event(event: str, job: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from .. import subjects, telemetry
-from ..domain.events import Dispatched, HeartbeatDetails, Message, OutputLine, StepProgress
+from ..domain.events import Dispatched, HeartbeatDetails, OutputLine, OutputMessage, StepProgress
 from ..domain.progress import message_of
 from ..domain.text import printable
 from ..ports import Clock, Publish, Publisher, RequestRefused
@@ -105,10 +105,10 @@ class AttemptOutput:
         with self._lock:
             self._is_closed = True
 
-    def take(self, *, lines: bool = True) -> list[Message]:
+    def take(self, *, lines: bool = True) -> list[OutputMessage]:
         """Empty the buffer and return its content: lines, oldest first, progress and heartbeat."""
         with self._lock:
-            messages: list[Message] = []
+            messages: list[OutputMessage] = []
             if lines and self._dropped:
                 self._notice = self._line("warning", f"{self._dropped} lines dropped"), self._dropped
                 messages.append(self._notice[0])
@@ -120,7 +120,7 @@ class AttemptOutput:
             self._progress = self._heartbeat = None
             return messages
 
-    def put_back(self, lost_messages: Sequence[Message]) -> bool:
+    def put_back(self, lost_messages: Sequence[OutputMessage]) -> bool:
         """Count lost lines, and keep the state unless it was replaced.
 
         Return whether another try makes sense: not after the end of the attempt.
@@ -139,6 +139,10 @@ class AttemptOutput:
                     case _:
                         self._dropped += 1
             return True
+
+    def subject_of(self, message: OutputMessage) -> str:
+        """Return the subject of a message of this attempt."""
+        return subjects.output_of(message, self._task.token)
 
     def _identity(self) -> dict[str, Any]:
         task, time = self._task, self._owner.clock.now()
@@ -205,7 +209,7 @@ class Output:
     async def run_once(self) -> None:
         """Send what the buffers have, the longest waiting first, and at most about `LINES_PER_ROUND` lines."""
         async with self._sending:
-            batch: list[tuple[AttemptOutput, Message]] = []
+            batch: list[tuple[AttemptOutput, OutputMessage]] = []
             while self._filled and len(batch) < LINES_PER_ROUND:
                 with self._lock:
                     output = next(iter(self._filled))
@@ -233,10 +237,10 @@ class Output:
         except TimeoutError:
             _log.warning("heartbeat not stored in time", action="heartbeat-late")
 
-    async def _send(self, batch: Sequence[tuple[AttemptOutput, Message]]) -> None:
+    async def _send(self, batch: Sequence[tuple[AttemptOutput, OutputMessage]]) -> None:
         if not batch:
             return
-        writes = [Publish(subjects.subject_of(message), message, token_hex(8)) for _, message in batch]
+        writes = [Publish(output.subject_of(message), message, token_hex(8)) for output, message in batch]
         errors: list[Exception | None]
         try:
             errors = [result.error for result in await self._log.write(writes)]

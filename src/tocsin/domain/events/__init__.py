@@ -87,7 +87,7 @@ from .message import (
     TriggerSource,
 )
 from .mq import Completion, Envelope, EnvelopeData, MqCancel, MqCancelData
-from .output import HeartbeatDetails, OutputLine, StepProgress
+from .output import HeartbeatDetails, OutputLine, OutputMessage, StepProgress
 from .public import (
     MISSED_REASONS,
     CronAnswer,
@@ -183,6 +183,7 @@ __all__ = [
     "MqCancel",
     "MqCancelData",
     "OutputLine",
+    "OutputMessage",
     "Passed",
     "PassedReason",
     "Paused",

@@ -4,7 +4,7 @@ It decides nothing, and may be lost: no stage reads it, and neither the archive 
 """
 
 from datetime import datetime
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
 
@@ -78,3 +78,7 @@ class HeartbeatDetails(Message):
     """When the handler sent it, by the worker's clock."""
     details: JsonValue = None
     """The handler's own data."""
+
+
+OutputMessage: TypeAlias = OutputLine | StepProgress | HeartbeatDetails
+"""What an attempt says."""

@@ -1,12 +1,16 @@
 """Output of an execution: its last lines, and the progress of each step.
 
-Any worker may have written it, so no text of it reaches a terminal unchanged.
+Only the workers that received an attempt can store something under its subjects, so these are read, and no others. They may write
+anything, so no text of it reaches a terminal unchanged.
 """
 
+import asyncio
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 from math import isfinite
+from operator import attrgetter
 from typing import Final
 
 from pydantic import JsonValue
@@ -23,7 +27,9 @@ from .errors import NotFound
 from .lookup import ExecutionMatch
 
 MAX_LINES: Final = OUTPUT_STREAMS[Stream.OUTPUT].messages
-"""Lines that an execution keeps."""
+"""Lines of an execution that are shown."""
+AT_ONCE: Final = 100
+"""Attempts whose lines are read together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,44 +101,62 @@ async def output_if_readable(reading: Awaitable[ExecutionOutput]) -> ExecutionOu
 
 
 async def _lines(log: EventLog, match: ExecutionMatch, after: int, limit: int) -> tuple[tuple[Line, ...], int]:
-    subject = subjects.lines(match.job, match.execution_id)
+    """Return the lines after a sequence, and the place after them.
+
+    Of the last `MAX_LINES` lines, these are the first `limit`.
+    """
+    attempts = list(match.tokens.items())
+    if after and len(attempts) > 1 and await log.tail(subjects.all_lines(match.job, match.execution_id)) <= after:
+        return (), after  # one read in place of one for each attempt
+    lines: list[Line] = []
+    for first in range(0, len(attempts), AT_ONCE):
+        reads = (_of_attempt(log, match, *key, token, after) for key, token in attempts[first : first + AT_ONCE])
+        each = await asyncio.gather(*reads)
+        lines = sorted((*lines, *chain.from_iterable(each)), key=attrgetter("sequence"))[-MAX_LINES:]
+    shown = tuple(lines[:limit])
+    return shown, shown[-1].sequence if shown else after
+
+
+async def _of_attempt(
+    log: EventLog, match: ExecutionMatch, step: str, attempt: int, token: str, after: int
+) -> list[Line]:
+    subject = subjects.lines(match.job, match.execution_id, step, attempt, of_token=token)
     lines: list[Line] = []
     for _ in range(MAX_LINES):  # each unreadable message costs a read
         try:
-            page = await log.read(subject, after=after, limit=limit - len(lines))
+            page = await log.read(subject, after=after, limit=MAX_LINES)
         except DecodeError as error:
             after = max(after + 1, error.sequence or 0)
             continue
         for recorded in page:
-            after = recorded.sequence
-            if isinstance(recorded.message, OutputLine):
-                lines.append(_line(recorded.message, recorded.sequence))
-        if not page or len(lines) >= limit:
+            after, line = recorded.sequence, recorded.message
+            if isinstance(line, OutputLine):
+                text = printable(line.text)
+                lines.append(Line(recorded.sequence, line.time, step, attempt, line.level, text))
+        if not page:
             break
-    return tuple(lines), after
-
-
-def _line(line: OutputLine, sequence: int) -> Line:
-    return Line(sequence, line.time, printable(line.step), line.attempt, line.level, printable(line.text))
+    return lines
 
 
 async def _progress(log: EventLog, match: ExecutionMatch, steps: list[str]) -> dict[str, Progress]:
-    if not steps:
+    """Return the progress of the newest attempt of each step that reported some."""
+    tokens = {key: token for key, token in sorted(match.tokens.items()) if key[0] in steps}
+    if not tokens:
         return {}
-    prefix = subjects.progress(match.job, match.execution_id).removesuffix(">")
+    names = (subjects.progress(match.job, match.execution_id, *key, of_token=token) for key, token in tokens.items())
     try:
-        reads = await log.load_each(*(f"{prefix}{step}" for step in steps))
+        reads = await log.load_each(*names)
     except DecodeError:
         return {}
     newest = (facts[-1].message if facts else None for facts in reads.facts)
     return {
-        step: _shown(progress)
-        for step, progress in zip(steps, newest, strict=True)
+        step: _shown(progress, attempt)
+        for (step, attempt), progress in zip(tokens, newest, strict=True)
         if isinstance(progress, StepProgress) and isfinite(progress.fraction)
     }
 
 
-def _shown(progress: StepProgress) -> Progress:
+def _shown(progress: StepProgress, attempt: int) -> Progress:
     data = progress.data if size_of(progress.data) <= MAX_DATA_BYTES else {}
     fraction = fraction_of(progress.fraction) or 0.0
-    return Progress(progress.time, progress.attempt, fraction, message_of(progress.message), data)
+    return Progress(progress.time, attempt, fraction, message_of(progress.message), data)

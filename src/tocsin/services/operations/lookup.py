@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from ... import subjects
 from ...archive.stream_reader import archived
-from ...domain.events import Message, Recorded
+from ...domain.events import Dispatched, Message, Recorded
 from ...ports import EventLog, ExecutionRow, History, StoredLog
 from ...ports.queries import ExecutionQuery, Page
 from .errors import Ambiguous, NotAnId, NotFound
@@ -43,6 +43,12 @@ class ExecutionMatch:
     def events(self) -> tuple[Recorded[Message], ...]:
         """The events of the execution, without foreign messages."""
         return tuple(fact for fact in self.facts if not subjects.is_foreign(fact))
+
+    @property
+    def tokens(self) -> dict[tuple[str, int], str]:
+        """The token of each task, by step and attempt, which makes its seal."""
+        tasks = (fact.message for fact in self.facts if isinstance(fact.message, Dispatched))
+        return {(task.step, task.attempt): task.token for task in tasks}
 
 
 async def find(

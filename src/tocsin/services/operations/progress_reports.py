@@ -14,6 +14,7 @@ from ...domain.progress import message_of
 from ...ports import Clock, EventLog, OutdatedState
 from ...subjects import DecodeError
 from . import task_leases
+from .lookup import ExecutionMatch
 from .task_leases import Held
 
 
@@ -35,7 +36,7 @@ async def store(log: EventLog, clock: Clock, held: Held, report: ProgressReport)
         LogUnavailable: the log did not answer.
     """
     claim = held.claim.message
-    before = await newest(log, claim.job, claim.execution_id, claim.step)
+    before = await newest(log, held.found, claim.step)
     is_same = before is not None and before.attempt == claim.attempt
     fraction = max(report.fraction or 0.0, before.fraction if before is not None and is_same else 0.0)
     text = (report.data or {}).get("message")
@@ -52,18 +53,23 @@ async def store(log: EventLog, clock: Clock, held: Held, report: ProgressReport)
         message=message_of(text) if isinstance(text, str) else "",
         data=report.data or {},
     )
-    await log.publish(subjects.subject_of(progress), progress, message_id=token_hex(8))
+    token = held.task.message.token
+    await log.publish(subjects.output_of(progress, token), progress, message_id=token_hex(8))
     if report.checkpoint is not None:
         heartbeat = HeartbeatDetails(**identity, time=clock.now(), details=report.checkpoint)
-        await log.publish(subjects.subject_of(heartbeat), heartbeat, message_id=token_hex(8))
+        await log.publish(subjects.output_of(heartbeat, token), heartbeat, message_id=token_hex(8))
     with suppress(OutdatedState):  # another step moved, or the lease ended; the next report or heartbeat decides
         await task_leases.extend(log, clock, held)
     return progress
 
 
-async def newest(log: EventLog, job: str, execution_id: str, step: str) -> StepProgress | None:
-    """Return the newest progress of a step; None: nothing that can be read."""
-    subject = f"{subjects.progress(job, execution_id).removesuffix('>')}{step}"
+async def newest(log: EventLog, match: ExecutionMatch, step: str) -> StepProgress | None:
+    """Return the progress of a step's newest attempt; None: it is missing or unreadable."""
+    tokens = match.tokens
+    attempt = max((attempt for name, attempt in tokens if name == step), default=None)
+    if attempt is None:
+        return None
+    subject = subjects.progress(match.job, match.execution_id, step, attempt, of_token=tokens[step, attempt])
     try:
         recorded = await log.last(subject)
     except DecodeError:

@@ -7,6 +7,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from ... import telemetry
+from ...domain.ids import report_token
 from ...domain.task_board import AgentClaim
 from ...ports import Clock, EventLog
 from ...services.operations.checkpoints import first_unread, read_last_heartbeat
@@ -23,9 +24,10 @@ _log = telemetry.get_logger("tocsin.matcher")
 class LastHeartbeats:
     """Reads heartbeats. No decision rests on them, so tasks do not wait long for them."""
 
-    def __init__(self, log: EventLog, clock: Clock) -> None:
+    def __init__(self, log: EventLog, clock: Clock, key: bytes) -> None:
         self._log = log
         self._clock = clock
+        self._key = key
         self._paused_until = float("-inf")
 
     async def of(self, claims: Sequence[AgentClaim]) -> Mapping[int, JsonValue]:
@@ -46,7 +48,14 @@ class LastHeartbeats:
         task = claim.task
         before = first_unread(task.attempt, claim.delivery)
         try:
-            return await read_last_heartbeat(self._log, task.job, task.execution_id, task.step, before=before)
-        except DecodeError as error:  # any worker may have stored it
+            return await read_last_heartbeat(
+                self._log,
+                task.job,
+                task.execution_id,
+                task.step,
+                before=before,
+                token_of=lambda attempt: report_token(self._key, task.execution_id, task.step, attempt),
+            )
+        except DecodeError as error:  # an earlier worker may have stored it
             _log.warning("heartbeat unreadable", action="heartbeat-unreadable", error=str(error))
             return None

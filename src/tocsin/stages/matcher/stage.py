@@ -41,6 +41,7 @@ from .fetch_server import FetchServer
 from .fetches import Fetches
 from .followed_tasks import FollowedTasks
 from .http_workers import HttpWorkers
+from .last_heartbeats import LastHeartbeats
 from .limited_hand_over import LimitedHandOver
 from .operator_decisions import OperatorDecisions
 from .purges import Purges
@@ -97,7 +98,7 @@ class Matcher:
         self._purges = Purges(log, self.board, self._decisions)
         self._claims = Claims(log, self.board, self._rates, self._decisions)
         self._releases = Releases(log, self.board, clock)
-        sender = TaskSender(log, channel, self.agents, self._releases, clock)
+        sender = TaskSender(log, channel, self.agents, self._releases, LastHeartbeats(log, clock, key), clock)
         self._hand_over = LimitedHandOver(self.board, self._releases, sender)
         self._checks = ClaimChecks(
             channel,

@@ -20,14 +20,20 @@ class TaskSender:
     """Sends claimed tasks; a message may be lost, and the next hold list shows it."""
 
     def __init__(
-        self, log: EventLog, channel: AgentChannel, agents: HeardAgents, releases: Releases, clock: Clock
+        self,
+        log: EventLog,
+        channel: AgentChannel,
+        agents: HeardAgents,
+        releases: Releases,
+        heartbeats: LastHeartbeats,
+        clock: Clock,
     ) -> None:
         self._log = log
         self._channel = channel
         self._agents = agents
         self._releases = releases
         self._clock = clock
-        self._heartbeats = LastHeartbeats(log, clock)
+        self._heartbeats = heartbeats
 
     async def send(self, claims: Sequence[AgentClaim]) -> None:
         """Send claimed tasks to their agents, with what earlier attempts sent last."""

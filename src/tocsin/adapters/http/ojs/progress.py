@@ -60,7 +60,7 @@ async def get_progress(here: Here, caller: Reader, id: str, response: Response) 
     match = await jobs.visible_match(here, caller, id)
     step = id.partition(":")[2] or job_view.current_step(match.facts)
     shown = job_view.job(match.facts, id=id, step=step)
-    progress = await progress_reports.newest(here.log, match.job, match.execution_id, step)
+    progress = await progress_reports.newest(here.log, match, step)
     counts = progress is not None and _counts(match, progress)
     fraction = _fraction(match, progress) if progress is not None and counts else None
     response.headers["Cache-Control"] = "no-cache"

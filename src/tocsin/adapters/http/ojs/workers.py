@@ -77,9 +77,14 @@ async def fetch(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
     claims = await here.fetches.take(
         list(dict.fromkeys(names)), functions=caller.functions, limit=count, holder=holder, lease=lease, wait=wait
     )
-    tasks = [(held.task.message, held.claim.message.delivery) for held in claims]
-    checkpoints = await asyncio.gather(*(last_heartbeat(here.log, *task) for task in tasks))
+    checkpoints = await asyncio.gather(*(_last_checkpoint(here, held) for held in claims))
     return {"jobs": [_shown(held, checkpoint) for held, checkpoint in zip(claims, checkpoints, strict=True)]}
+
+
+async def _last_checkpoint(here: Here, held: Held) -> JsonValue:
+    task, tokens = held.task.message, held.found.tokens
+    deliveries = held.claim.message.delivery
+    return await last_heartbeat(here.log, task, deliveries, lambda attempt: tokens.get((task.step, attempt)))
 
 
 def _not_matched(name: str) -> Problem:
