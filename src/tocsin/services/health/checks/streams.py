@@ -78,7 +78,8 @@ async def room(context: CheckContext) -> list[Finding]:
             "stream-filling",
             f"stream {name} holds {held}",
             means="a full stream refuses messages: reports wait at their workers, and requests fail",
-            do=f"check that the archiver runs and that no durable is behind, or raise `archive.{setting}`",
+            do="check that the archiver runs, that no durable is behind, and that no client floods the stream "
+            f"(`nats server report connections --sort in-msgs`), or raise `archive.{setting}`",
             stream=name,
         )
         for name, held, setting in full
