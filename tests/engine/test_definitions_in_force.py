@@ -56,6 +56,13 @@ async def test_definition_that_a_replica_lacks_counts(log: LaggingLog, registry:
     assert [found and found[0].schedule for found in in_force.values()] == ["0 3 * * *", "0 4 * * *"]
 
 
+async def test_earlier_and_later_positions_have_their_definitions(log: LaggingLog, registry: Registry) -> None:
+    await registry.apply([definition("a")])
+    await registry.define(definition("a", schedule="0 4 * * *"))
+    in_force = await LedgerReader(log).in_force_each([("a", 1), ("a", 2), ("a", None)])
+    assert [found and found[0].schedule for found in in_force.values()] == ["0 3 * * *", "0 4 * * *", "0 4 * * *"]
+
+
 async def test_job_that_a_replica_lacks_counts(log: LaggingLog, registry: Registry) -> None:
     await registry.apply([definition("a")])
     log.old_answers = [Loaded([[]], 0)]

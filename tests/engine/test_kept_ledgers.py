@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
 from tocsin.engine import ledger_reader
-from tocsin.engine.ledger_reader import LedgerReader
+from tocsin.engine.ledger_reader import LedgerReader, complete
 from tocsin.services.jobs import Registry
 from tocsin.testing import InMemoryEventLog, InMemoryProjections, ManualClock
 
@@ -68,6 +69,24 @@ async def test_concurrent_calls_share_a_read(monkeypatch: pytest.MonkeyPatch) ->
     results = await asyncio.gather(*(kept.load_all() for _ in range(20)))
     assert all(result == results[0] for result in results)
     assert reads == 1
+
+
+async def test_ledger_whose_events_are_gone_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    log = InMemoryEventLog(clock)
+    registry, reads = Registry(log, InMemoryProjections(clock), clock), 0
+    await registry.apply([definition("a")])
+    await registry.pause("a")
+
+    async def gone(_: str, __: int) -> None:
+        nonlocal reads
+        reads += 1
+        assert reads == 1
+
+    monkeypatch.setattr(log, "get", gone)
+    [paused] = await log.read("ledger.a.paused")
+    state = await complete(log, "a", {paused.sequence: paused})
+    assert (ledger.missing_fact(state), reads) == (1, 1)
 
 
 async def test_ledgers_of_a_deleted_log_are_forgotten() -> None:

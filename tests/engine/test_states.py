@@ -1,6 +1,7 @@
 """Cached states: what is read, and what is not decided on."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 import pytest
@@ -314,6 +315,16 @@ async def test_only_lasting_readings_stay_cached(world: World) -> None:
         await view.read(missing)
         assert [view(ref) for ref in refs] == [1, 1]
     assert asked == ["x", "y", "y"]
+
+
+def test_store_keeps_a_bounded_number_of_readings(world: World) -> None:
+    async def read(_: Sources, keys: Sequence[int]) -> dict[int, int]:
+        return dict.fromkeys(keys, 0)
+
+    store, lasting = StateStore(world.store.sources, capacity=2), Reading("lasting", read, is_lasting=True)
+    for key in (1, 2, 3):
+        store.keep(lasting, key, 0)
+    assert [store.has_lasting(lasting, key) for key in (1, 2, 3)] == [False, True, True]
 
 
 async def test_cleared_store_has_nothing_cached(world: World) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from structlog.testing import capture_logs
@@ -389,6 +390,28 @@ async def test_inputs_leave_before_their_stream_is_full(site: Site) -> None:
     await site.archiver(keeping=replace(young, max_input_bytes=size)).run_once(site.world.clock.now())
     left = [m for m in await site.held() if m.stream is Stream.REPORTS]
     assert 0 < len(left) <= len(held) / 2 + 1
+
+
+@pytest.mark.parametrize("leads", [False, True])
+async def test_archiver_works_as_long_as_it_leads(site: Site, monkeypatch: pytest.MonkeyPatch, *, leads: bool) -> None:
+    archiver, calls = site.archiver(), list[str]()
+    if leads:
+        await archiver._leadership.run_once()
+
+    async def heartbeats() -> int:
+        calls.append("heartbeats")
+        return 0
+
+    async def once(_: datetime) -> bool:
+        calls.append("portion")
+        return len(calls) < 3
+
+    monkeypatch.setattr(archiver._heartbeats, "run_once", heartbeats)
+    monkeypatch.setattr(archiver, "run_once", once)
+    monkeypatch.setattr(site.world.clock, "sleep", AsyncMock(side_effect=Crash))
+    with pytest.raises(Crash):
+        await archiver.run()
+    assert calls == (["heartbeats", "portion", "portion"] if leads else [])
 
 
 async def test_archiver_without_work_writes_nothing(site: Site) -> None:

@@ -2,7 +2,9 @@
 
 from datetime import timedelta
 
-from tests.domain.given import ID, JOB, KEY, admitted, plan, started
+import pytest
+
+from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, started
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain import ids
@@ -15,6 +17,8 @@ from tocsin.domain.events import (
     Dispatched,
     Failed,
     Failure,
+    Message,
+    Recorded,
     Report,
     RetryScheduled,
     RetryTimer,
@@ -63,8 +67,23 @@ async def test_report_with_a_wrong_token_is_rejected(world: World) -> None:
     await answer(world, "completed", token="guessed")
     await answer(world, "failed", token="guessed", error=BOOM)
     await run(world)
-    assert await world.stored(Completed) == []
-    assert await world.stored(Failed) == []
+    for outcome in (Completed, Failed, RetryScheduled):
+        assert await world.stored(outcome) == []
+
+
+@pytest.mark.parametrize("outcome", ["completed", "failed"])
+async def test_decision_on_a_report_checks_its_token(world: World, outcome: str) -> None:
+    """A stage is not given such a report, and does not believe it either."""
+    await world.given(admitted())
+    await run(world)
+    await world.given(started())
+    fields = {"job": JOB, "execution_id": ID, "step": "main", "attempt": 1, "delivery": 1}
+    report = Report.model_validate({**fields, "outcome": outcome, "token": "guessed", "error": None})
+    recorded = Recorded[Message](report, subjects.subject_of(report), 1, NOON)
+    size = await world.size()
+    for subscription in (*world.dag_advancer.subscriptions, *world.retrier.subscriptions):
+        await world.deliver(subscription, recorded)
+    assert await world.size() == size
 
 
 async def test_report_naming_its_claim_saves_a_read(world: World) -> None:

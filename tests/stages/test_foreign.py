@@ -7,10 +7,10 @@ from typing import Any, cast
 import pytest
 
 from tests.domain.given import ID
-from tocsin.domain.events import AgentDrainStarted, AgentRegistered, Message, QueuePaused, QueuePurged, Recorded
+from tocsin.domain.events import AgentDrainStarted, AgentRegistered, Message, QueuePaused, QueuePurged, Recorded, Voided
 from tocsin.domain.task_board import TaskBoard
 from tocsin.engine import foreign_reports
-from tocsin.engine.foreign_reports import ForeignReports, load_scope, scopes_of
+from tocsin.engine.foreign_reports import ForeignReports, load_scope, not_voided, scopes_of
 from tocsin.ports import LogUnavailable
 from tocsin.stages.agent_keeper.roster import Roster
 from tocsin.stages.matcher.operator_decisions import OperatorDecisions
@@ -51,6 +51,18 @@ async def test_hidden_pause_of_a_queue_holds() -> None:
         decisions.learn_again(await load_scope(log, "queue.mail.>"))
         break
     assert decisions.queue("mail").is_paused
+
+
+async def test_voided_messages_are_not_reported() -> None:
+    clock, log, foreign = ManualClock(), InMemoryEventLog(), ForeignMessages()
+    projections = InMemoryProjections(clock)
+    for sequence in (9, 7, 8):
+        foreign.report("ledger.j.due", sequence, clock.now(), "no guard")
+    assert await not_voided(log, projections) == ()
+    await ForeignReports(projections, clock, foreign).run_once()
+    fields: dict[str, Any] = {"subject": "ledger.j.due", "stored_at": clock.now(), "found": "no guard", "digest": "00"}
+    await log.append(Voided(stream="LEDGER", sequence=8, **fields), expect=0)
+    assert [report.sequence for report in await not_voided(log, projections)] == [7, 9]
 
 
 def test_message_without_a_guard_makes_no_scope_read() -> None:

@@ -158,6 +158,20 @@ async def test_lock_keeper_renews_by_itself(world: World) -> None:
     await asyncio.gather(*loops, return_exceptions=True)
 
 
+async def test_entry_of_an_archived_holder_hides_no_other(world: World) -> None:
+    since = utc_text(world.clock.now())
+    gone = json.dumps({"execution_id": "gone", "acquired_at": since, "ttl": 90}).encode()
+    await world.projections.put(Bucket.LOCKS, "scheduler.lock.another", gone)
+    await world.given(planned("a"))
+    await world.run(world.lock_keeper)
+    await world.show_locks()
+    await world.clock.run(46)
+    await LockRenewal(world.log, world.projections, world.clock).run_once(world.clock.now())
+    shown = await world.projections.get(Bucket.LOCKS, "scheduler.lock.nightly")
+    assert shown is not None
+    assert "renewed_at" in json.loads(shown[0])
+
+
 async def test_entry_of_a_stopped_process_is_removed(world: World) -> None:
     """The process that showed the lock was killed after its holder's end, and before it removed the entry."""
     await world.given(planned("a"))

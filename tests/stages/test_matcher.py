@@ -35,7 +35,7 @@ from tocsin.settings import Queue, QueueRate
 from tocsin.stages.matcher import claims
 from tocsin.stages.matcher.agents import SILENCE_S
 from tocsin.stages.matcher.backlog_display import INTERVAL_S
-from tocsin.stages.matcher.claim_checks import REPEAT_AFTER_S
+from tocsin.stages.matcher.claim_checks import CALL_INTERVAL_S, REPEAT_AFTER_S
 from tocsin.stages.matcher.claims import REFUSAL_S
 from tocsin.stages.matcher.saved_place import CURSOR, SAVE_INTERVAL_S
 from tocsin.stages.matcher.stage import Channels, Matcher
@@ -533,6 +533,51 @@ async def test_silent_agent_loses_its_tasks(hall: Hall) -> None:
     await agent.announce()  # it comes back, and may work again
     await hall.trigger()
     assert len(agent.got) == 2
+
+
+async def test_matcher_without_connection_loses_no_agent(hall: Hall) -> None:
+    await hall.job(timeout=600)
+    matcher = await hall.matcher()
+    await hall.agent()
+    await hall.trigger()
+    hall.channel.connections = 0
+    hall.world.clock.advance(2 * SILENCE_S)
+    with pytest.raises(LogUnavailable):
+        await matcher.run_once()
+    hall.channel.connections = 1
+    await hall.passes(1)
+    assert await hall.world.stored(Released) == []
+    await hall.passes(SILENCE_S)
+    assert len(await hall.world.stored(Released)) == 1
+
+
+async def test_task_too_large_is_handed_back(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    await hall.job()
+    await hall.matcher()
+    agent = await hall.agent()
+    monkeypatch.setattr("tocsin.adapters.memory.agents.MAX_BYTES", 10)
+    await hall.trigger()
+    [released] = await hall.world.stored(Released)
+    assert (released.reason, agent.got, len(await hall.started())) == ("handed_back", [], 1)
+
+
+async def test_absences_call_the_roll_at_a_bounded_rate(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent that lost its connection for a moment answers."""
+    calls, call_roll = list[float](), hall.channel.call_roll
+
+    async def counted() -> None:
+        calls.append(hall.world.clock.monotonic())
+        await call_roll()
+
+    monkeypatch.setattr(hall.channel, "call_roll", counted)
+    matcher = await hall.matcher()
+    await hall.agent()
+    calls.clear()
+    for seconds in (CALL_INTERVAL_S, 0, 0, CALL_INTERVAL_S):
+        hall.world.clock.advance(seconds)
+        matcher.receive_absence("nobody", 7)
+        await matcher.run_once()
+    assert len(calls) == 2
 
 
 async def test_agent_that_ended_gets_no_task_again(hall: Hall) -> None:

@@ -723,6 +723,13 @@ async def test_http_worker_is_listed_with_its_tasks(desk: Desk) -> None:
     assert matcher._http_workers._holders == {}
 
 
+async def test_worker_that_only_fetches_is_listed(desk: Desk) -> None:
+    await desk.hall.matcher()
+    assert await desk.fetch(worker="py-1") == []
+    [worker] = await shown(desk)
+    assert (worker.name, worker.queues, worker.held) == ("py-1", ["default"], [])
+
+
 async def test_worker_that_holds_a_task_is_not_lost(desk: Desk) -> None:
     await desk.hall.matcher()
     await desk.hall.trigger()

@@ -8,6 +8,7 @@ import pytest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from structlog.testing import capture_logs
 
+from tests.domain.given import NOON
 from tests.stages.test_ticker import leading, tick
 from tests.stages.world import World
 from tocsin import subjects
@@ -15,6 +16,7 @@ from tocsin.domain import ledger
 from tocsin.domain.events import CronMissed, Message, Passed
 from tocsin.domain.ledger import Ledger
 from tocsin.engine.ledger_reader import LedgerReader
+from tocsin.stages.ticker import _report_missed
 
 MINUTELY: dict[str, Any] = {"name": "a.job", "schedule": "* * * * *", "timezone": "Europe/Berlin", "function": "f"}
 
@@ -98,6 +100,13 @@ async def test_the_ticker_logs_and_counts_what_was_missed(world: World, metrics:
     [line] = [line for line in lines if line.get("action") == "missed"]
     assert (line["log_level"], line["job"], line["count"]) == ("warning", "a.job", 10)
     assert counted(metrics) == {("a.job", "missed"): 10}
+
+
+def test_instants_of_a_paused_job_raise_no_alert(metrics: InMemoryMetricReader) -> None:
+    passed = Passed(job="a.job", start=NOON, until=NOON, reason="paused", count=3, definition=1)
+    with capture_logs() as lines:
+        _report_missed(passed)
+    assert (lines, counted(metrics)) == ([], {})
 
 
 def counted(reader: InMemoryMetricReader) -> dict[tuple[object, object], object]:

@@ -9,6 +9,7 @@ from tests.domain.given import ID, JOB, NOON, admitted, plan
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain import execution
+from tocsin.domain.agent import AgentRecord
 from tocsin.domain.events import (
     Cancelled,
     Completed,
@@ -29,7 +30,7 @@ from tocsin.engine import mq_tasks
 from tocsin.engine.kinds import execution_state
 from tocsin.engine.mq_tasks import Unneeded, UnneededTasks
 from tocsin.stages.mq_bridge import PAUSED_S
-from tocsin.subjects import Stream
+from tocsin.subjects import Bucket, Stream
 
 
 async def answered(world: World, body: object, execution_id: str = ID) -> None:
@@ -189,6 +190,20 @@ async def test_copy_with_an_old_state_drops_no_answer(world: World) -> None:
     [completions] = [s for s in world.mq_bridge.subscriptions if s.durable == "mq-bridge-completions"]
     await world.handle(completions, store=copy)
     assert len(await world.stored(Report)) == 1
+
+
+async def test_executor_that_answers_is_listed(world: World) -> None:
+    loops = [asyncio.create_task(loop()) for loop in world.mq_bridge.loops]
+    await world.given(admitted())
+    await run(world)
+    await answered(world, enveloped(**DONE))
+    await asyncio.sleep(0)
+    await world.clock.run(5)
+    for loop in loops:
+        loop.cancel()
+    await asyncio.gather(*loops, return_exceptions=True)
+    [entry] = (await world.projections.entries(Bucket.AGENTS)).values()
+    assert AgentRecord.model_validate_json(entry).name == "functions-7"
 
 
 async def test_ambiguous_answer_is_refused_with_the_step_names(world: World) -> None:

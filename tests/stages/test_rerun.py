@@ -9,6 +9,7 @@ from tests.stages.world import World
 from tocsin import subjects
 from tocsin.adapters.memory.archive import InMemoryStreamPurge
 from tocsin.domain import ids
+from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
     Acquired,
     Actor,
@@ -18,6 +19,7 @@ from tocsin.domain.events import (
     Completed,
     DeadLettered,
     Dispatched,
+    Enqueued,
     Failed,
     Failure,
     PoisonMessage,
@@ -239,6 +241,26 @@ async def test_replay_of_a_deleted_job_becomes_dead_letter(world: World) -> None
     size = await world.size()
     await world.redeliver(world.planner)
     assert await world.size() == size
+
+
+@pytest.mark.parametrize("is_archived", [False, True])
+async def test_replay_of_a_job_without_registration(world: World, *, is_archived: bool) -> None:
+    definition = JobDefinition.model_validate(etl(overlap_policy="allow"))
+    request = Enqueued(execution_id="0193a5b0-0000-7000-8000-00000000000a", definition=definition)
+    await world.log.publish(subjects.subject_of(request), request, message_id="m")
+    await run(world)
+    await answer(world, request.execution_id, "failed")
+    [letter] = await world.stored(DeadLettered)
+    if is_archived:
+        scope, upto = subjects.execution(ETL, request.execution_id), world.log.stream(Stream.LOG).last_sequence
+        await InMemoryStreamPurge(world.log).purge(scope, upto=upto)
+        world.store.clear()
+    begun = len(await world.stored(Requested))
+    await world.given(Replayed(job=ETL, id=letter.id, number=1))
+    await run(world)
+    replays = (await world.stored(Requested))[begun:]
+    assert [(fact.replay_of, fact.plan.input) for fact in replays] == ([] if is_archived else [(letter.id, {"a": 1})])
+    assert [letter.code for letter in await world.stored(PoisonMessage)] == (["job-not-found"] if is_archived else [])
 
 
 async def test_replay_with_invalid_input_becomes_dead_letter(world: World) -> None:
