@@ -5,7 +5,8 @@ The product's own code runs (stages, worker, registry and everything below) on i
     loop, process     a loop whose time only jumps; processes with clocks of their own that pause and die.
     network, server   lost, late and repeated messages; late timers and lagging replicas.
     attic             an archiver that removes finished executions within seconds.
-    outside, mq       executors outside
+    outside, mq       executors outside.
+    operators         decisions about queues and agents.
     focus, faults     the kind of trouble, and its rates, chosen by the seed
     workload          the actions of users
     judgement         after the faults end, everything must finish, and the audit must be clean

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
+from .focus import seeds_from
 from .mutations import CAUGHT_BY_TESTS, MUTATIONS, judged_by_focus
 from .simulation import Result, play, play_lightly
 
@@ -23,7 +24,7 @@ def main() -> int:
         return _show(play(options.seed), trace=options.trace, only=re.compile(options.only))
     if options.mutations:
         return _mutations(options.first, options.seeds, options.jobs, options.only)
-    return _many(range(options.first, options.first + options.seeds), options.jobs)
+    return _many(seeds_from(options.first, options.seeds), options.jobs)
 
 
 def _options() -> argparse.Namespace:

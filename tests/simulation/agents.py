@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+from tocsin.domain.task_fetch import Answer
 from tocsin.ports import (
     HandOver,
     ReceiveAbsence,
@@ -51,7 +52,7 @@ class Hall:
     """The share of tasks whose agent dies soon after."""
     listeners: list[Listener] = field(default_factory=list)
     handed_over: dict[int, float] = field(default_factory=dict)
-    """When each claim was handed over first, by its sequence, in seconds of the loop."""
+    """When each claim was handed over first, to an agent or in the answer to a fetch, by its sequence, in seconds of the loop."""
 
     def of(self, kind: str, key: tuple[str, str] = EVERYBODY) -> list[Listener]:
         """Return the subscriptions of living processes."""
@@ -143,6 +144,8 @@ class SimulatedChannel:
             yield
 
     async def answer(self, gateway: str, body: bytes) -> None:
+        for claim in Answer.model_validate_json(body).claims:
+            self._hall.handed_over.setdefault(claim.sequence, self._network.loop.time())
         self._send("answer", (gateway, ""), body)
 
     @asynccontextmanager

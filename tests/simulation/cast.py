@@ -43,11 +43,12 @@ from .attic import LATE, Attic
 from .history import InMemoryHistory
 from .mq import Handed, MqExecutor
 from .network import Network
+from .operators import Decided, Operator
 from .outside import Outside, OutsideExecutor
 from .ports import Intake, SimulatedHistory, SimulatedLog, SimulatedProjections
 from .process import Process, ProcessClock
 from .server import SimulatedBuckets, SimulatedServer
-from .workload import ASSIGNED, BRIDGED, FUNCTION, QUEUES, Action, Run, Temper, handler
+from .workload import ASSIGNED, BRIDGED, FUNCTION, OUTSIDE, QUEUES, Action, Run, Temper, handler
 
 ACK_WAIT: Final = 4.0
 RUSHES: Final = 0.25
@@ -74,6 +75,11 @@ class Surroundings:
     temper: Temper
     is_archived: bool = False
     """What is over leaves the streams."""
+    settings: Settings = SETTINGS
+    fetched: tuple[str, ...] = (OUTSIDE,)
+    """The queues of executors outside."""
+    is_operated: bool = False
+    """Operators decide about queues and agents, so workers keep their names when they are replaced."""
     hall: Hall = field(default_factory=Hall)
     """The channel of agents."""
     store: InMemoryArchiveStore = field(default_factory=InMemoryArchiveStore)
@@ -81,10 +87,11 @@ class Surroundings:
     """What workers did."""
     outside: Outside = field(init=False)
     handed: Handed = field(init=False)
+    decided: Decided = field(default_factory=Decided)
 
     def __post_init__(self) -> None:
         """Have executors outside tell of what they do in the same place."""
-        object.__setattr__(self, "outside", Outside(self.seed, self.runs))
+        object.__setattr__(self, "outside", Outside(self.seed, self.runs, self.fetched))
         object.__setattr__(self, "handed", Handed(self.seed))
 
 
@@ -100,7 +107,7 @@ class Node:
         projections = SimulatedProjections(around.buckets, around.network, process)
         attic = Attic(around.server, around.store, projections, around.network, process)
         installation = bootstrap.Installation(
-            settings=SETTINGS,
+            settings=around.settings,
             names=cast("Any", None),
             connection=cast("Any", None),
             stored=cast("Any", None),
@@ -171,9 +178,8 @@ class WorkerProcess:
         connection = Connection(
             log, _channel(around, process), ProcessClock(process), noise=lambda: f"{noise.getrandbits(128):x}"
         )
-        options = Options(
-            (*QUEUES, ASSIGNED), concurrency=3, shutdown_timeout=3.0, name=safe_name(process.name), nats_url=None
-        )
+        name = process.name.partition("#")[0] if around.is_operated else safe_name(process.name)
+        options = Options((*QUEUES, ASSIGNED), concurrency=3, shutdown_timeout=3.0, name=name, nats_url=None)
         self._shutdown = Shutdown()
         process.spawn("worker", Session(options, handlers, connection, self._shutdown).run)
 
@@ -190,6 +196,12 @@ def outside(around: Surroundings, process: Process) -> OutsideExecutor:
     """One process of executors outside."""
     log = SimulatedLog(around.server, around.network, process)
     return OutsideExecutor(around.outside, log, _channel(around, process), process)
+
+
+def operator(around: Surroundings, process: Process) -> Operator:
+    """One operator."""
+    log = SimulatedLog(around.server, around.network, process)
+    return Operator(around.decided, log, SimulatedProjections(around.buckets, around.network, process), process)
 
 
 def mq_executor(around: Surroundings, process: Process) -> MqExecutor:
@@ -235,7 +247,8 @@ class User:
             case "trigger":
                 subject = _subject_of_user(subjects.trigger(action.job), action.message_id)
                 for _ in range(action.times):
-                    await self._log.publish(subject, Trigger(trigger="manual"), message_id=action.message_id)
+                    trigger = Trigger(trigger="manual", input=action.input)
+                    await self._log.publish(subject, trigger, message_id=action.message_id)
             case "enqueue" if action.wish is not None:
                 with suppress(Duplicate):
                     await enqueue(self._log, action.wish)
@@ -277,7 +290,7 @@ def _of_the_past(action: Action) -> backfill.Backfill:
     return backfill.Backfill(action.job, action.message_id, instants, named=3, fired=0, missing=3)
 
 
-__all__ = ["ACK_WAIT", "Node", "Surroundings", "User", "WorkerProcess", "mq_executor", "spec_of"]
+__all__ = ["ACK_WAIT", "Node", "Surroundings", "User", "WorkerProcess", "mq_executor", "operator", "spec_of"]
 
 
 def _subject_of_user(subject: str, message_id: str) -> str:

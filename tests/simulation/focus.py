@@ -9,9 +9,15 @@ from functools import partial
 from random import Random
 from typing import Final
 
+from tocsin.settings import Queue, QueueRate
+
 from .faults import Faults
+from .operators import Decision, decisions
 from .workload import (
+    ASSIGNED,
     MIXED,
+    OUTSIDE,
+    QUEUES,
     Action,
     Temper,
     actions,
@@ -23,6 +29,7 @@ from .workload import (
     delivered,
     enqueued,
     flooded,
+    operated,
     overlapping,
     registered,
     timed,
@@ -52,6 +59,12 @@ class Focus:
     """The share of messages between workers and the matcher that are lost, and of tasks whose agent dies soon after."""
     mq: int = 0
     """Processes of executors that know only hip-62's subjects."""
+    fetched: tuple[str, ...] = (OUTSIDE,)
+    """The queues of executors outside."""
+    queues: Mapping[str, Queue] = field(default_factory=dict)
+    """The limits of queues."""
+    decisions: Callable[[Random, float], list[Decision]] | None = None
+    """The decisions of operators."""
 
     def troubled(self, drawn: Faults) -> Faults:
         """The faults of a schedule of this kind."""
@@ -162,7 +175,30 @@ _FOCI: Final = (
     ),
 )
 
+OPERATORS: Final = "operators"
+OPERATED_FROM: Final = 1_000_000
+"""The first seed of schedules with operators: earlier seeds play what they played before there were any."""
+_OPERATED: Final = Focus(
+    f"{OPERATORS}: queues are paused, purged and limited, and agents disabled, while leaders change",
+    operated,
+    {"skew": 0.0, "clock_steps": 0.0, "crash": 0.004},
+    Temper(paces=(0.05, 0.5, 3.0)),
+    nodes=(2, 3),
+    workers=(2,),
+    outside=1,
+    loss=(0.03, 0.03),
+    fetched=(OUTSIDE, QUEUES[1]),
+    queues={QUEUES[1]: Queue(concurrency=2), ASSIGNED: Queue(rate=QueueRate(limit=1, per=3.0, burst=1))},
+    decisions=decisions,
+)
+
+
+def seeds_from(first: int, number: int) -> list[int]:
+    """Return seeds of all schedules: as many with operators as of each other kind."""
+    end = first + number
+    return [*range(first, end), *range(OPERATED_FROM + first // len(_FOCI), OPERATED_FROM + end // len(_FOCI))]
+
 
 def focus_of(seed: int) -> Focus:
     """Return the focus of a seed."""
-    return _FOCI[seed % len(_FOCI)]
+    return _OPERATED if seed >= OPERATED_FROM else _FOCI[seed % len(_FOCI)]

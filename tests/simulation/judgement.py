@@ -20,7 +20,7 @@ from .rules import beyond_the_audit
 def everything(around: Surroundings) -> StoredEvents:
     """The log, whole: what is in the streams, and what was archived."""
     kinds = {
-        Stream.LEDGER: ("ledger.",),
+        Stream.LEDGER: ("ledger.", "queue.", "agent."),
         Stream.LOG: ("execution.", "lock.", "cron.", "dead-letter."),
         Stream.REPORTS: ("report.",),
         Stream.REQUESTS: ("trigger.", "cancel.", "enqueue."),

@@ -1,9 +1,9 @@
-"""The limits of jobs, as the log and the hand-overs show them."""
+"""The limits of jobs and of queues, as the log and the hand-overs show them."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from tests.stored_events import StoredEvents
 from tocsin.domain.events import (
@@ -16,21 +16,24 @@ from tocsin.domain.events import (
     Report,
     RetryScheduled,
     Started,
-    TaskLimit,
     Terminal,
 )
 
 from .cast import Surroundings
 
 Attempt: TypeAlias = tuple[str, str, int]
+Group: TypeAlias = tuple[str | None, ...]
+"""The tasks that a limit counts together: a job, a path and its value; or a queue."""
+
+LATE_S: Final = 4.0
+"""Seconds between the moment in which a matcher takes a token of a rate and the storage of its claim, without pauses of processes."""
 
 
 @dataclass(slots=True)
 class _Claim:
     sequence: int
     delivery: int
-    group: tuple[str, str | None, str | None]
-    limit: int
+    limits: Mapping[Group, int]
     begin: float
     end: float = float("inf")
 
@@ -38,33 +41,58 @@ class _Claim:
 def broken_limits(everything: StoredEvents, around: Surroundings) -> Iterator[str]:
     """Yield each task that was handed over while earlier claims of its group reached its limit."""
     claims = _claims(everything, around)
-    by_group: dict[object, list[_Claim]] = defaultdict(list)
+    by_group: dict[Group, list[_Claim]] = defaultdict(list)
     for claim in claims:
-        by_group[claim.group].append(claim)
+        for group in claim.limits:
+            by_group[group].append(claim)
     for claim in claims:
-        at = around.hall.handed_over.get(claim.sequence)
-        if at is None:
+        if (at := around.hall.handed_over.get(claim.sequence)) is None:
             continue
-        earlier = [c for c in by_group[claim.group] if c.sequence < claim.sequence and c.end > at]
-        if len(earlier) >= claim.limit:
-            yield f"LIMIT: {len(earlier)} of {claim.group} run, and {claim.limit} may: claim {claim.sequence} at {at}"
+        for group, limit in claim.limits.items():
+            earlier = [c for c in by_group[group] if c.sequence < claim.sequence and c.end > at]
+            if len(earlier) >= limit:
+                yield f"LIMIT: {len(earlier)} of {group} run, and {limit} may: claim {claim.sequence} at {at}"
+
+
+def broken_rates(everything: StoredEvents, around: Surroundings) -> Iterator[str]:
+    """Yield each span of time in which more tasks of a queue started than its rate permits."""
+    queues = {(t.execution_id, t.step, t.attempt): t.queue for t in (r.message for r in everything.facts(Dispatched))}
+    started: dict[str, list[float]] = defaultdict(list)
+    for recorded in everything.facts(Started):
+        fact = recorded.message
+        queue = queues.get((fact.execution_id, fact.step, fact.attempt), "")
+        started[queue].append(around.server.clock.seconds(recorded.time))
+    for queue, settings in around.settings.queues.items():
+        if (rate := settings.rate) is None:
+            continue
+        times = started[queue]
+        for first, since in enumerate(times):
+            for number, until in enumerate(times[first:], start=1):
+                late = LATE_S + around.network.longest_pause(since - LATE_S, until)
+                most = (rate.burst or rate.limit) + rate.limit * (until - since + late) / rate.per
+                if number > most:
+                    yield f"RATE: {number} of {queue} started from {since:.3f} to {until:.3f}, and {most:.1f} may"
+                    return
 
 
 def _claims(everything: StoredEvents, around: Surroundings) -> list[_Claim]:
     """Return the claims with a limit, in the order of the log, with the time in which they are open."""
-    limits: dict[Attempt, TaskLimit] = {}
+    limits: dict[Attempt, dict[Group, int]] = {}
+    of_queues = {name: queue.concurrency for name, queue in around.settings.queues.items() if queue.concurrency}
     claims: dict[Attempt, list[_Claim]] = defaultdict(list)
     seconds = around.server.clock.seconds
     for recorded in everything.facts(Dispatched):
         task = recorded.message
-        if task.concurrency is not None:
-            limits[task.execution_id, task.step, task.attempt] = task.concurrency
+        of_task = limits[task.execution_id, task.step, task.attempt] = {}
+        if (limit := task.concurrency) is not None:
+            of_task[task.job, limit.key, limit.value] = limit.limit
+        if task.queue in of_queues:
+            of_task[task.queue,] = of_queues[task.queue]
     for started in everything.facts(Started):
         fact = started.message
         attempt = fact.execution_id, fact.step, fact.attempt
-        if (limit := limits.get(attempt)) is not None:
-            group = fact.job, limit.key, limit.value
-            claims[attempt].append(_Claim(started.sequence, fact.delivery, group, limit.limit, seconds(started.time)))
+        if of_attempt := limits.get(attempt):
+            claims[attempt].append(_Claim(started.sequence, fact.delivery, of_attempt, seconds(started.time)))
     for end in (*everything.reports, *everything.log):
         at = seconds(end.time)
         for claim in _ended(end.message, claims):

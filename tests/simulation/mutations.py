@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 from tocsin.archive import segment_selection
 from tocsin.archive.archive import Archive
 from tocsin.archive.segment_selection import Cursors, PurgeFilters
-from tocsin.domain import dead_letter, execution, ids, ledger, lock, retry
+from tocsin.domain import dead_letter, execution, ids, ledger, lock, recovery, retry
 from tocsin.domain.execution import attempts, lifecycle, tasks
 from tocsin.domain.execution.steps import Steps
 from tocsin.domain.ledger import instants
@@ -33,17 +33,21 @@ from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.engine.states import View
 from tocsin.engine.waves import Waves
 from tocsin.ports import event_log
+from tocsin.services import scope_decisions
 from tocsin.services.operations import task_leases
 from tocsin.stages import lease_keeper, lock_keeper, ticker
 from tocsin.stages.archiver.archive_eligibility import ArchiveEligibility
 from tocsin.stages.archiver.stage import Archiver, PacedPurge
 from tocsin.stages.dead_letter_sink import DeadLetterSink
 from tocsin.stages.matcher.claim_checks import ClaimChecks
+from tocsin.stages.matcher.claims import Claims
 from tocsin.stages.matcher.end_notices import EndNotices
 from tocsin.stages.matcher.fetch_server import FetchServer
 from tocsin.stages.matcher.http_workers import HttpWorkers
 from tocsin.stages.matcher.limited_hand_over import LimitedHandOver
 from tocsin.stages.matcher.operator_decisions import OperatorDecisions
+from tocsin.stages.matcher.purges import Purges
+from tocsin.stages.matcher.queue_rates import QueueRates
 from tocsin.stages.matcher.stage import Matcher
 from tocsin.stages.mq_bridge import MqBridge
 from tocsin.stages.recorder import Recorder
@@ -52,7 +56,7 @@ from tocsin.stages.registrar import Registrar
 from tocsin.stages.retrier import Retrier
 from tocsin.subjects import paths
 
-from .focus import focus_of
+from .focus import OPERATED_FROM, OPERATORS, focus_of
 from .simulation import play
 
 
@@ -566,11 +570,12 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "pass",
     ),
     # --- operators, limits of queues, and fetches ----------------------------------------------------------------------
-    _bug(
+    Mutation(
         "assign the tasks of a paused queue",
-        OperatorDecisions.learn,
-        "if each.is_paused}",
-        "if False}",
+        (
+            Edit(OperatorDecisions.learn, "if each.is_paused}", "if False}"),
+            Edit(OperatorDecisions.permits, "queue.is_paused or", ""),
+        ),
     ),
     _bug(
         "assign tasks before the decisions of operators are read",
@@ -584,17 +589,58 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "task.sequence <= self._purged_upto.get(task.queue, 0)",
         "bool(self._purged_upto.get(task.queue, 0))",
     ),
-    _bug(
+    Mutation(
         "give an agent what its name was not granted",
-        OperatorDecisions._granted,
-        "if may_get(fact.grants, queue, f)",
-        "if True",
+        (
+            Edit(OperatorDecisions._granted, "if may_get(fact.grants, queue, f)", "if True"),
+            Edit(OperatorDecisions.permits, "is_granted and", ""),
+        ),
     ),
     _bug(
         "hand over a claim beyond the limit of its queue",
         TaskBoard.is_beyond_limit,
         "self._open.running_in(task.queue) <= most",
         "True",
+    ),
+    _bug(
+        "look at no decision again before claims are sent",
+        Claims._may_be_claimed,
+        "and self._decisions.permits(task, started)",
+        "",
+    ),
+    _bug(
+        "assign what is disabled",
+        OperatorDecisions.learn,
+        "(self._disabled.discard if fact.enabled else self._disabled.add)",
+        "self._disabled.discard",
+    ),
+    _bug("keep the executions of purged tasks", Purges.run_once, "self._board.purged(limit=AT_ONCE)", "()"),
+    Mutation(
+        "start beyond the limit of a queue",
+        (
+            Edit(TaskBoard.assign, "most - self._open.running_in(queue)", "most"),
+            Edit(TaskBoard.is_beyond_limit, "most is None or", "True or"),
+        ),
+    ),
+    Mutation(
+        "fetch beyond limits",
+        (
+            Edit(TaskLanes._update, "not line.tasks or line.is_held_back", "not line.tasks"),
+            Edit(FetchServer._answer_proven, "self._board.is_beyond_limit(known)", "False"),
+        ),
+    ),
+    _bug("use no token of a rate", QueueRates.take, "used_until = rate.used(used_until, now, granted[queue])", "pass"),
+    _bug(
+        "believe a replica of what was decided about a queue",
+        scope_decisions.load,
+        "tail = await log.tail(scope)",
+        "tail = 0",
+    ),
+    _bug(
+        "count the silence of a released step from its request",
+        recovery._stalled,
+        "times.newest(times.released.get(name))",
+        "times.newest()",
     ),
     _bug(
         "hear a worker in a withdrawn fetch",
@@ -704,19 +750,25 @@ FOCUSED: Final[Mapping[str, str]] = {
     "take an answer to what was never handed over": "bridge",
     "take an answer for the attempt that is current": "bridge",
     "believe a replica that no step waits for an answer": "bridge",
+    "assign the tasks of a paused queue": OPERATORS,
+    "purge what is dispatched later": OPERATORS,
+    "keep the executions of purged tasks": OPERATORS,
+    "assign what is disabled": OPERATORS,
+    "start beyond the limit of a queue": OPERATORS,
+    "fetch beyond limits": OPERATORS,
+    "use no token of a rate": OPERATORS,
+    "believe a replica of what was decided about a queue": OPERATORS,
+    "count the silence of a released step from its request": OPERATORS,
 }
 """Bugs that ask for a coincidence, and the focus in which that is common."""
 
 
 CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
-    "assign the tasks of a paused queue": (
-        "tests/stages/test_operator_decisions.py::test_paused_queue_keeps_its_tasks"
+    "look at no decision again before claims are sent": (
+        "tests/stages/test_operator_decisions.py::test_decision_counts_for_chosen_tasks[decision0]"
     ),
     "assign tasks before the decisions of operators are read": (
         "tests/stages/test_operator_decisions.py::test_matcher_assigns_nothing_before_it_read_the_ledger"
-    ),
-    "purge what is dispatched later": (
-        "tests/stages/test_operator_decisions.py::test_purge_leaves_running_and_later_tasks"
     ),
     "give an agent what its name was not granted": (
         "tests/stages/test_operator_decisions.py::test_agent_gets_only_what_its_name_was_granted"
@@ -782,6 +834,7 @@ CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
 def seeds_of(name: str, *, first: int = 0, number: int) -> list[int]:
     """Return the seeds of the schedules to play with the bug of that name: those of its focus, if it has one."""
     focus = FOCUSED.get(name)
+    first += OPERATED_FROM if focus == OPERATORS else 0
     seeds = (seed for seed in count(first) if focus is None or focus_of(seed).name.startswith(focus))
     return list(islice(seeds, number))
 

@@ -51,6 +51,11 @@ class Network:
         """Return whether a process died or stood still in a span of the loop's time."""
         return any(start <= until and end >= since for start, end in self.interruptions)
 
+    def longest_pause(self, since: float, until: float) -> float:
+        """Return the seconds of the longest pause in a span of the loop's time."""
+        pauses = (end - start for start, end in self.interruptions if start <= until and end >= since)
+        return max(pauses, default=0.0)
+
     async def ask(self, process: Process, what: str, answer: Callable[[], T | InFlight], *, is_read: bool = False) -> T:
         """Let the server compute `answer`, and return its value or raise its error.
 

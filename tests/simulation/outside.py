@@ -42,6 +42,8 @@ class Outside:
 
     seed: int
     runs: list[Run]
+    queues: tuple[str, ...] = (OUTSIDE,)
+    """The queues whose tasks they fetch."""
     signs: list[Sign] = field(default_factory=list)
     accepted: list[Started] = field(default_factory=list)
     """The claims whose success was taken."""
@@ -71,7 +73,7 @@ class OutsideExecutor:
             while not self._process.is_stopping:
                 try:
                     held = await self._fetches.take(
-                        (OUTSIDE,), functions=("*",), limit=2, holder=holder, lease=lease, wait=1.0
+                        self._told.queues, functions=("*",), limit=2, holder=holder, lease=lease, wait=1.0
                     )
                 except (LogUnavailable, MatcherUnavailable):
                     await self._process.wait(0.3)

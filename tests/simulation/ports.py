@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 
 from tocsin import subjects
 from tocsin.adapters.memory.stored_stream import write_together
-from tocsin.domain.events import Message, Recorded, Timer
+from tocsin.domain.events import Message, Recorded, Started, Timer
 from tocsin.ports import (
     Append,
     Batch,
@@ -31,7 +31,7 @@ from tocsin.testing import InMemoryDelivery, InMemoryDurable
 from .history import InMemoryHistory
 from .network import PATIENCE, InFlight, Network, at_once
 from .process import Process
-from .server import Replica, SimulatedBuckets, SimulatedServer
+from .server import Replica, SentClaim, SimulatedBuckets, SimulatedServer
 
 T = TypeVar("T")
 
@@ -44,6 +44,8 @@ class SimulatedLog:
         self._server = server
         self._network = network
         self._process = process
+        self._decisions_upto: int | None = None
+        self._tasks_upto = 0
 
     @property
     def max_message_bytes(self) -> int:
@@ -51,6 +53,7 @@ class SimulatedLog:
 
     async def append(self, fact: Message, *, expect: int) -> int:
         what = f"append {subjects.subject_of(fact)} behind {expect}"
+        self._note_claims((fact,))
         (sequence,) = await self._ask(what, lambda: self._server.accept([Append((fact,), expect)]))
         return sequence
 
@@ -78,6 +81,8 @@ class SimulatedLog:
             for decision in decisions
             for event in decision.events
         )
+        for decision in decisions:
+            self._note_claims(decision.events)
         return await self._ask(f"append together {what}", lambda: self._server.accept(decisions))
 
     async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
@@ -127,6 +132,7 @@ class SimulatedLog:
         async with aclosing(followed):
             async for batch in followed:
                 await self._process.wait(self._network.following(self._process))
+                self._note_reading(filters, batch)
                 yield batch
 
     async def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncIterator[Headings]:
@@ -141,6 +147,21 @@ class SimulatedLog:
             return at_once(self._server.progress(stream, durable))
 
         return await self._ask(f"progress of {durable}", answer, is_read=True)
+
+    def _note_reading(self, filters: Sequence[str], batch: Batch) -> None:
+        """Note how far the matcher of the process has read."""
+        if subjects.queue_events() in filters and (batch.caught_up or self._decisions_upto is not None):
+            self._decisions_upto = batch.upto
+        elif subjects.ALL_TASKS[0] in filters:
+            self._tasks_upto = batch.upto
+
+    def _note_claims(self, events: Sequence[Message]) -> None:
+        at = self._network.loop.time()
+        self._server.sent_claims += (
+            SentClaim(event, self._process.name, at, self._decisions_upto, self._tasks_upto)
+            for event in events
+            if isinstance(event, Started)
+        )
 
     async def _ask(self, what: str, answer: Callable[[], T | InFlight], *, is_read: bool = False) -> T:
         return await self._network.ask(self._process, what, answer, is_read=is_read)

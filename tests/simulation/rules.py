@@ -46,8 +46,9 @@ from tocsin.domain.lock import Waiter
 from tocsin.subjects import Stream
 
 from .cast import Surroundings
-from .limits import broken_limits
+from .limits import broken_limits, broken_rates
 from .mq import Handed
+from .operator_rules import broken_decisions
 from .workload import ASSIGNED, BRIDGED, Run
 
 M = TypeVar("M", bound=Message)
@@ -67,6 +68,8 @@ def beyond_the_audit(around: Surroundings, everything: StoredEvents) -> Iterator
     yield from _no_lease_lasts_longer_than_its_step_may(everything, around)
     yield from _every_task_is_handed_over(everything, around)
     yield from broken_limits(everything, around)
+    yield from broken_rates(everything, around)
+    yield from broken_decisions(everything, around)
     for judge in (_what_is_reported_was_answered, _an_answer_in_time_counts):
         yield from judge(everything, around.handed)
     for rule in _RULES:

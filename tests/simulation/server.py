@@ -11,7 +11,7 @@ from typing_extensions import override
 from tests.lock_scope import needed_events
 from tocsin import subjects
 from tocsin.adapters.memory.stored_stream import StoredStream
-from tocsin.domain.events import LeaseTimer, Message, Recorded, Timer
+from tocsin.domain.events import LeaseTimer, Message, Recorded, Started, Timer
 from tocsin.ports import Append, Loaded
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import InMemoryEventLog, InMemoryProjections
@@ -21,6 +21,20 @@ from .network import InFlight, Network
 
 MOST_BEHIND = 12
 """Messages that a replica lacks, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentClaim:
+    """A claim that a process sent to the server, which may refuse it."""
+
+    claim: Started
+    process: str
+    at: float
+    """The loop's time."""
+    ledger: int | None
+    """The sequence up to which its matcher had received decisions of operators; None: not all that were there at its start."""
+    log: int
+    """The sequence up to which its matcher had received tasks."""
 
 
 class SimulatedServer(InMemoryEventLog):
@@ -36,6 +50,7 @@ class SimulatedServer(InMemoryEventLog):
         """Of each claim under a lease, when its timer was set (UTC), and until when."""
         self.purged: list[tuple[Stream, int]] = []
         """What was taken out of the streams."""
+        self.sent_claims: list[SentClaim] = []
         self._stored_at = dict.fromkeys(Stream, 0.0)
         """When a stream stores the last event that is in flight (the loop's time): replicas keep the order."""
 

@@ -16,13 +16,14 @@ from tocsin.bootstrap import STAGE_NAMES
 from . import faults as faults_
 from . import judgement
 from .agents import Hall
-from .cast import Node, Surroundings, User, WorkerProcess, mq_executor, outside
+from .cast import SETTINGS, Node, Surroundings, User, WorkerProcess, mq_executor, operator, outside
 from .clock import ServerClock
 from .focus import Focus, focus_of
 from .history import InMemoryHistory
 from .loop import Deadlock, Endless, VirtualLoop
 from .mq import MqExecutor
 from .network import Network
+from .operators import Decision, at_the_end
 from .outside import OutsideExecutor
 from .process import Process, adopt, current, wake
 from .server import SimulatedBuckets, SimulatedServer
@@ -104,6 +105,9 @@ class Simulation:
             InMemoryHistory(),
             self.focus.temper,
             self.focus.is_archived,
+            SETTINGS.model_copy(update={"queues": {**SETTINGS.queues, **self.focus.queues}}),
+            self.focus.fetched,
+            self.focus.decisions is not None,
             Hall(*self.focus.loss),
         )
 
@@ -129,6 +133,9 @@ class Simulation:
         script = self.focus.actions(workload, until)
         self._cast(workload)
         doing = [self._user("user", [action]) for action in script]
+        decisions = self.focus.decisions
+        if decisions is not None:
+            doing += [self._operator([each]) for each in decisions(Random(f"{self.seed}/operators"), until)]
         happening = [self.loop.create_task(event) for event in self._events()]
         await self._sleep(until)
         for event in happening:
@@ -140,6 +147,9 @@ class Simulation:
             await self._sleep(workload.uniform(0.0, 6.0))
         shown = await self._shown()
         await asyncio.wait([self._user("janitor", end)])
+        if decisions is not None:
+            await asyncio.wait([self._operator(at_the_end())])
+            self._replace_drained()
         return shown + await self._settled()
 
     async def _shown(self) -> list[str]:
@@ -229,6 +239,24 @@ class Simulation:
 
         return process.spawn(name, act)
 
+    def _operator(self, script: list[Decision]) -> "asyncio.Task[None]":
+        process = self._process("operator")
+        decider = operator(self.around, process)
+
+        async def act() -> None:
+            for decision in script:
+                await process.wait(max(0.0, decision.at - self.loop.time()))
+                self._note(process.name, f"** decides to {decision.verb} {decision.name} {decision.queue}")
+                await decider.act(decision)
+
+        return process.spawn(process.name, act)
+
+    def _replace_drained(self) -> None:
+        """Replace the workers that take no more tasks."""
+        for seat in self.seats:
+            if seat.name in self.around.decided.drained:
+                self._stop(seat)
+
     def _events(self) -> list[Any]:
         faults = self.faults
         happening = (
@@ -245,7 +273,10 @@ class Simulation:
             event()
 
     def _deploy(self) -> None:
-        seat = self.chance.choice(self.seats)
+        self._stop(self.chance.choice(self.seats))
+
+    def _stop(self, seat: Seat) -> None:
+        """Stop a process in good order; another replaces it."""
         process, played = seat.process, seat.played
         if process is None or played is None or not process.is_alive or process.is_stopping:
             return

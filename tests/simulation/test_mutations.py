@@ -46,6 +46,11 @@ MINOR = (
     "take an answer to what was never handed over",
     "take an answer for the attempt that is current",
     "believe a replica that no step waits for an answer",
+    "keep the executions of purged tasks",
+    "assign what is disabled",
+    "fetch beyond limits",
+    "use no token of a rate",
+    "count the silence of a released step from its request",
 )
 """Bugs that only `--mutations` tries: for some of them hundreds of schedules are played."""
 COINCIDENCES = tuple(name for name in FOCUSED if name not in MINOR)

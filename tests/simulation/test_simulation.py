@@ -11,11 +11,12 @@ import sys
 import pytest
 
 from .__main__ import told
-from .focus import focus_of
+from .focus import OPERATED_FROM, focus_of
 from .simulation import play
 
 TOGETHER = 20
 SOME = 10
+OPERATED = 6
 SCHEDULES = range(0, 100, TOGETHER)
 PLAY = """
 import json, sys
@@ -31,6 +32,12 @@ def test_rare_situations_are_played_often(focus: str) -> None:
     """For example: a worker pauses, the recoverer ends its attempt, the retry is dispatched, and the first worker's success counts."""
     seeds = [seed for seed in range(600) if focus_of(seed).name.startswith(focus)]
     failed = [told(result) for result in map(play, seeds[-SOME:]) if result.violations]
+    assert not failed, "\n".join(failed)
+
+
+def test_operators_are_obeyed_under_any_fault() -> None:
+    seeds = range(OPERATED_FROM, OPERATED_FROM + OPERATED)
+    failed = [told(result) for result in map(play, seeds) if result.violations]
     assert not failed, "\n".join(failed)
 
 

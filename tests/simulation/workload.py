@@ -9,6 +9,8 @@ from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
 from zlib import crc32
 
+from pydantic import JsonValue
+
 from tocsin.domain.definition import Concurrency, JobDefinition
 from tocsin.domain.events import Enqueued
 from tocsin.testing import ManualClock
@@ -90,6 +92,8 @@ class Action:
     """Which executions are meant: those that were `planned`, or `admitted`."""
     wish: Enqueued | None = None
     """What is to be run that is registered nowhere."""
+    input: dict[str, JsonValue] | None = None
+    """The input of a trigger."""
 
 
 _VERBS: Final[tuple[Verb, ...]] = (
@@ -371,3 +375,30 @@ def assigned(chance: Random, until: float) -> list[Action]:
         return replace(action, definition=action.definition.model_copy(update=fields))
 
     return [on_its_queue(action) for action in actions(chance, until)]
+
+
+def operated(chance: Random, until: float) -> list[Action]:
+    """Jobs of several queues and priorities, some with limits, whose tasks wait for slots."""
+    done = []
+    for number in range(_OPERATED):
+        name, queue = f"op-{number}", (*QUEUES, ASSIGNED, OUTSIDE)[number % 4]
+        limit = Concurrency(limit=chance.choice((1, 2)), key=chance.choice((None, "input.n")))
+        fields = {
+            "schedule": None,
+            "overlap_policy": "allow",
+            "enabled": True,
+            "queue": queue,
+            "timeout": 20.0,
+            "priority": chance.choice((-1, 0, 1)),
+            "concurrency": chance.choice((limit, None)),
+        }
+        job = definition(chance, name).model_copy(update=fields)
+        done.append(Action(chance.uniform(0.0, 0.5), "define", name, job))
+        at = chance.uniform(1.5, until)
+        for each in range(chance.randint(2, 5)):
+            at = chance.choice((at, at, chance.uniform(1.5, until)))
+            done.append(Action(at, "trigger", name, message_id=f"{name}-{each}", input={"n": chance.choice((1, 2))}))
+    return sorted(done, key=lambda action: action.at)
+
+
+_OPERATED: Final = 6
