@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -17,7 +18,13 @@ from tocsin.domain.events import (
     Recorded,
 )
 from tocsin.engine.clock_guard import ClockGuard
-from tocsin.engine.leader_election import TICKER_SIGNS, LeaderElection, LeadershipEvents
+from tocsin.engine.leader_election import (
+    ACQUIRE_INTERVAL_S,
+    RENEW_INTERVAL_S,
+    TICKER_SIGNS,
+    LeaderElection,
+    LeadershipEvents,
+)
 from tocsin.ports import LogUnavailable
 from tocsin.subjects import Bucket
 
@@ -124,6 +131,22 @@ async def test_simultaneous_changes_are_each_recorded_once(
     recorded_events = await leadership_events(world)
     assert len(recorded_events) == stored  # one of 102 is dropped: at most 100 are pending, beside that being stored
     assert recorded_events[-3:] == [("lost", "one"), ("released", "one"), ("gained", "one")]
+
+
+async def test_candidate_looks_more_often_than_a_leader(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    leader, other = candidate(world, "one"), candidate(world, "other")
+    pauses = list[float]()
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        raise InterruptedError
+
+    monkeypatch.setattr(world.clock, "sleep", sleep)
+    monkeypatch.setattr(LeaderElection, "release", AsyncMock())
+    for election in (leader, other):
+        with pytest.raises(InterruptedError):
+            await election.run()
+    assert pauses == [RENEW_INTERVAL_S, ACQUIRE_INTERVAL_S]
 
 
 async def test_lease_taken_away_was_lost(world: World) -> None:
