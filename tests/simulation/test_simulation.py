@@ -16,7 +16,7 @@ from .simulation import play
 
 TOGETHER = 20
 SOME = 10
-OPERATED = 6
+OPERATED = 4
 SCHEDULES = range(0, 100, TOGETHER)
 PLAY = """
 import json, sys
