@@ -5,8 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import tomllib
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -54,8 +54,8 @@ def base(commit: str, folder: Path, *, root: Path = ROOT) -> Side:
     """
     name = _git(root, "rev-parse", "--short", "--verify", f"{commit}^{{commit}}").decode().strip()
     home = folder / "base"
-    with tarfile.open(fileobj=io.BytesIO(_git(root, "archive", "--format=tar", name))) as archive:
-        archive.extractall(home, filter="data")
+    with zipfile.ZipFile(io.BytesIO(_git(root, "archive", "--format=zip", name))) as archive:
+        archive.extractall(home)
     return Side("base", name, home, _interpreter(home, folder / "venv"))
 
 
