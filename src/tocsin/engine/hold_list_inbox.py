@@ -47,8 +47,9 @@ class HoldListInbox:
             if len(self._arrived) >= MAX_AGENTS or self._of_name[name] >= MAX_PER_NAME:
                 return
             self._of_name[name] += 1
-        if waiting is None or waiting[0] < number:
-            self._arrived[name, agent_id] = number, body
+        elif waiting[0] >= number:
+            return
+        self._arrived[name, agent_id] = number, body
 
     def take(self) -> list[tuple[str, str, bytes]]:
         """Return name, id and body of each hold list, and start empty."""

@@ -64,7 +64,8 @@ class HeardAgents:
     monotonic: Callable[[], float]
     _inbox: HoldListInbox = field(default_factory=HoldListInbox)
     _all: dict[str, HeardAgent] = field(default_factory=dict)
-    _of_name: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    _of_name: defaultdict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
+    """The keys of each name, in the order in which they were heard last."""
 
     def receive(self, name: str, agent_id: str, body: bytes) -> None:
         """Take a hold list."""
@@ -105,9 +106,10 @@ class HeardAgents:
         if known is None:
             if len(self._all) >= MAX_AGENTS or not self._has_room(name):
                 return
-            self._of_name[name].add(key)
         elif hold_list.number <= known.hold_list.number or known.hold_list.ended:
             return  # the hold list is late
+        self._of_name[name].pop(key, None)
+        self._of_name[name][key] = None
         self._all[key] = HeardAgent(
             name,
             agent_id,
@@ -121,19 +123,18 @@ class HeardAgents:
     def _has_room(self, name: str) -> bool:
         """Return whether another process of a name can be kept.
 
-        If needed, the oldest process that is over is forgotten.
+        If needed, the process that was heard longest ago makes room, if it is over. No other is looked at: ids may be invented.
         """
         if len(self._of_name[name]) < MAX_PER_NAME:
             return True
-        now = self.monotonic()
-        entries = [self._all[key] for key in self._of_name[name]]
-        over = [entry for entry in entries if entry.hold_list.ended or entry.is_silent(now)]
-        if over:
-            self._forget(min(over, key=lambda entry: entry.heard_at))
-        return bool(over)
+        oldest = self._all[next(iter(self._of_name[name]))]
+        if not oldest.hold_list.ended and not oldest.is_silent(self.monotonic()):
+            return False
+        self._forget(oldest)
+        return True
 
     def _forget(self, entry: HeardAgent) -> None:
         del self._all[entry.key]
-        self._of_name[entry.name].discard(entry.key)
+        del self._of_name[entry.name][entry.key]
         if not self._of_name[entry.name]:
             del self._of_name[entry.name]
