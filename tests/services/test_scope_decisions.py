@@ -125,7 +125,7 @@ async def test_lagging_replica_drops_no_decision(
 
 
 async def test_replica_that_stays_behind_is_an_error(log: LaggingLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scope_decisions, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(scope_decisions, "ANSWER_PAUSES", (0.0, 0.0))
     await given(log, QueuePaused(queue="mail"), QueueResumed(queue="mail"))
     log.stale_reads = 2
     with pytest.raises(LogUnavailable, match="cannot be read yet"):

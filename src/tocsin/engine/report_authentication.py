@@ -7,7 +7,7 @@ from hmac import compare_digest
 
 from .. import subjects
 from ..domain import ids
-from ..domain.events import Message, Recorded, Report, Started
+from ..domain.events import ExecutionFact, Message, Recorded, Report, Started
 from ..subjects import ReportSubject
 from .folds import UNKNOWN_TIME
 from .kinds import execution_state
@@ -25,6 +25,12 @@ def authentic_report(recorded: Recorded[Message], key: bytes) -> Report | None:
     token = ids.report_token(key, report.execution_id, report.step, report.attempt)
     is_authentic = compare_digest(report.token.encode(), token.encode())
     return report if is_authentic and recorded.subject == subjects.subject_of(report) else None
+
+
+def reports_on(execution: ExecutionFact, step: str, attempt: int, key: bytes, *, outcome: str = subjects.ANY) -> str:
+    """Return a filter over the reports on an attempt by workers that received its task."""
+    token = ids.report_token(key, execution.execution_id, step, attempt)
+    return subjects.reports_on(execution.job, execution.execution_id, step, attempt, of_token=token, outcome=outcome)
 
 
 def authentic_subject(subject: str, key: bytes) -> ReportSubject | None:

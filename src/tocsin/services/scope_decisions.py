@@ -9,11 +9,10 @@ from typing import Final, TypeAlias, TypeVar
 
 from ..domain.events import Message, Recorded
 from ..ports import EventLog, LogUnavailable, OutdatedState
+from .jobs.registry import ANSWER_PAUSES
 
 TRIES: Final = 5
 """Tries to append a decision while other operators or stages decide in the scope."""
-PAUSES: Final = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)
-"""Pauses before each read, because a lagging replica may answer."""
 
 F = TypeVar("F", bound=Message)
 Decide: TypeAlias = Callable[[Sequence[Recorded[Message]]], Awaitable[Sequence[F]]]
@@ -22,7 +21,7 @@ Decide: TypeAlias = Callable[[Sequence[Recorded[Message]]], Awaitable[Sequence[F
 async def decide(log: EventLog, scope: str, decision: Decide[F]) -> Sequence[F]:
     """Decide by the events of a scope; store and return the event, if any.
 
-    Also a decision that changes nothing rests on no answer of a lagging replica.
+    A decision that changes nothing does not rest on the answer of a lagging replica either.
 
     Raises:
         LogUnavailable: the log did not answer, every replica that answers lags, or other writers were faster each time.
@@ -46,7 +45,7 @@ async def load(log: EventLog, scope: str) -> Sequence[Recorded[Message]]:
         LogUnavailable: the log did not answer, or every replica that answers lags.
     """
     tail = await log.tail(scope)
-    for pause in PAUSES:
+    for pause in ANSWER_PAUSES:
         await asyncio.sleep(pause)
         stored = await log.load(scope)
         if (stored[-1].sequence if stored else 0) >= tail:

@@ -25,7 +25,7 @@ from ..domain.events import (
 from ..domain.execution import Execution
 from ..domain.recovery import TIMED_OUT
 from ..engine.kinds import FACTS, LOG_TIME, MATCHING, TAIL, execution_state
-from ..engine.report_authentication import authentic_report
+from ..engine.report_authentication import authentic_report, reports_on
 from ..engine.stage import Access, Stage, Subscription
 from ..engine.step import DONE, Send, States, Step, decided, done, wait
 from ..ports import StaleRead
@@ -110,8 +110,7 @@ class LeaseKeeper:
 
         `execution.succeed` and `execution.fail` decide on that report.
         """
-        token = ids.report_token(self._key, lease.execution_id, lease.step, lease.attempt)
-        subject = subjects.reports_on(lease.job, lease.execution_id, lease.step, lease.attempt, of_token=token)
+        subject = reports_on(state.request, lease.step, lease.attempt, self._key)
         stored = states(MATCHING(subject))
         if states(TAIL(subject)) != (stored[-1].sequence if stored else 0):
             raise StaleRead.of(subject)

@@ -186,7 +186,7 @@ def output_of(message: e.OutputMessage, of_token: str) -> str:
 
 
 def all_lines(job: str, execution_id: str) -> str:
-    """Return a filter over the lines of an execution, and over foreign lines."""
+    """Return a filter over all lines of an execution, also those with a wrong seal."""
     return f"output.{token(job)}.{execution_id}.>"
 
 

@@ -33,7 +33,7 @@ R = TypeVar("R")
 
 
 ANSWER_PAUSES: Final = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)
-"""Pauses before each read of a message just stored, because a lagging replica may answer."""
+"""Pauses before each read of a message that is stored, because a lagging replica may answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,10 @@ class Claims:
             return []
         return [
             StoredClaim(
-                started, self._board.confirm(task, agent_of(started) or NO_AGENT, sequence=sequence, after=expect)
+                started,
+                self._board.confirm(
+                    task, agent_of(started.worker, started.agent) or NO_AGENT, sequence=sequence, after=expect
+                ),
             )
         ]
 
@@ -156,7 +159,14 @@ def learn_event(board: TaskBoard, scope: str, recorded: Recorded[Message]) -> No
     fact, sequence = recorded.message, recorded.sequence
     match fact:
         case Started():
-            board.claim(scope, fact.step, fact.attempt, delivery=fact.delivery, sequence=sequence, agent=agent_of(fact))
+            board.claim(
+                scope,
+                fact.step,
+                fact.attempt,
+                delivery=fact.delivery,
+                sequence=sequence,
+                agent=agent_of(fact.worker, fact.agent),
+            )
         case Released():
             board.release(scope, fact.step, fact.attempt, delivery=fact.delivery, sequence=sequence)
         case RetryScheduled() | Advanced() | Exhausted():
@@ -171,9 +181,9 @@ def learn_event(board: TaskBoard, scope: str, recorded: Recorded[Message]) -> No
             pass
 
 
-def agent_of(claim: Started) -> str | None:
-    """Return the key of the agent that has a claim; None: it is no agent."""
-    return None if claim.agent is None else agent_key(claim.worker, claim.agent)
+def agent_of(worker: str, agent_id: str | None) -> str | None:
+    """Return the key of the agent of a claim; None: its worker is no agent."""
+    return None if agent_id is None else agent_key(worker, agent_id)
 
 
 def claim_of(

@@ -10,13 +10,13 @@ import msgspec
 from pydantic import ValidationError
 
 from ... import subjects
-from ...domain.agent import agent_key
 from ...domain.events import Message, Recorded
 from ...domain.open_task import LimitGroup, OpenTask
 from ...domain.task_board import NO_AGENT, TaskBoard
 from ...domain.task_fetch import FetchedClaim
 from ...engine.report_authentication import authentic_subject
 from ...subjects import DecodeError
+from .claims import agent_of
 from .fetches import Fetches
 from .http_workers import HttpWorkers
 
@@ -144,7 +144,7 @@ class FollowedTasks:
         if known is not None and known.sequence == sequence and known.agent != NO_AGENT:
             return
         claim = _CLAIMS.decode(body)
-        agent = None if claim.agent is None else agent_key(claim.worker, claim.agent)
+        agent = agent_of(claim.worker, claim.agent)
         self._board.claim(scope, step, int(attempt), delivery=int(delivery), sequence=sequence, agent=agent)
         if claim.holder is not None:
             self._workers.note_claim(sequence, claim.holder, claim.worker)

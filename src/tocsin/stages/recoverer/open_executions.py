@@ -20,12 +20,13 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from ... import subjects, telemetry
-from ...domain import execution, ids, lock
+from ...domain import execution, lock
 from ...domain.events import Report, RetryTimer
 from ...domain.execution import Execution
 from ...domain.lock import Lock
 from ...domain.recovery import Overdue, Stalled
 from ...engine.due_queue import DueQueue
+from ...engine.report_authentication import reports_on
 from ...ports import EventLog, Heading, LogUnavailable, Progress, Projections, SequenceConflict
 from ...subjects import Bucket, Stream
 
@@ -167,7 +168,10 @@ class Evidence:
             return False
         planned = next((step for step in state.request.plan.steps if step.name == stalled.lost.step), None)
         before = () if planned is None else planned.depends_on
-        successes = [self._reports_on(state, name, state.steps[name].attempt, outcome="completed") for name in before]
+        successes = [
+            reports_on(state.request, name, state.steps[name].attempt, self._key, outcome="completed")
+            for name in before
+        ]
         return await self._has_handled(subjects.DAG_ADVANCER_REPORTS, *successes)
 
     async def _is_past_the_lock_keeper(self, stalled: Stalled, state: Execution) -> bool:
@@ -220,7 +224,7 @@ class Evidence:
         """
         lost, request = stalled.lost, state.request
         step, attempt = lost.step or "", lost.attempt or 0
-        failures = self._reports_on(state, step, attempt, outcome="failed")
+        failures = reports_on(request, step, attempt, self._key, outcome="failed")
         if not await self._has_handled(subjects.RETRIER, failures):
             return False
         timer = RetryTimer(job=request.job, execution_id=request.execution_id, step=step, attempt=attempt + 1)
@@ -228,11 +232,6 @@ class Evidence:
             return False
         fired = await self._log.tail(subjects.subject_of(timer))
         return not fired or await self._is_past(subjects.DAG_ADVANCER_TIMERS, fired)
-
-    def _reports_on(self, state: Execution, step: str, attempt: int, *, outcome: str) -> str:
-        request = state.request
-        token = ids.report_token(self._key, request.execution_id, step, attempt)
-        return subjects.reports_on(request.job, request.execution_id, step, attempt, of_token=token, outcome=outcome)
 
     async def _has_handled(self, durable: str, *inputs: str) -> bool:
         """Return whether a durable has handled every message of some filters; archived messages are."""

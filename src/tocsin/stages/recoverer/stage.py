@@ -20,7 +20,7 @@ from ...domain.execution import Execution
 from ...domain.recovery import Findings, JobStatus, Overdue, Policy, RecoveryDecision
 from ...engine.leader_election import TERM_EVENTS, LeaderElection, lease_access
 from ...engine.ledger_reader import LedgerReader
-from ...engine.report_authentication import authentic_report
+from ...engine.report_authentication import authentic_report, reports_on
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import Append, Clock, EventLog, LogUnavailable, OutdatedState, Projections, Publish, Write, Written
 from ...subjects import RECOVERER_LEASE, Bucket, Stream
@@ -106,9 +106,7 @@ class Deadlines:
 
     async def _stored_report(self, overdue: Overdue, state: Execution) -> Recorded[Report] | None:
         """Return the newest report that decides on the attempt (`execution.succeed` and `execution.fail`)."""
-        request = state.request
-        token = ids.report_token(self._key, request.execution_id, overdue.step, overdue.attempt)
-        subject = subjects.reports_on(request.job, request.execution_id, overdue.step, overdue.attempt, of_token=token)
+        subject = reports_on(state.request, overdue.step, overdue.attempt, self._key)
         for recorded in reversed(await self._log.load(subject)):
             report = authentic_report(recorded, self._key)
             if report is None:
