@@ -149,12 +149,13 @@ async def test_limit_is_named_here_and_through_the_api(tocsin: Site) -> None:
     remote = ("--server", f"http://127.0.0.1:{port}")
 
     async def held() -> str:
-        """Return an execution that the limit holds back."""
+        """Return an execution that the limit holds back for about a minute, however long the commands take."""
         tasks = await tocsin.of_executions("one-at-a-time", Admitted)
-        if len(tasks) < 3:
+        if len(tasks) < 8:
             return ""
         _, shown = await tocsin.call("executions", "show", tasks[-1].execution_id)
-        return tasks[-1].execution_id if shown["held_up_by"] else ""
+        kinds = [hold_up["kind"] for hold_up in shown["held_up_by"]]
+        return tasks[-1].execution_id if kinds == ["job_limit"] else ""  # at first the worker may not be shown yet
 
     id_ = await tocsin.until(held)
     for options in ((), remote):
