@@ -26,6 +26,7 @@ from typer.main import get_command
 
 import tocsin
 from tocsin import Context, NonRetryableError, Worker
+from tocsin.adapters.imports import FINDING_CODES, LOSSES
 from tocsin.cli import app
 from tocsin.cli.runtime.errors import MEANINGS
 from tocsin.domain import duration, events
@@ -427,6 +428,17 @@ def _errors() -> Iterator[str]:
         "|---|---|",
     )
     yield from (f"| `{code}` | {_cell(meaning)} |" for code, meaning in sorted(PROBLEM_CODES.items()))
+    yield from (
+        "",
+        "## Findings of an import",
+        "",
+        "`tocsin import` reports what a job file says otherwise than its source. The exit code is 1 if a finding is a loss.",
+        "",
+        "| code | loss | meaning |",
+        "|---|---|---|",
+    )
+    for code, meaning in sorted(FINDING_CODES.items()):
+        yield f"| `{code}` | {'yes' if code in LOSSES else 'no'} | {_cell(meaning)} |"
 
 
 def _import_everything() -> None:

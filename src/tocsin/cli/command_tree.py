@@ -164,6 +164,10 @@ _TOKENS: Final[Tree] = {
     "list": "installation.tokens:list_tokens",
     "revoke": "installation.tokens:revoke",
 }
+_IMPORTS: Final[Tree] = {
+    "crontab": "imports.commands:crontab",
+    "kubernetes": "imports.commands:kubernetes",
+}
 _KEYS: Final[Tree] = {
     "create": "installation.keys:create",
     "show": "installation.keys:show",
@@ -176,6 +180,7 @@ COMMANDS: Final[Tree] = {
     "serve": "processes.commands:serve",
     "worker": "processes.commands:worker",
     "jobs": CommandGroup("Named jobs and their schedules.", _JOBS),
+    "import": CommandGroup("Job files from the schedules of other programs.", _IMPORTS),
     "backfill": "jobs.schedule:backfill",
     "schedule": "jobs.schedule:schedule",
     "executions": CommandGroup("Executions of jobs.", _EXECUTIONS),

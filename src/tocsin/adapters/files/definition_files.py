@@ -9,6 +9,7 @@ from typing import Final, TextIO
 from ...domain.definition import DefinitionError, DefinitionProblem, JobDefinition
 from ...domain.formats import read, refuse_duplicates
 from . import json_text, yaml_text
+from .text_files import decoded, read_bytes
 
 STDIN: Final = "-"
 """The source name of standard input."""
@@ -94,20 +95,9 @@ def _texts(
             continue
         for path in _files(Path(source), problems):
             try:
-                if path.stat().st_size > MAX_FILE_BYTES:
-                    reason = f"larger than {MAX_FILE_BYTES:,} bytes"
-                    problems.append(DefinitionProblem(reason, source=str(path), code="file-too-large"))
-                else:
-                    yield str(path), path.read_bytes().decode("utf-8-sig")
-            except FileNotFoundError:
-                reason = "no such file or folder: check the path"
-                problems.append(DefinitionProblem(reason, source=str(path), code="file-not-found"))
-            except OSError as error:
-                reason = error.strerror or str(error)
-                problems.append(DefinitionProblem(reason, source=str(path), code="file-unreadable"))
-            except UnicodeDecodeError as error:
-                reason = f"not UTF-8: byte {error.start + 1} is no character"
-                problems.append(DefinitionProblem(reason, source=str(path), code="not-utf8"))
+                yield str(path), decoded(read_bytes(path, MAX_FILE_BYTES), str(path))
+            except DefinitionError as error:
+                problems.extend(error.problems)
 
 
 def _files(path: Path, problems: list[DefinitionProblem]) -> list[Path]:

@@ -129,8 +129,8 @@ def read_job(written: object, place: str | None = None) -> JobDefinition:
     if "apiVersion" in written and "kind" in written:
         raise DefinitionError(
             DefinitionProblem(
-                f"a manifest of Kubernetes ({show(written['kind'])}), and not a job: write a job with `name`, `schedule`, "
-                "`timezone` and `function`, and a worker with a handler for the function",
+                f"a manifest of Kubernetes ({show(written['kind'])}), and not a job: `tocsin import kubernetes FILE` writes the jobs of "
+                "CronJobs",
                 job=place,
                 code="kubernetes-manifest",
             )

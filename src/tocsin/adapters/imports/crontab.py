@@ -1,0 +1,119 @@
+"""Jobs of a crontab.
+
+Cron runs a command without a time limit, without a retry, beside an earlier run of the same entry, and never later: a run
+that a downtime missed is not made up for. Each of these is written into the job.
+"""
+
+from datetime import datetime
+from typing import Final
+
+from ...domain.schedule.expression import ALIASES
+from .commands import command_input
+from .cron_dialects import VIXIE
+from .crontab_lines import Entry, Unreadable, lines, looks_like_system, program_of, split_input
+from .drafts import UNLIMITED, Draft, Draftings
+from .findings import Finding
+from .schedules import Zone, set_clock_changes, set_cron, set_timezone
+
+_OF_CRON: Final = frozenset(
+    {"CRON_TZ", "TZ", "SHELL", "MAILTO", "MAILFROM", "RANDOM_DELAY", "CONTENT_TYPE", "CONTENT_TRANSFER_ENCODING"}
+)
+"""Variables with a meaning for cron; the others are the command's environment."""
+
+
+def read(text: str, source: str, *, zone: Zone, now: datetime, is_system: bool | None) -> Draftings:
+    """Return the jobs of a crontab.
+
+    Args:
+        text: the content of the file.
+        source: its name.
+        zone: the machine's time zone.
+        now: the present, aware.
+        is_system: whether each entry names a user; None: find out.
+    """
+    drafted = Draftings()
+    is_system_format = looks_like_system(source, text) if is_system is None else is_system
+    if is_system_format and is_system is None:
+        text_ = "each entry is read as a time, a user and a command; pass --user if it has no users"
+        drafted.findings.append(Finding("system-crontab", text_, source))
+    in_zone = True
+    for entry in lines(text, is_system=is_system_format):
+        if isinstance(entry, Unreadable):
+            drafted.findings.append(_unreadable(entry, source))
+            continue
+        drafted.drafts.append(_draft(entry, source, zone, now))
+        in_zone = in_zone and "CRON_TZ" in entry.environment
+    if not in_zone:
+        zone.note_in(drafted, source, "the machine")
+    if drafted.drafts:
+        said = f"a run is stopped after {UNLIMITED}: set `timeout` of each job"
+        drafted.findings.append(Finding("no-time-limit", said, source))
+    if any(
+        "MAILTO" not in entry.environment
+        for entry in lines(text, is_system=is_system_format)
+        if isinstance(entry, Entry)
+    ):
+        said = "read the output of runs with `tocsin executions logs`, or write a handler that sends it"
+        drafted.findings.append(Finding("output-not-mailed", said, source))
+    return drafted
+
+
+def _unreadable(line: Unreadable, source: str) -> Finding:
+    return Finding("entry-not-readable", f"{line.reason}: `{line.text[:200]}`", f"{source}:{line.line}")
+
+
+def _draft(entry: Entry, source: str, zone: Zone, now: datetime) -> Draft:
+    command, stdin = split_input(entry.command)
+    draft = Draft(program_of(command), f"{source}:{entry.line}", [entry.text])
+    _set_schedule(draft, entry, zone, now)
+    draft.fields |= {
+        "overlap_policy": "allow",
+        "catch_up": "skip",
+        "timeout": UNLIMITED,
+        "retry": {"max_attempts": 1},
+    }
+    variables = entry.environment
+    environment = {name: value for name, value in variables.items() if name not in _OF_CRON}
+    if "TZ" in variables:
+        environment["TZ"] = variables["TZ"]
+        draft.add("zone-of-commands", f"TZ={variables['TZ']} is set for the command; cron's schedule follows CRON_TZ")
+    argv = [variables.get("SHELL") or "/bin/sh", "-c", command]
+    draft.command = command_input(argv, environment=environment, stdin=stdin)
+    _report(draft, entry)
+    return draft
+
+
+def _set_schedule(draft: Draft, entry: Entry, zone: Zone, now: datetime) -> None:
+    if entry.times == ("@reboot",):
+        draft.add("reboot-not-supported", "the job has no schedule: trigger it from the start of the machine")
+        return
+    fields = ALIASES[entry.times[0]].split() if len(entry.times) == 1 else entry.times
+    if any("~" in field for field in fields):
+        draft.add("random-delay-not-supported", f"`{' '.join(fields)}` names a random time; write a fixed time")
+        return
+    is_wild = fields[0].startswith("*") or fields[1].startswith("*")
+    if not set_cron(draft, fields, VIXIE):
+        return
+    if len(entry.times) == 1:
+        draft.fields["schedule"] = entry.times[0]
+    if set_timezone(draft, entry.environment.get("CRON_TZ") or zone.name):
+        # Cron runs a fixed time once through every change of the clocks, soon after a gap. An entry with `*` in its minute or
+        # hour follows the clocks.
+        set_clock_changes(draft, now, lambda _: {"fold": "both"} if is_wild else {"gap": "shift"})
+
+
+def _report(draft: Draft, entry: Entry) -> None:
+    variables = entry.environment
+    if entry.user:
+        draft.add(
+            "user-not-supported", f"cron runs it as {entry.user}: start a worker as that user, on a queue of its own"
+        )
+    if variables.get("MAILTO"):
+        draft.add("mail-not-supported", f"cron mails its output to {variables['MAILTO']}")
+    for name in ("MAILFROM", "CONTENT_TYPE", "CONTENT_TRANSFER_ENCODING"):
+        if variables.get("MAILTO") and name in variables:
+            draft.add("mail-not-supported", f"{name}={variables[name]} is a setting of cron's mail")
+    if "RANDOM_DELAY" in variables:
+        draft.add("random-delay-not-supported", f"RANDOM_DELAY={variables['RANDOM_DELAY']}: the job starts on time")
+    if entry.is_quiet:
+        draft.add("log-not-quiet", "`-` before the time is left out")

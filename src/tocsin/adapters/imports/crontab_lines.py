@@ -1,0 +1,176 @@
+"""Lines of a crontab: variables, and entries with time, user and command."""
+
+import re
+import shlex
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Final
+
+from ...domain.definition import DefinitionError, DefinitionProblem
+from ...domain.schedule.expression import ALIASES
+
+MAX_ENTRIES: Final = 10_000
+"""The largest number of entries of a file, as many as a large installation has jobs."""
+MAX_VARIABLES: Final = 1_000
+"""The largest number of variables of a file."""
+_VARIABLE: Final = re.compile(
+    r"""\s*(?:"(?P<double>[^"=]+)"|'(?P<single>[^'=]+)'|(?P<bare>[^\s"'=*@][^\s=]*))\s*=\s*(?P<value>.*)"""
+)
+_FIELD: Final = re.compile(r"\s*(\S+)")
+_TIMES: Final = 5
+_ACCOUNTS: Final = frozenset(
+    {"root", "nobody", "daemon", "www-data", "nginx", "apache", "postgres", "mysql", "backup", "mail", "git", "ubuntu"}
+)
+"""Users that a user crontab hardly names as its program."""
+_WRAPPERS: Final = frozenset(
+    {"sudo", "nice", "ionice", "nohup", "env", "flock", "timeout", "exec", "command", "time", "chronic", "setsid"}
+)
+_INTERPRETERS: Final = frozenset(
+    {"sh", "bash", "dash", "zsh", "ksh", "python", "python2", "python3", "php", "perl", "ruby", "node", "java"}
+)
+_CHECKS: Final = frozenset(
+    {"cd", "test", "[", "[[", "if", "export", "source", ".", "umask", "set", "exit", "sleep", "true"}
+)
+_BREAKS: Final = frozenset({"&&", "||", ";", "|", "&", "(", "{", "then", "do", "!"})
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry.
+
+    Attributes:
+        line: its number.
+        text: the line as written.
+        times: five fields, or a single `@` word.
+        user: the user of a system crontab.
+        command: the command as written, with its `%`.
+        environment: the variables above the entry.
+        is_quiet: whether a `-` before it keeps cron's log quiet.
+    """
+
+    line: int
+    text: str
+    times: tuple[str, ...]
+    user: str | None
+    command: str
+    environment: dict[str, str]
+    is_quiet: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A line that is neither a variable nor an entry."""
+
+    line: int
+    text: str
+    reason: str
+
+
+def lines(text: str, *, is_system: bool) -> Iterator[Entry | Unreadable]:
+    """Yield the entries of a crontab in order, and the lines that cannot be read.
+
+    Raises:
+        DefinitionError: there are too many of them; the problem's source is `:line`.
+    """
+    environment: dict[str, str] = {}
+    entries = 0
+    for number, line in enumerate(text.split("\n"), start=1):
+        stripped = line.strip(" \t\r")
+        if not stripped or stripped.startswith("#"):
+            continue
+        if variable := _VARIABLE.fullmatch(stripped):
+            name = variable["double"] or variable["single"] or variable["bare"]
+            environment[name] = _unquoted(variable["value"])
+            if len(environment) > MAX_VARIABLES:
+                raise _too_many(number, f"{MAX_VARIABLES:,} variables")
+            continue
+        entries += 1
+        if entries > MAX_ENTRIES:
+            raise _too_many(number, f"{MAX_ENTRIES:,} entries")
+        yield _entry(number, stripped, environment, is_system=is_system)
+
+
+def _too_many(line: int, most: str) -> DefinitionError:
+    return DefinitionError(DefinitionProblem(f"more than {most}: divide the file", source=f":{line}", code="too-large"))
+
+
+def looks_like_system(path: str, text: str) -> bool:
+    """Return whether a file is a system crontab.
+
+    Its path says so, or each entry names a usual account.
+    """
+    where = PurePath(path)
+    if where.parent.name == "cron.d" or (where.name == "crontab" and where.parent.name == "etc"):
+        return True
+    entries = [entry for entry in lines(text, is_system=True) if isinstance(entry, Entry)]
+    return bool(entries) and all(entry.user in _ACCOUNTS and entry.command for entry in entries)
+
+
+def _entry(number: int, text: str, environment: dict[str, str], *, is_system: bool) -> Entry | Unreadable:
+    is_quiet = text.startswith("-")
+    rest = text[1:].lstrip() if is_quiet else text
+    times, rest = _words(rest, 1 if rest.startswith("@") else _TIMES)
+    user = None
+    if is_system:
+        users, rest = _words(rest, 1)
+        user = users[0] if users else None
+    command = rest.strip(" \t\r")
+    if not command:
+        what = "a time, a user and a command" if is_system else "a time and a command"
+        return Unreadable(number, text, f"an entry has {what}, and this line has only {len(text.split())} words")
+    if times[0].startswith("@") and times[0] != "@reboot" and times[0] not in ALIASES:
+        return Unreadable(number, text, f"cron does not know {times[0]}")
+    return Entry(number, text, times, user, command, dict(environment), is_quiet)
+
+
+def _words(text: str, count: int) -> tuple[tuple[str, ...], str]:
+    words: list[str] = []
+    at = 0
+    while len(words) < count and (found := _FIELD.match(text, at)):
+        words.append(found[1])
+        at = found.end()
+    return tuple(words), text[at:]
+
+
+def _unquoted(value: str) -> str:
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+        return value[1:-1]
+    return value
+
+
+def split_input(command: str) -> tuple[str, str | None]:
+    r"""Return a command and its standard input.
+
+    The first `%` ends the command, each later `%` ends a line of the input, and `\%` is a `%`.
+    """
+    parts = re.split(r"(?<!\\)%", command)
+    first, *rest = [part.replace("\\%", "%") for part in parts]
+    return first, "\n".join(rest) + "\n" if rest else None
+
+
+def program_of(command: str, *, skip: Collection[str] = _WRAPPERS | _INTERPRETERS) -> str:
+    """Return a short name for a command.
+
+    It is the first program that is no wrapper, or the script of an interpreter.
+    """
+    try:
+        words = shlex.split(command[:2_000].replace(";", " ; "))
+    except ValueError:
+        words = command[:2_000].split()
+    is_check, fallback, has_file = False, "", False
+    for word in words:
+        program = PurePath(word.strip("()`'\"")).name
+        if word in _BREAKS:
+            is_check = False
+        elif is_check or not program or re.match(r"[-<>0-9{]|[A-Za-z_]\w*=|\$", word):
+            continue
+        elif has_file:
+            has_file = False
+        elif program in _CHECKS:
+            is_check = True
+        elif re.sub(r"[\d.]+$", "", program) in skip or program in skip:
+            fallback, has_file = fallback or program, program == "flock"
+        else:
+            return re.sub(r"\.(sh|py|php|pl|rb|js|bash|jar)$", "", program)
+    return fallback or "command"

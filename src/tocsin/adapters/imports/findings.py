@@ -1,0 +1,80 @@
+"""Findings of an import: differences from the source, each with a stable code."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from typing_extensions import override
+
+NOTES: Final[Mapping[str, str]] = {
+    "command-as-input": "The worker needs a function with the job's name, which runs the command in `input`.",
+    "containers-as-steps": "The containers of a pod become steps, which may run on different workers.",
+    "document-skipped": "A document of the file describes nothing that has a schedule.",
+    "duration-rounded": "An interval is written in whole milliseconds.",
+    "forbid-retries-later": "The source may start a run that it forbade as soon as the active run ends; Tocsin skips it.",
+    "log-not-quiet": "A line begins with `-`, which keeps cron's log quiet; Tocsin records each run.",
+    "no-time-limit": "The source has no time limit; a timeout of 24 hours is written, because a job needs a timeout.",
+    "output-not-mailed": "Cron mails the output of a command; Tocsin stores it with the run.",
+    "schedule-rewritten": "The same instants are written in another way, because Tocsin reads the original otherwise.",
+    "system-crontab": "The file is read as a system crontab, with a user before each command.",
+    "zone-of-commands": "`TZ` is the time zone of the commands only; cron's schedule does not follow it.",
+}
+"""Findings that lose nothing: they say what was written, and what to prepare."""
+
+LOSSES: Final[Mapping[str, str]] = {
+    "container-image": "The image of a container is not part of a job; the worker must have its programs.",
+    "entry-not-readable": "A line or an entry cannot be read.",
+    "environment-not-supported": "A variable comes from a source outside the file.",
+    "field-not-supported": "A field of the source has no equivalent.",
+    "fold-fires-once": "The clocks repeat a fixed time; the source runs twice then, Tocsin once.",
+    "history-limit-not-supported": "The number of finished runs to keep has no equivalent; `retention` is a time.",
+    "interval-anchor": "An interval counts from the registration of the job, and in the source from another moment.",
+    "job-not-registrable": "A job breaks a rule of Tocsin, and is only written as a comment.",
+    "mail-not-supported": "Cron mails the output of the command to an address.",
+    "parallel-runs-not-supported": "Several pods of one run have no equivalent.",
+    "random-delay-not-supported": "A random delay or time has no equivalent.",
+    "reboot-not-supported": "A run at the start of a machine has no equivalent.",
+    "schedule-not-expressible": "The schedule has no equivalent; the job is written without a schedule.",
+    "timezone-assumed": "The file does not name its time zone; pass --timezone.",
+    "timezone-unknown": "The time zone is not an IANA name; the job is written without a schedule.",
+    "user-not-supported": "Cron runs the command as another user; a worker runs it as its own.",
+}
+"""Findings that make the exit code 1: something of the source is not in the job."""
+
+FINDING_CODES: Final[Mapping[str, str]] = {**NOTES, **LOSSES}
+"""The meaning of each code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One difference between a job and its source."""
+
+    code: str
+    """The stable name of this kind of finding, a key of `FINDING_CODES`."""
+    text: str
+    """The difference, and what to do about it."""
+    source: str
+    """The file and the line."""
+    job: str | None = None
+    """The name of the job; None: the finding is about the file."""
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether something of the source is not in the job."""
+        return self.code in LOSSES
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the finding of `--output json`."""
+        return {
+            "code": self.code,
+            "loss": self.is_loss,
+            "source": self.source,
+            "job": self.job,
+            "text": self.text,
+        }
+
+    @override
+    def __str__(self) -> str:
+        """Return the line of the report."""
+        subject = f"{self.source}: {self.job}" if self.job else self.source
+        return f"{subject}: {self.code}: {self.text}"

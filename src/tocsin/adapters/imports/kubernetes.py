@@ -1,0 +1,220 @@
+"""Jobs of CronJob manifests (`batch/v1` and `batch/v1beta1`).
+
+The controller reads a schedule as robfig/cron does: a time that the clocks skip does not run, and a time that they repeat
+runs twice. A run that the controller missed while it was away starts late, and only the newest.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from ...domain.definition import show
+from ...domain.schedule import ScheduleError
+from ...domain.schedule.expression import ALIASES
+from ...domain.schedule.rules import parse_duration
+from ..files import yaml_text
+from .cron_dialects import ROBFIG
+from .drafts import UNLIMITED, Draft, Draftings
+from .findings import Finding
+from .manifests import Manifest, mapping_of, report_rest, text_of, whole_number
+from .pods import set_containers
+from .schedules import Zone, set_clock_changes, set_cron, set_interval, set_timezone
+
+MAX_DOCUMENTS: Final = 5_000
+"""The largest number of manifests of a file."""
+_OVERLAP: Final = {"Allow": "allow", "Forbid": "skip", "Replace": "cancel_previous"}
+_PREFIX: Final = re.compile(r"(?:CRON_)?TZ=(?P<zone>\S+)\s+(?P<rest>.*)", re.DOTALL)
+_DEFAULT_BACKOFF: Final = 6
+_VERSIONS: Final = frozenset({"batch/v1", "batch/v1beta1"})
+_SPEC: Final = frozenset(
+    {
+        *("schedule", "timeZone", "concurrencyPolicy", "startingDeadlineSeconds", "suspend", "jobTemplate"),
+        *("successfulJobsHistoryLimit", "failedJobsHistoryLimit"),
+    }
+)
+_JOB: Final = frozenset(
+    {"template", "backoffLimit", "activeDeadlineSeconds", "completions", "parallelism", "ttlSecondsAfterFinished"}
+)
+_TRUE: Final = frozenset({"yes", "on", "y", "true"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    source: str
+    zone: Zone
+    now: datetime
+
+
+def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
+    """Return the jobs of the CronJobs in a file, in all its documents and lists.
+
+    Raises:
+        DefinitionError: the file is not YAML; the problem's source is `:line:column`.
+    """
+    drafted, reader = Draftings(), _Reader(source, zone, now)
+    for place, document in _documents(yaml_text.parse(text), source):
+        if len(drafted.drafts) + len(drafted.findings) >= MAX_DOCUMENTS:
+            said = f"more than {MAX_DOCUMENTS:,} documents: the others are not read; divide the file"
+            drafted.findings.append(Finding("entry-not-readable", said, source))
+            break
+        manifest = mapping_of(document)
+        version, kind = text_of(manifest.get("apiVersion")), text_of(manifest.get("kind"))
+        if kind == "CronJob" and version in _VERSIONS:
+            drafted.drafts.append(_draft(reader, place, manifest))
+        elif kind == "CronJob":
+            said = f"`apiVersion: {version[:100]}` is no known version of CronJobs: write batch/v1"
+            drafted.findings.append(Finding("entry-not-readable", said, place))
+        elif document is not None:
+            said = f"a {kind[:100] or 'document without a kind'} has no schedule"
+            drafted.findings.append(Finding("document-skipped", said, place))
+    if any(draft.names_no_zone for draft in drafted.drafts):
+        zone.note_in(drafted, source, "the cluster's kube-controller-manager")
+    if drafted.drafts:
+        said = f"an attempt is stopped after {UNLIMITED} unless the pod has activeDeadlineSeconds: set `timeout` of each job"
+        drafted.findings.append(Finding("no-time-limit", said, source))
+    return drafted
+
+
+def _documents(documents: list[object], source: str) -> Iterator[tuple[str, object]]:
+    for number, document in enumerate(documents, start=1):
+        place = source if len(documents) == 1 else f"{source}, document {number}"
+        items = mapping_of(document).get("items")
+        if isinstance(items, list) and text_of(mapping_of(document).get("kind")).endswith("List"):
+            yield from ((f"{place}, items[{index}]", item) for index, item in enumerate(items))
+        else:
+            yield place, document
+
+
+def _draft(reader: _Reader, place: str, manifest: Mapping[str, Any]) -> Draft:
+    metadata, spec = mapping_of(manifest.get("metadata")), mapping_of(manifest.get("spec"))
+    name, namespace = text_of(metadata.get("name")) or "cronjob", text_of(metadata.get("namespace"))
+    draft = Draft(name, place, [f"CronJob {namespace}/{name}" if namespace else f"CronJob {name}"])
+    described = Manifest(draft, "spec")
+    _set_schedule(draft, spec, reader)
+    job_template = mapping_of(spec.get("jobTemplate"))
+    job = mapping_of(job_template.get("spec"))
+    pod = mapping_of(mapping_of(job.get("template")).get("spec"))
+    _set_rules(described, spec)
+    _set_job(Manifest(draft, "spec.jobTemplate.spec"), job)
+    draft.fields["timeout"] = UNLIMITED
+    seconds = Manifest(draft, "spec.jobTemplate.spec.template.spec").seconds(pod, "activeDeadlineSeconds")
+    if seconds:
+        draft.fields["timeout"] = f"{seconds}s"
+    _set_meta(draft, metadata)
+    set_containers(draft, pod)
+    report_rest(draft, "spec", spec, _SPEC)
+    report_rest(draft, "spec.jobTemplate.spec", job, _JOB)
+    return draft
+
+
+def _set_schedule(draft: Draft, spec: Mapping[str, Any], reader: _Reader) -> None:
+    written = spec.get("schedule")
+    if not isinstance(written, str) or not written.strip():
+        draft.add("schedule-not-expressible", "the CronJob has no `schedule`")
+        return
+    draft.original.append(f"schedule: {written}")
+    text, zone = written.strip(), text_of(spec.get("timeZone"))
+    if prefix := _PREFIX.fullmatch(text):
+        text, zone = prefix["rest"].strip(), zone or prefix["zone"]
+    if not zone:
+        draft.names_no_zone = True
+    if text.startswith("@every"):
+        _set_every(draft, text)
+        return
+    fields = ALIASES[text].split() if text in ALIASES else text.split()
+    if len(fields) != 5:  # noqa: PLR2004 - the fields of cron
+        draft.add("schedule-not-expressible", f"`{text}` has {len(fields)} fields, and a CronJob has 5")
+        return
+    if not set_cron(draft, fields, ROBFIG):
+        return
+    if text in ALIASES:
+        draft.fields["schedule"] = text
+    if set_timezone(draft, zone or reader.zone.name):
+        fold = "Kubernetes runs it twice when the clocks repeat its time, Tocsin once"
+        set_clock_changes(draft, reader.now, lambda _: {"fold": "both"}, fixed_fold=fold)
+
+
+def _set_every(draft: Draft, text: str) -> None:
+    written = text.removeprefix("@every").strip()
+    try:
+        interval = parse_duration(written)
+    except ScheduleError as error:
+        draft.add("schedule-not-expressible", f"`{text}`: {error.problem}")
+        return
+    # robfig/cron rounds down to whole seconds, and to one second at least.
+    seconds = max(1, interval // timedelta(seconds=1))
+    set_interval(draft, timedelta(seconds=seconds), since="the last run or the creation of the CronJob")
+
+
+def _set_rules(described: Manifest, spec: Mapping[str, Any]) -> None:
+    draft = described.draft
+    policy = text_of(spec.get("concurrencyPolicy")) or "Allow"
+    if policy in _OVERLAP:
+        draft.fields["overlap_policy"] = _OVERLAP[policy]
+    else:
+        described.lose("concurrencyPolicy", policy)
+    if policy == "Forbid":
+        draft.add(
+            "forbid-retries-later",
+            "Kubernetes starts a forbidden run late if it can; `overlap_policy: enqueue` does so too",
+        )
+    suspend = spec.get("suspend")
+    if suspend is True or (isinstance(suspend, str) and suspend.lower() in _TRUE):
+        draft.fields["enabled"] = False
+    draft.fields["catch_up"] = "once"
+    if (deadline := described.seconds(spec, "startingDeadlineSeconds")) is not None:
+        if deadline:
+            draft.fields["starting_deadline"] = f"{deadline}s"
+        else:
+            described.lose("startingDeadlineSeconds", 0)
+    for name in ("successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
+        if name in spec:
+            said = f"`{name}: {show(spec[name])}` is a number of Jobs; set `retention`, a time, if the installation's does not fit"
+            draft.add("history-limit-not-supported", said)
+
+
+def _set_job(described: Manifest, job: Mapping[str, Any]) -> None:
+    draft = described.draft
+    limit = whole_number(job.get("backoffLimit"))
+    if limit is None and job.get("backoffLimit") is not None:
+        described.lose("backoffLimit", job["backoffLimit"])
+    attempts = (_DEFAULT_BACKOFF if limit is None else limit) + 1
+    if attempts > 100:  # noqa: PLR2004 - the limit of a job
+        described.lose("backoffLimit", limit)
+        attempts = 100
+    retry: dict[str, Any] = {"max_attempts": attempts}
+    if attempts > 1:
+        retry |= {"initial_delay": "10s", "multiplier": 2.0, "max_delay": "6m", "jitter": 0.0}
+    draft.fields["retry"] = retry
+    if seconds := described.seconds(job, "activeDeadlineSeconds"):
+        draft.fields["execution_timeout"] = f"{seconds}s"
+    if ttl := described.seconds(job, "ttlSecondsAfterFinished"):
+        draft.fields["retention"] = f"{ttl}s"
+    elif ttl == 0:
+        described.lose("ttlSecondsAfterFinished", 0)
+    for name in ("completions", "parallelism"):
+        if job.get(name) is not None and whole_number(job[name]) != 1:
+            said = f"`{name}: {show(job[name])}`: the job has one run at each instant"
+            draft.add("parallel-runs-not-supported", said)
+
+
+def _set_meta(draft: Draft, metadata: Mapping[str, Any]) -> None:
+    """Keep the namespace, the labels and the annotations as data."""
+    known = {
+        "namespace": metadata.get("namespace"),
+        "labels": metadata.get("labels"),
+        "annotations": metadata.get("annotations"),
+    }
+    meta: dict[str, Any] = {}
+    for name, value in known.items():
+        if isinstance(value, Mapping):
+            items = mapping_of(value).items()
+            texts = {key: text_of(each) for key, each in items if "last-applied-configuration" not in key}
+            if texts:
+                meta[name] = texts
+        elif value is not None:
+            meta[name] = text_of(value)
+    if meta:
+        draft.fields["meta"] = {"kubernetes": meta}

@@ -1,0 +1,77 @@
+"""Fields of a manifest; a value of the wrong type is a finding."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...domain.definition import show
+from ...domain.duration import MAX_DURATION_S
+from .drafts import Draft
+
+MAX_REPORTED: Final = 30
+"""Findings about fields of one part of a manifest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One part of a manifest."""
+
+    draft: Draft
+    path: str
+
+    def lose(self, name: str, value: object) -> None:
+        """Report a field without an equivalent."""
+        self.draft.add("field-not-supported", f"`{self.path}.{name}` is {show(value)}, which has no equivalent")
+
+    def seconds(self, fields: Mapping[str, Any], name: str) -> int | None:
+        """Return a number of seconds; None: it is absent, or has no equivalent."""
+        value = fields.get(name)
+        if value is None:
+            return None
+        number = whole_number(value)
+        if number is None or not 0 <= number <= MAX_DURATION_S:
+            self.lose(name, value)
+            return None
+        return number
+
+
+def mapping_of(value: object) -> Mapping[str, Any]:
+    """Return a mapping with keys that are texts; an empty mapping for any other value."""
+    if not isinstance(value, Mapping):
+        return {}
+    return {key: inner for key, inner in value.items() if isinstance(key, str)}
+
+
+def list_of(value: object) -> list[Any]:
+    """Return a list; an empty list for any other value."""
+    return value if isinstance(value, list) else []
+
+
+def text_of(value: object) -> str:
+    """Return the text of a scalar; an empty text for any other value.
+
+    A value with aliases can be small as YAML and huge as text, so only scalars have one.
+    """
+    match value:
+        case str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return show(value)
+        case _:
+            return ""
+
+
+def whole_number(value: object) -> int | None:
+    """Return a whole number that is not negative; None: any other value."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def report_rest(draft: Draft, path: str, fields: Mapping[str, Any], known: Collection[str]) -> None:
+    """Report the fields that nothing reads."""
+    rest = [name for name in fields if name not in known and fields[name] not in (None, {}, [])]
+    for name in rest[:MAX_REPORTED]:
+        draft.add("field-not-supported", f"`{path}.{name[:100]}` is {show(fields[name])}, which has no equivalent")
+    if len(rest) > MAX_REPORTED:
+        draft.add("field-not-supported", f"`{path}` has {len(rest) - MAX_REPORTED:,} more fields without an equivalent")

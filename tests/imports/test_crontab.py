@@ -1,0 +1,233 @@
+"""Crontabs: each line becomes a job with the same instants, and what is missing is said."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.imports.given import SAMPLES, codes, imported, instants, vixie
+from tocsin.adapters.imports.crontab_lines import looks_like_system, program_of
+from tocsin.domain.definition import DefinitionError
+
+
+def test_user_crontab_keeps_every_instant(tmp_path: Path) -> None:
+    written, jobs = imported("crontab", (SAMPLES / "user.crontab").read_text(), tmp_path, timezone=None)
+    expected = {
+        "pg-dump": ("30 2 * * *", "Europe/Berlin"),
+        "rotate-logs": ("0,30 1-5 * * *", "Europe/Berlin"),
+        "manage": ("*/15 * * * *", "Europe/Berlin"),
+        "mail": ("0 9 1,15 * 5", "Europe/Berlin"),
+        "sync": ("0 8-18/2 * jan-jun mon-fri", "Europe/Berlin"),
+        "monthly": ("15 4 1-7 * */7", "Europe/Berlin"),
+        "artisan": ("0 0 * * 0", "Europe/Berlin"),
+        "close-of-business": ("30 1 * * *", "America/New_York"),
+        "poll": ("*/20 1-3 * * *", "America/New_York"),
+    }
+    assert jobs.keys() == expected.keys() | {"worker"}
+    for name, (expression, zone) in expected.items():
+        for start in (2026, 3, 27), (2026, 10, 23):
+            assert instants(jobs[name], after=_day(*start)) == vixie(expression, zone, after=_day(*start)), name
+    assert jobs["monthly"].schedule == "15 4 * * 0#1"
+    assert jobs["worker"].schedule is None
+    assert codes(written) >= {"reboot-not-supported", "mail-not-supported", "schedule-rewritten"}
+    assert "timezone-assumed" not in codes(written)
+    assert "mail-not-supported" not in codes(written, "poll")
+
+
+def _day(year: int, month: int, day: int) -> datetime:
+    return datetime(year, month, day, tzinfo=UTC)
+
+
+def test_system_crontab_names_the_user(tmp_path: Path) -> None:
+    written, jobs = imported("crontab", (SAMPLES / "system.crontab").read_text(), tmp_path, timezone="Europe/Berlin")
+    assert [job.schedule for job in jobs.values()] == [
+        "17 * * * *",
+        "25 6 * * *",
+        "47 6 * * 7",
+        "52 6 1 * *",
+        "*/5 * * * *",
+        "09,39 * * * *",
+        "30 3 * * 0",
+        "0 */12 * * *",
+    ]
+    for job in jobs.values():
+        assert instants(job) == vixie(job.schedule or "", "Europe/Berlin")
+    users = [finding.text for finding in written.findings if finding.code == "user-not-supported"]
+    assert len(users) == len(jobs)
+    assert "www-data" in users[4]
+    assert "system-crontab" in codes(written)
+
+
+def test_command_has_its_environment_and_input(tmp_path: Path) -> None:
+    text = "SHELL=/bin/bash\nGREETING = 'hello  there'\n0 5 * * * date +\\%F; mail a%one%two \\% ${HOME}%\n"
+    _, jobs = imported("crontab", text, tmp_path)
+    assert jobs["date"].input == {
+        "command": ["/bin/bash", "-c", "date +%F; mail a"],
+        "environment": {"GREETING": "hello  there"},
+        "stdin": "one\ntwo % $${HOME}\n\n",
+    }
+
+
+def test_a_later_variable_changes_no_earlier_entry(tmp_path: Path) -> None:
+    _, jobs = imported("crontab", "A=1\n0 5 * * * first\nA=2\nCRON_TZ=Asia/Tokyo\n0 5 * * * second\n", tmp_path)
+    assert jobs["first"].input["environment"] == {"A": "1"}
+    assert (jobs["first"].timezone, jobs["second"].timezone) == ("UTC", "Asia/Tokyo")
+    assert jobs["second"].input["environment"] == {"A": "2"}
+
+
+def test_tz_is_the_zone_of_commands(tmp_path: Path) -> None:
+    written, jobs = imported("crontab", "TZ=Asia/Tokyo\n0 5 * * * report\n", tmp_path)
+    assert jobs["report"].timezone == "UTC"
+    assert jobs["report"].input["environment"] == {"TZ": "Asia/Tokyo"}
+    assert "zone-of-commands" in codes(written, "report")
+
+
+def test_what_cron_does_otherwise_is_written(tmp_path: Path) -> None:
+    _, jobs = imported("crontab", "0 5 * * * report\n", tmp_path)
+    job = jobs["report"]
+    assert (job.overlap_policy, job.catch_up, job.retry.max_attempts, job.timeout) == ("allow", "skip", 1, 86_400.0)
+
+
+def test_odd_entries_are_said(tmp_path: Path) -> None:
+    written, jobs = imported("crontab", (SAMPLES / "odd.crontab").read_text(), tmp_path)
+    assert {name: job.schedule for name, job in jobs.items()} == {
+        "on-odd-mondays": None,
+        "at-a-random-minute": None,
+        "step-without-a-range": None,
+        "never": None,
+        "no-such-day": None,
+        "large-step": "0 * * * *",
+        "every-day": "0 0 * * *",
+        "quiet": "0 5 * * *",
+        "elsewhere": None,
+    }
+    assert codes(written, "on-odd-mondays") >= {"schedule-not-expressible"}
+    assert codes(written, "at-a-random-minute") >= {"random-delay-not-supported"}
+    assert codes(written, "elsewhere") >= {"timezone-unknown"}
+    assert codes(written, "quiet") >= {"log-not-quiet"}
+    unreadable = [
+        finding.source.rpartition(":")[2] for finding in written.findings if finding.code == "entry-not-readable"
+    ]
+    assert unreadable == ["5", "7"]
+    assert "# schedule-not-expressible: `0 0 */2 * 1`" in written.text
+
+
+def test_zone_that_no_line_names_is_said(tmp_path: Path) -> None:
+    written, _ = imported("crontab", "0 5 * * * report\n", tmp_path, timezone=None)
+    assert {finding.code for finding in written.findings if finding.is_loss} == {"timezone-assumed"}
+    given, jobs = imported("crontab", "0 5 * * * report\n", tmp_path, timezone="Europe/Berlin")
+    assert given.losses == 0
+    assert jobs["report"].timezone == "Europe/Berlin"
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "expected"),
+    [
+        ("/etc/crontab", "0 5 * * * deploy run\n", True),
+        ("/etc/cron.d/app", "0 5 * * * deploy run\n", True),
+        ("mine", "0 5 * * * deploy run\n", False),
+        ("mine", "0 5 * * * root run\n", True),
+        ("mine", "0 5 * * * root run\n0 6 * * * python x.py\n", False),
+        ("mine", "", False),
+    ],
+)
+def test_system_format_is_recognized(path: str, text: str, expected: object) -> None:
+    assert looks_like_system(path, text) is expected
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("cd /srv && ./run.sh --now", "run"),
+        ("test -x /bin/a || exit; /bin/b", "b"),
+        ("/usr/bin/env python3.11 /srv/app/job.py", "job"),
+        ("FOO=1 nice -n 5 sudo flock -n /tmp/x rsync -a x y", "rsync"),
+        ("python", "python"),
+        ("'unclosed", "unclosed"),
+        ("", "command"),
+    ],
+)
+def test_job_is_named_after_its_program(command: str, name: str) -> None:
+    assert program_of(command) == name
+
+
+def test_names_are_valid_and_unique(tmp_path: Path) -> None:
+    _, jobs = imported("crontab", "0 5 * * * /a/Réport_1!\n0 6 * * * /b/Réport_1!\n0 7 * * * report-1-2\n", tmp_path)
+    assert len(jobs) == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "line"),
+    [
+        (b"0 5 * * * a\n0 6 * * * b\x00\n", "control-character", ":2"),
+        (b"0 5 * * * a\x1b[2J\n", "control-character", ":1"),
+        (b"0 5 * * * a\n0 6 * * * \xff\n", "not-utf8", "line 2"),
+        (b"0 5 * * * " + b"a" * 2_000_000, "file-too-large", ""),
+        (b"* * * * * a\n" * 10_001, "too-large", ":10001"),
+        (b"".join(b"A%d=1\n" % n for n in range(1_001)), "too-large", ":1001"),
+    ],
+)
+def test_hostile_file_is_refused_with_its_line(tmp_path: Path, content: bytes, code: str, line: str) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        imported("crontab", content, tmp_path)
+    assert [problem.code for problem in caught.value.problems] == [code]
+    assert "source" in str(caught.value)
+    assert line in str(caught.value)
+
+
+def test_comment_cannot_become_yaml(tmp_path: Path) -> None:
+    text = "0 5 * * * a\u2028- name: evil\n0 6 * * * b\x85  function: evil\r\n"
+    _, jobs = imported("crontab", text, tmp_path)
+    assert all(job.function != "evil" for job in jobs.values())
+    assert "evil" not in jobs
+
+
+def test_command_that_is_too_large_is_a_comment(tmp_path: Path) -> None:
+    written, jobs = imported("crontab", f"0 5 * * * a\n0 6 * * * b {'x' * 70_000}\n", tmp_path)
+    assert list(jobs) == ["a"]
+    assert "job-not-registrable" in codes(written)
+
+
+def test_ten_thousand_entries_of_one_name(tmp_path: Path) -> None:
+    text = "0 5 * * * a\n" * 2_000
+    written, jobs = imported("crontab", text, tmp_path)
+    assert len(jobs) == 2_000
+    assert "a-2000" in jobs
+    assert written.losses == 0
+
+
+def _field(low: int, high: int, names: tuple[str, ...] = ()) -> st.SearchStrategy[str]:
+    value = st.integers(low, high).map(str)
+    if names:
+        value = st.one_of(value, st.sampled_from(names))
+    ends = st.tuples(st.integers(low, high), st.integers(low, high)).map(sorted)
+    span = ends.filter(lambda pair: pair[0] < pair[1]).map(lambda pair: f"{pair[0]}-{pair[1]}")
+    step = st.integers(1, high - low + 1)
+    stepped = st.tuples(st.one_of(span, st.just("*")), step).map(lambda pair: f"{pair[0]}/{pair[1]}")
+    items = st.lists(st.one_of(value, span, stepped), min_size=1, max_size=3).map(",".join)
+    return st.one_of(st.just("*"), st.just("*"), value, stepped, items)
+
+
+_LINES = st.tuples(
+    _field(0, 59),
+    _field(0, 23),
+    _field(1, 31),
+    _field(1, 12, ("jan", "Dec")),
+    _field(0, 6, ("mon", "SUN")),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(fields=_LINES, zone=st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Asia/Tokyo"]))
+def test_any_line_keeps_its_instants(
+    fields: tuple[str, ...], zone: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    expression = " ".join(fields)
+    written, jobs = imported("crontab", f"CRON_TZ={zone}\n{expression} run\n", tmp_path_factory.mktemp("line"))
+    job = jobs["run"]
+    if job.schedule is None:
+        assert codes(written, "run") >= {"schedule-not-expressible"}
+        return
+    assert instants(job, 30) == vixie(expression, zone, 30), (expression, job.schedule)

@@ -1,0 +1,176 @@
+"""CronJobs: schedule, zone, rules and containers become jobs, and every other field is said."""
+
+import itertools
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.imports.given import SAMPLES, codes, imported, instants, robfig
+from tocsin.domain.definition import DefinitionError
+
+_POD = "template: { spec: { containers: [{ name: a, image: b, command: [run] }] } }"
+
+
+def _cron_job(spec: str, job: str = "") -> str:
+    jobs = f"jobTemplate: {{ spec: {{ {job}{_POD} }} }}"
+    return f"apiVersion: batch/v1\nkind: CronJob\nmetadata: {{ name: a }}\nspec: {{ {spec}, {jobs} }}\n"
+
+
+def test_every_rule_of_a_manifest_is_written(tmp_path: Path) -> None:
+    written, jobs = imported("kubernetes", (SAMPLES / "backup.yaml").read_text(), tmp_path, timezone=None)
+    job = jobs["postgres-backup"]
+    assert (job.schedule, job.timezone, job.enabled) == ("30 1 * * *", "America/New_York", True)
+    assert (job.overlap_policy, job.catch_up, job.starting_deadline) == ("skip", "once", 600.0)
+    assert (job.execution_timeout, job.retention) == (3_600.0, 86_400.0)
+    assert (job.retry.max_attempts, job.retry.initial_delay, job.retry.max_delay) == (3, 10.0, 360.0)
+    assert [(step.name, step.depends_on) for step in job.dag] == [("wait", ()), ("dump", ("wait",))]
+    assert job.dag[1].input == {
+        "command": ["/bin/sh", "-c", "pg_dump app > /backup/$${DATABASE}.sql"],
+        "environment": {"DATABASE": "app"},
+    }
+    assert job.meta["kubernetes"] == {
+        "namespace": "database",
+        "labels": {"app.kubernetes.io/name": "postgres-backup"},
+    }
+    assert codes(written) >= {
+        "container-image",
+        "containers-as-steps",
+        "environment-not-supported",
+        "field-not-supported",
+        "fold-fires-once",
+        "history-limit-not-supported",
+    }
+    for lost in ("pod.serviceAccountName", "pod.volumes", "container dump.volumeMounts", "PGPASSWORD"):
+        assert lost in written.text
+
+
+def test_lists_and_documents_become_jobs(tmp_path: Path) -> None:
+    written, jobs = imported("kubernetes", (SAMPLES / "list.yaml").read_text(), tmp_path, timezone=None)
+    assert {name: (job.schedule, job.timezone) for name, job in jobs.items()} == {
+        "hello": ("*/1 * * * *", "UTC"),
+        "prune": ("0 2-4 * * 1-5", "Europe/Berlin"),
+        "hello-2": ("@hourly", "UTC"),
+        "every": ("@every 1h30m", "UTC"),
+        "starred": ("0 5 */2 * 1", "Europe/Berlin"),
+    }
+    assert (jobs["prune"].enabled, jobs["prune"].overlap_policy) == (False, "cancel_previous")
+    assert jobs["prune"].retry.max_attempts == 1
+    assert jobs["hello"].retry.max_attempts == 7
+    assert codes(written, "prune") >= {"parallel-runs-not-supported", "container-image"}
+    assert codes(written, "every") >= {"interval-anchor"}
+    assert codes(written) >= {"document-skipped", "timezone-assumed"}
+    for job in (jobs["hello"], jobs["prune"], jobs["starred"]):
+        assert instants(job) == robfig(job.schedule or "", job.timezone)
+
+
+@pytest.mark.parametrize("start", [datetime(2026, 3, 27, tzinfo=UTC), datetime(2026, 10, 23, tzinfo=UTC)])
+def test_clock_changes_are_kept(tmp_path: Path, start: datetime) -> None:
+    for expression in ("*/30 1-3 * * *", "15 * * * *", "0 */2 * * *", "0 1-3 * * 0"):
+        text = _cron_job(f'schedule: "{expression}", timeZone: Europe/Berlin')
+        written, jobs = imported("kubernetes", text, tmp_path)
+        assert instants(jobs["a"], after=start) == robfig(expression, "Europe/Berlin", after=start)
+        assert "fold-fires-once" not in codes(written)
+
+
+def test_fixed_time_in_a_repeated_hour_is_said(tmp_path: Path) -> None:
+    written, jobs = imported("kubernetes", _cron_job('schedule: "30 2 * * *", timeZone: Europe/Berlin'), tmp_path)
+    start = datetime(2026, 10, 23, tzinfo=UTC)
+    assert "fold-fires-once" in codes(written, "a")
+    assert len(set(robfig("30 2 * * *", "Europe/Berlin", after=start)) - set(instants(jobs["a"], 60, after=start))) == 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "job", "code"),
+    [
+        ("suspend: false", "", None),
+        ('schedule: "0 5 * * *", startingDeadlineSeconds: -1', "", "field-not-supported"),
+        ('schedule: "0 5 * * *", concurrencyPolicy: Sometimes', "", "field-not-supported"),
+        ('schedule: "0 5 * * *"', "backoffLimit: 500, ", "field-not-supported"),
+        ('schedule: "0 5 * * *"', "completions: 4, ", "parallel-runs-not-supported"),
+        ('schedule: "0 5 * * *"', "completionMode: Indexed, ", "field-not-supported"),
+        ('schedule: "0 5 * * *"', "podFailurePolicy: { rules: [1] }, ", "field-not-supported"),
+        ('schedule: "0 5 * * *", timeZone: Mars', "", "timezone-unknown"),
+        ('schedule: "0 5 * *"', "", "schedule-not-expressible"),
+        ('schedule: "@every soon"', "", "schedule-not-expressible"),
+        ("schedule: [1, 2]", "", "schedule-not-expressible"),
+        (
+            'schedule: "0 5 * * *", concurrencyPolicy: { a: [1] }',
+            "parallelism: [1], backoffLimit: {}, ",
+            "field-not-supported",
+        ),
+    ],
+)
+def test_a_field_without_an_equivalent_is_said(tmp_path: Path, spec: str, job: str, code: str | None) -> None:
+    written, jobs = imported("kubernetes", _cron_job(spec, job), tmp_path)
+    assert list(jobs) == ["a"]
+    assert code is None or code in codes(written, "a")
+    assert written.losses
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "line"),
+    [
+        ("a: 1\nkind: [\n", "invalid-yaml", ":3:"),
+        ("kind: CronJob\nkind: CronJob\n", "duplicate-key", ":2:"),
+        ("kind: {{ .Values.kind }}\n", "", ":1:"),
+        ("a: !python/object/apply:os.system ['true']\n", "unsupported-tag", ":1:"),
+        ("[" * 100_000, "nested-too-deep", ""),
+        ("a: b\x00\n", "control-character", ":1"),
+        ("a" * 5_000_000, "file-too-large", ""),
+    ],
+)
+def test_hostile_manifest_is_refused_with_its_line(tmp_path: Path, text: str, code: str, line: str) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        imported("kubernetes", text, tmp_path)
+    assert code in {"", caught.value.problems[0].code}
+    assert f"source{line}" in str(caught.value)
+
+
+def test_aliases_do_not_multiply(tmp_path: Path) -> None:
+    bomb = "x-a: &a [z, z, z, z, z, z, z, z, z]\n"
+    names = "abcdefghij"
+    for before, name in itertools.pairwise(names):
+        bomb += f"x-{name}: &{name} [{', '.join(['*' + before] * 9)}]\n"
+    places = [
+        "metadata: { name: *j, namespace: *j, labels: { a: *j } }\nspec: { schedule: *j, timeZone: *j }",
+        'metadata: { name: a, annotations: *j }\nspec: { schedule: "0 5 * * *", concurrencyPolicy: *j, suspend: *j, other: *j }',
+        "metadata: *j\nspec: *j",
+        (
+            "metadata: { name: a }\nspec: { jobTemplate: { spec: { backoffLimit: *j, parallelism: *j, template: { spec: "
+            "{ volumes: *j, containers: [{ name: *j, image: *j, command: *j, env: [{ name: *j, value: *j }, "
+            "{ name: b, valueFrom: *j }] }] } } } } }"
+        ),
+    ]
+    for place in places:
+        written, _ = imported("kubernetes", f"apiVersion: batch/v1\nkind: CronJob\n{bomb}{place}\n", tmp_path)
+        assert len(written.text) < 10_000
+
+
+def test_many_aliases_of_containers_are_limited(tmp_path: Path) -> None:
+    items = ", ".join(["*c"] * 3_000)
+    pod = f"{{ initContainers: [{items}], containers: [*c] }}"
+    text = "x: &c { name: c, image: i, command: [run] }\napiVersion: batch/v1\nkind: CronJob\nmetadata: { name: a }\n"
+    text += f'spec: {{ schedule: "0 5 * * *", jobTemplate: {{ spec: {{ template: {{ spec: {pod} }} }} }} }}\n'
+    written, jobs = imported("kubernetes", text, tmp_path)
+    assert len(jobs["a"].dag) <= 100
+    assert "field-not-supported" in codes(written, "a")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    minute=st.sampled_from(["0", "*/20", "*", "5,35", "10-50/20", "7/15", "?"]),
+    hour=st.sampled_from(["*", "1-3", "*/2", "0-4/2", "1/1"]),
+    day=st.sampled_from(["*", "?", "1,15", "*/3", "1-7"]),
+    week_day=st.sampled_from(["*", "?", "0", "mon-fri", "*/2", "SAT"]),
+    zone=st.sampled_from(["UTC", "Europe/Berlin", "America/New_York"]),
+)
+def test_any_schedule_keeps_its_instants(
+    minute: str, hour: str, day: str, week_day: str, zone: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    expression = f"{minute} {hour} {day} * {week_day}"
+    text = _cron_job(f'schedule: "{expression}", timeZone: {zone}')
+    _, jobs = imported("kubernetes", text, tmp_path_factory.mktemp("manifest"))
+    assert instants(jobs["a"], 30) == robfig(expression.replace("?", "*"), zone, 30)
