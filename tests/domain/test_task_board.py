@@ -166,28 +166,28 @@ def test_claim_uses_a_slot_until_its_report() -> None:
     board.dispatch(task(1))
     claim = claimed(board)
     assert board.used_slots("a") == 1
-    board.answer(claim.task.scope, "main", 2, delivery=1)
-    board.answer(claim.task.scope, "main", 1, delivery=2)
+    board.answer(claim.task.scope, "main", 2, claim=claim.sequence)
+    board.answer(claim.task.scope, "main", 1, claim=claim.sequence + 1)
     assert board.used_slots("a") == 1
-    board.answer(claim.task.scope, "main", 1, delivery=1)
-    board.answer(claim.task.scope, "main", 1, delivery=1)
+    board.answer(claim.task.scope, "main", 1, claim=claim.sequence)
+    board.answer(claim.task.scope, "main", 1, claim=claim.sequence)
     assert (board.used_slots("a"), board.agents, board.oldest) == (0, (), None)
 
 
-def test_success_of_any_delivery_ends_a_claim() -> None:
+def test_success_of_any_claim_ends_a_claim() -> None:
     board = TaskBoard()
     board.dispatch(task(1))
     claim = claimed(board)
-    board.answer(claim.task.scope, "main", 1, delivery=None)
+    board.answer(claim.task.scope, "main", 1, claim=None)
     assert board.agents == ()
 
 
-@pytest.mark.parametrize(("delivery", "is_over"), [(1, True), (None, True), (2, False)])
-def test_report_may_be_known_before_its_claim(delivery: int | None, *, is_over: bool) -> None:
+@pytest.mark.parametrize(("claim", "is_over"), [(2, True), (None, True), (1, False)])
+def test_report_may_be_known_before_its_claim(claim: int | None, *, is_over: bool) -> None:
     board = TaskBoard()
     of = task(1)
     board.dispatch(of)
-    board.answer(of.scope, "main", 1, delivery=delivery)
+    board.answer(of.scope, "main", 1, claim=claim)
     assert len(board) == 1  # a subject proves nothing about a task without a claim
     started(board, of, "a", 2)
     assert (board.agents == ()) is is_over
@@ -219,7 +219,7 @@ def test_claim_without_an_agent_lasts_until_its_report() -> None:
     board.dispatch(of)
     started(board, of, None, 2)
     assert (len(board), board.agents, board.oldest) == (0, (), 1)
-    board.answer(of.scope, of.step, 1, delivery=None)
+    board.answer(of.scope, of.step, 1, claim=None)
     assert (board.oldest, board.claims_of(NO_AGENT)) == (None, ())
 
 
@@ -280,7 +280,8 @@ class Moves:
             case "released":
                 self.board.release(of.scope, of.step, 1, delivery=1, sequence=self._sequence)
             case "answered":
-                self.board.answer(of.scope, of.step, 1, delivery=1)
+                claim = self.board.claim_of(of.scope, of.step)
+                self.board.answer(of.scope, of.step, 1, claim=None if claim is None else claim.sequence)
             case "over":
                 self.board.end_execution(of.scope)
             case "assigned":

@@ -106,7 +106,7 @@ def test_limit_of_a_job() -> None:
     first, second, other = claimed(board)
     assert {first.task.sequence, second.task.sequence, other.task.sequence} == {1, 2, 9}
     assert chosen(board) == []
-    board.answer(first.task.scope, "main", 1, delivery=None)
+    board.answer(first.task.scope, "main", 1, claim=None)
     assert chosen(board) == [3]
 
 
@@ -141,7 +141,7 @@ def test_every_end_of_a_claim_makes_room(end: str) -> None:
         board.confirm(first, agent_id, sequence=5, after=None)
     match end:
         case "answer":
-            board.answer(first.scope, "main", 1, delivery=1)
+            board.answer(first.scope, "main", 1, claim=5)
         case "end_step":
             board.end_step(first.scope, "main", sequence=6)
         case "end_execution":
@@ -261,7 +261,7 @@ class Model:
             self.board.put_back(each)
         elif name == "report":
             self.board.confirm(each, "a", sequence=1_000 + each.sequence, after=None)
-            self.board.answer(each.scope, "main", 1, delivery=None)
+            self.board.answer(each.scope, "main", 1, claim=None)
         else:
             self.forget(each)
             self.board.end_execution(each.scope)
@@ -335,7 +335,7 @@ def test_cost_of_choice_ignores_held_tasks(tasks_of_a_job: int) -> None:
 
         def make_room() -> None:
             for claim in claims[:50]:
-                board.answer(claim.task.scope, "main", 1, delivery=None)
+                board.answer(claim.task.scope, "main", 1, claim=None)
                 assert len(board.assign((offer(slots=3),), limit=256)) == 1
 
         return lines_of(make_room)

@@ -19,6 +19,7 @@ from tocsin import Context, Worker, subjects
 from tocsin.adapters.http.ojs.jobs import uuid7
 from tocsin.adapters.nats.fetches import NatsFetchChannel
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
+from tocsin.bootstrap.installation import report_key
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition, RetryPolicy
 from tocsin.domain.events import (
@@ -166,14 +167,14 @@ async def outside(tocsin: Running) -> None:
             found = await fetches.take([name], functions=("*",), limit=1, holder=holder, lease=lease, wait=5)
         return found[0]
 
-    channel = NatsFetchChannel(installation.connection, installation.names)
+    channel, key = NatsFetchChannel(installation.connection, installation.names), await report_key(installation)
     async with TaskFetches(tocsin.log, channel, clock).running() as fetches:
         await take("lost", seconds=0.2)
         await task_leases.hand_back(tocsin.log, await take("handed-back"))
         error = Failure(type="Busy", code="busy", message="not now", details={"queue": 7})
-        await worker_answers.fail(tocsin.log, await take("flaky"), error)
+        await worker_answers.fail(tocsin.log, await take("flaky"), error, key=key)
         for name in ("lost", "handed-back", "flaky", "slow"):
-            await worker_answers.complete(tocsin.log, await take(name), {"by": name})
+            await worker_answers.complete(tocsin.log, await take(name), {"by": name}, key=key)
             await tocsin.ended(f"ojs.{name}", Completed)
     await tocsin.ended("ojs.stale", Failed)
 

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from tests.domain.given import KEY
 from tests.matching import running_matcher
 from tocsin.adapters.http.api.app import api
 from tocsin.adapters.http.api.dependencies import Components
@@ -107,6 +108,7 @@ class World:
             projections=self.projections,
             history=self.history,
             clock=self.clock,
+            report_key=KEY,
             status=self.status,
             doctor=self.doctor,
             queue_details=self.queue_details,

@@ -384,7 +384,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "report one attempt",
         MqBridge.on_completion,
-        "message_id=ids.report_id(report.token, subject)",
+        'message_id=ids.report_id(report.proof or "", subject)',
         "message_id=execution_id + report.step",
     ),
     # --- evidence ----------------------------------------------------------------------------------------------------
@@ -459,7 +459,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "end an attempt whose report is not read",
         lease_keeper.LeaseKeeper._on_lease,
-        "if self._has_report(lease, state, states):",
+        "if self._has_report(lease, state, events, states):",
         "if False:",
     ),
     _bug(

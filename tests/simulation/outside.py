@@ -6,6 +6,7 @@ from functools import partial
 from random import Random
 from typing import Final
 
+from tests.domain.given import KEY
 from tocsin import subjects
 from tocsin.domain.events import Failure, LeaseTimer, Started
 from tocsin.domain.visibility_lease import Lease
@@ -101,9 +102,9 @@ class OutsideExecutor:
                 if draw < 0.3:
                     await task_leases.hand_back(self._log, mine)
                 elif draw < 0.5:
-                    await worker_answers.fail(self._log, mine, Failure(type="error", message="again, please"))
+                    await worker_answers.fail(self._log, mine, Failure(type="error", message="again, please"), key=KEY)
                 else:
-                    await worker_answers.complete(self._log, mine, "done")
+                    await worker_answers.complete(self._log, mine, "done", key=KEY)
                     self._told.accepted.append(mine.claim.message)
             except (LogUnavailable, OutdatedState):
                 await self._process.wait(0.3)

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, Final
 
-from tests.domain.given import KEY
+from tests.domain.given import KEY, proven
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain import ids
@@ -89,7 +89,7 @@ def started(task: Dispatched, delivery: int = 1) -> Started:
 
 
 def succeeded(task: Dispatched, delivery: int | None = 1, *, key: bytes = KEY, outcome: str = "completed") -> Report:
-    return Report.model_validate(
+    report = Report.model_validate(
         {
             "job": task.job,
             "execution_id": task.execution_id,
@@ -100,6 +100,7 @@ def succeeded(task: Dispatched, delivery: int | None = 1, *, key: bytes = KEY, o
             "token": ids.report_token(key, task.execution_id, task.step, task.attempt),
         }
     )
+    return proven(report, key=key)
 
 
 async def store(world: World, report: Report) -> None:

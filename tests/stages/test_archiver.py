@@ -12,7 +12,7 @@ from unittest.mock import AsyncMock
 import pytest
 from structlog.testing import capture_logs
 
-from tests.domain.given import JOB, KEY, output_subject
+from tests.domain.given import JOB, KEY, output_subject, proven
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.adapters.memory.archive import InMemoryArchiveStore, InMemoryStoredLog, InMemoryStreamPurge
@@ -197,12 +197,14 @@ class Site:
         if await self.world.log.load(subjects.execution(task.job, task.execution_id)):
             await self.world.given(Started(**who, delivery=1, worker="w"))
         is_doomed = task.job == "doomed"
-        answer = Report(
-            **who,
-            delivery=1,
-            outcome="failed" if is_doomed else "completed",
-            token=task.token,
-            error=Failure(type="ValueError") if is_doomed else None,
+        answer = proven(
+            Report(
+                **who,
+                delivery=1,
+                outcome="failed" if is_doomed else "completed",
+                token=task.token,
+                error=Failure(type="ValueError") if is_doomed else None,
+            )
         )
         subject = subjects.subject_of(answer)
         await self.world.log.publish(subject, answer, message_id=subject)
@@ -541,14 +543,16 @@ async def test_report_on_an_archived_execution_adds_no_event(site: Site) -> None
     facts = [m for m in await site.ever() if not m.subject.startswith("report.")]
     for task in tasks:
         # Long behind the window in which the log knows a message id again.
-        answer = Report(
-            job=task.job,
-            execution_id=task.execution_id,
-            outcome="completed",
-            step=task.step,
-            attempt=task.attempt,
-            delivery=1,
-            token=ids.report_token(KEY, task.execution_id, task.step, task.attempt),
+        answer = proven(
+            Report(
+                job=task.job,
+                execution_id=task.execution_id,
+                outcome="completed",
+                step=task.step,
+                attempt=task.attempt,
+                delivery=1,
+                token=ids.report_token(KEY, task.execution_id, task.step, task.attempt),
+            )
         )
         await site.world.log.publish(subjects.subject_of(answer), answer, message_id=f"again-{task.execution_id}")
     await site.world.run(*site.stages)

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, started
+from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, proven, started
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain import ids
@@ -28,10 +28,14 @@ TWICE = RetryPolicy(max_attempts=2, initial_delay=30, jitter=0)
 BOOM = Failure(type="ValueError", message="boom")
 
 
-async def answer(world: World, outcome: str, step: str = "main", attempt: int = 1, **more: object) -> None:
+async def answer(
+    world: World, outcome: str, step: str = "main", attempt: int = 1, *, proof: str | None = None, **more: object
+) -> None:
     fields = {"outcome": outcome, "step": step, "attempt": attempt, "job": JOB, "execution_id": ID, "delivery": 1}
     token = ids.report_token(KEY, ID, step, attempt)
-    answer = Report.model_validate({**fields, "token": token, **more})
+    answer = proven(Report.model_validate({**fields, "token": token, **more}))
+    if proof is not None:
+        answer = answer.model_copy(update={"proof": proof})
     subject = subjects.subject_of(answer)
     await world.log.publish(subject, answer, message_id=subject)
 
@@ -61,24 +65,26 @@ async def test_each_first_step_has_its_timer(world: World) -> None:
     assert [task.step for task in await world.stored(Dispatched)] == ["a", "b"]
 
 
-async def test_report_with_a_wrong_token_is_rejected(world: World) -> None:
+async def test_report_with_a_wrong_proof_is_rejected(world: World) -> None:
     await world.given(admitted())
     await run(world)
-    await answer(world, "completed", token="guessed")
-    await answer(world, "failed", token="guessed", error=BOOM)
+    await answer(world, "completed", proof="guessed")
+    await answer(world, "failed", proof="guessed", error=BOOM)
     await run(world)
     for outcome in (Completed, Failed, RetryScheduled):
         assert await world.stored(outcome) == []
 
 
 @pytest.mark.parametrize("outcome", ["completed", "failed"])
-async def test_decision_on_a_report_checks_its_token(world: World, outcome: str) -> None:
+async def test_decision_on_a_report_checks_its_proof(world: World, outcome: str) -> None:
     """A stage is not given such a report, and does not believe it either."""
     await world.given(admitted())
     await run(world)
     await world.given(started())
     fields = {"job": JOB, "execution_id": ID, "step": "main", "attempt": 1, "delivery": 1}
-    report = Report.model_validate({**fields, "outcome": outcome, "token": "guessed", "error": None})
+    report = Report.model_validate(
+        {**fields, "outcome": outcome, "token": ids.report_token(KEY, ID, "main", 1), "proof": "guessed"}
+    )
     recorded = Recorded[Message](report, subjects.subject_of(report), 1, NOON)
     size = await world.size()
     for subscription in (*world.dag_advancer.subscriptions, *world.retrier.subscriptions):

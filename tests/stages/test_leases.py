@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from tests.domain.given import KEY
+from tests.domain.given import KEY, proven
 from tests.stages.test_races import Lagging
 from tests.stages.world import World
 from tocsin import subjects
@@ -70,10 +70,16 @@ async def claimed(world: World, *, lease: float, attempt: int = 1) -> LeaseTimer
     return timer
 
 
-async def answered(world: World, outcome: str, attempt: int = 1, **more: Any) -> None:  # noqa: ANN401 - fields
+async def reported(world: World, outcome: str, attempt: int = 1, **more: Any) -> Report:  # noqa: ANN401 - fields
+    """Return the report of the newest claim."""
     token = ids.report_token(KEY, ID, "main", attempt)
+    [*_, claim] = await world.recorded(Started)
     fields = {"job": JOB, "execution_id": ID, "outcome": outcome, "step": "main", "attempt": attempt, "delivery": 1}
-    report = Report.model_validate({**fields, "token": token, **more})
+    return proven(Report.model_validate({**fields, "token": token, "claim": claim.sequence, **more}))
+
+
+async def answered(world: World, outcome: str, attempt: int = 1, **more: Any) -> None:  # noqa: ANN401 - fields
+    report = await reported(world, outcome, attempt, **more)
     await world.log.publish(subjects.subject_of(report), report, message_id=str(more))
     await run(world)
 
@@ -251,7 +257,7 @@ async def test_report_on_another_task_keeps_no_lease(world: World, *, is_readabl
     await claimed(world, lease=10)
     fields = {"job": JOB, "outcome": "completed", "step": "main", "attempt": 1, "delivery": 1}
     meant = Report(execution_id=ID, token="guessed", **fields)  # type: ignore[arg-type]
-    own = Report(execution_id=OTHER, token=ids.report_token(KEY, OTHER, "main", 1), **fields)  # type: ignore[arg-type]
+    own = proven(Report(execution_id=OTHER, token=ids.report_token(KEY, OTHER, "main", 1), **fields))  # type: ignore[arg-type]
     prefix, *end = subjects.subject_of(meant).rsplit(".", 2)
     for subject in (subjects.subject_of(meant), f"{prefix}.{end[1]}"):
         world.log.receive(subject, own.encode() if is_readable else b"no json")
@@ -279,9 +285,7 @@ async def test_answer_in_time_counts_before_it_is_read(
 ) -> None:
     await enqueued(world)
     await claimed(world, lease=lease)
-    token = ids.report_token(KEY, ID, "main", 1)
-    fields = {"job": JOB, "execution_id": ID, "outcome": outcome, "step": "main", "attempt": 1, "delivery": 1}
-    report = Report.model_validate({**fields, "token": token})
+    report = await reported(world, outcome)
     await world.log.publish(subjects.subject_of(report), report, message_id="answer")
     world.clock.advance(lease)
     await world.run(world.lease_keeper)
@@ -294,8 +298,7 @@ async def test_answer_in_time_counts_before_it_is_read(
 async def test_replica_without_the_answer_releases_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await enqueued(world)
     await claimed(world, lease=30)
-    fields = {"job": JOB, "execution_id": ID, "outcome": "completed", "step": "main", "attempt": 1, "delivery": 1}
-    report = Report.model_validate({**fields, "token": ids.report_token(KEY, ID, "main", 1)})
+    report = await reported(world, "completed")
     await world.log.publish(subjects.subject_of(report), report, message_id="answer")
     world.clock.advance(30)
     load = world.log.load

@@ -94,12 +94,13 @@ class Agent:
                 "attempt": task.attempt,
                 "delivery": assignment.delivery,
                 "claim": assignment.claim,
-                "token": ids.report_token(KEY, task.execution_id, task.step, task.attempt),
+                "token": task.token,
+                "proof": assignment.proof,
                 "error": {"type": "Oops"} if outcome == "failed" else None,
             }
         )
         subject = subjects.subject_of(report)
-        await self.hall.world.log.publish(subject, report, message_id=ids.report_id(report.token, subject))
+        await self.hall.world.log.publish(subject, report, message_id=ids.report_id(assignment.proof, subject))
         await self.hall.work()
 
 
@@ -613,7 +614,6 @@ async def test_task_whose_report_is_stored_is_not_released(hall: Hall) -> None:
     agent = await hall.agent()
     await hall.trigger()
     assignment, task = agent.got[0]
-    token = ids.report_token(KEY, task.execution_id, task.step, task.attempt)
     report = Report(
         job=task.job,
         execution_id=task.execution_id,
@@ -622,7 +622,8 @@ async def test_task_whose_report_is_stored_is_not_released(hall: Hall) -> None:
         attempt=1,
         delivery=1,
         claim=assignment.claim,
-        token=token,
+        token=task.token,
+        proof=assignment.proof,
     )
     await hall.world.log.publish(subjects.subject_of(report), report, message_id="r")
     hall.world.clock.advance(SILENCE_S + 1)
@@ -983,11 +984,11 @@ async def test_forged_report_frees_no_slot(hall: Hall) -> None:
     await hall.trigger("own")
     await hall.trigger()
     await hall.trigger()
-    [(_, task)], [(_, own)] = agent.got, thief.got
+    [(_, task)], [(assignment, own)] = agent.got, thief.got
     fields = own.model_dump(include={"job", "execution_id", "step", "attempt", "token"})
     report = Report(outcome="completed", **fields)
     for subject in FORGED:
-        of_thief = subject.format(id=task.execution_id, seal=ids.task_seal(own.token))
+        of_thief = subject.format(id=task.execution_id, seal=ids.seal(assignment.proof))
         hall.world.log.receive(of_thief, report.encode())
     await hall.work()
     assert len(agent.got) == 1

@@ -213,7 +213,7 @@ async def test_limit_of_a_job_counts_fetched_tasks(desk: Desk) -> None:
     await agent.announce(queues=["default"])
     await desk.hall.work()
     assert agent.got == []
-    await worker_answers.complete(desk.hall.world.log, held, "done")
+    await worker_answers.complete(desk.hall.world.log, held, "done", key=KEY)
     await desk.hall.work()
     assert len(agent.got) == 1
     assert await desk.fetch(limit=5) == []
@@ -715,7 +715,7 @@ async def test_http_worker_is_listed_with_its_tasks(desk: Desk) -> None:
     claim = held.claim.message
     assert (worker.name, worker.kind, worker.identity, worker.queues) == ("py-1", "http", "ada", ["default"])
     assert worker.held == [f"{claim.execution_id}.{claim.step}.{claim.attempt}"]
-    await worker_answers.complete(desk.hall.world.log, held)
+    await worker_answers.complete(desk.hall.world.log, held, key=KEY)
     await desk.hall.work()
     [worker] = await shown(desk)
     assert worker.held == []
@@ -737,7 +737,7 @@ async def test_worker_that_holds_a_task_is_not_lost(desk: Desk) -> None:
     for _ in range(12):
         await desk.hall.passes(10)
     assert [worker.state for worker in await shown(desk)] == [AgentState.ENABLED]
-    await worker_answers.complete(desk.hall.world.log, held)
+    await worker_answers.complete(desk.hall.world.log, held, key=KEY)
     await desk.hall.work()
     for _ in range(12):
         await desk.hall.passes(10)

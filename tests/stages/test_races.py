@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.worlds import nats_world
-from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, started
+from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, proven, started
 from tests.guards import guarded
 from tests.lock_scope import needed_events
 from tests.stages.world import World, decide_one
@@ -101,7 +101,7 @@ def completed(execution_id: str, fence: int | None = None) -> Completed:
 
 def report(outcome: str, step: str = "main", attempt: int = 1, **more: object) -> Report:
     fields = {"outcome": outcome, "step": step, "attempt": attempt, "job": JOB, "execution_id": ID, "delivery": 1}
-    return Report.model_validate({**fields, "token": ids.report_token(KEY, ID, step, attempt), **more})
+    return proven(Report.model_validate({**fields, "token": ids.report_token(KEY, ID, step, attempt), **more}))
 
 
 async def handle_report(world: World, answer: Report) -> None:

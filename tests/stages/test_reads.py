@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.domain.given import KEY, NOON, admitted, plan, report, started
+from tests.domain.given import KEY, NOON, admitted, plan, proven, report, started
 from tests.stages.world import Reads, World
 from tocsin import subjects
 from tocsin.domain import execution, ids
@@ -133,8 +133,8 @@ async def test_what_other_copies_began_is_read_at_once(world: World, reads: Read
         claim = Started(job=done.job, execution_id="a", step="main", attempt=1, delivery=1, worker="w")
         await world.given(claim)
         token = ids.report_token(KEY, "a", "main", 1)
-        report = Report(
-            job=done.job, execution_id="a", step="main", attempt=1, delivery=1, outcome="completed", token=token
+        report = proven(
+            Report(job=done.job, execution_id="a", step="main", attempt=1, delivery=1, outcome="completed", token=token)
         )
         await world.log.publish(subjects.subject_of(report), report, message_id=done.job)
     reads.clear()
@@ -171,7 +171,7 @@ async def test_parallel_claims_are_learned_before_their_decisions(world: World, 
         await world.given(Started.model_validate({**who, "worker": "w"}))
         claim = (await world.recorded(Started))[-1].sequence
         fields = {"outcome": "completed", "token": one.token, "claim": claim, "claimed_after": before}
-        reports.append(Report.model_validate({**who, **fields, "worker": "w"}))
+        reports.append(proven(Report.model_validate({**who, **fields, "worker": "w"})))
         before = claim
     await given(world, reads, *reversed(reports))
     await world.handle(world.dag_advancer.subscriptions[1])
@@ -190,7 +190,7 @@ async def run_by_another_process(world: World) -> Report:
     [claim] = await world.recorded(Started)
     world.store.clear()
     fields = {"token": first.token, "claim": claim.sequence, "sole": execution.sole_step(first), "result": 5}
-    return report("completed", **fields)  # type: ignore[arg-type]  # fields of a report
+    return proven(report("completed", **fields))  # type: ignore[arg-type]  # fields of a report
 
 
 async def test_single_step_ends_without_a_read(world: World, reads: Reads) -> None:

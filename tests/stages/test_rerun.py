@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.domain.given import KEY
+from tests.domain.given import KEY, proven
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.adapters.memory.archive import InMemoryStreamPurge
@@ -66,6 +66,7 @@ async def answer(world: World, execution_id: str, outcome: str) -> None:
             "error": error,
         }
     )
+    answer = proven(answer)
     await world.log.publish(subjects.subject_of(answer), answer, message_id=f"{execution_id}-{outcome}")
     await run(world)
 

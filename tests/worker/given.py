@@ -130,8 +130,17 @@ class Bench:
         heartbeat = await last_heartbeat(
             self.log, task, delivery, lambda attempt: ids.report_token(KEY, ID, task.step, attempt)
         )
+        proof = ids.claim_proof(KEY, ID, task.step, task.attempt, sequence)
         assignment = Assignment(
-            recorded.subject, recorded.sequence, recorded.time, delivery, sequence, before, heartbeat
+            subject=recorded.subject,
+            sequence=recorded.sequence,
+            time=recorded.time,
+            delivery=delivery,
+            claim=sequence,
+            proof=proof,
+            after=before,
+            place_proof=ids.place_proof(KEY, proof, before),
+            heartbeat=heartbeat,
         )
         return AssignedTask(assignment, recorded.message.encode(), self.handed_back.append)
 

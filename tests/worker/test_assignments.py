@@ -41,6 +41,7 @@ class AssignedBench(AgentBench):
             time=stored.time,
             delivery=1,
             claim=sequence,
+            proof="proof",
             after=facts[-1].sequence,
         )
 

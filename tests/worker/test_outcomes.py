@@ -76,6 +76,8 @@ async def test_result_is_reported_with_its_claim(bench: Bench) -> None:
         worker=WORKER,
         claim=claimed,
         claimed_after=assigned.after,
+        proof=assigned.proof,
+        place_proof=assigned.place_proof,
         sole=execution.sole_step(task),
     )
     assert task.sole is not None

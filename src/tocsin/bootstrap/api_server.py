@@ -37,6 +37,7 @@ from ..services.operations.event_waiter import EventWaiter
 from ..services.operations.task_fetches import TaskFetches
 from ..services.queues import QueueDetails, Sees, queues
 from . import Installation, health_target
+from .installation import report_key
 
 _log = telemetry.get_logger("tocsin")
 
@@ -86,6 +87,7 @@ async def serving(
             projections=installation.projections,
             history=await stack.enter_async_context(installation.history()),
             clock=clock,
+            report_key=await report_key(installation),
             visibility=Visibility(installation.log, clock),
             status=partial(_status, installation),
             doctor=partial(_doctor, installation),

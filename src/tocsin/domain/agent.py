@@ -100,7 +100,9 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
         time: when the task was stored (UTC).
         delivery: the number of the claim's delivery.
         claim: the sequence of the claim.
+        proof: the secret that a report on the claim must carry.
         after: the sequence of the event before the claim; None: unknown.
+        place_proof: the secret that proves `after`.
         heartbeat: what an earlier attempt or delivery of the step sent last; None: nothing, or it is lost.
     """
 
@@ -109,7 +111,9 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
     time: datetime
     delivery: int
     claim: int
+    proof: str
     after: int | None = None
+    place_proof: str | None = None
     heartbeat: Any = None
 
     def framed(self, body: bytes) -> bytes:

@@ -121,7 +121,7 @@ def job_id(job: str, registered_at: datetime) -> str:
 
 
 def report_token(key: bytes, execution_id: str, step: str, attempt: int) -> str:
-    """Return the secret that a report must carry.
+    """Return the secret of an attempt, which its workers receive with the task.
 
     Ids can be guessed. The token cannot be computed without the key of the installation.
     """
@@ -129,21 +129,39 @@ def report_token(key: bytes, execution_id: str, step: str, attempt: int) -> str:
     return blake2b(parts, key=key, digest_size=16).hexdigest()
 
 
-def task_seal(token: str) -> str:
-    """Return the part of subjects that only a worker that received a task can name.
+def claim_proof(key: bytes, execution_id: str, step: str, attempt: int, claim: int | None) -> str:
+    """Return the secret that a report on a claim must carry.
 
-    A reader that knows the task reads the subjects with its seal, and meets nothing of other workers.
+    `claim` is the sequence of the claim. Only the worker of the claim receives it. Another worker of the same attempt, before or after it, has the same token and
+    another proof. With `claim` None it proves a report of a stage on the current claim, and no worker receives it.
     """
-    return blake2b(b"subject", key=token.encode()[:64], digest_size=8).hexdigest()
+    parts = f"{execution_id}:{step}:{attempt}:{claim or 0}".encode()
+    return blake2b(parts, key=key, digest_size=16, person=b"claim").hexdigest()
 
 
-def report_id(token: str, subject: str) -> str:
+def place_proof(key: bytes, proof: str, after: int) -> str:
+    """Return the proof that an event came directly before a claim.
+
+    `proof` is that of the claim, and `after` the sequence of the event in the same scope.
+    """
+    return blake2b(f"{proof}:{after}".encode(), key=key, digest_size=8, person=b"place").hexdigest()
+
+
+def seal(secret: str) -> str:
+    """Return the part of subjects that only the holder of a secret can name.
+
+    A reader that knows the secret reads the subjects with its seal, and meets nothing of other workers.
+    """
+    return blake2b(b"subject", key=secret.encode()[:64], digest_size=8).hexdigest()
+
+
+def report_id(proof: str, subject: str) -> str:
     """Return the message id under which a report is stored once.
 
     `subject` may say more than the report's subject. Ids are one space for all publishers of a stream: another worker, which
-    does not know the task's token, cannot store a message under this id first.
+    does not know the proof of the claim, cannot store a message under this id first.
     """
-    return blake2b(subject.encode(), key=token.encode()[:64], digest_size=16).hexdigest()
+    return blake2b(subject.encode(), key=proof.encode()[:64], digest_size=16).hexdigest()
 
 
 def keyed_digest(key: bytes, *parts: str | int | None) -> str:

@@ -60,7 +60,7 @@ class TaskBoard:
         self._ended: deque[AgentClaim] = deque(maxlen=_REMEMBERED)
         """Claims of agents that ended with their executions (`take_ended`)."""
         self._answered: OrderedDict[StepKey, tuple[int, int | None]] = OrderedDict()
-        """The attempt and the delivery of reports that are known before their claims."""
+        """The attempt and the claim of reports that are known before their claims."""
 
     # --- the fold ------------------------------------------------------------------------------------------------------
 
@@ -89,7 +89,7 @@ class TaskBoard:
             return
         self._drop(key)
         report = self._answered.pop(key, None)
-        if report not in {(attempt, None), (attempt, delivery)}:
+        if report not in {(attempt, None), (attempt, sequence)}:
             self._keep(AgentClaim(task, agent or NO_AGENT, delivery, sequence))
 
     def release(self, scope: str, step: str, attempt: int, *, delivery: int, sequence: int) -> None:
@@ -113,18 +113,18 @@ class TaskBoard:
                 self._ended.append(claim)
             self._drop((scope, step))
 
-    def answer(self, scope: str, step: str, attempt: int, *, delivery: int | None) -> None:
+    def answer(self, scope: str, step: str, attempt: int, *, claim: int | None) -> None:
         """Note that a report on an attempt is stored, so that its claim is over.
 
-        A failure counts only for its own delivery; `delivery` is None for a success. A report may be known before its claim.
+        A failure counts only for its own claim; `claim` is None for a success. A report may be known before its claim.
         """
         key = scope, step
-        claim = self._claims.get(key)
-        if claim is not None:
-            if claim.task.attempt == attempt and delivery in {None, claim.delivery}:
+        known = self._claims.get(key)
+        if known is not None:
+            if known.task.attempt == attempt and claim in {None, known.sequence}:
                 self._drop(key)
         elif self._open.get(key) is not None or key in self._reserved:
-            self._answered[key] = attempt, delivery
+            self._answered[key] = attempt, claim
             _trim(self._answered)
 
     def see(self, scope: str, sequence: int) -> None:

@@ -1,8 +1,10 @@
 """Checks of a worker's report before a stage decides on it.
 
-A worker may store any message under any subject of reports. It has only the tokens of the tasks that it received.
+A worker may store any message under any subject of reports. It has only the proofs of the claims whose tasks it received. The matcher
+makes a proof for each claim (`ids.claim_proof`), so that a former holder of an attempt says nothing in the name of the present one.
 """
 
+from collections.abc import Collection
 from hmac import compare_digest
 
 from .. import subjects
@@ -15,37 +17,58 @@ from .step import Known
 
 
 def authentic_report(recorded: Recorded[Message], key: bytes) -> Report | None:
-    """Return the report of a worker that received its task; None: the message proves nothing.
+    """Return the report of a stage, or of the worker of a claim.
 
-    Ids can be guessed; the token cannot. The subject must be that of the report, because readers choose reports by subject.
+    None: the message does not prove that it is one. Ids and sequences can be guessed; the proof cannot. The subject must be
+    that of the report, because readers choose reports by subject.
     """
     report = recorded.message
-    if not isinstance(report, Report):
+    if not isinstance(report, Report) or report.proof is None:
         return None
-    token = ids.report_token(key, report.execution_id, report.step, report.attempt)
-    is_authentic = compare_digest(report.token.encode(), token.encode())
+    proof = ids.claim_proof(key, report.execution_id, report.step, report.attempt, report.claim)
+    is_authentic = compare_digest(report.proof.encode(), proof.encode())
     return report if is_authentic and recorded.subject == subjects.subject_of(report) else None
 
 
-def reports_on(execution: ExecutionFact, step: str, attempt: int, key: bytes, *, outcome: str = subjects.ANY) -> str:
-    """Return a filter over the reports on an attempt by workers that received its task."""
-    token = ids.report_token(key, execution.execution_id, step, attempt)
-    return subjects.reports_on(execution.job, execution.execution_id, step, attempt, of_token=token, outcome=outcome)
+def reports_on(
+    execution: ExecutionFact,
+    step: str,
+    attempt: int,
+    key: bytes,
+    *,
+    claims: Collection[int | None],
+    outcome: str = subjects.ANY,
+) -> tuple[str, ...]:
+    """Return filters over the reports on claims of an attempt.
+
+    The claim None stands for reports of stages on the current claim.
+    """
+    proofs = {claim: ids.claim_proof(key, execution.execution_id, step, attempt, claim) for claim in claims}
+    return tuple(
+        subjects.reports_on(execution.job, execution.execution_id, step, attempt, claim, proof=proof, outcome=outcome)
+        for claim, proof in proofs.items()
+    )
 
 
 def authentic_subject(subject: str, key: bytes) -> ReportSubject | None:
-    """Return the content of a report's subject, if its publisher received the task."""
+    """Return the content of a report's subject, if its publisher has the claim."""
     reported = subjects.parse_report(subject)
     if reported is None:
         return None
-    seal = ids.task_seal(ids.report_token(key, reported.execution_id, reported.step, reported.attempt))
-    return reported if compare_digest(reported.seal.encode(), seal.encode()) else None
+    proof = ids.claim_proof(key, reported.execution_id, reported.step, reported.attempt, reported.claim)
+    return reported if compare_digest(reported.seal.encode(), ids.seal(proof).encode()) else None
 
 
 def claim_of(recorded: Recorded[Message], key: bytes) -> tuple[Known, ...]:
-    """Return the claim that an authentic report names, which saves a read."""
+    """Return the claim that an authentic report names, which saves a read.
+
+    The report must also prove which event came before.
+    """
     report = authentic_report(recorded, key)
     if report is None or report.claim is None or report.claimed_after is None or report.delivery is None:
+        return ()
+    place = ids.place_proof(key, report.proof or "", report.claimed_after)
+    if not compare_digest((report.place_proof or "").encode(), place.encode()):
         return ()
     claim = Started(
         job=report.job,

@@ -6,6 +6,7 @@ executors abandoned it, the lease keeper publishes a report of failure, on which
 Implements the visibility timeout of ojs-worker-protocol, the execution timeout of ojs-timeouts, `expires_at` of ojs-core.
 """
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -76,7 +77,7 @@ class LeaseKeeper:
         events = states(FACTS(ref.key))
         if states.at(ref) != (events[-1].sequence if events else 0):
             raise StaleRead.of(ref.key)
-        if self._has_report(lease, state, states):
+        if self._has_report(lease, state, events, states):
             return done(rests_on=(ref,))
         if lease.reason == "handed_back":
             return decided(ref, released)  # no executor failed
@@ -89,6 +90,7 @@ class LeaseKeeper:
             error = Failure(type=STALLED, message=lost)
         else:
             return decided(ref, released)
+        claim = state.steps[lease.step].claim
         report = Report(
             job=lease.job,
             execution_id=lease.execution_id,
@@ -96,31 +98,39 @@ class LeaseKeeper:
             step=lease.step,
             attempt=lease.attempt,
             delivery=lease.delivery,
-            claim=state.steps[lease.step].claim,
+            claim=claim,
+            proof=ids.claim_proof(self._key, lease.execution_id, lease.step, lease.attempt, claim),
             token=ids.report_token(self._key, lease.execution_id, lease.step, lease.attempt),
             error=error,
             worker="lease-keeper",
         )
         subject = subjects.subject_of(report)
-        message_id = ids.report_id(report.token, f"{subject}.{lease.task}")
+        message_id = ids.report_id(report.proof or "", f"{subject}.{lease.task}")
         return done(Send(subject, report, message_id), rests_on=(ref,))
 
-    def _has_report(self, lease: LeaseTimer, state: Execution, states: States) -> bool:
+    def _has_report(
+        self, lease: LeaseTimer, state: Execution, events: Sequence[Recorded[Message]], states: States
+    ) -> bool:
         """Return whether a report on the attempt is stored.
 
         `execution.succeed` and `execution.fail` decide on that report.
         """
-        subject = reports_on(state.request, lease.step, lease.attempt, self._key)
-        stored = states(MATCHING(subject))
-        if states(TAIL(subject)) != (stored[-1].sequence if stored else 0):
-            raise StaleRead.of(subject)
-        claim = state.steps[lease.step].claim
-        reports = (authentic_report(recorded, self._key) for recorded in stored)
-        return any(
-            report.outcome == "completed" or (report.delivery == lease.delivery and report.claim in {None, claim})
-            for report in reports
-            if report is not None
-        )
+        current = state.steps[lease.step].claim
+        claims = execution.claims_on(events, lease.step, lease.attempt)
+        filters = reports_on(state.request, lease.step, lease.attempt, self._key, claims={*claims, current})
+        states.expect(lambda: (*map(MATCHING, filters), *map(TAIL, filters)))
+        for subject in filters:
+            stored = states(MATCHING(subject))
+            if states(TAIL(subject)) != (stored[-1].sequence if stored else 0):
+                raise StaleRead.of(subject)
+            reports = (authentic_report(recorded, self._key) for recorded in stored)
+            if any(
+                report.outcome == "completed" or (report.claim, report.delivery) == (current, lease.delivery)
+                for report in reports
+                if report is not None
+            ):
+                return True
+        return False
 
 
 LEASE_KEEPER: Final = Stage(

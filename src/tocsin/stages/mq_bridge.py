@@ -123,7 +123,7 @@ class MqBridge:
         if report is None:
             return self._begun(recorded, answer, states, *target)
         subject = subjects.subject_of(report)
-        send = Send(subject, report, message_id=ids.report_id(report.token, subject))
+        send = Send(subject, report, message_id=ids.report_id(report.proof or "", subject))
         return done(send, rests_on=(ref,), signals=heard(answer, state, report.step))
 
     def on_end(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - no decision on the time
@@ -192,6 +192,7 @@ class MqBridge:
             step=step,
             attempt=attempt,
             token=token,
+            proof=ids.claim_proof(self._key, execution_id, step, attempt, None),
             result=answer.result,
             error=answer.error,
             worker=answer.executor,

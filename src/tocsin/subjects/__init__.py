@@ -17,7 +17,7 @@ the job's partition (`tocsin.0`) and removes them again, and it maps the public 
     trigger.<job>, cancel.<job>.<id>                              inputs: requests of the API and of operators
     public.trigger.<job>, public.cancel.<job>.<id>                inputs: requests of programs without an account of their own
     outside.<program>.trigger.<job>, ….cancel.<job>.<id>          inputs: requests of programs in accounts of their own
-    report.<job>.<id>.<outcome>.<step>.<attempt>.<seal>.<delivery>  inputs: reports
+    report.<job>.<id>.<outcome>.<step>.<attempt>.<seal>.<claim>  inputs: reports
     timer.<job>.<id>.retry.<step>.<attempt>                       inputs: timers
     enqueue.<job>.<id>                                            inputs: unregistered jobs
     output.<job>.<id>.<step>.<attempt>.<seal>                     output: lines of handlers
@@ -108,7 +108,7 @@ from .names import (
     MAX_INPUT_SIZE,
     MQ_BRIDGE,
     MQ_BRIDGE_ENDS,
-    NO_DELIVERY,
+    NO_CLAIM,
     NOTARY_LEASE,
     OUTPUT_STREAMS,
     OUTSIDE_DURABLES,
@@ -214,7 +214,7 @@ __all__ = [
     "MQ_BRIDGE",
     "MQ_BRIDGE_ENDS",
     "NOTARY_LEASE",
-    "NO_DELIVERY",
+    "NO_CLAIM",
     "OPENINGS",
     "ORIGIN",
     "OUTPUT_STREAMS",

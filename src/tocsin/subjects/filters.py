@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import Final
 
 from ..domain import events as e
-from ..domain.ids import task_seal
-from .names import ANY, DEFAULT_QUEUE, OUTSIDE_INPUTS, PUBLIC_INPUTS, STREAMS, Stream, stream_of, token
+from ..domain.ids import seal
+from .names import ANY, DEFAULT_QUEUE, NO_CLAIM, OUTSIDE_INPUTS, PUBLIC_INPUTS, STREAMS, Stream, stream_of, token
 from .paths import ledger_subjects, trigger
 
 OPENINGS: Final = tuple(f"execution.*.*.{fact}" for fact in ("planned", "admitted", "admitted.>"))
@@ -49,12 +49,11 @@ ALL_TASKS: Final = ("execution.*.*.dispatched.>", "execution.*.*.admitted.>")
 """Filters over the tasks of all queues. An admission of a graph is no task, and its subject ends before the step."""
 
 
-def reports_on(job: str, execution_id: str, step: str, attempt: int, *, of_token: str, outcome: str = ANY) -> str:
-    """Return a filter over the reports on an attempt by workers that received its task.
-
-    `of_token` is the token of the task.
-    """
-    return f"report.{token(job)}.{execution_id}.{outcome}.{step}.{attempt}.{task_seal(of_token)}.*"
+def reports_on(
+    job: str, execution_id: str, step: str, attempt: int, claim: int | None, *, proof: str, outcome: str = ANY
+) -> str:
+    """Return a filter over the reports on a claim (`ids.claim_proof`)."""
+    return f"report.{token(job)}.{execution_id}.{outcome}.{step}.{attempt}.{seal(proof)}.{claim or NO_CLAIM}"
 
 
 def leadership(lease: str) -> str:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final
 
 DEFAULT_QUEUE: Final = "default"
-NO_DELIVERY: Final = "-"  # the report names no delivery
+NO_CLAIM: Final = "-"  # the report names no claim
 ANY: Final = "*"
 """The wildcard for one token. It is no name.
 
@@ -99,7 +99,7 @@ OUTPUT_STREAMS: Final = {Stream.OUTPUT: Bound(200, 1_310), Stream.PROGRESS: Boun
 200 lines of at most 1,310 bytes are 256 KB for each attempt.
 """
 
-LAYOUT: Final = 9
+LAYOUT: Final = 10
 """The number of the layout of streams and subjects, stored with each stream.
 
 A change to the streams of stored messages, or to their subjects, needs a new number; no version reads another layout. A

@@ -6,8 +6,8 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from ..domain import events as e
-from ..domain.ids import task_seal
-from .names import DEFAULT_QUEUE, NO_DELIVERY, dotted, token
+from ..domain.ids import seal
+from .names import DEFAULT_QUEUE, NO_CLAIM, dotted, token
 
 
 def subject_of(message: e.Message) -> str:
@@ -88,7 +88,7 @@ def _answer(fact: e.CronAnswer) -> str:
 
 
 def _report(report: e.Report) -> str:
-    attempted = f"{report.step}.{report.attempt}.{task_seal(report.token)}.{report.delivery or NO_DELIVERY}"
+    attempted = f"{report.step}.{report.attempt}.{seal(report.proof or '')}.{report.claim or NO_CLAIM}"
     return f"report.{token(report.job)}.{report.execution_id}.{report.outcome}.{attempted}"
 
 
@@ -191,7 +191,7 @@ def all_lines(job: str, execution_id: str) -> str:
 
 
 def _sealed(kind: str, job: str, execution_id: str, step: str, attempt: int, of_token: str) -> str:
-    return f"{kind}.{token(job)}.{execution_id}.{step}.{attempt}.{task_seal(of_token)}"
+    return f"{kind}.{token(job)}.{execution_id}.{step}.{attempt}.{seal(of_token)}"
 
 
 _OUTPUT: Final[Mapping[type, str]] = {
@@ -282,9 +282,9 @@ class ReportSubject(NamedTuple):
     step: str
     attempt: int
     seal: str
-    """The proof that its publisher received the task (`ids.task_seal`)."""
-    delivery: int | None
-    """The delivery number of the claim; None: the report does not name it."""
+    """The proof that its publisher has the claim (`ids.seal`)."""
+    claim: int | None
+    """The sequence of the claim; None: a stage reports on the current one."""
 
 
 def parse_report(subject: str) -> ReportSubject | None:
@@ -295,12 +295,12 @@ def parse_report(subject: str) -> ReportSubject | None:
     tokens = subject.split(".")
     if len(tokens) != _TOKENS_OF_A_REPORT:
         return None
-    _, job, execution_id, outcome, step, attempt, seal, delivery = tokens
-    if _NUMBER.fullmatch(attempt) is None or (delivery != NO_DELIVERY and _NUMBER.fullmatch(delivery) is None):
+    _, job, execution_id, outcome, step, attempt, its_seal, claim = tokens
+    if _NUMBER.fullmatch(attempt) is None or (claim != NO_CLAIM and _NUMBER.fullmatch(claim) is None):
         return None
-    delivered = None if delivery == NO_DELIVERY else int(delivery)
+    claimed = None if claim == NO_CLAIM else int(claim)
     scope = f"execution.{job}.{execution_id}.>"
-    return ReportSubject(scope, execution_id, outcome, step, int(attempt), seal, delivered)
+    return ReportSubject(scope, execution_id, outcome, step, int(attempt), its_seal, claimed)
 
 
 _TOKENS_OF_A_REPORT: Final = 8

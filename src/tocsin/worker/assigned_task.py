@@ -34,9 +34,19 @@ class AssignedTask:
         return self._assignment.claim
 
     @property
+    def proof(self) -> str:
+        """The secret that a report on the claim must carry."""
+        return self._assignment.proof
+
+    @property
     def after(self) -> int | None:
         """The sequence of the event before the claim; None: unknown."""
         return self._assignment.after
+
+    @property
+    def place_proof(self) -> str | None:
+        """The secret that proves `after`."""
+        return self._assignment.place_proof
 
     @property
     def heartbeat(self) -> JsonValue:

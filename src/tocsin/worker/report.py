@@ -37,6 +37,8 @@ def report_of(task: Dispatched, outcome: Succeeded | Failed, assigned: AssignedT
         worker=worker,
         claim=assigned.claim,
         claimed_after=assigned.after,
+        proof=assigned.proof,
+        place_proof=assigned.place_proof,
         sole=execution.sole_step(task) if error is None else None,
     )
 
@@ -50,7 +52,7 @@ async def store_report(log: Publisher, clock: Clock, report: Report) -> None:
         RequestRefused: the log does not accept the report; for example, it is too large.
     """
     subject = subjects.subject_of(report)
-    message_id = ids.report_id(report.token, subject)
+    message_id = ids.report_id(report.proof or "", subject)
     failures = 0
     while True:
         try:

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import pytest
 
-from tests.domain.given import ID, KEY, NOON
+from tests.domain.given import ID, KEY, NOON, proven
 from tests.stages.world import World
 from tests.stored_events import StoredEvents
 from tocsin import subjects
@@ -137,6 +137,7 @@ async def execute(world: World, task: Dispatched) -> None:
             "error": Failure(type="ValueError") if has_failed else None,
         }
     )
+    report = proven(report)
     subject = subjects.subject_of(report)
     await world.log.publish(subject, report, message_id=subject)
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from tests.domain.given import KEY, NOON
+from tests.domain.given import KEY, NOON, proven
 from tests.stages.world import World
 from tests.stored_events import StoredEvents
 from tocsin import subjects
@@ -66,7 +66,7 @@ async def take(world: World, execution_id: str, attempt: int = 1) -> None:
 async def answer(world: World, execution_id: str, outcome: str, attempt: int = 1, *, step: str = "main") -> None:
     token = ids.report_token(KEY, execution_id, step, attempt)
     fields = {"job": JOB, "execution_id": execution_id, "step": step, "attempt": attempt, "delivery": 1}
-    report = Report.model_validate({**fields, "outcome": outcome, "token": token})
+    report = proven(Report.model_validate({**fields, "outcome": outcome, "token": token}))
     await world.log.publish(subjects.subject_of(report), report, message_id=subjects.subject_of(report))
     await run(world)
 

@@ -168,6 +168,10 @@ class Report(Message):
 
     A stage that has folded the execution up to this event does not need to read the log.
     """
+    proof: str | None = None
+    """The secret that proves that the report is of the worker of `claim`, or of a stage; without it, no stage decides on the report."""
+    place_proof: str | None = None
+    """The secret that proves `claimed_after`; without it, the log is read."""
     sole: SoleStep | None = None
     """The end of the execution if this attempt completed; absent: the execution has other steps."""
 

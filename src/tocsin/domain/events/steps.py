@@ -86,7 +86,7 @@ class Dispatched(ExecutionFact):
     fence: Sequence | None = None
     """The fencing token of the execution's lock; absent: the job uses no lock."""
     token: str
-    """The secret that a report on this attempt must carry."""
+    """The secret of this attempt, which its workers receive. It makes the subjects of their output."""
     sole: str | None = None
     """The secret with which a report can complete the execution; absent: the execution has other steps."""
     replay_of: str | None = None

@@ -1,5 +1,6 @@
 """Decisions on attempts: their claims, and the reports of workers."""
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
@@ -15,6 +16,8 @@ from ..events import (
     Failed,
     Failure,
     LeaseTimer,
+    Message,
+    Recorded,
     Released,
     ReleasedReason,
     Report,
@@ -159,6 +162,16 @@ def fail(state: Execution, report: Report, *, at: datetime) -> list[RetrySchedul
     if _goes_on(after):
         return [Exhausted(**identity_fields(state), step=name, attempt=step.attempt, error=error, reason=reason)]
     return [_failed(after, name)]
+
+
+def claims_on(facts: Iterable[Recorded[Message]], step: str, attempt: int) -> tuple[int, ...]:
+    """Return the sequences of the claims of an attempt, oldest first."""
+    claims = ((recorded.sequence, recorded.message) for recorded in facts)
+    return tuple(
+        sequence
+        for sequence, fact in claims
+        if isinstance(fact, Started) and (fact.step, fact.attempt) == (step, attempt)
+    )
 
 
 def running_steps(state: Execution) -> list[tuple[str, int]]:

@@ -211,9 +211,13 @@ def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa:
         case Released():
             return _released(state, fact)
         case RetryScheduled():
-            return with_step(state, fact.step, Step(Phase.RETRYING, fact.attempt, next_attempt_at=fact.next_attempt_at))
+            step = Step(
+                Phase.RETRYING, fact.attempt, next_attempt_at=fact.next_attempt_at, claim=_last_claim(state, fact.step)
+            )
+            return with_step(state, fact.step, step)
         case Advanced():
-            return with_step(state, fact.step, Step(Phase.COMPLETED, fact.attempt, result=fact.result))
+            step = Step(Phase.COMPLETED, fact.attempt, result=fact.result, claim=_last_claim(state, fact.step))
+            return with_step(state, fact.step, step)
         case Exhausted():
             return with_step(
                 state, fact.step, Step(Phase.EXHAUSTED, fact.attempt, error=fact.error, reason=fact.reason)
@@ -251,6 +255,11 @@ def _steps_of(plan: Plan) -> Mapping[str, Step]:
         first = Step(Phase.RETRYING, next_attempt_at=plan.start_at)  # the first attempt waits like a retry
     steps = {step.name: Step() if step.depends_on else first for step in plan.steps}
     return Steps(plan.steps, steps) if len(steps) > 1 else steps
+
+
+def _last_claim(state: Execution, name: str) -> int:
+    step = state.steps.get(name)
+    return 0 if step is None else step.claim
 
 
 def _started(step: Step, fact: Started, sequence: int) -> Step:

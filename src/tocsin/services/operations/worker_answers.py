@@ -22,9 +22,11 @@ INVALID_RESULT: Final = "invalid_result"
 
 
 async def complete(
-    log: EventLog, held: Held, result: JsonValue = None, *, arrivals: EventWaiter | None = None
+    log: EventLog, held: Held, result: JsonValue = None, *, key: bytes, arrivals: EventWaiter | None = None
 ) -> ExecutionMatch:
-    """Report success; return the execution after the decision. `arrivals` avoids polling.
+    """Report success; return the execution after the decision.
+
+    `key` is the installation's, and proves the claim. `arrivals` avoids polling.
 
     A result has the same limit as an input, because it is the input of the next step.
 
@@ -34,14 +36,16 @@ async def complete(
     if (size := size_of(result)) > MAX_INPUT_BYTES:
         error = ResultTooLarge.of(size)
         failure = Failure(type=INVALID_RESULT, message=str(error), retryable=False)
-        await _answer(log, held, _report(held, error=failure), arrivals)
+        await _answer(log, held, _report(held, key, error=failure), arrivals)
         raise error
-    return await _answer(log, held, _report(held, result=result), arrivals)
+    return await _answer(log, held, _report(held, key, result=result), arrivals)
 
 
-async def fail(log: EventLog, held: Held, error: Failure, *, arrivals: EventWaiter | None = None) -> ExecutionMatch:
+async def fail(
+    log: EventLog, held: Held, error: Failure, *, key: bytes, arrivals: EventWaiter | None = None
+) -> ExecutionMatch:
     """Report a failed attempt; return the execution after its dead letter, if any, is stored."""
-    outcome = await _answer(log, held, _report(held, error=error), arrivals)
+    outcome = await _answer(log, held, _report(held, key, error=error), arrivals)
     if any(isinstance(fact.message, Failed) and fact.message.dead_letter for fact in outcome.facts):
         letter = subjects.dead_letter(outcome.job, outcome.execution_id)
         await until(log, letter, lambda facts: any(isinstance(fact.message, DeadLettered) for fact in facts))
@@ -51,8 +55,7 @@ async def fail(log: EventLog, held: Held, error: Failure, *, arrivals: EventWait
 async def _answer(log: EventLog, held: Held, report: Report, arrivals: EventWaiter | None) -> ExecutionMatch:
     subject = subjects.subject_of(report)
     with awaited_of(log, arrivals, subjects.scope_of(held.task.message), held.found.facts) as awaited:
-        # The message id contains the claim's sequence, because an attempt can be claimed twice under the same delivery number.
-        message_id = ids.report_id(report.token, f"{subject}.{held.claim.sequence}")
+        message_id = ids.report_id(report.proof or "", subject)
         await log.publish(subject, report, message_id=message_id)
         facts = await awaited.until(lambda facts: not _is_held(facts, held.claim.message))
     return ExecutionMatch(held.found.job, held.found.execution_id, tuple(facts))
@@ -66,8 +69,9 @@ def _is_held(facts: Facts, claim: Started) -> bool:
     return not state.is_over and step.phase is Phase.STARTED and step.attempt == claim.attempt
 
 
-def _report(held: Held, *, result: JsonValue = None, error: Failure | None = None) -> Report:
-    claim = held.claim.message
+def _report(held: Held, key: bytes, *, result: JsonValue = None, error: Failure | None = None) -> Report:
+    claim, after = held.claim.message, _before(held)
+    proof = ids.claim_proof(key, claim.execution_id, claim.step, claim.attempt, held.claim.sequence)
     return Report(
         job=claim.job,
         execution_id=claim.execution_id,
@@ -80,7 +84,9 @@ def _report(held: Held, *, result: JsonValue = None, error: Failure | None = Non
         error=error,
         worker=claim.worker or None,
         claim=held.claim.sequence,
-        claimed_after=_before(held),
+        claimed_after=after,
+        proof=proof,
+        place_proof=None if after is None else ids.place_proof(key, proof, after),
         sole=execution.sole_step(held.task.message) if error is None else None,
     )
 

@@ -131,12 +131,12 @@ class FollowedTasks:
             raise DecodeError(f"{recorded.subject}: {error}") from error
 
     def note_report(self, subject: str) -> None:
-        """Note a stored report, if it is from a worker that received the task."""
+        """Note a stored report, if its worker has the claim that it names."""
         reported = authentic_subject(subject, self._key)
         if reported is None:
             return
-        delivery = None if reported.outcome == "completed" else reported.delivery
-        self._board.answer(reported.scope, reported.step, reported.attempt, delivery=delivery)
+        claim = None if reported.outcome == "completed" else reported.claim
+        self._board.answer(reported.scope, reported.step, reported.attempt, claim=claim)
 
     def _claim(self, scope: str, rest: Sequence[str], sequence: int, body: bytes) -> None:
         step, attempt, delivery = rest

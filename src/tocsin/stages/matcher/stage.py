@@ -98,7 +98,7 @@ class Matcher:
         self._purges = Purges(log, self.board, self._decisions)
         self._claims = Claims(log, self.board, self._rates, self._decisions)
         self._releases = Releases(log, self.board, clock)
-        sender = TaskSender(log, channel, self.agents, self._releases, LastHeartbeats(log, clock, key), clock)
+        sender = TaskSender(log, channel, self.agents, self._releases, LastHeartbeats(log, clock, key), clock, key)
         self._hand_over = LimitedHandOver(self.board, self._releases, sender)
         self._checks = ClaimChecks(
             channel,

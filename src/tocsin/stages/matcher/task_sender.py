@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pydantic import JsonValue
 
 from ... import telemetry
+from ...domain import ids
 from ...domain.agent import Assignment
 from ...domain.open_task import OpenTask
 from ...domain.task_board import AgentClaim
@@ -27,7 +28,10 @@ class TaskSender:
         releases: Releases,
         heartbeats: LastHeartbeats,
         clock: Clock,
+        key: bytes,
     ) -> None:
+        """`key` is the installation's; it proves reports on the claims."""
+        self._key = key
         self._log = log
         self._channel = channel
         self._agents = agents
@@ -57,11 +61,26 @@ class TaskSender:
             agent = self._agents.get(claim.agent)
             if agent is None or claim.task.body is None:
                 continue
-            body = _assignment(claim, heartbeats.get(claim.sequence)).framed(claim.task.body)
+            body = self._assignment(claim, heartbeats.get(claim.sequence)).framed(claim.task.body)
             hand_overs[claim.sequence] = claim, HandOver(agent.name, agent.agent_id, claim.sequence, body)
             claim.handed_at = now
         refused = await self._channel.hand_over([hand_over for _, hand_over in hand_overs.values()])
         return [hand_overs[hand_over.number][0] for hand_over in refused]
+
+    def _assignment(self, claim: AgentClaim, heartbeat: JsonValue) -> Assignment:
+        task, after = claim.task, claim.after
+        proof = ids.claim_proof(self._key, task.execution_id, task.step, task.attempt, claim.sequence)
+        return Assignment(
+            subject=task.subject,
+            sequence=task.sequence,
+            time=task.time,
+            delivery=claim.delivery,
+            claim=claim.sequence,
+            proof=proof,
+            after=after,
+            place_proof=None if after is None else ids.place_proof(self._key, proof, after),
+            heartbeat=heartbeat,
+        )
 
 
 async def read_bodies(log: EventLog, tasks: Sequence[OpenTask]) -> None:
@@ -74,16 +93,3 @@ async def read_bodies(log: EventLog, tasks: Sequence[OpenTask]) -> None:
         stored = next((recorded for recorded in facts if recorded.sequence == task.sequence), None)
         if stored is not None:
             task.body = stored.message.encode()
-
-
-def _assignment(claim: AgentClaim, heartbeat: JsonValue) -> Assignment:
-    task = claim.task
-    return Assignment(
-        subject=task.subject,
-        sequence=task.sequence,
-        time=task.time,
-        delivery=claim.delivery,
-        claim=claim.sequence,
-        after=claim.after,
-        heartbeat=heartbeat,
-    )

@@ -168,10 +168,7 @@ class Evidence:
             return False
         planned = next((step for step in state.request.plan.steps if step.name == stalled.lost.step), None)
         before = () if planned is None else planned.depends_on
-        successes = [
-            reports_on(state.request, name, state.steps[name].attempt, self._key, outcome="completed")
-            for name in before
-        ]
+        successes = [subject for name in before for subject in self._reports_on(state, name, outcome="completed")]
         return await self._has_handled(subjects.DAG_ADVANCER_REPORTS, *successes)
 
     async def _is_past_the_lock_keeper(self, stalled: Stalled, state: Execution) -> bool:
@@ -224,14 +221,19 @@ class Evidence:
         """
         lost, request = stalled.lost, state.request
         step, attempt = lost.step or "", lost.attempt or 0
-        failures = reports_on(request, step, attempt, self._key, outcome="failed")
-        if not await self._has_handled(subjects.RETRIER, failures):
+        if not await self._has_handled(subjects.RETRIER, *self._reports_on(state, step, outcome="failed")):
             return False
         timer = RetryTimer(job=request.job, execution_id=request.execution_id, step=step, attempt=attempt + 1)
         if await self._log.tail(subjects.delay(timer)):
             return False
         fired = await self._log.tail(subjects.subject_of(timer))
         return not fired or await self._is_past(subjects.DAG_ADVANCER_TIMERS, fired)
+
+    def _reports_on(self, state: Execution, name: str, *, outcome: str) -> tuple[str, ...]:
+        """Return filters over the reports on the last attempt of a step."""
+        step = state.steps[name]
+        claims = {None, step.claim or None}
+        return reports_on(state.request, name, step.attempt, self._key, claims=claims, outcome=outcome)
 
     async def _has_handled(self, durable: str, *inputs: str) -> bool:
         """Return whether a durable has handled every message of some filters; archived messages are."""

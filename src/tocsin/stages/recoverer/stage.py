@@ -11,10 +11,12 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import chain
+from operator import attrgetter
 from typing import Any, Final
 
 from ... import subjects, telemetry
-from ...domain import ids, recovery
+from ...domain import execution, ids, recovery
 from ...domain.events import Failed, Lost, Message, Recorded, Recovered, Report
 from ...domain.execution import Execution
 from ...domain.recovery import Findings, JobStatus, Overdue, Policy, RecoveryDecision
@@ -71,15 +73,18 @@ class Deadlines:
         self._key = key
         self._policy = policy
 
-    async def end(self, overdue: Overdue, state: Execution, now: datetime, evidence: Evidence) -> Change | None:
-        """Return the report that ends an attempt.
+    async def end(
+        self, overdue: Overdue, facts: Sequence[Recorded[Message]], state: Execution, now: datetime, evidence: Evidence
+    ) -> Change | None:
+        """Return the report that ends an attempt; `facts` are the events of the execution.
 
         None: the attempt's time does not count yet, or its executor's own report is stored.
         """
         request = state.request
+        claim = None if overdue.delivery is None else state.steps[overdue.step].claim
         if not await evidence.was_handed_over(overdue):
             return None
-        stored_report = await self._stored_report(overdue, state)
+        stored_report = await self._stored_report(overdue, facts, state)
         if stored_report is not None:
             return await self._publish_again(stored_report, now, evidence)
         report = Report(
@@ -89,8 +94,10 @@ class Deadlines:
             step=overdue.step,
             attempt=overdue.attempt,
             delivery=overdue.delivery,
+            claim=claim,
             error=overdue.error,
             token=ids.report_token(self._key, request.execution_id, overdue.step, overdue.attempt),
+            proof=ids.claim_proof(self._key, request.execution_id, overdue.step, overdue.attempt, claim),
             worker=subjects.RECOVERER,
         )
         subject = subjects.subject_of(report)
@@ -102,16 +109,22 @@ class Deadlines:
             "step": overdue.step,
             "attempt": overdue.attempt,
         }
-        return Change(Publish(subject, report, message_id=ids.report_id(report.token, subject)), notice)
+        return Change(Publish(subject, report, message_id=ids.report_id(report.proof or "", subject)), notice)
 
-    async def _stored_report(self, overdue: Overdue, state: Execution) -> Recorded[Report] | None:
+    async def _stored_report(
+        self, overdue: Overdue, facts: Sequence[Recorded[Message]], state: Execution
+    ) -> Recorded[Report] | None:
         """Return the newest report that decides on the attempt (`execution.succeed` and `execution.fail`)."""
-        subject = reports_on(state.request, overdue.step, overdue.attempt, self._key)
-        for recorded in reversed(await self._log.load(subject)):
+        current = state.steps[overdue.step].claim
+        claims = {None, *execution.claims_on(facts, overdue.step, overdue.attempt), current or None}
+        filters = reports_on(state.request, overdue.step, overdue.attempt, self._key, claims=claims)
+        reads = await self._log.load_each(*filters)
+        for recorded in sorted(chain.from_iterable(reads.facts), key=attrgetter("sequence"), reverse=True):
             report = authentic_report(recorded, self._key)
             if report is None:
                 continue
-            if report.outcome == "completed" or report.delivery in {None, overdue.delivery}:
+            is_current = report.claim in {None, current} and report.delivery in {None, overdue.delivery}
+            if report.outcome == "completed" or is_current:
                 return Recorded(report, recorded.subject, recorded.sequence, recorded.time, recorded.message_id)
         return None
 
@@ -120,7 +133,9 @@ class Deadlines:
         is_old = now - stored_report.time >= self._policy.threshold
         if not is_old or not await evidence.is_dealt_with(stored_report.message, stored_report.sequence):
             return None
-        message_id = ids.report_id(stored_report.message.token, f"{stored_report.subject}:{stored_report.sequence}")
+        message_id = ids.report_id(
+            stored_report.message.proof or "", f"{stored_report.subject}:{stored_report.sequence}"
+        )
         return Change(Publish(stored_report.subject, stored_report.message, message_id=message_id))
 
 
@@ -245,7 +260,9 @@ class Recoverer:
             return Decision(None)
         if decision := recovery.expire(findings) or await self._recover(findings, now, evidence):
             return Decision(now + SOON, (_append(decision, findings.sequence),))
-        ends = [await self._deadlines.end(overdue, findings.state, now, evidence) for overdue in findings.overdue]
+        ends = [
+            await self._deadlines.end(overdue, facts, findings.state, now, evidence) for overdue in findings.overdue
+        ]
         return Decision(findings.next_look, tuple(change for change in ends if change is not None))
 
     async def _recover(self, findings: Findings, now: datetime, evidence: Evidence) -> list[RecoveryDecision]:

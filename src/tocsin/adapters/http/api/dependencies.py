@@ -40,6 +40,8 @@ class Components:
     projections: Projections
     history: History
     clock: Clock
+    report_key: bytes
+    """The installation's key, which proves reports on claims."""
     visibility: Visibility
     status: Callable[[], Awaitable[dict[str, Any]]]
     """Returns the current state of the installation's parts."""

@@ -99,7 +99,8 @@ async def ack(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
     """Report that a job completed."""
     id = worker_requests.job_id(body)  # noqa: A001 - the field has this name
     claim = await _held(here, id, worker_requests.holder(caller, body))
-    facts = await worker_answers.complete(here.log, claim, worker_requests.result(body), arrivals=here.arrivals)
+    result = worker_requests.result(body)
+    facts = await worker_answers.complete(here.log, claim, result, key=here.report_key, arrivals=here.arrivals)
     state, step = execution.fold(facts.facts), claim.claim.message.step
     shown = job_view.progress(facts.facts, state, step)
     if state.steps[step].phase is Phase.COMPLETED:
@@ -122,7 +123,8 @@ async def nack(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
         facts, claim = await _requeued(here, id, holder)
     else:
         claim = await _held(here, id, holder)
-        facts = await worker_answers.fail(here.log, claim, worker_requests.failure(body), arrivals=here.arrivals)
+        error = worker_requests.failure(body)
+        facts = await worker_answers.fail(here.log, claim, error, key=here.report_key, arrivals=here.arrivals)
     shown = job_view.job(facts.facts, id=id, step=claim.claim.message.step)
     answer = {"acknowledged": True, "id": id, "job_id": id}
     reported = ("state", "attempt", "max_attempts", "next_attempt_at", "retry_delay_ms", "completed_at", "discarded_at")
