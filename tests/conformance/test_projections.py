@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.conformance.worlds import World
-from tocsin.ports import SequenceConflict
+from tocsin.ports import EntryWrite, SequenceConflict
 from tocsin.subjects import Bucket
 
 LEADER = Bucket.LEADER
@@ -96,6 +96,67 @@ async def test_a_stale_remover_is_refused(world: World) -> None:
         await world.projections.remove(LEADER, KEY, expect=first)
 
     assert await world.projections.get(LEADER, KEY) == (b"two", second)
+
+
+async def test_several_keys_are_read_at_once(world: World) -> None:
+    revisions = {key: await world.projections.put(LEADER, key, key.encode()) for key in ("a", "b", "gone")}
+    await world.projections.remove(LEADER, "gone")
+    await world.projections.put(Bucket.LOCKS, "never", b"in another bucket")
+
+    entries = await world.projections.get_each(LEADER, ["b", "never", "gone", "a"])
+
+    assert entries == [(b"b", revisions["b"]), None, None, (b"a", revisions["a"])]
+    assert await world.projections.get_each(LEADER, []) == []
+    assert await world.projections.get_each(LEADER, ["", "a", "a..b"]) == [None, (b"a", revisions["a"]), None]
+
+
+async def test_more_keys_are_read_than_one_answer_holds(world: World) -> None:
+    keys = [f"job-{number}" for number in range(1_100)]
+    written = await world.projections.write(LEADER, [EntryWrite(key, key.encode(), 0) for key in keys])
+
+    entries = await world.projections.get_each(LEADER, keys)
+
+    assert entries == [(key.encode(), of.sequences[0]) for key, of in zip(keys, written, strict=True)]
+
+
+async def test_refused_entry_does_not_hold_up_the_others(world: World) -> None:
+    first = await world.projections.put(LEADER, "changed", b"one")
+    second = await world.projections.put(LEADER, "changed", b"two")
+    kept = await world.projections.put(LEADER, "kept", b"one")
+    gone = await world.projections.put(LEADER, "gone", b"one")
+    await world.projections.put(LEADER, "removed", b"one")
+    await world.projections.remove(LEADER, "removed")
+    writes = [
+        EntryWrite("changed", b"lost", first),
+        EntryWrite("created", b"", 0),
+        EntryWrite("kept", None, kept + 7),
+        EntryWrite("gone", None, gone),
+        EntryWrite("removed", b"again", 0),
+        EntryWrite("absent", None, 7),
+    ]
+
+    written = await world.projections.write(LEADER, writes)
+
+    assert [type(result.error) for result in written] == [
+        *(SequenceConflict, type(None), SequenceConflict),
+        *[type(None)] * 3,
+    ]
+    assert [len(result.sequences) for result in written] == [0, 1, 0, 0, 1, 0]
+    assert await world.projections.get_each(LEADER, [write.key for write in writes]) == [
+        (b"two", second),
+        (b"", written[1].sequences[0]),
+        (b"one", kept),
+        None,
+        (b"again", written[4].sequences[0]),
+        None,
+    ]
+
+
+async def test_two_writes_of_one_key_are_refused(world: World) -> None:
+    with pytest.raises(ValueError, match="share a key"):
+        await world.projections.write(LEADER, [EntryWrite(KEY, b"one", 0), EntryWrite(KEY, b"two", 0)])
+
+    assert await world.projections.get(LEADER, KEY) is None
 
 
 async def test_expired_key_can_be_created_again(world: World) -> None:

@@ -108,7 +108,10 @@ def _ended(message: Message, claims: Mapping[Attempt, list[_Claim]]) -> list[_Cl
             delivery = None if fact.outcome == "completed" else fact.delivery
             of = claims.get((fact.execution_id, fact.step, fact.attempt), [])
             return [claim for claim in of if delivery in {None, claim.delivery}]
-        case Released() | RetryScheduled() | Advanced() | Exhausted() as fact:
+        case Advanced() as fact:  # the late success of an earlier attempt ends the claim of a later attempt too
+            step = fact.execution_id, fact.step
+            return [claim for (*of_step, _), of in claims.items() if tuple(of_step) == step for claim in of]
+        case Released() | RetryScheduled() | Exhausted() as fact:
             return claims.get((fact.execution_id, fact.step, fact.attempt), [])
         case Recovered() | Terminal() as fact:
             return [

@@ -32,10 +32,10 @@ from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.engine.states import View
 from tocsin.engine.waves import Waves
-from tocsin.ports import event_log
+from tocsin.ports import event_log, write_entry
 from tocsin.services import scope_decisions
 from tocsin.services.operations import task_leases
-from tocsin.stages import lease_keeper, lock_keeper, ticker
+from tocsin.stages import lease_keeper, lock_keeper, registrar, ticker
 from tocsin.stages.archiver.archive_eligibility import ArchiveEligibility
 from tocsin.stages.archiver.stage import Archiver, PacedPurge
 from tocsin.stages.dead_letter_sink import DeadLetterSink
@@ -52,7 +52,6 @@ from tocsin.stages.matcher.stage import Matcher
 from tocsin.stages.mq_bridge import MqBridge
 from tocsin.stages.recorder import Recorder
 from tocsin.stages.recoverer.open_executions import Evidence
-from tocsin.stages.registrar import Registrar
 from tocsin.stages.retrier import Retrier
 from tocsin.subjects import paths
 
@@ -659,14 +658,14 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug("record from a place of one's own", Recorder.recorded, "upto=batch.upto", "upto=place"),
     _bug(
         "replace a definition without its revision",
-        Waves._put,
-        "change.value, expect=revision",
-        "change.value",
+        write_entry,
+        "write.value, expect=write.expect",
+        "write.value",
     ),
     _bug(
         "show a definition by what a replica says",
-        Registrar.on_change,
-        "if states(TAIL(scope)) != sequence:",
+        registrar._current,
+        "if tail != sequence:",
         "if False:",
     ),
 )

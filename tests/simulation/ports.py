@@ -15,6 +15,7 @@ from tocsin.ports import (
     Batch,
     Decode,
     DurableSpec,
+    EntryWrite,
     Headings,
     Loaded,
     LogUnavailable,
@@ -23,7 +24,9 @@ from tocsin.ports import (
     Write,
     Written,
     acknowledge_each,
+    check_keys,
     write_each,
+    write_entry,
 )
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import InMemoryDelivery, InMemoryDurable
@@ -223,6 +226,13 @@ class SimulatedProjections:
             at_once(self._buckets.remove(bucket, key, expect=expect))
 
         await self._network.ask(self._process, f"remove {bucket}/{key} behind {expect}", answer)
+
+    async def get_each(self, bucket: Bucket, keys: Sequence[str]) -> list[tuple[bytes, int] | None]:
+        return await asyncio.gather(*(self.get(bucket, key) for key in keys))
+
+    async def write(self, bucket: Bucket, writes: Sequence[EntryWrite]) -> list[Written]:
+        check_keys(writes)
+        return await asyncio.gather(*(write_entry(self, bucket, write) for write in writes))
 
     async def entries(self, bucket: Bucket) -> dict[str, bytes]:
         def answer() -> dict[str, bytes]:

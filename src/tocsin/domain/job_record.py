@@ -177,7 +177,7 @@ class Registration(Message):
         known = ledger.definitions.get(current.definition) if current else None
         if current is None or known is None or known.definition is None:
             return None
-        return cls(
+        return cls.trusted(
             definition=known.definition,
             paused=current.paused,
             sequence=current.fact,

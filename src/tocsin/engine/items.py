@@ -7,7 +7,8 @@ from typing import Any, Final
 import msgspec
 
 from ..domain.events import Message, Recorded
-from ..ports import Append, Delay, Publish, Write
+from ..ports import Append, Delay, EntryWrite, Publish, Write
+from ..subjects import Bucket
 from .states import View
 from .step import Change, Events, Later, Put, Ref, Send, Step, Then
 
@@ -89,12 +90,18 @@ class Guarded(msgspec.Struct, frozen=True):
     """A change, and the state that its decision saw."""
 
     change: Change
-    write: Write | None
-    """None: the change is a KV entry."""
+    write: Write | EntryWrite
     scope: object
     """What the guard covers; None: there is no guard."""
     state: object = UNSEEN
-    """Of events, the state before them; of a KV entry, its revision (0: none)."""
+    """Of events, the state before them."""
+
+    @property
+    def bucket(self) -> Bucket:
+        """Return the bucket of a KV entry."""
+        assert isinstance(self.change, Put)  # noqa: S101 - for the type checker
+        bucket: Bucket = self.change.ref.key[0]
+        return bucket
 
 
 def guarded_change(change: Change, view: View) -> Guarded:
@@ -107,9 +114,9 @@ def guarded_change(change: Change, view: View) -> Guarded:
             return Guarded(change, Delay(timer, until), None)
         case Send(subject, message, message_id, ttl):
             return Guarded(change, Publish(subject, message, message_id, ttl), None)
-        case Put(ref, _):
+        case Put(ref, value):
             entry = view(ref)
-            return Guarded(change, None, ref, entry[1] if entry else 0)
+            return Guarded(change, EntryWrite(ref.key[1], value, entry[1] if entry else 0), ref)
 
 
 def one_for_each_scope(decided: Sequence[Decided]) -> list[Decided]:

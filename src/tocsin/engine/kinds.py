@@ -155,7 +155,12 @@ LEDGER: Final = Reading("ledger", _ledgers)
 async def _entries(
     sources: Sources, keys: Sequence[tuple[Bucket, str]]
 ) -> Mapping[tuple[Bucket, str], tuple[bytes, int] | None]:
-    return {key: await sources.projections.get(*key) for key in keys}
+    entries: dict[tuple[Bucket, str], tuple[bytes, int] | None] = {}
+    for bucket in {bucket for bucket, _ in keys}:
+        of_bucket = [key for key in keys if key[0] is bucket]
+        values = await sources.projections.get_each(bucket, [key for _, key in of_bucket])
+        entries.update(zip(of_bucket, values, strict=True))
+    return entries
 
 
 ENTRY: Final = Reading("KV entry", _entries)

@@ -77,6 +77,8 @@ class View:
         self._store = store
         self._readings: dict[Ref[Any], Any] = {}
         self._errors: dict[Ref[Any], Exception] = {}
+        self._entries: dict[Ref[Any], tuple[bytes, int]] = {}
+        """KV entries that the current wave stored."""
         self.touched: list[Ref[Any]] = []
         """References that the current decision looked at; the engine clears it before each."""
         self.expected: list[Callable[[], Iterable[Ref[Any]]]] = []
@@ -213,14 +215,19 @@ class View:
             if isinstance(kind, Scope):
                 self._store.folds(kind).mark_outdated(ref.key)
             self._readings.pop(ref, None)
+            self._entries.pop(ref, None)
 
     def expire(self) -> None:
-        """End the wave: readings are read again in the next wave."""
-        self._readings.clear()
+        """End the wave: forget its readings, except the KV entries that it stored."""
+        self._readings, self._entries = self._entries, {}
         self._errors.clear()
         self._guesses.clear()
         self._refreshed.clear()
         self._fresh.clear()
+
+    def put(self, ref: Ref[tuple[bytes, int] | None], value: bytes, revision: int) -> None:
+        """Know a KV entry that was just stored until the next wave ends."""
+        self._entries[ref] = value, revision
 
     def stored(
         self, ref: Ref[Any], state: object, at: int, events: Sequence[Message], sequences: Sequence[int]

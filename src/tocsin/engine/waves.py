@@ -15,12 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from ..domain.errors import TocsinError
-from ..ports import Append, LogUnavailable, OutdatedState, StaleRead, Written
-from ..subjects import subject_of
+from ..ports import Append, EntryWrite, LogUnavailable, OutdatedState, StaleRead, Write, Written
+from ..subjects import Bucket, subject_of
 from .items import UNSEEN, Decided, Guarded, Item, Outcome, Result, guarded_change, one_for_each_scope
 from .states import StateStore, View
-from .step import Decide, Events, Later, Missing, Put, Ref, Send
+from .step import Change, Decide, Events, Later, Missing, Put, Ref, Send
 
 CONFLICT_LIMIT: Final = 5
 """Conflicts after which an input is decided alone, and after which it is then given up."""
@@ -83,7 +82,7 @@ class Waves:
         wave = one_for_each_scope(decisions)
         results = iter(await self._write([change for part in wave for change in part.changes]))
         for part in wave:
-            await self._settle(part, results, view, on_signal)
+            _settle(part, results, view, on_signal)
 
     # --- decide ------------------------------------------------------------------------------------------------------
 
@@ -153,48 +152,56 @@ class Waves:
     # --- store -------------------------------------------------------------------------------------------------------
 
     async def _write(self, changes: Sequence[Guarded]) -> list[Written]:
-        """Store the changes in one write; the entries of KV buckets follow."""
-        writes = [change.write for change in changes if change.write is not None]
-        return await self._log.write(writes) if writes else []
-
-    async def _settle(
-        self, part: Decided, results: Iterator[Written], view: View, on_signal: Callable[[object], None] | None
-    ) -> None:
-        """Fold the stored changes of a step; end its item or leave it for later."""
-        errors: list[Exception] = []
-        for entry in part.changes:
-            result = await self._put(entry) if entry.write is None else next(results)
-            if isinstance(entry.change, Events) and isinstance(entry.write, Append) and result.sequences:
-                if entry.state is not UNSEEN:
-                    events, at = entry.write.events, entry.write.expect
-                    view.stored(entry.change.ref, entry.state, at, events, result.sequences)
-                part.item.changed.add(entry.change.ref)
-            if result.error is not None:
-                errors.append(result.error)
-            elif isinstance(entry.change, Send):
-                part.item.sent.add(entry.change.message_id)
-            elif isinstance(entry.change, Later):
-                part.item.sent.add(subject_of(entry.change.timer))
-        if errors:
-            _reject(part.item, view, errors)
-            return
-        if on_signal is not None:
-            for signal in part.step.signals:
-                on_signal(signal)
-        part.item.follow(part.step)
-
-    async def _put(self, entry: Guarded) -> Written:
-        change, revision = entry.change, entry.state
-        assert isinstance(change, Put) and isinstance(revision, int)  # noqa: S101, PT018 - for the type checker
-        bucket, key = change.ref.key
-        try:
-            if change.value is None:
-                await self._projections.remove(bucket, key, expect=revision)
+        """Store the changes in one write, and the KV entries of each bucket in another."""
+        writes: list[Write] = []
+        entries: dict[Bucket, list[EntryWrite]] = {}
+        for change in changes:
+            if isinstance(change.write, EntryWrite):
+                entries.setdefault(change.bucket, []).append(change.write)
             else:
-                await self._projections.put(bucket, key, change.value, expect=revision)
-        except TocsinError as error:
-            return Written((), error)
-        return Written(())
+                writes.append(change.write)
+        written = await self._log.write(writes) if writes else []
+        if not entries:
+            return written
+        messages = iter(written)
+        shown = {bucket: iter(await self._projections.write(bucket, of)) for bucket, of in entries.items()}
+        return [next(shown[c.bucket] if isinstance(c.write, EntryWrite) else messages) for c in changes]
+
+
+def _settle(part: Decided, results: Iterator[Written], view: View, on_signal: Callable[[object], None] | None) -> None:
+    """Fold the stored changes of a step; end its item or leave it for later."""
+    errors: list[Exception] = []
+    for guarded in part.changes:
+        result = next(results)
+        if isinstance(guarded.change, Events) and isinstance(guarded.write, Append) and result.sequences:
+            if guarded.state is not UNSEEN:
+                events, at = guarded.write.events, guarded.write.expect
+                view.stored(guarded.change.ref, guarded.state, at, events, result.sequences)
+            part.item.changed.add(guarded.change.ref)
+        if result.error is not None:
+            errors.append(result.error)
+        else:
+            _remember(guarded.change, result, part.item, view)
+    if errors:
+        _reject(part.item, view, errors)
+        return
+    if on_signal is not None:
+        for signal in part.step.signals:
+            on_signal(signal)
+    part.item.follow(part.step)
+
+
+def _remember(change: Change, result: Written, item: Item, view: View) -> None:
+    """Remember a stored change for the next decision on its input."""
+    match change:
+        case Send():
+            item.sent.add(change.message_id)
+        case Later():
+            item.sent.add(subject_of(change.timer))
+        case Put(ref, bytes() as value):
+            view.put(ref, value, result.sequences[-1])
+        case _:
+            pass
 
 
 def _advance(queues: dict[object, deque[Item]], item: Item) -> None:

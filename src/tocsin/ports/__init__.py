@@ -50,7 +50,7 @@ from .history import (
     HistoryUrlInvalid,
     JobRow,
 )
-from .projections import Projections
+from .projections import EntryWrite, Projections, check_keys, write_entries, write_entry
 from .stored_log import ArchiveStore, Extent, StoredLog, StoredMessage, StreamPurge
 
 __all__ = [
@@ -65,6 +65,7 @@ __all__ = [
     "Delay",
     "Delivery",
     "DurableSpec",
+    "EntryWrite",
     "EventLog",
     "ExecutionRow",
     "Extent",
@@ -107,7 +108,10 @@ __all__ = [
     "Written",
     "acknowledge",
     "acknowledge_each",
+    "check_keys",
     "check_scopes",
     "check_subject",
     "write_each",
+    "write_entries",
+    "write_entry",
 ]

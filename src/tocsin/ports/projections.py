@@ -1,8 +1,24 @@
 """Read models by key."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
+import msgspec
+
+from ..domain.errors import TocsinError
 from ..subjects import Bucket
+from .event_log import Written
+
+
+class EntryWrite(msgspec.Struct, frozen=True):
+    """A value to store under a key; None: remove the key.
+
+    The revision must be `expect` (0: the key is absent).
+    """
+
+    key: str
+    value: bytes | None
+    expect: int
 
 
 class Projections(Protocol):
@@ -10,6 +26,10 @@ class Projections(Protocol):
 
     async def get(self, bucket: Bucket, key: str) -> tuple[bytes, int] | None:
         """Return the value and its revision."""
+        ...
+
+    async def get_each(self, bucket: Bucket, keys: Sequence[str]) -> list[tuple[bytes, int] | None]:
+        """Return what `get` returns for each key, with few requests."""
         ...
 
     async def put(
@@ -29,6 +49,43 @@ class Projections(Protocol):
         """Remove a key if its revision is `expect`; removing an absent key is no error."""
         ...
 
+    async def write(self, bucket: Bucket, writes: Sequence[EntryWrite]) -> list[Written]:
+        """Store or remove several keys with few requests, each as `put` and `remove` do.
+
+        Return the revision of each value, none for a removed key, or the error that `put` or `remove` would raise.
+
+        Raises:
+            ValueError: two writes share a key.
+        """
+        ...
+
     async def entries(self, bucket: Bucket) -> dict[str, bytes]:
         """Return every key and its value."""
         ...
+
+
+def check_keys(writes: Sequence[EntryWrite]) -> None:
+    """Check that no two writes share a key.
+
+    Raises:
+        ValueError: they do, so that the result depends on their order.
+    """
+    if len({write.key for write in writes}) < len(writes):
+        raise ValueError("two writes share a key: store one after the other")
+
+
+async def write_entries(projections: Projections, bucket: Bucket, writes: Sequence[EntryWrite]) -> list[Written]:
+    """Store several writes, one after the other."""
+    check_keys(writes)
+    return [await write_entry(projections, bucket, write) for write in writes]
+
+
+async def write_entry(projections: Projections, bucket: Bucket, write: EntryWrite) -> Written:
+    """Store or remove a key, and return the result."""
+    try:
+        if write.value is None:
+            await projections.remove(bucket, write.key, expect=write.expect)
+            return Written(())
+        return Written((await projections.put(bucket, write.key, write.value, expect=write.expect),))
+    except TocsinError as error:
+        return Written((), error)

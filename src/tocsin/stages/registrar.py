@@ -4,8 +4,10 @@ from datetime import datetime
 from typing import Final
 
 from .. import subjects
-from ..domain.events import Defined, DefinitionFact, Message, Recorded
+from ..domain import ledger
+from ..domain.events import Defined, DefinitionFact, Deleted, Message, Recorded
 from ..domain.job_record import Registration
+from ..domain.ledger import Ledger
 from ..engine.kinds import ENTRY, LEDGER, TAIL
 from ..engine.stage import Access, Stage, Subscription
 from ..engine.step import DONE, Put, States, Step, again, done
@@ -26,17 +28,29 @@ class Registrar:
         job = recorded.message.job
         entry = ENTRY((Bucket.DEFINITIONS, subjects.token(job)))
         shown = states(entry)  # read before the ledger, so that a newer definition has a newer revision
-        ledger, sequence = states(LEDGER(job))
-        scope = subjects.ledger(job)
-        if states(TAIL(scope)) != sequence:
-            raise StaleRead.of(scope)
-        registration = Registration.of(ledger)
+        registration = Registration.of(_current(job, recorded, states))
         if registration is None:
             return done(Put(entry, None))  # also if a replica shows no entry: the guard reveals that it lags
         value = registration.encode()
         if shown is None:
             return again(Put(entry, value))  # no revision reveals a key that was created and removed since it was read
         return DONE if shown[0] == value else done(Put(entry, value))
+
+
+def _current(job: str, recorded: Recorded[Message], states: States) -> Ledger:
+    """Return the current ledger of a job, with all of its definition in force.
+
+    Raises:
+        StaleRead: a lagging replica was read.
+    """
+    scope = subjects.ledger(job)
+    tail = states(TAIL(scope))
+    if tail == recorded.sequence and isinstance(recorded.message, Defined | Deleted):
+        return ledger.evolve(ledger.initial, recorded)  # it needs no event before it
+    state, sequence = states(LEDGER(job))
+    if tail != sequence:
+        raise StaleRead.of(scope)
+    return state
 
 
 _CHANGES: Final = tuple(subjects.filter_for(f"ledger.{event}") for event in ("defined", "paused", "resumed", "deleted"))

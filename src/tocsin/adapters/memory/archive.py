@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from ... import subjects
-from ...ports import Extent, SequenceConflict, StoredMessage
+from ...ports import EntryWrite, Extent, SequenceConflict, StoredMessage, Written, write_entries
 from ...subjects import Bucket, Stream
 from .clock import ManualClock
 from .event_log import InMemoryEventLog
@@ -151,6 +151,14 @@ class InMemoryProjections:
         self._check(bucket, key, expect)
         self._revisions[bucket] += 1
         del self._buckets[bucket][key]
+
+    async def get_each(self, bucket: Bucket, keys: Sequence[str]) -> list[tuple[bytes, int] | None]:
+        """Return each key's value and revision."""
+        return [await self.get(bucket, key) for key in keys]
+
+    async def write(self, bucket: Bucket, writes: Sequence[EntryWrite]) -> list[Written]:
+        """Store or remove several keys."""
+        return await write_entries(self, bucket, writes)
 
     async def entries(self, bucket: Bucket) -> dict[str, bytes]:
         """Return all keys and their values."""

@@ -13,6 +13,8 @@ from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.wire import JetStreamError, Reply, status_of
 
+FILTERS_PER_REQUEST: Final = 192
+"""The number of filters in one request: the server answers up to 1,024 subjects, and few scopes have more than five."""
 _BATCH: Final = 1_000
 
 

@@ -19,14 +19,12 @@ from ..client import wire
 from ..client.connection import Connection
 from ..client.names import Names
 from ..client.wire import JetStreamError
-from .direct_get import DirectGet
+from .direct_get import FILTERS_PER_REQUEST, DirectGet
 from .follow import follow, watch
 from .group_commits import GroupCommit
 from .message_reader import MessageReader
 from .writer import LogWriter
 
-FILTERS_PER_REQUEST: Final = 192
-"""The number of filters in one request: the server answers up to 1,024 subjects, and few scopes have more than five."""
 SCAN_LIMIT: Final = 2_000
 """Up to this number of messages, a scan is cheaper for the server than a query for the last message of each subject."""
 

@@ -4,16 +4,18 @@ They are written by plain guarded publishes, because the client's KV API cannot 
 expired one, and cannot renew a lifetime.
 """
 
+import asyncio
 import math
+from collections.abc import Sequence
 from typing import Final
 
-from ....ports import SequenceConflict
+from ....ports import EntryWrite, SequenceConflict, Written, check_keys, write_entry
 from ....subjects import Bucket
 from ..client import wire
 from ..client.connection import Connection
 from ..client.names import Names
-from ..client.transport import Headers
-from .direct_get import DirectGet, Stored
+from ..client.transport import Headers, Outgoing
+from .direct_get import FILTERS_PER_REQUEST, DirectGet, Stored
 
 MARKER_TTL_S: Final = 3_600
 """The server keeps the marker of a removed key this long, for the watchers of the bucket."""
@@ -41,6 +43,16 @@ class NatsProjections:
         """Return the message of a key, which may be the marker of a removed key."""
         return await self._streams[bucket].last(self._names.key(bucket, key))
 
+    async def get_each(self, bucket: Bucket, keys: Sequence[str]) -> list[tuple[bytes, int] | None]:
+        """Return each key's value and revision."""
+        subjects = [self._names.key(bucket, key) for key in keys]
+        newest = self._streams[bucket].newest_of_filters
+        valid = [subject for subject in subjects if all(subject.split("."))]  # the server refuses an empty token
+        firsts = range(0, len(valid), FILTERS_PER_REQUEST)
+        replies = await asyncio.gather(*(newest(valid[first : first + FILTERS_PER_REQUEST]) for first in firsts))
+        stored = {m.subject: (m.body, m.sequence) for messages, _ in replies for m in messages if not is_marker(m)}
+        return [stored.get(subject) for subject in subjects]
+
     async def put(
         self, bucket: Bucket, key: str, value: bytes, *, expect: int | None = None, ttl: float | None = None
     ) -> int:
@@ -67,18 +79,42 @@ class NatsProjections:
 
     async def remove(self, bucket: Bucket, key: str, *, expect: int | None = None) -> None:
         """Remove a key if its revision is `expect`."""
-        headers = {wire.KV_OPERATION: "PURGE", wire.ROLLUP: "sub", wire.TTL: str(MARKER_TTL_S)}
         try:
-            await self._connection.store(self._names.key(bucket, key), b"", headers | _guard(expect))
+            await self._connection.store(self._names.key(bucket, key), b"", _REMOVAL | _guard(expect))
         except SequenceConflict:
             if await self.get(bucket, key) is not None:
                 raise
+
+    async def write(self, bucket: Bucket, writes: Sequence[EntryWrite]) -> list[Written]:
+        """Store or remove several keys in one request.
+
+        A refused write is repeated alone, because a marker has a sequence, and an absent key needs no removal.
+        """
+        check_keys(writes)
+        results = await self._connection.store_each([self._message(bucket, write) for write in writes])
+        return [
+            await write_entry(self, bucket, write) if isinstance(result, SequenceConflict) else _written(write, result)
+            for write, result in zip(writes, results, strict=True)
+        ]
+
+    def _message(self, bucket: Bucket, write: EntryWrite) -> Outgoing:
+        headers = _guard(write.expect) | (_REMOVAL if write.value is None else {})
+        return Outgoing(self._names.key(bucket, write.key), write.value or b"", headers)
 
     async def entries(self, bucket: Bucket) -> dict[str, bytes]:
         """Return all keys and their values."""
         prefix = self._names.key(bucket, "")
         messages = await self._streams[bucket].last_of_each([f"{prefix}>"])
         return {stored.subject[len(prefix) :]: stored.body for stored in messages if not is_marker(stored)}
+
+
+_REMOVAL: Final[Headers] = {wire.KV_OPERATION: "PURGE", wire.ROLLUP: "sub", wire.TTL: str(MARKER_TTL_S)}
+
+
+def _written(write: EntryWrite, result: int | Exception) -> Written:
+    if isinstance(result, Exception):
+        return Written((), result)
+    return Written(() if write.value is None else (result,))
 
 
 def _guard(expect: int | None) -> Headers:
