@@ -8,7 +8,7 @@ from croniter import croniter
 
 from tocsin.adapters.files import load
 from tocsin.adapters.imports import JobFile, Kind, import_files
-from tocsin.domain.definition import JobDefinition
+from tocsin.domain.definition import DefinitionError, JobDefinition
 from tocsin.domain.schedule import next_instants, parse
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -24,6 +24,15 @@ def imported(
     source.write_bytes(text.encode() if isinstance(text, str) else text)
     written = import_files(kind, [str(source)], now=NOW, timezone=timezone, is_system=is_system)
     return written, registrable(written, folder)
+
+
+def refused(kind: Kind, text: str, folder: Path) -> set[str]:
+    """Return the codes with which a text is refused; none: it is imported."""
+    try:
+        imported(kind, text, folder)
+    except DefinitionError as error:
+        return {problem.code for problem in error.problems}
+    return set()
 
 
 def registrable(written: JobFile, folder: Path) -> dict[str, JobDefinition]:

@@ -11,7 +11,12 @@ from tocsin.adapters.imports import FINDING_CODES, LOSSES, Kind, findings, impor
 from tocsin.adapters.imports.findings import NOTES
 
 DOCS = Path(__file__).parents[2] / "docs" / "how-to"
-PAGES: list[tuple[str, Kind]] = [("cron", "crontab"), ("kubernetes", "kubernetes")]
+PAGES: list[tuple[str, Kind]] = [
+    ("cron", "crontab"),
+    ("kubernetes", "kubernetes"),
+    ("celery", "celery"),
+    ("airflow", "airflow"),
+]
 
 
 @pytest.mark.parametrize(("page", "kind"), PAGES)

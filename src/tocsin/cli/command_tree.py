@@ -167,6 +167,8 @@ _TOKENS: Final[Tree] = {
 _IMPORTS: Final[Tree] = {
     "crontab": "imports.commands:crontab",
     "kubernetes": "imports.commands:kubernetes",
+    "celery": "imports.commands:celery",
+    "airflow": "imports.commands:airflow",
 }
 _KEYS: Final[Tree] = {
     "create": "installation.keys:create",

@@ -16,6 +16,7 @@ UNLIMITED: Final = "24h"
 """The timeout of a job whose source has no time limit."""
 _WORDS: Final = re.compile(r"[^a-z0-9.]+")
 _STEP_WORDS: Final = re.compile(r"[^A-Za-z0-9_]+")
+_PRINTABLE: Final = re.compile(r"[^!-~]+")
 _REFERENCE: Final = re.compile(r"(?<!\$)(?=\$\{)")
 
 
@@ -104,3 +105,8 @@ class Names:
     def take(self, name: str) -> None:
         """Mark a name as taken."""
         self._taken.add(name)
+
+
+def function_name(wish: str) -> str:
+    """Return a valid name of a function."""
+    return _PRINTABLE.sub("-", wish[:255]).strip("-") or "function"

@@ -145,7 +145,7 @@ def _set_every(draft: Draft, text: str) -> None:
         return
     # robfig/cron rounds down to whole seconds, and to one second at least.
     seconds = max(1, interval // timedelta(seconds=1))
-    set_interval(draft, timedelta(seconds=seconds), since="the last run or the creation of the CronJob")
+    set_interval(draft, timedelta(seconds=seconds))
 
 
 def _set_rules(described: Manifest, spec: Mapping[str, Any]) -> None:

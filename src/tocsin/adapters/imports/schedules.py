@@ -51,14 +51,16 @@ def set_cron(draft: Draft, fields: Sequence[str], dialect: Dialect) -> bool:
     return True
 
 
-def set_interval(draft: Draft, interval: timedelta, *, anchor: datetime | None = None, since: str) -> None:
+def set_interval(
+    draft: Draft, interval: timedelta, *, anchor: datetime | None = None, since: str | None = None
+) -> None:
     """Set a schedule with a fixed interval.
 
     Args:
         draft: the job.
         interval: the time between two instants.
         anchor: one instant of the source, in UTC; a cron expression can then keep the phase of many intervals.
-        since: the moment from which the source counts, for the finding.
+        since: the moment from which the source counts, for the finding; None: the last run, as here.
     """
     if anchor is not None and (expression := _phased(interval, anchor)):
         draft.fields |= {"schedule": expression, "timezone": UTC_NAME}
@@ -73,9 +75,9 @@ def set_interval(draft: Draft, interval: timedelta, *, anchor: datetime | None =
     if timedelta(milliseconds=milliseconds) != interval:
         draft.add("duration-rounded", f"{interval.total_seconds()} seconds are written as {milliseconds} ms")
     draft.fields["schedule"] = text
-    draft.add(
-        "interval-anchor", f"`{text}` counts from the registration of the job or its last trigger, not from {since}"
-    )
+    if since is not None:
+        said = f"`{text}` counts from the registration of the job or its last trigger, not from {since}"
+        draft.add("interval-anchor", said)
 
 
 def _phased(interval: timedelta, anchor: datetime) -> str | None:

@@ -11,15 +11,20 @@ from ...domain.definition import DefinitionError, DefinitionProblem
 from ...domain.schedule import validate_timezone
 from ..files.definition_files import STDIN
 from ..files.text_files import decoded, read_bytes, refuse_control_characters
-from . import crontab, kubernetes
+from . import airflow, celery, crontab, kubernetes
 from .drafts import Draftings
 from .job_file import JobFile, write
 from .schedules import Zone
 
-Kind: TypeAlias = Literal["crontab", "kubernetes"]
+Kind: TypeAlias = Literal["crontab", "kubernetes", "celery", "airflow"]
 Read: TypeAlias = Callable[[str, str, Zone, datetime], Draftings]
 
-MAX_BYTES: Final[Mapping[Kind, int]] = {"crontab": 1_048_576, "kubernetes": 4_194_304}
+MAX_BYTES: Final[Mapping[Kind, int]] = {
+    "crontab": 1_048_576,
+    "kubernetes": 4_194_304,
+    "celery": 1_048_576,
+    "airflow": 1_048_576,
+}
 """The largest size of a file, by kind."""
 
 
@@ -52,6 +57,8 @@ def import_files(
     readers: Mapping[Kind, Read] = {
         "crontab": lambda text, source, zone, now: crontab.read(text, source, zone=zone, now=now, is_system=is_system),
         "kubernetes": lambda text, source, zone, now: kubernetes.read(text, source, zone=zone, now=now),
+        "celery": lambda text, source, zone, now: celery.read(text, source, zone=zone, now=now),
+        "airflow": lambda text, source, zone, now: airflow.read(text, source, zone=zone, now=now),
     }
     read: list[Draftings] = []
     problems: list[DefinitionProblem] = []

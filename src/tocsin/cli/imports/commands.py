@@ -54,6 +54,28 @@ def kubernetes(context: typer.Context, file: Files, out: Out = None, timezone: T
     _import(context, "kubernetes", file, out, timezone)
 
 
+def celery(context: typer.Context, file: Files, out: Out = None, timezone: Timezone = None) -> None:
+    """Write a job file from Celery's `beat_schedule` in Python files, without executing them.
+
+    The report on standard error lists what has no equivalent or is computed at run time, each line with a code; the job file has it as
+    comments. The exit code is then 1.
+
+    Example: `tocsin import celery app/celeryconfig.py --timezone UTC --out jobs.yaml`
+    """
+    _import(context, "celery", file, out, timezone)
+
+
+def airflow(context: typer.Context, file: Files, out: Out = None, timezone: Timezone = None) -> None:
+    """Write a job file from Airflow's DAGs in Python files, without executing them.
+
+    The report on standard error lists what has no equivalent or is computed at run time, each line with a code; the job file has it as
+    comments. The exit code is then 1.
+
+    Example: `tocsin import airflow dags/orders.py --timezone UTC --out jobs.yaml`
+    """
+    _import(context, "airflow", file, out, timezone)
+
+
 def _import(context: typer.Context, kind: "Kind", file: list[str], out: Path | None, timezone: str | None) -> None:
     from ...adapters.imports import import_files  # noqa: PLC0415 - help does not need it
 

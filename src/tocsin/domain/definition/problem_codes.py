@@ -16,6 +16,7 @@ PROBLEM_CODES: Final[Mapping[str, str]] = {
     "in-the-past": "The only instant of a schedule is past.",
     "invalid-json-schema": "`input_schema` is not a JSON Schema that can be applied.",
     "invalid-number": "A number cannot be read.",
+    "invalid-python": "A file is not Python.",
     "invalid-tag-value": "A value does not fit its YAML tag.",
     "invalid-value": "A value is not allowed for a reason that has no code of its own.",
     "jwt-missing": "A file of NATS credentials has no JWT.",

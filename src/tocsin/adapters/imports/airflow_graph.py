@@ -1,0 +1,293 @@
+"""The tasks of DAGs and their order, read from statements that are not run."""
+
+import ast
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...domain.definition import DefinitionError, DefinitionProblem
+from .airflow_dags import Dag, Group, Node, Task
+from .python_values import Call, Values, dotted, source_of
+
+MAX_TASKS: Final = 1_000
+"""Tasks of a DAG, as many as a job may have steps."""
+MAX_LINKS: Final = 200_000
+"""Links between tasks in a file, repeated links included."""
+_TASK_FUNCTION: Final = "@task"
+
+
+@dataclass(frozen=True, slots=True)
+class _TaskFunction:
+    name: str
+    kind: str
+    settings: dict[str, Any]
+    parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    dag: Dag | None = None
+    group: Group | None = None
+
+
+class Graphs:
+    """The DAGs of a file."""
+
+    def __init__(self, module: ast.Module, values: Values) -> None:
+        self.dags: list[Dag] = []
+        self.skipped: list[tuple[int, str]] = []
+        self._values = values
+        self._names: dict[str, Any] = {}
+        self._links = 0
+        self._owners: dict[Node, Dag] = {}
+        self._run(module.body, _Scope())
+
+    # --- statements ---------------------------------------------------------------------------------------------------
+
+    def _run(self, statements: Sequence[ast.stmt], scope: _Scope) -> None:
+        for statement in statements:
+            match statement:
+                case ast.Expr(value=value) | ast.Return(value=ast.expr() as value):
+                    self._of(value, scope)
+                case ast.Assign(targets=targets, value=value):
+                    result = self._of(value, scope)
+                    for target in targets:
+                        self._bind(target, result)
+                case ast.AnnAssign(target=target, value=ast.expr() as value):
+                    self._bind(target, self._of(value, scope))
+                case _:
+                    self._run_block(statement, scope)
+
+    def _run_block(self, statement: ast.stmt, scope: _Scope) -> None:
+        match statement:
+            case ast.With() | ast.AsyncWith():
+                inner = scope
+                for item in statement.items:
+                    inner = self._entered(item, inner)
+                self._run(statement.body, inner)
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                self._define(statement, scope)
+            case ast.Try():
+                self._run([*statement.body, *statement.orelse, *statement.finalbody], scope)
+            case ast.If() | ast.For() | ast.While() | ast.Match() if self._makes_tasks(statement):
+                what = f"the tasks inside `{type(statement).__name__.lower()}`"
+                self._skip(statement.lineno, what, scope)
+
+    def _entered(self, item: ast.withitem, scope: _Scope) -> _Scope:
+        value = self._of(item.context_expr, scope)
+        if item.optional_vars is not None:
+            self._bind(item.optional_vars, value)
+        match value:
+            case Dag():
+                return _Scope(value)
+            case Group():
+                return _Scope(scope.dag, value)
+            case _:
+                return scope
+
+    def _define(self, function: ast.FunctionDef | ast.AsyncFunctionDef, scope: _Scope) -> None:
+        for decorator in function.decorator_list:
+            name = dotted(decorator.func if isinstance(decorator, ast.Call) else decorator)
+            call = self._values.of(decorator) if isinstance(decorator, ast.Call) else None
+            settings = dict(call.keywords) if isinstance(call, Call) else {}
+            first, _, rest = name.partition(".")
+            if name.rpartition(".")[2] == "dag":
+                dag = Dag(call if isinstance(call, Call) else None, function.lineno, function.name)
+                self.dags.append(dag)
+                self._run(function.body, _Scope(dag))
+                return
+            if first == "task" and rest != "group":
+                self._names[function.name] = _TaskFunction(
+                    function.name, rest, settings, tuple(each.arg for each in function.args.args)
+                )
+                return
+            if name.rpartition(".")[2] == "task_group":
+                self._skip(function.lineno, f"the task group `{function.name}`", scope)
+                return
+        if any(
+            isinstance(each, ast.Call) and dotted(each.func).rpartition(".")[2] == "DAG" for each in ast.walk(function)
+        ):
+            self._skip(function.lineno, f"the DAG that the function `{function.name}` makes", scope)
+
+    def _bind(self, target: ast.expr, value: Any) -> None:  # noqa: ANN401
+        match target:
+            case ast.Name(id=name):
+                self._names[name] = value
+            case ast.Tuple(elts=targets) | ast.List(elts=targets) if isinstance(value, list) and len(value) == len(
+                targets
+            ):
+                for each, part in zip(targets, value, strict=True):
+                    self._bind(each, part)
+
+    def _makes_tasks(self, statement: ast.stmt) -> bool:
+        if isinstance(statement, ast.If) and "__name__" in ast.dump(statement.test):
+            return False
+        return any(
+            _is_task(each)
+            or (isinstance(each, ast.BinOp) and isinstance(each.op, ast.RShift | ast.LShift))
+            or (isinstance(each, ast.Call) and isinstance(self._names.get(dotted(each.func)), _TaskFunction))
+            for each in ast.walk(statement)
+        )
+
+    def _skip(self, line: int, what: str, scope: _Scope) -> None:
+        (scope.dag.skipped if scope.dag else self.skipped).append((line, what))
+
+    # --- expressions --------------------------------------------------------------------------------------------------
+
+    def _of(self, node: ast.expr, scope: _Scope) -> Any:  # noqa: ANN401, PLR0911 - a case for each kind of expression
+        match node:
+            case ast.Name(id=name):
+                return self._names.get(name)
+            case ast.List(elts=parts) | ast.Tuple(elts=parts):
+                return [self._of(part, scope) for part in parts]
+            case ast.Attribute(value=value, attr="output"):
+                return self._of(value, scope)
+            case ast.Subscript(value=value, slice=index):
+                owner, at = self._of(value, scope), self._values.of(index)
+                if isinstance(owner, list) and isinstance(at, int) and -len(owner) <= at < len(owner):
+                    return owner[at]
+                return owner if isinstance(owner, Task) else None
+            case ast.BinOp(left=left, op=ast.RShift() | ast.LShift() as arrow, right=right):
+                before, after = self._of(left, scope), self._of(right, scope)
+                if _is_label(right):
+                    return before
+                first, second = (before, after) if isinstance(arrow, ast.RShift) else (after, before)
+                self._link(first, second, node, scope)
+                return after
+            case ast.Call():
+                return self._called(node, scope)
+            case _:
+                return None
+
+    def _called(self, node: ast.Call, scope: _Scope) -> Any:  # noqa: ANN401
+        name = dotted(node.func).rpartition(".")[2] or getattr(node.func, "attr", "")
+        if name == "DAG":
+            call = self._values.of(node)
+            if isinstance(call, Call):
+                self.dags.append(Dag(call, node.lineno))
+                return self.dags[-1]
+            self._skip(node.lineno, f"`{source_of(node)}`", scope)
+            return None
+        if name == "TaskGroup":
+            call = self._values.of(node)
+            group_id = (
+                (call.keywords.get("group_id") or (call.args or ("group",))[0]) if isinstance(call, Call) else "group"
+            )
+            return Group(str(group_id) if isinstance(group_id, str) else "group", scope.group)
+        if name in {"set_upstream", "set_downstream"} and isinstance(node.func, ast.Attribute):
+            owner = self._of(node.func.value, scope)
+            for argument in node.args:
+                other = self._of(argument, scope)
+                first, second = (other, owner) if name == "set_upstream" else (owner, other)
+                self._link(first, second, node, scope)
+            return None
+        if name in {"chain", "chain_linear", "cross_downstream"}:
+            self._chain(name, node, scope)
+            return None
+        return self._task(node, scope)
+
+    def _chain(self, name: str, node: ast.Call, scope: _Scope) -> None:
+        if any(isinstance(argument, ast.Starred) for argument in node.args):
+            self._skip(node.lineno, f"`{source_of(node)}`", scope)
+            return
+        parts = [self._of(argument, scope) for argument in node.args if not _is_label(argument)]
+        for before, after in itertools.pairwise(parts):
+            if name == "chain" and isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+                for one, other in zip(before, after, strict=True):
+                    self._link(one, other, node, scope)
+            else:
+                self._link(before, after, node, scope)
+
+    def _task(self, node: ast.Call, scope: _Scope) -> Task | None:
+        base, settings, is_mapped = node.func, dict[str, Any](), False
+        keywords = list(node.keywords)
+        while isinstance(base, ast.Attribute | ast.Call):
+            inner = base.func if isinstance(base, ast.Call) else base
+            if not (
+                isinstance(inner, ast.Attribute) and inner.attr in {"expand", "expand_kwargs", "partial", "override"}
+            ):
+                break
+            is_mapped = is_mapped or inner.attr.startswith("expand")
+            if isinstance(base, ast.Call):
+                settings |= {each.arg: self._values.of(each.value) for each in base.keywords if each.arg}
+                keywords += base.keywords
+            base = inner.value
+        known = self._names.get(base.id) if isinstance(base, ast.Name) else None
+        call = self._values.of(node)
+        is_operator = _is_operator(dotted(base)) or any(each.arg == "task_id" for each in keywords)
+        function = known if isinstance(known, _TaskFunction) else None
+        inputs = [*self._inputs(node, scope)]
+        if not (isinstance(call, Call) and (function or is_operator)):
+            return None
+        if function is None and is_mapped:
+            call = Call(dotted(base).rpartition(".")[2], dotted(base), (), settings, call.text, call.line, node=node)
+        task = Task(call, node.lineno, scope.group, None, settings, is_mapped)
+        if function is not None:
+            task.parameters = function.parameters
+            task.function, task.settings = (
+                function.name,
+                {**function.settings, **settings, _TASK_FUNCTION: function.kind},
+            )
+        dag = self._dag_of(call, scope)
+        if dag is None or len(dag.tasks) >= MAX_TASKS:
+            self._skip(
+                node.lineno, f"`{source_of(node)}`, which belongs to no DAG or is more than {MAX_TASKS:,}", scope
+            )
+            return None
+        dag.tasks.append(task)
+        self._owners[task] = dag
+        task.has_upstream_values = bool(inputs)
+        for before in inputs:
+            self._link(before, task, node, _Scope(dag, scope.group))
+        return task
+
+    def _dag_of(self, call: Call, scope: _Scope) -> Dag | None:
+        written = next((each.value for each in call.node.keywords if each.arg == "dag"), None)
+        named = self._names.get(written.id) if isinstance(written, ast.Name) else None
+        if isinstance(named, Dag):
+            return named
+        return scope.dag or (self.dags[0] if len(self.dags) == 1 else None)
+
+    def _inputs(self, node: ast.Call, scope: _Scope) -> Iterator[Task]:
+        """Yield the tasks whose results are arguments."""
+        for argument in (*node.args, *(each.value for each in node.keywords if each.arg not in {"dag", "task_group"})):
+            if isinstance(argument, ast.Call | ast.Name | ast.List | ast.Tuple | ast.Attribute | ast.Subscript):
+                yield from (each for each in _flat(self._of(argument, scope)) if isinstance(each, Task))
+
+    def _link(self, before: Any, after: Any, node: ast.expr, scope: _Scope) -> None:  # noqa: ANN401
+        firsts, seconds = _flat(before), _flat(after)
+        if not firsts or not seconds:
+            if firsts or seconds or scope.dag:
+                self._skip(node.lineno, f"the order `{source_of(node)}`", scope)
+            return
+        self._links += len(firsts) * len(seconds)
+        if self._links > MAX_LINKS:
+            reason = f"more than {MAX_LINKS:,} links between tasks: divide the file"
+            raise DefinitionError(DefinitionProblem(reason, source=f":{node.lineno}", code="too-large"))
+        owner = next((self._owners[each] for each in (*firsts, *seconds) if each in self._owners), scope.dag)
+        if owner is not None:
+            owner.links.extend((first, second) for first in firsts for second in seconds)
+
+
+def _flat(value: Any) -> list[Node]:  # noqa: ANN401
+    if isinstance(value, Task | Group):
+        return [value]
+    nodes: Iterable[Any] = value if isinstance(value, list) else ()
+    return list(dict.fromkeys(node for each in nodes for node in _flat(each)))
+
+
+def _is_label(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] == "Label"
+
+
+def _is_operator(name: str) -> bool:
+    return name.rpartition(".")[2].endswith(("Operator", "Sensor", "SensorAsync", "OperatorAsync"))
+
+
+def _is_task(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and (
+        _is_operator(dotted(node.func))
+        or dotted(node.func).rpartition(".")[2] == "DAG"
+        or any(each.arg == "task_id" for each in node.keywords)
+    )

@@ -1,0 +1,233 @@
+"""Jobs of a Celery `beat_schedule`, read from the syntax tree of a Python file.
+
+Beat sends a task at each instant, also while an earlier run is active, and sends a run that it missed once when it starts.
+"""
+
+import ast
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from ...domain.definition import is_name
+from .celery_crontab import set_crontab
+from .drafts import UNLIMITED, Draft, Draftings, function_name, literal
+from .findings import Finding
+from .python_values import Call, Unknown, Values, dotted, is_static, parse, shown, too_deep
+from .schedules import Zone, set_interval, set_timezone
+
+MAX_ENTRIES: Final = 10_000
+_SCHEDULES: Final = frozenset({"beat_schedule", "CELERY_BEAT_SCHEDULE", "CELERYBEAT_SCHEDULE"})
+_ZONES: Final = frozenset({"timezone", "CELERY_TIMEZONE"})
+_ENTRY: Final = frozenset({"task", "schedule", "args", "kwargs", "options", "relative"})
+_HIGHEST_PRIORITY: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    name: str
+    value: Any
+    line: int
+    block: str
+    """The statement that decides whether the entry exists; empty: it always does."""
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self.module = parse(text)
+        self.values = Values(self.module)
+        self.entries: list[_Entry] = []
+        self.unread: list[tuple[int, str]] = []
+        self.zones: list[Any] = []
+        self._visit(self.module, "")
+
+    def _visit(self, node: ast.AST, block: str) -> None:
+        match node:
+            case ast.Assign(targets=[target], value=value):
+                self._assigned(target, value, block)
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                self._assigned(target, value, block)
+            case ast.Call():
+                self._called(node, block)
+        for child in ast.iter_child_nodes(node):
+            inside = type(node).__name__.lower() if isinstance(node, ast.If | ast.For | ast.While) else block
+            self._visit(child, inside)
+
+    def _assigned(self, target: ast.expr, value: ast.expr, block: str) -> None:
+        if _last(target) in _SCHEDULES:
+            self._add_all(self.values.of(value), value.lineno, block)
+        elif _last(target) in _ZONES:
+            self.zones.append(self.values.of(value))
+        elif isinstance(target, ast.Subscript) and _last(target.value) in _SCHEDULES:
+            name = self.values.of(target.slice)
+            self._add(name, self.values.of(value), value.lineno, block)
+
+    def _called(self, node: ast.Call, block: str) -> None:
+        name = _last(node.func)
+        if name == "add_periodic_task":
+            self._add_periodic(node, block)
+        elif name == "update" and isinstance(node.func, ast.Attribute) and _last(node.func.value) in _SCHEDULES:
+            for argument in node.args:
+                self._add_all(self.values.of(argument), node.lineno, block)
+        elif name == "update" and node.args:
+            self._updated(self.values.of(node.args[0]), node.lineno, block)
+        for keyword in node.keywords:
+            if keyword.arg in _SCHEDULES:
+                self._add_all(self.values.of(keyword.value), node.lineno, block)
+            elif keyword.arg in _ZONES and name in {"update", "Celery"}:
+                self.zones.append(self.values.of(keyword.value))
+
+    def _updated(self, settings: Any, line: int, block: str) -> None:  # noqa: ANN401
+        for key, value in settings.items() if isinstance(settings, dict) else ():
+            if key in _SCHEDULES:
+                self._add_all(value, line, block)
+            elif key in _ZONES:
+                self.zones.append(value)
+
+    def _add_periodic(self, node: ast.Call, block: str) -> None:
+        call = self.values.of(node)
+        arguments = (
+            dict(zip(("schedule", "sig", "args", "kwargs", "name"), call.args, strict=False))
+            if isinstance(call, Call)
+            else {}
+        )
+        arguments |= call.keywords if isinstance(call, Call) else {}
+        task = arguments.pop("sig", None)
+        if not arguments or task is None:
+            self.unread.append((node.lineno, shown(call)))
+            return
+        entry: dict[str, Any] = {key: arguments.pop(key) for key in ("schedule", "args", "kwargs") if key in arguments}
+        name = arguments.pop("name", None)
+        if isinstance(task, Call) and task.name in {"s", "si", "signature", "subtask"}:
+            entry["task"] = task.full.rpartition(".")[0] or task
+            entry["args"] = (
+                [*task.args, *(entry.get("args") or [])]
+                if isinstance(entry.get("args"), list | None)
+                else entry["args"]
+            )
+            entry["kwargs"] = (
+                {**task.keywords, **(entry.get("kwargs") or {})}
+                if isinstance(entry.get("kwargs"), dict | None)
+                else entry["kwargs"]
+            )
+        else:
+            entry["task"] = task
+        entry["options"] = arguments
+        fallback = entry["task"] if isinstance(entry["task"], str) else "periodic-task"
+        self._add(name if isinstance(name, str) else fallback, entry, node.lineno, block)
+
+    def _add_all(self, value: Any, line: int, block: str) -> None:  # noqa: ANN401
+        if not isinstance(value, dict):
+            self.unread.append((line, shown(value)))
+            return
+        for name, entry in value.items():
+            self._add(name, entry, line, block)
+
+    def _add(self, name: Any, entry: Any, line: int, block: str) -> None:  # noqa: ANN401
+        if isinstance(name, str) and isinstance(entry, dict) and len(self.entries) < MAX_ENTRIES:
+            found = next((each.line for each in entry.values() if isinstance(each, Call | Unknown)), line)
+            self.entries.append(_Entry(name, entry, max(line, found), block))
+        else:
+            self.unread.append((line, f"{shown(name)}: {shown(entry)}"))
+
+
+def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
+    """Return the jobs of the schedules in a Python file.
+
+    Raises:
+        DefinitionError: the file is not Python; the problem's source is `:line`.
+    """
+    _ = now  # beat's treatment of clock changes is not specified
+    try:
+        reader = _Reader(text)
+    except RecursionError:
+        raise too_deep() from None
+    drafted = Draftings()
+    for line, what in reader.unread:
+        said = f"{what[:200]} is computed when the program runs: write its jobs by hand"
+        drafted.findings.append(Finding("computed-at-run-time", said, f"{source}:{line}"))
+    names = [name for name in reader.zones if isinstance(name, str)]
+    zone_name = names[-1] if names else zone.name
+    drafted.drafts += [_draft(entry, source, zone_name) for entry in reader.entries]
+    if not drafted.drafts and not drafted.findings:
+        said = "no `beat_schedule` is in this file"
+        drafted.findings.append(Finding("document-skipped", said, source))
+    if drafted.drafts and not names:
+        zone.note_in(drafted, source, "the Celery application, which is UTC unless its `timezone` says otherwise")
+    if drafted.drafts:
+        said = f"an attempt is stopped after {UNLIMITED} unless the entry has a `time_limit`: set `timeout` of each job"
+        drafted.findings.append(Finding("no-time-limit", said, source))
+    return drafted
+
+
+def _draft(entry: _Entry, source: str, zone: str) -> Draft:
+    fields = entry.value
+    draft = Draft(entry.name, f"{source}:{entry.line}", [f"{entry.name}: schedule {shown(fields.get('schedule'))}"])
+    if entry.block:
+        draft.add("computed-at-run-time", f"the entry is inside `{entry.block}`: check that it is wanted")
+    _set_schedule(draft, fields.get("schedule"), zone)
+    task = fields.get("task")
+    if not isinstance(task, str):
+        draft.add("computed-at-run-time", f"the task is {shown(task)}: write its name as `function`")
+    draft.fields["function"] = function_name(task if isinstance(task, str) else shown(task).strip("`"))
+    draft.fields |= {"overlap_policy": "allow", "catch_up": "once", "timeout": UNLIMITED, "retry": {"max_attempts": 1}}
+    for name, field, kind in (("args", "args", list), ("kwargs", "input", dict)):
+        value = fields.get(name)
+        if isinstance(value, kind) and is_static(value):
+            if value:
+                draft.fields[field] = literal(value)
+        elif value is not None:
+            draft.add("computed-at-run-time", f"`{name}` is {shown(value)}: write it as `{field}`")
+    _set_options(draft, fields.get("options") or {})
+    for name in fields:
+        if name not in _ENTRY or (name == "relative" and fields[name]):
+            draft.add("field-not-supported", f"`{str(name)[:100]}` is {shown(fields[name])}, which has no equivalent")
+    return draft
+
+
+def _set_schedule(draft: Draft, written: Any, zone: str) -> None:  # noqa: ANN401
+    match written:
+        case Call(name="schedule"):
+            _set_schedule(draft, written.args[0] if written.args else written.keywords.get("run_every"), zone)
+        case Call(name="crontab"):
+            if set_crontab(draft, written):
+                set_timezone(draft, zone)
+        case Call(name="solar"):
+            draft.add("schedule-not-expressible", f"{shown(written)} follows the sun: write a schedule of your own")
+        case timedelta():
+            set_interval(draft, written)
+        case int() | float() if not isinstance(written, bool) and abs(written) < timedelta.max.total_seconds():
+            set_interval(draft, timedelta(seconds=written))
+        case _:
+            draft.add("computed-at-run-time", f"the schedule is {shown(written)}: write it as `schedule`")
+
+
+def _set_options(draft: Draft, options: Any) -> None:  # noqa: ANN401
+    if not isinstance(options, dict):
+        draft.add("computed-at-run-time", f"`options` is {shown(options)}")
+        return
+    for name, value in options.items():
+        match name, value:
+            case "queue", str() if is_name(value):
+                draft.fields["queue"] = value
+            case "priority", int() if not isinstance(value, bool) and abs(value) <= _HIGHEST_PRIORITY:
+                draft.fields["priority"] = value
+                draft.add(
+                    "priority-order", f"priority {value} is kept; with Redis as the broker Celery's 0 is the highest"
+                )
+            case "expires", _:
+                said = f"`expires` is {shown(value)}: a late task still runs; `execution_timeout` ends it"
+                draft.add("expiry-not-supported", said)
+            case "time_limit", int() | float() if not isinstance(value, bool) and value > 0:
+                draft.fields["timeout"] = value
+            case _, Unknown() | Call():
+                draft.add("computed-at-run-time", f"the option `{str(name)[:100]}` is {shown(value)}")
+            case _:
+                draft.add(
+                    "field-not-supported", f"the option `{str(name)[:100]}` is {shown(value)}, which has no equivalent"
+                )
+
+
+def _last(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return dotted(node).rpartition(".")[2]

@@ -1,0 +1,195 @@
+"""Celery's beat: static schedules become jobs, and what is computed at run time is said; nothing is executed."""
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.imports.given import NOW, SAMPLES, codes, imported, instants, refused
+from tocsin.domain.definition import DefinitionError
+
+_HEAD = "from celery.schedules import crontab\nfrom datetime import timedelta\n"
+
+
+def _entry(schedule: str, rest: str = "") -> str:
+    return f'{_HEAD}beat_schedule = {{"a": {{"task": "t", "schedule": {schedule}, {rest}}}}}\n'
+
+
+def test_forms_of_a_schedule_become_jobs(tmp_path: Path) -> None:
+    written, jobs = imported("celery", (SAMPLES / "celeryconfig.py.txt").read_text(), tmp_path, timezone=None)
+    assert {name: job.schedule for name, job in jobs.items()} == {
+        "send-reminders": "*/15 * * * *",
+        "nightly-report": "30 3 * * *",
+        "first-monday": "0 9 * * 1#1",
+        "weekdays": "0,30 0-2,22,23 * 1,4,7,10 1-5",
+        "both-days": None,
+        "heartbeat": "@every 30s",
+        "poll": "@every 12500ms",
+        "poll-slowly": "@every 2h",
+        "at-sunset": None,
+        "from-environment": None,
+        "added": "5,35 * * * *",
+        "debug": "@every 5s",
+        "add-every-10": "@every 10s",
+        "test": "30 7 * * 1",
+    }
+    report = jobs["nightly-report"]
+    assert (report.function, report.timezone, report.timeout) == ("shop.tasks.report", "Europe/Berlin", 1_800.0)
+    assert (report.args, report.input) == (("daily", 7), {"to": ["$${HOME}@example.com"], "dry_run": False})
+    assert (report.overlap_policy, report.catch_up, report.retry.max_attempts) == ("allow", "once", 1)
+    assert (jobs["send-reminders"].queue, jobs["send-reminders"].priority) == ("mail", 5)
+    assert (jobs["add-every-10"].args, jobs["add-every-10"].input) == (("hello",), {"key": 1})
+    assert codes(written, "nightly-report") == {"expiry-not-supported", "field-not-supported"}
+    assert codes(written, "first-monday") == set()
+    assert codes(written, "both-days") == codes(written, "at-sunset") == {"schedule-not-expressible"}
+    assert codes(written, "from-environment") == codes(written, "test") | {"computed-at-run-time"}
+    assert "computed-at-run-time" in codes(written, "debug")
+    assert [f.source.rpartition(":")[2] for f in written.findings if f.job is None and f.is_loss] == ["51", "58"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'app.conf.beat_schedule = {"a": {"task": "t", "schedule": 5}}',
+        'CELERYBEAT_SCHEDULE = {"a": {"task": "t", "schedule": 5}}',
+        'class Config:\n    CELERY_BEAT_SCHEDULE: dict = {"a": {"task": "t", "schedule": 5}}',
+        'app.conf.update(beat_schedule={"a": {"task": "t", "schedule": 5}})',
+        'app.conf.update({"beat_schedule": dict(a=dict(task="t", schedule=5))})',
+        'x = {"a": {"task": "t", "schedule": 5}}\napp.conf.beat_schedule = {**x}',
+        'app = Celery("x", beat_schedule={"a": {"task": "t", "schedule": 5}})',
+    ],
+)
+def test_schedule_is_found_in_every_place(text: str, tmp_path: Path) -> None:
+    _, jobs = imported("celery", text, tmp_path)
+    assert (jobs["a"].schedule, jobs["a"].function) == ("@every 5s", "t")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rest", "code"),
+    [
+        ("make()", "", "computed-at-run-time"),
+        ("crontab(minute=random())", "", "computed-at-run-time"),
+        ("crontab(minute='61')", "", "schedule-not-expressible"),
+        ("crontab(minute='5/2')", "", "schedule-not-expressible"),
+        ("crontab(minute=[])", "", "schedule-not-expressible"),
+        ("crontab(minute=0, nowfun=now)", "", "field-not-supported"),
+        ("timedelta(0)", "", "schedule-not-expressible"),
+        ("-5", "", "schedule-not-expressible"),
+        ("1e300", "", "computed-at-run-time"),
+        ("5", "'args': (now(),)", "computed-at-run-time"),
+        ("5", "'options': {'queue': 'Bad Queue'}", "field-not-supported"),
+        ("5", "'options': OPTIONS", "computed-at-run-time"),
+        ("5", "'options': {'queue': name()}", "computed-at-run-time"),
+        ("5", "'enabled': False", "field-not-supported"),
+    ],
+)
+def test_a_value_without_an_equivalent_is_said(schedule: str, rest: str, code: str, tmp_path: Path) -> None:
+    written, jobs = imported("celery", _entry(schedule, rest), tmp_path)
+    assert list(jobs) == ["a"]
+    assert code in codes(written, "a")
+
+
+def test_whole_schedule_that_is_computed_is_said(tmp_path: Path) -> None:
+    written, jobs = imported("celery", "beat_schedule = load()\n", tmp_path)
+    assert (jobs, codes(written), written.losses) == ({}, {"computed-at-run-time"}, 1)
+    assert written.text.endswith("jobs: []\n")
+
+
+def test_zone_that_no_file_names_is_said(tmp_path: Path) -> None:
+    written, _ = imported("celery", _entry("crontab(hour=1, minute=0)"), tmp_path, timezone=None)
+    assert "timezone-assumed" in codes(written)
+    written, jobs = imported("celery", _entry("crontab(hour=1, minute=0)"), tmp_path, timezone="Asia/Tokyo")
+    assert (written.losses, jobs["a"].timezone) == (0, "Asia/Tokyo")
+
+
+def test_file_is_never_executed(tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    text = f"open({str(marker)!r}, 'w')\n{_entry(f'open({str(marker)!r}, chr(119))')}"
+    imported("celery", text, tmp_path)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "line"),
+    [
+        ("x = 1\nbeat_schedule = {\n", "invalid-python", ":2"),
+        ("x = 1\ny = \x00\n", "control-character", ":2"),
+        ("(" * 50_000, "", ""),
+        ("x = " + "-" * 100_000 + "1", "", ""),
+        ("x = " + "[" * 150 + "]" * 150 + "\nbeat_schedule = x.y.\n", "invalid-python", ":2"),
+        ("x = " + "9" * 10_000, "invalid-python", ""),
+    ],
+)
+def test_hostile_python_is_refused_with_its_line(tmp_path: Path, text: str, code: str, line: str) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        imported("celery", text, tmp_path)
+    assert code in {"", caught.value.problems[0].code}
+    assert f"source{line}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = [1, 1]\n"
+        + "".join(f"{chr(98 + n)} = [{chr(97 + n)}] * 9 + [{chr(97 + n)}, {chr(97 + n)}]\n" for n in range(24)),
+        "a = 'x' * 10**9\nb = a + a\n",
+        "a = b\nb = a\n",
+        "a = [a]\n",
+        "a = 2\n" + "".join(f"{chr(98 + n)} = {chr(97 + n)} * {chr(97 + n)}\n" for n in range(24)),
+        "a = " + " + ".join(["'x'"] * 900) + "\n",
+        "a = range(10**12)\n",
+        "a = 10**(10**10)\n",
+        "a = f'{1:>1000000000}'\n",
+    ],
+)
+def test_exploding_value_is_not_computed(text: str, tmp_path: Path) -> None:
+    entry = _entry("5", "'args': [a, z, b, y, x], 'kwargs': {'k': x}")
+    written, jobs = imported("celery", text + entry, tmp_path)
+    assert list(jobs) == ["a"] or "job-not-registrable" in codes(written)
+    assert len(written.text) < 100_000
+
+
+def test_long_chain_of_operators_is_read_or_refused(tmp_path: Path) -> None:
+    for text in ("x = " + "+".join(["1"] * 20_000), "x = " + "a." * 20_000 + "b", "x = " + "not " * 5_000 + "1"):
+        assert refused("celery", f"{text}\n{_entry('5')}", tmp_path) <= {"nested-too-deep", "invalid-python"}
+
+
+def _matches(at: datetime, fields: dict[str, list[int]]) -> bool:
+    return (
+        at.minute in fields["minute"]
+        and at.hour in fields["hour"]
+        and at.day in fields["day_of_month"]
+        and at.month in fields["month_of_year"]
+        and at.isoweekday() % 7 in fields["day_of_week"]
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_lists_keep_their_instants(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    limits = {
+        "minute": (0, 59),
+        "hour": (0, 23),
+        "day_of_week": (0, 6),
+        "day_of_month": (1, 31),
+        "month_of_year": (1, 12),
+    }
+    fields = {
+        name: data.draw(
+            st.one_of(st.just([*range(low, high + 1)]), st.lists(st.integers(low, high), min_size=1, max_size=9))
+        )
+        for name, (low, high) in limits.items()
+    }
+    text = _entry(f"crontab({', '.join(f'{name}={values}' for name, values in fields.items())})")
+    written, jobs = imported("celery", text, tmp_path_factory.mktemp("celery"))
+    if jobs["a"].schedule is None:
+        assert codes(written, "a") == {"schedule-not-expressible"}
+        return
+    for at in instants(jobs["a"], 20):
+        assert _matches(at, fields)
+    until = instants(jobs["a"], 5)[-1]
+    if until - NOW < timedelta(days=40):
+        minutes = (NOW + timedelta(minutes=n) for n in range(1, int((until - NOW) / timedelta(minutes=1)) + 1))
+        assert [at for at in minutes if _matches(at, fields)] == instants(jobs["a"], 5)
