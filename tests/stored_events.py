@@ -93,9 +93,9 @@ class StoredEvents:
         """Return what a change makes of each stream."""
         return StoredEvents(*(tuple(change([*stream])) for stream in self.streams))
 
-    def audited(self) -> Report:
-        """Return the audit's report of the idle system."""
-        return audit(chain(*self.streams), patience=timedelta())
+    def audited(self, *, key: bytes | None = None) -> Report:
+        """Return the audit's report of the idle system; `key` is the installation's."""
+        return audit(chain(*self.streams), patience=timedelta(), key=key)
 
     def runs(self) -> Counter[tuple[str, str, int]]:
         """Return the number of claims of each attempt: (execution, step, attempt)."""

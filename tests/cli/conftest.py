@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 from typing_extensions import override
 
+from tests.domain.given import KEY
 from tocsin.adapters.nats.admin.resources import Change
 from tocsin.adapters.sql import SqlHistory, open_history
 from tocsin.bootstrap import Installation, Unreachable
@@ -110,6 +111,9 @@ class World(Backend):
         self, installation: Installation, *, any_port: Collection[str] = (), allow_reset: bool = False
     ) -> AsyncIterator[str]:
         yield "http://127.0.0.1:8062"
+
+    async def report_key(self) -> bytes:
+        return KEY
 
     async def identity(self) -> str:
         return "0123456789abcdef"

@@ -9,12 +9,14 @@ from typing import Any, get_args
 import pytest
 
 from tests.cli.conftest import World
+from tests.domain.given import KEY
 from tests.guards import guarded
 from tests.services.audit.test_defects import JOBS, time_passes, work
 from tests.stages.world import World as Stages
+from tocsin import subjects
 from tocsin.cli.events.commands import StreamName
-from tocsin.domain import ledger
-from tocsin.domain.events import Due, Started
+from tocsin.domain import ids, ledger
+from tocsin.domain.events import Due, Report, Started
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import StoredMessage
 from tocsin.stages.recorder import Recorder
@@ -137,9 +139,25 @@ def test_what_was_stored_lately_is_audited(busy: World) -> None:
 
 def test_what_cannot_be_read_is_remarked(busy: World) -> None:
     busy.log.receive("trigger.etl", b"\xff")
-    assert (
-        "1 of the messages cannot be read by this version, the first is trigger.etl (REQUESTS" in busy.call("audit").out
-    )
+    [remark] = busy.call("audit", "-o", "json").json["remarks"]
+    assert "1 of the messages of REQUESTS, where the API and operators may publish, cannot be read" in remark
+
+
+def test_hostile_reports_hide_no_finding(busy: World) -> None:
+    """A worker stores reports that no version reads, and reports that the stages do not believe."""
+    [started, *_] = busy.recorded("execution.locked.*.started.>")
+    assert isinstance(started.message, Started)
+    fields = started.message.model_dump(include={"job", "execution_id", "step", "attempt"})
+    token = ids.report_token(KEY, started.message.execution_id, started.message.step, started.message.attempt)
+    for number in range(3):
+        forged = Report(outcome="completed", token=token, claim=number + 1, proof="0" * 32, **fields)
+        busy.log.receive(subjects.subject_of(forged), forged.encode())
+        busy.log.receive(f"report.x.{number}", b"no json")
+    result = busy.call("audit", "-o", "json")
+    assert result.code == 0
+    unreadable, unproven = result.json["remarks"]
+    assert unreadable.startswith("3 of the messages of REPORTS, where all workers may publish, cannot be read")
+    assert unproven.startswith("3 of the messages of REPORTS, where all workers may publish, prove no claim")
 
 
 def test_unreadable_decision_fails_the_audit(busy: World) -> None:

@@ -1,5 +1,6 @@
 """The invariants that must hold at the end, and the agreement of read models and log."""
 
+from tests.domain.given import KEY
 from tests.stored_events import StoredEvents
 from tocsin import subjects
 from tocsin.archive.archive import Archive
@@ -68,7 +69,7 @@ def violations(around: Surroundings) -> list[str]:
     """Return every violation."""
     everything_ = everything(around)
     return [
-        *(str(one) for one in everything_.audited().violations),
+        *(str(one) for one in everything_.audited(key=KEY).violations),
         *_not_archived(around),
         *_wrong_history(around, everything_),
         *wrong_definitions(around),

@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 import msgspec
 import pytest
 
+from tests.domain.given import KEY, admitted, first_tasks, proven, recorded, report, started
 from tests.services.audit.test_defects import happened
 from tests.stored_events import StoredEvents
 from tocsin.domain.events import Completed, Message, Recorded, Started
@@ -78,3 +79,20 @@ def _is_of(recorded: Recorded[Message], execution_id: str) -> bool:
 def _audited(log: Messages, *, until: int) -> audit.Report:
     end = max(recorded.time for recorded in log if isinstance(recorded.message, Completed))
     return audit.audit(log, until=end + timedelta(seconds=until))
+
+
+def test_report_without_its_proof_does_not_count() -> None:
+    """A stage ignores it, so none owes a decision. An export holds no key: there the token counts."""
+    [task] = first_tasks(admitted())
+    claim = 3
+    forged = report("completed", token=task.token, claim=claim, proof="guessed")
+    facts = recorded((admitted(), task, started(), forged))
+    reasons = {
+        key: [debt.reason for debt in audit.audit(facts, key=key, patience=timedelta(days=1)).debts]
+        for key in (KEY, None)
+    }
+    assert "attempt 1 of main is under way" in reasons[KEY]
+    assert "main is reported as completed" not in reasons[KEY]
+    assert "main is reported as completed" in reasons[None]
+    honest = recorded((admitted(), task, started(), proven(forged)))
+    assert "main is reported as completed" in [debt.reason for debt in audit.audit(honest, key=KEY).debts]

@@ -178,7 +178,9 @@ def audit(
 
 async def _audit(session: Session, options: AuditOptions) -> Report:
     async with AsyncExitStack() as stack:
-        comparing = None
+        comparing = key = None
+        if options.file is None:
+            key = await (await stack.enter_async_context(session.installation())).report_key()
         if options.history:
             installation = await stack.enter_async_context(session.installation())
             history = await stack.enter_async_context(installation.history())
@@ -193,12 +195,9 @@ async def _audit(session: Session, options: AuditOptions) -> Report:
                 code="stream-missing",
             )
         verification = _verification(options, log)
-        auditor = Auditor(since=log.selection.since, until=log.selection.until, patience=options.patience)
+        auditor = Auditor(since=log.selection.since, until=log.selection.until, patience=options.patience, key=key)
         auditor.judge_guards()
-        if log.stored is not None:
-            for stream in STREAMS:
-                first = await log.stored.first(stream)  # before the archive, which may grow meanwhile
-                auditor.begins(stream, first=first, archived=await log.stored.archived(stream))
+        await _take_beginnings(auditor, log)
         async for message in log.messages:
             auditor.stored(message)
             verification.take(message)
@@ -216,6 +215,14 @@ async def _audit(session: Session, options: AuditOptions) -> Report:
         if not options.keys:
             return report
         return _with_proof(report, verification.finish(None if options.file else datetime.now(UTC)))
+
+
+async def _take_beginnings(auditor: Auditor, log: Source) -> None:
+    if log.stored is None:
+        return
+    for stream in STREAMS:
+        first = await log.stored.first(stream)  # before the archive, which may grow meanwhile
+        auditor.begins(stream, first=first, archived=await log.stored.archived(stream))
 
 
 def _verification(options: AuditOptions, log: Source) -> LogVerification:

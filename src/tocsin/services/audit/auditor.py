@@ -1,16 +1,19 @@
 """The auditor: takes events one by one, and reports the violations at the end."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, cast
 
 from ...domain.events import Message, Recorded, Voided, unfold
+from ...domain.events import Report as WorkerReport
 from ...ports import StoredMessage
-from ...subjects import Stream
+from ...subjects import Stream, publisher_of
 from ..repair import digest_of
 from . import guards
 from .check import INVARIANTS, PATIENCE, Check, Comparison, Handler, Report, Violation
 from .coordination import Agents, Locks
+from .execution_reports import is_proven
 from .executions import Executions
 from .ledger_time import LedgerTime
 from .public_events import PublicEvents
@@ -21,6 +24,33 @@ SHOWN: Final = 1_000
 """Number of violations that a report lists; the others are counted."""
 
 
+@dataclass(slots=True)
+class _Counted:
+    """Messages that are no finding: their number for each stream and publisher, and the first."""
+
+    reason: str
+    _numbers: dict[tuple[Stream, str], tuple[int, str]] = field(default_factory=dict)
+
+    def add(self, stream: Stream, subject: str, sequence: int) -> None:
+        """Count a message."""
+        program = publisher_of(subject)
+        by = f"the program {program}" if program else _PUBLISHERS.get(stream, "only stages and the API")
+        number, first = self._numbers.get((stream, by), (0, f"{subject} ({stream} {sequence})"))
+        self._numbers[stream, by] = number + 1, first
+
+    def remarks(self) -> Iterator[str]:
+        """Yield a remark for each stream and publisher."""
+        for (stream, by), (number, first) in self._numbers.items():
+            yield f"{number:,} of the messages of {stream}, where {by} may publish, {self.reason}; the first is {first}"
+
+
+_PUBLISHERS: Final = {
+    Stream.INPUTS: "programs outside",
+    Stream.REQUESTS: "the API and operators",
+    Stream.REPORTS: "all workers",
+}
+
+
 class Auditor:
     """All checks together, over the messages of all streams.
 
@@ -28,7 +58,12 @@ class Auditor:
     """
 
     def __init__(
-        self, *, since: datetime | None = None, until: datetime | None = None, patience: timedelta = PATIENCE
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        patience: timedelta = PATIENCE,
+        key: bytes | None = None,
     ) -> None:
         """Judge the events from `since` to `until` (UTC), or all events.
 
@@ -36,7 +71,9 @@ class Auditor:
             since: the first event of the log, except for definitions; executions that started before are not judged.
             until: later events are left out; None: all events.
             patience: the time before `until` for which a stage may be late without a violation.
+            key: the installation's key, without which no report proves its claim; None: a report with the token of its task counts.
         """
+        self._key = key
         self._until = until
         self._patience = patience
         is_whole = since is None
@@ -60,7 +97,8 @@ class Auditor:
         self._latest: datetime | None = None
         self._found: list[Violation] = []
         self._remarks: list[str] = []
-        self._unreadable: list[str] = []
+        self._unreadable = _Counted("cannot be read by this version")
+        self._unproven = _Counted("prove no claim, and count for no stage")
         self._foreign: dict[tuple[str, int], tuple[Violation, str]] = {}
         self._voided: list[Recorded[Voided]] = []
         self._judged = [invariant for invariant in INVARIANTS if invariant not in {"I8", "I9"}]
@@ -72,6 +110,9 @@ class Auditor:
         self._facts += 1
         if self._latest is None or recorded.time > self._latest:
             self._latest = recorded.time
+        if isinstance(recorded.message, WorkerReport) and self._key is not None and not is_proven(recorded, self._key):
+            self._unproven.add(Stream.REPORTS, recorded.subject, recorded.sequence)
+            return
         if isinstance(recorded.message, Voided):
             self._voided.append(cast("Recorded[Voided]", recorded))
         for event in unfold((recorded,)):
@@ -91,11 +132,11 @@ class Auditor:
     def unreadable(self, message: StoredMessage) -> None:
         """Note a message that this version cannot decode; its consequences are judged without it.
 
-        An unreadable input is a remark: a program outside may send one, and it becomes a dead letter.
+        An unreadable input is a remark, because programs outside and workers may store any.
         """
         self._add_all(guards.unreadable(message))
         if not guards.is_decision(message.subject):
-            self._unreadable.append(f"{message.subject} ({message.stream} {message.sequence})")
+            self._unreadable.add(message.stream, message.subject, message.sequence)
 
     def begins(self, stream: Stream, *, first: int, archived: int) -> None:
         """Take the beginning of a stream (`guards.removed`)."""
@@ -126,7 +167,12 @@ class Auditor:
             total=self._total,
             debts=tuple(debt for debt in debts if debt not in overdue),
             invariants=tuple(self._judged),
-            remarks=(*self._unreadable_remark(), *self._time.remarks.values(), *self._remarks),
+            remarks=(
+                *self._unreadable.remarks(),
+                *self._unproven.remarks(),
+                *self._time.remarks.values(),
+                *self._remarks,
+            ),
             voided=voided,
         )
 
@@ -140,11 +186,6 @@ class Auditor:
             by = "" if event.by is None else f" by {event.by.full_name}"
             reason = f": {event.reason}" if event.reason else ""
             yield f"{event.stream} {event.sequence} {event.subject}{by}{reason}"
-
-    def _unreadable_remark(self) -> Iterator[str]:
-        if self._unreadable:
-            number = len(self._unreadable)
-            yield f"{number:,} of the messages cannot be read by this version, the first is {self._unreadable[0]}"
 
     def _add_all(self, violations: Iterable[Violation]) -> None:
         for violation in violations:
@@ -162,12 +203,13 @@ def audit(
     since: datetime | None = None,
     until: datetime | None = None,
     patience: timedelta = PATIENCE,
+    key: bytes | None = None,
 ) -> Report:
     """Judge all stored messages; see `Auditor`.
 
     With a `patience` of zero, no stage may owe anything.
     """
-    auditor = Auditor(since=since, until=until, patience=patience)
+    auditor = Auditor(since=since, until=until, patience=patience, key=key)
     for recorded in facts:
         auditor.take(recorded)
     return auditor.report()

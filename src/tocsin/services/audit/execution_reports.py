@@ -6,13 +6,25 @@ decision before the report that it needs: such a decision is doubted until the r
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from hmac import compare_digest
 from typing import NamedTuple, TypeAlias
 
-from ...domain.events import ExecutionFact, Recorded, Report
+from ...domain import ids
+from ...domain.events import ExecutionFact, Message, Recorded, Report
+from ...subjects import subject_of
 
 Attempt: TypeAlias = tuple[str, int]
 Outcome: TypeAlias = tuple[str, int, str]
 """A reported attempt: step, attempt and outcome."""
+
+
+def is_proven(recorded: Recorded[Message], key: bytes) -> bool:
+    """Return whether a report is of a stage or of the worker of its claim."""
+    report = recorded.message
+    if not isinstance(report, Report) or report.proof is None:
+        return False
+    proof = ids.claim_proof(key, report.execution_id, report.step, report.attempt, report.claim)
+    return compare_digest(report.proof.encode(), proof.encode()) and recorded.subject == subject_of(report)
 
 
 class Wrong(NamedTuple):
