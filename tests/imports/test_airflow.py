@@ -43,7 +43,8 @@ def test_dag_with_groups_and_chains_becomes_a_job(tmp_path: Path) -> None:
         "load": {"clean_check"},
         "choose": {"load"},
         "mail": {"choose"},
-        "archive": {"choose"},
+        "archive": {"choose", "part_b"},
+        "part_b": set(),
     }
     steps = {step.name: step for step in job.dag}
     assert (steps["extract"].function, steps["extract"].input) == (
@@ -71,7 +72,7 @@ def test_dag_with_groups_and_chains_becomes_a_job(tmp_path: Path) -> None:
         "template-not-supported",
         "trigger-rule-not-supported",
     }
-    assert "in line 59" in written.text
+    assert "in line 62" in written.text
 
 
 def test_decorated_functions_become_steps(tmp_path: Path) -> None:
@@ -110,6 +111,12 @@ def test_decorated_functions_become_steps(tmp_path: Path) -> None:
         ("a >> Label('x') >> b\nc << Label('y') << d", {"a": "", "b": "a", "c": "d", "d": ""}),
         ("x = [a, b]\nx[0] >> x[1]\nx >> c", {"a": "", "b": "a", "c": "ab", "d": ""}),
         ("p, q = a, b\np >> q\na >> b", {"a": "", "b": "a", "c": "", "d": ""}),
+        ("prev = a\nfor x in [b, c]:\n    prev >> x\n    prev = x", {"a": "", "b": "a", "c": "b", "d": ""}),
+        (
+            "for i in range(3):\n    if i == 1:\n        a >> b\n    else:\n        c >> d",
+            {"a": "", "b": "a", "c": "", "d": "c"},
+        ),
+        ("x = []\nfor t in 'pq', 'rs':\n    x.append(a)\nx >> b", {"a": "", "b": "a", "c": "", "d": ""}),
         ("try:\n    a >> b\nexcept E:\n    pass", {"a": "", "b": "a", "c": "", "d": ""}),
     ],
 )
@@ -282,6 +289,8 @@ def test_zone_of_naive_dates_is_said(tmp_path: Path) -> None:
         + ", ".join(f"BashOperator(task_id='t{n}', bash_command='x')" for n in range(1_500))
         + "]\n"
         + "x >> x\n" * 3,
+        "for i in range(1000):\n    for j in range(1000):\n        for k in range(1000):\n            BashOperator(task_id=f'{i}-{j}-{k}')",
+        "for i in range(1000):\n    x = [" + "1, " * 50_000 + "]\n    BashOperator(task_id=f't{i}')",
         "a = BashOperator(task_id='a', bash_command='x')\n" + " >> ".join(["a"] * 5_000),
         "a = BashOperator(task_id='a', bash_command='x')\na" + "['x']" * 5_000,
         "with TaskGroup('g') as g:\n"

@@ -15,7 +15,8 @@ from .airflow_schedule import moment_of, set_limits, set_schedule
 from .airflow_tasks import report_arguments, set_rules, set_steps
 from .drafts import Draft, Draftings
 from .findings import Finding
-from .python_values import Call, Unknown, Values, is_static, parse, shown, too_deep
+from .python_syntax import Call, Unknown, is_static, parse, shown, too_deep
+from .python_values import Values
 from .schedules import Zone
 
 MAX_DAGS: Final = 1_000
@@ -48,7 +49,7 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
     drafted = Draftings()
     try:
         module = parse(text)
-        graphs = Graphs(module, Values(module))
+        graphs = Graphs(module, Values.in_module(module))
         drafted.drafts = [_draft(dag, source, zone, now) for dag in graphs.dags[:MAX_DAGS]]
     except RecursionError:
         raise too_deep() from None

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from .python_values import Call
+from .python_syntax import Call
 
 _DEEPEST: Final = 1_000
 

@@ -8,10 +8,13 @@ from typing import Any, Final
 
 from ...domain.definition import DefinitionError, DefinitionProblem
 from .airflow_dags import Dag, Group, Node, Task
-from .python_values import Call, Values, dotted, source_of
+from .python_syntax import Call, dotted, source_of
+from .python_values import Values
 
 MAX_TASKS: Final = 1_000
 """Tasks of a DAG, as many as a job may have steps."""
+MAX_LOOP_NODES: Final = 100_000
+"""Nodes of the syntax tree that are read in loops, each counted in each round."""
 MAX_LINKS: Final = 200_000
 """Links between tasks in a file, repeated links included."""
 _TASK_FUNCTION: Final = "@task"
@@ -40,6 +43,7 @@ class Graphs:
         self._values = values
         self._names: dict[str, Any] = {}
         self._links = 0
+        self._loop_nodes = 0
         self._owners: dict[Node, Dag] = {}
         self._run(module.body, _Scope())
 
@@ -70,9 +74,40 @@ class Graphs:
                 self._define(statement, scope)
             case ast.Try():
                 self._run([*statement.body, *statement.orelse, *statement.finalbody], scope)
+            case ast.If() if isinstance(chosen := self._values.of(statement.test), bool):
+                self._run(statement.body if chosen else statement.orelse, scope)
+            case ast.For() if self._makes_tasks(statement) and (rounds := self._rounds_of(statement, scope)):
+                outer = self._values
+                for names, nodes in rounds:
+                    self._values = outer.bound(names)
+                    self._names |= nodes
+                    self._run(statement.body, scope)
+                self._values = outer
             case ast.If() | ast.For() | ast.While() | ast.Match() if self._makes_tasks(statement):
-                what = f"the tasks inside `{type(statement).__name__.lower()}`"
-                self._skip(statement.lineno, what, scope)
+                self._skip(statement.lineno, f"the tasks inside `{type(statement).__name__.lower()}`", scope)
+
+    def _rounds_of(self, loop: ast.For, scope: _Scope) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Return the static values and the tasks of a loop's variables in each round.
+
+        An empty list: they are computed at run time.
+        """
+        targets = [loop.target] if isinstance(loop.target, ast.Name) else getattr(loop.target, "elts", [])
+        names = [target.id for target in targets if isinstance(target, ast.Name)]
+        nodes, values = self._of(loop.iter, scope), self._values.of(loop.iter)
+        are_tasks = isinstance(nodes, list) and any(isinstance(node, Task | Group) for node in nodes)
+        items = nodes if are_tasks else values
+        if not isinstance(items, list) or not names or len(names) != len(targets):
+            return []
+        self._loop_nodes += len(items) * sum(1 for _ in ast.walk(loop))
+        if self._loop_nodes > MAX_LOOP_NODES:
+            reason = "the loops of the file have too many rounds to be followed: divide the file"
+            raise DefinitionError(DefinitionProblem(reason, source=f":{loop.lineno}", code="too-large"))
+        rows = [[item] if isinstance(loop.target, ast.Name) else item for item in items]
+        if not all(isinstance(row, list) and len(row) == len(names) for row in rows):
+            return []
+        none = dict.fromkeys(names)
+        named = [dict(zip(names, row, strict=True)) for row in rows]
+        return [({}, row) if are_tasks else (row, none) for row in named]
 
     def _entered(self, item: ast.withitem, scope: _Scope) -> _Scope:
         value = self._of(item.context_expr, scope)
@@ -126,12 +161,14 @@ class Graphs:
         return any(
             _is_task(each)
             or (isinstance(each, ast.BinOp) and isinstance(each.op, ast.RShift | ast.LShift))
-            or (isinstance(each, ast.Call) and isinstance(self._names.get(dotted(each.func)), _TaskFunction))
+            or (isinstance(each, ast.Name) and isinstance(self._names.get(each.id), _TaskFunction | Task | Group))
             for each in ast.walk(statement)
         )
 
     def _skip(self, line: int, what: str, scope: _Scope) -> None:
-        (scope.dag.skipped if scope.dag else self.skipped).append((line, what))
+        skipped = scope.dag.skipped if scope.dag else self.skipped
+        if (line, what) not in skipped[-100:]:
+            skipped.append((line, what))
 
     # --- expressions --------------------------------------------------------------------------------------------------
 
@@ -160,7 +197,7 @@ class Graphs:
             case _:
                 return None
 
-    def _called(self, node: ast.Call, scope: _Scope) -> Any:  # noqa: ANN401
+    def _called(self, node: ast.Call, scope: _Scope) -> Any:  # noqa: ANN401, PLR0911 - a case for each function
         name = dotted(node.func).rpartition(".")[2] or getattr(node.func, "attr", "")
         if name == "DAG":
             call = self._values.of(node)
@@ -185,7 +222,15 @@ class Graphs:
         if name in {"chain", "chain_linear", "cross_downstream"}:
             self._chain(name, node, scope)
             return None
+        if name == "append" and isinstance(node.func, ast.Attribute) and len(node.args) == 1:
+            self._append(node.func.value, node.args[0], scope)
+            return None
         return self._task(node, scope)
+
+    def _append(self, owner: ast.expr, value: ast.expr, scope: _Scope) -> None:
+        tasks, task = self._of(owner, scope), self._of(value, scope)
+        if isinstance(tasks, list) and isinstance(task, Task | Group):
+            tasks.append(task)
 
     def _chain(self, name: str, node: ast.Call, scope: _Scope) -> None:
         if any(isinstance(argument, ast.Starred) for argument in node.args):

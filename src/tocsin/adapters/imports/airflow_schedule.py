@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from ...domain.schedule.expression import ALIASES
 from .cron_dialects import CRONITER
 from .drafts import Draft
-from .python_values import Call, is_static, shown
+from .python_syntax import Call, is_static, shown
 from .schedules import Zone, set_cron, set_interval, set_timezone
 
 ABSENT: Final = object()

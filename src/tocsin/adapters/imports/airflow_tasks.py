@@ -11,7 +11,7 @@ from ...domain.duration import MAX_DURATION_S
 from .airflow_dags import Dag, Task, task_links
 from .commands import command_input
 from .drafts import UNLIMITED, Draft, Names, StepDraft, function_name, literal
-from .python_values import Call, Unknown, is_static, shown
+from .python_syntax import Call, Unknown, is_static, shown
 
 _NAME: Final = re.compile(r"[A-Za-z_][\w.]*")
 MAX_RETRIES: Final = 99

@@ -12,7 +12,8 @@ from ...domain.definition import is_name
 from .celery_crontab import set_crontab
 from .drafts import UNLIMITED, Draft, Draftings, function_name, literal
 from .findings import Finding
-from .python_values import Call, Unknown, Values, dotted, is_static, parse, shown, too_deep
+from .python_syntax import Call, Unknown, dotted, is_static, parse, shown, too_deep
+from .python_values import Values
 from .schedules import Zone, set_interval, set_timezone
 
 MAX_ENTRIES: Final = 10_000
@@ -34,7 +35,7 @@ class _Entry:
 class _Reader:
     def __init__(self, text: str) -> None:
         self.module = parse(text)
-        self.values = Values(self.module)
+        self.values = Values.in_module(self.module)
         self.entries: list[_Entry] = []
         self.unread: list[tuple[int, str]] = []
         self.zones: list[Any] = []

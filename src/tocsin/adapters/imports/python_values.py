@@ -7,80 +7,16 @@ function is a `Call`, and everything else is `Unknown`: it is computed when the 
 import ast
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import timedelta
 from textwrap import dedent
+from types import MappingProxyType
 from typing import Any, Final
 
-from ...domain.definition import DefinitionError, DefinitionProblem, shorten
+from .python_syntax import MAX_LENGTH, Call, Unknown, dotted, source_of
 
-MAX_LENGTH: Final = 65_536
-"""The length of a text or a list that arithmetic makes."""
 MAX_BITS: Final = 64
 _MAX_CHAIN: Final = 200
 _MAX_RANGE: Final = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """A value that is computed at run time."""
-
-    text: str
-    line: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Call:
-    """The call of a function that this module does not know.
-
-    Attributes:
-        name: the last part of the function's name.
-        full: the whole name, dotted.
-        args, keywords: the arguments.
-        text: the source.
-        line: the line.
-    """
-
-    name: str
-    full: str
-    args: tuple[Any, ...]
-    keywords: Mapping[str, Any]
-    text: str
-    line: int
-    node: ast.Call = field(repr=False, kw_only=True)
-
-
-def parse(text: str) -> ast.Module:
-    """Return the syntax tree of a Python file.
-
-    Raises:
-        DefinitionError: the file is not Python; the problem's source is `:line`.
-    """
-    try:
-        return ast.parse(text)
-    except SyntaxError as error:
-        reason = f"not Python: {error.msg}"
-        raise DefinitionError(
-            DefinitionProblem(reason, source=f":{error.lineno or 1}", code="invalid-python")
-        ) from None
-    except (RecursionError, MemoryError):
-        raise too_deep() from None
-    except ValueError as error:
-        raise DefinitionError(DefinitionProblem(f"not Python: {error}", code="invalid-python")) from None
-
-
-def too_deep() -> DefinitionError:
-    """Return the error for a file that nests too deeply."""
-    return DefinitionError(DefinitionProblem("nested too deep", code="nested-too-deep"))
-
-
-def dotted(node: ast.expr) -> str:
-    """Return a dotted name; an empty text for any other expression."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return ".".join((node.id, *reversed(parts))) if isinstance(node, ast.Name) else ""
 
 
 _BINARY: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
@@ -91,19 +27,57 @@ _BINARY: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
+_ORDERS: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], bool]]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
 _Number = int | float
+_CHANGES: Final = frozenset(
+    {
+        "append",
+        "extend",
+        "insert",
+        "remove",
+        "pop",
+        "clear",
+        "update",
+        "setdefault",
+        "add",
+        "discard",
+        "sort",
+        "reverse",
+    }
+)
+"""Methods that change a value after its assignment."""
 
 
 class Values:
     """The values of the expressions of a file."""
 
-    def __init__(self, module: ast.Module) -> None:
-        self._assigned: dict[str, ast.expr | None] = {}
+    def __init__(
+        self, assigned: Mapping[str, ast.expr | None], bound: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
+        self._assigned = assigned
+        self._bound = bound
         self._known: dict[int, Any] = {}
         self._chain = 0
+
+    @classmethod
+    def in_module(cls, module: ast.Module) -> "Values":
+        """Return the values of a file: names that are assigned once have one."""
+        assigned: dict[str, ast.expr | None] = {}
         for node in ast.walk(module):
             for name, value in _bindings(node):
-                self._assigned[name] = None if name in self._assigned else value
+                assigned[name] = None if name in assigned else value
+        return cls(assigned)
+
+    def bound(self, names: Mapping[str, Any]) -> "Values":
+        """Return the values inside a loop, with the values of its variables."""
+        return Values(self._assigned, {**self._bound, **names})
 
     def of(self, node: ast.expr | None) -> Any:  # noqa: ANN401 - a value of the file
         """Return the value of an expression."""
@@ -117,7 +91,7 @@ class Values:
             self._chain -= 1
         return self._known[id(node)]
 
-    def _value(self, node: ast.expr) -> Any:  # noqa: ANN401, C901, PLR0911 - a case for each kind of expression
+    def _value(self, node: ast.expr) -> Any:  # noqa: ANN401 - a case for each kind of expression
         unknown = Unknown(source_of(node), node.lineno)
         match node:
             case ast.Constant(value=None | bool() | int() | float() | str()):
@@ -128,9 +102,18 @@ class Values:
                 )
             case ast.Dict():
                 return self._dict(node)
+            case ast.Name() if node.id in self._bound:
+                return self._bound[node.id]
             case ast.Name():
                 value = self._assigned.get(node.id)
                 return unknown if value is None else self.of(value)
+            case ast.expr():
+                return self._computed(node, unknown)
+
+    def _computed(self, node: ast.expr, unknown: Unknown) -> Any:  # noqa: ANN401, PLR0911 - a case for each kind of expression
+        match node:
+            case ast.Compare(left=left, ops=[order], comparators=[right]):
+                return _compared(order, self.of(left), self.of(right), unknown)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 value = self.of(operand)
                 return -value if isinstance(value, int | float | timedelta) else unknown
@@ -189,13 +172,15 @@ class Values:
         return _evaluated(call)
 
 
-def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
+def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:  # noqa: C901 - a case for each kind of binding
     """Yield the names that a node binds, each with its expression if it is known."""
     match node:
         case ast.Assign(targets=targets, value=value):
             for target in targets:
                 if isinstance(target, ast.Name):
                     yield target.id, value
+                elif isinstance(target, ast.Subscript):
+                    yield dotted(target.value), None
                 else:
                     yield from ((each.id, None) for each in ast.walk(target) if _is_bound(each))  # type: ignore[attr-defined]
         case ast.AnnAssign(target=ast.Name(id=name), value=value) if value is not None:
@@ -204,6 +189,8 @@ def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
             pass
         case ast.AugAssign(target=target) | ast.For(target=target) | ast.comprehension(target=target):
             yield from ((each.id, None) for each in ast.walk(target) if isinstance(each, ast.Name))
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method)) if method in _CHANGES:
+            yield name, None
         case ast.NamedExpr(target=target):
             yield target.id, None
         case ast.arg(arg=name):
@@ -228,10 +215,23 @@ def _evaluated(call: Call) -> Any:  # noqa: ANN401, PLR0911 - a case for each fu
             return Unknown(call.text, call.line)
         case Call(full="dict", args=()) if "**" not in call.keywords:
             return dict(call.keywords)
-        case Call(full="list" | "tuple" | "set" | "frozenset", args=(list() as values,)):
-            return values
+        case Call(full="str", args=(str() | int() | float() as value,)) if not isinstance(value, bool):
+            return str(value)
+        case Call(full="int", args=(int() as value,)):
+            return int(value)
         case Call(name="dedent", args=(str() as text,)):
             return dedent(text)
+        case _:
+            return _listed(call)
+
+
+def _listed(call: Call) -> Any:  # noqa: ANN401
+    """Return the list of a call that makes one; for others the call itself."""
+    match call:
+        case Call(full="list" | "tuple" | "set" | "frozenset", args=(list() as values,)):
+            return values
+        case Call(full="enumerate", args=(list() as values,)):
+            return [[number, value] for number, value in enumerate(values)]
         case Call(full="range", args=args) if args and all(isinstance(arg, int) for arg in args):
             try:
                 numbers = range(*args)
@@ -261,40 +261,8 @@ def _combined(node: ast.BinOp, left: Any, right: Any) -> Any:  # noqa: ANN401
     return unknown if isinstance(value, int) and value.bit_length() > MAX_BITS else value
 
 
-def source_of(node: ast.AST) -> str:
-    """Return the source of a node in one line, shortened."""
-    try:
-        return shorten(" ".join(ast.unparse(node).split()), 120)
-    except (RecursionError, ValueError):
-        return "an expression"
-
-
-def is_static(value: Any) -> bool:  # noqa: ANN401
-    """Return whether a value is plain data, without parts that are computed at run time."""
-    stack, count = [value], 0
-    while stack:
-        current = stack.pop()
-        count += 1
-        if count > MAX_LENGTH:
-            return False
-        match current:
-            case dict():
-                stack.extend(current.values())
-            case list() | tuple():
-                stack.extend(current)
-            case None | bool() | int() | float() | str():
-                pass
-            case _:
-                return False
-    return True
-
-
-def shown(value: Any) -> str:  # noqa: ANN401
-    """Return a short text for a value, for a finding."""
-    match value:
-        case Unknown() | Call():
-            return f"`{value.text}`"
-        case dict() | list():
-            return f"`{shorten(repr(value), 80)}`" if is_static(value) and len(value) < 50 else "a collection"  # noqa: PLR2004
-        case _:
-            return f"`{shorten(str(value), 120)}`"
+def _compared(order: ast.cmpop, left: Any, right: Any, unknown: Unknown) -> Any:  # noqa: ANN401
+    are_numbers = isinstance(left, int | float) and isinstance(right, int | float)
+    if type(order) in _ORDERS and (are_numbers or (isinstance(left, str) and isinstance(right, str))):
+        return _ORDERS[type(order)](left, right)
+    return unknown
