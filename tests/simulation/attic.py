@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from tests.domain.given import KEY
 from tocsin import subjects
 from tocsin.adapters.memory.archive import InMemoryArchiveStore, InMemoryStreamPurge
 from tocsin.archive.archive import Archive, Origin
@@ -14,6 +15,7 @@ from tocsin.ports import Extent, Projections, StoredMessage
 from tocsin.stages.archiver.archive_eligibility import ArchiveEligibility, Keeping
 from tocsin.stages.archiver.heartbeats import FinishedHeartbeats
 from tocsin.stages.archiver.stage import ARCHIVER, Archiver, PacedPurge
+from tocsin.stages.archiver.unproven_reports import UnprovenReports
 from tocsin.subjects import RECORDED, Stream
 from tocsin.testing import InMemoryStoredLog
 
@@ -64,6 +66,7 @@ class Attic:
             origin=Origin(installation="i", root="tocsin", version="0"),
             keeping=KEEPING,
             heartbeats=FinishedHeartbeats(self._server, self._streams, self._housekeeping),
+            unproven=UnprovenReports(self._server, self._streams, KEY, limit=-1),
         )
         return ARCHIVER.bind(archiver)
 

@@ -39,6 +39,7 @@ from tocsin.ports import EventLog, OutdatedState, StoredMessage, acknowledge_eac
 from tocsin.stages.archiver.archive_eligibility import CLOCK_SKEW, ArchiveEligibility, Keeping
 from tocsin.stages.archiver.heartbeats import FinishedHeartbeats
 from tocsin.stages.archiver.stage import LEAST, Archiver, PacedPurge
+from tocsin.stages.archiver.unproven_reports import UnprovenReports
 from tocsin.stages.recorder import Recorder
 from tocsin.subjects import RECORDED, STREAMS, Bucket, Stream, cursor
 from tocsin.testing import settle
@@ -178,6 +179,7 @@ class Site:
             origin=ORIGIN,
             keeping=keeping,
             heartbeats=FinishedHeartbeats(self.world.log, self.streams, housekeeping),
+            unproven=UnprovenReports(self.world.log, self.streams, KEY, limit=-1),
         )
 
     async def settle(self) -> None:

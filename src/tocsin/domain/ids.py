@@ -147,12 +147,13 @@ def place_proof(key: bytes, proof: str, after: int) -> str:
     return blake2b(f"{proof}:{after}".encode(), key=key, digest_size=8, person=b"place").hexdigest()
 
 
-def seal(secret: str) -> str:
+def seal(secret: str, job: str = "") -> str:
     """Return the part of subjects that only the holder of a secret can name.
 
-    A reader that knows the secret reads the subjects with its seal, and meets nothing of other workers.
+    A reader that knows the secret reads the subjects with its seal, and meets nothing of other workers. `job` is the token of
+    the job, if the seal binds it too.
     """
-    return blake2b(b"subject", key=secret.encode()[:64], digest_size=8).hexdigest()
+    return blake2b(f"subject{job}".encode(), key=secret.encode()[:64], digest_size=8).hexdigest()
 
 
 def report_id(proof: str, subject: str) -> str:

@@ -56,7 +56,7 @@ def authentic_subject(subject: str, key: bytes) -> ReportSubject | None:
     if reported is None:
         return None
     proof = ids.claim_proof(key, reported.execution_id, reported.step, reported.attempt, reported.claim)
-    return reported if compare_digest(reported.seal.encode(), ids.seal(proof).encode()) else None
+    return reported if compare_digest(reported.seal.encode(), ids.seal(proof, reported.job).encode()) else None
 
 
 def claim_of(recorded: Recorded[Message], key: bytes) -> tuple[Known, ...]:

@@ -120,7 +120,7 @@ class EventLog(Publisher, Protocol):
     async def remove(self, subject: str, sequence: int) -> None:
         """Remove a message of a subject's stream, unless it is gone.
 
-        Only messages that are no events may be removed: those of the MQ bridge.
+        Only messages that are no events may be removed: those of the MQ bridge, and reports that prove no claim.
 
         Raises:
             LogUnavailable: the log did not answer.

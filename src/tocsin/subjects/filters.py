@@ -53,7 +53,8 @@ def reports_on(
     job: str, execution_id: str, step: str, attempt: int, claim: int | None, *, proof: str, outcome: str = ANY
 ) -> str:
     """Return a filter over the reports on a claim (`ids.claim_proof`)."""
-    return f"report.{token(job)}.{execution_id}.{outcome}.{step}.{attempt}.{seal(proof)}.{claim or NO_CLAIM}"
+    of = token(job)
+    return f"report.{of}.{execution_id}.{outcome}.{step}.{attempt}.{seal(proof, of)}.{claim or NO_CLAIM}"
 
 
 def leadership(lease: str) -> str:

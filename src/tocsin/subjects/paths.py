@@ -88,8 +88,9 @@ def _answer(fact: e.CronAnswer) -> str:
 
 
 def _report(report: e.Report) -> str:
-    attempted = f"{report.step}.{report.attempt}.{seal(report.proof or '')}.{report.claim or NO_CLAIM}"
-    return f"report.{token(report.job)}.{report.execution_id}.{report.outcome}.{attempted}"
+    job = token(report.job)
+    attempted = f"{report.step}.{report.attempt}.{seal(report.proof or '', job)}.{report.claim or NO_CLAIM}"
+    return f"report.{job}.{report.execution_id}.{report.outcome}.{attempted}"
 
 
 def _timer(timer: e.Timer) -> str:
@@ -277,6 +278,8 @@ class ReportSubject(NamedTuple):
 
     scope: str
     """The scope of its execution."""
+    job: str
+    """The token of its job."""
     execution_id: str
     outcome: str
     step: str
@@ -298,12 +301,15 @@ def parse_report(subject: str) -> ReportSubject | None:
     _, job, execution_id, outcome, step, attempt, its_seal, claim = tokens
     if _NUMBER.fullmatch(attempt) is None or (claim != NO_CLAIM and _NUMBER.fullmatch(claim) is None):
         return None
+    if outcome not in _OUTCOMES:
+        return None
     claimed = None if claim == NO_CLAIM else int(claim)
     scope = f"execution.{job}.{execution_id}.>"
-    return ReportSubject(scope, execution_id, outcome, step, int(attempt), its_seal, claimed)
+    return ReportSubject(scope, job, execution_id, outcome, step, int(attempt), its_seal, claimed)
 
 
 _TOKENS_OF_A_REPORT: Final = 8
+_OUTCOMES: Final = frozenset({"completed", "failed"})
 _NUMBER: Final = re.compile("[0-9]{1,18}")
 
 

@@ -19,6 +19,7 @@ from ...settings import Settings
 from ...subjects import ARCHIVE_STATE, ARCHIVER_LEASE, RECORDED, STREAMS, Bucket, Stream, cursor
 from .archive_eligibility import ArchiveEligibility, Keeping
 from .heartbeats import FinishedHeartbeats
+from .unproven_reports import INTERVAL_S, UnprovenReports
 
 LEAST: Final = timedelta(minutes=2)
 """The least age of an archived message, or the hot window if that is shorter; `max_messages` does not change it."""
@@ -81,7 +82,9 @@ class Archiver:
         origin: Origin,
         keeping: Keeping,
         heartbeats: FinishedHeartbeats,
+        unproven: UnprovenReports,
     ) -> None:
+        self._unproven = unproven
         self._heartbeats = heartbeats
         self._eligibility = eligibility
         self._purge = purge
@@ -109,6 +112,20 @@ class Archiver:
             except Exception as error:  # noqa: BLE001 - a failure of the archive or the database may be over soon
                 _log.warning("archiving failed; retrying later", action="archiver-failed", exc_info=error)
             await self._clock.sleep(self._keeping.interval)
+
+    async def sweep(self) -> None:
+        """Remove reports that prove nothing until cancelled, as long as it leads."""
+        while True:
+            number = 0
+            try:
+                if await self._leadership.time() is not None and (number := await self._unproven.run_once()):
+                    _log.warning("reports without proof removed", action="reports-removed", number=number)
+            except LogUnavailable as error:
+                _log.info("reports not removed; waiting for JetStream", action="archiver-waits", reason=str(error))
+            except Exception as error:  # noqa: BLE001 - the flood may go on
+                _log.warning("reports not removed; retrying", action="archiver-failed", exc_info=error)
+            if not number:
+                await self._clock.sleep(INTERVAL_S)
 
     async def run_once(self, now: datetime) -> bool:
         """Archive one portion and expire some history; return whether there may be more to do.
@@ -186,6 +203,7 @@ def _start(context: StageContext) -> Archiver | None:
         origin=storage.origin,
         keeping=keeping,
         heartbeats=FinishedHeartbeats(context.log, storage.streams, storage.purge),
+        unproven=UnprovenReports(context.log, storage.streams, context.report_key, limit=settings.archive.input_bytes),
     )
 
 
@@ -193,7 +211,7 @@ ARCHIVER: Final = Stage(
     name="archiver",
     purpose="moves old executions into the archive; one leads",
     consumes="events that every durable and the history have handled",
-    decides="segments of the archive, then purges of the streams; removal of heartbeats",
+    decides="segments of the archive, then purges of the streams; removal of heartbeats, and of reports without proof",
     access=Access(
         reads=(Stream.LOG,),
         follows=(*STREAMS, Stream.PROGRESS),
@@ -202,9 +220,10 @@ ARCHIVER: Final = Stage(
             (Bucket.CURSORS, ARCHIVE_STATE),
             *((Bucket.CURSORS, cursor(stream)) for stream in STREAMS),
         ),
+        removes=(Stream.REPORTS,),
         keeps_archive=True,
     ),
     start=_start,
-    loops=(Archiver.lead, Archiver.run),
+    loops=(Archiver.lead, Archiver.run, Archiver.sweep),
     needs_history=True,
 )

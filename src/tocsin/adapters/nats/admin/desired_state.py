@@ -89,7 +89,8 @@ def stream_config(
     }
     if stream in INPUT_STREAMS:
         limits = inputs or InputLimits()
-        config |= {"discard": "new", "max_bytes": limits.size, "max_msg_size": MAX_INPUT_SIZE, "deny_delete": True}
+        config |= {"discard": "new", "max_bytes": limits.size, "max_msg_size": MAX_INPUT_SIZE}
+        config["deny_delete"] = stream is not Stream.REPORTS
         if stream is Stream.INPUTS:
             config["max_msgs"] = limits.outside
     elif stream in OUTPUT_STREAMS:
