@@ -1,0 +1,119 @@
+"""A worker behind a leaf node of its account works, and reaches nothing that it does not reach elsewhere."""
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+from nats.errors import Error
+
+from tests.ports import free_port
+from tests.security.installations import ACCOUNT, PASSWORD, accounts, connected, initialize
+from tests.security.server import DEADLINE, Server, server
+from tests.security.test_outside_accounts import ASKED, HEADERS, REPLIES, everything
+from tests.security.test_worker_claims import ID, stages
+from tests.system.running import Running
+from tocsin import Context, Worker, bootstrap
+from tocsin.adapters.nats.agents import NatsAgentChannel
+from tocsin.domain.events import Completed, Report, Started
+
+USER: Final = "worker-mail"
+LEAF: Final = """
+leafnodes {{ remotes: [ {{ url: "nats://leaf:{password}@127.0.0.1:{port}", account: OUTSIDE }} ] }}
+accounts {{ OUTSIDE {{ users: [ {{ user: {user}, password: {password} }} ] }} }}
+"""
+"""The owner of the leaf node gives its users no rules."""
+
+
+class Servers(NamedTuple):
+    """The server of the installation, and a leaf node."""
+
+    hub: Server
+    leaf: Server
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[Servers]:
+    config, environment = accounts(tmp_path)
+    port = free_port()
+    leaf_user = f'{{ user: leaf, password: "{PASSWORD}", account: {ACCOUNT}_WORKERS_MAIL }}'
+    listens = f"leafnodes {{ listen: 127.0.0.1:{port}, authorization {{ users: [ {leaf_user} ] }} }}\n"
+    with ExitStack() as stack:
+        hub = stack.enter_context(server(tmp_path / "hub", listens + config, environment=environment))
+        asyncio.run(initialize(hub.url, tmp_path))
+        leaf = LEAF.format(password=PASSWORD, port=port, user=USER)
+        yield Servers(hub, stack.enter_context(server(tmp_path / "leaf", leaf)))
+
+
+async def test_worker_behind_a_leaf_node_works(servers: Servers, tmp_path: Path) -> None:
+    worker = Worker(name="mail")
+
+    @worker.task("send")
+    async def send(context: Context) -> str:
+        await context.heartbeat({"row": context.attempt})
+        if context.attempt == 1:
+            raise ConnectionError("away")
+        return f"after {context.last_heartbeat}"
+
+    async with (
+        stages(servers.hub, tmp_path) as tocsin,
+        connected(servers.leaf, tmp_path, USER) as outside,
+        bootstrap.worker_connection(outside, worker.options) as connection,
+    ):
+        serving = asyncio.create_task(worker.serve(connection))
+        retry = {"max_attempts": 2, "initial_delay": 0.1}
+        await tocsin.apply({"name": "mailing", "function": "send", "retry": retry})
+        await tocsin.trigger("mailing")
+        [completed] = await tocsin.ended("mailing", Completed)
+        assert completed.result == "after {'row': 1}"
+        assert {claim.worker for claim in await tocsin.of_executions("mailing", Started)} == {"mail"}
+        assert len(await tocsin.facts("report.>", Report)) == 2
+        worker.stop()
+        await serving
+
+
+async def test_leaf_node_opens_nothing_else(servers: Servers, tmp_path: Path) -> None:
+    held: list[tuple[str, str]] = []
+    async with (
+        connected(servers.hub, tmp_path, "operator") as operator,
+        connected(servers.hub, tmp_path, "matcher") as stage,
+        connected(servers.leaf, tmp_path, USER) as outside,
+    ):
+        await Running(operator).apply({"name": "victim", "function": "f"})
+        client, report = outside.connection.client, ASKED[USER][0]
+        end = time.monotonic() + DEADLINE
+        stored: dict[str, object] = {}
+        while not stored:  # until the servers know each other
+            try:
+                stored = json.loads((await client.request(report, b"{}", timeout=1)).data)
+            except Error:
+                assert time.monotonic() < end, "the leaf node is not connected"
+        assert stored["stream"] == "TOCSIN_REPORTS"
+        before = await everything(operator, USER)
+        channel = NatsAgentChannel(stage.connection, stage.names)
+        async with channel.hold_lists(lambda name, agent_id, _: held.append((name, agent_id))):
+            await stage.connection.client.flush()
+            for subject in (
+                *REPLIES,
+                *ASKED[USER],
+                "$JS.API.STREAM.PURGE.TOCSIN_LOG",
+                "$JS.API.STREAM.INFO.TOCSIN_LOG",
+            ):
+                for headers in HEADERS:
+                    await client.publish(subject, b"{}", headers=headers)
+                for reply in REPLIES:
+                    await client.publish(subject, b"{}", reply=reply)
+            forger = NatsAgentChannel(outside.connection, outside.names)
+            for name in ("billing", "other", "mail"):
+                await forger.announce(name, ID, b"{}")
+            await client.flush()
+            await client.request(report, b"{}", timeout=DEADLINE)  # all earlier messages were handled
+            async with asyncio.timeout(DEADLINE):
+                while ("mail", ID) not in held:  # noqa: ASYNC110 - messages arrive by callbacks
+                    await asyncio.sleep(0.01)
+        assert await everything(operator, USER) == before
+        assert {name for name, _ in held} == {"mail"}
