@@ -177,6 +177,11 @@ def test_hostile_file_is_refused_with_its_line(tmp_path: Path, content: bytes, c
     assert line in str(caught.value)
 
 
+def test_crontab_without_entries_is_said(tmp_path: Path) -> None:
+    written, jobs = imported("crontab", "# only a comment\nSHELL=/bin/sh\n", tmp_path)
+    assert (jobs, codes(written)) == ({}, {"document-skipped"})
+
+
 def test_comment_cannot_become_yaml(tmp_path: Path) -> None:
     text = "0 5 * * * a\u2028- name: evil\n0 6 * * * b\x85  function: evil\r\n"
     _, jobs = imported("crontab", text, tmp_path)

@@ -129,6 +129,17 @@ def test_hostile_manifest_is_refused_with_its_line(tmp_path: Path, text: str, co
     assert f"source{line}" in str(caught.value)
 
 
+def test_template_of_helm_is_recognized(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match="helm template"):
+        imported("kubernetes", "{{- if .Values.enabled }}\nkind: CronJob\n{{- end }}\n", tmp_path)
+
+
+def test_empty_file_is_said(tmp_path: Path) -> None:
+    for text in ("", "---\n", "# nothing\n"):
+        written, jobs = imported("kubernetes", text, tmp_path)
+        assert (jobs, codes(written)) == ({}, {"document-skipped"})
+
+
 def test_aliases_do_not_multiply(tmp_path: Path) -> None:
     bomb = "x-a: &a [z, z, z, z, z, z, z, z, z]\n"
     names = "abcdefghij"

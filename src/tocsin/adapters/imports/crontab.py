@@ -43,6 +43,8 @@ def read(text: str, source: str, *, zone: Zone, now: datetime, is_system: bool |
             continue
         drafted.drafts.append(_draft(entry, source, zone, now))
         in_zone = in_zone and "CRON_TZ" in entry.environment
+    if not drafted.drafts and not drafted.findings:
+        drafted.findings.append(Finding("document-skipped", "no entry is in this file", source))
     if not in_zone:
         zone.note_in(drafted, source, "the machine")
     if drafted.drafts:

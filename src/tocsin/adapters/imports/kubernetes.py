@@ -6,11 +6,11 @@ runs twice. A run that the controller missed while it was away starts late, and 
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from ...domain.definition import show
+from ...domain.definition import DefinitionError, show
 from ...domain.schedule import ScheduleError
 from ...domain.schedule.expression import ALIASES
 from ...domain.schedule.rules import parse_duration
@@ -54,7 +54,7 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
         DefinitionError: the file is not YAML; the problem's source is `:line:column`.
     """
     drafted, reader = Draftings(), _Reader(source, zone, now)
-    for place, document in _documents(yaml_text.parse(text), source):
+    for place, document in _documents(_parsed(text), source):
         if len(drafted.drafts) + len(drafted.findings) >= MAX_DOCUMENTS:
             said = f"more than {MAX_DOCUMENTS:,} documents: the others are not read; divide the file"
             drafted.findings.append(Finding("entry-not-readable", said, source))
@@ -69,12 +69,24 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
         elif document is not None:
             said = f"a {kind[:100] or 'document without a kind'} has no schedule"
             drafted.findings.append(Finding("document-skipped", said, place))
+    if not drafted.drafts and not drafted.findings:
+        drafted.findings.append(Finding("document-skipped", "no document is in this file", source))
     if any(draft.names_no_zone for draft in drafted.drafts):
         zone.note_in(drafted, source, "the cluster's kube-controller-manager")
     if drafted.drafts:
         said = f"an attempt is stopped after {UNLIMITED} unless the pod has activeDeadlineSeconds: set `timeout` of each job"
         drafted.findings.append(Finding("no-time-limit", said, source))
     return drafted
+
+
+def _parsed(text: str) -> list[object]:
+    try:
+        return yaml_text.parse(text)
+    except DefinitionError as error:
+        if "{{" not in text:
+            raise
+        hint = "if the file is a template of Helm, import the output of `helm template`"
+        raise DefinitionError(*(replace(each, reason=f"{each.reason}; {hint}") for each in error.problems)) from None
 
 
 def _documents(documents: list[object], source: str) -> Iterator[tuple[str, object]]:
