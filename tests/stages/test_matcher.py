@@ -29,6 +29,7 @@ from tocsin.domain.events import (
 from tocsin.domain.queue_backlog import HeldBack, HeldGroup, QueueBacklog
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
+from tocsin.engine.saved_place import SAVE_INTERVAL_S
 from tocsin.ports import Append, LogUnavailable, SequenceConflict, Written
 from tocsin.services.agents import backlogs
 from tocsin.settings import Queue, QueueRate
@@ -37,8 +38,7 @@ from tocsin.stages.matcher.agents import SILENCE_S
 from tocsin.stages.matcher.backlog_display import INTERVAL_S
 from tocsin.stages.matcher.claim_checks import CALL_INTERVAL_S, REPEAT_AFTER_S
 from tocsin.stages.matcher.claims import REFUSAL_S
-from tocsin.stages.matcher.saved_place import CURSOR, SAVE_INTERVAL_S
-from tocsin.stages.matcher.stage import Channels, Matcher
+from tocsin.stages.matcher.stage import CURSOR, Channels, Matcher
 from tocsin.subjects import Bucket
 from tocsin.testing import InMemoryProjections, settle
 

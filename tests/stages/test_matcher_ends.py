@@ -14,7 +14,7 @@ from tocsin.stages.matcher.agents import SILENCE_S
 from tocsin.stages.matcher.claim_checks import INTERVAL_S
 from tocsin.stages.matcher.end_notices import AT_ONCE, CHECK_AFTER_S, CHECKED_TASKS
 from tocsin.stages.matcher.last_heartbeats import PAUSE_S
-from tocsin.stages.matcher.saved_place import CURSOR
+from tocsin.stages.matcher.stage import CURSOR
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import settle
 

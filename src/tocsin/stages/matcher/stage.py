@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from ... import telemetry
+from ... import subjects, telemetry
 from ...domain.events import Cancelled, Failed, LeaseTimer, Message, Recorded, Started
 from ...domain.task_board import TaskBoard
 from ...domain.task_offers import Offer
 from ...engine.foreign_reports import load_scope, scopes_of
 from ...engine.leader_election import TERM_EVENTS, LeaderElection, lease_access
+from ...engine.saved_place import SavedPlace
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import (
     AgentChannel,
@@ -46,13 +47,14 @@ from .limited_hand_over import LimitedHandOver
 from .operator_decisions import OperatorDecisions
 from .purges import Purges
 from .queue_rates import QueueRates, rates_of
-from .saved_place import CURSOR, SavedPlace
 from .task_sender import TaskSender
 
 AT_ONCE: Final = 256
 """The greatest number of tasks that are claimed in one write."""
 LEASE_S: Final = 4.0
 """The time to live of the leader lease: no task is assigned for so long after the leader was killed."""
+
+CURSOR: Final = subjects.cursor(Stream.LOG, subjects.MATCHER)
 
 _log = telemetry.get_logger("tocsin.matcher")
 
@@ -119,7 +121,7 @@ class Matcher:
         self._is_complete = False
         self._changed = asyncio.Event()
         self._is_roll_called = False
-        self._place = SavedPlace(projections, clock)
+        self._place = SavedPlace(projections, clock, CURSOR)
 
     # --- loops -----------------------------------------------------------------------------------------------------------
 
@@ -239,7 +241,7 @@ class Matcher:
             pass
         await self._display.show(self.board, await self._rates.room())
         await self._http_workers.show()
-        await self._place.save(self.board, self._upto)
+        await self._place.save(self.board.oldest, self._upto)
 
     async def _assign(self) -> bool:
         """Claim and hand over one wave of tasks; return whether there may be more."""
