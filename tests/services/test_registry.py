@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -271,3 +272,35 @@ async def test_past_job_may_be_registered_again() -> None:
     assert await world.registry.define(once) == "unchanged"
     assert await world.registry.define(once.model_copy(update={"description": "kept"})) == "update"
     assert (await world.registry.job("once")).status == "disabled"
+
+
+# --- dependencies ----------------------------------------------------------------------------------------------------
+
+
+async def test_circle_of_jobs_is_refused_with_its_path(world: World) -> None:
+    await world.registry.apply([job("a"), job("b", depends_on=["a"]), job("c", depends_on=["b"])])
+    with pytest.raises(DefinitionError, match="in a circle: ") as caught:
+        await world.registry.define(job("a", depends_on=["c"]))
+    path = str(caught.value).rpartition("circle: ")[2].split(" → ")
+    assert (path[0], set(path), len(path)) == (path[-1], {"`a`", "`b`", "`c`"}, 4)
+    after = {"`a`": "`b`", "`b`": "`c`", "`c`": "`a`"}  # each before the job that depends on it
+    assert all(after[one] == other for one, other in pairwise(path))
+    assert [problem.code for problem in caught.value.problems] == ["dependency-cycle"]
+    with pytest.raises(DefinitionError):
+        await world.registry.apply([job("x", depends_on=["y"]), job("y", depends_on=["x"])])
+    assert await world.facts("x") == []
+    assert len(await world.facts("a")) == 1
+
+
+async def test_definitions_of_one_plan_replace_the_stored(world: World) -> None:
+    await world.registry.apply([job("a"), job("b", depends_on=["a"])])
+    plan = await world.registry.apply([job("a", depends_on=["b"]), job("b")])
+    assert [change.verb for change in plan.changes] == ["update", "update"]
+
+
+async def test_plan_names_unknown_dependencies(world: World) -> None:
+    await world.registry.apply([job("gone")])
+    await world.registry.delete("gone")
+    plan = await world.registry.apply([job("a", depends_on=["gone", "b"]), job("b")])
+    [unknown] = plan.unknown
+    assert str(unknown) == ("job `a` depends on job `gone`, which is not registered: its executions wait in vain")

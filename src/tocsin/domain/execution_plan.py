@@ -242,7 +242,7 @@ def skipped_instants(fact: Due | Passed, definition: JobDefinition) -> list[Skip
 
 def _requested(definition: JobDefinition, sequence: int, wish: _Wish) -> Planned | Admitted:
     # Without a lock the planner admits the execution itself, which saves a message.
-    if definition.overlap_policy == "allow":
+    if definition.overlap_policy == "allow" and not definition.depends_on:
         return Admitted.trusted(**_fields(definition, sequence, wish))
     return Planned.trusted(**_fields(definition, sequence, wish), trigger_id=wish.trigger_id)
 
@@ -361,6 +361,8 @@ def _plan_of(definition: JobDefinition, sequence: int, trigger: TriggerKind, giv
         overlap_policy=_overlap_policy(definition, trigger),
         max_waiting=definition.max_waiting,
         concurrency=definition.concurrency,
+        depends_on=definition.depends_on,
+        dependency_timeout=definition.dependency_timeout if definition.depends_on else None,
         dead_letter=definition.dead_letter,
         execution_timeout=definition.execution_timeout,
         cron_expression=definition.schedule,

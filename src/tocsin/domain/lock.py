@@ -240,13 +240,12 @@ def is_queue_full(state: Lock, wanted: Requested) -> bool:
     return len(queue) - queue.yielding >= wanted.plan.max_waiting
 
 
-def waits_before_lock(wanted: Requested) -> bool:  # noqa: ARG001 - no plan waits for anything yet
-    """Return whether an execution must wait for something else before it may take its lock.
+def waits_before_lock(wanted: Requested) -> bool:
+    """Return whether an execution must wait for other jobs before it may take its lock.
 
-    The planner must not take a lock for such an execution: it would block others while it waits. No plan names
-    dependencies on other jobs or a quorum yet, so the answer is always no.
+    The planner must not take a lock for such an execution: it would block others while it waits.
     """
-    return False
+    return bool(wanted.plan.depends_on)
 
 
 def ttl(wanted: Requested) -> float:

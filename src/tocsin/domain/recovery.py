@@ -20,6 +20,7 @@ from . import duration, execution
 from .events import (
     Admitted,
     Advanced,
+    DependenciesSettled,
     Dispatched,
     Failed,
     Failure,
@@ -221,6 +222,7 @@ class _Times:
     def __init__(self, events: Iterable[Recorded[Message]]) -> None:
         facts = list(unfold(events))
         self.requested = next(fact for fact in facts if isinstance(fact.message, Requested))
+        self.settled = _newest(facts, DependenciesSettled)
         self.admitted = _newest(facts, Admitted)
         self.recovered = _newest(facts, Recovered)
         self.advanced = _newest(facts, Advanced)
@@ -295,8 +297,10 @@ def _overdue(
 
 def _stalled(state: Execution, times: _Times) -> Iterator[Stalled]:
     """Yield each point at which a stage must act."""
+    if state.is_dependent:
+        return  # the dependency keeper reads it from the log, and bounds its wait
     if state.status is Status.PLANNED:
-        last = times.newest()
+        last = times.newest(times.settled)
         yield Stalled(Lost(what="planned", since=last.time), last.sequence)
         return
     for plan_step in state.request.plan.steps:

@@ -92,10 +92,12 @@ def _begin_with_lock(first: Planned, states: States, now: datetime, key: bytes) 
     state = states(ref)  # an execution that was decided long ago must not acquire the lock
     if state.status is not Status.UNKNOWN:
         return announce_decision(state.decided, states, now)
+    if lock.waits_before_lock(first):
+        return done(Events(ref, (first,)))
     if held.holder == first.execution_id:
         admitted = Admitted.trusted(**request_fields(first), fence=held.fence)
         return plan(admitted, states, now, key=key)
-    if held.waiting.first is None and not lock.waits_before_lock(first):
+    if held.waiting.first is None:
         is_free, rests_on = (True, ()) if held.holder is None else is_over(job, held.holder, held.fence, states)
         if is_free:
             return acquire(job, lock.waiting(first), lock.ttl(first), states, rests_on=rests_on)

@@ -11,6 +11,7 @@ from .agent_keeper.stage import AGENT_KEEPER
 from .archiver.stage import ARCHIVER
 from .dag_advancer.stage import DAG_ADVANCER
 from .dead_letter_sink import DEAD_LETTER_SINK
+from .dependency_keeper.stage import DEPENDENCY_KEEPER
 from .lease_keeper import LEASE_KEEPER
 from .lock_keeper import LOCK_KEEPER
 from .matcher.stage import MATCHER_STAGE
@@ -27,6 +28,7 @@ STAGES: Final[tuple[AnyStage, ...]] = (
     REGISTRAR,
     TICKER,
     PLANNER,
+    DEPENDENCY_KEEPER,
     LOCK_KEEPER,
     DAG_ADVANCER,
     MATCHER_STAGE,

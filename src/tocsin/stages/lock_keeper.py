@@ -16,6 +16,7 @@ from ..domain.events import (
     Acquired,
     Admitted,
     Cancelled,
+    DependenciesSettled,
     Dispatched,
     Failed,
     Message,
@@ -99,9 +100,12 @@ class LockKeeper:
     # --- planned -----------------------------------------------------------------------------------------------------
 
     def on_planned(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
-        """Decide whether a planned execution may run now; do it again for a recovered execution."""
+        """Decide whether a planned execution may run now.
+
+        Do it again for a recovered execution, and for one that waits for other jobs no longer.
+        """
         message = recorded.message
-        if not isinstance(message, Planned | Recovered):
+        if not isinstance(message, Planned | DependenciesSettled | Recovered):
             return DONE
         ref = execution_state(message.job, message.execution_id)
         trigger: TriggerKind = message.trigger if isinstance(message, Planned) else "recovery"
@@ -111,7 +115,13 @@ class LockKeeper:
             raise StaleRead.of(ref.key)
         if state.status is not Status.PLANNED:
             return announce_decision(state.decided, states, now)
-        return self._request(state.request, states, now) if isinstance(state.requested, Planned) else DONE
+        if not isinstance(state.requested, Planned) or state.is_dependent:
+            return DONE
+        if (settled := state.settled) is not None and settled.outcome != "met":
+            return again(Events(ref, tuple(execution.skip(state, active=None, reason=settled.outcome))))
+        if state.request.plan.overlap_policy == "allow":
+            return again(_admission(ref, None, states, self._key))
+        return self._request(state.request, states, now)
 
     def _request(self, request: Requested, states: States, now: datetime) -> Step:
         """Request a job's lock for a planned execution."""
@@ -154,7 +164,7 @@ class LockKeeper:
         """Acquire a free lock for an execution, or admit its holder."""
         job, ref = request.job, execution_state(request.job, request.execution_id)
         if job_lock.holder == request.execution_id:
-            return again(_admission(ref, job_lock, states, self._key))
+            return again(_admission(ref, job_lock.fence, states, self._key))
         return acquire(job, lock.waiting(request), lock.ttl(request), states, rests_on=rests_on)
 
     # --- ended -------------------------------------------------------------------------------------------------------
@@ -207,7 +217,7 @@ def _finish_admission(
         return None
     ref = execution_state(job, job_lock.holder)
     state = states(ref)
-    if admission := _admission(ref, job_lock, states, key):
+    if admission := _admission(ref, job_lock.fence, states, key):
         return again(admission)
     if is_end or states.has_changed(ref):
         step = announce_decision(state.decided, states, now)
@@ -215,9 +225,12 @@ def _finish_admission(
     return None
 
 
-def _admission(ref: Ref[Execution], job_lock: Lock, states: States, key: bytes) -> Events:
-    """Return the admission of a lock's holder; no events: it is admitted or over."""
-    admissions = execution.admit(states(ref), fence=job_lock.fence)
+def _admission(ref: Ref[Execution], fence: int | None, states: States, key: bytes) -> Events:
+    """Return the admission of an execution; no events: it is admitted or over.
+
+    `fence` is that of its lock; None: it needs none.
+    """
+    admissions = execution.admit(states(ref), fence=fence)
     return Events(ref, tuple(execution.admit_and_dispatch(event, key=key) for event in admissions))
 
 
@@ -279,7 +292,11 @@ def _may_hold(end: Message) -> TypeGuard[Terminal]:
     )
 
 
-_PLANNED: Final = (subjects.filter_for("execution.planned"), subjects.filter_for("execution.recovered"))
+_PLANNED: Final = (
+    subjects.filter_for("execution.planned"),
+    subjects.filter_for("execution.dependencies-settled"),
+    subjects.filter_for("execution.recovered"),
+)
 _ENDS: Final = (
     subjects.LOCKED_COMPLETIONS,
     *(subjects.filter_for(f"execution.{end}") for end in ("failed", "cancelled")),
@@ -288,7 +305,7 @@ _ENDS: Final = (
 LOCK_KEEPER: Final = Stage(
     name="lock_keeper",
     purpose="lets one execution of a job run at a time",
-    consumes="`planned`, `recovered`, ends of executions",
+    consumes="`planned`, `dependencies-settled`, `recovered`, ends of executions",
     decides="`acquired` and `admitted`, `queued`, `skipped`, or `cancelled`",
     access=Access(
         appends=(Acquired, Queued, Admitted, Dispatched, Skipped, Cancelled, *ANNOUNCED),

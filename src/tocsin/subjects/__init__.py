@@ -56,6 +56,7 @@ from .codec import (
 from .filters import (
     ALL_TASKS,
     COMPLETIONS,
+    DEPENDENTS,
     ENDINGS,
     LOCKED_COMPLETIONS,
     OPENINGS,
@@ -73,6 +74,7 @@ from .filters import (
     openings,
     queue_events,
     reports_on,
+    runs,
     tasks,
 )
 from .foreign import (
@@ -96,6 +98,8 @@ from .names import (
     DAG_ADVANCER_TIMERS,
     DECISION_STREAMS,
     DEFAULT_QUEUE,
+    DEPENDENCY_KEEPER,
+    DEPENDENCY_KEEPER_LEASE,
     INPUT_STREAMS,
     INSTALLATION_KEY,
     JOB_EXECUTORS,
@@ -196,6 +200,9 @@ __all__ = [
     "DAG_ADVANCER_TIMERS",
     "DECISION_STREAMS",
     "DEFAULT_QUEUE",
+    "DEPENDENCY_KEEPER",
+    "DEPENDENCY_KEEPER_LEASE",
+    "DEPENDENTS",
     "ENDINGS",
     "EXPECTED_SEQUENCE",
     "EXPECTED_SUBJECT",
@@ -310,6 +317,7 @@ __all__ = [
     "recorded",
     "repair",
     "reports_on",
+    "runs",
     "scope_of",
     "stream_of",
     "subject_of",

@@ -10,15 +10,17 @@ from ..domain.ids import seal
 from .names import ANY, DEFAULT_QUEUE, NO_CLAIM, OUTSIDE_INPUTS, PUBLIC_INPUTS, STREAMS, Stream, stream_of, token
 from .paths import ledger_subjects, trigger
 
-OPENINGS: Final = tuple(f"execution.*.*.{fact}" for fact in ("planned", "admitted", "admitted.>"))
+OPENINGS: Final = tuple(f"execution.*.*.{fact}" for fact in ("planned", "planned.dependent", "admitted", "admitted.>"))
 """Filters over the events that open an execution.
 
-The last is for admissions that are tasks too: `admitted.<step>.<attempt>`.
+An execution that depends on other jobs is `planned.dependent`. The last is for admissions that are tasks too: `admitted.<step>.<attempt>`.
 """
 _OUTSIDE: Final = (PUBLIC_INPUTS, f"{OUTSIDE_INPUTS}*.")
 """The beginnings of filters over the requests of all programs outside."""
 PUBLIC_TRIGGER_FILTERS: Final = tuple(f"{prefix}trigger.>" for prefix in _OUTSIDE)
 PUBLIC_CANCEL_FILTERS: Final = tuple(f"{prefix}cancel.>" for prefix in _OUTSIDE)
+DEPENDENTS: Final = "execution.*.*.planned.dependent"
+"""A filter over the executions that depend on runs of other jobs."""
 LOCKED_COMPLETIONS: Final = "execution.*.*.completed.locked"
 """A filter over the completions of executions that held a lock."""
 COMPLETIONS: Final = ("execution.*.*.completed", LOCKED_COMPLETIONS)
@@ -34,6 +36,11 @@ def is_ending(subject: str) -> bool:
 def openings(job: str = ANY) -> tuple[str, ...]:
     """Return filters over the events that open executions of a job."""
     return tuple(pattern.replace(ANY, job if job == ANY else token(job), 1) for pattern in OPENINGS)
+
+
+def runs(job: str) -> tuple[str, ...]:
+    """Return filters over the events that open or end executions of a job."""
+    return (*openings(job), *(pattern.replace(ANY, token(job), 1) for pattern in ENDINGS))
 
 
 def tasks(queue: str) -> tuple[str, str]:
@@ -147,6 +154,7 @@ _LONGER: Final = frozenset(
 )
 _ALL_OF: Final[dict[type[e.Message], tuple[str, ...]]] = {
     e.Dispatched: ("execution.*.*.dispatched.>", "execution.*.*.admitted.>"),
+    e.Planned: ("execution.*.*.planned", DEPENDENTS),
     e.Completed: COMPLETIONS,
     e.CronTriggered: ("cron.triggered.*",),
     e.CronSkipped: ("cron.skipped.*",),

@@ -46,6 +46,14 @@ def _completed(end: e.Completed) -> str:
     return _event_of_execution(end) if end.fence is None else f"{_event_of_execution(end)}.locked"
 
 
+def _planned(fact: e.Planned) -> str:
+    """Return the subject of a plan.
+
+    It ends in `dependent` if the execution waits for other jobs, which the dependency keeper decides on.
+    """
+    return f"{_event_of_execution(fact)}.dependent" if fact.plan.depends_on else _event_of_execution(fact)
+
+
 def _event_of_step(fact: e.Advanced | e.Exhausted) -> str:
     return f"{_event_of_execution(fact)}.{fact.step}"
 
@@ -104,7 +112,8 @@ _SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
     e.Released: lambda fact: f"{execution_prefix(fact)}.released.{_attempt(fact)}.{fact.task}",
     e.Recovered: lambda fact: f"{execution_prefix(fact)}.recovered.{fact.recovery}",
     **dict.fromkeys((e.Advanced, e.Exhausted), _event_of_step),
-    **dict.fromkeys((e.Planned, e.Admitted, e.Skipped, e.Failed, e.Cancelled), _event_of_execution),
+    **dict.fromkeys((e.Admitted, e.DependenciesSettled, e.Skipped, e.Failed, e.Cancelled), _event_of_execution),
+    e.Planned: _planned,
     e.Completed: _completed,
     **dict.fromkeys((e.Defined, e.Paused, e.Resumed, e.Deleted, e.Due, e.Passed), _event_of_ledger),
     **dict.fromkeys((e.Acquired, e.Queued), _event_of_lock),

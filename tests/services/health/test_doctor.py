@@ -360,6 +360,7 @@ async def test_missing_matcher_is_found(nats_url: str, tmp_path: Path) -> None:
     async with initialized(nats_url, tmp_path) as tocsin:
         findings = await finds(clocks.leaders, tocsin)
         assert_finding(findings["no-matcher"], Level.BAD, "no matcher leads")
+        assert_finding(findings["no-dependency-keeper"], Level.BAD, "no dependency-keeper leads")
         await _lease(tocsin, datetime.now(UTC), MATCHER_LEASE)
         assert "no-matcher" not in await finds(clocks.leaders, tocsin)
 

@@ -19,6 +19,7 @@ from tocsin.settings import Settings
 from tocsin.subjects import (
     AGENT_KEEPER_LEASE,
     ARCHIVER_LEASE,
+    DEPENDENCY_KEEPER_LEASE,
     MATCHER_LEASE,
     RECOVERER_LEASE,
     TICKER_LEASE,
@@ -52,6 +53,7 @@ async def test_all_of_an_installation_at_work(nats_url: str, tmp_path: Path) -> 
                 ARCHIVER_LEASE,
                 AGENT_KEEPER_LEASE,
                 MATCHER_LEASE,
+                DEPENDENCY_KEEPER_LEASE,
             }
             return (
                 seen

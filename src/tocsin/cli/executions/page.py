@@ -28,6 +28,7 @@ SHOWN_LINES: Final = 10
 """Logged lines on the page of an execution."""
 _LEVELS: Final = {"debug": "dim", "warning": "yellow", "error": "red", "critical": "red"}
 _WAITS: Final[dict[WaitsFor, str]] = {
+    "dependency": "runs of the jobs on which it depends",
     "lock": "the lock of its job",
     "worker": "a worker",
     "delay": "the end of a delay",

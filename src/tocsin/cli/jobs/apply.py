@@ -75,10 +75,11 @@ def apply(
     plan, missing = run(
         _apply(session, definitions, owners(definitions, owner) if prune else (), dry_run=dry_run, yes=yes)
     )
-    for each in missing[:MAX_WARNINGS]:
+    warnings: list[object] = [*plan.unknown, *missing]
+    for each in warnings[:MAX_WARNINGS]:
         typer.echo(f"warning: {printable_lines(str(each))}", err=True)
-    if len(missing) > MAX_WARNINGS:
-        typer.echo(f"warning: {len(missing) - MAX_WARNINGS:,} more; run `tocsin doctor`", err=True)
+    if len(warnings) > MAX_WARNINGS:
+        typer.echo(f"warning: {len(warnings) - MAX_WARNINGS:,} more; run `tocsin doctor`", err=True)
     if session.output.is_json:
         session.output.answer(
             {**as_json(plan), "dry_run": dry_run, "unserved": [asdict(each) for each in missing[:MAX_LISTED]]}, list

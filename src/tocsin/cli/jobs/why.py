@@ -199,6 +199,8 @@ def _describe_outcome(outcome: Outcome | None) -> str:  # noqa: PLR0911 - one li
             return f"was skipped: execution {outcome.active_execution_id} was still active, and the job's overlap policy is skip"
         case "skipped":
             return f"was skipped: {outcome.reason}"
+        case "planned" if outcome.waits_for_jobs:
+            return f"execution {outcome.execution_id} is waiting for runs of {', '.join(outcome.waits_for_jobs)}"
         case "planned":
             return f"execution {outcome.execution_id} is waiting for its turn"
         case "pending":

@@ -24,6 +24,7 @@ from ...domain.events import (
     DeadLettered,
     Defined,
     Deleted,
+    DependenciesSettled,
     Dispatched,
     Due,
     Exhausted,
@@ -131,6 +132,9 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912 - the 
             return Described("·", "yellow", "passed", f"{fact.count} without firing: {fact.reason}")
         case Planned():
             return Described("·", "dim", "planned", fact.trigger)
+        case DependenciesSettled():
+            runs = ", ".join(f"{run.job} {run.ended or 'has not ended'}" for run in fact.runs)
+            return Described("·", "dim" if fact.outcome == "met" else "yellow", "waited", f"{fact.outcome}: {runs}")
         case Admitted():
             return Described("▶", "cyan", "triggered", fact.trigger + (", late" if fact.catch_up else ""))
         case Dispatched(admits=Admission(catch_up=catch_up)):

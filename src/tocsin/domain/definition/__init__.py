@@ -5,13 +5,15 @@ and schema of the input have been checked (ojs-cron §2.2; hip-62, Job Registry 
 are seconds. A stored definition must stay readable when rules get stricter or a time zone disappears. Reading from the
 log therefore passes `context=STORED`, which leaves out every check that is about registration.
 
-    errors                     problems of a definition, their codes, and their text
+    errors                     problems, their codes and text
     fields, inputs             checks of single fields and of inputs
     concurrency                the limit of a job's tasks, and its key
-    stored_model, model        the definition, and the rules that span its fields
+    dependencies               dependencies on other jobs
+    stored_model, model        the definition and its rules
 """
 
 from .concurrency import MAX_CONCURRENCY, Concurrency, value_of
+from .dependencies import MAX_DEPENDENCIES, JobDependency
 from .errors import DefinitionError, DefinitionProblem, shorten, show
 from .fields import (
     MAX_DEPTH,
@@ -51,6 +53,7 @@ __all__ = [
     "MAX_CONCURRENCY",
     "MAX_COPIES_BYTES",
     "MAX_DEFINITION_BYTES",
+    "MAX_DEPENDENCIES",
     "MAX_DEPTH",
     "MAX_INPUT_BYTES",
     "MAX_STEPS",
@@ -63,6 +66,7 @@ __all__ = [
     "Flag",
     "Function",
     "JobDefinition",
+    "JobDependency",
     "Name",
     "Object",
     "OnCompletion",

@@ -10,6 +10,7 @@ from .. import schedule as calendar
 from .. import step_graph
 from ..schedule import DstPolicy
 from .concurrency import Concurrency
+from .dependencies import DEFAULT_DEPENDENCY_TIMEOUT, Dependencies, dependency_problems
 from .errors import DefinitionError, DefinitionProblem, show
 from .fields import (
     Args,
@@ -145,6 +146,10 @@ class JobDefinition(StoredModel):
     """The priority of the job's tasks in their queue, from -100 to 100. Tasks of a higher priority are assigned first."""
     concurrency: Concurrency | None = None
     """The number of the job's tasks that workers may have at a time; None: unlimited."""
+    depends_on: Dependencies = ()
+    """The jobs whose last run in a window must end before an execution starts: names, or `{job, within, on}`."""
+    dependency_timeout: Timeout = DEFAULT_DEPENDENCY_TIMEOUT
+    """Seconds for which an execution waits for these jobs. Then it is skipped: `dependency_missing` or `dependency_failed`."""
     description: Text | None = None
     """A text for readers."""
     enabled: Flag = True
@@ -294,6 +299,8 @@ def _schedule_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]
         except calendar.ScheduleError as error:
             yield _unscheduled("schedule", definition.schedule, error)
             return
+    repeats = definition.schedule is not None and not is_once
+    yield from dependency_problems(definition.name, definition.depends_on, repeats=repeats)
     if definition.on_completion == "drop" and not is_once:
         reason = "only a job that is scheduled once is complete: write `at 2027-03-01T09:00` as its schedule"
         yield DefinitionProblem(reason, field="on_completion", value=show("drop"), code="exclusive-fields")

@@ -40,11 +40,15 @@ from .dead_letter import (
     Resolved,
 )
 from .execution import (
+    DEPENDENCY_SKIPS,
     LOCK_SKIPS,
     Admitted,
     AnnouncedSkipReason,
     Cancelled,
     Completed,
+    DependenciesSettled,
+    DependencyRun,
+    DependencySkipReason,
     ExecutionFact,
     ExhaustedReason,
     Failed,
@@ -118,6 +122,7 @@ from .steps import (
 
 __all__ = [
     "COMPENSATING_TRIGGERS",
+    "DEPENDENCY_SKIPS",
     "LOCK_SKIPS",
     "MAX_BODY_BYTES",
     "MAX_REASON_LENGTH",
@@ -155,6 +160,9 @@ __all__ = [
     "Defined",
     "DefinitionFact",
     "Deleted",
+    "DependenciesSettled",
+    "DependencyRun",
+    "DependencySkipReason",
     "Dispatched",
     "Due",
     "Enqueued",

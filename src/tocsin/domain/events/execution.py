@@ -5,7 +5,7 @@ from typing import ClassVar, Final, Literal, TypeAlias
 
 from pydantic import JsonValue
 
-from ..definition import DEFAULT_MAX_WAITING, Concurrency, RetryPolicy
+from ..definition import DEFAULT_MAX_WAITING, Concurrency, JobDependency, RetryPolicy
 from ..text import utc_text
 from .message import OCCURRENCES, Actor, Failure, Input, Message, Sequence, TriggerKind
 
@@ -57,6 +57,10 @@ class Plan(Message):
     """The number of executions of the job that may wait for its lock."""
     concurrency: Concurrency | None = None
     """The limit of the job's tasks that workers may have at a time; absent: unlimited."""
+    depends_on: tuple[JobDependency, ...] = ()
+    """The jobs whose last run in a window must end before the execution may start."""
+    dependency_timeout: float | None = None
+    """Seconds for which the execution waits for these jobs; absent: it waits for none."""
     dead_letter: bool = False
     """True: a failure of the execution produces a dead letter."""
     execution_timeout: float | None = None
@@ -134,7 +138,7 @@ def occurrence_meta(job: str, scheduled_time: datetime) -> dict[str, JsonValue]:
 class Planned(Requested):
     """An execution was planned.
 
-    The planner stores this for each occurrence or trigger that needs the job's lock.
+    The planner stores this for each occurrence or trigger that depends on other jobs, or waits for the job's lock.
     """
 
     type: Literal["planned"] = "planned"
@@ -157,9 +161,11 @@ class Admitted(Requested):
     """The time (UTC) of the last recovery before the admission, if any."""
 
 
-AnnouncedSkipReason: TypeAlias = Literal["overlap_skip", "queue_full", "disabled", "dst_skip"]
+DependencySkipReason: TypeAlias = Literal["dependency_missing", "dependency_failed"]
+AnnouncedSkipReason: TypeAlias = Literal["overlap_skip", "queue_full", "disabled", "dst_skip"] | DependencySkipReason
 SkipReason: TypeAlias = AnnouncedSkipReason | Literal["refused"]
-LOCK_SKIPS: Final = frozenset({"overlap_skip", "queue_full"})
+DEPENDENCY_SKIPS: Final = frozenset({"dependency_missing", "dependency_failed"})
+LOCK_SKIPS: Final = frozenset({"overlap_skip", "queue_full"}) | DEPENDENCY_SKIPS
 """The reasons of the lock keeper: the execution was planned before."""
 
 
@@ -175,7 +181,8 @@ class Refusal(Message):
 class Skipped(ExecutionFact):
     """An occurrence does not run, and the execution is over.
 
-    The lock keeper stores this if another execution holds the lock (`overlap_skip`), or too many wait for it (`queue_full`).
+    The lock keeper stores this if another execution holds the lock (`overlap_skip`), if too many wait for it (`queue_full`), or
+    if the jobs on which it depends did not run in time (`dependency_missing`) or failed (`dependency_failed`).
     The planner stores it for instants that passed while the job was paused or disabled (`disabled`) or that the clocks
     skipped (`dst_skip`), and for a trigger that the job does not accept (`refused`), which then becomes a dead letter.
     """
@@ -200,6 +207,37 @@ class Skipped(ExecutionFact):
     """The end of the subject of its trigger's `cron.answer`, after the job; absent: no trigger requested it."""
     refusal: Refusal | None = None
     """The error of the trigger; set if the reason is `refused`."""
+
+
+# --- dependencies ----------------------------------------------------------------------------------------------------
+
+
+class DependencyRun(Message):
+    """The run of another job that decided on a dependency."""
+
+    job: str
+    """The name of the job."""
+    since: datetime
+    """The beginning (UTC) of the window, which itself does not belong to it."""
+    execution_id: str | None = None
+    """The last run in the window; absent: there was none."""
+    ended: Literal["completed", "failed", "cancelled"] | None = None
+    """The end of that run; absent: it had not ended."""
+
+
+class DependenciesSettled(ExecutionFact):
+    """An execution waits for other jobs no longer.
+
+    The dependency keeper stores this when the last run of each job has ended as wanted, or when the time is over. The lock
+    keeper then admits or skips the execution.
+    """
+
+    type: Literal["dependencies-settled"] = "dependencies-settled"
+    """The type of the event."""
+    outcome: Literal["met", "dependency_missing", "dependency_failed"]
+    """`met`: it may run. `dependency_failed`: the last run of a job failed. `dependency_missing`: a job did not run to its end."""
+    runs: tuple[DependencyRun, ...] = ()
+    """The last run of each job, in the order of the definition."""
 
 
 # --- recovery --------------------------------------------------------------------------------------------------------

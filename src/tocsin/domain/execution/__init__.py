@@ -20,7 +20,7 @@ from .attempts import (
     running_steps,
     succeed,
 )
-from .lifecycle import admit, cancel, complete_sole, expire, give_up, purge, skip, sole_step
+from .lifecycle import admit, cancel, complete_sole, expire, give_up, purge, settle, skip, sole_step
 from .state import (
     TERMINAL_STATUSES,
     Execution,
@@ -68,6 +68,7 @@ __all__ = [
     "release",
     "retry_timers",
     "running_steps",
+    "settle",
     "skip",
     "sole_step",
     "succeed",

@@ -14,6 +14,8 @@ from ..events import (
     Admitted,
     Cancelled,
     Completed,
+    DependenciesSettled,
+    DependencyRun,
     Dispatched,
     Failed,
     Failure,
@@ -26,7 +28,7 @@ from ..events import (
     SoleStep,
     TriggerKind,
 )
-from .state import Execution, Status, request_fields, terminal_fields
+from .state import Execution, Status, identity_fields, request_fields, terminal_fields
 from .steps import Phase
 
 
@@ -37,10 +39,21 @@ def admit(state: Execution, *, fence: int | None) -> list[Admitted]:
     return [Admitted(**request_fields(state.requested), fence=fence, recovered_at=state.recovered_at)]
 
 
-def skip(state: Execution, *, active: str, reason: SkipReason = "overlap_skip") -> list[Skipped]:
+def settle(
+    state: Execution,
+    outcome: Literal["met", "dependency_missing", "dependency_failed"],
+    runs: tuple[DependencyRun, ...],
+) -> list[DependenciesSettled]:
+    """End the wait of an execution for other jobs, if it waits."""
+    if not state.is_dependent:
+        return []
+    return [DependenciesSettled(**identity_fields(state), outcome=outcome, runs=runs)]
+
+
+def skip(state: Execution, *, active: str | None, reason: SkipReason = "overlap_skip") -> list[Skipped]:
     """Skip a planned execution because `active` holds its lock (ojs-cron §6.1).
 
-    `reason` says whether the overlap policy decided so, or a full queue.
+    `reason` says whether the overlap policy decided so, a full queue, or the jobs on which it depends; then no execution is active.
     """
     requested = state.requested
     if state.status is not Status.PLANNED or requested is None:

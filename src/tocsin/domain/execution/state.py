@@ -13,6 +13,7 @@ from ..events import (
     Advanced,
     Cancelled,
     Completed,
+    DependenciesSettled,
     Dispatched,
     Exhausted,
     Failed,
@@ -53,7 +54,7 @@ class Execution(msgspec.Struct, frozen=True):
 
     `recoveries` counts how often the execution was lost, `recovered_at` is the time of the last recovery. `lapsed`
     holds the leases that expired without a report: (step, attempt, task). `decided` is the event that admitted or skipped
-    the execution, as stored.
+    the execution, as stored. `settled` says how the wait for other jobs ended, until the execution is admitted.
     """
 
     status: Status = Status.UNKNOWN
@@ -64,6 +65,7 @@ class Execution(msgspec.Struct, frozen=True):
     recovered_at: datetime | None = None
     lapsed: frozenset[tuple[str, int, int]] = frozenset()
     decided: Recorded[Message] | None = None
+    settled: DependenciesSettled | None = None
 
     @property
     def request(self) -> Requested:
@@ -81,11 +83,16 @@ class Execution(msgspec.Struct, frozen=True):
         """Return whether the execution has ended; no event follows."""
         return self.status in TERMINAL_STATUSES
 
+    @property
+    def is_dependent(self) -> bool:
+        """Return whether the execution waits for runs of other jobs."""
+        return self.status is Status.PLANNED and self.settled is None and bool(self.request.plan.depends_on)
+
 
 initial: Final = Execution()
 
 
-WaitsFor: TypeAlias = Literal["lock", "worker", "delay"]
+WaitsFor: TypeAlias = Literal["dependency", "lock", "worker", "delay"]
 
 
 def waits_for(state: Execution) -> WaitsFor | None:
@@ -94,7 +101,7 @@ def waits_for(state: Execution) -> WaitsFor | None:
     None: a worker has a step, or the execution is over or unknown.
     """
     if state.status is Status.PLANNED:
-        return "lock"
+        return "dependency" if state.is_dependent else "lock"
     if state.status is not Status.ADMITTED:
         return None
     phases = {step.phase for step in state.steps.values()}
@@ -200,6 +207,8 @@ def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa:
             return _admitted(state, Recorded(fact, recorded.subject, recorded.sequence, recorded.time))
         case Planned():
             return Execution(Status.PLANNED, fact, None, _steps_of(fact.plan))
+        case DependenciesSettled():
+            return msgspec.structs.replace(state, settled=fact)
         case Dispatched():
             if (admission := admission_of(recorded)) is not None:
                 state = _admitted(state, admission)

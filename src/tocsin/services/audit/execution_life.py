@@ -6,16 +6,19 @@ domain's event classes, and none of its decisions.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from math import isclose
 from typing import Final, NamedTuple
 
+from ...domain.duration import MAX_DURATION_S
 from ...domain.events import (
+    DEPENDENCY_SKIPS,
     LOCK_SKIPS,
     Admitted,
     Advanced,
     Cancelled,
     Completed,
+    DependenciesSettled,
     Dispatched,
     ExecutionFact,
     Exhausted,
@@ -60,6 +63,8 @@ class ExecutionLife:
     newest: Recorded[ExecutionFact]
     requested: Requested | None = None
     steps: Mapping[str, PlannedStep] = field(default_factory=dict)
+    settled: DependenciesSettled | None = None
+    """The end of its wait for other jobs."""
     is_admitted: bool = False
     admitted_at: datetime | None = None
     subjects: set[str] = field(default_factory=set)
@@ -93,7 +98,7 @@ class ExecutionLife:
             yield from self._admitted_with(fact)
         if isinstance(fact, Terminal):
             yield from self._repeats(fact)
-        if isinstance(fact, Planned | Admitted | Skipped | Cancelled):
+        if isinstance(fact, Planned | DependenciesSettled | Admitted | Skipped | Cancelled):
             yield from self._asked_for(fact)
         elif isinstance(fact, Recovered):
             yield from self._recovered(fact)
@@ -104,21 +109,49 @@ class ExecutionLife:
         else:
             yield from self._worked_on(fact)
 
-    def _asked_for(self, fact: Planned | Admitted | Skipped | Cancelled) -> Iterator[Wrong]:
+    def _asked_for(self, fact: Planned | DependenciesSettled | Admitted | Skipped | Cancelled) -> Iterator[Wrong]:
         match fact:
             case Planned():
                 self._request(fact)
+            case DependenciesSettled():
+                yield from self._settled(fact)
             case Admitted():
-                self._request(fact)
-                self.is_admitted = True
+                yield from self._admitted(fact)
             case Skipped():
-                if self.is_admitted:
-                    yield Wrong("I6", "it was admitted before")
-                if self.requested is None and fact.reason in LOCK_SKIPS:
-                    yield Wrong("I3", "it was never planned")
+                yield from self._skipped(fact)
             case Cancelled():
                 if self.requested is None:
                     yield Wrong("I3", "it was never planned")
+
+    def _admitted(self, fact: Admitted) -> Iterator[Wrong]:
+        self._request(fact)
+        self.is_admitted = True
+        if fact.plan.depends_on and (self.settled is None or self.settled.outcome != "met"):
+            yield Wrong("I6", "it was admitted before the jobs on which it depends had run")
+
+    def _skipped(self, fact: Skipped) -> Iterator[Wrong]:
+        if self.is_admitted:
+            yield Wrong("I6", "it was admitted before")
+        if self.requested is None and fact.reason in LOCK_SKIPS:
+            yield Wrong("I3", "it was never planned")
+        if fact.reason in DEPENDENCY_SKIPS and (self.settled is None or fact.reason != self.settled.outcome):
+            yield Wrong("I6", f"it was skipped as {fact.reason}, and no decision says so")
+
+    def _settled(self, fact: DependenciesSettled) -> Iterator[Wrong]:
+        """Judge the end of the wait for other jobs by the runs that it names."""
+        depends_on = self.requested.plan.depends_on if isinstance(self.requested, Planned) else ()
+        if not depends_on or self.is_admitted:
+            yield Wrong("I6", "it does not wait for other jobs")
+        self.settled = fact
+        if [run.job for run in fact.runs] != [dependency.job for dependency in depends_on]:
+            yield Wrong("I6", "it names other jobs than those on which the execution depends")
+            return
+        for dependency, run in zip(depends_on, fact.runs, strict=True):
+            accepted = {"completed"} if dependency.on == "completed" else {"completed", "failed", "cancelled"}
+            if fact.outcome == "met" and run.ended not in accepted:
+                yield Wrong("I6", f"the last run of {run.job} had not {dependency.on}")
+        if fact.outcome == "dependency_failed" and not any(run.ended in {"failed", "cancelled"} for run in fact.runs):
+            yield Wrong("I6", "no run of a job on which it depends had failed")
 
     def _worked_on(self, fact: ExecutionFact) -> Iterator[Wrong]:
         match fact:
@@ -314,6 +347,10 @@ class ExecutionLife:
         """Yield the events that must come before its end."""
         since = self.newest.time
         if self.requested is None:
+            return
+        if not self.is_admitted and self.requested.plan.depends_on and self.settled is None:
+            until = since + timedelta(seconds=min(self.requested.plan.dependency_timeout or 0.0, MAX_DURATION_S))
+            yield Owed("I2", "planned, and the wait for other jobs has not ended", until, "stages")
             return
         if not self.is_admitted:
             waits = self.requested.plan.overlap_policy == "enqueue"

@@ -14,6 +14,7 @@ from ...domain.events import (
     Cancelled,
     Completed,
     DeadLettered,
+    DependenciesSettled,
     Dispatched,
     ExecutionFact,
     Exhausted,
@@ -35,7 +36,7 @@ from .execution_life import ExecutionLife
 from .execution_reports import AttemptReports
 
 FACTS: Final = (
-    *(Planned, Admitted, Skipped, Dispatched, Started, RetryScheduled, Advanced, Exhausted),
+    *(Planned, DependenciesSettled, Admitted, Skipped, Dispatched, Started, RetryScheduled, Advanced, Exhausted),
     *(Recovered, Released, Completed, Failed, Cancelled),
 )
 BEGINNINGS: Final = (Planned, Admitted, Skipped)

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import InstanceOf
 
-from ...domain import history
+from ...domain import execution, history
 from ...domain.definition import JobDefinition
 from ...domain.events import (
     Actor,
@@ -89,6 +89,8 @@ class Outcome:
     dead_lettered: bool = False
     held_up_by: tuple[HoldUp, ...] = ()
     """What holds back its tasks that wait for a worker."""
+    waits_for_jobs: tuple[str, ...] = ()
+    """The jobs for whose runs it waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +220,8 @@ def outcome_of(execution_id: str, facts: Sequence[Recorded[Message]]) -> Outcome
         return None
     messages = [recorded.message for recorded in unfold(facts)]
     newest = [message for message in messages if isinstance(message, Requested)][-1:]
+    state = execution.fold(facts)
+    depends_on = state.request.plan.depends_on if state.is_dependent else ()
     waits = record.status == "pending" and [type(message) for message in newest] == [Planned]
     skipped = next((message for message in messages if isinstance(message, Skipped)), None)
     cancelled = next((message for message in messages if isinstance(message, Cancelled)), None)
@@ -232,6 +236,7 @@ def outcome_of(execution_id: str, facts: Sequence[Recorded[Message]]) -> Outcome
         by=cancelled.by if cancelled else None,
         reason=cancelled.reason if cancelled else skipped.reason if skipped else None,
         dead_lettered=any(isinstance(message, DeadLettered) for message in messages),
+        waits_for_jobs=tuple(dependency.job for dependency in depends_on),
     )
 
 

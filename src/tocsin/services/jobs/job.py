@@ -11,6 +11,7 @@ from ...domain.definition_changes import MAX_INSTANTS, DefinitionDiff, ScheduleE
 from ...domain.identity import typed
 from ...domain.job_record import Registration
 from ...domain.ledger import Ledger
+from .dependencies import UnknownDependency
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,8 @@ class Plan:
     """Changes that register some definitions."""
 
     changes: tuple[Change, ...]
+    unknown: tuple[UnknownDependency, ...] = ()
+    """Dependencies on jobs that are not registered; their executions would wait in vain."""
 
     def of(self, *verbs: Verb) -> tuple[Change, ...]:
         """Return the changes of some kinds."""

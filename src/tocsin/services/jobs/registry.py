@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar, cast
 from uuid import uuid4
@@ -18,6 +18,7 @@ from ...domain.ledger import JobNotFound, Ledger
 from ...engine.ledger_reader import LedgerReader
 from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections, SequenceConflict
 from ...subjects import Bucket, DecodeError
+from .dependencies import check_dependencies
 from .job import Change, Check, Job, Plan, Verb, anything, plan_of
 
 TRIES: Final = 5
@@ -138,9 +139,13 @@ class Registry:
         by_name = {definition.name: definition for definition in definitions}
         check_sizes(by_name.values(), self._log.max_message_bytes)
         states = await each(by_name, self._ledgers.load)
-        return plan_of(
+        plan = plan_of(
             by_name, [state for state, _ in states], await self.jobs() if prune else (), prune, now=self._clock.now()
         )
+        return replace(plan, unknown=await check_dependencies(by_name, self._states))
+
+    async def _states(self, jobs: Sequence[str]) -> Sequence[Ledger]:
+        return [state for state, _ in await each(jobs, self._ledgers.load)]
 
     async def carry_out(
         self, plan: Plan, *, by: Actor | None = None, reason: str | None = None, check: Check = anything
@@ -155,6 +160,7 @@ class Registry:
         """Register or update a job; return what changed (ojs-cron §8.1, CRON-26)."""
         verb: Verb = "unchanged"
         check_sizes([definition], self._log.max_message_bytes)
+        await check_dependencies({definition.name: definition}, self._states)
 
         def decide(state: Ledger) -> Sequence[DefinitionFact]:
             nonlocal verb

@@ -121,6 +121,13 @@ class UnservedTasks(BaseModel):
     message: str
 
 
+class UnknownDependency(BaseModel):
+    """A dependency on a job that is not registered."""
+
+    job: str
+    depends_on: str
+
+
 class Applied(BaseModel):
     """The changes made, or with `dry_run` the changes planned."""
 
@@ -129,6 +136,8 @@ class Applied(BaseModel):
     dry_run: bool
     unserved: list[UnservedTasks]
     """What the definitions need and no worker serves now; at most 100 entries."""
+    unknown_dependencies: list[UnknownDependency]
+    """Jobs on which the definitions depend and that are not registered; at most 100 entries."""
 
 
 @router.post("/v1/jobs:apply", operation_id="applyJobs", response_model=Applied)
@@ -180,6 +189,7 @@ def _written(
         summary={verb: len(plan.of(verb)) for verb in verbs},
         dry_run=dry_run,
         unserved=[_unserved(each) for each in missing[:MAX_UNSERVED]],
+        unknown_dependencies=[UnknownDependency(job=job, depends_on=name) for job, name in plan.unknown[:MAX_UNSERVED]],
     )
     return applied.model_dump_json().encode()
 

@@ -4,13 +4,33 @@ from datetime import timedelta
 from typing import Final
 
 from ....engine.clock_guard import LIMIT_S
-from ....subjects import MATCHER_LEASE, NOTARY_LEASE, RECOVERER_LEASE, TICKER_LEASE
+from ....subjects import DEPENDENCY_KEEPER_LEASE, MATCHER_LEASE, NOTARY_LEASE, RECOVERER_LEASE, TICKER_LEASE
 from ..findings import CheckContext, Finding, bad, ok, warn
 from ..leadership import AsideCandidate, Lease
 
 SKEW_WARNING: Final = timedelta(seconds=2)
 LIMIT: Final = timedelta(seconds=LIMIT_S)
 """A process whose clock is farther from the log's does not lead."""
+
+_LEADERS: Final = {
+    TICKER_LEASE: (
+        "no-leader",
+        "ticker",
+        "no job becomes due; the next ticker that leads decides on every missed instant",
+    ),
+    RECOVERER_LEASE: (
+        "no-recoverer",
+        "recoverer",
+        "lost tasks and overrun attempts are not ended, and keep their locks",
+    ),
+    MATCHER_LEASE: ("no-matcher", "matcher", "no task is started; tasks wait, and none is lost"),
+    DEPENDENCY_KEEPER_LEASE: (
+        "no-dependency-keeper",
+        "dependency-keeper",
+        "executions that depend on other jobs are not started; they wait, and none is lost",
+    ),
+}
+"""The stages with a leader: the code of a missing leader, the name of the stage, and the effect."""
 
 
 async def machine(context: CheckContext) -> list[Finding]:
@@ -27,33 +47,16 @@ async def leaders(context: CheckContext) -> list[Finding]:
     findings = [_judge_leader(lease) for lease in leases]
     findings += [_judge_aside(candidate) for candidate in context.status.standing_aside]
     held_leases = {lease.name for lease in leases if lease.ends_at is None or lease.ends_at > context.now}
-    if TICKER_LEASE not in held_leases:
-        findings.append(
-            bad(
-                "no-leader",
-                "no ticker leads",
-                means="no job becomes due; the next ticker that leads decides on every missed instant",
-                do="run `tocsin run ticker`, more than once on more than one machine",
-            )
+    findings += [
+        bad(
+            code,
+            f"no {name} leads",
+            means=means,
+            do=f"run `tocsin run {name}`, more than once on more than one machine",
         )
-    if RECOVERER_LEASE not in held_leases:
-        findings.append(
-            bad(
-                "no-recoverer",
-                "no recoverer leads",
-                means="lost tasks and overrun attempts are not ended, and keep their locks",
-                do="run `tocsin run recoverer`, more than once on more than one machine",
-            )
-        )
-    if MATCHER_LEASE not in held_leases:
-        findings.append(
-            bad(
-                "no-matcher",
-                "no matcher leads",
-                means="no task is started; tasks wait, and none is lost",
-                do="run `tocsin run matcher`, more than once on more than one machine",
-            )
-        )
+        for lease, (code, name, means) in _LEADERS.items()
+        if lease not in held_leases
+    ]
     if context.target.settings.notary.key is not None and NOTARY_LEASE not in held_leases:
         findings.append(
             warn(

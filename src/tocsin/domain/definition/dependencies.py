@@ -1,0 +1,70 @@
+"""The jobs on whose runs the executions of a job wait (scratchbird, Job Dependencies)."""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import BeforeValidator
+
+from .errors import DefinitionProblem, show
+from .fields import Name, Timeout
+from .stored_model import StoredModel
+
+MAX_DEPENDENCIES: Final = 100
+"""The largest number of jobs on which a job depends."""
+DEFAULT_DEPENDENCY_TIMEOUT: Final = 86_400.0
+"""Seconds for which an execution waits for its dependencies, unless its definition says otherwise."""
+
+
+class JobDependency(StoredModel):
+    """A job whose last run in a window must end before an execution may start.
+
+    The window of an execution for the time T is (T - `within`, T]. A run belongs to it by its own scheduled time.
+    """
+
+    job: Name
+    """The name of the job that must run before."""
+    within: Timeout | None = None
+    """The length of the window in seconds. None: since the instant of the dependent's schedule before T."""
+    on: Literal["completed", "finished"] = "completed"
+    """`completed`: the run must succeed; a replay of a failed run counts for it. `finished`: it may also fail or be cancelled."""
+
+
+def _named(value: Any) -> Any:  # noqa: ANN401 - before validation
+    return {"job": value} if isinstance(value, str) else value
+
+
+Dependencies: TypeAlias = tuple[
+    Annotated[JobDependency, BeforeValidator(_named, json_schema_input_type=JobDependency | str)], ...
+]
+"""Dependencies, each written as an object or as the name of the job alone."""
+
+
+def dependency_problems(
+    job: str, dependencies: Sequence[JobDependency], *, repeats: bool
+) -> Iterator[DefinitionProblem]:
+    """Yield the problems of a job's own dependencies.
+
+    `repeats`: whether its schedule names more than one instant, so that each window has a beginning.
+    """
+    if len(dependencies) > MAX_DEPENDENCIES:
+        reason = f"{len(dependencies):,} jobs, more than {MAX_DEPENDENCIES:,}: let one job depend on a part of them"
+        yield DefinitionProblem(reason, field="depends_on", code="too-large")
+        return
+    seen: set[str] = set()
+    for dependency in dependencies:
+        name = dependency.job
+        if name == job:
+            yield DefinitionProblem(
+                "a job cannot depend on itself", field="depends_on", value=show(name), code="dependency-cycle"
+            )
+        elif name in seen:
+            yield DefinitionProblem(
+                f"`{name}` is named more than once", field="depends_on", value=show(name), code="duplicate-dependency"
+            )
+        elif dependency.within is None and not repeats:
+            reason = (
+                "without a schedule that repeats, the window has no beginning: write how old the run may be, such as "
+                f"{{job: {name}, within: 6h}}"
+            )
+            yield DefinitionProblem(reason, field="depends_on", value=show(name), code="required")
+        seen.add(name)

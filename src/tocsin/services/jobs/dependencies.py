@@ -1,0 +1,63 @@
+"""The graph of dependencies between jobs, as a registration would make it (scratchbird, Job Dependencies)."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from typing import NamedTuple
+
+from ...domain.definition import DefinitionError, DefinitionProblem, JobDefinition
+from ...domain.ledger import Ledger
+
+
+class UnknownDependency(NamedTuple):
+    """A job, and a job on which it depends that is not registered."""
+
+    job: str
+    depends_on: str
+
+    def __str__(self) -> str:
+        """Return a warning."""
+        return (
+            f"job `{self.job}` depends on job `{self.depends_on}`, which is not registered: its executions wait in vain"
+        )
+
+
+async def check_dependencies(
+    definitions: Mapping[str, JobDefinition], load: Callable[[Sequence[str]], Awaitable[Sequence[Ledger]]]
+) -> tuple[UnknownDependency, ...]:
+    """Refuse definitions that close a circle of dependencies; return unknown dependencies.
+
+    `load` returns the ledgers of jobs. Only the jobs that the definitions lead to are read. Two registrations at the same moment may
+    still make a circle together; then its executions end as `dependency_missing`.
+
+    Raises:
+        DefinitionError: there is a circle, and it names its jobs.
+    """
+    graph: dict[str, tuple[str, ...]] = {}
+    unknown: list[UnknownDependency] = []
+    found = {name: definition for name, definition in definitions.items() if definition.depends_on}
+    while found:
+        graph |= {name: tuple(each.job for each in definition.depends_on) for name, definition in found.items()}
+        wanted = dict.fromkeys(job for name in found for job in graph[name] if job not in graph)
+        outside = [job for job in wanted if job not in definitions]
+        ledgers = dict(zip(outside, await load(outside), strict=True)) if outside else {}
+        stored = {job: state.definition for job, state in ledgers.items()}
+        unknown += [
+            UnknownDependency(name, job)
+            for name in found
+            if name in definitions
+            for job in graph[name]
+            if job in stored and stored[job] is None
+        ]
+        found = {
+            job: definition for job in wanted if (definition := definitions.get(job) or stored.get(job)) is not None
+        }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        walk: list[str] = error.args[1]
+        path = " → ".join(f"`{name}`" for name in walk)  # each before the job that depends on it
+        name = next((name for name in walk if name in definitions), walk[0])
+        reason = f"jobs would wait for each other in a circle: {path}"
+        problem = DefinitionProblem(reason, job=f"job `{name}`", field="depends_on", code="dependency-cycle")
+        raise DefinitionError(problem) from None
+    return tuple(unknown)

@@ -1,0 +1,1 @@
+"""Dependency keeper: lets an execution wait for the runs of other jobs."""

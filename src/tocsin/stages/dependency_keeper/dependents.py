@@ -1,0 +1,101 @@
+"""The executions that wait for runs of other jobs."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+from ... import subjects
+from ...domain.dependency import Run, Window
+from ...domain.duration import MAX_DURATION_S
+from ...domain.events import DependenciesSettled, ExecutionFact, Message, Planned, Recorded
+from ...engine.due_queue import DueQueue
+
+AT_ONCE: Final = datetime.min.replace(tzinfo=UTC)
+"""A time that is over."""
+
+
+class Dependent(NamedTuple):
+    """An execution that waits for runs of other jobs."""
+
+    scope: str
+    planned: Planned
+    sequence: int
+    since: datetime
+    """The time (UTC) at which it was planned."""
+
+    @property
+    def deadline(self) -> datetime:
+        """The time (UTC) at which it is skipped."""
+        timeout = self.planned.plan.dependency_timeout
+        return self.since + timedelta(seconds=min(MAX_DURATION_S if timeout is None else timeout, MAX_DURATION_S))
+
+
+class Dependents:
+    """All executions that wait for runs of other jobs, and when each is examined."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Dependent] = {}  # in log order: the first entry is the oldest
+        self._windows: dict[str, dict[str, Window | None]] = {}
+        """The windows of the executions that wait for a job; None: not known yet."""
+        self._agenda = DueQueue()
+
+    def __len__(self) -> int:
+        """Return the number of waiting executions."""
+        return len(self._waiting)
+
+    @property
+    def oldest(self) -> int | None:
+        """The sequence of the oldest execution that waits; None: none waits."""
+        return next((dependent.sequence for dependent in self._waiting.values()), None)
+
+    @property
+    def upstream(self) -> dict[str, dict[str, Window | None]]:
+        """The jobs for which executions wait."""
+        return self._windows
+
+    def learn(self, recorded: Recorded[Message]) -> None:
+        """Apply an event that begins or ends the wait of an execution."""
+        fact = recorded.message
+        if not isinstance(fact, ExecutionFact):
+            return
+        scope = subjects.execution(fact.job, fact.execution_id)
+        if isinstance(fact, Planned) and fact.plan.depends_on and scope not in self._waiting:
+            self._waiting[scope] = Dependent(scope, fact, recorded.sequence, recorded.time)
+            for dependency in fact.plan.depends_on:
+                self._windows.setdefault(dependency.job, {})[scope] = None
+            self._agenda.put(scope, AT_ONCE)
+        elif isinstance(fact, DependenciesSettled):
+            self.forget(scope)
+
+    def forget(self, scope: str) -> None:
+        """Remove an execution that does not wait any more."""
+        if (dependent := self._waiting.pop(scope, None)) is None:
+            return
+        self._agenda.put(scope, None)
+        for dependency in dependent.planned.plan.depends_on:
+            waiting = self._windows.get(dependency.job, {})
+            waiting.pop(scope, None)
+            if not waiting:
+                self._windows.pop(dependency.job, None)
+
+    def note_window(self, scope: str, job: str, window: Window) -> None:
+        """Note the scheduled times of a job's runs for which an execution waits."""
+        if (waiting := self._windows.get(job)) is not None and scope in waiting:
+            waiting[scope] = window
+
+    def on_run(self, job: str, run: Run) -> None:
+        """Examine the executions that may wait for a run."""
+        for scope, window in self._windows.get(job, {}).items():
+            if window is None or window.since < run.scheduled_time <= window.until:
+                self._agenda.put(scope, AT_ONCE)
+
+    def take(self, now: datetime) -> Iterator[Dependent]:
+        """Yield the executions that are due for an examination."""
+        for scope in self._agenda.take(now):
+            if (dependent := self._waiting.get(scope)) is not None:
+                yield dependent
+
+    def look_again(self, scope: str, at: datetime) -> None:
+        """Examine an execution again at `at` (UTC), if it still waits."""
+        if scope in self._waiting:
+            self._agenda.put(scope, at)

@@ -1,0 +1,136 @@
+"""The runs of the jobs for which executions wait.
+
+Only these jobs are followed, so that other jobs cost nothing. When a job is needed first, its runs since the beginning of the
+window are read once, from the streams and the archive.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from contextlib import aclosing, suppress
+from datetime import datetime, timedelta
+from typing import Final, TypeAlias, cast
+
+from ... import subjects, telemetry
+from ...archive import decoded
+from ...domain.dependency import Run, Runs
+from ...domain.events import Message, Recorded
+from ...ports import Batch, Clock, EventLog, LogUnavailable, StoredLog, StoredMessage
+from ...subjects import DecodeError, Stream
+
+FILTERED: Final = 64
+"""Jobs that are followed by filters of their own. With more, all executions are followed."""
+SLACK: Final = timedelta(minutes=1)
+"""How much earlier than its scheduled time a run may have been stored, as the clocks of two machines differ."""
+RETRY_S: Final = 1.0
+
+OnRun: TypeAlias = Callable[[str, Run], None]
+"""Called with a job and each of its runs that began or ended."""
+
+_log = telemetry.get_logger("tocsin.dependency_keeper")
+
+
+class UpstreamRuns:
+    """Follows the runs of the jobs that are needed."""
+
+    def __init__(self, log: EventLog, stored: StoredLog, clock: Clock, on_run: OnRun) -> None:
+        """`stored`: the streams and their archive."""
+        self._log = log
+        self._stored = stored
+        self._clock = clock
+        self._on_run = on_run
+        self._needed: dict[str, datetime] = {}
+        self._known: dict[str, tuple[datetime, Runs]] = {}
+        self._upto = 0
+        self._has_changed = asyncio.Event()
+
+    def of(self, job: str, since: datetime) -> Runs | None:
+        """Return the runs of a job since a time (UTC); None: not read yet."""
+        known = self._known.get(job)
+        if known is not None and known[0] <= since:
+            return known[1]
+        if job not in self._needed or since < self._needed[job]:
+            self._needed[job] = since
+            self._has_changed.set()
+        return None
+
+    def keep_only(self, jobs: Collection[str]) -> None:
+        """Forget all jobs for which nothing waits any more."""
+        for job in [job for job in self._needed if job not in jobs]:
+            del self._needed[job]
+            self._known.pop(job, None)
+            self._has_changed.set()
+
+    async def follow(self) -> None:
+        """Follow the needed jobs until cancelled."""
+        while True:
+            self._has_changed.clear()
+            following = asyncio.ensure_future(self._follow())
+            changed = asyncio.ensure_future(self._has_changed.wait())
+            try:
+                await asyncio.wait((following, changed), return_when=asyncio.FIRST_COMPLETED)
+                if following.done():
+                    following.result()
+            except LogUnavailable as error:
+                _log.info("runs of other jobs wait for JetStream", action="log-unavailable", error=str(error))
+                await self._clock.sleep(RETRY_S)
+            finally:
+                for task in (following, changed):
+                    task.cancel()
+                    with suppress(asyncio.CancelledError, LogUnavailable):
+                        await task
+
+    async def _follow(self) -> None:
+        """Read what is missing, and follow the jobs that are needed now."""
+        if not self._needed:
+            await asyncio.Event().wait()
+        await self._read_missing()
+        jobs = sorted(self._known)
+        filters = tuple(name for job in jobs for name in subjects.runs(job))
+        if len(jobs) > FILTERED:
+            filters = subjects.runs(subjects.ANY)
+        follower = cast("AsyncGenerator[Batch, None]", self._log.follow(Stream.LOG, *filters, after=self._upto))
+        async with aclosing(follower):
+            async for batch in follower:
+                self._learn(batch.messages)
+                self._upto = max(self._upto, batch.upto)
+
+    async def _read_missing(self) -> None:
+        """Read the earlier runs of jobs, as far as they are not known."""
+        missing = {
+            job: since for job, since in self._needed.items() if job not in self._known or self._known[job][0] > since
+        }
+        if not missing:
+            return
+        upto = await self._log.end(Stream.LOG)
+        filters = tuple(name for job in missing for name in subjects.runs(job))
+        if len(missing) > FILTERED:
+            filters = subjects.runs(subjects.ANY)
+        read = {job: Runs() for job in missing}
+        portions = self._stored.messages(Stream.LOG, *filters, after=min(missing.values()) - SLACK, upto=upto)
+        async with aclosing(cast("AsyncGenerator[Sequence[StoredMessage], None]", portions)):
+            async for portion in portions:
+                for message in portion:
+                    job = subjects.job_of(message.subject)
+                    if job not in read:
+                        continue
+                    try:
+                        read[job].learn(decoded(message))
+                    except DecodeError as error:
+                        _log.error(
+                            "event unreadable, skipped",
+                            action="unreadable",
+                            sequence=message.sequence,
+                            error=str(error),
+                        )
+        # The runs of jobs that were known before are followed from where they were read to.
+        self._upto = min(self._upto, upto) if self._known else upto
+        for job, runs in read.items():
+            self._known[job] = missing[job], runs
+            for run in runs:
+                self._on_run(job, run)
+
+    def _learn(self, messages: Sequence[Recorded[Message]]) -> None:
+        for recorded in messages:
+            job = subjects.job_of(recorded.subject)
+            if (known := self._known.get(job)) is not None and (run := known[1].learn(recorded)) is not None:
+                self._on_run(job, run)

@@ -1,0 +1,381 @@
+"""The dependency keeper: an execution waits for the last runs of the jobs on which it depends, and for nothing else."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.domain.given import KEY
+from tests.stages.world import World
+from tocsin import subjects
+from tocsin.adapters.memory.archive import InMemoryStoredLog
+from tocsin.domain import execution, ids
+from tocsin.domain.events import (
+    Acquired,
+    Admitted,
+    Cancelled,
+    Completed,
+    CronSkipped,
+    CronTriggered,
+    DependenciesSettled,
+    Dispatched,
+    Due,
+    Failed,
+    Passed,
+    Planned,
+    Skipped,
+    TriggerKind,
+)
+from tocsin.domain.execution import Status
+from tocsin.engine.ledger_reader import LedgerReader
+from tocsin.stages.dependency_keeper.stage import CURSOR, DependencyKeeper
+from tocsin.subjects import Bucket
+from tocsin.testing import settle
+
+MIDNIGHT = datetime(2026, 1, 2, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+UP = {"name": "load", "function": "f", "schedule": "0 * * * *"}
+DOWN = {"name": "report", "function": "g", "schedule": "0 2 * * *", "depends_on": ["load"]}
+AT = MIDNIGHT + 2 * HOUR
+"""The instant of the dependent job."""
+
+
+def go_to(world: World, at: datetime) -> None:
+    """Let the clock come to a time, if it is not over."""
+    world.clock.advance(max(0.0, (at - world.clock.now()).total_seconds()))
+
+
+@dataclass
+class Scene:
+    """A world with a dependency keeper that leads."""
+
+    world: World
+
+    async def define(self, definition: dict[str, Any]) -> None:
+        await self.world.define(definition)
+
+    async def due(self, job: str, at: datetime) -> str:
+        """The instant of a job fires; the id of its execution."""
+        state, _ = await LedgerReader(self.world.log).load(job)
+        assert state.current is not None
+        go_to(self.world, at)
+        await self.world.given(Due(job=job, scheduled_time=at, definition=state.current.definition))
+        await self.play()
+        return ids.occurrence_id(job, at)
+
+    async def passes(self, seconds: float) -> None:
+        """Time goes by, in steps in which the keeper looks."""
+        for _ in range(3):
+            self.world.clock.advance(seconds / 3)
+            await self.play()
+
+    async def play(self) -> None:
+        """Let all stages and the keeper do what they can."""
+        for _ in range(4):
+            await self.world.run(
+                self.world.registrar, self.world.planner, self.world.lock_keeper, self.world.dag_advancer
+            )
+            await settle()
+            self.world.clock.advance(0.6)
+            await settle()
+
+    async def state(self, job: str, execution_id: str) -> execution.Execution:
+        return execution.fold(await self.world.log.load(subjects.execution(job, execution_id)))
+
+    async def status(self, job: str, execution_id: str) -> Status:
+        return (await self.state(job, execution_id)).status
+
+    async def end(self, job: str, execution_id: str, kind: type = Completed) -> None:
+        """A run ends."""
+        state = await self.state(job, execution_id)
+        fields = {
+            "job": job,
+            "execution_id": execution_id,
+            "scheduled_time": state.request.scheduled_time,
+            "trigger": state.request.trigger,
+            "fence": state.fence,
+        }
+        await self.world.given(kind(**fields))
+        await self.play()
+
+
+@asynccontextmanager
+async def keeping(world: World) -> AsyncIterator[DependencyKeeper]:
+    """A dependency keeper whose loops run."""
+    keeper = DependencyKeeper(
+        world.log, InMemoryStoredLog(world.log), world.projections, world.elect("dependency-keeper"), world.clock
+    )
+    loops = [
+        asyncio.create_task(loop())
+        for loop in (keeper.lead, keeper.follow, keeper.follow_runs, keeper.run, keeper.tick)
+    ]
+    await settle()
+    try:
+        yield keeper
+    finally:
+        for loop in loops:
+            loop.cancel()
+        for loop in loops:
+            with suppress(asyncio.CancelledError):
+                await loop
+
+
+@pytest.fixture
+async def scene(world: World) -> AsyncIterator[Scene]:
+    go_to(world, MIDNIGHT)
+    async with keeping(world):
+        yield Scene(world)
+
+
+# --- scheduled jobs -------------------------------------------------------------------------------------------------
+
+
+async def test_execution_waits_for_the_last_run(scene: Scene) -> None:
+    await scene.define(UP)
+    await scene.define(DOWN)
+    first = await scene.due("load", MIDNIGHT + HOUR)
+    await scene.end("load", first)
+    last = await scene.due("load", AT)
+    held = await scene.due("report", AT)
+    state = await scene.state("report", held)
+    assert (state.status, execution.waits_for(state)) == (Status.PLANNED, "dependency")
+    await scene.end("load", last)
+    assert await scene.status("report", held) is Status.ADMITTED
+    settled = (await scene.world.stored(DependenciesSettled))[0]
+    assert settled.outcome == "met"
+    [run] = settled.runs
+    assert (run.job, run.execution_id, run.ended, run.since) == ("load", last, "completed", AT - 24 * HOUR)
+    assert (await scene.world.stored(CronTriggered))[-1].data.cron_name == "report"
+
+
+async def test_undecided_instant_of_the_other_job_counts(scene: Scene) -> None:
+    await scene.define(UP)
+    await scene.define(DOWN)
+    await scene.end("load", await scene.due("load", MIDNIGHT + HOUR))
+    held = await scene.due("report", AT)  # the ticker reaches `load` later
+    await scene.passes(5)
+    assert await scene.status("report", held) is Status.PLANNED
+    last = await scene.due("load", AT)
+    assert await scene.status("report", held) is Status.PLANNED
+    await scene.end("load", last)
+    assert await scene.status("report", held) is Status.ADMITTED
+
+
+async def test_missed_instant_leaves_the_run_before_it(scene: Scene) -> None:
+    await scene.define(UP)
+    await scene.define(DOWN)
+    await scene.end("load", await scene.due("load", MIDNIGHT + HOUR))
+    held = await scene.due("report", AT)
+    state, _ = await LedgerReader(scene.world.log).load("load")
+    assert state.current is not None
+    definition = state.current.definition
+    await scene.world.given(
+        Passed(job="load", definition=definition, start=MIDNIGHT + HOUR, until=AT, reason="missed", count=1)
+    )
+    await scene.passes(10)
+    assert await scene.status("report", held) is Status.ADMITTED
+
+
+async def test_run_before_the_window_does_not_count(scene: Scene) -> None:
+    await scene.define({**UP, "schedule": "0 1 * * *"})
+    await scene.define({**DOWN, "depends_on": [{"job": "load", "within": "30m"}], "dependency_timeout": "1h"})
+    await scene.end("load", await scene.due("load", MIDNIGHT + HOUR))
+    held = await scene.due("report", AT)
+    await scene.passes(60)
+    assert await scene.status("report", held) is Status.PLANNED
+    await scene.passes(3_600)
+    skipped = (await scene.world.stored(Skipped))[-1]
+    assert (skipped.execution_id, skipped.reason) == (held, "dependency_missing")
+    assert (await scene.world.stored(CronSkipped))[-1].data.reason == "dependency_missing"
+
+
+async def test_failed_run_is_waited_for_until_the_timeout(scene: Scene) -> None:
+    await scene.define(UP)
+    await scene.define({**DOWN, "dependency_timeout": "1h"})
+    last = await scene.due("load", AT)
+    held = await scene.due("report", AT)
+    await scene.end("load", last, Failed)
+    await scene.passes(600)
+    assert await scene.status("report", held) is Status.PLANNED
+    await scene.passes(3_600)
+    assert (await scene.world.stored(Skipped))[-1].reason == "dependency_failed"
+
+
+@pytest.mark.parametrize("end", [Failed, Cancelled, Completed])
+async def test_finished_accepts_every_end(scene: Scene, end: type) -> None:
+    await scene.define(UP)
+    await scene.define({**DOWN, "depends_on": [{"job": "load", "on": "finished"}]})
+    last = await scene.due("load", AT)
+    held = await scene.due("report", AT)
+    assert await scene.status("report", held) is Status.PLANNED
+    await scene.end("load", last, end)
+    assert await scene.status("report", held) is Status.ADMITTED
+
+
+async def test_replay_of_a_failed_run_counts_for_it(scene: Scene) -> None:
+    await scene.define(UP)
+    await scene.define(DOWN)
+    last = await scene.due("load", AT)
+    held = await scene.due("report", AT)
+    await scene.end("load", last, Failed)
+    replay = await run_of(scene, "load", AT, trigger="replay")
+    await scene.play()
+    assert await scene.status("report", held) is Status.PLANNED
+    await scene.end("load", replay)
+    assert await scene.status("report", held) is Status.ADMITTED
+
+
+async def test_later_run_does_not_count(scene: Scene) -> None:
+    await scene.define(UP)
+    await scene.define(DOWN)
+    last = await scene.due("load", AT)
+    held = await scene.due("report", AT)
+    await scene.end("load", last, Failed)
+    await scene.end("load", await scene.due("load", AT + HOUR))
+    assert await scene.status("report", held) is Status.PLANNED
+
+
+async def test_skipped_occurrence_is_no_run(scene: Scene) -> None:
+    await scene.define(UP)
+    await scene.define(DOWN)
+    running = await scene.due("load", MIDNIGHT + HOUR)
+    await scene.due("load", AT)  # skipped, because the run before it still holds the lock
+    held = await scene.due("report", AT)
+    assert await scene.status("report", held) is Status.PLANNED
+    await scene.end("load", running)
+    assert await scene.status("report", held) is Status.ADMITTED
+
+
+# --- without a schedule, without a lock, several --------------------------------------------------------------------
+
+
+async def test_triggered_run_counts_without_a_lock(scene: Scene) -> None:
+    await scene.define({"name": "load", "function": "f", "overlap_policy": "allow"})
+    await scene.define(
+        {"name": "report", "function": "g", "overlap_policy": "allow", "depends_on": [{"job": "load", "within": "1h"}]}
+    )
+    await scene.world.trigger("load")
+    await scene.play()
+    await scene.world.trigger("report", "n")
+    await scene.play()
+    [planned] = await scene.world.stored(Planned)
+    assert await scene.status("report", planned.execution_id) is Status.PLANNED
+    [run] = await scene.world.stored(Admitted)
+    await scene.end("load", run.execution_id)
+    assert await scene.status("report", planned.execution_id) is Status.ADMITTED
+    assert await scene.world.stored(Acquired) == []
+
+
+async def test_all_dependencies_are_needed(scene: Scene) -> None:
+    await scene.define(UP)
+    await scene.define({**UP, "name": "clean"})
+    await scene.define({**DOWN, "depends_on": ["load", "clean"]})
+    load, clean = await scene.due("load", AT), await scene.due("clean", AT)
+    held = await scene.due("report", AT)
+    await scene.end("load", load)
+    assert await scene.status("report", held) is Status.PLANNED
+    await scene.end("clean", clean)
+    assert await scene.status("report", held) is Status.ADMITTED
+
+
+async def test_planner_takes_no_lock_before_the_wait(scene: Scene) -> None:
+    await scene.define(UP)
+    await scene.define(DOWN)
+    await scene.due("load", AT)
+    await scene.due("report", AT)
+    assert [acquired.job for acquired in await scene.world.stored(Acquired)] == ["load"]
+
+
+async def test_lock_is_requested_after_the_wait(scene: Scene) -> None:
+    await scene.define(UP)
+    await scene.define({**DOWN, "overlap_policy": "enqueue"})
+    last = await scene.due("load", AT)
+    first, second = await run_of(scene, "report", AT), await scene.due("report", AT)
+    await scene.end("load", last)
+    assert await scene.status("report", first) is Status.ADMITTED
+    state = await scene.state("report", second)
+    assert (state.status, execution.waits_for(state)) == (Status.PLANNED, "lock")
+    await scene.end("report", first)
+    assert await scene.status("report", second) is Status.ADMITTED
+
+
+async def test_cancelled_execution_waits_no_longer(scene: Scene) -> None:
+    await scene.define(UP)
+    await scene.define(DOWN)
+    last = await scene.due("load", AT)
+    held = await scene.due("report", AT)
+    await scene.end("report", held, Cancelled)
+    await scene.end("load", last)
+    assert await scene.status("report", held) is Status.CANCELLED
+    assert await scene.world.stored(DependenciesSettled) == []
+
+
+# --- restarts -------------------------------------------------------------------------------------------------------
+
+
+async def test_keeper_that_starts_later_decides_the_same(world: World) -> None:
+    go_to(world, MIDNIGHT)
+    scene = Scene(world)
+    await scene.define(UP)
+    await scene.define(DOWN)
+    last = await scene.due("load", AT)
+    held = await scene.due("report", AT)
+    await scene.end("load", last)
+    assert await scene.status("report", held) is Status.PLANNED
+    async with keeping(world):
+        await scene.play()
+    assert await scene.status("report", held) is Status.ADMITTED
+
+
+async def test_restart_reads_from_the_oldest_dependent(world: World) -> None:
+    go_to(world, MIDNIGHT)
+    scene = Scene(world)
+    async with keeping(world) as keeper:
+        await scene.define(UP)
+        await scene.define(DOWN)
+        last = await scene.due("load", AT)
+        await scene.end("load", last)
+        await scene.due("report", AT)
+        await scene.passes(60)
+        assert len(keeper.dependents) == 0
+        await scene.due("report", AT + 24 * HOUR)
+        await scene.passes(60)
+        oldest = keeper.dependents.oldest
+    entry = await world.projections.get(Bucket.CURSORS, CURSOR)
+    assert entry is not None
+    assert oldest is not None
+    assert int(entry[0]) == oldest - 1
+    async with keeping(world) as keeper:
+        await scene.play()
+        assert keeper.dependents.oldest == oldest
+
+
+async def test_two_keepers_end_a_wait_once(scene: Scene) -> None:
+    async with keeping(scene.world) as other:
+        other._leadership.time = lambda: asyncio.sleep(0, scene.world.clock.now())  # type: ignore[method-assign]
+        await scene.define(UP)
+        await scene.define(DOWN)
+        last = await scene.due("load", AT)
+        await scene.due("report", AT)
+        await scene.end("load", last)
+    assert len(await scene.world.stored(DependenciesSettled)) == 1
+    assert len([task for task in await scene.world.stored(Dispatched) if task.job == "report"]) == 1
+
+
+async def run_of(scene: Scene, job: str, at: datetime, *, trigger: TriggerKind = "backfill") -> str:
+    """A run of a job for an instant that no schedule fired."""
+    if trigger == "replay":
+        execution_id = ids.replay_id(job, trigger, 1, scene.world.clock.now())
+        before = await scene.state(job, ids.occurrence_id(job, at))
+        admitted = Admitted(
+            job=job, execution_id=execution_id, scheduled_time=at, trigger=trigger, plan=before.request.plan, fence=None
+        )
+        await scene.world.given(execution.admit_and_dispatch(admitted, key=KEY))
+        return execution_id
+    await scene.world.trigger(job, f"{trigger}-{at}", backfill="b", scheduled_time=at)
+    await scene.play()
+    return ids.backfill_id(job, "b", at)

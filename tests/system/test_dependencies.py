@@ -1,0 +1,79 @@
+"""Jobs that wait for other jobs: a real nats-server, all stages, the command line."""
+
+import asyncio
+import json
+from pathlib import Path
+
+from tests.services.health.test_status import program
+from tests.system.running import Running, running
+from tocsin import Context, Worker
+from tocsin.domain.events import Completed, DependenciesSettled, Planned, Started
+
+MATCHED = {"default": {"transport": "matched"}}
+
+
+async def test_job_runs_after_its_dependencies(nats_url: str, tmp_path: Path) -> None:
+    worker, may_end = Worker(name="team-1"), asyncio.Event()
+
+    @worker.task("load")
+    async def load(_: Context) -> None:
+        await may_end.wait()
+
+    @worker.task("report")
+    async def report(_: Context) -> None: ...
+
+    async with running(nats_url, tmp_path, worker=worker, queues=MATCHED) as tocsin:
+        file = tmp_path / "jobs.yaml"
+        file.write_text(
+            "jobs:\n"
+            "  - {name: load, function: load}\n"
+            "  - {name: clean, function: report, overlap_policy: allow}\n"
+            "  - {name: report, function: report, depends_on: [{job: load, within: 1h}, {job: clean, within: 1h, on: finished}]}\n"
+        )
+        applied = await program(tocsin.settings, "jobs", "apply", "-f", str(file))
+        assert applied.returncode == 0, applied.stderr
+        await tocsin.trigger("load")
+        await tocsin.trigger("clean")
+        await tocsin.ended("clean", Completed)
+        await tocsin.trigger("report")
+        execution = await _held(tocsin)
+        page = (await program(tocsin.settings, "executions", "show", execution)).stdout
+        assert "runs of the jobs on which it depends" in page
+        may_end.set()
+        await tocsin.ended("report", Completed)
+        [settled] = await tocsin.of_executions("report", DependenciesSettled)
+        assert [(run.job, run.ended) for run in settled.runs] == [("load", "completed"), ("clean", "completed")]
+        lines = (await program(tocsin.settings, "executions", "show", execution)).stdout
+        assert "completed" in lines
+        audited = await program(tocsin.settings, "audit", "-o", "json")
+        assert audited.returncode == 0, audited.stdout
+        assert json.loads(audited.stdout)
+
+
+async def test_circle_is_refused_at_apply(nats_url: str, tmp_path: Path) -> None:
+    async with running(nats_url, tmp_path, queues=MATCHED) as tocsin:
+        file = tmp_path / "jobs.yaml"
+        file.write_text(
+            "jobs:\n"
+            "  - {name: a, function: f, schedule: '0 1 * * *', depends_on: [b]}\n"
+            "  - {name: b, function: f, schedule: '0 1 * * *', depends_on: [c]}\n"
+            "  - {name: c, function: f, schedule: '0 1 * * *', depends_on: [a, other]}\n"
+        )
+        refused = await program(tocsin.settings, "jobs", "apply", "-f", str(file))
+        assert refused.returncode != 0
+        assert "in a circle" in refused.stderr
+        file.write_text("jobs:\n  - {name: a, function: f, schedule: '0 1 * * *', depends_on: [b]}\n")
+        warned = await program(tocsin.settings, "jobs", "apply", "-f", str(file))
+        assert warned.returncode == 0, warned.stderr
+        assert "job `a` depends on job `b`, which is not registered" in warned.stderr
+
+
+async def _held(tocsin: Running) -> str:
+    """The execution that waits, once it is planned and the run before it works."""
+
+    async def look() -> str:
+        planned = await tocsin.of_executions("report", Planned)
+        started = await tocsin.of_executions("load", Started)
+        return planned[0].execution_id if planned and started else ""
+
+    return await tocsin.until(look)
