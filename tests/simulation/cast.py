@@ -29,6 +29,7 @@ from tocsin.services.operations import backfill, dead_letters
 from tocsin.services.operations.errors import OperationError
 from tocsin.services.operations.execution_requests import Duplicate, enqueue
 from tocsin.settings import Leader, Queue, Recovery, Settings, Stages
+from tocsin.stages.dependency_keeper.stage import DEPENDENCY_KEEPER
 from tocsin.stages.recorder import RECORDER, Recorders
 from tocsin.subjects import ARCHIVER_LEASE
 from tocsin.testing import ManualClock
@@ -80,6 +81,8 @@ class Surroundings:
     """The queues of executors outside."""
     is_operated: bool = False
     """Operators decide about queues and agents, so workers keep their names when they are replaced."""
+    is_dependent: bool = False
+    """Jobs wait for other jobs, so nodes have the dependency keeper."""
     hall: Hall = field(default_factory=Hall)
     """The channel of agents."""
     store: InMemoryArchiveStore = field(default_factory=InMemoryArchiveStore)
@@ -110,7 +113,7 @@ class Node:
             settings=around.settings,
             names=cast("Any", None),
             connection=cast("Any", None),
-            stored=cast("Any", None),
+            stored=attic.whole,
             archive=cast("Any", None),
             log=log,
             projections=projections,
@@ -118,6 +121,8 @@ class Node:
         )
         self._states = states = StateStore(Sources.of(log, projections, clock))
         channel = _channel(around, process)
+        if not around.is_dependent:
+            names = [name for name in names if name != DEPENDENCY_KEEPER.name]
         stages = bootstrap.compose(installation, names, states, key=KEY, agents=channel, fetches=channel)
         history = SimulatedHistory(around.history, around.network, process)
         if "recorder" in names:

@@ -27,6 +27,7 @@ from .workload import (
     bygone,
     contended,
     delivered,
+    depending,
     enqueued,
     flooded,
     operated,
@@ -65,6 +66,8 @@ class Focus:
     """The limits of queues."""
     decisions: Callable[[Random, float], list[Decision]] | None = None
     """The decisions of operators."""
+    is_dependent: bool = False
+    """Jobs wait for other jobs, and nodes have the dependency keeper."""
 
     def troubled(self, drawn: Faults) -> Faults:
         """The faults of a schedule of this kind."""
@@ -193,12 +196,27 @@ _OPERATED: Final = Focus(
 )
 
 
+DEPENDENT_FROM: Final = 2_000_000
+"""The first seed of schedules with jobs that wait for other jobs; earlier seeds have no dependency keeper."""
+_DEPENDENT: Final = Focus(
+    "dependencies: jobs wait for the last runs of other jobs, and the keeper changes",
+    depending,
+    {"skew": 0.0, "clock_steps": 0.0, "crash": 0.004, "stale": 0.2, "lagging": 0.2},
+    Temper(paces=(0.05, 0.5, 1.5), failing=0.25),
+    nodes=(2, 3),
+    is_dependent=True,
+)
+
+
 def seeds_from(first: int, number: int) -> list[int]:
-    """Return seeds of all schedules: as many with operators as of each other kind."""
+    """Return seeds of all schedules: as many with operators, and with dependencies, as of each other kind."""
     end = first + number
-    return [*range(first, end), *range(OPERATED_FROM + first // len(_FOCI), OPERATED_FROM + end // len(_FOCI))]
+    of_one = range(first // len(_FOCI), end // len(_FOCI))
+    return [*range(first, end), *(begin + each for begin in (OPERATED_FROM, DEPENDENT_FROM) for each in of_one)]
 
 
 def focus_of(seed: int) -> Focus:
     """Return the focus of a seed."""
+    if seed >= DEPENDENT_FROM:
+        return _DEPENDENT
     return _OPERATED if seed >= OPERATED_FROM else _FOCI[seed % len(_FOCI)]

@@ -46,6 +46,7 @@ from tocsin.domain.lock import Waiter
 from tocsin.subjects import Stream
 
 from .cast import Surroundings
+from .dependency_rules import broken_waits
 from .limits import broken_limits, broken_rates
 from .mq import Handed
 from .operator_rules import broken_decisions
@@ -70,6 +71,7 @@ def beyond_the_audit(around: Surroundings, everything: StoredEvents) -> Iterator
     yield from broken_limits(everything, around)
     yield from broken_rates(everything, around)
     yield from broken_decisions(everything, around)
+    yield from broken_waits(everything)
     for judge in (_what_is_reported_was_answered, _an_answer_in_time_counts):
         yield from judge(everything, around.handed)
     for rule in _RULES:

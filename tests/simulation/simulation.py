@@ -108,7 +108,8 @@ class Simulation:
             SETTINGS.model_copy(update={"queues": {**SETTINGS.queues, **self.focus.queues}}),
             self.focus.fetched,
             self.focus.decisions is not None,
-            Hall(*self.focus.loss),
+            hall=Hall(*self.focus.loss),
+            is_dependent=self.focus.is_dependent,
         )
 
     def run(self) -> Result:

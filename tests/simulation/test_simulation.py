@@ -11,12 +11,13 @@ import sys
 import pytest
 
 from .__main__ import told
-from .focus import OPERATED_FROM, focus_of
+from .focus import DEPENDENT_FROM, OPERATED_FROM, focus_of
 from .simulation import play
 
 TOGETHER = 20
 SOME = 10
 OPERATED = 4
+DEPENDENT = 10
 SCHEDULES = range(0, 100, TOGETHER)
 PLAY = """
 import json, sys
@@ -37,6 +38,12 @@ def test_rare_situations_are_played_often(focus: str) -> None:
 
 def test_operators_are_obeyed_under_any_fault() -> None:
     seeds = range(OPERATED_FROM, OPERATED_FROM + OPERATED)
+    failed = [told(result) for result in map(play, seeds) if result.violations]
+    assert not failed, "\n".join(failed)
+
+
+def test_executions_wait_for_other_jobs_under_any_fault() -> None:
+    seeds = range(DEPENDENT_FROM, DEPENDENT_FROM + DEPENDENT)
     failed = [told(result) for result in map(play, seeds) if result.violations]
     assert not failed, "\n".join(failed)
 

@@ -11,7 +11,7 @@ from zlib import crc32
 
 from pydantic import JsonValue
 
-from tocsin.domain.definition import Concurrency, JobDefinition
+from tocsin.domain.definition import Concurrency, JobDefinition, JobDependency
 from tocsin.domain.events import Enqueued
 from tocsin.testing import ManualClock
 from tocsin.worker.context import Context, NonRetryableError
@@ -402,3 +402,43 @@ def operated(chance: Random, until: float) -> list[Action]:
 
 
 _OPERATED: Final = 6
+
+
+def depending(chance: Random, until: float) -> list[Action]:
+    """Jobs that fire or are triggered, and jobs that wait for their last runs."""
+    done = []
+    plain = {"enabled": True, "catch_up": "all", "starting_deadline": None, "timeout": 2.0}
+    upstream = ("up-0", "up-1")
+    for name in upstream:
+        schedule = chance.choice(("*/3 * * * * *", "*/2 * * * * *", "@every 3s", None))
+        job = definition(chance, name).model_copy(update={**plain, "schedule": schedule})
+        done.append(Action(chance.uniform(0.0, 0.5), "define", name, job))
+        done += [
+            Action(chance.uniform(1.0, until), "trigger", name, message_id=f"{name}-{each}")
+            for each in range(chance.randint(0, 4))
+        ]
+        if chance.random() < _PAUSED:
+            done += [Action(chance.uniform(1.5, until), verb, name) for verb in ("pause", "resume")]
+    for number in range(chance.randint(1, 3)):
+        name = f"down-{number}"
+        dependencies = tuple(
+            JobDependency(job=other, within=chance.choice((2.0, 5.0, 9.0)), on=chance.choice(("completed", "finished")))
+            for other in chance.sample(upstream, chance.randint(1, 2))
+        )
+        fields = {"schedule": chance.choice(("*/4 * * * * *", None)), "dependency_timeout": chance.choice((3.0, 8.0))}
+        job = definition(chance, name).model_copy(update={**plain, **fields, "depends_on": dependencies})
+        done.append(Action(chance.uniform(0.0, 1.0), "define", name, job))
+        done += [
+            Action(
+                chance.uniform(1.5, until),
+                chance.choice(("trigger", "trigger", "cancel")),
+                name,
+                message_id=f"{name}-{each}",
+                what="planned",
+            )
+            for each in range(chance.randint(0, 5))
+        ]
+    return sorted(done, key=lambda action: action.at)
+
+
+_PAUSED: Final = 0.3
