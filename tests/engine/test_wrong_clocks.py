@@ -66,6 +66,14 @@ async def test_candidate_with_a_wrong_clock_stands_aside(world: World, offset: f
     assert await entry(world, aside_key(LEASE, "right")) is None
 
 
+async def test_report_of_a_killed_candidate_ends(world: World) -> None:
+    wrong = Candidate(world, "wrong", 120.0)
+    await passes(world, 1, wrong)
+    assert await entry(world, aside_key(LEASE, "wrong")) is not None
+    world.clock.advance(TTL_S)
+    assert await entry(world, aside_key(LEASE, "wrong")) is None
+
+
 @pytest.mark.parametrize("offset", [0.0, 8.0, -8.0, 10.0, -10.0])
 async def test_leader_decides_by_the_logs_clock(world: World, offset: float) -> None:
     only = Candidate(world, "only", offset)

@@ -22,6 +22,7 @@ from tocsin.domain.events import (
     Enqueued,
     Failed,
     Failure,
+    LeadershipGained,
     PoisonMessage,
     Queued,
     Replayed,
@@ -34,6 +35,7 @@ from tocsin.domain.events import (
 )
 from tocsin.domain.ledger import delete
 from tocsin.engine.ledger_reader import LedgerReader
+from tocsin.engine.rerun import unregistered_request
 from tocsin.ports import Loaded, StaleRead
 from tocsin.subjects import Stream
 
@@ -264,6 +266,31 @@ async def test_replay_of_a_job_without_registration(world: World, *, is_archived
     assert [letter.code for letter in await world.stored(PoisonMessage)] == (["job-not-found"] if is_archived else [])
 
 
+async def test_request_of_an_unregistered_job_is_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    definition = JobDefinition.model_validate(etl(overlap_policy="allow"))
+    request = Enqueued(execution_id="0193a5b0-0000-7000-8000-00000000000a", definition=definition)
+    await world.log.publish(subjects.subject_of(request), request, message_id="m")
+    await run(world)
+    await answer(world, request.execution_id, "failed")
+    [letter] = await world.stored(DeadLettered)
+
+    original = await unregistered_request(world.log, letter)
+    assert original is not None
+    assert (original.execution_id, original.plan.input) == (request.execution_id, {"a": 1})
+
+    async def nothing(_: str) -> list[object]:
+        return []
+
+    monkeypatch.setattr(world.log, "load", nothing)
+    with pytest.raises(StaleRead, match=request.execution_id):
+        await unregistered_request(world.log, letter)
+
+    monkeypatch.undo()
+    scope, upto = subjects.execution(ETL, request.execution_id), world.log.stream(Stream.LOG).last_sequence
+    await InMemoryStreamPurge(world.log).purge(scope, upto=upto)
+    assert await unregistered_request(world.log, letter) is None
+
+
 async def test_replay_with_invalid_input_becomes_dead_letter(world: World) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     await world.define(etl(input_schema=schema))
@@ -353,6 +380,8 @@ async def test_replay_uses_the_definition_when_it_was_requested(world: World) ->
 
 
 async def test_trigger_before_its_job_is_planned_on_replay(world: World) -> None:
+    gained = LeadershipGained(lease="ticker", holder="one", at=world.clock.now())
+    await world.log.append(gained, expect=0)  # the ledger begins with another event than a definition
     await world.trigger(ETL, input={"b": 2})
     await run(world)
     [refused] = await world.stored(PoisonMessage)

@@ -1,5 +1,6 @@
 """New time-zone data is taken over without a restart, and what moves is reported."""
 
+import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -9,9 +10,13 @@ import pytest
 from tests.domain.schedule.databases import decreed
 from tests.stages.test_ticker import fired, leading, tick
 from tests.stages.world import World
+from tocsin.domain.definition import STORED, JobDefinition
+from tocsin.domain.ledger import Timetable
 from tocsin.domain.schedule import TimezoneDatabase, install, timezone_database, timezones
-from tocsin.engine.timezone_refresh import TimezoneReport, TimezoneWatch
+from tocsin.engine.timezone_refresh import TimezoneReport, TimezoneWatch, report_of
+from tocsin.stages.ticker import STANDBY_INTERVAL_S
 from tocsin.subjects import TIMEZONE_REPORT, TIMEZONE_REQUEST, Bucket
+from tocsin.testing import settle
 
 NINE = {"name": "nine", "schedule": "0 9 * * *", "timezone": "Europe/Berlin", "function": "f"}
 
@@ -57,6 +62,29 @@ async def test_moved_instants_are_reported(world: World, newer: TimezoneDatabase
     [one] = found.moved
     assert (one.job, len(one.removed), len(one.added)) == ("nine", 3, 3)
     assert (one.removed[0], one.added[0]) == (midnight + timedelta(hours=8), midnight + timedelta(hours=7))
+
+
+async def test_new_data_is_noticed_without_a_request(world: World, newer: TimezoneDatabase) -> None:
+    await world.define(NINE)
+    async with leading(world) as ticker:
+        ticker._projections = world.projections
+        install(newer)
+        noticing = asyncio.create_task(ticker.keep_timezones())
+        await settle()
+        world.clock.advance(STANDBY_INTERVAL_S)
+        await settle()
+        noticing.cancel()
+    assert (await report(world)).jobs == 1
+
+
+async def test_unreadable_schedule_is_reported_with_the_reason(world: World) -> None:
+    fields = {**NINE, "timezone": "Mars/Olympus"}
+    timetable = Timetable.of(JobDefinition.model_validate(fields, context=STORED))
+    data = timezone_database()
+    [moved] = (await report_of([("nine", timetable)], data, data, world.clock.now())).moved
+    assert (moved.job, moved.removed, moved.added) == ("nine", (), ())
+    assert moved.error is not None
+    assert "Mars/Olympus" in moved.error
 
 
 async def test_instant_that_fired_is_not_fired_again(world: World, newer: TimezoneDatabase) -> None:
