@@ -73,7 +73,7 @@ def _job_file() -> dict[str, Any]:
     }
     step = definitions["Step"]
     step["properties"]["step"] = step["properties"]["name"]
-    step["required"] = ["function"]
+    del step["required"]  # `step`, and one of `function`, `command` and so on
     definitions["Job"] = schema
     jobs = {"type": "array", "items": {"$ref": "#/$defs/Job"}}
     return {

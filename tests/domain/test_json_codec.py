@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 
 from tocsin.domain import events, json_codec
 from tocsin.domain.definition import STORED, Concurrency, JobDefinition, RetryPolicy, Step
+from tocsin.domain.definition.command import Command
 from tocsin.domain.events import Admitted, Due, Message, Plan, PlannedStep, Trigger
 from tocsin.domain.job_record import Registration
 from tocsin.domain.json_codec.types import MAX_PART_BYTES, MAX_PARTS
@@ -67,6 +68,15 @@ CHECKED: Final[Mapping[type[BaseModel], Mapping[str, SearchStrategy[Any]]]] = {
         "max_delay": st.floats(0, 1e6),
         "jitter": st.floats(0, 1),
         "non_retryable_errors": st.lists(st.sampled_from(["E", "a.*"]), max_size=2),
+    },
+    Command: {
+        **dict.fromkeys(("argv", "interpreter"), st.lists(st.sampled_from(["x", "é"]), max_size=2)),
+        **dict.fromkeys(("script", "cwd"), st.none() | st.sampled_from(["/x", "é"])),
+        "env": st.dictionaries(st.sampled_from(["A", "B"]), st.sampled_from(["x", "é"]), max_size=2),
+        "grace": st.floats(0, 30),
+        "retryable_exit_codes": st.none() | st.lists(st.integers(1, 255), max_size=2),
+        "max_cpu": st.none() | st.floats(0.5, 1e6),
+        "max_memory": st.none() | st.integers(1_048_576, 2**40),
     },
     Concurrency: {"limit": st.integers(1, 100_000), "key": st.sampled_from(["input.customer", "meta.a.b-c"])},
     Trigger: {"priority": st.integers(-100, 100)},

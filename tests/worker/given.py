@@ -86,11 +86,13 @@ class Bench:
         input: Input | None = None,  # noqa: A002 - the field is called so
         args: Sequence[JsonValue] = (),
         queue: str = "default",
+        builtin: dict[str, JsonValue] | None = None,
     ) -> list[Dispatched]:
         steps = tuple(
             PlannedStep(
                 name=name,
                 function=function,
+                builtin=builtin,
                 depends_on=depends_on,
                 timeout=timeout,
                 input=input or {},

@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from . import ids
 from .definition import MAX_COPIES_BYTES, DefinitionError, DefinitionProblem, JobDefinition, OverlapPolicy, Step, show
+from .definition.builtin_work import specification
 from .errors import TocsinError
 from .events import (
     COMPENSATING_TRIGGERS,
@@ -346,6 +347,7 @@ def _plan_of(definition: JobDefinition, sequence: int, trigger: TriggerKind, giv
             PlannedStep.trusted(
                 name=step.name,
                 function=step.function,
+                builtin=specification(step),
                 depends_on=step.depends_on,
                 timeout=step.timeout or definition.timeout,
                 queue=step.queue or definition.queue,

@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from .definition.builtin_work import is_builtin
 from .text import matches
 from .visibility_lease import MAX_LEASE_S, Lease
 
@@ -65,8 +66,11 @@ class Fetch(_Message):
         return Lease(self.usual_lease, self.asked_lease)
 
     def may_run(self, function: str) -> bool:
-        """Return whether the caller may have the tasks of a function."""
-        return any(matches(function, pattern) for pattern in self.functions)
+        """Return whether the caller may have the tasks of a function.
+
+        A worker over HTTP does not get the specification of a built-in function, so it gets none of its tasks.
+        """
+        return not is_builtin(function) and any(matches(function, pattern) for pattern in self.functions)
 
 
 class FetchedClaim(_Message):

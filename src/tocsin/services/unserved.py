@@ -11,6 +11,7 @@ from typing import Final
 
 from ..domain.agent import AgentRecord, AgentState
 from ..domain.definition import JobDefinition
+from ..domain.definition.builtin_work import PREFIX, is_builtin
 from ..domain.text import counted
 
 MAX_HINTS: Final = 100
@@ -54,6 +55,8 @@ class Unserved:
     def _hint(self) -> str:
         if self.inactive:
             return f"; disabled or draining: {', '.join(self.inactive[:SHOWN_JOBS])}"
+        if self.function is not None and is_builtin(self.function):
+            return f"; start one: `tocsin worker --builtin {self.function.removeprefix(PREFIX)} --queue {self.queue}`"
         if self.elsewhere is not None:
             return f"; the workers of queue `{self.elsewhere}` have {'it' if self.function else 'its functions'}"
         if self.nearest is not None:
@@ -118,7 +121,8 @@ class WorkerSearch:
             self._served[queue] = {f for agent in agents for f in agent.functions if agent.may_get(queue, f)}
         if function in self._served[queue]:
             return True
-        return any(worker.has(function) for worker in readers if worker.kind != "agent")
+        # Only agents get the specification of a built-in function.
+        return not is_builtin(function) and any(worker.has(function) for worker in readers if worker.kind != "agent")
 
     def _queue(self, queue: str, functions: Mapping[str, Mapping[str, None]]) -> Unserved:
         jobs = tuple(dict.fromkeys(job for of_function in functions.values() for job in of_function))

@@ -4,13 +4,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    ConfigDict,
     Field,
     SecretStr,
     model_validator,
 )
 
-from ..domain.documented_model import DocumentedModel
 from .fields import (
     Algorithm,
     DistinctTokens,
@@ -22,13 +20,10 @@ from .fields import (
     Servers,
     archive_target,
 )
+from .section import Section
 
 
-class _Section(DocumentedModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Server(_Section):
+class Server(Section):
     """The HTTP API."""
 
     host: str = "0.0.0.0"  # noqa: S104 - hip-62's default: a service in a cluster
@@ -69,7 +64,7 @@ class Server(_Section):
     A proxy should limit the connections of its own clients."""
 
 
-class Database(_Section):
+class Database(Section):
     """The database of the history."""
 
     url: str = ""
@@ -78,7 +73,7 @@ class Database(_Section):
     """Maximum number of database connections of one process."""
 
 
-class Tls(_Section):
+class Tls(Section):
     """TLS between Tocsin and NATS. All files hold PEM."""
 
     ca: Folder | None = None
@@ -98,7 +93,7 @@ class Tls(_Section):
         return self != Tls()
 
 
-class Nats(_Section):
+class Nats(Section):
     """The NATS server or cluster. Set at most one kind of credentials."""
 
     url: Servers = "nats://127.0.0.1:4222"
@@ -124,7 +119,7 @@ class Nats(_Section):
     tls: Tls = Tls()
 
 
-class Leader(_Section):
+class Leader(Section):
     """The leader lease of the ticker (hip-62, Architecture).
 
     An instant that comes while no ticker leads fires when the next ticker leads. With `ttl: 2s, renew_interval: 500ms` a
@@ -146,7 +141,7 @@ class Leader(_Section):
         return self
 
 
-class Execution(_Section):
+class Execution(Section):
     """Defaults for executions."""
 
     default_timeout: Duration = 300.0
@@ -155,7 +150,7 @@ class Execution(_Section):
     """Days for which the history keeps finished executions and resolved dead letters."""
 
 
-class Archive(_Section):
+class Archive(Section):
     """Moving old messages out of the streams (hip-62, Execution History)."""
 
     enabled: bool = True
@@ -193,7 +188,7 @@ class Archive(_Section):
         return self.max_input_bytes if self.enabled else -1
 
 
-class Notary(_Section):
+class Notary(Section):
     """Signed checkpoints of the ledger and the log."""
 
     key: Folder | None = None
@@ -205,7 +200,7 @@ class Notary(_Section):
     """Time between two checkpoints. A checkpoint covers 10,000 messages at most."""
 
 
-class Output(_Section):
+class Output(Section):
     """Output of running steps: their lines, progress and heartbeats.
 
     An execution keeps its last 200 lines. Output is best effort: a full stream drops its oldest messages.
@@ -217,7 +212,7 @@ class Output(_Section):
     """Size of the stream of lines, and of the stream of progress and heartbeats. Each server reserves it for each of both."""
 
 
-class Recovery(_Section):
+class Recovery(Section):
     """Recovery of executions that stay open (cloacina, Recovery)."""
 
     threshold: Duration = 300.0
@@ -232,7 +227,7 @@ class Recovery(_Section):
     """Time between two checks."""
 
 
-class Auth(_Section):
+class Auth(Section):
     """Authentication of HTTP callers: tokens of an identity provider, and those of `tocsin tokens`."""
 
     iam_url: str | None = None
@@ -275,14 +270,14 @@ class Auth(_Section):
         return self
 
 
-class Redis(_Section):
+class Redis(Section):
     """State that several copies of the API share."""
 
     url: str | None = None
     """URL of a Redis server for rate limits; by default each copy counts on its own."""
 
 
-class Metrics(_Section):
+class Metrics(Section):
     """The Prometheus metrics."""
 
     enabled: bool = True
@@ -293,7 +288,7 @@ class Metrics(_Section):
     """Prefix of metric names; the default is hip-62's, so that its alerts work."""
 
 
-class QueueRate(_Section):
+class QueueRate(Section):
     """The rate at which the tasks of a queue start: a token bucket."""
 
     limit: int = Field(ge=1, le=1_000_000)
@@ -304,7 +299,7 @@ class QueueRate(_Section):
     """Number of tasks that may start at once after a pause; by default `limit`."""
 
 
-class Queue(_Section):
+class Queue(Section):
     """A queue of tasks."""
 
     transport: Literal["matched", "mq"] = "matched"
@@ -323,7 +318,7 @@ class Queue(_Section):
         return self
 
 
-class Agents(_Section):
+class Agents(Section):
     """The agents of the workers."""
 
     require_grant: bool = False
@@ -335,14 +330,14 @@ class Agents(_Section):
     Workers of other accounts cannot use these names. Other workers share an account and the user `worker`."""
 
 
-class Stages(_Section):
+class Stages(Section):
     """The stages of this process."""
 
     ack_wait: Duration = 30.0
     """Time after which an unacknowledged message is redelivered to another copy of the stage."""
 
 
-class Worker(_Section):
+class Worker(Section):
     """The workers of this process."""
 
     concurrency: int | None = Field(default=None, ge=1)

@@ -11,6 +11,7 @@ from typing_extensions import override
 from ..domain import ids
 from ..domain.documented_model import DocumentedModel
 from ..subjects import DEFAULT_QUEUE
+from .builtin import Builtin
 from .fields import DistinctTokens, Folder, Prefix, Token
 from .model import (
     Agents,
@@ -77,6 +78,7 @@ class Settings(DocumentedModel, BaseSettings):
     agents: Agents = Agents()
     stages: Stages = Stages()
     worker: Worker = Worker()
+    builtin: Builtin = Builtin()
     programs: DistinctTokens = ()
     """Programs outside, by name, that get a NATS account of their own from `tocsin permissions`.
 

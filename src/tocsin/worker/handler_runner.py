@@ -6,8 +6,6 @@ Sync handlers run in daemon threads, unlike those of `concurrent.futures`: an ab
 """
 
 import asyncio
-import os
-import stat
 import threading
 from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import Future
@@ -20,21 +18,16 @@ from typing import Final, TypeAlias, cast
 from pydantic import JsonValue
 
 from ..domain.events import Dispatched, Input
-from ..domain.secret_reference import (
-    SecretNotAllowedError,
-    SecretReferenceError,
-    is_allowed,
-    is_file,
-    reference,
-    resolve_references,
-)
+from ..domain.secret_reference import SecretReferenceError
 from ..ports import Clock
 from . import results
+from .builtin_call import BuiltinCall
 from .context import Context
 from .handlers import Handler, WrongInputError, bind
 from .held_tasks import HeldTask
 from .outcome import Failed, Outcome, Stopped, StopReason, Succeeded
 from .output import AttemptOutput, Output
+from .secret_values import SecretValues
 from .shutdown import Flag
 
 _Work: TypeAlias = tuple[Future[object], Callable[[], object]]
@@ -94,84 +87,6 @@ _LONGEST_TIMEOUT_S: Final = 100 * 365 * 86_400.0
 """A longer timeout would not fit into a datetime."""
 _OJS_FIELDS: Final = "ojs"
 """The key of the metadata with the fields that only the Open Job Spec's protocol needs."""
-_SHORTEST_SECRET: Final = 4
-"""The number of characters from which a value is redacted. A shorter value occurs by chance in any text."""
-
-
-_LARGEST_SECRET: Final = 65_536
-"""Bytes of a secret in a file."""
-
-
-class SecretValues:
-    """The secrets of one task.
-
-    Resolved for its handler, and redacted from results and from the text of errors.
-    """
-
-    __slots__ = ("_allowed", "_references")
-
-    def __init__(self, allowed: Collection[str]) -> None:
-        """Resolve the names in `allowed` only.
-
-        Anyone who may trigger a job may write a reference into its input.
-        """
-        self._allowed = allowed
-        self._references: dict[str, str] = {}
-
-    def resolve(self, task: Dispatched) -> tuple[Input, tuple[JsonValue, ...]]:
-        """Return the task's input and args with every reference replaced.
-
-        Raises:
-            SecretReferenceError: a reference is malformed, this worker does not allow its name, or does not have the
-                secret.
-        """
-        input_ = cast("Input", resolve_references(task.input, self._look_up)) if task.input else task.input
-        if not task.args:
-            return input_, ()
-        return input_, tuple(cast("list[JsonValue]", resolve_references(list(task.args), self._look_up)))
-
-    def redact(self, text: str) -> str:
-        """Replace each resolved value, plain or as in `repr`, by its reference."""
-        for value in sorted(self._references, key=len, reverse=True):
-            text = text.replace(value, self._references[value])
-        return text
-
-    def _look_up(self, name: str) -> str | None:
-        if not is_allowed(name, self._allowed):
-            raise SecretNotAllowedError(
-                f"the input refers to `{name}`, which this worker does not allow; write `Worker(secrets=[{name!r}])`, or start "
-                f"it with `--secret {name}`"
-            )
-        value = _content(name.removeprefix("file:")) if is_file(name) else os.environ.get(name)
-        if value is not None and len(value) >= _SHORTEST_SECRET:
-            self._references[value] = self._references[repr(value)[1:-1]] = reference(name)
-        return value
-
-
-def _content(path: str) -> str | None:
-    """Return the text of a mounted file; None: it does not exist.
-
-    The last line break is left out. The file is read for each task, so a new version that is mounted counts at once.
-
-    Raises:
-        SecretReferenceError: the file cannot be used.
-    """
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - the path is a text
-            raise SecretReferenceError(f"`file:{path}` is no file; mount the secret as a file")
-        with open(path, "rb") as file:  # noqa: PTH123 - the path is a text
-            content = file.read(_LARGEST_SECRET + 1)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise SecretReferenceError(f"`file:{path}` cannot be read: {error.strerror}") from None
-    if len(content) > _LARGEST_SECRET:
-        raise SecretReferenceError(f"`file:{path}` has more than {_LARGEST_SECRET:,} bytes; a secret is smaller")
-    try:
-        text = content.decode()
-    except UnicodeDecodeError:
-        raise SecretReferenceError(f"`file:{path}` is not text in UTF-8; encode the secret as text") from None
-    return text.removesuffix("\n").removesuffix("\r")
 
 
 class HandlerRunner:
@@ -266,6 +181,10 @@ class HandlerRunner:
         """Return the call of a handler. Only this method and the handler see the secrets."""
         input_, args = secrets.resolve(task)
         context = self._context(task, held_task, input_, args, output)
+        if handler.is_builtin:
+            if task.builtin is None:
+                raise WrongInputError(f"`{task.function}` is built in, and the task has no specification for it")
+            return partial(handler.function, BuiltinCall(context, task.builtin, output, secrets.look_up))
         if handler.parameters is None:
             return partial(handler.function, context)
         positional, by_name = bind(handler.parameters, args, input_)

@@ -1,15 +1,17 @@
 """Registered handlers: which functions are accepted, and how a task's input becomes their arguments."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, Signature
-from typing import Final
+from typing import Final, TypeAlias
 
 from pydantic import JsonValue
 
 from ..domain.errors import TocsinError
+from .builtin_call import BuiltinCall
 
+BuiltinFunction: TypeAlias = Callable[[BuiltinCall], Awaitable[JsonValue]]
 _POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL)
 
 
@@ -40,6 +42,8 @@ class Handler:
     is_async: bool
     parameters: Signature | None
     """The parameters after the context; None if it takes only the context, so that no input is bound."""
+    is_builtin: bool = False
+    """It takes a `BuiltinCall` instead of a context."""
 
 
 class Handlers:
@@ -67,6 +71,10 @@ class Handlers:
             getattr(function, "__call__", None)  # noqa: B004 - an object whose __call__ is async
         )
         self._by_name[name] = Handler(name, function, is_async, _parameters_of(function))
+
+    def add_builtin(self, name: str, function: BuiltinFunction) -> None:
+        """Register a built-in function."""
+        self._by_name[name] = Handler(name, function, is_async=True, parameters=None, is_builtin=True)
 
     def get(self, name: str) -> Handler | None:
         """Return the handler of a function name."""

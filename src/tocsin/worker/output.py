@@ -80,6 +80,14 @@ class AttemptOutput:
                 self._dropped += 1
         self._owner.fill(self)
 
+    def drop(self, count: int) -> None:
+        """Count lines that were never kept."""
+        with self._lock:
+            if self._is_closed or not count:
+                return
+            self._dropped += count
+        self._owner.fill(self)
+
     def progress(self, fraction: float, message: str) -> None:
         """Replace the progress."""
         text = message_of(self._redact(str(message)[:_MAX_TEXT]))

@@ -17,6 +17,7 @@ from ..domain.definition import MAX_DEPTH
 from ..domain.events import Failure
 from ..domain.secret_reference import SecretReferenceError
 from ..ports import RequestRefused
+from .builtin_call import BuiltinFailure
 from .context import NonRetryableError
 from .handlers import WrongInputError
 from .outcome import Failed, Succeeded
@@ -124,6 +125,9 @@ def _type(value: object) -> str:
 
 def raised(error: BaseException, redact: Callable[[str], str]) -> Failure:
     """Return the failure of a handler that raised an exception."""
+    if isinstance(error, BuiltinFailure):
+        failure = error.failure(redact)
+        return failure.model_copy(update={"message": _storable(failure.message)[:MAX_MESSAGE]})
     trace = "".join(traceback.format_exception(type(error), error, _without_own_frames(error)))
     return Failure(
         type=qualified_name(type(error)),

@@ -11,7 +11,7 @@ from .. import telemetry
 from ..domain.errors import TocsinError
 from ..domain.secret_reference import check_allowed
 from .connection import Connect, Connection, Options, read_options
-from .handlers import Handlers, check_name
+from .handlers import BuiltinFunction, Handlers, check_name
 from .session import Session
 from .shutdown import Shutdown, stop_signals
 
@@ -186,6 +186,10 @@ class Worker:
         """
         check_allowed(names)
         self.options = replace(self.options, secrets=self.options.secrets | frozenset(names))
+
+    def offer(self, function: str, builtin: BuiltinFunction) -> None:
+        """Offer a built-in function too, before the worker runs."""
+        self._handlers.add_builtin(function, builtin)
 
     def stop(self) -> None:
         """Stop the worker, from any thread. A second call stops all handlers immediately.

@@ -151,8 +151,28 @@ async def _serve_api(session: Session, host: str | None, port: int | None) -> No
 def worker(
     context: typer.Context,
     target: Annotated[
-        str, typer.Argument(metavar="MODULE:ATTRIBUTE", help="The worker object: in a module or in FILE.py.")
-    ],
+        str | None,
+        typer.Argument(
+            metavar="MODULE:ATTRIBUTE",
+            help="The worker object: in a module or in FILE.py. Without it, the worker offers built-in functions only.",
+        ),
+    ] = None,
+    builtin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A built-in function to offer, such as `command`, as far as the settings allow; repeatable.",
+        ),
+    ] = None,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="A queue of a worker without MODULE:ATTRIBUTE; repeatable. Default: `default`."
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="AGENT", help="The agent's name of a worker without MODULE:ATTRIBUTE.")
+    ] = None,
     secret: Annotated[
         list[str] | None,
         typer.Option(
@@ -164,13 +184,22 @@ def worker(
 ) -> None:
     """Run a worker until SIGTERM or Ctrl-C; finish its tasks first.
 
-    Example: `tocsin worker reports.py:worker --secret DATABASE_PASSWORD`
+    Example: `tocsin worker reports.py:worker --secret DATABASE_PASSWORD`, or `tocsin worker --builtin command`
     """
     from ..input.values import load_worker  # noqa: PLC0415 - only this command needs it
+    from .builtin_worker import builtin_worker, offer  # noqa: PLC0415
 
     session = session_of(context)
     session.log("info")
-    instance = load_worker(target)
+    if target is None:
+        instance = builtin_worker(builtin or [], queue or [], name)
+    elif queue or name:
+        raise UsageError(
+            f"--queue and --name are for a worker without an object. Set both in {target}.", code="conflicting-options"
+        )
+    else:
+        instance = load_worker(target)
+    offer(instance, builtin or [], session.settings().builtin)
     try:
         instance.allow_secrets(secret or ())
     except ValueError as error:

@@ -9,6 +9,8 @@ from pydantic import Field, JsonValue, ValidationInfo, model_validator
 from .. import schedule as calendar
 from .. import step_graph
 from ..schedule import DstPolicy
+from .builtin_work import given_fields, with_function, work_problems
+from .command import CommandField
 from .concurrency import Concurrency
 from .dependencies import DEFAULT_DEPENDENCY_TIMEOUT, Dependencies, dependency_problems
 from .errors import DefinitionError, DefinitionProblem, show
@@ -83,7 +85,9 @@ class Step(StoredModel):
     name: StepName
     """The name of the step, unique in its job."""
     function: Function
-    """The name of the function; a worker needs a handler for it."""
+    """The name of the function; a worker needs a handler for it. Either this, or a built-in function such as `command`."""
+    command: CommandField | None = None
+    """A command, which a worker with `--builtin command` runs. A list is short for its `argv`."""
     depends_on: tuple[Text, ...] = ()
     """The steps that must complete before this step starts."""
     timeout: Timeout | None = None
@@ -99,6 +103,11 @@ class Step(StoredModel):
     retry: RetryPolicy | None = None
     """The rule for the retries of this step."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _names_its_builtin(cls, data: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - before validation
+        return data if is_stored(info) else with_function(data)
+
 
 class JobDefinition(StoredModel):
     """A named job: its schedule, its work, and its rules for special cases."""
@@ -112,7 +121,9 @@ class JobDefinition(StoredModel):
     dst: DstPolicy | None = None
     """The rule for local times that do not exist or exist twice; default: ojs-cron §5.2."""
     function: Function | None = None
-    """The function of a job with a single step. Either this or `dag`."""
+    """The function of a job with a single step. Either this, `dag`, or a built-in function such as `command`."""
+    command: CommandField | None = None
+    """A command, which a worker with `--builtin command` runs. A list is short for its `argv`."""
     dag: tuple[Step, ...] = ()
     """The steps of the job and their dependencies. Either this or `function`."""
     input: Object = {}
@@ -183,7 +194,9 @@ class JobDefinition(StoredModel):
 
     def own_steps(self) -> tuple[Step, ...]:
         """Return the steps as written."""
-        return (Step.model_construct(name=MAIN, function=self.function),) if self.function is not None else self.dag
+        if self.function is None:
+            return self.dag
+        return (Step.model_construct(name=MAIN, function=self.function, command=self.command),)
 
     def steps(self) -> tuple[Step, ...]:
         """Return the steps with every default resolved."""
@@ -199,6 +212,11 @@ class JobDefinition(StoredModel):
             step.model_copy(update={field: value for field, value in inherited.items() if getattr(step, field) is None})
             for step in self.own_steps()
         )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_its_builtin(cls, data: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - before validation
+        return data if is_stored(info) else with_function(data)
 
     @model_validator(mode="before")
     @classmethod
@@ -270,12 +288,7 @@ def _problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
         yield DefinitionProblem(reason, field="dag", code="too-large")
         return
     yield from _schedule_problems(definition)
-    if (definition.function is None) == (not definition.dag):
-        both = definition.function is not None
-        yield DefinitionProblem(
-            "`function` and `dag` exclude each other: give one" if both else "give either `function` or `dag`",
-            code="exclusive-fields" if both else "required",
-        )
+    yield from _work_problems(definition)
     for name, count in step_graph.namesakes(definition.dag).items():
         yield DefinitionProblem(
             f"{count} steps have this name, and each needs its own", field="name", step=name, code="duplicate-name"
@@ -284,6 +297,25 @@ def _problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
         yield DefinitionProblem(problem.reason, field="depends_on", step=problem.step, code=problem.code)
     wrong = [*_inputs_problems(definition)]
     yield from wrong or _size_problems(definition)  # one input that is too large makes the definition too large
+
+
+def _work_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
+    """Yield a problem unless each job and step has exactly one work."""
+    fields = (*given_fields(definition), *(("dag",) if definition.dag else ()))
+    if not fields:
+        yield DefinitionProblem("give either `function` or `dag`, or a built-in function: `command`", code="required")
+    elif len(fields) > 1:
+        yield _both(fields)
+    yield from work_problems(definition)
+    for step in definition.dag:
+        if len(fields := given_fields(step)) > 1:
+            yield replace(_both(fields), step=step.name)
+        yield from (replace(problem, step=step.name) for problem in work_problems(step))
+
+
+def _both(fields: Sequence[str]) -> DefinitionProblem:
+    names = " and ".join(f"`{field}`" for field in fields)
+    return DefinitionProblem(f"{names} exclude each other: give one", code="exclusive-fields")
 
 
 def _schedule_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:

@@ -19,6 +19,8 @@ class PlannedStep(Message):
     """The name of the step, unique within the job."""
     function: str
     """The function that a worker runs."""
+    builtin: dict[str, JsonValue] | None = None
+    """The specification of a built-in function, from the definition alone; absent: the function is not built in."""
     depends_on: tuple[str, ...] = ()
     """The steps that must complete first."""
     timeout: float

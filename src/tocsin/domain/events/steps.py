@@ -63,6 +63,9 @@ class Dispatched(ExecutionFact):
     """The number of attempts that the retry policy allows."""
     function: str
     """The function that the worker runs."""
+    builtin: dict[str, JsonValue] | None = None
+    """The specification of a built-in function, from the definition alone; absent: the function is not built in, or the plan of
+    the admission has it."""
     queue: str = "default"
     """The queue that delivers the task."""
     priority: int = 0
@@ -140,6 +143,7 @@ class Dispatched(ExecutionFact):
         content = {
             "input": _own(plan.input if step is None or step.input is None else step.input),
             "args": _own(plan.args if step is None or step.args is None else step.args),
+            "builtin": None if step is None else step.builtin,
             "meta": _own(meta_of(plan, self.job, self.trigger, self.scheduled_time)),
             "tags": plan.tags,
         }

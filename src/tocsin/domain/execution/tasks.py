@@ -99,11 +99,12 @@ def _task(
     state: Execution, step: PlannedStep, attempt: int, key: bytes, admission: Admission | None = None
 ) -> Dispatched:
     requested = state.request
-    content: _Content = {"input": {}, "args": (), "meta": {}, "tags": ()}
+    content: _Content = {"input": {}, "args": (), "builtin": None, "meta": {}, "tags": ()}
     if admission is None:  # otherwise the plan of the admission has the content, and it is not stored twice
         content = {
             "input": requested.plan.input if step.input is None else step.input,
             "args": requested.plan.args if step.args is None else step.args,
+            "builtin": step.builtin,
             "meta": requested.meta,
             "tags": requested.plan.tags,
         }
@@ -156,6 +157,7 @@ class _Content(TypedDict):
 
     input: Input
     args: tuple[JsonValue, ...]
+    builtin: dict[str, JsonValue] | None
     meta: Input
     tags: tuple[str, ...]
 

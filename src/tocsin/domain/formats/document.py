@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from ..definition import DefinitionError, DefinitionProblem, JobDefinition, shorten, show
+from ..definition.builtin_work import FIELDS
 from ..definition.errors import problem_code
 from ..schedule import zone_in
 
@@ -128,6 +129,8 @@ class Document:
         rest = {name: value for name, value in self.fields.items() if name not in wrong}
         stand_ins = {"name": "name", "function": "function", "dag": [{"name": "step", "function": "function"}]}
         rest |= {name: value for name, value in stand_ins.items() if name in wrong}
+        if not wrong.isdisjoint(FIELDS):
+            rest["function"] = "function"
         try:
             JobDefinition.model_validate(rest)
         except ValidationError as spanning:

@@ -25,7 +25,7 @@ _SLOTS: Final = ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "_
 """The slots that pydantic fills in a model. `BaseModel.__setstate__` sets the same, only slower."""
 _ABSENT: Final = object()
 """Stands for a field that a body leaves out, if its value would be converted; a default is not validated."""
-_HARMLESS: Final = frozenset({"_open_to_newer_versions", "_takes_bare_input", "_lose_no_trigger"})
+_HARMLESS: Final = frozenset({"_open_to_newer_versions", "_takes_bare_input", "_lose_no_trigger", "_names_its_builtin"})
 """Validators that change nothing in a stored body of known fields; a body with unknown fields is left to pydantic."""
 
 

@@ -1,0 +1,47 @@
+"""The worker of `tocsin worker --builtin`."""
+
+from collections.abc import Sequence
+
+from ... import Worker
+from ...domain.definition.builtin_work import function_of
+from ...domain.formats.document import listed
+from ...settings.builtin import Builtin
+from ...subjects import DEFAULT_QUEUE
+from ...worker.builtin import BUILTINS
+from ...worker.builtin.process import hide_memory
+from ..runtime.errors import UsageError
+
+
+def builtin_worker(names: Sequence[str], queues: Sequence[str], name: str | None) -> Worker:
+    """Return a worker without functions of its own.
+
+    Raises:
+        UsageError: no built-in function is named, or a queue or the name is wrong.
+    """
+    if not names:
+        raise UsageError(
+            "No worker is named. Name an object as FILE.py:NAME, or built-in functions by --builtin.",
+            code="worker-required",
+        )
+    try:
+        return Worker(queues=queues or [DEFAULT_QUEUE], name=name)
+    except ValueError as error:
+        raise UsageError(f"{error}. Correct the option.", code="invalid-value") from None
+
+
+def offer(worker: Worker, names: Sequence[str], settings: Builtin) -> None:
+    """Let a worker offer built-in functions.
+
+    Raises:
+        UsageError: a function does not exist.
+        SettingsError: the settings allow a function nothing.
+    """
+    for name in dict.fromkeys(names):
+        if name not in BUILTINS:
+            raise UsageError(
+                f"Built-in function `{name}` does not exist. The functions are {listed(BUILTINS)}.",
+                code="unknown-builtin",
+            )
+        worker.offer(function_of(name), BUILTINS[name](settings))
+    if names:
+        hide_memory()

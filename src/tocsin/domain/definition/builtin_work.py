@@ -1,0 +1,70 @@
+"""Work without code: the fields of jobs and steps for built-in functions."""
+
+from collections.abc import Iterator
+from typing import Any, Final, Protocol
+
+from pydantic import JsonValue
+
+from .command import Command, command_problems
+from .errors import DefinitionProblem, show
+
+PREFIX: Final = "tocsin."
+"""The beginning of the names of built-in functions; no other function has such a name."""
+FIELDS: Final = ("command",)
+"""The fields with the specification of a built-in function."""
+
+
+class Work(Protocol):
+    """A job of a single step, or a step."""
+
+    @property
+    def function(self) -> str | None:
+        """The name of the function."""
+
+    @property
+    def command(self) -> Command | None:
+        """The command that it runs."""
+
+
+def function_of(field: str) -> str:
+    """Return the built-in function whose specification a field has."""
+    return f"{PREFIX}{field}"
+
+
+def is_builtin(function: str | None) -> bool:
+    """Return whether a function is built in."""
+    return function is not None and function.startswith(PREFIX)
+
+
+def with_function(written: Any) -> Any:  # noqa: ANN401 - before validation
+    """Return the fields of a job or a step, with the function that they imply."""
+    if not isinstance(written, dict) or written.get("function") is not None:
+        return written
+    field = next((name for name in FIELDS if written.get(name) is not None), None)
+    return written if field is None else {**written, "function": function_of(field)}
+
+
+def given_fields(work: Work) -> tuple[str, ...]:
+    """Return the fields that name the work; `function` only if it is not implied."""
+    fields = tuple(name for name in FIELDS if getattr(work, name) is not None)
+    is_implied = any(work.function == function_of(name) for name in fields)
+    return fields if is_implied or work.function is None else ("function", *fields)
+
+
+def specification(work: Work) -> dict[str, JsonValue] | None:
+    """Return the specification that a task carries; None: the function is not built in."""
+    part = next((part for name in FIELDS if (part := getattr(work, name)) is not None), None)
+    return None if part is None else part.model_dump(mode="json", exclude_defaults=True)
+
+
+def work_problems(work: Work) -> Iterator[DefinitionProblem]:
+    """Yield the problems of a job or a step that are about built-in functions."""
+    if is_builtin(work.function) and work.function not in {function_of(field) for field in FIELDS}:
+        reason = f"names that begin with `{PREFIX}` belong to built-in functions; use another name"
+        yield DefinitionProblem(reason, field="function", value=show(work.function), code="reserved-name")
+    elif is_builtin(work.function) and "function" in given_fields(work):
+        field = str(work.function).removeprefix(PREFIX)
+        reason = f"this function is built in: write `{field}`, and leave `function` out"
+        yield DefinitionProblem(reason, field="function", value=show(work.function), code="reserved-name")
+    if work.command is not None:
+        yield from command_problems(work.command)

@@ -1,0 +1,126 @@
+"""The command that a job or a step runs, and its rules."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Final, Literal, TypeAlias
+
+from pydantic import BeforeValidator, Field
+
+from ..secret_reference import SecretReferenceError, find_references
+from ..template import TemplateError, check, is_template
+from .errors import DefinitionProblem, show
+from .fields import Seconds, Text, Timeout, size_of
+from .stored_model import StoredModel
+
+RESERVED_VARIABLES: Final = "TOCSIN_"
+"""The beginning of the variables that every command gets."""
+MAX_SPECIFICATION_BYTES: Final = 65_536
+"""Bytes of the specification of a built-in function, as compact UTF-8 JSON. It is a part of every task."""
+MAX_ARGUMENTS: Final = 256
+LONGEST_GRACE_S: Final = 30.0
+"""The recoverer ends an attempt that has not reported 60 seconds after its timeout (`recovery.grace`)."""
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+ExitCode: TypeAlias = Annotated[int, Field(ge=1, le=255, strict=True)]
+
+
+class Command(StoredModel):
+    """A command, which a worker with `--builtin command` runs. A list is short for `argv`."""
+
+    argv: tuple[Text, ...] = ()
+    """The program and its arguments, each a template that stays one argument. No shell reads them. Either this or `script`."""
+    script: Text | None = None
+    """A program for `interpreter`. It is no template: it reads the input from its standard input. Either this or `argv`."""
+    interpreter: tuple[Text, ...] = ("/bin/sh",)
+    """The program that runs `script`, and its options."""
+    cwd: Text | None = None
+    """The working folder; by default the first that the worker allows."""
+    env: dict[str, Text] = {}
+    """Variables of the command, each value a template. The worker must allow their names."""
+    result: Literal["exit_code", "last_line", "json"] = "exit_code"
+    """The result of the step: `exit_code`: `{"exit_code": 0}`. `last_line`: the last line of the output, as text. `json`: that
+    line, read as JSON."""
+    retryable_exit_codes: tuple[ExitCode, ...] | None = None
+    """The exit codes after which another attempt may help; None: all. After a signal it always may."""
+    grace: Annotated[Seconds, Field(le=LONGEST_GRACE_S)] = 10.0
+    """Seconds between SIGTERM and SIGKILL if the command has to end, at most 30."""
+    max_cpu: Timeout | None = None
+    """Seconds of CPU time of each process, rounded up; None: the limit of the worker."""
+    max_memory: Annotated[int, Field(ge=1_048_576, strict=True)] | None = None
+    """Bytes of address space of each process; None: the limit of the worker."""
+
+
+def _from_list(written: object) -> object:
+    return {"argv": written} if isinstance(written, list | tuple) else written
+
+
+CommandField: TypeAlias = Annotated[Command, BeforeValidator(_from_list, json_schema_input_type=Command | list[str])]
+
+
+def command_problems(command: Command) -> Iterator[DefinitionProblem]:
+    """Yield the problems of a command."""
+    if (not command.argv) == (command.script is None):
+        reason = "give either `argv`, the program and its arguments, or `script`"
+        yield DefinitionProblem(reason, field="command", code="exclusive-fields" if command.argv else "required")
+    if len(command.argv) > MAX_ARGUMENTS:
+        reason = f"{len(command.argv):,} arguments, more than {MAX_ARGUMENTS}: pass them as `input`"
+        yield DefinitionProblem(reason, field="command.argv", code="too-large")
+    yield from _program_problems(command)
+    yield from _secret_problems(command)
+    yield from _variable_problems(command.env)
+    yield from (problem for text in command.argv for problem in text_problems("command.argv", text))
+    if (size := size_of(command.model_dump(mode="json", exclude_defaults=True))) > MAX_SPECIFICATION_BYTES:
+        reason = f"{size:,} bytes of JSON, more than {MAX_SPECIFICATION_BYTES:,}: install the program on the workers"
+        yield DefinitionProblem(reason, field="command", code="too-large")
+
+
+def _program_problems(command: Command) -> Iterator[DefinitionProblem]:
+    if not command.interpreter:
+        yield DefinitionProblem("name the program that runs `script`", field="command.interpreter", code="required")
+    for field, program in (("argv", command.argv[:1]), ("interpreter", command.interpreter[:1])):
+        if program and (not program[0] or is_template(program[0])):
+            reason = "write the program itself: it is no template, because an input must not choose what runs"
+            yield DefinitionProblem(reason, field=f"command.{field}", value=show(program[0]))
+
+
+def _secret_problems(command: Command) -> Iterator[DefinitionProblem]:
+    """Yield a problem if a secret would be visible."""
+    texts = {"argv": command.argv, "interpreter": command.interpreter, "cwd": (command.cwd or "",)}
+    for field, written in texts.items():
+        for text in written:
+            if _has_reference(text):
+                reason = "other users of the machine can see it; refer to the secret in `env`, or in `input`"
+                yield DefinitionProblem(
+                    reason, field=f"command.{field}", value=show(text), code="secret-reference-not-allowed"
+                )
+
+
+def _variable_problems(env: Mapping[str, str]) -> Iterator[DefinitionProblem]:
+    for name, text in env.items():
+        if not _VARIABLE.fullmatch(name):
+            reason = "the name of a variable is made of letters, digits and underscores"
+            yield DefinitionProblem(reason, field="command.env", value=show(name))
+        elif name.startswith(RESERVED_VARIABLES):
+            reason = f"names that begin with {RESERVED_VARIABLES} are set by the worker"
+            yield DefinitionProblem(reason, field="command.env", value=show(name), code="reserved-name")
+        else:
+            yield from text_problems(f"command.env.{name}", text)
+
+
+def text_problems(place: str, text: str) -> Iterator[DefinitionProblem]:
+    """Yield the problems of a template, and of the references to secrets in it."""
+    try:
+        check(text)
+    except TemplateError as error:
+        yield DefinitionProblem(str(error), field=place, code=error.code)
+    try:
+        find_references(text)
+    except SecretReferenceError as error:
+        yield DefinitionProblem(str(error), field=place, code="malformed-secret-reference")
+
+
+def _has_reference(text: str) -> bool:
+    try:
+        return bool(find_references(text))
+    except SecretReferenceError:
+        return False  # a problem of its own

@@ -1,0 +1,184 @@
+"""Templates in definitions: Jinja2 in its sandbox, reduced to values, filters and conditions.
+
+    {{ input.day }}   {{ upstream.extract.rows | tojson }}   {% if input.full is defined %}--full{% endif %}
+
+There are no loops, calls, assignments and arithmetic, so that rendering ends soon with any values. A value is never
+read as a template. Attributes are those of the data alone, so `input.items` is the key `items`. A value that is not text is
+written as JSON. An undefined name is an error.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import JsonValue
+
+from .errors import TocsinError
+
+if TYPE_CHECKING:
+    from jinja2 import Environment, Template, nodes
+
+VARIABLES: Final = frozenset(
+    {"args", "attempt", "execution_id", "fence", "input", "job", "meta", "scheduled_time", "step", "tags", "upstream"}
+)
+"""The names that a template may use."""
+FILTERS: Final = frozenset(
+    {
+        *("d", "default", "first", "float", "int", "join", "last", "length"),
+        *("lower", "string", "tojson", "trim", "upper", "urlencode"),
+    }
+)
+TESTS: Final = frozenset(
+    {"boolean", "defined", "false", "mapping", "none", "number", "sequence", "string", "true", "undefined"}
+)
+MAX_EXPRESSIONS: Final = 100
+"""The number of `{{ … }}` and filters in a template."""
+_TAKE_ARGUMENTS: Final = frozenset({"d", "default", "join"})
+_MAX_ARGUMENT: Final = 100
+"""Characters of a filter's argument."""
+_NODES: Final = frozenset(
+    {
+        *("Template", "Output", "TemplateData", "Name", "Const", "Getattr", "Getitem", "Filter", "Test"),
+        *("If", "CondExpr", "Compare", "Operand", "And", "Or", "Not", "Concat", "Neg", "Keyword"),
+    }
+)
+
+
+class TemplateError(TocsinError, ValueError):
+    """A template cannot be read or rendered."""
+
+    code = "malformed-template"
+
+
+def is_template(text: str) -> bool:
+    """Return whether a text has something to render."""
+    return "{{" in text or "{%" in text or "{#" in text
+
+
+def check(text: str) -> None:
+    """Check a template.
+
+    Raises:
+        TemplateError: it is malformed, or uses what templates do not have.
+    """
+    if is_template(text):
+        _compiled(text)
+
+
+def render(text: str, values: Mapping[str, JsonValue], *, limit: int) -> str:
+    """Return the text of a template.
+
+    Args:
+        text: the template.
+        values: the value of each of `VARIABLES`.
+        limit: the number of characters that the result may have.
+
+    Raises:
+        TemplateError: it is malformed, a value is undefined, or the result is too long.
+    """
+    if not is_template(text):
+        return text
+    from jinja2 import TemplateError as JinjaError  # noqa: PLC0415 - few jobs have a template
+
+    parts, size = list[str](), 0
+    try:
+        for part in _compiled(text).generate(values):
+            parts.append(part)
+            size += len(part)
+            if size > limit:
+                break
+    except (JinjaError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise TemplateError(f"a template cannot be rendered: {error}") from None
+    if size > limit:
+        raise TemplateError(f"a template renders to more than {limit:,} characters")
+    return "".join(parts)
+
+
+@lru_cache(1_024)
+def _compiled(text: str) -> "Template":
+    from jinja2 import TemplateError as JinjaError  # noqa: PLC0415
+
+    environment = _environment()
+    try:
+        tree = environment.parse(text)
+        for reason in _refusals(tree):
+            raise TemplateError(reason)
+        return environment.from_string(tree)
+    except (JinjaError, RecursionError, MemoryError, SyntaxError) as error:
+        raise TemplateError(f"no readable template: {str(error) or type(error).__name__}") from None
+
+
+def _refusals(tree: "nodes.Template") -> Iterator[str]:
+    from jinja2 import nodes  # noqa: PLC0415
+
+    expressions, stack = 0, list[nodes.Node]([tree])
+    while stack:
+        node = stack.pop()
+        stack.extend(node.iter_child_nodes())
+        match node:
+            case nodes.Name() if node.name not in VARIABLES:
+                yield f"`{node.name}` is no name of a template; the names are {', '.join(sorted(VARIABLES))}"
+            case nodes.Filter():
+                expressions += 1
+                yield from _filter_refusals(node)
+            case nodes.Test() if node.name not in TESTS or node.args or node.kwargs:
+                yield f"`is {node.name}` is no test of a template; the tests are {', '.join(sorted(TESTS))}"
+            case nodes.Output():
+                expressions += sum(not isinstance(part, nodes.TemplateData) for part in node.nodes)
+        if type(node).__name__ not in _NODES:
+            yield (
+                f"a template has no {type(node).__name__} (line {node.lineno}): it has values, filters and `if`, "
+                "and no loops, calls and arithmetic"
+            )
+    if expressions > MAX_EXPRESSIONS:
+        yield f"a template has at most {MAX_EXPRESSIONS} expressions and filters, and this has {expressions}"
+
+
+def _filter_refusals(node: "nodes.Filter") -> Iterator[str]:
+    from jinja2 import nodes  # noqa: PLC0415
+
+    if node.name not in FILTERS or node.node is None:
+        yield f"`{node.name}` is no filter of a template; the filters are {', '.join(sorted(FILTERS))}"
+    arguments = [
+        *node.args,
+        *(keyword.value for keyword in node.kwargs),
+        *filter(None, (node.dyn_args, node.dyn_kwargs)),
+    ]
+    if arguments and node.name not in _TAKE_ARGUMENTS:
+        yield f"the filter `{node.name}` takes no arguments"
+    for argument in arguments:
+        if not isinstance(argument, nodes.Const) or len(str(argument.value)) > _MAX_ARGUMENT:
+            yield f"an argument of a filter is a constant of at most {_MAX_ARGUMENT} characters"
+
+
+@cache
+def _environment() -> "Environment":
+    from jinja2 import StrictUndefined, Undefined  # noqa: PLC0415
+    from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: PLC0415
+
+    class DataEnvironment(ImmutableSandboxedEnvironment):
+        """Reads the keys and elements of data, and no attribute of an object."""
+
+        def getattr(self, obj: Any, attribute: str) -> Any:  # noqa: ANN401 - any value
+            return self.getitem(obj, attribute)
+
+        def getitem(self, obj: Any, argument: Any) -> Any:  # noqa: ANN401
+            if isinstance(obj, Undefined):
+                return obj[argument]  # raises
+            is_member = isinstance(obj, Mapping) if isinstance(argument, str) else isinstance(obj, list | tuple)
+            if is_member:
+                try:
+                    return obj[argument]
+                except (LookupError, TypeError):
+                    pass
+            return self.undefined(obj=obj, name=argument)
+
+    def finalize(value: object) -> object:
+        if isinstance(value, str | Undefined):
+            return value
+        return json.dumps(value, ensure_ascii=False)
+
+    return DataEnvironment(
+        undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True, finalize=finalize, cache_size=0
+    )

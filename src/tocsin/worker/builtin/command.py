@@ -1,0 +1,171 @@
+"""The function `tocsin.command`: it runs the command of a definition."""
+
+import json
+import math
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pydantic import JsonValue, ValidationError
+
+from ...domain.definition import STORED, DefinitionProblem
+from ...domain.definition.command import Command
+from ...settings import SettingsError
+from ...settings.builtin import CommandRules
+from ..builtin_call import BuiltinCall, BuiltinFailure
+from ..results import INVALID_RESULT, MAX_RESULT_BYTES, WRONG_INPUT
+from ..task_logger import Level
+from . import command_rules
+from .lines import Lines
+from .process import Exit, Order, run
+
+MAX_TEXT: Final = 131_072
+"""Characters of an argument or a variable; Linux takes no more bytes."""
+_OUT: Final[Level] = "info"
+_ERR: Final[Level] = "warning"
+
+
+class CommandFunction:
+    """Runs commands that the rules of a worker allow."""
+
+    def __init__(self, rules: CommandRules, environment: Mapping[str, str] = os.environ) -> None:
+        """`environment`: the variables of this process.
+
+        Raises:
+            SettingsError: the rules allow no program.
+        """
+        if not rules.programs and not rules.interpreters:
+            reason = "required for `--builtin command`, and not given: list the programs that commands may run"
+            raise SettingsError(DefinitionProblem(reason, field="builtin.command.programs", code="required"))
+        self._rules = rules
+        self._environment = environment
+
+    async def __call__(self, call: BuiltinCall) -> JsonValue:
+        """Run the command of a task, and return its result.
+
+        Raises:
+            BuiltinFailure: the worker does not allow it, it cannot be started, or it failed.
+        """
+        command = _command(call)
+        order = self._order(command, call)
+        out, err = Lines(call.output, _OUT), Lines(call.output, _ERR)
+        end = await run(order, json.dumps(call.context.input, ensure_ascii=False).encode(), out, err)
+        _check(end, command, order, err)
+        return _result(command, out)
+
+    def _order(self, command: Command, call: BuiltinCall) -> Order:
+        rules = self._rules
+        command_rules.check_variables(rules, command.env)
+        folder = command_rules.working_folder(rules, command.cwd)
+        env = {
+            **command_rules.environment(rules, self._environment),
+            **{name: call.render(text, limit=MAX_TEXT) for name, text in command.env.items()},
+            **_identity(call),
+        }
+        search_path = self._environment.get("PATH", os.defpath)
+        if command.script is None:
+            argv = _arguments(command, call)
+            executable = command_rules.program(argv[0], rules.programs, folder, search_path)
+        else:
+            argv = command.interpreter
+            executable = command_rules.program(argv[0], rules.interpreters, folder, search_path, setting="interpreters")
+        return Order(
+            executable,
+            argv,
+            command.script,
+            folder,
+            env,
+            command.grace,
+            None if (cpu := _least(command.max_cpu, rules.max_cpu)) is None else max(1, math.ceil(cpu)),
+            None if (memory := _least(command.max_memory, rules.max_memory)) is None else int(memory),
+        )
+
+
+def _command(call: BuiltinCall) -> Command:
+    try:
+        return Command.model_validate(call.specification, context=STORED)
+    except ValidationError as error:  # a newer version dispatched it
+        message = f"this worker cannot read the command, and may be too old: {error.error_count()} problems"
+        raise BuiltinFailure(WRONG_INPUT, message) from None
+
+
+def _arguments(command: Command, call: BuiltinCall) -> tuple[str, ...]:
+    """Return the arguments, each rendered by itself.
+
+    Raises:
+        BuiltinFailure: a value would become an option of the program, or has a character that no argument has.
+    """
+    arguments, may_be_option = list[str](), False
+    for text in command.argv:
+        argument = call.render(text, limit=MAX_TEXT)
+        if "\0" in argument:
+            raise BuiltinFailure(WRONG_INPUT, f"the argument {text!r} has a character U+0000", retryable=False)
+        if argument.startswith("-") and not text.startswith("-") and not may_be_option:
+            message = (
+                f"the value of the argument {text!r} begins with `-`, so the program would read an option; "
+                "write `--name={{ … }}`, or an argument `--` before it"
+            )
+            raise BuiltinFailure(WRONG_INPUT, message, retryable=False)
+        may_be_option = may_be_option or text == "--"
+        arguments.append(argument)
+    return tuple(arguments)
+
+
+def _identity(call: BuiltinCall) -> dict[str, str]:
+    context = call.context
+    variables = {
+        "TOCSIN_JOB": context.job,
+        "TOCSIN_STEP": context.step,
+        "TOCSIN_EXECUTION_ID": context.execution_id,
+        "TOCSIN_ATTEMPT": str(context.attempt),
+        "TOCSIN_SCHEDULED_TIME": context.scheduled_time.isoformat(),
+    }
+    return variables if context.fence is None else {**variables, "TOCSIN_FENCE": str(context.fence)}
+
+
+def _check(end: Exit, command: Command, order: Order, err: Lines) -> None:
+    """Raise unless the command ended with exit code 0."""
+    name = Path(order.argv[0]).name
+    if end.problem is not None:
+        message = f"{name} cannot be started in {order.cwd}: {end.problem}"
+        raise BuiltinFailure(command_rules.NOT_STARTED, message)
+    said = f":\n{shown}" if (shown := err.shown()) else ""
+    if end.signal is not None:
+        signal_name = _signal_name(end.signal)
+        message = f"{name} was ended by {signal_name}{said}"
+        raise BuiltinFailure(f"signal_{signal_name}", message, signal=end.signal)
+    if end.exit:
+        codes = command.retryable_exit_codes
+        message = f"{name} ended with exit code {end.exit}{said}"
+        is_retryable = codes is None or end.exit in codes
+        raise BuiltinFailure(f"exit_code_{end.exit}", message, retryable=is_retryable, exit_code=end.exit)
+
+
+def _result(command: Command, out: Lines) -> JsonValue:
+    if command.result == "exit_code":
+        return {"exit_code": 0}
+    if out.is_last_cut:
+        message = f"the last line of the output has more than {MAX_RESULT_BYTES:,} bytes; keep the result in a store"
+        raise BuiltinFailure(INVALID_RESULT, message, retryable=False)
+    text = out.last.decode(errors="replace")
+    if command.result == "last_line":
+        return text
+    try:
+        result: JsonValue = json.loads(text)
+    except (ValueError, RecursionError):
+        message = "the last line of the output is not JSON, which `result: json` requires"
+        raise BuiltinFailure(INVALID_RESULT, message, retryable=False) from None
+    return result
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return str(number)
+
+
+def _least(*limits: float | None) -> float | None:
+    return min((limit for limit in limits if limit is not None), default=None)

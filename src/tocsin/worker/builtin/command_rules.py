@@ -1,0 +1,85 @@
+"""The rules of a worker for commands, which its settings have."""
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+
+from ...settings.builtin import CommandRules
+from ..builtin_call import BuiltinFailure
+
+NOT_ALLOWED: Final = "command_not_allowed"
+NOT_STARTED: Final = "command_not_started"
+
+
+def working_folder(rules: CommandRules, written: str | None) -> str:
+    """Return the folder in which a command runs, without symbolic links.
+
+    Raises:
+        BuiltinFailure: this worker does not allow it, or it does not exist.
+    """
+    if written is None:
+        written = rules.directories[0] if rules.directories else "/"
+        return _real(written)
+    if not Path(written).is_absolute():
+        raise BuiltinFailure(NOT_ALLOWED, f"cwd {written!r} is not absolute; write the whole path", retryable=False)
+    folder = _real(written)
+    if not any(Path(folder).is_relative_to(_real(allowed)) for allowed in rules.directories):
+        raise BuiltinFailure(NOT_ALLOWED, _refusal("the folder", folder, "directories"))
+    return folder
+
+
+def program(written: str, allowed: Iterable[str], folder: str, search_path: str, *, setting: str = "programs") -> str:
+    """Return the file of a program, without symbolic links.
+
+    A name without a slash is searched in `search_path`, and a relative path begins in the working folder.
+
+    Raises:
+        BuiltinFailure: this worker does not allow it, or it does not exist.
+    """
+    path = str(Path(folder, written)) if os.sep in written else shutil.which(written, path=search_path)
+    if path is None:
+        raise BuiltinFailure(NOT_STARTED, f"program {written!r} is not in PATH ({search_path})")
+    file = _real(path)
+    if not any(_covers(entry, file) for entry in allowed):
+        raise BuiltinFailure(NOT_ALLOWED, _refusal("the program", file, setting))
+    return file
+
+
+def environment(rules: CommandRules, own: Mapping[str, str]) -> dict[str, str]:
+    """Return the worker's variables that a command inherits."""
+    return {name: own[name] for name in rules.inherit if name in own}
+
+
+def check_variables(rules: CommandRules, names: Iterable[str]) -> None:
+    """Check the variables that a definition sets.
+
+    A variable may change what a program runs, as LD_PRELOAD and BASH_ENV do, so none is allowed by default.
+
+    Raises:
+        BuiltinFailure: this worker does not allow one.
+    """
+    for name in names:
+        if not any(fnmatchcase(name, pattern) for pattern in rules.variables):
+            raise BuiltinFailure(NOT_ALLOWED, _refusal("the variable", name, "variables"))
+
+
+def _covers(entry: str, file: str) -> bool:
+    """Return whether an entry allows a file: `/FOLDER/*` each file directly in a folder."""
+    folder, _, last = entry.rpartition("/")
+    if last == "*":
+        return str(Path(file).parent) == _real(folder or "/")
+    return file == _real(entry)
+
+
+def _real(path: str) -> str:
+    return os.path.realpath(path)
+
+
+def _refusal(what: str, value: str, setting: str) -> str:
+    return (
+        f"this worker does not allow {what} {value}; add it to its setting `builtin.command.{setting}`, "
+        "or use another queue"
+    )

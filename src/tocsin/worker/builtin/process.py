@@ -1,0 +1,209 @@
+"""A command's process, as the worker sees it."""
+
+import asyncio
+import ctypes
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from ..builtin_call import BuiltinFailure
+from .lines import Lines
+
+_SUPERVISOR: Final = str(Path(__file__).with_name("supervisor.py"))
+_CHUNK: Final = 65_536
+_FLUSH_INTERVAL_S: Final = 0.2
+_END_OF_OUTPUT_S: Final = 1.0
+"""How long output may follow after the end of the supervisor, where a process can escape it."""
+_KILL_S: Final = 0.5
+"""How long a worker that must not wait waits for the end of a killed command."""
+
+
+_SET_DUMPABLE: Final = 4
+
+
+def hide_memory() -> None:
+    """Forbid other processes of this user to read the memory of this process.
+
+    Commands could read its environment in /proc. Only Linux can forbid it.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The command that the supervisor runs, with every value decided."""
+
+    executable: str
+    argv: tuple[str, ...]
+    script: str | None
+    cwd: str
+    env: Mapping[str, str]
+    grace: float
+    max_cpu: int | None
+    max_memory: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """The end of a command.
+
+    An exit code, the number of a signal, or the reason why it did not start.
+    """
+
+    exit: int | None = None
+    signal: int | None = None
+    problem: str | None = None
+
+
+async def run(order: Order, input_: bytes, out: Lines, err: Lines) -> Exit:
+    """Run a command, and pass on its output.
+
+    If this is cancelled, the command is ended first: by SIGTERM, and by SIGKILL after its grace. A second cancellation kills
+    it at once. If the worker dies, the supervisor ends it.
+
+    Raises:
+        BuiltinFailure: the supervisor was killed.
+    """
+    with ExitStack() as stack:
+        opened = _Pipes(stack)
+        config = opened.file(json.dumps(asdict(order)).encode())
+        control_read, control_write = opened.pipe()
+        readers = [opened.pipe() for _ in range(3)]
+        passed = (config.fileno(), control_read, readers[0][1])
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", "-X", "utf8", _SUPERVISOR, *map(str, passed)),
+            stdin=opened.file(input_),
+            stdout=readers[1][1],
+            stderr=readers[2][1],
+            pass_fds=passed,
+            env={},
+            cwd="/",
+            start_new_session=True,
+        )
+        for fd in (control_read, *(write for _, write in readers)):
+            opened.close(fd)
+        status = asyncio.create_task(_read_all(opened.take(readers[0][0])))
+        pumps = [
+            asyncio.create_task(_pump(opened.take(read), lines))
+            for (read, _), lines in zip(readers[1:], (out, err), strict=True)
+        ]
+        flushing = asyncio.create_task(_flush(out, err))
+        try:
+            answer = await _answer(status, control_write)
+            await asyncio.wait(pumps, timeout=_END_OF_OUTPUT_S)
+        finally:
+            opened.close(control_write)
+            for task in (*pumps, flushing, status):
+                task.cancel()
+            await asyncio.gather(*pumps, flushing, status, return_exceptions=True)
+            out.close()
+            err.close()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_KILL_S):  # the supervisor ends after its answer
+                    await process.wait()
+    if not answer:
+        raise BuiltinFailure("supervisor_killed", "the process that runs the command was killed from outside")
+    return Exit(**json.loads(answer))
+
+
+async def _answer(status: "asyncio.Task[bytes]", control_fd: int) -> bytes:
+    """Wait for the end of the command; if cancelled, end it, and raise."""
+    try:
+        return await asyncio.shield(status)
+    except asyncio.CancelledError:
+        _tell(control_fd, b"t")
+        try:
+            await asyncio.wait([status])
+        except asyncio.CancelledError:
+            _tell(control_fd, b"k")
+            await asyncio.wait([status], timeout=_KILL_S)
+        raise
+
+
+def _tell(control_fd: int, word: bytes) -> None:
+    with suppress(OSError):  # it has ended
+        os.write(control_fd, word)
+
+
+async def _pump(stream: IO[bytes], lines: Lines) -> None:
+    await _follow(stream, lines.feed)
+
+
+async def _read_all(stream: IO[bytes]) -> bytes:
+    parts = list[bytes]()
+    await _follow(stream, parts.append)
+    return b"".join(parts)
+
+
+async def _follow(stream: IO[bytes], take: Callable[[bytes], None]) -> None:
+    """Pass each part of a pipe to `take`, until its end."""
+    reader = asyncio.StreamReader(limit=_CHUNK)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), stream
+    )
+    try:
+        while chunk := await reader.read(_CHUNK):
+            take(chunk)
+    finally:
+        transport.close()
+
+
+async def _flush(*streams: Lines) -> None:
+    while True:
+        await asyncio.sleep(_FLUSH_INTERVAL_S)
+        for lines in streams:
+            lines.flush()
+
+
+class _Pipes:
+    """File descriptors that are closed with the stack, unless they are closed or taken before."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._open: set[int] = set()
+        stack.callback(self._close_all)
+
+    def pipe(self) -> tuple[int, int]:
+        """Return both ends of a new pipe."""
+        ends = os.pipe()
+        self._open.update(ends)
+        return ends
+
+    def file(self, content: bytes) -> IO[bytes]:
+        """Return a file without a name, open at its beginning."""
+        file = self._stack.enter_context(_nameless_file())
+        file.write(content)
+        file.seek(0)
+        return file
+
+    def close(self, fd: int) -> None:
+        """Close a descriptor."""
+        if fd in self._open:
+            self._open.remove(fd)
+            os.close(fd)
+
+    def take(self, fd: int) -> IO[bytes]:
+        """Return a descriptor as a file, which its user closes."""
+        self._open.remove(fd)
+        return os.fdopen(fd, "rb", buffering=0)
+
+    def _close_all(self) -> None:
+        for fd in tuple(self._open):
+            self.close(fd)
+
+
+def _nameless_file() -> IO[bytes]:
+    """Return a file without a name.
+
+    On Linux it is in memory, so that an input with secrets reaches no disk.
+    """
+    if sys.platform != "linux":
+        return tempfile.TemporaryFile(buffering=0)
+    return os.fdopen(os.memfd_create("tocsin"), "w+b", buffering=0)

@@ -1,0 +1,194 @@
+"""The parent of one command, which leaves no process of it behind.
+
+    python -I -S supervisor.py CONFIG CONTROL STATUS
+
+The numbers are open file descriptors. CONFIG has the order as JSON. The worker writes `t` into CONTROL to have the command
+ended by SIGTERM, and after the grace by SIGKILL, and `k` for SIGKILL at once; the end of CONTROL means `t`, so that nothing
+outlives a worker that was killed. STATUS receives one JSON object. Standard input, output and error are those of the command.
+
+This is a process of its own for three reasons. Its single thread may change itself between `fork` and `exec`, which
+Python's threads forbid the worker. It outlives the worker. And on Linux it is the subreaper of the command: a process that
+left the command's group becomes its child, so it can end that too.
+"""
+
+import contextlib
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from typing import Any, Final, NoReturn
+
+_SET_DEATH_SIGNAL: Final = 1
+_SET_SUBREAPER: Final = 36
+_TERMINATE: Final = b"t"
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_NOT_STARTED: Final = 127
+
+
+def main(config_fd: int, control_fd: int, status_fd: int) -> None:
+    """Run the command that the configuration names."""
+    for fd in (config_fd, control_fd, status_fd):
+        os.set_inheritable(fd, False)  # noqa: FBT003 - positional only
+    with open(config_fd, "rb") as file:
+        order = json.load(file)
+    _process_control(_SET_SUBREAPER, 1)
+    wakeup_fd = _watch_signals()
+    folder = tempfile.mkdtemp(prefix="tocsin-") if order["script"] is not None else None
+    try:
+        _write(status_fd, _run(order, folder, control_fd, wakeup_fd))
+    finally:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run(order: dict[str, Any], folder: str | None, control_fd: int, wakeup_fd: int) -> dict[str, Any]:
+    arguments = list(order["argv"])
+    if folder is not None:
+        path = os.path.join(folder, "script")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(order["script"])
+        arguments.append(path)
+    problem_fd, child_problem_fd = os.pipe()
+    supervisor = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _become(order, arguments, supervisor, child_problem_fd)
+    os.close(child_problem_fd)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):  # the worker must see the end of the output when the command's processes have ended
+        os.dup2(nothing, fd)
+    with open(problem_fd, "rb") as file:
+        problem = file.read()
+    _wait(child, control_fd, wakeup_fd, order["grace"])
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child, signal.SIGKILL)  # before the number is free: the group of the command, and no other
+    _, status = os.waitpid(child, 0)
+    _end_descendants()
+    if problem:
+        return {"problem": problem.decode(errors="replace")}
+    code = os.waitstatus_to_exitcode(status)
+    return {"exit": code} if code >= 0 else {"signal": -code}
+
+
+def _become(order: dict[str, Any], arguments: list[str], supervisor: int, problem_fd: int) -> NoReturn:
+    """Turn into the command; this is the process between `fork` and `exec`."""
+    try:
+        os.setsid()
+        _process_control(_SET_DEATH_SIGNAL, signal.SIGKILL)
+        if os.getppid() != supervisor:
+            os._exit(_NOT_STARTED)
+        signal.set_wakeup_fd(-1)
+        for number in (*_SIGNALS, signal.SIGCHLD, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        os.chdir(order["cwd"])
+        _limit(resource.RLIMIT_CORE, 0)
+        if order["max_cpu"] is not None:
+            _limit(resource.RLIMIT_CPU, order["max_cpu"], spare=1)  # SIGXCPU, and a second later SIGKILL
+        if order["max_memory"] is not None:
+            _limit(resource.RLIMIT_AS, order["max_memory"])
+        os.execve(order["executable"], arguments, order["env"])  # noqa: S606 - no shell is meant
+    except (OSError, ValueError) as error:
+        text = getattr(error, "strerror", None) or str(error)
+        os.write(problem_fd, text.encode(errors="replace")[:1_000])
+    finally:
+        os._exit(_NOT_STARTED)
+
+
+def _limit(kind: int, value: int, *, spare: int = 0) -> None:
+    _, hard = resource.getrlimit(kind)
+    values = (value, value + spare)
+    if hard != resource.RLIM_INFINITY:
+        values = (min(value, hard), min(value + spare, hard))
+    resource.setrlimit(kind, values)
+
+
+def _wait(child: int, control_fd: int, wakeup_fd: int, grace: float) -> None:
+    """Wait for the end of the command; end it if the worker says so."""
+    watched, deadline = [control_fd, wakeup_fd], float("inf")
+    while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        left = None if deadline == float("inf") else max(0.0, deadline - time.monotonic())
+        ready, _, _ = select.select(watched, [], [], left)
+        is_ended = False
+        if wakeup_fd in ready:
+            is_ended = any(number in _SIGNALS for number in os.read(wakeup_fd, 512))
+        if control_fd in ready:
+            word = os.read(control_fd, 1)
+            if not word:
+                watched.remove(control_fd)
+            if word in {b"", _TERMINATE}:
+                is_ended = True
+            else:
+                deadline = 0.0
+        if is_ended and deadline == float("inf"):
+            _signal_group(child, signal.SIGTERM)
+            deadline = time.monotonic() + grace
+        if time.monotonic() >= deadline:
+            _signal_group(child, signal.SIGKILL)
+            deadline = time.monotonic() + 1.0  # again, if it cannot end yet
+
+
+def _signal_group(child: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(child, number)
+    except (ProcessLookupError, PermissionError):  # it has no group of its own yet
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(child, number)
+
+
+def _end_descendants() -> None:
+    """Kill what the command left behind.
+
+    Each such process is a child of the supervisor, or becomes one.
+    """
+    while True:
+        for process in _children():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def _children() -> list[int]:
+    """Return the children of this process; none where there is no /proc."""
+    own, found = os.getpid(), []
+    with contextlib.suppress(OSError):
+        for name in os.listdir("/proc"):
+            if name.isdecimal():
+                with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat", "rb") as file:
+                    # <pid> (<name, which may contain anything>) <state> <parent> …
+                    if int(file.read().rpartition(b")")[2].split()[1]) == own:
+                        found.append(int(name))
+    return found
+
+
+def _process_control(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        import ctypes  # noqa: PLC0415 - only Linux has the call
+
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _watch_signals() -> int:
+    """Return a descriptor that can be read after each signal."""
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(write_fd, False)
+    signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+    for number in (*_SIGNALS, signal.SIGCHLD):
+        signal.signal(number, lambda *_: None)
+    return read_fd
+
+
+def _write(status_fd: int, status: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError):  # the worker is gone
+        os.write(status_fd, json.dumps(status).encode())
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:4]))

@@ -1,0 +1,98 @@
+"""The call of a built-in function: a task whose work the definition describes without code."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from secrets import token_hex
+from typing import Any
+
+from pydantic import JsonValue
+from typing_extensions import override
+
+from ..domain.errors import TocsinError
+from ..domain.events import Failure
+from ..domain.secret_reference import SecretReferenceError, resolve_references
+from ..domain.template import TemplateError, render
+from .context import Context
+from .output import AttemptOutput
+
+
+class BuiltinFailure(TocsinError):
+    """A built-in function failed, for a reason that its report names."""
+
+    code = "builtin-failed"
+
+    def __init__(self, kind: str, message: str, *, retryable: bool = True, **details: Any) -> None:  # noqa: ANN401 - JSON
+        """`kind`: as retry policies write it."""
+        super().__init__(message)
+        self.kind = kind
+        self.retryable = retryable
+        self.details: dict[str, JsonValue] = details
+
+    def failure(self, redact: Callable[[str], str]) -> Failure:
+        """Return the failure for the report."""
+        return Failure(
+            type=self.kind, message=redact(str(self)), retryable=self.retryable, details=self.details or None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltinCall:
+    """One attempt of a built-in function."""
+
+    context: Context
+    specification: Mapping[str, JsonValue] = field(repr=False)
+    """What the definition says, which no input changes."""
+    output: AttemptOutput
+    look_up: Callable[[str], str | None] = field(repr=False)
+    """Returns a secret by its name."""
+
+    @override
+    def __str__(self) -> str:
+        """Return the execution, for errors."""
+        return f"{self.context.job} {self.context.execution_id}"
+
+    def values(self) -> dict[str, JsonValue]:
+        """Return the values of templates."""
+        context = self.context
+        return {
+            "args": list(context.args),
+            "attempt": context.attempt,
+            "execution_id": context.execution_id,
+            "fence": context.fence,
+            "input": context.input,
+            "job": context.job,
+            "meta": dict(context.meta),
+            "scheduled_time": context.scheduled_time.isoformat(),
+            "step": context.step,
+            "tags": list(context.tags),
+            "upstream": dict(context.upstream),
+        }
+
+    def render(self, text: str, *, limit: int) -> str:
+        """Return the text of a template, with each reference to a secret replaced.
+
+        While the template is rendered, a random word stands for a secret. So neither is a reference in a value resolved, nor
+        a secret read as a template.
+
+        Raises:
+            BuiltinFailure: the template cannot be rendered, or a secret is missing.
+        """
+        secrets: dict[str, str] = {}
+
+        def stand_in(name: str) -> str | None:
+            value = self.look_up(name)
+            if value is None:
+                return None
+            word = token_hex(16)
+            secrets[word] = value
+            return word
+
+        try:
+            rendered = render(str(resolve_references(text, stand_in)), self.values(), limit=limit)
+        except SecretReferenceError as error:
+            raise BuiltinFailure("secret_unresolved", str(error)) from None
+        except TemplateError as error:
+            raise BuiltinFailure("wrong_input", str(error), retryable=False) from None
+        for word, value in secrets.items():
+            rendered = rendered.replace(word, value)
+        return rendered

@@ -1,0 +1,100 @@
+"""The secrets of a task."""
+
+import os
+import stat
+from collections.abc import Collection
+from typing import Final, cast
+
+from pydantic import JsonValue
+
+from ..domain.events import Dispatched, Input
+from ..domain.secret_reference import (
+    SecretNotAllowedError,
+    SecretReferenceError,
+    is_allowed,
+    is_file,
+    reference,
+    resolve_references,
+)
+
+_SHORTEST_SECRET: Final = 4
+"""The number of characters from which a value is redacted. A shorter value occurs by chance in any text."""
+_LARGEST_SECRET: Final = 65_536
+"""Bytes of a secret in a file."""
+
+
+class SecretValues:
+    """The secrets of one task.
+
+    Resolved for its handler, and redacted from results and from the text of errors.
+    """
+
+    __slots__ = ("_allowed", "_references")
+
+    def __init__(self, allowed: Collection[str]) -> None:
+        """Resolve the names in `allowed` only.
+
+        Anyone who may trigger a job may write a reference into its input.
+        """
+        self._allowed = allowed
+        self._references: dict[str, str] = {}
+
+    def resolve(self, task: Dispatched) -> tuple[Input, tuple[JsonValue, ...]]:
+        """Return the task's input and args with every reference replaced.
+
+        Raises:
+            SecretReferenceError: a reference is malformed, this worker does not allow its name, or does not have the
+                secret.
+        """
+        input_ = cast("Input", resolve_references(task.input, self.look_up)) if task.input else task.input
+        if not task.args:
+            return input_, ()
+        return input_, tuple(cast("list[JsonValue]", resolve_references(list(task.args), self.look_up)))
+
+    def redact(self, text: str) -> str:
+        """Replace each resolved value, plain or as in `repr`, by its reference."""
+        for value in sorted(self._references, key=len, reverse=True):
+            text = text.replace(value, self._references[value])
+        return text
+
+    def look_up(self, name: str) -> str | None:
+        """Return a secret, which is redacted from now on; None: it does not exist.
+
+        Raises:
+            SecretReferenceError: this worker does not allow its name, or its file cannot be used.
+        """
+        if not is_allowed(name, self._allowed):
+            raise SecretNotAllowedError(
+                f"the input refers to `{name}`, which this worker does not allow; write `Worker(secrets=[{name!r}])`, or start "
+                f"it with `--secret {name}`"
+            )
+        value = _content(name.removeprefix("file:")) if is_file(name) else os.environ.get(name)
+        if value is not None and len(value) >= _SHORTEST_SECRET:
+            self._references[value] = self._references[repr(value)[1:-1]] = reference(name)
+        return value
+
+
+def _content(path: str) -> str | None:
+    """Return the text of a mounted file; None: it does not exist.
+
+    The last line break is left out. The file is read for each task, so a new version that is mounted counts at once.
+
+    Raises:
+        SecretReferenceError: the file cannot be used.
+    """
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - the path is a text
+            raise SecretReferenceError(f"`file:{path}` is no file; mount the secret as a file")
+        with open(path, "rb") as file:  # noqa: PTH123 - the path is a text
+            content = file.read(_LARGEST_SECRET + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise SecretReferenceError(f"`file:{path}` cannot be read: {error.strerror}") from None
+    if len(content) > _LARGEST_SECRET:
+        raise SecretReferenceError(f"`file:{path}` has more than {_LARGEST_SECRET:,} bytes; a secret is smaller")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        raise SecretReferenceError(f"`file:{path}` is not text in UTF-8; encode the secret as text") from None
+    return text.removesuffix("\n").removesuffix("\r")

@@ -1,0 +1,170 @@
+"""The end of commands: timeouts, cancellation, shutdown, kills, and what they leave behind."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.worker.builtin.given import CommandBench, children_of, has_number, is_alive, number_in, parent_of, until
+from tocsin.worker.held_tasks import HeldTask
+from tocsin.worker.outcome import StopReason
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are observed in /proc")
+
+STUBBORN = "trap '' TERM; echo $$ > own; while :; do sleep 0.05; done"
+"""Ignores SIGTERM."""
+FAMILY = """
+(trap '' TERM; sh -c 'echo $$ > grandchild; trap "" TERM; while :; do sleep 0.05; done') &
+setsid sh -c 'echo $$ > daemon; trap "" TERM; while :; do sleep 0.05; done' &
+echo $$ > own
+wait
+"""
+"""Has a grandchild in its group, and one that left it; both ignore SIGTERM and keep the pipes open."""
+_DROP_CAPABILITY = 24
+_READS_PROCESSES = (19, 21, 38)
+"""CAP_SYS_PTRACE, CAP_SYS_ADMIN and CAP_PERFMON."""
+
+
+class Started:
+    """A command that runs, with its processes."""
+
+    def __init__(self, commands: CommandBench, held: HeldTask) -> None:
+        self.held = held
+        self.work = asyncio.create_task(commands.executor.run(held))
+        self.folder = commands.folder
+
+    async def processes(self, *names: str) -> list[int]:
+        """Wait until each has written its number."""
+        await until(lambda: all(has_number(self.folder / name) for name in names))
+        return [number_in(self.folder / name) for name in names]
+
+
+async def started(commands: CommandBench, text: str, *, timeout: float = 60, **command: object) -> Started:  # noqa: ASYNC109
+    held = await commands.give({"script": text, "grace": 0.3, **command}, timeout=timeout)
+    return Started(commands, held)
+
+
+async def test_stubborn_command_is_killed_after_timeout_and_grace(commands: CommandBench) -> None:
+    run = await started(commands, STUBBORN, timeout=1)
+    [own] = await run.processes("own")
+    await run.work
+    assert not is_alive(own)
+    error = (await commands.report()).error
+    assert error is not None
+    assert error.type == "timed_out"
+
+
+async def test_command_may_clean_up_within_its_grace(commands: CommandBench) -> None:
+    text = "trap 'echo cleaned > after; exit 0' TERM; echo $$ > own; while :; do sleep 0.05; done"
+    run = await started(commands, text, grace=20)
+    await run.processes("own")
+    run.held.stop(StopReason.CANCELLED)
+    await run.work
+    assert (commands.folder / "after").read_text() == "cleaned\n"
+    assert await commands.reports() == []
+
+
+async def test_sigterm_arrives_once(commands: CommandBench) -> None:
+    text = "trap 'echo signal; sleep 0.2' TERM; echo $$ > own; while :; do sleep 0.05; done"
+    run = await started(commands, text, grace=1)
+    await run.processes("own")
+    run.held.stop(StopReason.CANCELLED)
+    await run.work
+    assert (await commands.texts()).count("signal") == 1
+
+
+@pytest.mark.parametrize("reason", [StopReason.CANCELLED, StopReason.SHUTDOWN])
+async def test_stopped_command_leaves_no_process(reason: StopReason, commands: CommandBench) -> None:
+    run = await started(commands, FAMILY)
+    processes = await run.processes("own", "grandchild", "daemon")
+    run.held.stop(reason)
+    await run.work
+    assert [process for process in processes if is_alive(process)] == []
+    assert len(commands.handed_back) == (reason is StopReason.SHUTDOWN)
+
+
+async def test_second_stop_kills_at_once(commands: CommandBench) -> None:
+    run = await started(commands, STUBBORN, grace=30)
+    [own] = await run.processes("own")
+    run.held.stop(StopReason.SHUTDOWN)
+    await asyncio.sleep(0)
+    run.work.cancel()
+    await asyncio.wait([run.work])
+    assert not is_alive(own)
+
+
+async def test_ended_command_leaves_no_process(commands: CommandBench) -> None:
+    text = FAMILY.replace("wait\n", "while [ ! -e grandchild ] || [ ! -e daemon ]; do sleep 0.05; done; echo end\n")
+    run = await started(commands, text, result="last_line")
+    processes = await run.processes("own", "grandchild", "daemon")
+    await run.work
+    assert (await commands.report()).result == "end"
+    assert [process for process in processes if is_alive(process)] == []
+
+
+async def test_no_zombie_is_left(commands: CommandBench) -> None:
+    run = await started(commands, "sleep 0 & sleep 0 & exit 0")
+    await run.work
+    await until(lambda: not children_of(os.getpid()))
+
+
+async def test_killed_supervisor_ends_its_command(commands: CommandBench) -> None:
+    run = await started(commands, STUBBORN)
+    [own] = await run.processes("own")
+    os.kill(parent_of(own), signal.SIGKILL)
+    await run.work
+    await until(lambda: not is_alive(own))
+    error = (await commands.report()).error
+    assert error is not None
+    assert (error.type, error.retryable) == ("supervisor_killed", True)
+
+
+async def test_killed_worker_leaves_no_process(tmp_path: Path) -> None:
+    program = f"""
+import asyncio, sys
+from pathlib import Path
+from tests.worker.builtin.given import CommandBench
+from tests.worker.builtin.test_command_end import FAMILY, started
+
+async def main():
+    run = await started(CommandBench(Path({str(tmp_path)!r})), FAMILY)
+    await run.work
+
+asyncio.run(main())
+"""
+    worker = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
+    names = ("own", "grandchild", "daemon")
+    await until(lambda: all(has_number(tmp_path / name) for name in names))
+    processes = [number_in(tmp_path / name) for name in names]
+    worker.send_signal(signal.SIGKILL)
+    await worker.wait()
+    await until(lambda: not any(is_alive(process) for process in processes))
+
+
+async def test_command_cannot_read_the_workers_environment(tmp_path: Path) -> None:
+    program = f"""
+import asyncio, ctypes
+from pathlib import Path
+from tests.worker.builtin.given import CommandBench
+from tocsin.worker.builtin.process import hide_memory
+
+async def main():
+    hide_memory()
+    for capability in {_READS_PROCESSES}:  # of root
+        ctypes.CDLL(None).prctl({_DROP_CAPABILITY}, capability, 0, 0, 0)
+    commands = CommandBench(Path({str(tmp_path)!r}))
+    text = "cat /proc/$PPID/environ; supervisor=$(cut -d' ' -f4 /proc/$PPID/stat); cat /proc/$supervisor/environ; exit 0"
+    await commands.execute({{"script": text}})
+    print(await commands.texts())
+
+asyncio.run(main())
+"""
+    worker = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", program), env={**os.environ, "CANARY": "leaked"}, stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await worker.communicate()
+    assert b"Permission denied" in said
+    assert b"leaked" not in said
