@@ -390,7 +390,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "take a delay for lost before the retrier handled the failure",
         Evidence._has_no_delay,
-        "if not await self._has_handled(subjects.RETRIER, failures):",
+        'if not await self._has_handled(subjects.RETRIER, *self._reports_on(state, step, outcome="failed")):',
         "if not await self._is_past(subjects.RETRIER, 0):",
     ),
     _bug(

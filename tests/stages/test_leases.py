@@ -266,6 +266,16 @@ async def test_report_on_another_task_keeps_no_lease(world: World, *, is_readabl
     assert isinstance(newest.message, Dispatched)  # once more, after the claim was released
 
 
+async def test_unreadable_report_of_the_holder_keeps_no_lease(world: World) -> None:
+    await enqueued(world)
+    await claimed(world, lease=10)
+    own = await reported(world, "completed")
+    world.log.receive(subjects.subject_of(own), b"no json")
+    await passes(world, 10)
+    [*_, newest] = await world.log.read(subjects.execution(JOB, ID))
+    assert isinstance(newest.message, Dispatched)
+
+
 async def test_timer_ends_the_attempt_under_any_clock(world: World) -> None:
     """The timer was set a moment before the claim was stored: by the log's clock the time limit is not over."""
     await enqueued(world)

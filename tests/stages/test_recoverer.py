@@ -9,7 +9,7 @@ from unittest.mock import AsyncMock
 import pytest
 from structlog.testing import capture_logs
 
-from tests.domain.given import NOON
+from tests.domain.given import NOON, proven
 from tests.guards import guarded
 from tests.stages.recovering import (
     GRAPH,
@@ -43,6 +43,7 @@ from tocsin.domain.events import (
     Recovered,
     Report,
     RetryScheduled,
+    Started,
 )
 from tocsin.domain.recovery import Policy
 from tocsin.engine.ledger_reader import LedgerReader
@@ -150,6 +151,16 @@ async def test_unreadable_report_does_not_stop_the_deadline(scene: Scene) -> Non
     task = await scene.claim()
     subject = subjects.subject_of(succeeded(task, key=b"another"))
     scene.world.log.receive(subject, b"no json")
+    await scene.passes(41)
+    assert len(await scene.world.log.read(subjects.filter_for("report.failed"))) == 1
+
+
+async def test_unreadable_report_of_holder_stops_no_deadline(scene: Scene) -> None:
+    await begin(scene)
+    task = await scene.claim()
+    [claim] = await scene.world.recorded(Started)
+    own = proven(succeeded(task).model_copy(update={"claim": claim.sequence}))
+    scene.world.log.receive(subjects.subject_of(own), b"no json")
     await scene.passes(41)
     assert len(await scene.world.log.read(subjects.filter_for("report.failed"))) == 1
 

@@ -30,7 +30,7 @@ from ..engine.report_authentication import authentic_report, reports_on
 from ..engine.stage import Access, Stage, Subscription
 from ..engine.step import DONE, Send, States, Step, decided, done, wait
 from ..ports import StaleRead
-from ..subjects import Stream
+from ..subjects import DecodeError, Stream
 
 STALLED: Final = "stalled"
 """The error type of an attempt that too many executors abandoned."""
@@ -120,7 +120,10 @@ class LeaseKeeper:
         filters = reports_on(state.request, lease.step, lease.attempt, self._key, claims={*claims, current})
         states.expect(lambda: (*map(MATCHING, filters), *map(TAIL, filters)))
         for subject in filters:
-            stored = states(MATCHING(subject))
+            try:
+                stored = states(MATCHING(subject))
+            except DecodeError:
+                continue  # the worker of a claim may store anything under its subjects
             if states(TAIL(subject)) != (stored[-1].sequence if stored else 0):
                 raise StaleRead.of(subject)
             reports = (authentic_report(recorded, self._key) for recorded in stored)

@@ -25,7 +25,7 @@ from ...engine.ledger_reader import LedgerReader
 from ...engine.report_authentication import authentic_report, reports_on
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import Append, Clock, EventLog, LogUnavailable, OutdatedState, Projections, Publish, Write, Written
-from ...subjects import RECOVERER_LEASE, Bucket, Stream
+from ...subjects import RECOVERER_LEASE, Bucket, DecodeError, Stream
 from .open_executions import CURSOR, Evidence, OpenExecutions
 
 AT_ONCE: Final = 64
@@ -118,8 +118,8 @@ class Deadlines:
         current = state.steps[overdue.step].claim
         claims = {None, *execution.claims_on(facts, overdue.step, overdue.attempt), current or None}
         filters = reports_on(state.request, overdue.step, overdue.attempt, self._key, claims=claims)
-        reads = await self._log.load_each(*filters)
-        for recorded in sorted(chain.from_iterable(reads.facts), key=attrgetter("sequence"), reverse=True):
+        reads = await asyncio.gather(*map(self._readable, filters))
+        for recorded in sorted(chain.from_iterable(reads), key=attrgetter("sequence"), reverse=True):
             report = authentic_report(recorded, self._key)
             if report is None:
                 continue
@@ -127,6 +127,13 @@ class Deadlines:
             if report.outcome == "completed" or is_current:
                 return Recorded(report, recorded.subject, recorded.sequence, recorded.time, recorded.message_id)
         return None
+
+    async def _readable(self, subject: str) -> Sequence[Recorded[Message]]:
+        """Return the reports on a claim; none, if its worker stored something else."""
+        try:
+            return await self._log.load(subject)
+        except DecodeError:
+            return ()
 
     async def _publish_again(self, stored_report: Recorded[Report], now: datetime, evidence: Evidence) -> Change | None:
         """Return a report whose stage handled it without effect, to be published again."""
