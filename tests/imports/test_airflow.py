@@ -51,10 +51,10 @@ def test_dag_with_groups_and_chains_becomes_a_job(tmp_path: Path) -> None:
         "orders-daily/_extract",
         {"source": "shop", "day": "{{ ds }}"},
     )
-    assert steps["clean_check"].input == {
-        "command": ["/bin/bash", "-c", "check $${HOME}"],
-        "environment": {"MODE": "strict"},
-    }
+    command = steps["clean_check"].command
+    assert command is not None
+    assert (command.script, command.interpreter) == ("check ${HOME}", ("/bin/bash",))
+    assert command.env == {"MODE": "strict"}
     assert steps["clean_dedupe"].retry is not None
     assert steps["clean_dedupe"].retry.max_attempts == 6
     assert (steps["mail"].queue, steps["load"].input) == (

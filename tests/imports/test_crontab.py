@@ -1,5 +1,6 @@
 """Crontabs: each line becomes a job with the same instants, and what is missing is said."""
 
+import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 
 from tests.imports.given import SAMPLES, codes, imported, instants, vixie
 from tocsin.adapters.imports.crontab_lines import looks_like_system, program_of
-from tocsin.domain.definition import DefinitionError
+from tocsin.domain.definition import DefinitionError, JobDefinition
+from tocsin.domain.template import render
 
 
 def test_user_crontab_keeps_every_instant(tmp_path: Path) -> None:
@@ -60,28 +62,58 @@ def test_system_crontab_names_the_user(tmp_path: Path) -> None:
     assert "system-crontab" in codes(written)
 
 
-def test_command_has_its_environment_and_input(tmp_path: Path) -> None:
-    text = "SHELL=/bin/bash\nGREETING = 'hello  there'\n0 5 * * * date +\\%F; mail a%one%two \\% ${HOME}%\n"
+def test_command_is_a_script_with_its_variables(tmp_path: Path) -> None:
+    text = "SHELL=/bin/bash\nGREETING = 'hello {{ there }} ${X}'\n0 5 * * * date +\\%F; echo {{ x }} ${HOME}\n"
     _, jobs = imported("crontab", text, tmp_path)
-    assert jobs["date"].input == {
-        "command": ["/bin/bash", "-c", "date +%F; mail a"],
-        "environment": {"GREETING": "hello  there"},
-        "stdin": "one\ntwo % $${HOME}\n\n",
-    }
+    command = jobs["date"].command
+    assert command is not None
+    assert (command.script, command.interpreter) == ("date +%F; echo {{ x }} ${HOME}", ("/bin/bash",))
+    assert render(command.env["GREETING"], {}, limit=1_000) == "hello {{ there }} $${X}"
+
+
+def test_percent_signs_are_the_standard_input(tmp_path: Path) -> None:
+    text = "0 5 * * * cat - ; exit 3 # end%one \\%%END_OF_INPUT%$HOME `id`%\n0 6 * * * cat -\n"
+    _, jobs = imported("crontab", text, tmp_path)
+    command = jobs["cat"].command
+    assert command is not None
+    assert command.script is not None
+    result = subprocess.run(["/bin/sh", "-c", command.script], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (3, "one %\nEND_OF_INPUT\n$HOME `id`\n\n")
+
+
+def test_unknown_shell_gets_no_standard_input(tmp_path: Path) -> None:
+    written, _ = imported("crontab", "SHELL=/usr/bin/fish\n0 5 * * * cat%one\n", tmp_path)
+    assert "stdin-not-supported" in codes(written, "cat")
 
 
 def test_a_later_variable_changes_no_earlier_entry(tmp_path: Path) -> None:
     _, jobs = imported("crontab", "A=1\n0 5 * * * first\nA=2\nCRON_TZ=Asia/Tokyo\n0 5 * * * second\n", tmp_path)
-    assert jobs["first"].input["environment"] == {"A": "1"}
+    assert (_env(jobs["first"]), _env(jobs["second"])) == ({"A": "1"}, {"A": "2"})
     assert (jobs["first"].timezone, jobs["second"].timezone) == ("UTC", "Asia/Tokyo")
-    assert jobs["second"].input["environment"] == {"A": "2"}
+
+
+def test_name_that_no_variable_has_is_said(tmp_path: Path) -> None:
+    written, jobs = imported("crontab", "a-b=1\nTOCSIN_JOB=2\nC=3\n0 5 * * * first\n", tmp_path)
+    assert _env(jobs["first"]) == {"C": "3"}
+    assert "environment-not-supported" in codes(written, "first")
 
 
 def test_tz_is_the_zone_of_commands(tmp_path: Path) -> None:
     written, jobs = imported("crontab", "TZ=Asia/Tokyo\n0 5 * * * report\n", tmp_path)
     assert jobs["report"].timezone == "UTC"
-    assert jobs["report"].input["environment"] == {"TZ": "Asia/Tokyo"}
+    assert _env(jobs["report"]) == {"TZ": "Asia/Tokyo"}
     assert "zone-of-commands" in codes(written, "report")
+
+
+def _env(job: JobDefinition) -> dict[str, str]:
+    assert job.command is not None
+    return job.command.env
+
+
+def test_settings_of_a_worker_are_said(tmp_path: Path) -> None:
+    written, _ = imported("crontab", "SHELL=/bin/bash\nPATH=/bin\n0 5 * * * first\n", tmp_path)
+    note = next(finding.text for finding in written.findings if finding.code == "command-settings")
+    assert "{ interpreters: [/bin/bash], variables: [PATH] }" in note
 
 
 def test_what_cron_does_otherwise_is_written(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.imports.given import SAMPLES, codes, imported, instants, robfig
 from tocsin.domain.definition import DefinitionError
+from tocsin.domain.template import render
 
 _POD = "template: { spec: { containers: [{ name: a, image: b, command: [run] }] } }"
 
@@ -27,10 +28,10 @@ def test_every_rule_of_a_manifest_is_written(tmp_path: Path) -> None:
     assert (job.execution_timeout, job.retention) == (3_600.0, 86_400.0)
     assert (job.retry.max_attempts, job.retry.initial_delay, job.retry.max_delay) == (3, 10.0, 360.0)
     assert [(step.name, step.depends_on) for step in job.dag] == [("wait", ()), ("dump", ("wait",))]
-    assert job.dag[1].input == {
-        "command": ["/bin/sh", "-c", "pg_dump app > /backup/$${DATABASE}.sql"],
-        "environment": {"DATABASE": "app"},
-    }
+    command = job.dag[1].command
+    assert command is not None
+    assert (command.script, command.interpreter) == ("pg_dump app > /backup/${DATABASE}.sql", ("/bin/sh",))
+    assert command.env == {"DATABASE": "app"}
     assert job.meta["kubernetes"] == {
         "namespace": "database",
         "labels": {"app.kubernetes.io/name": "postgres-backup"},
@@ -64,6 +65,41 @@ def test_lists_and_documents_become_jobs(tmp_path: Path) -> None:
     assert codes(written) >= {"document-skipped", "timezone-assumed"}
     for job in (jobs["hello"], jobs["prune"], jobs["starred"]):
         assert instants(job) == robfig(job.schedule or "", job.timezone)
+
+
+@pytest.mark.parametrize(
+    ("container", "argv", "script", "interpreter"),
+    [
+        (
+            "command: [run, '{{ x }}', '${Y}', '$(Z)', '{% a %}']",
+            ["run", "{{ x }}", "$${Y}", "$(Z)", "{% a %}"],
+            None,
+            None,
+        ),
+        ("command: [bash, -exc, 'echo {{ x }}']", None, "echo {{ x }}", ("bash", "-ex")),
+        ("command: [sh], args: [-c, 'echo $${X}']", None, "echo $${X}", ("sh",)),
+        ("command: [sh, -c, 'echo $0', name]", ["sh", "-c", "echo $0", "name"], None, None),
+        ("command: [python, -c, 'print(1)']", ["python", "-c", "print(1)"], None, None),
+        ("command: [run, 5, true, null]", ["run", "5", "true", ""], None, None),
+    ],
+)
+def test_container_is_a_command(
+    container: str, argv: list[str] | None, script: str | None, interpreter: tuple[str, ...] | None, tmp_path: Path
+) -> None:
+    text = _cron_job('schedule: "0 5 * * *"').replace("command: [run]", container)
+    _, jobs = imported("kubernetes", text, tmp_path)
+    command = jobs["a"].command
+    assert command is not None
+    assert command.script == script
+    assert argv is None or [command.argv[0], *(render(word, {}, limit=1_000) for word in command.argv[1:])] == argv
+    assert interpreter is None or command.interpreter == interpreter
+
+
+def test_entrypoint_of_an_image_is_a_function(tmp_path: Path) -> None:
+    text = _cron_job('schedule: "0 5 * * *"').replace(", command: [run]", "")
+    written, jobs = imported("kubernetes", text, tmp_path)
+    assert (jobs["a"].command, jobs["a"].function) == (None, "a")
+    assert "entrypoint" in written.text
 
 
 @pytest.mark.parametrize("start", [datetime(2026, 3, 27, tzinfo=UTC), datetime(2026, 10, 23, tzinfo=UTC)])

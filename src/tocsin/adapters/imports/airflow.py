@@ -46,7 +46,7 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
     Raises:
         DefinitionError: the file is not Python, or too large; the problem's source is `:line`.
     """
-    drafted = Draftings()
+    drafted = Draftings(source)
     try:
         module = parse(text)
         graphs = Graphs(module, Values.in_module(module))

@@ -9,7 +9,7 @@ from ...domain import duration
 from ...domain.definition import is_name
 from ...domain.duration import MAX_DURATION_S
 from .airflow_dags import Dag, Task, task_links
-from .commands import command_input
+from .commands import script
 from .drafts import UNLIMITED, Draft, Names, StepDraft, function_name, literal
 from .python_syntax import Call, Unknown, is_static, shown
 
@@ -168,9 +168,8 @@ def _set_work(draft: Draft, step: StepDraft, task: Task) -> None:
         texts = environment if isinstance(environment, dict) and is_static(environment) else {}
         if environment and not texts:
             draft.add("computed-at-run-time", f"`{step.name}`: `env` is {shown(environment)}")
-        step.command = command_input(
-            ["/bin/bash", "-c", command], environment={str(k): str(v) for k, v in texts.items()}
-        )
+        variables = {str(name): str(value) for name, value in texts.items()}
+        step.command = script(draft, "/bin/bash", command, environment=variables)
         _report_rest(draft, step.name, call, {"bash_command", "env", "append_env"})
         return
     if task.function:

@@ -142,7 +142,7 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
         reader = _Reader(text)
     except RecursionError:
         raise too_deep() from None
-    drafted = Draftings()
+    drafted = Draftings(source)
     for line, what in reader.unread:
         said = f"{what[:200]} is computed when the program runs: write its jobs by hand"
         drafted.findings.append(Finding("computed-at-run-time", said, f"{source}:{line}"))

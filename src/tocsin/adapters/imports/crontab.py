@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from ...domain.schedule.expression import ALIASES
-from .commands import command_input
+from .commands import script
 from .cron_dialects import VIXIE
 from .crontab_lines import Entry, Unreadable, lines, looks_like_system, program_of, split_input
 from .drafts import UNLIMITED, Draft, Draftings
@@ -31,7 +31,7 @@ def read(text: str, source: str, *, zone: Zone, now: datetime, is_system: bool |
         now: the present, aware.
         is_system: whether each entry names a user; None: find out.
     """
-    drafted = Draftings()
+    drafted = Draftings(source)
     is_system_format = looks_like_system(source, text) if is_system is None else is_system
     if is_system_format and is_system is None:
         text_ = "each entry is read as a time, a user and a command; pass --user if it has no users"
@@ -79,8 +79,8 @@ def _draft(entry: Entry, source: str, zone: Zone, now: datetime) -> Draft:
     if "TZ" in variables:
         environment["TZ"] = variables["TZ"]
         draft.add("zone-of-commands", f"TZ={variables['TZ']} is set for the command; cron's schedule follows CRON_TZ")
-    argv = [variables.get("SHELL") or "/bin/sh", "-c", command]
-    draft.command = command_input(argv, environment=environment, stdin=stdin)
+    shell = variables.get("SHELL") or "/bin/sh"
+    draft.command = script(draft, shell, command, environment=environment, stdin=stdin)
     _report(draft, entry)
     return draft
 

@@ -60,6 +60,8 @@ class Draft:
 class Draftings:
     """The result of reading one source file."""
 
+    source: str
+    """The name of the file."""
     drafts: list[Draft] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     """Findings about the file."""

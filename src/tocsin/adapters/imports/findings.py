@@ -8,7 +8,7 @@ from typing_extensions import override
 
 NOTES: Final[Mapping[str, str]] = {
     "catch-up-assumed": "The file does not say whether missed runs are made up for; `catch_up: once` is written.",
-    "command-as-input": "The worker needs a function with the job's name, which runs the command in `input`.",
+    "command-settings": "The settings of a worker decide which commands it runs; the finding names what these jobs need.",
     "containers-as-steps": "The containers of a pod become steps, which may run on different workers.",
     "data-interval": "The source runs at the end of a data interval and names its beginning; Tocsin names the instant of the run.",
     "document-skipped": "A document of the file describes nothing that has a schedule.",
@@ -48,6 +48,7 @@ LOSSES: Final[Mapping[str, str]] = {
     "run-limit-not-supported": "The number of runs at a time has no limit; the job may run alone or freely.",
     "schedule-not-expressible": "The schedule has no equivalent; the job is written without a schedule.",
     "start-not-supported": "The schedule begins at a date in the future; the job's schedule begins at its registration.",
+    "stdin-not-supported": "The standard input of a command is not given to it, because its shell is unknown.",
     "template-not-supported": "A text has a template that the source fills in at run time.",
     "timezone-assumed": "The file does not name its time zone; pass --timezone.",
     "timezone-unknown": "The time zone is not an IANA name; the job is written without a schedule.",

@@ -8,7 +8,7 @@ from ...domain.definition import DefinitionError, shorten
 from ...domain.formats.reader import read_job
 from ...domain.text import printable
 from ..files import dump_yaml
-from .commands import fill_command
+from .commands import fill_command, settings_note
 from .drafts import Draft, Draftings, Names
 from .findings import Finding
 
@@ -53,6 +53,8 @@ def write(kind: str, sources: Iterable[str], read: Iterable[Draftings]) -> JobFi
     findings: list[Finding] = []
     heads: list[Finding] = []
     for drafted in read:
+        if note := settings_note(drafted.drafts):
+            drafted.findings.append(Finding("command-settings", shorten(note, _WIDTH), drafted.source))
         heads += drafted.findings
         findings += drafted.findings
         for draft in drafted.drafts:

@@ -53,7 +53,7 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
     Raises:
         DefinitionError: the file is not YAML; the problem's source is `:line:column`.
     """
-    drafted, reader = Draftings(), _Reader(source, zone, now)
+    drafted, reader = Draftings(source), _Reader(source, zone, now)
     for place, document in _documents(_parsed(text), source):
         if len(drafted.drafts) + len(drafted.findings) >= MAX_DOCUMENTS:
             said = f"more than {MAX_DOCUMENTS:,} documents: the others are not read; divide the file"

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from .commands import command_input
+from .commands import program
 from .drafts import Draft, Names, StepDraft
 from .manifests import list_of, mapping_of, report_rest, text_of
 
@@ -32,7 +32,7 @@ def set_containers(draft: Draft, pod: Mapping[str, Any]) -> None:
         first, together = first[:MAX_CONTAINERS], together[: max(0, MAX_CONTAINERS - len(first))]
     if not together:
         draft.add("entry-not-readable", "the pod has no containers")
-        draft.command = command_input([])
+        draft.command = program(draft, [])
         return
     if len(together) == 1 and not first:
         draft.command = _command(draft, together[0])
@@ -64,7 +64,7 @@ def _command(draft: Draft, container: Mapping[str, Any]) -> dict[str, Any]:
     environment = _environment(draft, path, container)
     argv = [_VARIABLE.sub(lambda found: environment.get(found[1], found[0]), word) for word in argv]
     report_rest(draft, path, container, _CONTAINER)
-    return command_input(argv, environment=environment)
+    return program(draft, argv, environment=environment)
 
 
 def _environment(draft: Draft, path: str, container: Mapping[str, Any]) -> dict[str, str]:
@@ -73,7 +73,7 @@ def _environment(draft: Draft, path: str, container: Mapping[str, Any]) -> dict[
         name = text_of(variable.get("name"))[:200]
         if "valueFrom" in variable:
             kinds = ", ".join(mapping_of(variable["valueFrom"]))[:100]
-            said = f"{path}: the variable {name} comes from {kinds}: set it on the worker, and write `${{env:{name}}}` in the input"
+            said = f"{path}: the variable {name} comes from {kinds}: set it on the worker, and write `{name}: ${{env:{name}}}` in `env`"
             draft.add("environment-not-supported", said)
         else:
             environment[name] = text_of(variable.get("value", ""))
