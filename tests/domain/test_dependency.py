@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.domain.given import NOON, plan
 from tocsin import subjects
-from tocsin.domain import formats
+from tocsin.domain import dependency, formats
 from tocsin.domain.definition import MAX_DEPENDENCIES, STORED, DefinitionError, JobDefinition, JobDependency
 from tocsin.domain.dependency import Runs, Window, state_of, window
 from tocsin.domain.events import (
@@ -55,6 +55,7 @@ def test_a_name_alone_is_a_dependency() -> None:
         ({"depends_on": [{"job": "load", "on": "started"}]}, None, "completed"),
         ({"depends_on": [{"job": "Load"}]}, None, "lower-case"),
         ({"depends_on": [7]}, None, "depends_on"),
+        ({"depends_on": [{"job": "load", "within": "32d"}]}, "too-large", "at most 31 days"),
         ({"depends_on": ["load"], "dependency_timeout": 0}, None, "dependency_timeout"),
     ],
 )
@@ -91,7 +92,7 @@ def test_job_without_a_schedule_may_name_a_window() -> None:
         (
             {"depends_on": ["load"], "schedule": "0 0 29 2 *"},
             datetime(2028, 2, 29, tzinfo=UTC),
-            datetime(2024, 2, 29, tzinfo=UTC),
+            datetime(2028, 1, 29, tzinfo=UTC),
         ),
     ],
 )
@@ -166,6 +167,17 @@ def test_end_that_a_dependency_wants(on: str, kind: type | None, state: str) -> 
     runs.learn(opened("r", 0, 1))
     if kind is not None:
         runs.learn(ended(kind, "r", 0, 2))
-    dependency = JobDependency.model_validate({"job": "load", "on": on})
-    assert state_of(dependency, runs.last(Window(NOON - HOUR, NOON))) == state
-    assert state_of(dependency, runs.last(Window(NOON, NOON + HOUR))) == "missing"
+    wanted = JobDependency.model_validate({"job": "load", "on": on})
+    assert state_of(wanted, runs.last(Window(NOON - HOUR, NOON))) == state
+    assert state_of(wanted, runs.last(Window(NOON, NOON + HOUR))) == "missing"
+
+
+def test_oldest_of_many_runs_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dependency, "MOST_RUNS", 2_000)
+    runs = Runs()
+    for number in range(5_000):
+        runs.learn(opened(f"r{number}", number, number + 1))
+    assert 2_000 <= len(list(runs)) <= 3_000
+    last = runs.last(Window(NOON, NOON + 10_000 * HOUR))
+    assert last is not None
+    assert last.execution_id == "r4999"

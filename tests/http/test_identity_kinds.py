@@ -78,3 +78,19 @@ async def test_lists_of_an_owner_take_the_kind(world: World) -> None:
     for owner, names in (("ci", ["of-user"]), ("user:ci", ["of-user"]), ("token:ci", ["of-token"])):
         jobs = (await world.ask("GET", f"/v1/jobs?owner={owner}")).json()["jobs"]
         assert [job["name"] for job in jobs] == names
+
+
+async def test_no_job_depends_on_a_hidden_job(world: World) -> None:
+    await world.given(name="hidden", viewers=("token:carl",))
+    waiting = {"name": "waits", "schedule": "@daily", "function": "f", "depends_on": ["hidden"]}
+    author, carl = await world.token("bea", Role.AUTHOR), await world.token("carl", Role.AUTHOR)
+    requests = (
+        ("POST", "/v1/jobs", waiting),
+        ("PUT", "/v1/jobs/waits", waiting),
+        ("POST", "/v1/jobs:apply", {"jobs": [waiting]}),
+    )
+    for method, path, body in requests:
+        answer = await world.ask(method, path, body, Authorization=f"Bearer {author}")
+        assert (answer.status_code, "cannot depend on 'hidden'" in answer.text) == (403, True)
+    for method, path, body in requests:
+        assert (await world.ask(method, path, body, Authorization=f"Bearer {carl}")).is_success

@@ -354,6 +354,20 @@ async def test_restart_reads_from_the_oldest_dependent(world: World) -> None:
         assert keeper.dependents.oldest == oldest
 
 
+async def test_execution_that_cannot_be_examined_delays_no_other(scene: Scene) -> None:
+    await scene.define(UP)
+    await scene.define(DOWN)
+    last = await scene.due("load", AT)
+    held = await scene.due("report", AT)
+    state = await scene.state("report", held)
+    plan = state.request.plan.model_copy(update={"definition": 999})  # no such definition is stored
+    await scene.world.given(
+        Planned(job="broken", execution_id="1", scheduled_time=AT, trigger="manual", plan=plan),
+    )
+    await scene.end("load", last)
+    assert await scene.status("report", held) is Status.ADMITTED
+
+
 async def test_two_keepers_end_a_wait_once(scene: Scene) -> None:
     async with keeping(scene.world) as other:
         other._leadership.time = lambda: asyncio.sleep(0, scene.world.clock.now())  # type: ignore[method-assign]

@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from .definition import JobDefinition, JobDependency
+from .definition import LONGEST_WINDOW_S, JobDefinition, JobDependency
 from .events import (
     Cancelled,
     Completed,
@@ -32,8 +32,11 @@ from .ledger.instants import undecided_occurrences
 Ended: TypeAlias = Literal["completed", "failed", "cancelled", "skipped"]
 Outcome: TypeAlias = Literal["met", "dependency_missing", "dependency_failed"]
 
-LONGEST_WINDOW: Final = timedelta(days=3_653)
-"""How far back the instant before an execution's own is searched."""
+LONGEST_WINDOW: Final = timedelta(seconds=LONGEST_WINDOW_S)
+"""The longest window, also of a job whose instants are farther apart."""
+MOST_RUNS: Final = 100_000
+"""Runs of a job that are kept, those with the latest scheduled times."""
+_SPARE: Final = 1_000
 MOST_UNDECIDED: Final = 1_000
 """Undecided instants of a job that are looked at; with more, its ticker is behind."""
 _INSTANT: Final = timedelta(microseconds=1)
@@ -59,7 +62,7 @@ def window(dependency: JobDependency, dependent: JobDefinition, at: datetime) ->
         return Window(at - LONGEST_WINDOW, at)
     schedule = schedule_of(timetable)
     if schedule.interval is not None:
-        return Window(at - schedule.interval, at)
+        return Window(at - min(schedule.interval, LONGEST_WINDOW), at)
     before = schedule.latest_until(at - _INSTANT, after=at - LONGEST_WINDOW, anchor=at)
     return Window(at - LONGEST_WINDOW if before is None else before, at)
 
@@ -115,6 +118,10 @@ class Runs:
         self._runs[run.execution_id] = run
         if known is None:
             insort(self._order, (run.scheduled_time, sequence, run.execution_id))
+            if len(self._order) > MOST_RUNS + _SPARE:
+                for _, _, oldest in self._order[:_SPARE]:
+                    del self._runs[oldest]
+                del self._order[:_SPARE]
         return run
 
     def last(self, window: Window) -> Run | None:

@@ -13,7 +13,7 @@ log therefore passes `context=STORED`, which leaves out every check that is abou
 """
 
 from .concurrency import MAX_CONCURRENCY, Concurrency, value_of
-from .dependencies import MAX_DEPENDENCIES, JobDependency
+from .dependencies import LONGEST_WINDOW_S, MAX_DEPENDENCIES, JobDependency
 from .errors import DefinitionError, DefinitionProblem, shorten, show
 from .fields import (
     MAX_DEPTH,
@@ -49,6 +49,7 @@ from .model import (
 
 __all__ = [
     "DEFAULT_MAX_WAITING",
+    "LONGEST_WINDOW_S",
     "MAIN",
     "MAX_CONCURRENCY",
     "MAX_COPIES_BYTES",

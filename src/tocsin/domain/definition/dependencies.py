@@ -11,6 +11,8 @@ from .stored_model import StoredModel
 
 MAX_DEPENDENCIES: Final = 100
 """The largest number of jobs on which a job depends."""
+LONGEST_WINDOW_S: Final = 31 * 86_400.0
+"""Seconds of the longest window. All runs of a job in the window are read and kept in memory."""
 DEFAULT_DEPENDENCY_TIMEOUT: Final = 86_400.0
 """Seconds for which an execution waits for its dependencies, unless its definition says otherwise."""
 
@@ -24,7 +26,7 @@ class JobDependency(StoredModel):
     job: Name
     """The name of the job that must run before."""
     within: Timeout | None = None
-    """The length of the window in seconds. None: since the instant of the dependent's schedule before T."""
+    """The length of the window in seconds. None: since the instant of the dependent's schedule before T, at most 31 days."""
     on: Literal["completed", "finished"] = "completed"
     """`completed`: the run must succeed; a replay of a failed run counts for it. `finished`: it may also fail or be cancelled."""
 
@@ -67,4 +69,8 @@ def dependency_problems(
                 f"{{job: {name}, within: 6h}}"
             )
             yield DefinitionProblem(reason, field="depends_on", value=show(name), code="required")
+        if dependency.within is not None and dependency.within > LONGEST_WINDOW_S:
+            reason = f"a window has at most 31 days, {LONGEST_WINDOW_S:,.0f} seconds"
+            written = show({"job": name, "within": dependency.within})
+            yield DefinitionProblem(reason, field="depends_on", value=written, code="too-large")
         seen.add(name)

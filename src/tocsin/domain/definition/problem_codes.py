@@ -6,6 +6,8 @@ from typing import Final
 PROBLEM_CODES: Final[Mapping[str, str]] = {
     "certificate-missing": "A file of certificates has none in PEM format.",
     "control-character": "A file has a control character outside quotes.",
+    "dependency-cycle": "Jobs, or the steps of a job, would wait for each other.",
+    "duplicate-dependency": "A job or a step is named twice in `depends_on`.",
     "duplicate-key": "A key is given twice.",
     "duplicate-name": "Two jobs of a document, or two steps of a job, have the same name.",
     "empty-document": "A document defines nothing.",

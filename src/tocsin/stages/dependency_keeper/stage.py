@@ -123,16 +123,30 @@ class DependencyKeeper:
         ledgers: dict[str, Ledger] = {}
         settled: dict[str, tuple[Outcome, tuple[DependencyRun, ...]]] = {}
         for dependent in some:
-            windows = await self._windows(dependent)
-            runs = [self._runs.of(job, window.since) for job, window in windows]
-            if any(known is None for known in runs):
-                continue  # `on_run` and the next tick look at it again
-            answer = await self._outcome(
-                dependent, windows, [known for known in runs if known is not None], ledgers, now
-            )
+            try:
+                answer = await self._answer(dependent, ledgers, now)
+            except LogUnavailable:
+                raise
+            except OutdatedState:
+                continue  # a lagging replica answered
+            except Exception as error:  # noqa: BLE001 - the other executions go on
+                _log.error("execution not examined", action="undecidable", scope=dependent.scope, exc_info=error)
+                self.dependents.look_again(dependent.scope, now + LATEST)
+                continue
             if answer is not None:
                 settled[dependent.scope] = answer
         await self._settle(settled)
+
+    async def _answer(
+        self, dependent: Dependent, ledgers: dict[str, Ledger], now: datetime
+    ) -> tuple[Outcome, tuple[DependencyRun, ...]] | None:
+        """Return how the wait of an execution ends; None: it goes on."""
+        windows = await self._windows(dependent)
+        read = [self._runs.of(job, window.since) for job, window in windows]
+        runs = [known for known in read if known is not None]
+        if len(runs) < len(read):
+            return None  # `on_run` and the next tick look at it again
+        return await self._outcome(dependent, windows, runs, ledgers, now)
 
     async def _outcome(
         self,

@@ -159,6 +159,8 @@ async def apply_jobs(
         check(Job.of(change.before))
         if change.verb == "create":
             await here.visibility.require_name(caller, change.job)
+        if change.verb in {"create", "update"}:
+            await here.visibility.require_dependencies(caller, change.definition)
     if not body.dry_run:
         await here.registry.carry_out(plan, by=actor(caller), reason=body.reason or reason, check=check)
     workers: tuple[AgentRecord, ...] | None = None

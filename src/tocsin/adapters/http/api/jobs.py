@@ -185,6 +185,7 @@ async def register_job(
             )
 
     await here.visibility.require_name(caller, definition.name)
+    await here.visibility.require_dependencies(caller, definition)
     check = both(permitted(caller, Permission.REGISTER), is_new)
     verb = await here.registry.define(definition, by=actor(caller), reason=reason, check=check)
     response.status_code = 201 if verb == "create" else 200
@@ -265,8 +266,10 @@ async def update_job(
     if (body_name := written.setdefault("name", name)) != name:
         raise invalid("name", body_name, f"must be {name!r}, the name in the path, or be left out")
     await here.visibility.require_name(caller, name)
+    definition = definition_of(written, here)
+    await here.visibility.require_dependencies(caller, definition)
     check = both(permitted(caller, Permission.REGISTER), precondition)
-    verb = await here.registry.define(definition_of(written, here), by=actor(caller), reason=reason, check=check)
+    verb = await here.registry.define(definition, by=actor(caller), reason=reason, check=check)
     response.status_code = 201 if verb == "create" else 200
     return await _details(here, calculate, name, response)
 

@@ -148,6 +148,23 @@ class Visibility:
             "deleted. Choose another name, or ask an administrator",
         )
 
+    async def require_dependencies(self, caller: Principal, definition: JobDefinition) -> None:
+        """Check that a caller may see the jobs on which a job depends.
+
+        Its executions would show when these jobs run, and whether they fail.
+
+        Raises:
+            Problem: one of them is hidden from the caller.
+        """
+        for dependency in definition.depends_on:
+            if not await self.may_see(caller, dependency.job):
+                raise Problem(
+                    403,
+                    "forbidden",
+                    f"job {definition.name!r} cannot depend on {dependency.job!r}, which names its viewers, and you are not one "
+                    "of them. Leave it out of `depends_on`, or ask its owner",
+                )
+
     # --- executions, dead letters and events --------------------------------------------------------------------------
 
     async def may_see_run(self, caller: Principal, run: Run) -> bool:
