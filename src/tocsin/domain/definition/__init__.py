@@ -7,8 +7,9 @@ log therefore passes `context=STORED`, which leaves out every check that is abou
 
     errors                     problems, their codes and text
     fields, inputs             checks of single fields and of inputs
-    concurrency                the limit of a job's tasks, and its key
+    concurrency                the limit of a job's tasks
     dependencies               dependencies on other jobs
+    builtin_work, command      built-in work
     stored_model, model        the definition and its rules
 """
 
@@ -42,10 +43,10 @@ from .model import (
     MAX_DEFINITION_BYTES,
     MAX_STEPS,
     JobDefinition,
-    RetryPolicy,
     Step,
     check_input,
 )
+from .retry_policy import RetryPolicy
 
 __all__ = [
     "DEFAULT_MAX_WAITING",

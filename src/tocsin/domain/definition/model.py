@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Self
 
 from pydantic import Field, JsonValue, ValidationInfo, model_validator
 
@@ -32,6 +32,7 @@ from .fields import (
     size_of,
 )
 from .inputs import input_problems, reference_problems
+from .retry_policy import RetryPolicy
 from .stored_model import StoredModel
 
 MAX_STEPS: Final = 1_000
@@ -47,36 +48,6 @@ DEFAULT_MAX_WAITING: Final = 10_000
 """Executions of a job that may wait for its lock, unless its definition says otherwise."""
 MAIN: Final = "main"
 """The name of the only step of a job without a DAG."""
-
-
-class RetryPolicy(StoredModel):
-    """The rule for retries (hip-62, Retry Policy).
-
-    `max_attempts` includes the first attempt. Delays grow until `max_delay`.
-    """
-
-    max_attempts: int = Field(default=3, ge=1, le=100, strict=True)
-    """The number of attempts, the first included."""
-    initial_delay: Seconds = 30.0
-    """The delay before the second attempt."""
-    multiplier: float = Field(default=2.0, ge=1, strict=True)
-    """The factor or exponent by which delays grow; see `backoff`."""
-    max_delay: Seconds = 300.0
-    """The limit of the delay between two attempts."""
-    jitter: float = Field(default=0.1, ge=0, le=1, strict=True)
-    """The share of a delay by which it may be longer or shorter."""
-    max_delay_with_jitter: bool = False
-    """True: `max_delay` also limits the delay with its jitter (ojs-retry §5.3).
-
-    In hip-62 the jitter is added after the limit.
-    """
-    backoff: Literal["exponential", "linear", "polynomial", "none"] = "exponential"
-    """The growth of delays with the number of failures n (ojs-retry §3).
-
-    `exponential`: `multiplier^(n-1)`. `linear`: `n`. `polynomial`: `n^multiplier`. `none`: constant.
-    """
-    non_retryable_errors: tuple[Text, ...] = ()
-    """Types of errors that are not retried; `*` at the end covers every type with that prefix."""
 
 
 class Step(StoredModel):
