@@ -1,13 +1,14 @@
 """The dependency keeper: an execution waits for the last runs of the jobs on which it depends, and for nothing else."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from tests.domain.given import KEY
 from tests.stages.world import World
@@ -32,9 +33,10 @@ from tocsin.domain.events import (
 )
 from tocsin.domain.execution import Status
 from tocsin.engine.ledger_reader import LedgerReader
+from tocsin.ports import LogUnavailable, StaleRead, StoredMessage
 from tocsin.stages.dependency_keeper.stage import CURSOR, DependencyKeeper
-from tocsin.subjects import Bucket
-from tocsin.testing import settle
+from tocsin.subjects import Bucket, Stream
+from tocsin.testing import InMemoryEventLog, settle
 
 MIDNIGHT = datetime(2026, 1, 2, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -104,10 +106,14 @@ class Scene:
 
 
 @asynccontextmanager
-async def keeping(world: World) -> AsyncIterator[DependencyKeeper]:
+async def keeping(world: World, stored: InMemoryStoredLog | None = None) -> AsyncIterator[DependencyKeeper]:
     """A dependency keeper whose loops run."""
     keeper = DependencyKeeper(
-        world.log, InMemoryStoredLog(world.log), world.projections, world.elect("dependency-keeper"), world.clock
+        world.log,
+        stored or InMemoryStoredLog(world.log),
+        world.projections,
+        world.elect("dependency-keeper"),
+        world.clock,
     )
     loops = [
         asyncio.create_task(loop())
@@ -328,6 +334,36 @@ async def test_keeper_that_starts_later_decides_the_same(world: World) -> None:
     assert await scene.status("report", held) is Status.PLANNED
     async with keeping(world):
         await scene.play()
+    assert await scene.status("report", held) is Status.ADMITTED
+
+
+class Flawed(InMemoryStoredLog):
+    """A log whose first reads fail."""
+
+    def __init__(self, log: InMemoryEventLog) -> None:
+        super().__init__(log)
+        self.errors: list[Exception] = [StaleRead.of("execution"), LogUnavailable("no answer"), ValueError("a bug")]
+
+    @override
+    async def messages(
+        self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
+    ) -> AsyncIterator[Sequence[StoredMessage]]:
+        if self.errors:
+            raise self.errors.pop()
+        async for portion in super().messages(stream, *filters, after=after, upto=upto):
+            yield portion
+
+
+async def test_failed_read_of_runs_is_repeated(world: World) -> None:
+    go_to(world, MIDNIGHT)
+    scene, flawed = Scene(world), Flawed(world.log)
+    async with keeping(world, flawed):
+        await scene.define(UP)
+        await scene.define(DOWN)
+        await scene.end("load", await scene.due("load", AT))
+        held = await scene.due("report", AT)
+        await scene.passes(10)
+    assert flawed.errors == []
     assert await scene.status("report", held) is Status.ADMITTED
 
 

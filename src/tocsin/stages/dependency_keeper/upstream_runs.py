@@ -6,7 +6,7 @@ window are read once, from the streams and the archive.
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias, cast
 
@@ -14,7 +14,7 @@ from ... import subjects, telemetry
 from ...archive import decoded
 from ...domain.dependency import Run, Runs
 from ...domain.events import Message, Recorded
-from ...ports import Batch, Clock, EventLog, LogUnavailable, StoredLog, StoredMessage
+from ...ports import Batch, Clock, EventLog, LogUnavailable, OutdatedState, StoredLog, StoredMessage
 from ...subjects import DecodeError, Stream
 
 FILTERED: Final = 64
@@ -70,14 +70,16 @@ class UpstreamRuns:
                 await asyncio.wait((following, changed), return_when=asyncio.FIRST_COMPLETED)
                 if following.done():
                     following.result()
-            except LogUnavailable as error:
+            except (LogUnavailable, OutdatedState) as error:
                 _log.info("runs of other jobs wait for JetStream", action="log-unavailable", error=str(error))
                 await self._clock.sleep(RETRY_S)
+            except Exception as error:  # noqa: BLE001 - a read that fails once may succeed later
+                _log.error("runs of other jobs not read; retrying", action="undecidable", exc_info=error)
+                await self._clock.sleep(RETRY_S)
             finally:
-                for task in (following, changed):
-                    task.cancel()
-                    with suppress(asyncio.CancelledError, LogUnavailable):
-                        await task
+                following.cancel()
+                changed.cancel()
+                await asyncio.gather(following, changed, return_exceptions=True)
 
     async def _follow(self) -> None:
         """Read what is missing, and follow the jobs that are needed now."""
