@@ -13,6 +13,7 @@ from tocsin.bootstrap import STAGE_NAMES
 from tocsin.bootstrap.nats_roles import permissions
 from tocsin.cli import app
 from tocsin.cli.processes.commands import select_stages
+from tocsin.domain import formats
 from tocsin.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -94,3 +95,16 @@ def test_every_user_of_nats_is_explained() -> None:
     of_stages = {name.replace("_", "-") for name in STAGE_NAMES}
     assert [user for user in users.keys() - of_stages if f"`{user}`" not in page] == []
     assert of_stages <= users.keys()
+
+
+JOB_FILES = [
+    (page, block)
+    for page in WRITTEN
+    for block in re.findall(r"^```yaml[^\n]*\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    if re.search(r"^jobs:", block, re.MULTILINE)
+]
+
+
+@pytest.mark.parametrize(("page", "block"), JOB_FILES, ids=lambda it: it.name if isinstance(it, Path) else "")
+def test_job_files_are_accepted(page: Path, block: str) -> None:
+    assert formats.read(yaml.safe_load(block.replace(" on: ", " 'on': "))), page.name

@@ -201,3 +201,18 @@ def test_template_has_no_other_language(text: str) -> None:
 def test_rendered_text_is_bounded() -> None:
     with pytest.raises(template.TemplateError):
         template.render("{{ input.text }}" * 20, VALUES, limit=100)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ '\"' | tojson | tojson }}",
+        "{{ (input.x | tojson ~ '') | upper | tojson }}",
+        "{{ input.x | join('--') | lower | join('--') }}",
+        "{{ input.x | join('12345678901') }}",
+        "{{ " + " ~ ".join(["input.x"] * 101) + " }}",
+    ],
+)
+def test_template_multiplies_no_value(text: str) -> None:
+    with pytest.raises(template.TemplateError):
+        template.check(text)

@@ -303,4 +303,6 @@ async def test_plan_names_unknown_dependencies(world: World) -> None:
     await world.registry.delete("gone")
     plan = await world.registry.apply([job("a", depends_on=["gone", "b"]), job("b")])
     [unknown] = plan.unknown
-    assert str(unknown) == ("job `a` depends on job `gone`, which is not registered: its executions wait in vain")
+    assert str(unknown) == (
+        "job `a` depends on job `gone`, which is not registered: its executions wait until it is and has run"
+    )

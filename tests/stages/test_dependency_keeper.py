@@ -32,6 +32,7 @@ from tocsin.domain.events import (
     TriggerKind,
 )
 from tocsin.domain.execution import Status
+from tocsin.domain.ledger import Ledger
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import LogUnavailable, StaleRead, StoredMessage
 from tocsin.stages.dependency_keeper.stage import CURSOR, DependencyKeeper
@@ -309,12 +310,17 @@ async def test_lock_is_requested_after_the_wait(scene: Scene) -> None:
     assert await scene.status("report", second) is Status.ADMITTED
 
 
-async def test_cancelled_execution_waits_no_longer(scene: Scene) -> None:
-    await scene.define(UP)
-    await scene.define(DOWN)
-    last = await scene.due("load", AT)
-    held = await scene.due("report", AT)
-    await scene.end("report", held, Cancelled)
+async def test_cancelled_execution_waits_no_longer(world: World) -> None:
+    go_to(world, MIDNIGHT)
+    scene = Scene(world)
+    async with keeping(world) as keeper:
+        await scene.define(UP)
+        await scene.define(DOWN)
+        last = await scene.due("load", AT)
+        held = await scene.due("report", AT)
+        assert len(keeper.dependents) == 1
+        await scene.end("report", held, Cancelled)
+        assert len(keeper.dependents) == 0
     await scene.end("load", last)
     assert await scene.status("report", held) is Status.CANCELLED
     assert await scene.world.stored(DependenciesSettled) == []
@@ -335,6 +341,80 @@ async def test_keeper_that_starts_later_decides_the_same(world: World) -> None:
     async with keeping(world):
         await scene.play()
     assert await scene.status("report", held) is Status.ADMITTED
+
+
+async def test_run_that_begins_during_the_decision_counts(world: World) -> None:
+    go_to(world, MIDNIGHT)
+    async with keeping(world) as keeper:
+        scene = Scene(world)
+        await scene.define(UP)
+        await scene.define(DOWN)
+        await scene.end("load", await scene.due("load", MIDNIGHT + HOUR))
+        load, fired = keeper._ledgers.load, list[str]()
+
+        async def slow(job: str) -> tuple[Ledger, int]:
+            """Answer after the other job fired, was planned, and was followed."""
+            if job == "load" and not fired:
+                fired.append(ids.occurrence_id("load", AT))
+                state, _ = await load(job)
+                assert state.current is not None
+                await world.given(Due(job="load", scheduled_time=AT, definition=state.current.definition))
+                await world.run(world.planner, world.lock_keeper, world.dag_advancer)
+                await settle()
+            return await load(job)
+
+        keeper._ledgers.load = slow  # type: ignore[method-assign]
+        held = await scene.due("report", AT)
+        assert await scene.status("report", held) is Status.PLANNED
+        await scene.end("load", fired[0])
+        assert await scene.status("report", held) is Status.ADMITTED
+
+
+class Slow(InMemoryStoredLog):
+    """A log whose archive is read slowly."""
+
+    gate: asyncio.Event | None = None
+
+    @override
+    async def messages(
+        self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
+    ) -> AsyncIterator[Sequence[StoredMessage]]:
+        if self.gate is not None:
+            await self.gate.wait()
+        async for portion in super().messages(stream, *filters, after=after, upto=upto):
+            yield portion
+
+
+async def test_runs_during_a_long_read_count(world: World) -> None:
+    go_to(world, MIDNIGHT)
+    scene, stored = Scene(world), Slow(world.log)
+    async with keeping(world, stored):
+        for name in ("load", "other", "late"):
+            await scene.define({**UP, "name": name})
+        await scene.define({**DOWN, "schedule": "30 * * * *", "depends_on": [{"job": "load", "within": "6h"}]})
+        waits = [{"job": "load", "within": "7h"}, {"job": "other", "within": "1m"}]
+        await scene.define({**DOWN, "name": "keeps", "schedule": "0 * * * *", "depends_on": waits})
+        await scene.define({**DOWN, "name": "reads", "schedule": "10 * * * *", "depends_on": ["late"]})
+        first = await scene.due("load", MIDNIGHT + HOUR)
+        await scene.end("load", first)
+        await scene.due("keeps", MIDNIGHT + HOUR)  # it waits for `other`, so that `load` is followed
+        stored.gate = asyncio.Event()
+        await scene.due("reads", MIDNIGHT + HOUR + timedelta(minutes=10))
+        request = (await scene.state("load", first)).request
+        run = Admitted(
+            job="load",
+            execution_id="7",
+            scheduled_time=request.scheduled_time + HOUR / 3,
+            trigger="api",
+            plan=request.plan,
+        )
+        await world.given(run)
+        await scene.end("load", "7", Failed)
+        held = await scene.due("report", MIDNIGHT + HOUR + timedelta(minutes=30))
+        assert await scene.status("report", held) is Status.PLANNED
+        stored.gate.set()
+        await scene.passes(5)
+        assert await scene.status("report", held) is Status.PLANNED
 
 
 class Flawed(InMemoryStoredLog):

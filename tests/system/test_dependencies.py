@@ -38,7 +38,7 @@ async def test_job_runs_after_its_dependencies(nats_url: str, tmp_path: Path) ->
         await tocsin.trigger("report")
         execution = await _held(tocsin)
         page = (await program(tocsin.settings, "executions", "show", execution)).stdout
-        assert "runs of the jobs on which it depends" in page
+        assert "runs of the jobs on which it depends: load, clean" in page
         may_end.set()
         await tocsin.ended("report", Completed)
         [settled] = await tocsin.of_executions("report", DependenciesSettled)

@@ -1,6 +1,6 @@
 """Templates in definitions: Jinja2 in its sandbox, reduced to values, filters and conditions.
 
-    {{ input.day }}   {{ upstream.extract.rows | tojson }}   {% if input.full is defined %}--full{% endif %}
+    {{ input.day }}   {{ upstream.extract.rows | tojson }}   {% if input.full is defined %}full{% endif %}
 
 There are no loops, calls, assignments and arithmetic, so that rendering ends soon with any values. A value is never
 read as a template. Attributes are those of the data alone, so `input.items` is the key `items`. A value that is not text is
@@ -37,6 +37,10 @@ MAX_EXPRESSIONS: Final = 100
 _TAKE_ARGUMENTS: Final = frozenset({"d", "default", "join"})
 _MAX_ARGUMENT: Final = 100
 """Characters of a filter's argument."""
+_GROWING: Final = frozenset({"join", "tojson", "urlencode"})
+"""Filters whose result may be many times as long as the value. A value passes each once, since each further time multiplies it."""
+_MAX_SEPARATOR: Final = 10
+"""Characters of the argument of `join`, which comes after each character of a text."""
 _NODES: Final = frozenset(
     {
         *("Template", "Output", "TemplateData", "Name", "Const", "Getattr", "Getitem", "Filter", "Test"),
@@ -124,6 +128,8 @@ def _refusals(tree: "nodes.Template") -> Iterator[str]:
                 yield from _filter_refusals(node)
             case nodes.Test() if node.name not in TESTS or node.args or node.kwargs:
                 yield f"`is {node.name}` is no test of a template; the tests are {', '.join(sorted(TESTS))}"
+            case nodes.Concat():
+                expressions += len(node.nodes)
             case nodes.Output():
                 expressions += sum(not isinstance(part, nodes.TemplateData) for part in node.nodes)
         if type(node).__name__ not in _NODES:
@@ -140,6 +146,8 @@ def _filter_refusals(node: "nodes.Filter") -> Iterator[str]:
 
     if node.name not in FILTERS or node.node is None:
         yield f"`{node.name}` is no filter of a template; the filters are {', '.join(sorted(FILTERS))}"
+    if node.name in _GROWING and any(inner.name == node.name for inner in node.find_all(nodes.Filter)):
+        yield f"a value passes the filter `{node.name}` once"
     arguments = [
         *node.args,
         *(keyword.value for keyword in node.kwargs),
@@ -148,8 +156,9 @@ def _filter_refusals(node: "nodes.Filter") -> Iterator[str]:
     if arguments and node.name not in _TAKE_ARGUMENTS:
         yield f"the filter `{node.name}` takes no arguments"
     for argument in arguments:
-        if not isinstance(argument, nodes.Const) or len(str(argument.value)) > _MAX_ARGUMENT:
-            yield f"an argument of a filter is a constant of at most {_MAX_ARGUMENT} characters"
+        longest = _MAX_SEPARATOR if node.name == "join" else _MAX_ARGUMENT
+        if not isinstance(argument, nodes.Const) or len(str(argument.value)) > longest:
+            yield f"an argument of the filter `{node.name}` is a constant of at most {longest} characters"
 
 
 @cache

@@ -9,7 +9,9 @@ import pytest
 from tests.domain.given import ID, JOB
 from tests.worker.builtin.given import PYTHON, CommandBench
 from tocsin.domain.events import OutputLine
+from tocsin.worker.builtin.command_rules import program
 from tocsin.worker.builtin.lines import Lines
+from tocsin.worker.builtin_call import BuiltinFailure
 from tocsin.worker.held_tasks import HeldTask
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are observed in /proc")
@@ -123,6 +125,16 @@ async def test_path_does_not_leave_allowed_folder(path: str, tmp_path: Path) -> 
     os.link(evil, folder / "inner" / "evil")
     failure = await commands.fail({"argv": [f"{folder}/{path.format(name='allowed')}"]})
     assert failure.type == "command_not_allowed"
+
+
+def test_name_of_a_multi_call_binary_counts(tmp_path: Path) -> None:
+    (tmp_path / "busybox").write_text("")
+    for name in ("df", "sh"):
+        (tmp_path / name).symlink_to("busybox")
+    allowed = [str(tmp_path / "df")]
+    assert program(allowed[0], allowed, "/", "") == str((tmp_path / "busybox").resolve())
+    with pytest.raises(BuiltinFailure):
+        program(str(tmp_path / "sh"), allowed, "/", "")
 
 
 async def test_relative_program_is_below_working_folder(commands: CommandBench) -> None:

@@ -89,11 +89,16 @@ def settings_note(drafts: list[Draft]) -> str | None:
     """Return the settings that some commands need; None: there are no commands."""
     commands = [work for draft in drafts for work in (draft.command, *(step.command for step in draft.steps)) if work]
     parts = {
-        "programs": {work["argv"][0] for work in commands if work.get("argv")},
-        "interpreters": {work.get("interpreter", ["/bin/sh"])[0] for work in commands if "script" in work},
+        "programs": {_absolute(work["argv"][0]) for work in commands if work.get("argv")},
+        "interpreters": {_absolute(work.get("interpreter", ["/bin/sh"])[0]) for work in commands if "script" in work},
         "variables": {name for work in commands for name in work.get("env", {})},
     }
     if not (parts["programs"] or parts["interpreters"]):
         return None
     texts = (f"{name}: [{', '.join(sorted(values))}]" for name, values in parts.items() if values)
-    return f"start a worker with `--builtin command` and the settings builtin.command: {{ {', '.join(texts)} }}"
+    return f"start a worker with `--builtin command` and the settings builtin: {{ command: {{ {', '.join(texts)} }} }}"
+
+
+def _absolute(program: str) -> str:
+    """Return the path of a program, with a placeholder for an unknown folder."""
+    return program if program.startswith("/") else f"/PATH/OF/{program}"

@@ -131,6 +131,8 @@ def page(details: ExecutionDetails) -> list[RenderableType]:
     wait = execution.waits_for(details.state)
     reasons = "; ".join(dict.fromkeys(hold_up.message for hold_up in details.hold_ups))
     waiting = f", waits for {_WAITS[wait]}" if wait else ""
+    if wait == "dependency":
+        waiting += f": {', '.join(dependency.job for dependency in details.state.request.plan.depends_on)}"
     heading = Text.assemble((record.job, "bold"), "  ", state(record.status), took, waiting, reasons and f": {reasons}")
     origin = Text(f"{record.trigger}, scheduled for {local(record.scheduled_time)}", style="dim")
     lines: list[RenderableType] = [heading, Text(record.execution_id, style="dim"), origin]

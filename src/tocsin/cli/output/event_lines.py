@@ -25,6 +25,7 @@ from ...domain.events import (
     Defined,
     Deleted,
     DependenciesSettled,
+    DependencyRun,
     Dispatched,
     Due,
     Exhausted,
@@ -133,7 +134,7 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912 - the 
         case Planned():
             return Described("·", "dim", "planned", fact.trigger)
         case DependenciesSettled():
-            runs = ", ".join(f"{run.job} {run.ended or 'has not ended'}" for run in fact.runs)
+            runs = ", ".join(f"{run.job} {_end_of(run)}" for run in fact.runs)
             return Described("·", "dim" if fact.outcome == "met" else "yellow", "waited", f"{fact.outcome}: {runs}")
         case Admitted():
             return Described("▶", "cyan", "triggered", fact.trigger + (", late" if fact.catch_up else ""))
@@ -251,3 +252,7 @@ def _of(head: Text, detail: Text) -> Text:
     line = head + detail
     line.rstrip()
     return line
+
+
+def _end_of(run: DependencyRun) -> str:
+    return f"has no run since {local(run.since)}" if run.execution_id is None else run.ended or "has not ended"

@@ -16,9 +16,7 @@ class UnknownDependency(NamedTuple):
 
     def __str__(self) -> str:
         """Return a warning."""
-        return (
-            f"job `{self.job}` depends on job `{self.depends_on}`, which is not registered: its executions wait in vain"
-        )
+        return f"job `{self.job}` depends on job `{self.depends_on}`, which is not registered: its executions wait until it is and has run"
 
 
 async def check_dependencies(

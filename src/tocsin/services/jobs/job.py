@@ -150,7 +150,7 @@ class Plan:
 
     changes: tuple[Change, ...]
     unknown: tuple[UnknownDependency, ...] = ()
-    """Dependencies on jobs that are not registered; their executions would wait in vain."""
+    """Dependencies on jobs that are not registered."""
 
     def of(self, *verbs: Verb) -> tuple[Change, ...]:
         """Return the changes of some kinds."""

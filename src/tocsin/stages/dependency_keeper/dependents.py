@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 from ... import subjects
+from ...domain.definition import JobDependency
 from ...domain.dependency import Run, Window
 from ...domain.duration import MAX_DURATION_S
-from ...domain.events import DependenciesSettled, ExecutionFact, Message, Planned, Recorded
+from ...domain.events import DependencyRun, ExecutionFact, Message, Planned, Recorded
 from ...engine.due_queue import DueQueue
 
 AT_ONCE: Final = datetime.min.replace(tzinfo=UTC)
@@ -18,16 +19,27 @@ class Dependent(NamedTuple):
     """An execution that waits for runs of other jobs."""
 
     scope: str
-    planned: Planned
+    job: str
+    definition: int
+    scheduled_time: datetime
+    depends_on: tuple[JobDependency, ...]
     sequence: int
     since: datetime
     """The time (UTC) at which it was planned."""
+    deadline: datetime
+    """The time (UTC) at which it is skipped."""
 
-    @property
-    def deadline(self) -> datetime:
-        """The time (UTC) at which it is skipped."""
-        timeout = self.planned.plan.dependency_timeout
-        return self.since + timedelta(seconds=min(MAX_DURATION_S if timeout is None else timeout, MAX_DURATION_S))
+    @classmethod
+    def of(cls, scope: str, fact: Planned, sequence: int, time: datetime) -> "Dependent":
+        """Return an execution without its input, which is not needed here."""
+        plan = fact.plan
+        timeout = MAX_DURATION_S if plan.dependency_timeout is None else min(plan.dependency_timeout, MAX_DURATION_S)
+        deadline = time + timedelta(seconds=timeout)
+        return cls(scope, fact.job, plan.definition, fact.scheduled_time, plan.depends_on, sequence, time, deadline)
+
+    def unknown_runs(self) -> tuple[DependencyRun, ...]:
+        """Return the record of jobs whose runs cannot be read."""
+        return tuple(DependencyRun(job=each.job, since=self.scheduled_time) for each in self.depends_on)
 
 
 class Dependents:
@@ -60,11 +72,11 @@ class Dependents:
             return
         scope = subjects.execution(fact.job, fact.execution_id)
         if isinstance(fact, Planned) and fact.plan.depends_on and scope not in self._waiting:
-            self._waiting[scope] = Dependent(scope, fact, recorded.sequence, recorded.time)
+            self._waiting[scope] = Dependent.of(scope, fact, recorded.sequence, recorded.time)
             for dependency in fact.plan.depends_on:
                 self._windows.setdefault(dependency.job, {})[scope] = None
             self._agenda.put(scope, AT_ONCE)
-        elif isinstance(fact, DependenciesSettled):
+        elif not isinstance(fact, Planned):
             self.forget(scope)
 
     def forget(self, scope: str) -> None:
@@ -72,7 +84,7 @@ class Dependents:
         if (dependent := self._waiting.pop(scope, None)) is None:
             return
         self._agenda.put(scope, None)
-        for dependency in dependent.planned.plan.depends_on:
+        for dependency in dependent.depends_on:
             waiting = self._windows.get(dependency.job, {})
             waiting.pop(scope, None)
             if not waiting:
@@ -83,10 +95,10 @@ class Dependents:
         if (waiting := self._windows.get(job)) is not None and scope in waiting:
             waiting[scope] = window
 
-    def on_run(self, job: str, run: Run) -> None:
-        """Examine the executions that may wait for a run."""
+    def on_run(self, job: str, run: Run | None) -> None:
+        """Examine the executions that may wait for a run; None: many runs became known."""
         for scope, window in self._windows.get(job, {}).items():
-            if window is None or window.since < run.scheduled_time <= window.until:
+            if run is None or window is None or window.since < run.scheduled_time <= window.until:
                 self._agenda.put(scope, AT_ONCE)
 
     def take(self, now: datetime) -> Iterator[Dependent]:

@@ -39,7 +39,10 @@ LATEST: Final = timedelta(minutes=1)
 LEASE_S: Final = 4.0
 """The time to live of the leader lease: no wait ends for so long after the leader was killed."""
 CURSOR: Final = subjects.cursor(Stream.LOG, subjects.DEPENDENCY_KEEPER)
-_SETTLED: Final = subjects.filter_for("execution.dependencies-settled")
+_ENDS: Final = tuple(
+    subjects.filter_for(f"execution.{event}") for event in ("dependencies-settled", "cancelled", "skipped")
+)
+"""Filters over the events that end a wait."""
 
 _log = telemetry.get_logger("tocsin.dependency_keeper")
 
@@ -70,7 +73,7 @@ class DependencyKeeper:
 
     async def follow(self) -> None:
         """Follow which executions wait."""
-        filters = subjects.DEPENDENTS, _SETTLED
+        filters = subjects.DEPENDENTS, *_ENDS
         async for batch in self._log.follow(Stream.LOG, *filters, after=await self._place.load()):
             for recorded in batch.messages:
                 self.dependents.learn(recorded)
@@ -103,7 +106,7 @@ class DependencyKeeper:
             await self._clock.sleep(TICK_S)
             self._changed.set()
 
-    def _on_run(self, job: str, run: Run) -> None:
+    def _on_run(self, job: str, run: Run | None) -> None:
         self.dependents.on_run(job, run)
         self._changed.set()
 
@@ -123,16 +126,18 @@ class DependencyKeeper:
         ledgers: dict[str, Ledger] = {}
         settled: dict[str, tuple[Outcome, tuple[DependencyRun, ...]]] = {}
         for dependent in some:
+            answer = None
             try:
                 answer = await self._answer(dependent, ledgers, now)
             except LogUnavailable:
                 raise
             except OutdatedState:
-                continue  # a lagging replica answered
+                pass  # a lagging replica answered
             except Exception as error:  # noqa: BLE001 - the other executions go on
                 _log.error("execution not examined", action="undecidable", scope=dependent.scope, exc_info=error)
                 self.dependents.look_again(dependent.scope, now + LATEST)
-                continue
+            if answer is None and dependent.deadline + LATEST <= now:
+                answer = "dependency_missing", dependent.unknown_runs()  # it waits no longer for what cannot be read
             if answer is not None:
                 settled[dependent.scope] = answer
         await self._settle(settled)
@@ -140,51 +145,78 @@ class DependencyKeeper:
     async def _answer(
         self, dependent: Dependent, ledgers: dict[str, Ledger], now: datetime
     ) -> tuple[Outcome, tuple[DependencyRun, ...]] | None:
-        """Return how the wait of an execution ends; None: it goes on."""
+        """Return how the wait of an execution ends; None: it goes on.
+
+        What is read comes first: the answer rests on the runs of one moment, and none that is stored by then is missing in them.
+        """
         windows = await self._windows(dependent)
+        if (runs := self._known_runs(windows)) is None:
+            return None  # `on_run` and the next tick look at it again
+        if not self._may_end(dependent, windows, runs, now):
+            return None
+        for job, _ in windows:
+            if job not in ledgers:
+                ledgers[job], _ = await self._ledgers.load(job)
+        filters = tuple(name for job in dict(windows) for name in subjects.runs(job))
+        if await self._log.has_newer(*filters, after=self._runs.upto):
+            return None
+        if (runs := self._known_runs(windows)) is None:
+            return None
+        return self._outcome(dependent, windows, runs, ledgers, now)
+
+    def _known_runs(self, windows: Sequence[tuple[str, Window]]) -> list[Runs] | None:
+        """Return the runs of each job; None: some are not read yet."""
         read = [self._runs.of(job, window.since) for job, window in windows]
         runs = [known for known in read if known is not None]
-        if len(runs) < len(read):
-            return None  # `on_run` and the next tick look at it again
-        return await self._outcome(dependent, windows, runs, ledgers, now)
+        return runs if len(runs) == len(read) else None
 
-    async def _outcome(
+    def _may_end(
+        self, dependent: Dependent, windows: Sequence[tuple[str, Window]], runs: Sequence[Runs], now: datetime
+    ) -> bool:
+        """Return whether the wait may be over, as far as the runs say."""
+        if dependent.deadline <= now:
+            return True
+        of_each = zip(dependent.depends_on, runs, windows, strict=True)
+        if all(state_of(dependency, known.last(span)) == "met" for dependency, known, (_, span) in of_each):
+            return True
+        self.dependents.look_again(dependent.scope, dependent.deadline)
+        return False
+
+    def _outcome(
         self,
         dependent: Dependent,
         windows: Sequence[tuple[str, Window]],
         runs: Sequence[Runs],
-        ledgers: dict[str, Ledger],
+        ledgers: Mapping[str, Ledger],
         now: datetime,
     ) -> tuple[Outcome, tuple[DependencyRun, ...]] | None:
         """Return how the wait of an execution ends; None: it goes on."""
-        dependencies = dependent.planned.plan.depends_on
+        dependencies = dependent.depends_on
         last = [known.last(span) for known, (_, span) in zip(runs, windows, strict=True)]
         states = [state_of(dependency, run) for dependency, run in zip(dependencies, last, strict=True)]
         facts = tuple(
             as_fact(dependency, span, run)
             for dependency, (_, span), run in zip(dependencies, windows, last, strict=True)
         )
-        if all(state == "met" for state in states):
-            for job, _ in windows:
-                if job not in ledgers:
-                    ledgers[job], _ = await self._ledgers.load(job)
-            if all(knows_all(known, ledgers[job], span) for known, (job, span) in zip(runs, windows, strict=True)):
-                return "met", facts
+        is_met = all(state == "met" for state in states)
+        if is_met and all(
+            knows_all(known, ledgers[job], span) for known, (job, span) in zip(runs, windows, strict=True)
+        ):
+            return "met", facts
         if dependent.deadline <= now:
             return "dependency_failed" if "failed" in states else "dependency_missing", facts
         again = dependent.deadline
-        if all(state == "met" for state in states):  # a later run may still come
+        if is_met:  # a later run may still come
             again = min(again, now + min(LATEST, max(SOON, (now - dependent.since) / 8)))
         self.dependents.look_again(dependent.scope, again)
         return None
 
     async def _windows(self, dependent: Dependent) -> list[tuple[str, Window]]:
         """Return the jobs on which an execution depends, each with its window."""
-        planned = dependent.planned
-        definition: JobDefinition = await self._ledgers.definition(planned.job, planned.plan.definition)
+        definition: JobDefinition = await self._ledgers.definition(dependent.job, dependent.definition)
         windows: list[tuple[str, Window]] = []
-        for dependency in planned.plan.depends_on:
-            span = window(dependency, definition, planned.scheduled_time)
+        for dependency in dependent.depends_on:
+            span = window(dependency, definition, dependent.scheduled_time)
             self.dependents.note_window(dependent.scope, dependency.job, span)
             windows.append((dependency.job, span))
         return windows
@@ -199,7 +231,7 @@ class DependencyKeeper:
             events = _settle(facts, outcome, runs)
             if events:
                 writes.append(Append(tuple(events), facts[-1].sequence))
-            elif facts:
+            elif facts or not await self._log.tail(scope):  # it is over, and may be archived
                 self.dependents.forget(scope)
         for write, result in zip(writes, await self._log.write(writes) if writes else [], strict=True):
             if result.error is None:

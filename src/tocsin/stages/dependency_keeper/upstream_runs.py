@@ -23,8 +23,8 @@ SLACK: Final = timedelta(minutes=1)
 """How much earlier than its scheduled time a run may have been stored, as the clocks of two machines differ."""
 RETRY_S: Final = 1.0
 
-OnRun: TypeAlias = Callable[[str, Run], None]
-"""Called with a job and each of its runs that began or ended."""
+OnRun: TypeAlias = Callable[[str, Run | None], None]
+"""Called with a job and each of its runs that began or ended; None: its earlier runs were read."""
 
 _log = telemetry.get_logger("tocsin.dependency_keeper")
 
@@ -42,6 +42,11 @@ class UpstreamRuns:
         self._known: dict[str, tuple[datetime, Runs]] = {}
         self._upto = 0
         self._has_changed = asyncio.Event()
+
+    @property
+    def upto(self) -> int:
+        """The sequence up to which the runs are known."""
+        return self._upto
 
     def of(self, job: str, since: datetime) -> Runs | None:
         """Return the runs of a job since a time (UTC); None: not read yet."""
@@ -127,9 +132,9 @@ class UpstreamRuns:
         # The runs of jobs that were known before are followed from where they were read to.
         self._upto = min(self._upto, upto) if self._known else upto
         for job, runs in read.items():
-            self._known[job] = missing[job], runs
-            for run in runs:
-                self._on_run(job, run)
+            if job in self._needed:
+                self._known[job] = missing[job], runs
+                self._on_run(job, None)
 
     def _learn(self, messages: Sequence[Recorded[Message]]) -> None:
         for recorded in messages:

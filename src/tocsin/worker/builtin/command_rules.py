@@ -43,7 +43,7 @@ def program(written: str, allowed: Iterable[str], folder: str, search_path: str,
     if path is None:
         raise BuiltinFailure(NOT_STARTED, f"program {written!r} is not in PATH ({search_path})")
     file = _real(path)
-    if not any(_covers(entry, file) for entry in allowed):
+    if not any(_covers(entry, file, Path(path).name) for entry in allowed):
         raise BuiltinFailure(NOT_ALLOWED, _refusal("the program", file, setting))
     return file
 
@@ -66,12 +66,16 @@ def check_variables(rules: CommandRules, names: Iterable[str]) -> None:
             raise BuiltinFailure(NOT_ALLOWED, _refusal("the variable", name, "variables"))
 
 
-def _covers(entry: str, file: str) -> bool:
-    """Return whether an entry allows a file: `/FOLDER/*` each file directly in a folder."""
+def _covers(entry: str, file: str, name: str) -> bool:
+    """Return whether an entry allows a file: `/FOLDER/*` each file directly in a folder.
+
+    `name` is that under which it is called. Another name for the same file is another program: on some systems `sh` and `df`
+    are links to one file, which looks at its name. An entry that is no link allows the file under every name.
+    """
     folder, _, last = entry.rpartition("/")
     if last == "*":
         return str(Path(file).parent) == _real(folder or "/")
-    return file == _real(entry)
+    return file == _real(entry) and (name == last or entry == file)
 
 
 def _real(path: str) -> str:

@@ -185,8 +185,9 @@ def _is_stuck(context: CheckContext, holder: _OpenExecution) -> bool:
 async def _overdue_codes(context: CheckContext, candidate: _OpenExecution, locks: dict[str, Lock]) -> list[str]:
     state = candidate.state
     is_old = context.age(candidate.requested_at(context.now)) >= GRACE
-    if state.is_dependent:
-        return []  # it waits for other jobs, up to its `dependency_timeout`
+    if state.is_dependent:  # it waits for other jobs, up to its `dependency_timeout`
+        limit = timedelta(seconds=state.request.plan.dependency_timeout or 0.0)
+        return ["undecided"] if context.age(candidate.requested_at(context.now)) >= limit + GRACE else []
     if state.status is Status.PLANNED:
         if candidate.job not in locks:
             locks[candidate.job] = lock.fold(await context.target.log.load(subjects.lock(candidate.job)))
