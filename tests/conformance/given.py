@@ -45,7 +45,7 @@ def acquired(execution_id: str = "e1", *, shard: str | None = None) -> Acquired:
     return Acquired(job="a.job", shard=shard, execution_id=execution_id, scheduled_time=NOON, ttl=60)
 
 
-def report(execution_id: str = "e1", *, delivery: int = 1) -> Report:
+def report(execution_id: str = "e1", *, delivery: int = 1, claim: int | None = None) -> Report:
     return Report(
         job="a.job",
         execution_id=execution_id,
@@ -53,6 +53,7 @@ def report(execution_id: str = "e1", *, delivery: int = 1) -> Report:
         step="main",
         attempt=1,
         delivery=delivery,
+        claim=claim,
         token="t",
     )
 

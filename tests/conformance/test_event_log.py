@@ -267,16 +267,16 @@ async def test_many_large_scopes_are_loaded_together(
 
 
 async def test_scope_exceeds_the_subjects_of_one_answer(world: World) -> None:
-    deliveries = range(1, 1_101)
+    claims = range(1, 1_101)
     for _ in range(2):  # each subject twice, of which the second counts
         await asyncio.gather(
-            *(world.receive(subjects.subject_of(report(delivery=n)), report(delivery=n).encode()) for n in deliveries)
+            *(world.receive(subjects.subject_of(report(claim=n)), report(claim=n).encode()) for n in claims)
         )
 
     facts = await world.log.load("report.a_job.e1.>")
 
     assert len(facts) == 1_100
-    assert {cast("int", getattr(one.message, "delivery", 0)) for one in facts} == set(deliveries)
+    assert {cast("int", getattr(one.message, "claim", 0)) for one in facts} == set(claims)
     assert [one.sequence for one in facts] == sorted(one.sequence for one in facts)
     assert min(one.sequence for one in facts) == 1_101
 

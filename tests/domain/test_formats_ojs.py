@@ -5,7 +5,7 @@ from hypothesis import find, given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from tocsin.domain.definition import Concurrency, JobDefinition, RetryPolicy, Step
+from tocsin.domain.definition import Concurrency, JobDefinition, JobDependency, RetryPolicy, Step
 from tocsin.domain.formats import DefinitionError, ojs, read
 from tocsin.domain.schedule import DstPolicy
 
@@ -207,6 +207,10 @@ SAYABLE = st.builds(
     max_waiting=st.integers(1, 100_000),
     priority=st.integers(-100, 100),
     concurrency=st.none() | st.builds(Concurrency, limit=st.integers(1, 9), key=st.none() | st.just("input.customer")),
+    depends_on=st.lists(st.builds(JobDependency, job=st.just("zz-upstream.1"), within=MILLISECONDS), max_size=1).map(
+        tuple
+    ),
+    dependency_timeout=MILLISECONDS,
     dead_letter=st.booleans(),
     tags=st.lists(TEXT, max_size=2).map(tuple),
     queue=st.just("default") | st.just("a.b-c"),
@@ -238,7 +242,7 @@ def test_job_that_is_dropped_is_written() -> None:
 
 def test_cron_job_has_each_field_of_job() -> None:
     one = find(SAYABLE, lambda _: True)
-    assert JobDefinition.model_fields.keys() - {"dag"} <= one.model_fields_set
+    assert JobDefinition.model_fields.keys() - {"dag", "command"} <= one.model_fields_set
     assert RetryPolicy.model_fields.keys() <= one.retry.model_fields_set
 
 

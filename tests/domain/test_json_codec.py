@@ -15,7 +15,7 @@ from pydantic import AwareDatetime, BaseModel, JsonValue, ValidationError
 from pydantic.fields import FieldInfo
 
 from tocsin.domain import events, json_codec
-from tocsin.domain.definition import STORED, Concurrency, JobDefinition, RetryPolicy, Step
+from tocsin.domain.definition import STORED, Concurrency, JobDefinition, JobDependency, RetryPolicy, Step
 from tocsin.domain.definition.command import Command
 from tocsin.domain.events import Admitted, Due, Message, Plan, PlannedStep, Trigger
 from tocsin.domain.job_record import Registration
@@ -56,7 +56,7 @@ _DEFINITION: Final[Mapping[str, SearchStrategy[Any]]] = {
     "priority": st.integers(-100, 100),
     "dst": st.builds(DstPolicy, st.sampled_from(["skip", "shift"]), st.sampled_from(["once", "both"])),
     **dict.fromkeys(
-        ("timeout", "execution_timeout", "starting_deadline", "retention", "catch_up_max_age"),
+        ("timeout", "execution_timeout", "starting_deadline", "retention", "catch_up_max_age", "dependency_timeout"),
         st.floats(0.5, 1e6),
     ),
 }
@@ -78,10 +78,11 @@ CHECKED: Final[Mapping[type[BaseModel], Mapping[str, SearchStrategy[Any]]]] = {
         "max_cpu": st.none() | st.floats(0.5, 1e6),
         "max_memory": st.none() | st.integers(1_048_576, 2**40),
     },
+    JobDependency: {"job": st.sampled_from(["a", "b"]), "within": st.none() | st.floats(0.5, 1e6)},
     Concurrency: {"limit": st.integers(1, 100_000), "key": st.sampled_from(["input.customer", "meta.a.b-c"])},
     Trigger: {"priority": st.integers(-100, 100)},
     Step: _DEFINITION,
-    JobDefinition: _DEFINITION,
+    JobDefinition: {name: values for name, values in _DEFINITION.items() if name != "depends_on"},
     events.Enqueued: {"definition": st.just(JobDefinition(name="j", function="f", overlap_policy="allow"))},
 }
 

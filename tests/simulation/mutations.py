@@ -235,7 +235,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "(first := max(job_lock.waiting, key=lambda one: one.scheduled_time, default=None))",
     ),
     _bug("read a lock from the newest that waits", lock.queue, "oldest=state.waiting.oldest", "oldest=0"),
-    _bug("guess the fencing token", lock_keeper._admission, "fence=job_lock.fence", "fence=job_lock.fence + 1"),
+    _bug("guess the fencing token", lock_keeper._finish_admission, "job_lock.fence", "job_lock.fence + 1"),
     _bug("guess the planner's fencing token", locks._begin_with_lock, "fence=held.fence)", "fence=held.fence + 1)"),
     _bug(
         "acquire a lock past the executions that wait",
@@ -285,7 +285,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "do not admit an execution that has the lock",
         lock_keeper._admission,
-        "execution.admit(states(ref), fence=job_lock.fence)",
+        "execution.admit(states(ref), fence=fence)",
         "()",
     ),
     _bug(
