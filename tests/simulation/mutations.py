@@ -462,12 +462,6 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "if False:",
     ),
     _bug(
-        "end an attempt that has an answer",
-        lease_keeper.LeaseKeeper._on_lease,
-        "if not released:",
-        "if lease.step not in state.steps:",
-    ),
-    _bug(
         "accept a claim without a time limit",
         lease_keeper.LeaseKeeper._on_lease,
         "lease.ends_attempt or time >= claimed + timedelta(seconds=limit)",
@@ -476,8 +470,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "report that one lease of an attempt is over",
         lease_keeper.LeaseKeeper._on_lease,
-        'f"{subject}.{lease.task}"',
-        "ref.key",
+        'report.proof or "", f"{subject}.{lease.task}"',
+        '"", ref.key',
     ),
     _bug(
         "take a report of a worker that lost the lease",
@@ -794,7 +788,6 @@ CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
     "start a trigger that was refused": (
         "tests/stages/test_late_copies.py::test_copies_that_disagree_on_a_trigger_decide_once"
     ),
-    "end an attempt that has an answer": ("tests/stages/test_leases.py::test_task_that_kills_every_worker_is_stalled"),
     "believe a replica that the holder of a lock is not over": (
         "tests/stages/test_lock_keeper.py::test_execution_queued_while_the_holder_ends_is_remembered"
     ),
