@@ -6,10 +6,10 @@ and comes after it.
 """
 
 from bisect import bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -88,13 +88,9 @@ class Runs:
         self.newest_occurrence: datetime | None = None
         """The latest instant of the schedule of which a run or a skip is known."""
 
-    def __contains__(self, execution_id: object) -> bool:
-        """Return whether an execution is known."""
-        return execution_id in self._runs
-
-    def __iter__(self) -> Iterator[Run]:
-        """Yield all runs."""
-        return iter(self._runs.values())
+    def __len__(self) -> int:
+        """Return the number of known runs."""
+        return len(self._runs)
 
     def learn(self, recorded: Recorded[Message]) -> Run | None:
         """Apply an event that opens or ends an execution.
@@ -152,18 +148,48 @@ def knows_all(runs: Runs, ledger: Ledger, window: Window) -> bool:
     return newest is not None and (newest >= fired or newest > window.until)
 
 
-def state_of(dependency: JobDependency, run: Run | None) -> Literal["met", "failed", "waits", "missing"]:
-    """Return how the last run of a window stands to a dependency."""
-    if run is None:
-        return "missing"
-    if run.ended is None:
-        return "waits"
-    return "met" if dependency.on == "finished" or run.ended == "completed" else "failed"
+class Upstream(NamedTuple):
+    """A job on which an execution depends."""
+
+    dependency: JobDependency
+    window: Window
+    runs: Runs
+
+    @property
+    def state(self) -> Literal["met", "failed", "waits", "missing"]:
+        """Return how the last run in the window stands to the dependency."""
+        run = self.runs.last(self.window)
+        if run is None:
+            return "missing"
+        if run.ended is None:
+            return "waits"
+        return "met" if self.dependency.on == "finished" or run.ended == "completed" else "failed"
+
+    @property
+    def fact(self) -> DependencyRun:
+        """Return the record of the last run, as an execution's wait ends."""
+        run = self.runs.last(self.window)
+        if run is None or run.ended == "skipped":
+            return DependencyRun(job=self.dependency.job, since=self.window.since)
+        return DependencyRun(
+            job=self.dependency.job, since=self.window.since, execution_id=run.execution_id, ended=run.ended
+        )
 
 
-def as_fact(dependency: JobDependency, window: Window, run: Run | None) -> DependencyRun:
-    """Return the record of a dependency as an execution's wait ends."""
-    ended = None if run is None or run.ended == "skipped" else run.ended
-    return DependencyRun(
-        job=dependency.job, since=window.since, execution_id=None if run is None else run.execution_id, ended=ended
-    )
+def may_be_met(upstream: Iterable[Upstream]) -> bool:
+    """Return whether the last run of each job ended as wanted, as far as runs are known."""
+    return all(each.state == "met" for each in upstream)
+
+
+def decide(upstream: Sequence[Upstream], ledgers: Mapping[str, Ledger], *, is_late: bool) -> Outcome | None:
+    """Return how the wait of an execution ends; None: it goes on.
+
+    `ledgers` are those of the jobs, none newer than the runs. `is_late`: the time for it is over.
+    """
+    if may_be_met(upstream) and all(
+        knows_all(each.runs, ledgers[each.dependency.job], each.window) for each in upstream
+    ):
+        return "met"
+    if not is_late:
+        return None
+    return "dependency_failed" if any(each.state == "failed" for each in upstream) else "dependency_missing"

@@ -1,6 +1,6 @@
 """The executions that wait for runs of other jobs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -11,8 +11,8 @@ from ...domain.duration import MAX_DURATION_S
 from ...domain.events import DependencyRun, ExecutionFact, Message, Planned, Recorded
 from ...engine.due_queue import DueQueue
 
-AT_ONCE: Final = datetime.min.replace(tzinfo=UTC)
-"""A time that is over."""
+PAST: Final = datetime.min.replace(tzinfo=UTC)
+"""The time of an examination that is due now."""
 
 
 class Dependent(NamedTuple):
@@ -75,7 +75,7 @@ class Dependents:
             self._waiting[scope] = Dependent.of(scope, fact, recorded.sequence, recorded.time)
             for dependency in fact.plan.depends_on:
                 self._windows.setdefault(dependency.job, {})[scope] = None
-            self._agenda.put(scope, AT_ONCE)
+            self._agenda.put(scope, PAST)
         elif not isinstance(fact, Planned):
             self.forget(scope)
 
@@ -90,16 +90,23 @@ class Dependents:
             if not waiting:
                 self._windows.pop(dependency.job, None)
 
-    def note_window(self, scope: str, job: str, window: Window) -> None:
-        """Note the scheduled times of a job's runs for which an execution waits."""
-        if (waiting := self._windows.get(job)) is not None and scope in waiting:
-            waiting[scope] = window
+    def windows_of(self, dependent: Dependent) -> list[Window] | None:
+        """Return the noted window of each dependency; None: they are not noted yet."""
+        noted = [self._windows.get(each.job, {}).get(dependent.scope) for each in dependent.depends_on]
+        windows = [window for window in noted if window is not None]
+        return windows if len(windows) == len(noted) else None
+
+    def note_windows(self, dependent: Dependent, windows: Sequence[Window]) -> None:
+        """Note the scheduled times of the runs for which an execution waits."""
+        if dependent.scope in self._waiting:
+            for dependency, window in zip(dependent.depends_on, windows, strict=True):
+                self._windows[dependency.job][dependent.scope] = window
 
     def on_run(self, job: str, run: Run | None) -> None:
         """Examine the executions that may wait for a run; None: many runs became known."""
         for scope, window in self._windows.get(job, {}).items():
             if run is None or window is None or window.since < run.scheduled_time <= window.until:
-                self._agenda.put(scope, AT_ONCE)
+                self._agenda.put(scope, PAST)
 
     def take(self, now: datetime) -> Iterator[Dependent]:
         """Yield the executions that are due for an examination."""

@@ -11,12 +11,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Final
+from typing import Final, TypeAlias
 
 from ... import subjects, telemetry
 from ...domain import execution
-from ...domain.definition import JobDefinition
-from ...domain.dependency import Outcome, Run, Runs, Window, as_fact, knows_all, state_of, window
+from ...domain.dependency import Outcome, Run, Upstream, Window, decide, may_be_met, window
 from ...domain.events import DependenciesSettled, DependencyRun, Message, Recorded
 from ...domain.ledger import Ledger
 from ...engine.leader_election import TERM_EVENTS, LeaderElection, lease_access
@@ -28,7 +27,7 @@ from ...subjects import DEPENDENCY_KEEPER_LEASE, Bucket, Stream
 from .dependents import Dependent, Dependents
 from .upstream_runs import UpstreamRuns
 
-AT_A_TIME: Final = 64
+AT_ONCE: Final = 64
 """Executions whose wait ends in one write."""
 TICK_S: Final = 0.5
 """The time after which deadlines are looked at, although nothing arrives."""
@@ -43,6 +42,9 @@ _ENDS: Final = tuple(
     subjects.filter_for(f"execution.{event}") for event in ("dependencies-settled", "cancelled", "skipped")
 )
 """Filters over the events that end a wait."""
+
+Answer: TypeAlias = tuple[Outcome, tuple[DependencyRun, ...]]
+"""How a wait ends, and the runs on which that rests."""
 
 _log = telemetry.get_logger("tocsin.dependency_keeper")
 
@@ -115,7 +117,7 @@ class DependencyKeeper:
     async def run_once(self, now: datetime) -> None:
         """Examine every execution that is due at `now` (UTC)."""
         due = self.dependents.take(now)
-        while some := list(islice(due, AT_A_TIME)):
+        while some := list(islice(due, AT_ONCE)):
             for dependent in some:
                 self.dependents.look_again(dependent.scope, now + SOON)  # also after an error
             await self._examine(some, now)
@@ -124,9 +126,9 @@ class DependencyKeeper:
 
     async def _examine(self, some: Sequence[Dependent], now: datetime) -> None:
         ledgers: dict[str, Ledger] = {}
-        settled: dict[str, tuple[Outcome, tuple[DependencyRun, ...]]] = {}
+        settled: dict[str, Answer] = {}
         for dependent in some:
-            answer = None
+            answer: Answer | None = None
             try:
                 answer = await self._answer(dependent, ledgers, now)
             except LogUnavailable:
@@ -142,86 +144,66 @@ class DependencyKeeper:
                 settled[dependent.scope] = answer
         await self._settle(settled)
 
-    async def _answer(
-        self, dependent: Dependent, ledgers: dict[str, Ledger], now: datetime
-    ) -> tuple[Outcome, tuple[DependencyRun, ...]] | None:
+    async def _answer(self, dependent: Dependent, ledgers: dict[str, Ledger], now: datetime) -> Answer | None:
         """Return how the wait of an execution ends; None: it goes on.
 
         What is read comes first: the answer rests on the runs of one moment, and none that is stored by then is missing in them.
+        `ledgers` has those of the jobs whose runs were proven complete after it was read.
         """
         windows = await self._windows(dependent)
-        if (runs := self._known_runs(windows)) is None:
+        is_late = dependent.deadline <= now
+        upstream = self._upstream(dependent, windows)
+        if upstream is None:
             return None  # `on_run` and the next tick look at it again
-        if not self._may_end(dependent, windows, runs, now):
+        if not is_late and not may_be_met(upstream):
+            self.dependents.look_again(dependent.scope, dependent.deadline)
             return None
-        for job, _ in windows:
-            if job not in ledgers:
-                ledgers[job], _ = await self._ledgers.load(job)
-        filters = tuple(name for job in dict(windows) for name in subjects.runs(job))
-        if await self._log.has_newer(*filters, after=self._runs.upto):
+        if not await self._read_ledgers([each.job for each in dependent.depends_on], ledgers):
             return None
-        if (runs := self._known_runs(windows)) is None:
+        upstream = self._upstream(dependent, windows)
+        if upstream is None:
             return None
-        return self._outcome(dependent, windows, runs, ledgers, now)
+        outcome = decide(upstream, ledgers, is_late=is_late)
+        if outcome is None:
+            again = dependent.deadline
+            if may_be_met(upstream):  # a later run may still come
+                again = min(again, now + min(LATEST, max(SOON, (now - dependent.since) / 8)))
+            self.dependents.look_again(dependent.scope, again)
+            return None
+        return outcome, tuple(each.fact for each in upstream)
 
-    def _known_runs(self, windows: Sequence[tuple[str, Window]]) -> list[Runs] | None:
-        """Return the runs of each job; None: some are not read yet."""
-        read = [self._runs.of(job, window.since) for job, window in windows]
-        runs = [known for known in read if known is not None]
-        return runs if len(runs) == len(read) else None
-
-    def _may_end(
-        self, dependent: Dependent, windows: Sequence[tuple[str, Window]], runs: Sequence[Runs], now: datetime
-    ) -> bool:
-        """Return whether the wait may be over, as far as the runs say."""
-        if dependent.deadline <= now:
-            return True
-        of_each = zip(dependent.depends_on, runs, windows, strict=True)
-        if all(state_of(dependency, known.last(span)) == "met" for dependency, known, (_, span) in of_each):
-            return True
-        self.dependents.look_again(dependent.scope, dependent.deadline)
-        return False
-
-    def _outcome(
-        self,
-        dependent: Dependent,
-        windows: Sequence[tuple[str, Window]],
-        runs: Sequence[Runs],
-        ledgers: Mapping[str, Ledger],
-        now: datetime,
-    ) -> tuple[Outcome, tuple[DependencyRun, ...]] | None:
-        """Return how the wait of an execution ends; None: it goes on."""
-        dependencies = dependent.depends_on
-        last = [known.last(span) for known, (_, span) in zip(runs, windows, strict=True)]
-        states = [state_of(dependency, run) for dependency, run in zip(dependencies, last, strict=True)]
-        facts = tuple(
-            as_fact(dependency, span, run)
-            for dependency, (_, span), run in zip(dependencies, windows, last, strict=True)
-        )
-        is_met = all(state == "met" for state in states)
-        if is_met and all(
-            knows_all(known, ledgers[job], span) for known, (job, span) in zip(runs, windows, strict=True)
-        ):
-            return "met", facts
-        if dependent.deadline <= now:
-            return "dependency_failed" if "failed" in states else "dependency_missing", facts
-        again = dependent.deadline
-        if is_met:  # a later run may still come
-            again = min(again, now + min(LATEST, max(SOON, (now - dependent.since) / 8)))
-        self.dependents.look_again(dependent.scope, again)
-        return None
-
-    async def _windows(self, dependent: Dependent) -> list[tuple[str, Window]]:
-        """Return the jobs on which an execution depends, each with its window."""
-        definition: JobDefinition = await self._ledgers.definition(dependent.job, dependent.definition)
-        windows: list[tuple[str, Window]] = []
-        for dependency in dependent.depends_on:
-            span = window(dependency, definition, dependent.scheduled_time)
-            self.dependents.note_window(dependent.scope, dependency.job, span)
-            windows.append((dependency.job, span))
+    async def _windows(self, dependent: Dependent) -> list[Window]:
+        """Return the window of each dependency of an execution."""
+        if (windows := self.dependents.windows_of(dependent)) is None:
+            definition = await self._ledgers.definition(dependent.job, dependent.definition)
+            windows = [window(each, definition, dependent.scheduled_time) for each in dependent.depends_on]
+            self.dependents.note_windows(dependent, windows)
         return windows
 
-    async def _settle(self, settled: Mapping[str, tuple[Outcome, tuple[DependencyRun, ...]]]) -> None:
+    def _upstream(self, dependent: Dependent, windows: Sequence[Window]) -> list[Upstream] | None:
+        """Return the jobs on which an execution depends; None: the runs of some are not read yet."""
+        upstream: list[Upstream] = []
+        is_known = True
+        for dependency, span in zip(dependent.depends_on, windows, strict=True):
+            if (runs := self._runs.of(dependency.job, span.since)) is None:
+                is_known = False  # the runs of the others are asked for too
+            else:
+                upstream.append(Upstream(dependency, span, runs))
+        return upstream if is_known else None
+
+    async def _read_ledgers(self, jobs: Sequence[str], ledgers: dict[str, Ledger]) -> bool:
+        """Read the ledgers that are missing; return whether all runs that were stored until then are known."""
+        missing = [job for job in jobs if job not in ledgers]
+        if not missing:
+            return True
+        read = {job: (await self._ledgers.load(job))[0] for job in missing}
+        filters = tuple(name for job in missing for name in subjects.runs(job))
+        if await self._log.has_newer(*filters, after=self._runs.upto):
+            return False
+        ledgers |= read
+        return True
+
+    async def _settle(self, settled: Mapping[str, Answer]) -> None:
         """Store that executions wait no longer; what another writer changed is examined again."""
         if not settled:
             return

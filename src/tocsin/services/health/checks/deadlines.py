@@ -184,14 +184,14 @@ def _is_stuck(context: CheckContext, holder: _OpenExecution) -> bool:
 
 async def _overdue_codes(context: CheckContext, candidate: _OpenExecution, locks: dict[str, Lock]) -> list[str]:
     state = candidate.state
-    is_old = context.age(candidate.requested_at(context.now)) >= GRACE
+    age = context.age(candidate.requested_at(context.now))
     if state.is_dependent:  # it waits for other jobs, up to its `dependency_timeout`
         limit = timedelta(seconds=state.request.plan.dependency_timeout or 0.0)
-        return ["undecided"] if context.age(candidate.requested_at(context.now)) >= limit + GRACE else []
+        return ["undecided"] if age >= limit + GRACE else []
     if state.status is Status.PLANNED:
         if candidate.job not in locks:
             locks[candidate.job] = lock.fold(await context.target.log.load(subjects.lock(candidate.job)))
-        return ["undecided"] if is_old and not locks[candidate.job].has_waiter(candidate.id) else []
+        return ["undecided"] if age >= GRACE and not locks[candidate.job].has_waiter(candidate.id) else []
     return sorted(_unmoved_codes(context, candidate))
 
 
