@@ -234,7 +234,7 @@ async def test_recoverer_starts_without_its_stored_position(world: World) -> Non
         raise LogUnavailable(f"{bucket}/{key}")
 
     world.projections.get = silent  # type: ignore[method-assign]
-    found = OpenExecutions(world.log, world.projections, first_look=timedelta(seconds=5))
+    found = OpenExecutions(world.log, world.projections, world.clock, first_look=timedelta(seconds=5))
     following = asyncio.create_task(found.follow())
     await settle()
     assert found.is_complete

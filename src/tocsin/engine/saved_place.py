@@ -23,8 +23,9 @@ class SavedPlace:
         self._saved: bytes | None = None
 
     async def load(self) -> int:
-        """Return the stored place; 0: none."""
+        """Return the stored place; 0: none, so that the log is read from its beginning."""
         try:
+            # Not the stream's own cursor: what is decided up to there may still be open.
             if (entry := await self._projections.get(Bucket.CURSORS, self._cursor)) is not None:
                 return int(entry[0])
         except LogUnavailable as error:

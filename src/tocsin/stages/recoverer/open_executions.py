@@ -27,7 +27,8 @@ from ...domain.lock import Lock
 from ...domain.recovery import Overdue, Stalled
 from ...engine.due_queue import DueQueue
 from ...engine.report_authentication import reports_on
-from ...ports import EventLog, Heading, LogUnavailable, Progress, Projections, SequenceConflict
+from ...engine.saved_place import SavedPlace
+from ...ports import Clock, EventLog, Heading, LogUnavailable, Progress, Projections, SequenceConflict
 from ...subjects import Bucket, Stream
 
 CURSOR: Final = subjects.cursor(Stream.LOG, subjects.RECOVERER)
@@ -37,21 +38,20 @@ _log = telemetry.get_logger("tocsin.recoverer")
 class OpenExecutions:
     """The scopes of all executions that began and have not ended."""
 
-    def __init__(self, log: EventLog, projections: Projections, *, first_look: timedelta) -> None:
+    def __init__(self, log: EventLog, projections: Projections, clock: Clock, *, first_look: timedelta) -> None:
         """`first_look`: how long after its beginning an execution is examined first."""
         self._log = log
-        self._projections = projections
+        self._place = SavedPlace(projections, clock, CURSOR)
         self._first_look = first_look
         self._since: dict[str, int] = {}  # in log order: the first entry is the oldest
         self._agenda = DueQueue()
         self._upto = 0
-        self._saved: bytes | None = None
         self.is_complete = False
 
     async def follow(self) -> None:
         """Follow beginnings and ends until cancelled."""
         filters = (*subjects.OPENINGS, *subjects.ENDINGS)
-        async for batch in self._log.watch(Stream.LOG, *filters, after=await self._cursor()):
+        async for batch in self._log.watch(Stream.LOG, *filters, after=await self._place.load()):
             for heading in batch.headings:
                 self.learn(heading)
             self._upto = batch.upto
@@ -89,28 +89,11 @@ class OpenExecutions:
         return len(self._since)
 
     async def save(self) -> None:
-        """Store the place from which a restart reads."""
-        oldest = next(iter(self._since.values()), self._upto + 1)
-        cursor = str(oldest - 1).encode()
-        if cursor == self._saved:
-            return
+        """Store the place from which a restart reads, from time to time."""
         try:
-            await self._projections.put(Bucket.CURSORS, CURSOR, cursor)
+            await self._place.save(next(iter(self._since.values()), None), self._upto)
         except (LogUnavailable, SequenceConflict) as error:
             _log.info("cursor not stored; retrying later", action="cursor-not-kept", error=str(error))
-        else:
-            self._saved = cursor
-
-    async def _cursor(self) -> int:
-        try:
-            # Do not start at the stream's cursor: executions that are decided up to there may still be open.
-            if (entry := await self._projections.get(Bucket.CURSORS, CURSOR)) is not None:
-                return int(entry[0])
-        except LogUnavailable as error:
-            _log.warning(
-                "cursor not readable; reading the log from its beginning", action="cursor-not-known", error=str(error)
-            )
-        return 0
 
 
 _STREAMS: Final = {

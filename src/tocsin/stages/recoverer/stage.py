@@ -34,7 +34,6 @@ FIRST_LOOK: Final = timedelta(seconds=5)
 SOON: Final = timedelta(seconds=1)
 """When an execution is examined again that another writer changed, or that needs another decision."""
 RETRY_UNDECIDABLE: Final = timedelta(seconds=30)
-SAVE_INTERVAL_S: Final = 30.0
 
 _log = telemetry.get_logger("tocsin.recoverer")
 
@@ -171,8 +170,7 @@ class Recoverer:
         self._interval = interval
         self._ledgers = LedgerReader(log)
         self._deadlines = Deadlines(log, key, policy)
-        self._saved_at = float("-inf")
-        self.open = OpenExecutions(log, projections, first_look=min(FIRST_LOOK, policy.grace, policy.threshold))
+        self.open = OpenExecutions(log, projections, clock, first_look=min(FIRST_LOOK, policy.grace, policy.threshold))
 
     async def lead(self) -> None:
         """Hold the leader lease, or try to."""
@@ -196,9 +194,7 @@ class Recoverer:
         scopes = list(self.open.take(now))
         for i in range(0, len(scopes), AT_ONCE):
             await self._wave(scopes[i : i + AT_ONCE], now, evidence)
-        if self._clock.monotonic() - self._saved_at >= SAVE_INTERVAL_S:
-            self._saved_at = self._clock.monotonic()
-            await self.open.save()
+        await self.open.save()
 
     async def _wave(self, scopes: Sequence[str], now: datetime, evidence: Evidence) -> None:
         """Read executions together, decide on each, and store all decisions in one write.
