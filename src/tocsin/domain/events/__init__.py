@@ -39,6 +39,7 @@ from .dead_letter import (
     Replayed,
     Resolved,
 )
+from .dependencies import DependenciesSettled, DependencyRun
 from .execution import (
     DEPENDENCY_SKIPS,
     LOCK_SKIPS,
@@ -46,8 +47,6 @@ from .execution import (
     AnnouncedSkipReason,
     Cancelled,
     Completed,
-    DependenciesSettled,
-    DependencyRun,
     DependencySkipReason,
     ExecutionFact,
     ExhaustedReason,

@@ -37,6 +37,7 @@ from ...domain.events import (
 from ...domain.retry import delay
 from ...subjects import event_type
 from .check import Debtor
+from .dependencies import wrong_waits
 from .execution_reports import Attempt, AttemptReports, Doubt, Wrong
 
 WHOLE: Final = frozenset({"timed_out", "abandoned", "expired"})
@@ -138,20 +139,10 @@ class ExecutionLife:
             yield Wrong("I6", f"it was skipped as {fact.reason}, and no decision says so")
 
     def _settled(self, fact: DependenciesSettled) -> Iterator[Wrong]:
-        """Judge the end of the wait for other jobs by the runs that it names."""
-        depends_on = self.requested.plan.depends_on if isinstance(self.requested, Planned) else ()
-        if not depends_on or self.is_admitted:
+        if self.is_admitted or not isinstance(self.requested, Planned) or not self.requested.plan.depends_on:
             yield Wrong("I6", "it does not wait for other jobs")
         self.settled = fact
-        if [run.job for run in fact.runs] != [dependency.job for dependency in depends_on]:
-            yield Wrong("I6", "it names other jobs than those on which the execution depends")
-            return
-        for dependency, run in zip(depends_on, fact.runs, strict=True):
-            accepted = {"completed"} if dependency.on == "completed" else {"completed", "failed", "cancelled"}
-            if fact.outcome == "met" and run.ended not in accepted:
-                yield Wrong("I6", f"the last run of {run.job} had not {dependency.on}")
-        if fact.outcome == "dependency_failed" and not any(run.ended in {"failed", "cancelled"} for run in fact.runs):
-            yield Wrong("I6", "no run of a job on which it depends had failed")
+        yield from wrong_waits(fact, self.requested.plan.depends_on if isinstance(self.requested, Planned) else ())
 
     def _worked_on(self, fact: ExecutionFact) -> Iterator[Wrong]:
         match fact:
