@@ -58,8 +58,9 @@ class Scene:
 
     world: World
 
-    async def define(self, definition: dict[str, Any]) -> None:
-        await self.world.define(definition)
+    async def define(self, *definitions: dict[str, Any]) -> None:
+        for definition in definitions:
+            await self.world.define(definition)
 
     async def due(self, job: str, at: datetime) -> str:
         """The instant of a job fires; the id of its execution."""
@@ -142,8 +143,7 @@ async def scene(world: World) -> AsyncIterator[Scene]:
 
 
 async def test_execution_waits_for_the_last_run(scene: Scene) -> None:
-    await scene.define(UP)
-    await scene.define(DOWN)
+    await scene.define(UP, DOWN)
     first = await scene.due("load", MIDNIGHT + HOUR)
     await scene.end("load", first)
     last = await scene.due("load", AT)
@@ -160,8 +160,7 @@ async def test_execution_waits_for_the_last_run(scene: Scene) -> None:
 
 
 async def test_undecided_instant_of_the_other_job_counts(scene: Scene) -> None:
-    await scene.define(UP)
-    await scene.define(DOWN)
+    await scene.define(UP, DOWN)
     await scene.end("load", await scene.due("load", MIDNIGHT + HOUR))
     held = await scene.due("report", AT)  # the ticker reaches `load` later
     await scene.passes(5)
@@ -173,8 +172,7 @@ async def test_undecided_instant_of_the_other_job_counts(scene: Scene) -> None:
 
 
 async def test_missed_instant_leaves_the_run_before_it(scene: Scene) -> None:
-    await scene.define(UP)
-    await scene.define(DOWN)
+    await scene.define(UP, DOWN)
     await scene.end("load", await scene.due("load", MIDNIGHT + HOUR))
     held = await scene.due("report", AT)
     state, _ = await LedgerReader(scene.world.log).load("load")
@@ -188,8 +186,10 @@ async def test_missed_instant_leaves_the_run_before_it(scene: Scene) -> None:
 
 
 async def test_run_before_the_window_does_not_count(scene: Scene) -> None:
-    await scene.define({**UP, "schedule": "0 1 * * *"})
-    await scene.define({**DOWN, "depends_on": [{"job": "load", "within": "30m"}], "dependency_timeout": "1h"})
+    await scene.define(
+        {**UP, "schedule": "0 1 * * *"},
+        {**DOWN, "depends_on": [{"job": "load", "within": "30m"}], "dependency_timeout": "1h"},
+    )
     await scene.end("load", await scene.due("load", MIDNIGHT + HOUR))
     held = await scene.due("report", AT)
     await scene.passes(60)
@@ -201,8 +201,7 @@ async def test_run_before_the_window_does_not_count(scene: Scene) -> None:
 
 
 async def test_failed_run_is_waited_for_until_the_timeout(scene: Scene) -> None:
-    await scene.define(UP)
-    await scene.define({**DOWN, "dependency_timeout": "1h"})
+    await scene.define(UP, {**DOWN, "dependency_timeout": "1h"})
     last = await scene.due("load", AT)
     held = await scene.due("report", AT)
     await scene.end("load", last, Failed)
@@ -214,8 +213,7 @@ async def test_failed_run_is_waited_for_until_the_timeout(scene: Scene) -> None:
 
 @pytest.mark.parametrize("end", [Failed, Cancelled, Completed])
 async def test_finished_accepts_every_end(scene: Scene, end: type) -> None:
-    await scene.define(UP)
-    await scene.define({**DOWN, "depends_on": [{"job": "load", "on": "finished"}]})
+    await scene.define(UP, {**DOWN, "depends_on": [{"job": "load", "on": "finished"}]})
     last = await scene.due("load", AT)
     held = await scene.due("report", AT)
     assert await scene.status("report", held) is Status.PLANNED
@@ -224,8 +222,7 @@ async def test_finished_accepts_every_end(scene: Scene, end: type) -> None:
 
 
 async def test_replay_of_a_failed_run_counts_for_it(scene: Scene) -> None:
-    await scene.define(UP)
-    await scene.define(DOWN)
+    await scene.define(UP, DOWN)
     last = await scene.due("load", AT)
     held = await scene.due("report", AT)
     await scene.end("load", last, Failed)
@@ -237,8 +234,7 @@ async def test_replay_of_a_failed_run_counts_for_it(scene: Scene) -> None:
 
 
 async def test_later_run_does_not_count(scene: Scene) -> None:
-    await scene.define(UP)
-    await scene.define(DOWN)
+    await scene.define(UP, DOWN)
     last = await scene.due("load", AT)
     held = await scene.due("report", AT)
     await scene.end("load", last, Failed)
@@ -247,8 +243,7 @@ async def test_later_run_does_not_count(scene: Scene) -> None:
 
 
 async def test_skipped_occurrence_is_no_run(scene: Scene) -> None:
-    await scene.define(UP)
-    await scene.define(DOWN)
+    await scene.define(UP, DOWN)
     running = await scene.due("load", MIDNIGHT + HOUR)
     await scene.due("load", AT)  # skipped, because the run before it still holds the lock
     held = await scene.due("report", AT)
@@ -290,16 +285,14 @@ async def test_all_dependencies_are_needed(scene: Scene) -> None:
 
 
 async def test_planner_takes_no_lock_before_the_wait(scene: Scene) -> None:
-    await scene.define(UP)
-    await scene.define(DOWN)
+    await scene.define(UP, DOWN)
     await scene.due("load", AT)
     await scene.due("report", AT)
     assert [acquired.job for acquired in await scene.world.stored(Acquired)] == ["load"]
 
 
 async def test_lock_is_requested_after_the_wait(scene: Scene) -> None:
-    await scene.define(UP)
-    await scene.define({**DOWN, "overlap_policy": "enqueue"})
+    await scene.define(UP, {**DOWN, "overlap_policy": "enqueue"})
     last = await scene.due("load", AT)
     first, second = await run_of(scene, "report", AT), await scene.due("report", AT)
     await scene.end("load", last)
@@ -314,8 +307,7 @@ async def test_cancelled_execution_waits_no_longer(world: World) -> None:
     go_to(world, MIDNIGHT)
     scene = Scene(world)
     async with keeping(world) as keeper:
-        await scene.define(UP)
-        await scene.define(DOWN)
+        await scene.define(UP, DOWN)
         last = await scene.due("load", AT)
         held = await scene.due("report", AT)
         assert len(keeper.dependents) == 1
@@ -332,8 +324,7 @@ async def test_cancelled_execution_waits_no_longer(world: World) -> None:
 async def test_keeper_that_starts_later_decides_the_same(world: World) -> None:
     go_to(world, MIDNIGHT)
     scene = Scene(world)
-    await scene.define(UP)
-    await scene.define(DOWN)
+    await scene.define(UP, DOWN)
     last = await scene.due("load", AT)
     held = await scene.due("report", AT)
     await scene.end("load", last)
@@ -347,8 +338,7 @@ async def test_run_that_begins_during_the_decision_counts(world: World) -> None:
     go_to(world, MIDNIGHT)
     async with keeping(world) as keeper:
         scene = Scene(world)
-        await scene.define(UP)
-        await scene.define(DOWN)
+        await scene.define(UP, DOWN)
         await scene.end("load", await scene.due("load", MIDNIGHT + HOUR))
         load, fired = keeper._ledgers.load, list[str]()
 
@@ -438,8 +428,7 @@ async def test_failed_read_of_runs_is_repeated(world: World) -> None:
     go_to(world, MIDNIGHT)
     scene, flawed = Scene(world), Flawed(world.log)
     async with keeping(world, flawed):
-        await scene.define(UP)
-        await scene.define(DOWN)
+        await scene.define(UP, DOWN)
         await scene.end("load", await scene.due("load", AT))
         held = await scene.due("report", AT)
         await scene.passes(10)
@@ -451,8 +440,7 @@ async def test_restart_reads_from_the_oldest_dependent(world: World) -> None:
     go_to(world, MIDNIGHT)
     scene = Scene(world)
     async with keeping(world) as keeper:
-        await scene.define(UP)
-        await scene.define(DOWN)
+        await scene.define(UP, DOWN)
         last = await scene.due("load", AT)
         await scene.end("load", last)
         await scene.due("report", AT)
@@ -471,8 +459,7 @@ async def test_restart_reads_from_the_oldest_dependent(world: World) -> None:
 
 
 async def test_execution_that_cannot_be_examined_delays_no_other(scene: Scene) -> None:
-    await scene.define(UP)
-    await scene.define(DOWN)
+    await scene.define(UP, DOWN)
     last = await scene.due("load", AT)
     held = await scene.due("report", AT)
     state = await scene.state("report", held)
@@ -487,8 +474,7 @@ async def test_execution_that_cannot_be_examined_delays_no_other(scene: Scene) -
 async def test_two_keepers_end_a_wait_once(scene: Scene) -> None:
     async with keeping(scene.world) as other:
         other._leadership.time = lambda: asyncio.sleep(0, scene.world.clock.now())  # type: ignore[method-assign]
-        await scene.define(UP)
-        await scene.define(DOWN)
+        await scene.define(UP, DOWN)
         last = await scene.due("load", AT)
         await scene.due("report", AT)
         await scene.end("load", last)

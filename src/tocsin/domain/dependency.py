@@ -177,7 +177,7 @@ class Upstream(NamedTuple):
 
 
 def may_be_met(upstream: Iterable[Upstream]) -> bool:
-    """Return whether the last run of each job ended as wanted, as far as runs are known."""
+    """Return whether the last known run of each job ended as wanted."""
     return all(each.state == "met" for each in upstream)
 
 

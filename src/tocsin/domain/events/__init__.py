@@ -2,7 +2,7 @@
 
 These classes are the only source of the JSON Schemas in `schemas/`. Base classes and shared parts are in `message`.
 Events of a job are in `ledger`, those of agents in `agents`, events of locks and leader leases in `coordination`, those of queues in `queues`, of repairs in `repair`. Events of an execution are in
-`execution` and `steps`, those of a dead letter in `dead_letter`. Requests, reports and timers are in `inputs`. Messages
+`execution`, `dependencies` and `steps`, those of a dead letter in `dead_letter`. Requests, reports and timers are in `inputs`. Messages
 for clients and MQ executors are in `public` and `mq`, what a running attempt says is in `output`.
 
 Events are in the past tense and immutable, and they are a storage format. A released class only gains fields with

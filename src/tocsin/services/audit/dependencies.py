@@ -8,7 +8,10 @@ from .execution_reports import Wrong
 
 
 def wrong_waits(fact: DependenciesSettled, depends_on: Sequence[JobDependency]) -> Iterator[Wrong]:
-    """Yield the rules that the end of a wait breaks; `depends_on`: the dependencies of the plan."""
+    """Yield the rules that the end of a wait breaks.
+
+    `depends_on`: the dependencies of the plan.
+    """
     if [run.job for run in fact.runs] != [dependency.job for dependency in depends_on]:
         yield Wrong("I6", "it names other jobs than those on which the execution depends")
         return

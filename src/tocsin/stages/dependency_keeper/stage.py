@@ -181,18 +181,24 @@ class DependencyKeeper:
         return windows
 
     def _upstream(self, dependent: Dependent, windows: Sequence[Window]) -> list[Upstream] | None:
-        """Return the jobs on which an execution depends; None: the runs of some are not read yet."""
+        """Return the jobs on which an execution depends.
+
+        None: the runs of some are not read yet.
+        """
         upstream: list[Upstream] = []
         is_known = True
         for dependency, span in zip(dependent.depends_on, windows, strict=True):
             if (runs := self._runs.of(dependency.job, span.since)) is None:
-                is_known = False  # the runs of the others are asked for too
+                is_known = False  # go on, so that the runs of the others are read too
             else:
                 upstream.append(Upstream(dependency, span, runs))
         return upstream if is_known else None
 
     async def _read_ledgers(self, jobs: Sequence[str], ledgers: dict[str, Ledger]) -> bool:
-        """Read the ledgers that are missing; return whether all runs that were stored until then are known."""
+        """Read the ledgers that are missing.
+
+        Return whether all runs that were stored until then are known.
+        """
         missing = [job for job in jobs if job not in ledgers]
         if not missing:
             return True
