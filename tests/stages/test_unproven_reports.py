@@ -7,6 +7,7 @@ import pytest
 from tests.domain.given import KEY, proven, report
 from tocsin import subjects
 from tocsin.domain.events import Message, Recorded
+from tocsin.ports import LogUnavailable
 from tocsin.stages.archiver.unproven_reports import KEPT, UnprovenReports
 from tocsin.testing import InMemoryEventLog, InMemoryStoredLog
 
@@ -47,6 +48,46 @@ async def test_stream_with_room_keeps_everything(log: InMemoryEventLog, limit: i
 async def test_newest_reports_of_a_claim_stay(log: InMemoryEventLog) -> None:
     sequences = [log.receive(subjects.subject_of(PROVEN), PROVEN.encode()) for _ in range(KEPT + 3)]
     assert [recorded.sequence for recorded in await swept(log, limit=1)] == sequences[3:]
+
+
+async def test_newest_reports_stay_of_all_portions(log: InMemoryEventLog) -> None:
+    reports = UnprovenReports(log, InMemoryStoredLog(log), KEY, limit=1)
+    other = proven(report("failed", claim=8))
+    kept = log.receive(subjects.subject_of(other), other.encode())
+    sequences = []
+    for _ in range(2 * KEPT):
+        sequences += [log.receive(subjects.subject_of(PROVEN), PROVEN.encode()) for _ in range(2)]
+        await reports.run_once()
+    assert [recorded.sequence for recorded in await log.read("report.>")] == [kept, *sequences[-KEPT:]]
+
+
+class _Interrupted(InMemoryEventLog):
+    is_available = False
+
+    async def remove(self, subject: str, sequence: int) -> None:
+        if not self.is_available:
+            raise LogUnavailable
+        await super().remove(subject, sequence)
+
+
+async def test_portion_removed_in_part_is_examined_again() -> None:
+    log = _Interrupted()
+    reports = UnprovenReports(log, InMemoryStoredLog(log), KEY, limit=1)
+    sequences = [log.receive(subjects.subject_of(PROVEN), PROVEN.encode()) for _ in range(KEPT + 3)]
+    with pytest.raises(LogUnavailable):
+        await reports.run_once()
+    log.is_available = True
+    assert await reports.run_once() == 3
+    assert [recorded.sequence for recorded in await log.read("report.>")] == sequences[3:]
+
+
+async def test_only_some_subjects_are_remembered(log: InMemoryEventLog) -> None:
+    reports = UnprovenReports(log, InMemoryStoredLog(log), KEY, limit=1, remembered=2)
+    others = [proven(report("completed", claim=claim)) for claim in (8, 9)]
+    for message in (*[PROVEN] * KEPT, *others, PROVEN):
+        log.receive(subjects.subject_of(message), message.encode())
+        await reports.run_once()
+    assert len(await log.read("report.>")) == KEPT + 3
 
 
 async def test_removal_continues_where_it_ended(log: InMemoryEventLog) -> None:

@@ -6,8 +6,8 @@ newest stay. Messages are removed by their sequences: as the filter of a purge, 
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Final
 
 from ...engine.report_authentication import authentic_subject
@@ -20,19 +20,26 @@ SHARE: Final = 4
 """The stream is swept while it holds more than this part of its limit, because a removal costs more than the message did."""
 KEPT: Final = 16
 """Messages under one subject that stay: a worker stores one, and stages repeat few."""
+REMEMBERED: Final = 100_000
+"""Subjects of claims that are remembered. A worker must have this many others stored meanwhile, before it can leave `KEPT` messages more."""
 AT_ONCE: Final = 200
 
 
 class UnprovenReports:
     """Makes room in the stream of reports."""
 
-    def __init__(self, log: EventLog, streams: StoredLog, key: bytes, *, limit: int) -> None:
+    def __init__(
+        self, log: EventLog, streams: StoredLog, key: bytes, *, limit: int, remembered: int = REMEMBERED
+    ) -> None:
         """`limit`: the bytes that the stream may hold; -1: any number, so nothing is removed."""
         self._log = log
         self._streams = streams
         self._key = key
         self._limit = limit
+        self._remembered = remembered
         self._swept = 0
+        self._newest = OrderedDict[str, tuple[int, ...]]()
+        """The sequences of the messages that stay under each subject, the subject with the newest message last."""
 
     async def run_once(self) -> int:
         """Remove what proves nothing, if the stream fills; return the number of removed messages.
@@ -45,21 +52,32 @@ class UnprovenReports:
             return 0
         removed = 0
         async for portion in self._streams.messages(Stream.REPORTS, after=self._swept, upto=extent.last):
-            unneeded = [*self._unneeded(portion)]
+            unneeded, newest = self._examined(portion)
             for first in range(0, len(unneeded), AT_ONCE):
                 some = unneeded[first : first + AT_ONCE]
-                await asyncio.gather(*(self._log.remove(message.subject, message.sequence) for message in some))
+                await asyncio.gather(*(self._log.remove(subject, sequence) for subject, sequence in some))
             removed += len(unneeded)
             self._swept = portion[-1].sequence
+            self._remember(newest)
         return removed
 
-    def _unneeded(self, portion: Sequence[StoredMessage]) -> Iterator[StoredMessage]:
-        newest: dict[str, deque[StoredMessage]] = {}
+    def _examined(self, portion: Sequence[StoredMessage]) -> tuple[list[tuple[str, int]], dict[str, tuple[int, ...]]]:
+        """Return the messages to remove, and the sequences that stay of each subject."""
+        unneeded, newest = list[tuple[str, int]](), dict[str, tuple[int, ...]]()
         for message in portion:
-            if authentic_subject(message.subject, self._key) is None:
-                yield message
+            subject = message.subject
+            if authentic_subject(subject, self._key) is None:
+                unneeded.append((subject, message.sequence))
                 continue
-            repeated = newest.setdefault(message.subject, deque())
-            repeated.append(message)
-            if len(repeated) > KEPT:
-                yield repeated.popleft()
+            before = newest.pop(subject, None) or self._newest.get(subject, ())
+            if len(before) == KEPT:
+                unneeded.append((subject, before[0]))
+            newest[subject] = (*before, message.sequence)[-KEPT:]
+        return unneeded, newest
+
+    def _remember(self, newest: dict[str, tuple[int, ...]]) -> None:
+        for subject, sequences in newest.items():
+            self._newest[subject] = sequences
+            self._newest.move_to_end(subject)
+        while len(self._newest) > self._remembered:
+            self._newest.popitem(last=False)
