@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -169,3 +171,48 @@ asyncio.run(main())
     said, _ = await worker.communicate()
     assert b"Permission denied" in said
     assert b"leaked" not in said
+
+
+async def test_program_gains_no_rights(commands: CommandBench) -> None:
+    """A process with other rights could not be ended."""
+    assert await commands.script("grep NoNewPrivs /proc/self/status") == "NoNewPrivs:\t1"
+
+
+_AS_ANOTHER_USER: Final = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-kill")
+_RIGHTS: Final = "+setuid,+dac_override"
+"""The right to change users, and to read this Python wherever it is installed."""
+_WRITE: Final = "import os, time\ndef write(): open('own', 'w').write(f'{os.getpid()}\\n')\n"
+UNENDING: Final = {
+    "the command": f"{_WRITE}os.setuid(0); write(); time.sleep(99)",
+    "its daemon": f"{_WRITE}if os.fork() == 0: os.setuid(0); os.setsid(); write()\ntime.sleep(99)",
+}
+"""Programs with a process that SIGKILL of the worker does not end, as if it waited for a disk that does not answer."""
+
+
+@pytest.mark.skipif(os.getuid() != 0 or not shutil.which("setpriv"), reason="only root may start such a worker")
+@pytest.mark.parametrize("name", UNENDING)
+async def test_command_that_cannot_be_ended_frees_its_worker(name: str, tmp_path: Path) -> None:
+    program = f"""
+import asyncio, sys
+from pathlib import Path
+from tests.worker.builtin.given import CommandBench, PYTHON
+from tests.worker.builtin.test_command_end import UNENDING
+
+async def main(folder):
+    script = {{"script": UNENDING[{name!r}], "interpreter": [PYTHON], "grace": 0.1}}
+    failure = await CommandBench(folder).fail(script, timeout=2)
+    print(failure.type)
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+    worker = await asyncio.create_subprocess_exec(
+        *(*_AS_ANOTHER_USER, "--inh-caps", _RIGHTS, "--ambient-caps", _RIGHTS),
+        *(sys.executable, "-c", program, str(tmp_path)),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said, _ = await worker.communicate()
+    own = number_in(tmp_path / "own")
+    assert is_alive(own)
+    os.kill(own, signal.SIGKILL)
+    assert b"timed_out" in said
+    assert f"[{own}]".encode() in said

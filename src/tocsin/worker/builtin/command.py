@@ -131,6 +131,8 @@ def _check(end: Exit, command: Command, order: Order, err: Lines) -> None:
     if end.problem is not None:
         message = f"{name} cannot be started in {order.cwd}: {end.problem}"
         raise BuiltinFailure(command_rules.NOT_STARTED, message)
+    if end.exit is None and end.signal is None:
+        raise BuiltinFailure(command_rules.NOT_ENDED, f"{name} cannot be ended: process {end.remaining[0]} is left")
     said = f":\n{shown}" if (shown := err.shown()) else ""
     if end.signal is not None:
         signal_name = _signal_name(end.signal)

@@ -12,6 +12,7 @@ from ..builtin_call import BuiltinFailure
 
 NOT_ALLOWED: Final = "command_not_allowed"
 NOT_STARTED: Final = "command_not_started"
+NOT_ENDED: Final = "command_not_ended"
 
 
 def working_folder(rules: CommandRules, written: str | None) -> str:

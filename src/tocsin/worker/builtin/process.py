@@ -6,15 +6,17 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from ... import telemetry
 from ..builtin_call import BuiltinFailure
 from .lines import Lines
 
+_log: Final = telemetry.get_logger("tocsin.worker")
 _SUPERVISOR: Final = str(Path(__file__).with_name("supervisor.py"))
 _CHUNK: Final = 65_536
 _FLUSH_INTERVAL_S: Final = 0.2
@@ -54,19 +56,21 @@ class Order:
 class Exit:
     """The end of a command.
 
-    An exit code, the number of a signal, or the reason why it did not start.
+    An exit code, the number of a signal, or the reason why it did not start; none of them if it cannot be ended.
     """
 
     exit: int | None = None
     signal: int | None = None
     problem: str | None = None
+    remaining: Sequence[int] = ()
+    """Processes that SIGKILL did not end."""
 
 
 async def run(order: Order, input_: bytes, out: Lines, err: Lines) -> Exit:
     """Run a command, and pass on its output.
 
     If this is cancelled, the command is ended first: by SIGTERM, and by SIGKILL after its grace. A second cancellation kills
-    it at once. If the worker dies, the supervisor ends it.
+    it at once. If the worker dies, the supervisor ends it. A process that SIGKILL does not end within ten seconds is left, with a warning.
 
     Raises:
         BuiltinFailure: the supervisor was killed.
@@ -100,6 +104,7 @@ async def run(order: Order, input_: bytes, out: Lines, err: Lines) -> Exit:
             await asyncio.wait(pumps, timeout=_END_OF_OUTPUT_S)
         finally:
             opened.close(control_write)
+            _warn(status, order)
             for task in (*pumps, flushing, status):
                 task.cancel()
             await asyncio.gather(*pumps, flushing, status, return_exceptions=True)
@@ -125,6 +130,13 @@ async def _answer(status: "asyncio.Task[bytes]", control_fd: int) -> bytes:
             _tell(control_fd, b"k")
             await asyncio.wait([status], timeout=_KILL_S)
         raise
+
+
+def _warn(status: "asyncio.Task[bytes]", order: Order) -> None:
+    """Name the processes of a command that could not be ended."""
+    answer = status.result() if status.done() and not status.cancelled() else b""
+    if answer and (remaining := json.loads(answer).get("remaining")):
+        _log.warning("command cannot be ended", action="command-remains", command=order.argv[0], processes=remaining)
 
 
 def _tell(control_fd: int, word: bytes) -> None:

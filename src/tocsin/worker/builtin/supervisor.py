@@ -25,9 +25,13 @@ from typing import Any, Final, NoReturn
 
 _SET_DEATH_SIGNAL: Final = 1
 _SET_SUBREAPER: Final = 36
+_SET_NO_NEW_PRIVILEGES: Final = 38
 _TERMINATE: Final = b"t"
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _NOT_STARTED: Final = 127
+_LOOK_S: Final = 0.005
+_KILLS_S: Final = 10.0
+"""How long the supervisor repeats SIGKILL. A process may wait for a disk that does not answer, or have the rights of another user."""
 
 
 def main(config_fd: int, control_fd: int, status_fd: int) -> None:
@@ -64,15 +68,17 @@ def _run(order: dict[str, Any], folder: str | None, control_fd: int, wakeup_fd: 
         os.dup2(nothing, fd)
     with open(problem_fd, "rb") as file:
         problem = file.read()
-    _wait(child, control_fd, wakeup_fd, order["grace"])
+    is_ended = _wait(child, control_fd, wakeup_fd, order["grace"])
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child, signal.SIGKILL)  # before the number is free: the group of the command, and no other
+    if not is_ended:
+        return {"remaining": [child]}
     _, status = os.waitpid(child, 0)
-    _end_descendants()
+    remaining = _end_descendants()
     if problem:
         return {"problem": problem.decode(errors="replace")}
     code = os.waitstatus_to_exitcode(status)
-    return {"exit": code} if code >= 0 else {"signal": -code}
+    return {"exit" if code >= 0 else "signal": abs(code), "remaining": remaining}
 
 
 def _become(order: dict[str, Any], arguments: list[str], supervisor: int, problem_fd: int) -> NoReturn:
@@ -85,6 +91,7 @@ def _become(order: dict[str, Any], arguments: list[str], supervisor: int, proble
         signal.set_wakeup_fd(-1)
         for number in (*_SIGNALS, signal.SIGCHLD, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
+        _process_control(_SET_NO_NEW_PRIVILEGES, 1)  # a program with other rights could not be ended
         os.chdir(order["cwd"])
         _limit(resource.RLIMIT_CORE, 0)
         if order["max_cpu"] is not None:
@@ -107,9 +114,12 @@ def _limit(kind: int, value: int, *, spare: int = 0) -> None:
     resource.setrlimit(kind, values)
 
 
-def _wait(child: int, control_fd: int, wakeup_fd: int, grace: float) -> None:
-    """Wait for the end of the command; end it if the worker says so."""
-    watched, deadline = [control_fd, wakeup_fd], float("inf")
+def _wait(child: int, control_fd: int, wakeup_fd: int, grace: float) -> bool:
+    """Wait for the end of the command; return whether it ended.
+
+    End it if the worker says so.
+    """
+    watched, deadline, last = [control_fd, wakeup_fd], float("inf"), float("inf")
     while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         left = None if deadline == float("inf") else max(0.0, deadline - time.monotonic())
         ready, _, _ = select.select(watched, [], [], left)
@@ -127,9 +137,13 @@ def _wait(child: int, control_fd: int, wakeup_fd: int, grace: float) -> None:
         if is_ended and deadline == float("inf"):
             _signal_group(child, signal.SIGTERM)
             deadline = time.monotonic() + grace
-        if time.monotonic() >= deadline:
+        if (now := time.monotonic()) >= deadline:
+            last = min(last, now + _KILLS_S)
+            if now >= last:
+                return False
             _signal_group(child, signal.SIGKILL)
-            deadline = time.monotonic() + 1.0  # again, if it cannot end yet
+            deadline = now + 1.0  # again, if it cannot end yet
+    return True
 
 
 def _signal_group(child: int, number: signal.Signals) -> None:
@@ -140,19 +154,25 @@ def _signal_group(child: int, number: signal.Signals) -> None:
             os.kill(child, number)
 
 
-def _end_descendants() -> None:
-    """Kill what the command left behind.
+def _end_descendants() -> list[int]:
+    """Kill what the command left behind; return the processes that did not end.
 
     Each such process is a child of the supervisor, or becomes one.
     """
+    last = time.monotonic() + _KILLS_S
     while True:
-        for process in _children():
+        children = _children()
+        for process in children:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)
         try:
-            os.waitpid(-1, 0)
+            while os.waitpid(-1, os.WNOHANG) != (0, 0):
+                pass
         except ChildProcessError:
-            return
+            return []
+        if time.monotonic() >= last:
+            return children
+        time.sleep(_LOOK_S)
 
 
 def _children() -> list[int]:
