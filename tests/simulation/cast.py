@@ -41,6 +41,7 @@ from tocsin.worker.shutdown import Shutdown
 from . import mq
 from .agents import Hall, SimulatedChannel
 from .attic import LATE, Attic
+from .forger import Forger
 from .history import InMemoryHistory
 from .mq import Handed, MqExecutor
 from .network import Network
@@ -203,6 +204,12 @@ def outside(around: Surroundings, process: Process) -> OutsideExecutor:
     return OutsideExecutor(around.outside, log, _channel(around, process), process)
 
 
+def forger(around: Surroundings, process: Process) -> Forger:
+    """One process of a hostile worker."""
+    log = SimulatedLog(around.server, around.network, process)
+    return Forger(around.server, around.network, around.hall, log, _channel(around, process), process, seed=around.seed)
+
+
 def operator(around: Surroundings, process: Process) -> Operator:
     """One operator."""
     log = SimulatedLog(around.server, around.network, process)
@@ -295,7 +302,7 @@ def _of_the_past(action: Action) -> backfill.Backfill:
     return backfill.Backfill(action.job, action.message_id, instants, named=3, fired=0, missing=3)
 
 
-__all__ = ["ACK_WAIT", "Node", "Surroundings", "User", "WorkerProcess", "mq_executor", "operator", "spec_of"]
+__all__ = ["ACK_WAIT", "Node", "Surroundings", "User", "WorkerProcess", "forger", "mq_executor", "operator", "spec_of"]
 
 
 def _subject_of_user(subject: str, message_id: str) -> str:

@@ -68,6 +68,8 @@ class Focus:
     """The decisions of operators."""
     is_dependent: bool = False
     """Jobs wait for other jobs, and nodes have the dependency keeper."""
+    forgers: int = 0
+    """Processes of hostile workers."""
 
     def troubled(self, drawn: Faults) -> Faults:
         """The faults of a schedule of this kind."""
@@ -207,16 +209,33 @@ _DEPENDENT: Final = Focus(
     is_dependent=True,
 )
 
+FORGERY: Final = "forgery"
+FORGED_FROM: Final = 3_000_000
+"""The first seed of schedules with a hostile worker; earlier seeds have none."""
+_FORGED: Final = Focus(
+    f"{FORGERY}: a worker reports on claims of others by invented and former proofs, late, twice and malformed",
+    assigned,
+    {"skew": 0.0, "clock_steps": 0.0, "crash": 0.004, "stale": 0.2, "freeze": 0.0},
+    Temper(paces=(0.05, 0.5, 3.0)),
+    workers=(2,),
+    forgers=1,
+)
+
 
 def seeds_from(first: int, number: int) -> list[int]:
-    """Return seeds of all schedules: as many with operators, and with dependencies, as of each other kind."""
+    """Return seeds of all schedules: as many with operators, dependencies and a forger, as of each other kind."""
     end = first + number
     of_one = range(first // len(_FOCI), end // len(_FOCI))
-    return [*range(first, end), *(begin + each for begin in (OPERATED_FROM, DEPENDENT_FROM) for each in of_one)]
+    return [
+        *range(first, end),
+        *(begin + each for begin in (OPERATED_FROM, DEPENDENT_FROM, FORGED_FROM) for each in of_one),
+    ]
 
 
 def focus_of(seed: int) -> Focus:
     """Return the focus of a seed."""
+    if seed >= FORGED_FROM:
+        return _FORGED
     if seed >= DEPENDENT_FROM:
         return _DEPENDENT
     return _OPERATED if seed >= OPERATED_FROM else _FOCI[seed % len(_FOCI)]

@@ -24,7 +24,7 @@ from tocsin.domain.execution.steps import Steps
 from tocsin.domain.ledger import instants
 from tocsin.domain.task_board import TaskBoard
 from tocsin.domain.task_lanes import TaskLanes
-from tocsin.engine import items, ledger_reader, locks, mq_tasks, public_events, rerun
+from tocsin.engine import items, ledger_reader, locks, mq_tasks, public_events, report_authentication, rerun
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.folds import Folds
@@ -55,7 +55,7 @@ from tocsin.stages.recoverer.open_executions import Evidence
 from tocsin.stages.retrier import Retrier
 from tocsin.subjects import paths
 
-from .focus import OPERATED_FROM, OPERATORS, focus_of
+from .focus import FORGED_FROM, FORGERY, OPERATED_FROM, OPERATORS, focus_of
 from .simulation import play
 
 
@@ -647,6 +647,20 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "(known := self._fetches.answer_to(waiting.fetch)) is not None",
         "(known := ()) is None",
     ),
+    # --- a worker that forges reports ------------------------------------------------------------------------------------
+    _bug(
+        "believe a report without the proof of its claim",
+        report_authentication.authentic_report,
+        "is_authentic and",
+        "",
+    ),
+    _bug("prove every claim of an attempt at once", ids.claim_proof, ":{claim or 0}", ""),
+    _bug(
+        "believe a subject without its seal",
+        report_authentication.authentic_subject,
+        "if compare_digest(reported.seal.encode(), ids.seal(proof, reported.job).encode())",
+        "if proof",
+    ),
     # --- read models -------------------------------------------------------------------------------------------------
     _bug("move the recorder's place without the rows", Recorder.recorded, "batch.messages", "batch.messages[:3]"),
     _bug("record from a place of one's own", Recorder.recorded, "upto=batch.upto", "upto=place"),
@@ -752,6 +766,9 @@ FOCUSED: Final[Mapping[str, str]] = {
     "use no token of a rate": OPERATORS,
     "believe a replica of what was decided about a queue": OPERATORS,
     "count the silence of a released step from its request": OPERATORS,
+    "believe a report without the proof of its claim": FORGERY,
+    "prove every claim of an attempt at once": FORGERY,
+    "believe a subject without its seal": FORGERY,
 }
 """Bugs that ask for a coincidence, and the focus in which that is common."""
 
@@ -823,10 +840,14 @@ CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
 """Bugs that hardly any schedule reaches since another guard stands before them, and the test that catches each."""
 
 
+_FIRST: Final = {OPERATORS: OPERATED_FROM, FORGERY: FORGED_FROM}
+"""The first seeds of foci that earlier seeds do not play."""
+
+
 def seeds_of(name: str, *, first: int = 0, number: int) -> list[int]:
     """Return the seeds of the schedules to play with the bug of that name: those of its focus, if it has one."""
     focus = FOCUSED.get(name)
-    first += OPERATED_FROM if focus == OPERATORS else 0
+    first += _FIRST.get(focus or "", 0)
     seeds = (seed for seed in count(first) if focus is None or focus_of(seed).name.startswith(focus))
     return list(islice(seeds, number))
 

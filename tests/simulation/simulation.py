@@ -16,9 +16,10 @@ from tocsin.bootstrap import STAGE_NAMES
 from . import faults as faults_
 from . import judgement
 from .agents import Hall
-from .cast import SETTINGS, Node, Surroundings, User, WorkerProcess, mq_executor, operator, outside
+from .cast import SETTINGS, Node, Surroundings, User, WorkerProcess, forger, mq_executor, operator, outside
 from .clock import ServerClock
 from .focus import Focus, focus_of
+from .forger import Forger
 from .history import InMemoryHistory
 from .loop import Deadlock, Endless, VirtualLoop
 from .mq import MqExecutor
@@ -38,7 +39,7 @@ LOOK: Final = 1.0
 FAR: Final = "node-1"
 """The machine that is far away, where one is."""
 
-Played: TypeAlias = Node | WorkerProcess | OutsideExecutor | MqExecutor
+Played: TypeAlias = Node | WorkerProcess | OutsideExecutor | MqExecutor | Forger
 _PARTS: Final = (
     ("registrar", "ticker", "planner", "recorder"),
     tuple(name for name in STAGE_NAMES if name not in {"registrar", "ticker", "planner", "recorder"}),
@@ -195,6 +196,8 @@ class Simulation:
             self.seats.append(Seat(f"outside-{number + 1}", partial(outside, self.around)))
         for number in range(self.focus.mq):
             self.seats.append(Seat(f"mq-{number + 1}", partial(mq_executor, self.around)))
+        for number in range(self.focus.forgers):
+            self.seats.append(Seat(f"forger-{number + 1}", partial(forger, self.around)))
         for seat in self.seats:
             self._seat(seat)
 

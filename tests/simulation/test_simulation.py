@@ -11,13 +11,14 @@ import sys
 import pytest
 
 from .__main__ import told
-from .focus import DEPENDENT_FROM, OPERATED_FROM, focus_of
+from .focus import DEPENDENT_FROM, FORGED_FROM, OPERATED_FROM, focus_of
 from .simulation import play
 
 TOGETHER = 20
 SOME = 10
 OPERATED = 4
 DEPENDENT = 10
+FORGED = 10
 SCHEDULES = range(0, 100, TOGETHER)
 PLAY = """
 import json, sys
@@ -44,6 +45,12 @@ def test_operators_are_obeyed_under_any_fault() -> None:
 
 def test_executions_wait_for_other_jobs_under_any_fault() -> None:
     seeds = range(DEPENDENT_FROM, DEPENDENT_FROM + DEPENDENT)
+    failed = [told(result) for result in map(play, seeds) if result.violations]
+    assert not failed, "\n".join(failed)
+
+
+def test_forged_reports_have_no_effect_under_any_fault() -> None:
+    seeds = range(FORGED_FROM, FORGED_FROM + FORGED)
     failed = [told(result) for result in map(play, seeds) if result.violations]
     assert not failed, "\n".join(failed)
 
