@@ -11,6 +11,7 @@ import pytest
 from tests.conformance.given import acquired, cron_triggered, dispatched, due, report, started, timer
 from tests.conformance.worlds import World
 from tests.domain.given import NOON
+from tests.servers import REPLICAS
 from tocsin import subjects
 from tocsin.adapters.nats.log import event_log
 from tocsin.adapters.nats.log.event_log import SCAN_LIMIT
@@ -27,7 +28,8 @@ from tocsin.ports import (
     RequestRefused,
     SequenceConflict,
 )
-from tocsin.subjects import DecodeError, Stream
+from tocsin.subjects import DECISION_STREAMS, DecodeError, Stream
+from tocsin.testing import InMemoryEventLog
 
 SCOPE = subjects.execution("a.job", "e1")
 TIMERS = "timer.>"
@@ -483,6 +485,11 @@ async def test_report_too_large_is_refused(world: World, excess: int) -> None:
 
 async def test_limit_of_a_message_is_known(world: World) -> None:
     assert world.log.max_message_bytes == LIMIT
+
+
+async def test_replicas_are_those_of_the_stream(world: World) -> None:
+    expected = 1 if isinstance(world.log, InMemoryEventLog) else REPLICAS or 1
+    assert [await world.log.replicas(stream) for stream in DECISION_STREAMS] == [expected] * 2
 
 
 LONG: Final = f"trigger.{'ü' * 1_750}"

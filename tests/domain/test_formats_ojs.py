@@ -211,6 +211,7 @@ SAYABLE = st.builds(
         tuple
     ),
     dependency_timeout=MILLISECONDS,
+    job_class=st.sampled_from(["LOCAL_SAFE", "QUORUM_REQUIRED"]),
     dead_letter=st.booleans(),
     tags=st.lists(TEXT, max_size=2).map(tuple),
     queue=st.just("default") | st.just("a.b-c"),

@@ -306,3 +306,30 @@ async def test_plan_names_unknown_dependencies(world: World) -> None:
     assert str(unknown) == (
         "job `a` depends on job `gone`, which is not registered: its executions wait until it is and has run"
     )
+
+
+# --- quorum ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+async def test_quorum_needs_three_replicas(replicas: int) -> None:
+    world = World(InMemoryEventLog(ManualClock(), replicas=replicas))
+    needy = job(job_class="quorum-required")
+    for register in (world.registry.define(needy), world.registry.apply([job("other"), needy])):
+        with pytest.raises(DefinitionError) as caught:
+            await register
+        [problem] = caught.value.problems
+        assert (problem.job, problem.field, problem.value, problem.code) == (
+            "job `nightly`",
+            "job_class",
+            '"QUORUM_REQUIRED"',
+            "too-few-replicas",
+        )
+        assert f"LEDGER has {replicas}, LOG has {replicas}" in problem.reason
+    assert await world.registry.jobs() == ()
+
+
+async def test_quorum_is_registered_on_three_replicas() -> None:
+    world = World(InMemoryEventLog(ManualClock(), replicas=3))
+    await world.registry.apply([job(job_class="QUORUM_REQUIRED")])
+    assert await world.registry.define(job(job_class="quorum required")) == "unchanged"

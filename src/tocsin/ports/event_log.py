@@ -184,6 +184,14 @@ class EventLog(Publisher, Protocol):
         """
         ...
 
+    async def replicas(self, stream: Stream) -> int:
+        """Return the number of servers that keep a stream, as configured.
+
+        Raises:
+            LogUnavailable: the log did not answer.
+        """
+        ...
+
     async def has_newer(self, *filters: str, after: int) -> bool:
         """Return whether a matching message was stored after the sequence `after`.
 

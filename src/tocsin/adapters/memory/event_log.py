@@ -50,15 +50,18 @@ class InMemoryEventLog:
         is_replicated: bool = False,
         has_batches: bool = False,
         foreign: ForeignMessages | None = None,
+        replicas: int = 1,
     ) -> None:
         """Start with empty streams.
 
         `is_replicated`: an appended event is in flight for one turn of the loop. `has_batches`: the decisions of one
-        `write` are stored as atomic batches. `foreign` records the foreign messages that reads meet.
+        `write` are stored as atomic batches. `foreign` records the foreign messages that reads meet. `replicas`: the number that it says each
+        stream has.
         """
         self.clock = clock or ManualClock()
         self._is_replicated = is_replicated
         self._has_batches = has_batches
+        self._replicas = replicas
         self._streams = {stream: _stream(stream, self.clock) for stream in Stream}
         self._delays: dict[str, tuple[int, Alarm]] = {}
         self._durables: dict[tuple[Stream, str], InMemoryDurable] = {}
@@ -191,6 +194,11 @@ class InMemoryEventLog:
     async def end(self, stream: Stream) -> int:
         """Return the last sequence of a stream."""
         return self._streams[stream].last_sequence
+
+    async def replicas(self, stream: Stream) -> int:
+        """Return the number of servers that it says keep a stream."""
+        del stream
+        return self._replicas
 
     async def has_newer(self, *filters: str, after: int) -> bool:
         """Return whether a matching message was stored after a sequence."""

@@ -7,8 +7,8 @@ log therefore passes `context=STORED`, which leaves out every check that is abou
 
     errors                     problems, their codes and text
     fields, inputs             checks of single fields and of inputs
-    concurrency                the limit of a job's tasks
-    dependencies               dependencies on other jobs
+    concurrency                limits of tasks
+    dependencies, job_class    dependencies on other jobs, classes of jobs
     builtin_work, command      built-in work
     stored_model, model        the definition and its rules
 """
@@ -36,6 +36,7 @@ from .fields import (
     is_name,
     size_of,
 )
+from .job_class import QUORUM_REPLICAS, JobClass
 from .model import (
     DEFAULT_MAX_WAITING,
     MAIN,
@@ -59,6 +60,7 @@ __all__ = [
     "MAX_DEPTH",
     "MAX_INPUT_BYTES",
     "MAX_STEPS",
+    "QUORUM_REPLICAS",
     "STORED",
     "Args",
     "CatchUp",
@@ -67,6 +69,7 @@ __all__ = [
     "DefinitionProblem",
     "Flag",
     "Function",
+    "JobClass",
     "JobDefinition",
     "JobDependency",
     "Name",

@@ -32,6 +32,7 @@ from .fields import (
     size_of,
 )
 from .inputs import input_problems, reference_problems
+from .job_class import JobClass
 from .retry_policy import RetryPolicy
 from .stored_model import StoredModel
 
@@ -132,6 +133,11 @@ class JobDefinition(StoredModel):
     """The jobs whose last run in a window must end before an execution starts: names, or `{job, within, on}`."""
     dependency_timeout: Timeout = DEFAULT_DEPENDENCY_TIMEOUT
     """Seconds for which an execution waits for these jobs. Then it is skipped: `dependency_missing` or `dependency_failed`."""
+    job_class: JobClass = "LOCAL_SAFE"
+    """What the executions need. `LOCAL_SAFE`: any worker. `QUORUM_REQUIRED`: the ledger and the log have at least 3 replicas.
+
+    A job with `QUORUM_REQUIRED` is refused without them, so that a majority of servers has stored each of its decisions.
+    """
     description: Text | None = None
     """A text for readers."""
     enabled: Flag = True

@@ -20,6 +20,7 @@ from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections
 from ...subjects import Bucket, DecodeError
 from .dependencies import check_dependencies
 from .job import Change, Check, Job, Plan, Verb, anything, plan_of
+from .quorum import check_quorum
 
 TRIES: Final = 5
 """Tries to append a change while other writers change the job."""
@@ -138,6 +139,7 @@ class Registry:
         """Plan how to register `definitions` and delete other jobs of the owners in `prune`."""
         by_name = {definition.name: definition for definition in definitions}
         check_sizes(by_name.values(), self._log.max_message_bytes)
+        await check_quorum(by_name.values(), self._log)
         states = await each(by_name, self._ledgers.load)
         plan = plan_of(
             by_name, [state for state, _ in states], await self.jobs() if prune else (), prune, now=self._clock.now()
@@ -160,6 +162,7 @@ class Registry:
         """Register or update a job; return what changed (ojs-cron §8.1, CRON-26)."""
         verb: Verb = "unchanged"
         check_sizes([definition], self._log.max_message_bytes)
+        await check_quorum([definition], self._log)
         await check_dependencies({definition.name: definition}, self._states)
 
         def decide(state: Ledger) -> Sequence[DefinitionFact]:

@@ -162,6 +162,12 @@ class NatsEventLog:
         answer = await self._connection.manage(f"STREAM.INFO.{self._names.stream(stream)}")
         return int(answer["state"]["last_seq"])
 
+    async def replicas(self, stream: Stream) -> int:
+        """Return the number of servers that keep a stream, as its leader has it configured."""
+        answer = await self._connection.manage(f"STREAM.INFO.{self._names.stream(stream)}")
+        replicas: int = answer["config"]["num_replicas"]
+        return replicas
+
     async def has_newer(self, *filters: str, after: int) -> bool:
         """Return whether a matching message was stored after a sequence, as the stream's leader knows."""
         requests = [
