@@ -77,6 +77,10 @@ async def test_newer_message_is_seen_by_any_filter(world: World) -> None:
     assert not await world.log.has_newer(tasks, after=task)
     assert await world.log.has_newer(tasks, claims, after=task)
     assert not await world.log.has_newer(tasks, claims, after=claim + 1_000)
+    assert not await world.log.has_newer(tasks, claims, after=task, upto=claim - 1)
+    assert await world.log.has_newer(tasks, claims, after=task - 1, upto=task)
+    assert await world.log.has_newer(claims, after=task - 1, upto=claim)
+    assert not await world.log.has_newer(claims, after=task - 1, upto=claim - 1)
 
 
 async def test_the_log_has_a_clock(world: World) -> None:

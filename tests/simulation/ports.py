@@ -107,9 +107,9 @@ class SimulatedLog:
     async def replicas(self, stream: Stream) -> int:
         return await self._ask(f"replicas {stream}", lambda: at_once(self._server.replicas(stream)), is_read=True)
 
-    async def has_newer(self, *filters: str, after: int) -> bool:
+    async def has_newer(self, *filters: str, after: int, upto: int | None = None) -> bool:
         def answer() -> bool:
-            return at_once(self._server.has_newer(*filters, after=after))
+            return at_once(self._server.has_newer(*filters, after=after, upto=upto))
 
         return await self._ask(f"newer than {after}", answer, is_read=True)
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any
 
 import pytest
@@ -357,6 +358,28 @@ async def test_run_that_begins_during_the_decision_counts(world: World) -> None:
         held = await scene.due("report", AT)
         assert await scene.status("report", held) is Status.PLANNED
         await scene.end("load", fired[0])
+        assert await scene.status("report", held) is Status.ADMITTED
+
+
+async def test_job_that_runs_all_the_time_is_decided_on(world: World) -> None:
+    """Whenever the keeper asks whether it knows all runs, one more has just begun."""
+    go_to(world, MIDNIGHT)
+    async with keeping(world):
+        scene = Scene(world)
+        await scene.define({**UP, "overlap_policy": "allow"}, DOWN)
+        last = await scene.due("load", AT)
+        held = await scene.due("report", AT)
+        ask, asked = world.log.has_newer, count()
+
+        async def busy(*filters: str, after: int, upto: int | None = None) -> bool:
+            await world.trigger("load", f"run-{next(asked)}")
+            await world.run(world.planner)
+            return await ask(*filters, after=after, upto=upto)
+
+        world.log.has_newer = busy  # type: ignore[method-assign]
+        await scene.end("load", last)
+        await scene.passes(3)
+        assert next(asked) > 1
         assert await scene.status("report", held) is Status.ADMITTED
 
 

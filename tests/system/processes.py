@@ -28,7 +28,7 @@ from tocsin.ports import LogUnavailable
 from tocsin.ports.queries import DeadLetterQuery, ExecutionQuery, every
 from tocsin.settings import Settings
 from tocsin.stages.matcher.agents import SILENCE_S
-from tocsin.subjects import ALL_TASKS, LOCKED_COMPLETIONS, STREAMS, name, stream_of
+from tocsin.subjects import ALL_TASKS, DEPENDENTS, LOCKED_COMPLETIONS, STREAMS, name, stream_of
 
 T = TypeVar("T")
 
@@ -308,7 +308,7 @@ class Site(Running):
     async def _facts(self) -> list[tuple[str, str, str]]:
         """The job's token, the execution and the type of each event that opens or ends an execution."""
         # A task that admits its execution is the first event of most.
-        patterns = ("execution.*.*.*", *ALL_TASKS, LOCKED_COMPLETIONS)
+        patterns = ("execution.*.*.*", DEPENDENTS, *ALL_TASKS, LOCKED_COMPLETIONS)
         wire = [subject for pattern in patterns for subject in await self._stored(pattern)]
         relative = [self.installation.names.from_wire(subject).split(".") for subject in wire]
         return [(job, execution_id, fact) for _, job, execution_id, fact, *_ in relative]

@@ -42,11 +42,18 @@ JOBS: Final[list[dict[str, Any]]] = [
         "input": {"seconds": 0.2},
         "overlap_policy": "enqueue",
     },
+    {
+        "name": "after",
+        "function": "work",
+        "overlap_policy": "allow",
+        "depends_on": [{"job": "free", "within": "1h"}],
+        "dependency_timeout": "10s",  # what is triggered before the first run of `free` waits in vain
+    },
     {"name": "newest", "function": "slow", "input": {"seconds": 0.6}, "overlap_policy": "cancel_previous"},
     {"name": "doomed", "function": "broken", "retry": RETRY, "dead_letter": True, "overlap_policy": "allow"},
 ]
 NAMES: Final[frozenset[str]] = frozenset(definition["name"] for definition in JOBS)
-TRIGGERED: Final = ("etl", "doomed", "queued", "etl", "guarded", "newest")
+TRIGGERED: Final = ("etl", "doomed", "queued", "etl", "guarded", "after", "newest")
 PAUSE: Final = 0.1
 LONGER_THAN_ANYBODY_WAITS: Final = 3.0
 
@@ -73,6 +80,7 @@ async def test_any_process_may_be_killed_at_any_time(tocsin: Site) -> None:
 DEATHS: Final[dict[str, tuple[str, ...]]] = {
     "registrar": (Bucket.DEFINITIONS,),
     "ticker": ("due",),
+    "dependency_keeper": ("dependencies-settled",),
     "planner": ("planned", "acquired", "admitted", "triggered"),
     "lock_keeper": ("acquired", "admitted", "triggered", "skipped"),
     "dag_advancer": ("dispatched", "advanced", "completed"),

@@ -192,8 +192,8 @@ class EventLog(Publisher, Protocol):
         """
         ...
 
-    async def has_newer(self, *filters: str, after: int) -> bool:
-        """Return whether a matching message was stored after the sequence `after`.
+    async def has_newer(self, *filters: str, after: int, upto: int | None = None) -> bool:
+        """Return whether a matching message was stored after the sequence `after`, and not after `upto`.
 
         The filters are of one stream. As for `tail`, the result is never a stale read. It is cheap near the stream's end.
         """

@@ -200,9 +200,10 @@ class InMemoryEventLog:
         del stream
         return self._replicas
 
-    async def has_newer(self, *filters: str, after: int) -> bool:
-        """Return whether a matching message was stored after a sequence."""
-        return bool(self._streams[subjects.stream_of(filters[0])].matching(filters, after))
+    async def has_newer(self, *filters: str, after: int, upto: int | None = None) -> bool:
+        """Return whether a matching message was stored between two sequences."""
+        found = self._streams[subjects.stream_of(filters[0])].matching(filters, after)
+        return any(upto is None or entry.sequence <= upto for entry in found)
 
     async def now(self) -> datetime:
         """Return the time of the clock."""

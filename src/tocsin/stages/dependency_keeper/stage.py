@@ -35,6 +35,9 @@ SOON: Final = timedelta(seconds=1)
 """When an execution is examined again whose answer is not certain yet."""
 LATEST: Final = timedelta(minutes=1)
 """The longest time between two such examinations."""
+CATCH_UP_S: Final = 5.0
+"""How long an examination waits for runs that are stored and not known yet."""
+CATCH_UP_TICK_S: Final = 0.05
 LEASE_S: Final = 4.0
 """The time to live of the leader lease: no wait ends for so long after the leader was killed."""
 CURSOR: Final = subjects.cursor(Stream.LOG, subjects.DEPENDENCY_KEEPER)
@@ -204,9 +207,21 @@ class DependencyKeeper:
             return True
         read = {job: (await self._ledgers.load(job))[0] for job in missing}
         filters = tuple(name for job in missing for name in subjects.runs(job))
-        if await self._log.has_newer(*filters, after=self._runs.upto):
+        if await self._log.has_newer(*filters, after=self._runs.upto) and not await self._catch_up(filters):
             return False
         ledgers |= read
+        return True
+
+    async def _catch_up(self, filters: Sequence[str]) -> bool:
+        """Wait a moment until all runs that are stored by now are known.
+
+        Runs that begin meanwhile do not count: a job that always has new ones would never be known.
+        """
+        end, begun = await self._log.end(Stream.LOG), self._clock.monotonic()
+        while await self._log.has_newer(*filters, after=self._runs.upto, upto=end):
+            if self._clock.monotonic() - begun > CATCH_UP_S:
+                return False
+            await self._clock.sleep(CATCH_UP_TICK_S)
         return True
 
     async def _settle(self, settled: Mapping[str, Answer]) -> None:

@@ -168,8 +168,8 @@ class NatsEventLog:
         replicas: int = answer["config"]["num_replicas"]
         return replicas
 
-    async def has_newer(self, *filters: str, after: int) -> bool:
-        """Return whether a matching message was stored after a sequence, as the stream's leader knows."""
+    async def has_newer(self, *filters: str, after: int, upto: int | None = None) -> bool:
+        """Return whether a matching message was stored between two sequences, as the stream's leader knows."""
         requests = [
             (
                 f"STREAM.MSG.GET.{self._names.stream(subjects.stream_of(filter_))}",
@@ -177,7 +177,8 @@ class NatsEventLog:
             )
             for filter_ in filters
         ]
-        return any(await self._connection.find_each(requests, absent=wire.NO_MESSAGE_FOUND))
+        found = await self._connection.find_each(requests, absent=wire.NO_MESSAGE_FOUND)
+        return any(answer and (upto is None or answer["message"]["seq"] <= upto) for answer in found)
 
     async def now(self) -> datetime:
         """Return the time of the leader of the ledger's stream."""
