@@ -334,3 +334,23 @@ def test_export_of_an_unknown_job_writes_nothing(applied: World) -> None:
     refused = applied.call("jobs", "export", "nightly", "no-such-job", "--out", "new.yaml", "-o", "json")
     assert (refused.code, refused.error["error_code"]) == (Exit.NOT_FOUND, "job-not-found")
     assert not (applied.folder / "new.yaml").exists()
+
+
+def test_schedule_and_plan_name_the_jobs_that_are_waited_for(world: World) -> None:
+    jobs = """
+      - { name: load, schedule: "0 * * * *", function: f }
+      - { name: rates, function: f }
+      - { name: report, schedule: "0 2 * * *", function: f, depends_on: [load, { job: rates, within: 6h }] }
+    """
+    result = world.call("jobs", "apply", "-f", world.jobs(jobs))
+    assert "waits for load, rates" in result.out
+    assert result.out.count("waits for") == 1
+    document = world.call("jobs", "apply", "-f", world.jobs(jobs), "-o", "json").json
+    assert {change["job"]: change["depends_on"] for change in document["changes"]} == {
+        "load": [],
+        "rates": [],
+        "report": ["load", "rates"],
+    }
+    upcoming = world.call("schedule", "-o", "json").json
+    assert {job["job"]: job["depends_on"] for job in upcoming["jobs"]} == {"load": [], "report": ["load", "rates"]}
+    assert "load, rates" in world.call("schedule").out

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from ...domain import execution, history
 from ...domain.dead_letter import attempts_of
+from ...domain.definition import upstream_jobs
 from ...domain.events import Attempt, PlannedStep
 from ...domain.execution import Execution, WaitsFor
 from ...domain.history import ExecutionRecord, StepRecord
@@ -132,7 +133,7 @@ def page(details: ExecutionDetails) -> list[RenderableType]:
     reasons = "; ".join(dict.fromkeys(hold_up.message for hold_up in details.hold_ups))
     waiting = f", waits for {_WAITS[wait]}" if wait else ""
     if wait == "dependency":
-        waiting += f": {', '.join(dependency.job for dependency in details.state.request.plan.depends_on)}"
+        waiting += f": {', '.join(upstream_jobs(details.state.request.plan.depends_on))}"
     heading = Text.assemble((record.job, "bold"), "  ", state(record.status), took, waiting, reasons and f": {reasons}")
     origin = Text(f"{record.trigger}, scheduled for {local(record.scheduled_time)}", style="dim")
     lines: list[RenderableType] = [heading, Text(record.execution_id, style="dim"), origin]

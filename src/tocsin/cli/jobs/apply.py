@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ...adapters.files import load
 from ...domain import duration
-from ...domain.definition import JobDefinition, shorten, show
+from ...domain.definition import JobDefinition, shorten, show, upstream_jobs
 from ...domain.definition_changes import DefinitionDiff, ScheduleEffects
 from ...domain.identity import NO_OWNER
 from ...domain.schedule import Schedule, next_instants, parse, warnings_at
@@ -176,6 +176,7 @@ def as_json(plan: Plan) -> dict[str, object]:
                 "job": change.job,
                 "action": change.verb,
                 "differences": [asdict(difference) for difference in change.differences],
+                "depends_on": upstream_jobs(change.definition.depends_on),
                 **_reading_as_json(change),
                 **_effects_as_json(change),
             }
@@ -270,14 +271,15 @@ def _effect(change: Change) -> list[Text]:
 
 
 def _notes(change: Change) -> list[Text]:
-    schedule = _schedule(change)
+    schedule, definition = _schedule(change), change.definition
+    waits: list[str] = []
+    if definition.depends_on and change.verb == "create":  # an update names the changed field
+        waits.append(f"waits for {', '.join(upstream_jobs(definition.depends_on))}")
     if schedule is None:
-        return []
-    reading = (
-        [] if schedule.expressions == (change.definition.schedule,) else [f"is {' and '.join(schedule.expressions)}"]
-    )
+        return [Text(f"             {line}", style="dim") for line in waits]
+    reading = [] if schedule.expressions == (definition.schedule,) else [f"is {' and '.join(schedule.expressions)}"]
     return [
-        *(Text(f"             {line}", style="dim") for line in reading),
+        *(Text(f"             {line}", style="dim") for line in (*reading, *waits)),
         *(Text(f"             {warning}", style="yellow") for warning in warnings_at(schedule, datetime.now(UTC))),
     ]
 

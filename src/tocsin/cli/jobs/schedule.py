@@ -11,6 +11,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
+from ...domain.definition import upstream_jobs
 from ...domain.text import counted
 from ...services.operations.backfill import Backfill, Order, Span
 from ..input.values import check, confirm, instant
@@ -38,6 +39,8 @@ class Upcoming:
     schedule: str
     timezone: str
     fire_times: tuple[datetime, ...]
+    depends_on: tuple[str, ...]
+    """The jobs for whose runs each execution waits."""
 
 
 # --- schedule --------------------------------------------------------------------------------------------------------
@@ -48,7 +51,7 @@ def schedule(
     hours: Annotated[float, typer.Option(min=0.01, max=24 * 366, help="Length of the window in hours.")] = 24,
     limit: Annotated[int, typer.Option(min=1, help="Maximum occurrences of each job in JSON.")] = 100,
 ) -> None:
-    """Show which jobs fire in the next hours, and when.
+    """Show which jobs fire in the next hours, and when; AFTER names the jobs for whose runs they then wait.
 
     Example: `tocsin schedule --hours 48`
     """
@@ -73,6 +76,7 @@ def schedule(
                     "job": window.job,
                     "schedule": window.schedule,
                     "timezone": window.timezone,
+                    "depends_on": window.depends_on,
                     "count": len(window.fire_times),
                     "fire_times": window.fire_times[:limit],
                 }
@@ -81,10 +85,10 @@ def schedule(
         },
         lambda: [
             table(
-                ("WHEN", "JOB", "SCHEDULE", "ZONE", "MORE"),
+                ("WHEN", "JOB", "SCHEDULE", "ZONE", "AFTER", "MORE"),
                 sorted((row for window in upcoming for row in _rows(window)), key=itemgetter(0)),
                 empty=f"nothing fires before {local(until)}",
-                least=("MORE", "ZONE", "SCHEDULE"),
+                least=("MORE", "ZONE", "SCHEDULE", "AFTER"),
             )
         ],
     )
@@ -92,16 +96,19 @@ def schedule(
 
 def _upcoming(job: "Job", now: datetime, until: datetime) -> Upcoming:
     fire_times = tuple(islice(takewhile(lambda at: at <= until, job.fire_times(now)), MAX_COUNTED))
-    return Upcoming(job.name, job.definition.schedule or "", job.definition.timezone, fire_times)
+    definition = job.definition
+    return Upcoming(
+        job.name, definition.schedule or "", definition.timezone, fire_times, upstream_jobs(definition.depends_on)
+    )
 
 
-def _rows(window: Upcoming) -> Iterator[tuple[datetime, Text, str, str, str]]:
+def _rows(window: Upcoming) -> Iterator[tuple[datetime, Text, str, str, str, str]]:
     """Yield the table rows of a job."""
     times, name = window.fire_times, Text(window.job, style="bold")
     are_few = len(times) <= MAX_ROWS
     remainder = "" if are_few else f"and {len(times) - 1:,} times more until {local(times[-1])}"
     for at in times if are_few else times[:1]:
-        yield at, name, window.schedule, window.timezone, remainder
+        yield at, name, window.schedule, window.timezone, ", ".join(window.depends_on), remainder
 
 
 # --- explain ---------------------------------------------------------------------------------------------------------

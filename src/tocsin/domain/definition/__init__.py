@@ -14,7 +14,7 @@ log therefore passes `context=STORED`, which leaves out every check that is abou
 """
 
 from .concurrency import MAX_CONCURRENCY, Concurrency, value_of
-from .dependencies import LONGEST_WINDOW_S, MAX_DEPENDENCIES, JobDependency
+from .dependencies import LONGEST_WINDOW_S, MAX_DEPENDENCIES, JobDependency, upstream_jobs
 from .errors import DefinitionError, DefinitionProblem, shorten, show
 from .fields import (
     MAX_DEPTH,
@@ -88,5 +88,6 @@ __all__ = [
     "shorten",
     "show",
     "size_of",
+    "upstream_jobs",
     "value_of",
 ]

@@ -41,6 +41,11 @@ Dependencies: TypeAlias = tuple[
 """Dependencies, each written as an object or as the name of the job alone."""
 
 
+def upstream_jobs(dependencies: Sequence[JobDependency]) -> tuple[str, ...]:
+    """Return the names of the jobs for whose runs an execution waits."""
+    return tuple(dependency.job for dependency in dependencies)
+
+
 def dependency_problems(
     job: str, dependencies: Sequence[JobDependency], *, repeats: bool
 ) -> Iterator[DefinitionProblem]:

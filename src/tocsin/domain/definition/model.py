@@ -115,7 +115,7 @@ class JobDefinition(StoredModel):
     the default of a job without a schedule, so that no trigger is lost.
     """
     max_waiting: int = Field(default=DEFAULT_MAX_WAITING, ge=1, le=100_000, strict=True)
-    """The number of executions that may wait for the job's lock. An occurrence or a trigger beyond it is skipped (`queue_full`).
+    """The executions that may wait for the job's lock, and for other jobs. One beyond it is skipped (`queue_full`).
 
     Replays and backfills do not count; up to 100,000 of them wait. A cancelled execution keeps its place until its turn.
     """

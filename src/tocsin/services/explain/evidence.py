@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from pydantic import InstanceOf
 
 from ...domain import execution, history
-from ...domain.definition import JobDefinition
+from ...domain.definition import JobDefinition, upstream_jobs
 from ...domain.events import (
     Actor,
     Cancelled,
@@ -236,7 +236,7 @@ def outcome_of(execution_id: str, facts: Sequence[Recorded[Message]]) -> Outcome
         by=cancelled.by if cancelled else None,
         reason=cancelled.reason if cancelled else skipped.reason if skipped else None,
         dead_lettered=any(isinstance(message, DeadLettered) for message in messages),
-        waits_for_jobs=tuple(dependency.job for dependency in depends_on),
+        waits_for_jobs=upstream_jobs(depends_on),
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
-from ...domain.definition import DefinitionError, DefinitionProblem, JobDefinition
+from ...domain.definition import DefinitionError, DefinitionProblem, JobDefinition, upstream_jobs
 from ...domain.ledger import Ledger
 
 
@@ -34,7 +34,7 @@ async def check_dependencies(
     unknown: list[UnknownDependency] = []
     found = {name: definition for name, definition in definitions.items() if definition.depends_on}
     while found:
-        graph |= {name: tuple(each.job for each in definition.depends_on) for name, definition in found.items()}
+        graph |= {name: upstream_jobs(definition.depends_on) for name, definition in found.items()}
         wanted = dict.fromkeys(job for name in found for job in graph[name] if job not in graph)
         outside = [job for job in wanted if job not in definitions]
         ledgers = dict(zip(outside, await load(outside), strict=True)) if outside else {}

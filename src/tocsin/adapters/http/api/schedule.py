@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from ....domain.definition import upstream_jobs
 from ....domain.schedule import DstPolicy, explain
 from ....services.calculations import Effort
 from ....services.jobs import Job
@@ -31,6 +32,8 @@ class JobFireTimes(BaseModel):
     job: str
     schedule: str
     timezone: str
+    depends_on: list[str]
+    """The jobs for whose runs each of these executions waits."""
     count: int
     """Their number, counted up to 100,000."""
     fire_times: list[datetime]
@@ -102,6 +105,7 @@ def _page(jobs: Sequence[Job], now: datetime, until: datetime, limit: int, effor
                 job=job.name,
                 schedule=job.definition.schedule or "",
                 timezone=job.definition.timezone,
+                depends_on=list(upstream_jobs(job.definition.depends_on)),
                 count=count,
                 fire_times=times,
                 truncated=count > len(times),
