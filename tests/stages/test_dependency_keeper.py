@@ -21,6 +21,7 @@ from tocsin.domain.events import (
     Admitted,
     Cancelled,
     Completed,
+    CronAnswer,
     CronSkipped,
     CronTriggered,
     DependenciesSettled,
@@ -317,6 +318,98 @@ async def test_cancelled_execution_waits_no_longer(world: World) -> None:
     await scene.end("load", last)
     assert await scene.status("report", held) is Status.CANCELLED
     assert await scene.world.stored(DependenciesSettled) == []
+
+
+# --- limits and answers ----------------------------------------------------------------------------------------------
+
+ON_DEMAND = {"name": "report", "function": "g", "depends_on": [{"job": "load", "within": "6h"}]}
+
+
+async def answers(scene: Scene) -> list[tuple[str, str, str]]:
+    """Return the answers to triggers: their ids, the answer and its code."""
+    given = [answer.data for answer in await scene.world.stored(CronAnswer)]
+    return [(answer.trigger_id.removeprefix("api."), answer.answer, answer.code) for answer in given]
+
+
+async def test_trigger_that_waits_for_other_jobs_is_answered_once(scene: Scene) -> None:
+    await scene.define(UP, ON_DEMAND)
+    last = await scene.due("load", AT)
+    await scene.world.trigger("report", "a")
+    await scene.play()
+    assert await answers(scene) == [("a", "queued", "dependencies_not_met")]
+    await scene.world.redeliver(scene.world.planner)
+    assert len(await answers(scene)) == 1
+    await scene.end("load", last)
+    assert (await scene.world.stored(Acquired))[-1].job == "report"
+    await scene.world.redeliver(scene.world.planner, scene.world.lock_keeper)
+    assert len(await answers(scene)) == 1
+
+
+async def test_trigger_that_waited_in_vain_is_answered_again(scene: Scene) -> None:
+    await scene.define(UP, {**ON_DEMAND, "dependency_timeout": "10m"})
+    await scene.due("load", AT)
+    await scene.world.trigger("report", "a")
+    await scene.play()
+    await scene.passes(601)
+    assert await answers(scene) == [("a", "queued", "dependencies_not_met"), ("a", "skipped", "dependency_missing")]
+    await scene.world.redeliver(scene.world.planner, scene.world.lock_keeper)
+    assert len(await answers(scene)) == 2
+
+
+async def test_answer_follows_a_crash_after_planning(scene: Scene) -> None:
+    """A process stored that the execution waits, and died before its answer."""
+    await scene.define(UP, ON_DEMAND)
+    await scene.due("load", AT)
+    await scene.world.trigger("report", "a")
+    await scene.play()
+    other = Scene(World())
+    go_to(other.world, MIDNIGHT)
+    await other.define(UP, ON_DEMAND)
+    await other.world.given(*(recorded.message for recorded in await scene.world.log.read("execution.>")))
+    await other.world.trigger("report", "a")
+    await other.play()
+    assert await answers(other) == [("a", "queued", "dependencies_not_met")]
+
+
+async def test_trigger_beyond_max_waiting_is_refused(scene: Scene) -> None:
+    await scene.define(UP, {**ON_DEMAND, "max_waiting": 2})
+    last = await scene.due("load", AT)
+    for trigger in "abc":
+        await scene.world.trigger("report", trigger)
+    await scene.play()
+    [skipped] = await scene.world.stored(Skipped)
+    assert (skipped.reason, skipped.trigger_id) == ("queue_full", "api.c")
+    assert (await answers(scene))[-1] == ("c", "refused", "queue_full")
+    assert (await scene.world.stored(CronSkipped))[-1].data.reason == "queue_full"
+    await scene.end("load", last)
+    settled = await scene.world.stored(DependenciesSettled)
+    assert sorted(fact.outcome for fact in settled) == ["met", "met", "queue_full"]
+
+
+async def test_wait_that_ended_leaves_room(scene: Scene) -> None:
+    await scene.define(UP, {**ON_DEMAND, "max_waiting": 1, "overlap_policy": "allow"})
+    last = await scene.due("load", AT)
+    await scene.world.trigger("report", "a")
+    await scene.play()
+    await scene.end("load", last)
+    await scene.due("load", AT + HOUR)
+    await scene.world.trigger("report", "b")
+    await scene.play()
+    assert await scene.world.stored(Skipped) == []
+    assert (await answers(scene))[-1] == ("b", "queued", "dependencies_not_met")
+
+
+async def test_backfills_wait_beside_max_waiting(scene: Scene) -> None:
+    await scene.define(UP, {**ON_DEMAND, "max_waiting": 1})
+    await scene.due("load", AT)
+    for minute in range(3):
+        await run_of(scene, "report", AT + minute * timedelta(minutes=1))
+    await scene.world.trigger("report", "a")
+    await scene.play()
+    assert await scene.world.stored(Skipped) == []
+    await scene.world.trigger("report", "b")
+    await scene.play()
+    assert [skipped.trigger_id for skipped in await scene.world.stored(Skipped)] == ["api.b"]
 
 
 # --- restarts -------------------------------------------------------------------------------------------------------

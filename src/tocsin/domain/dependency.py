@@ -30,7 +30,7 @@ from .ledger import Ledger, Timetable, schedule_of
 from .ledger.instants import undecided_occurrences
 
 Ended: TypeAlias = Literal["completed", "failed", "cancelled", "skipped"]
-Outcome: TypeAlias = Literal["met", "dependency_missing", "dependency_failed"]
+Outcome: TypeAlias = Literal["met", "dependency_missing", "dependency_failed", "queue_full"]
 
 LONGEST_WINDOW: Final = timedelta(seconds=LONGEST_WINDOW_S)
 """The longest window, also of a job whose instants are farther apart."""

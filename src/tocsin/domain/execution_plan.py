@@ -72,7 +72,7 @@ def from_trigger(
     """
     request = trigger.message
     at, name = request.scheduled_time, request.backfill
-    is_answered = definition.overlap_policy != "allow" and name is None  # without a lock it starts at once
+    is_answered = name is None and not _starts_at_once(definition)
     wish = _Wish(
         execution_id_of(trigger, definition.name, publisher),
         trigger.time if at is None else at.astimezone(UTC),
@@ -241,9 +241,14 @@ def skipped_instants(fact: Due | Passed, definition: JobDefinition) -> list[Skip
     ]
 
 
+def _starts_at_once(definition: JobDefinition) -> bool:
+    """Return whether an execution waits neither for a lock nor for other jobs."""
+    return definition.overlap_policy == "allow" and not definition.depends_on
+
+
 def _requested(definition: JobDefinition, sequence: int, wish: _Wish) -> Planned | Admitted:
-    # Without a lock the planner admits the execution itself, which saves a message.
-    if definition.overlap_policy == "allow" and not definition.depends_on:
+    # The planner admits the execution itself, which saves a message.
+    if _starts_at_once(definition):
         return Admitted.trusted(**_fields(definition, sequence, wish))
     return Planned.trusted(**_fields(definition, sequence, wish), trigger_id=wish.trigger_id)
 

@@ -235,9 +235,13 @@ def is_queue_full(state: Lock, wanted: Requested) -> bool:
     every publisher of triggers may say that a trigger is a replay.
     """
     queue = state.waiting
-    if wanted.trigger in COMPENSATING_TRIGGERS:
-        return queue.yielding >= MAX_YIELDING
-    return len(queue) - queue.yielding >= wanted.plan.max_waiting
+    waiting = queue.yielding if wanted.trigger in COMPENSATING_TRIGGERS else len(queue) - queue.yielding
+    return waiting >= most_waiting(wanted)
+
+
+def most_waiting(wanted: Requested) -> int:
+    """Return how many executions of its kind may wait, for the lock or for other jobs, when an execution wants to."""
+    return MAX_YIELDING if wanted.trigger in COMPENSATING_TRIGGERS else wanted.plan.max_waiting
 
 
 def waits_before_lock(wanted: Requested) -> bool:

@@ -19,8 +19,8 @@ from ..domain.lock import Lock, Waiter
 from ..subjects import Bucket, Stream
 from .kinds import execution_state
 from .lock_projection import Held
-from .public_events import announce_decision, plan, triggered_event
-from .step import Events, Reading, Ref, Scope, Sources, States, Step, again, done
+from .public_events import announce_decision, answer_to_queued, plan, triggered_event
+from .step import DONE, Events, Reading, Ref, Scope, Sources, States, Step, again, done
 
 LOCK: Final = Scope("lock", lock.initial, lock.evolve)
 
@@ -90,10 +90,14 @@ def _begin_with_lock(first: Planned, states: States, now: datetime, key: bytes) 
     if held.holder not in {None, first.execution_id}:
         held = states.fresh(lock_ref, execution_state(job, held.holder or ""))
     state = states(ref)  # an execution that was decided long ago must not acquire the lock
+    if state.is_dependent:
+        answer = answer_to_queued(state.request, None, states, now)
+        return DONE if answer is None else done(answer)
     if state.status is not Status.UNKNOWN:
         return announce_decision(state.decided, states, now)
     if lock.waits_before_lock(first):
-        return done(Events(ref, (first,)))
+        planned = Events(ref, (first,))
+        return done(planned) if first.trigger_id is None else again(planned)
     if held.holder == first.execution_id:
         admitted = Admitted.trusted(**request_fields(first), fence=held.fence)
         return plan(admitted, states, now, key=key)

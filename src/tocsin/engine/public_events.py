@@ -208,9 +208,10 @@ def answer_to_skipped(skipped: Skipped, sequence: int, states: States, now: date
     return _answer(answer, sequence, states, now)
 
 
-def answer_to_queued(requested: Requested, active: str, states: States, now: datetime) -> Events | None:
+def answer_to_queued(requested: Requested, active: str | None, states: States, now: datetime) -> Events | None:
     """Answer the trigger of an execution that waits for the lock of `active`.
 
+    `active` is None if it waits for runs of other jobs; if these do not come, a second answer says that it is skipped.
     None: as in `answer_to_skipped`.
     """
     if not isinstance(requested, Planned) or requested.trigger_id is None:
@@ -219,7 +220,7 @@ def answer_to_queued(requested: Requested, active: str, states: States, now: dat
         cron_name=requested.job,
         trigger_id=requested.trigger_id,
         answer="queued",
-        code="lock_held",
+        code="dependencies_not_met" if active is None else "lock_held",
         job_id=requested.execution_id,
         active_job_id=active,
     )
@@ -271,7 +272,8 @@ def _is_answer_to(event: Message, answer: CronAnswerData) -> bool:
     """Return whether an event answers the same trigger."""
     if not isinstance(event, CronAnswer):
         return False
-    return (event.data.job_id, event.data.dead_letter) == (answer.job_id, answer.dead_letter)
+    told = event.data
+    return (told.answer, told.job_id, told.dead_letter) == (answer.answer, answer.job_id, answer.dead_letter)
 
 
 def triggered_event(job: str) -> Ref[Message | None]:

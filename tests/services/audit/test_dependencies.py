@@ -21,7 +21,7 @@ def broken(everything: StoredEvents) -> set[str]:
     return {violation.invariant for violation in everything.audited().violations}
 
 
-async def waited(*, outcome: str = "met", run: DependencyRun = RUN) -> StoredEvents:
+async def waited(*, outcome: str = "met", run: DependencyRun | None = RUN) -> StoredEvents:
     """The log of a job that waited for another."""
     world = World()
     await world.define({"name": "load", "function": "f"})
@@ -32,16 +32,21 @@ async def waited(*, outcome: str = "met", run: DependencyRun = RUN) -> StoredEve
     await work(world)
     [planned] = await world.stored(Planned)
     state = execution.fold(await world.log.load(subjects.execution("report", planned.execution_id)))
-    await world.given(*execution.settle(state, outcome, (run,)))  # type: ignore[arg-type]
+    await world.given(*execution.settle(state, outcome, () if run is None else (run,)))  # type: ignore[arg-type]
     await work(world)
     return await StoredEvents.of(world.log)
 
 
 @pytest.mark.parametrize(
     ("outcome", "run"),
-    [("met", RUN), ("dependency_failed", FAILED), ("dependency_missing", RUN.model_copy(update={"ended": None}))],
+    [
+        ("met", RUN),
+        ("dependency_failed", FAILED),
+        ("dependency_missing", RUN.model_copy(update={"ended": None})),
+        ("queue_full", None),
+    ],
 )
-async def test_wait_breaks_no_invariant(outcome: str, run: DependencyRun) -> None:
+async def test_wait_breaks_no_invariant(outcome: str, run: DependencyRun | None) -> None:
     assert broken(await waited(outcome=outcome, run=run)) == set()
 
 
@@ -53,6 +58,7 @@ async def test_wait_breaks_no_invariant(outcome: str, run: DependencyRun) -> Non
         ("I6", other(DependenciesSettled, runs=(FAILED,))),
         ("I6", other(DependenciesSettled, runs=(RUN.model_copy(update={"job": "other"}),))),
         ("I6", other(DependenciesSettled, outcome="dependency_missing")),
+        ("I6", other(DependenciesSettled, outcome="queue_full")),
     ],
 )
 async def test_defect_of_a_wait_is_noticed(invariant: str, defect: Defect) -> None:

@@ -29,7 +29,8 @@ class DependenciesSettled(ExecutionFact):
 
     type: Literal["dependencies-settled"] = "dependencies-settled"
     """The type of the event."""
-    outcome: Literal["met", "dependency_missing", "dependency_failed"]
-    """`met`: it may run. `dependency_failed`: the last run of a job failed. `dependency_missing`: a job did not run to its end."""
+    outcome: Literal["met", "dependency_missing", "dependency_failed", "queue_full"]
+    """`met`: it may run. `dependency_failed`: the last run of a job failed. `dependency_missing`: a job did not run to its end.
+    `queue_full`: as many executions of its job as may wait did so already."""
     runs: tuple[DependencyRun, ...] = ()
-    """The last run of each job, in the order of the definition."""
+    """The last run of each job, in the order of the definition; none with `queue_full`."""

@@ -41,7 +41,7 @@ def admit(state: Execution, *, fence: int | None) -> list[Admitted]:
 
 def settle(
     state: Execution,
-    outcome: Literal["met", "dependency_missing", "dependency_failed"],
+    outcome: Literal["met", "dependency_missing", "dependency_failed", "queue_full"],
     runs: tuple[DependencyRun, ...],
 ) -> list[DependenciesSettled]:
     """End the wait of an execution for other jobs, if it waits."""

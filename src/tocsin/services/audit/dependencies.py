@@ -12,6 +12,10 @@ def wrong_waits(fact: DependenciesSettled, depends_on: Sequence[JobDependency]) 
 
     `depends_on`: the dependencies of the plan.
     """
+    if fact.outcome == "queue_full":
+        if fact.runs:
+            yield Wrong("I6", "it names runs although too many executions waited")
+        return
     if [run.job for run in fact.runs] != [dependency.job for dependency in depends_on]:
         yield Wrong("I6", "it names other jobs than those on which the execution depends")
         return

@@ -1,5 +1,6 @@
 """The executions that wait for runs of other jobs."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
@@ -8,7 +9,8 @@ from ... import subjects
 from ...domain.definition import JobDependency
 from ...domain.dependency import Run, Window
 from ...domain.duration import MAX_DURATION_S
-from ...domain.events import DependencyRun, ExecutionFact, Message, Planned, Recorded
+from ...domain.events import COMPENSATING_TRIGGERS, DependencyRun, ExecutionFact, Message, Planned, Recorded
+from ...domain.lock import most_waiting
 from ...engine.due_queue import DueQueue
 
 PAST: Final = datetime.min.replace(tzinfo=UTC)
@@ -28,14 +30,29 @@ class Dependent(NamedTuple):
     """The time (UTC) at which it was planned."""
     deadline: datetime
     """The time (UTC) at which it is skipped."""
+    yields: bool
+    """Whether it is a replay or a backfill, which are counted apart."""
+    is_surplus: bool
+    """Whether as many of its job and kind as may wait did so before it."""
 
     @classmethod
-    def of(cls, scope: str, fact: Planned, sequence: int, time: datetime) -> "Dependent":
+    def of(cls, scope: str, fact: Planned, sequence: int, time: datetime, *, is_surplus: bool) -> "Dependent":
         """Return an execution without its input, which is not needed here."""
         plan = fact.plan
         timeout = MAX_DURATION_S if plan.dependency_timeout is None else min(plan.dependency_timeout, MAX_DURATION_S)
         deadline = time + timedelta(seconds=timeout)
-        return cls(scope, fact.job, plan.definition, fact.scheduled_time, plan.depends_on, sequence, time, deadline)
+        return cls(
+            scope,
+            fact.job,
+            plan.definition,
+            fact.scheduled_time,
+            plan.depends_on,
+            sequence,
+            time,
+            deadline,
+            yields=fact.trigger in COMPENSATING_TRIGGERS,
+            is_surplus=is_surplus,
+        )
 
     def unknown_runs(self) -> tuple[DependencyRun, ...]:
         """Return the record of jobs whose runs cannot be read."""
@@ -49,6 +66,8 @@ class Dependents:
         self._waiting: dict[str, Dependent] = {}  # in log order: the first entry is the oldest
         self._windows: dict[str, dict[str, Window | None]] = {}
         """The windows of the executions that wait for a job; None: not known yet."""
+        self._counts: Counter[tuple[str, bool]] = Counter()
+        """How many executions of a job and kind wait, without those that are surplus."""
         self._agenda = DueQueue()
 
     def __len__(self) -> int:
@@ -72,9 +91,13 @@ class Dependents:
             return
         scope = subjects.execution(fact.job, fact.execution_id)
         if isinstance(fact, Planned) and fact.plan.depends_on and scope not in self._waiting:
-            self._waiting[scope] = Dependent.of(scope, fact, recorded.sequence, recorded.time)
-            for dependency in fact.plan.depends_on:
-                self._windows.setdefault(dependency.job, {})[scope] = None
+            kind = fact.job, fact.trigger in COMPENSATING_TRIGGERS
+            is_surplus = self._counts[kind] >= most_waiting(fact)
+            self._waiting[scope] = Dependent.of(scope, fact, recorded.sequence, recorded.time, is_surplus=is_surplus)
+            if not is_surplus:
+                self._counts[kind] += 1
+                for dependency in fact.plan.depends_on:
+                    self._windows.setdefault(dependency.job, {})[scope] = None
             self._agenda.put(scope, PAST)
         elif not isinstance(fact, Planned):
             self.forget(scope)
@@ -84,6 +107,12 @@ class Dependents:
         if (dependent := self._waiting.pop(scope, None)) is None:
             return
         self._agenda.put(scope, None)
+        if dependent.is_surplus:
+            return
+        kind = dependent.job, dependent.yields
+        self._counts[kind] -= 1
+        if not self._counts[kind]:
+            del self._counts[kind]
         for dependency in dependent.depends_on:
             waiting = self._windows.get(dependency.job, {})
             waiting.pop(scope, None)

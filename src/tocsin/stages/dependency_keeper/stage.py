@@ -133,7 +133,7 @@ class DependencyKeeper:
         for dependent in some:
             answer: Answer | None = None
             try:
-                answer = await self._answer(dependent, ledgers, now)
+                answer = ("queue_full", ()) if dependent.is_surplus else await self._answer(dependent, ledgers, now)
             except LogUnavailable:
                 raise
             except OutdatedState:
