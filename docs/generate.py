@@ -61,6 +61,7 @@ _JOB_SECTIONS: Final = (
     ("A job", "Job", "An entry of the list `jobs`."),
     ("A step", "Step", "An entry of a job's `dag`. An absent field has the job's value."),
     ("command", "Command", "The field `command` of a job or a step. A list is short for `argv`."),
+    ("http", "HttpRequest", "The field `http` of a job or a step. A text is short for `url`."),
     ("retry", "RetryPolicy", "The field `retry` of a job or a step."),
     ("dst", "DstPolicy", "The field `dst` of a job."),
 )

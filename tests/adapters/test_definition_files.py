@@ -41,6 +41,11 @@ def test_registry_of_hip_62_loads() -> None:
     ]
 
 
+@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.yaml")))
+def test_example_is_read(name: str) -> None:
+    assert names(EXAMPLES / name)
+
+
 def test_demo_has_same_jobs_and_two_more() -> None:
     demo = {definition.name: definition for definition in load(EXAMPLES / "demo.yaml")}
     for original in load(EXAMPLES / "jobs.yaml"):

@@ -92,8 +92,8 @@ def test_no_name(name: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({}, "give either `function` or `dag`, or a built-in function: `command`"),
-        ({"dag": ()}, "give either `function` or `dag`, or a built-in function: `command`"),
+        ({}, "give either `function` or `dag`, or a built-in function: `command` or `http`"),
+        ({"dag": ()}, "give either `function` or `dag`, or a built-in function: `command` or `http`"),
         (
             {"function": "f", "dag": (Step(name="a", function="f"),)},
             "`function` and `dag` exclude each other: give one",

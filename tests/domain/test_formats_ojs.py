@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from tocsin.domain.definition import Concurrency, JobDefinition, JobDependency, RetryPolicy, Step
+from tocsin.domain.definition.builtin_work import FIELDS
 from tocsin.domain.formats import DefinitionError, ojs, read
 from tocsin.domain.schedule import DstPolicy
 
@@ -243,7 +244,7 @@ def test_job_that_is_dropped_is_written() -> None:
 
 def test_cron_job_has_each_field_of_job() -> None:
     one = find(SAYABLE, lambda _: True)
-    assert JobDefinition.model_fields.keys() - {"dag", "command"} <= one.model_fields_set
+    assert JobDefinition.model_fields.keys() - {"dag", *FIELDS} <= one.model_fields_set
     assert RetryPolicy.model_fields.keys() <= one.retry.model_fields_set
 
 

@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from tocsin.domain import events, json_codec
 from tocsin.domain.definition import STORED, Concurrency, JobDefinition, JobDependency, RetryPolicy, Step
 from tocsin.domain.definition.command import Command
+from tocsin.domain.definition.http_request import HttpRequest
 from tocsin.domain.events import Admitted, Due, Message, Plan, PlannedStep, Trigger
 from tocsin.domain.job_record import Registration
 from tocsin.domain.json_codec.types import MAX_PART_BYTES, MAX_PARTS
@@ -77,6 +78,12 @@ CHECKED: Final[Mapping[type[BaseModel], Mapping[str, SearchStrategy[Any]]]] = {
         "retryable_exit_codes": st.none() | st.lists(st.integers(1, 255), max_size=2),
         "max_cpu": st.none() | st.floats(0.5, 1e6),
         "max_memory": st.none() | st.integers(1_048_576, 2**40),
+    },
+    HttpRequest: {
+        "url": st.sampled_from(["x", "é"]),
+        "headers": st.dictionaries(st.sampled_from(["A", "B"]), st.sampled_from(["x", "é"]), max_size=2),
+        "body": st.none() | st.sampled_from(["x", {"a": [1, None]}, [1.5]]),
+        "success": st.lists(st.sampled_from(["200", "200-299"]), max_size=2),
     },
     JobDependency: {"job": st.sampled_from(["a", "b"]), "within": st.none() | st.floats(0.5, 1e6)},
     Concurrency: {"limit": st.integers(1, 100_000), "key": st.sampled_from(["input.customer", "meta.a.b-c"])},

@@ -81,3 +81,10 @@ def test_ojs_retry_5_3_max_delay_bounds_the_jitter(
     delay = retry.delay(policy, attempt, draw)
     assert plain / 2 * (1 - 1e-9) <= delay <= min(longest, plain * 1.5 * (1 + 1e-9))
     assert retry.delay(policy.model_copy(update={"max_delay_with_jitter": False}), attempt, draw) >= delay
+
+
+@pytest.mark.parametrize(("asked", "delay"), [(None, 30), (5, 30), (60, 60), (10**9, 300), (-1, 30)])
+def test_failure_may_name_a_longer_delay(asked: float | None, delay: float) -> None:
+    policy = RetryPolicy(initial_delay=30, max_delay=300, jitter=0)
+    failure = Failure(type="http_status_429", retry_after=asked)
+    assert retry.delay_after(failure, policy, 1, 0) == delay

@@ -349,3 +349,21 @@ async def test_list_is_paged(world: World, monkeypatch: pytest.MonkeyPatch) -> N
     end = (await world.ask("GET", "/ojs/v1/cron?limit=2&offset=4")).json()
     assert (end["count"], end["pagination"]["has_more"]) == (1, False)
     assert (await world.ask("GET", "/ojs/v1/cron?limit=1001")).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("field", "work"),
+    [
+        ("command", {"argv": ["./report.sh", "{{ input.day }}"], "env": {"TOKEN": "${env:TOKEN}"}, "grace": 5.0}),
+        ("http", {"url": "https://example.com/{{ input.day }}", "success": ["200-299", "404"]}),
+    ],
+)
+async def test_job_without_code_survives_a_round_trip(field: str, work: dict[str, Any], world: World) -> None:
+    job = {key: value for key, value in DAILY.items() if key not in {"type", "args"}}
+    registered = await register(world, {**job, "type": f"tocsin.{field}", field: work})
+    answer = await world.ask("GET", "/ojs/v1/cron/daily-report")
+    read: dict[str, Any] = answer.json()["cron_job"]
+    assert (read["type"], read[field]) == (f"tocsin.{field}", work)
+    again = await world.ask("POST", "/ojs/v1/cron", read)
+    assert again.status_code == 200
+    assert again.json()["cron_job"] == registered

@@ -22,6 +22,15 @@ def delay(policy: RetryPolicy, attempt: int, draw: float) -> float:
     return min(drawn, policy.max_delay) if policy.max_delay_with_jitter else drawn
 
 
+def delay_after(error: Failure, policy: RetryPolicy, attempt: int, draw: float) -> float:
+    """Return the seconds between a failure and the next attempt.
+
+    They are those of the policy, or more if the failure names more. `max_delay` limits what a failure names, because it may come
+    from a server of strangers.
+    """
+    return max(delay(policy, attempt, draw), min(error.retry_after or 0.0, policy.max_delay))
+
+
 def _growth(policy: RetryPolicy, attempt: int) -> float:
     match policy.backoff:
         case "exponential":

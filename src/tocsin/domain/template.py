@@ -4,13 +4,15 @@
 
 There are no loops, calls, assignments and arithmetic, so that rendering ends soon with any values. A value is never
 read as a template. Attributes are those of the data alone, so `input.items` is the key `items`. A value that is not text is
-written as JSON. An undefined name is an error.
+written as JSON. An undefined name is an error. In a URL each value is percent-encoded, so that it stays a part of its path or query.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import quote
 
 from pydantic import JsonValue
 
@@ -18,6 +20,7 @@ from .errors import TocsinError
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template, nodes
+    from jinja2.environment import TemplateExpression
 
 VARIABLES: Final = frozenset(
     {"args", "attempt", "execution_id", "fence", "input", "job", "meta", "scheduled_time", "step", "tags", "upstream"}
@@ -41,12 +44,16 @@ _GROWING: Final = frozenset({"join", "tojson", "urlencode"})
 """Filters whose result may be many times as long as the value. A value passes each once, since each further time multiplies it."""
 _MAX_SEPARATOR: Final = 10
 """Characters of the argument of `join`, which comes after each character of a text."""
+_WHOLE: Final = re.compile(r"\{\{-?(.*?)-?\}\}", re.DOTALL)
 _NODES: Final = frozenset(
     {
         *("Template", "Output", "TemplateData", "Name", "Const", "Getattr", "Getitem", "Filter", "Test"),
         *("If", "CondExpr", "Compare", "Operand", "And", "Or", "Not", "Concat", "Neg", "Keyword"),
     }
 )
+
+
+T = TypeVar("T")
 
 
 class TemplateError(TocsinError, ValueError):
@@ -60,60 +67,114 @@ def is_template(text: str) -> bool:
     return "{{" in text or "{%" in text or "{#" in text
 
 
-def check(text: str) -> None:
+def check(text: str, *, is_url: bool = False) -> None:
     """Check a template.
 
     Raises:
         TemplateError: it is malformed, or uses what templates do not have.
     """
     if is_template(text):
-        _compiled(text)
+        _compiled(text, is_url=is_url)
 
 
-def render(text: str, values: Mapping[str, JsonValue], *, limit: int) -> str:
+def render(text: str, values: Mapping[str, JsonValue], *, limit: int, is_url: bool = False) -> str:
     """Return the text of a template.
 
     Args:
         text: the template.
         values: the value of each of `VARIABLES`.
         limit: the number of characters that the result may have.
+        is_url: whether each value is percent-encoded.
 
     Raises:
         TemplateError: it is malformed, a value is undefined, or the result is too long.
     """
     if not is_template(text):
         return text
-    from jinja2 import TemplateError as JinjaError  # noqa: PLC0415 - few jobs have a template
+    template = _compiled(text, is_url=is_url)
 
-    parts, size = list[str](), 0
-    try:
-        for part in _compiled(text).generate(values):
+    def rendered() -> str:
+        parts, size = list[str](), 0
+        for part in template.generate(values):
             parts.append(part)
             size += len(part)
             if size > limit:
-                break
+                raise TemplateError(f"a template renders to more than {limit:,} characters")
+        return "".join(parts)
+
+    return _evaluated(rendered)
+
+
+def render_value(text: str, values: Mapping[str, JsonValue], *, limit: int) -> JsonValue:
+    """Return the value of a template that is a single `{{ … }}`, and otherwise its text.
+
+    Raises:
+        TemplateError: as `render` does.
+    """
+    expression = _expression(text) if is_template(text) else None
+    if expression is None:
+        return render(text, values, limit=limit)
+    return _evaluated(lambda: _plain(expression(values)))
+
+
+def _evaluated(evaluate: Callable[[], T]) -> T:
+    from jinja2 import TemplateError as JinjaError  # noqa: PLC0415 - few jobs have a template
+
+    try:
+        return evaluate()
+    except TemplateError:
+        raise
     except (JinjaError, ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise TemplateError(f"a template cannot be rendered: {error}") from None
-    if size > limit:
-        raise TemplateError(f"a template renders to more than {limit:,} characters")
-    return "".join(parts)
+
+
+def _plain(value: Any) -> JsonValue:  # noqa: ANN401 - any value
+    from jinja2 import Undefined  # noqa: PLC0415
+
+    if isinstance(value, str | Undefined):
+        return str(value)  # raises for an undefined name; the text of a filter may be of a derived type
+    plain: JsonValue = value
+    return plain
 
 
 @lru_cache(1_024)
-def _compiled(text: str) -> "Template":
+def _compiled(text: str, *, is_url: bool = False) -> "Template":
+    return _read(lambda: _environment(is_url=is_url).from_string(_tree(text, is_url=is_url)))
+
+
+@lru_cache(1_024)
+def _expression(text: str) -> "TemplateExpression | None":
+    """Return the only expression of a template; None: it has more than that."""
+    from jinja2 import nodes  # noqa: PLC0415
+
+    tree = _read(lambda: _tree(text, is_url=False))
+    match tree.body:
+        case [nodes.Output(nodes=[node])] if not isinstance(node, nodes.TemplateData):
+            whole = _WHOLE.fullmatch(text)
+        case _:
+            whole = None
+    if whole is None:
+        return None
+    return _read(lambda: _environment(is_url=False).compile_expression(whole[1].strip(), undefined_to_none=False))
+
+
+def _tree(text: str, *, is_url: bool) -> "nodes.Template":
+    tree = _environment(is_url=is_url).parse(text)
+    for reason in _refusals(tree, is_url=is_url):
+        raise TemplateError(reason)
+    return tree
+
+
+def _read(read: Callable[[], T]) -> T:
     from jinja2 import TemplateError as JinjaError  # noqa: PLC0415
 
-    environment = _environment()
     try:
-        tree = environment.parse(text)
-        for reason in _refusals(tree):
-            raise TemplateError(reason)
-        return environment.from_string(tree)
+        return read()
     except (JinjaError, RecursionError, MemoryError, SyntaxError) as error:
         raise TemplateError(f"no readable template: {str(error) or type(error).__name__}") from None
 
 
-def _refusals(tree: "nodes.Template") -> Iterator[str]:
+def _refusals(tree: "nodes.Template", *, is_url: bool) -> Iterator[str]:
     from jinja2 import nodes  # noqa: PLC0415
 
     expressions, stack = 0, list[nodes.Node]([tree])
@@ -125,6 +186,8 @@ def _refusals(tree: "nodes.Template") -> Iterator[str]:
                 yield f"`{node.name}` is no name of a template; the names are {', '.join(sorted(VARIABLES))}"
             case nodes.Filter():
                 expressions += 1
+                if is_url and node.name == "urlencode":
+                    yield "the values of a URL are percent-encoded already; leave the filter `urlencode` out"
                 yield from _filter_refusals(node)
             case nodes.Test() if node.name not in TESTS or node.args or node.kwargs:
                 yield f"`is {node.name}` is no test of a template; the tests are {', '.join(sorted(TESTS))}"
@@ -162,7 +225,7 @@ def _filter_refusals(node: "nodes.Filter") -> Iterator[str]:
 
 
 @cache
-def _environment() -> "Environment":
+def _environment(*, is_url: bool) -> "Environment":
     from jinja2 import StrictUndefined, Undefined  # noqa: PLC0415
     from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: PLC0415
 
@@ -184,9 +247,10 @@ def _environment() -> "Environment":
             return self.undefined(obj=obj, name=argument)
 
     def finalize(value: object) -> object:
-        if isinstance(value, str | Undefined):
+        if isinstance(value, Undefined):
             return value
-        return json.dumps(value, ensure_ascii=False)
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        return quote(text, safe="") if is_url else text
 
     return DataEnvironment(
         undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True, finalize=finalize, cache_size=0

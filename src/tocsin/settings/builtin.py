@@ -1,10 +1,12 @@
 """The settings of built-in functions, which a worker reads."""
 
 import re
+from ipaddress import ip_network
 from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, Field
 
+from ..domain.definition.http_request import split_url, target_problem
 from .fields import Duration
 from .section import Section
 
@@ -23,7 +25,24 @@ def _variable(text: str) -> str:
     return text
 
 
+def _url_prefix(text: str) -> str:
+    url = split_url(text)
+    if url is None or "?" in url.target or target_problem(url.target):
+        raise ValueError("must be http(s)://HOST[:PORT]/PATH, without a query")
+    return text
+
+
+def _network(text: str) -> str:
+    try:
+        ip_network(text)
+    except ValueError as error:
+        raise ValueError(f"must be a network such as 10.20.0.0/16: {error}") from None
+    return text
+
+
 AbsolutePath: TypeAlias = Annotated[str, AfterValidator(_path)]
+UrlPrefix: TypeAlias = Annotated[str, AfterValidator(_url_prefix)]
+Network: TypeAlias = Annotated[str, AfterValidator(_network)]
 VariablePattern: TypeAlias = Annotated[str, AfterValidator(_variable)]
 
 
@@ -48,7 +67,26 @@ class CommandRules(Section):
     """Greatest address space of each process of a command, in bytes; null: unlimited."""
 
 
+class HttpRules(Section):
+    """The rules of `tocsin worker --builtin http`. Nothing is sent by default.
+
+    Addresses that are not public are refused unless `networks` has them.
+    """
+
+    urls: tuple[UrlPrefix, ...] = ()
+    """The beginnings of URLs that requests may have: scheme, host, port and a path, such as `https://api.example.com/v1`.
+
+    It covers this path, and each path that begins with it and a slash."""
+    networks: tuple[Network, ...] = ()
+    """Networks beside the public internet that requests may reach, such as `10.20.0.0/16`. The address that is connected to counts.
+
+    `127.0.0.0/8` is this machine, and `169.254.0.0/16` has the credentials of machines in a cloud."""
+    ca_file: AbsolutePath | None = None
+    """A file with certificates of authorities, in PEM format, that are trusted beside public authorities."""
+
+
 class Builtin(Section):
     """Built-in functions of the workers of this process."""
 
     command: CommandRules = CommandRules()
+    http: HttpRules = HttpRules()

@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from secrets import token_hex
 from typing import Any
 
 from pydantic import JsonValue
 from typing_extensions import override
 
+from ..domain.definition import size_of
 from ..domain.errors import TocsinError
 from ..domain.events import Failure
 from ..domain.secret_reference import SecretReferenceError, resolve_references
-from ..domain.template import TemplateError, render
+from ..domain.template import TemplateError, render, render_value
 from .context import Context
 from .output import AttemptOutput
 
@@ -21,17 +23,30 @@ class BuiltinFailure(TocsinError):
 
     code = "builtin-failed"
 
-    def __init__(self, kind: str, message: str, *, retryable: bool = True, **details: Any) -> None:  # noqa: ANN401 - JSON
-        """`kind`: as retry policies write it."""
+    def __init__(
+        self,
+        kind: str,
+        message: str,
+        *,
+        retryable: bool = True,
+        retry_after: float | None = None,
+        **details: Any,  # noqa: ANN401 - JSON
+    ) -> None:
+        """`kind`: as retry policies write it. `retry_after`: the seconds that a server names."""
         super().__init__(message)
         self.kind = kind
         self.retryable = retryable
+        self.retry_after = retry_after
         self.details: dict[str, JsonValue] = details
 
     def failure(self, redact: Callable[[str], str]) -> Failure:
         """Return the failure for the report."""
         return Failure(
-            type=self.kind, message=redact(str(self)), retryable=self.retryable, details=self.details or None
+            type=self.kind,
+            message=redact(str(self)),
+            retryable=self.retryable,
+            retry_after=self.retry_after,
+            details=self.details or None,
         )
 
 
@@ -45,6 +60,8 @@ class BuiltinCall:
     output: AttemptOutput
     look_up: Callable[[str], str | None] = field(repr=False)
     """Returns a secret by its name."""
+    redact: Callable[[str], str] = field(repr=False)
+    """Replaces the secrets in a text by their references."""
 
     @override
     def __str__(self) -> str:
@@ -68,14 +85,50 @@ class BuiltinCall:
             "upstream": dict(context.upstream),
         }
 
-    def render(self, text: str, *, limit: int) -> str:
+    def render(self, text: str, *, limit: int, is_url: bool = False) -> str:
         """Return the text of a template, with each reference to a secret replaced.
-
-        While the template is rendered, a random word stands for a secret. So neither is a reference in a value resolved, nor
-        a secret read as a template.
 
         Raises:
             BuiltinFailure: the template cannot be rendered, or a secret is missing.
+        """
+        return str(self._rendered(text, partial(render, limit=limit, is_url=is_url)))
+
+    def render_json(self, value: JsonValue, *, limit: int) -> JsonValue:
+        """Return a JSON value whose texts are templates.
+
+        A text that is a single `{{ … }}` becomes its value.
+
+        `limit`: bytes of the result as JSON.
+
+        Raises:
+            BuiltinFailure: as `render` does, or the result is too large.
+        """
+        left = limit
+
+        def filled(value: JsonValue) -> JsonValue:
+            nonlocal left
+            match value:
+                case dict():
+                    return {key: filled(inner) for key, inner in value.items()}
+                case list() | tuple():
+                    return [filled(inner) for inner in value]
+                case str():
+                    result = self._rendered(value, partial(render_value, limit=limit))
+                    left -= size_of(result)
+                    if left < 0:
+                        message = f"a template renders to more than {limit:,} bytes of JSON"
+                        raise BuiltinFailure("wrong_input", message, retryable=False)
+                    return result
+                case _:
+                    return value
+
+        return filled(value)
+
+    def _rendered(self, text: str, rendering: Callable[[str, Mapping[str, JsonValue]], JsonValue]) -> JsonValue:
+        """Return what a template renders to.
+
+        While the template is rendered, a random word stands for a secret. So neither is a reference in a value resolved, nor
+        a secret read as a template.
         """
         secrets: dict[str, str] = {}
 
@@ -88,11 +141,12 @@ class BuiltinCall:
             return word
 
         try:
-            rendered = render(str(resolve_references(text, stand_in)), self.values(), limit=limit)
+            rendered = rendering(str(resolve_references(text, stand_in)), self.values())
         except SecretReferenceError as error:
             raise BuiltinFailure("secret_unresolved", str(error)) from None
         except TemplateError as error:
             raise BuiltinFailure("wrong_input", str(error), retryable=False) from None
-        for word, value in secrets.items():
-            rendered = rendered.replace(word, value)
+        if isinstance(rendered, str):
+            for word, value in secrets.items():
+                rendered = rendered.replace(word, value)
         return rendered

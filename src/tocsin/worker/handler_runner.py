@@ -184,7 +184,9 @@ class HandlerRunner:
         if handler.is_builtin:
             if task.builtin is None:
                 raise WrongInputError(f"`{task.function}` is built in, and the task has no specification for it")
-            return partial(handler.function, BuiltinCall(context, task.builtin, output, secrets.look_up))
+            return partial(
+                handler.function, BuiltinCall(context, task.builtin, output, secrets.look_up, secrets.redact)
+            )
         if handler.parameters is None:
             return partial(handler.function, context)
         positional, by_name = bind(handler.parameters, args, input_)

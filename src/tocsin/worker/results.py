@@ -127,12 +127,12 @@ def raised(error: BaseException, redact: Callable[[str], str]) -> Failure:
     """Return the failure of a handler that raised an exception."""
     if isinstance(error, BuiltinFailure):
         failure = error.failure(redact)
-        return failure.model_copy(update={"message": _storable(failure.message)[:MAX_MESSAGE]})
+        return failure.model_copy(update={"message": storable(failure.message)[:MAX_MESSAGE]})
     trace = "".join(traceback.format_exception(type(error), error, _without_own_frames(error)))
     return Failure(
         type=qualified_name(type(error)),
-        message=_storable(redact(_message_of(error)))[:MAX_MESSAGE],
-        traceback=_storable(redact(trace))[-MAX_TRACEBACK:],
+        message=storable(redact(_message_of(error)))[:MAX_MESSAGE],
+        traceback=storable(redact(trace))[-MAX_TRACEBACK:],
         retryable=not isinstance(error, NonRetryableError),
     )
 
@@ -156,8 +156,8 @@ def unusable_input(error: WrongInputError | SecretReferenceError) -> Failure:
     Only a missing secret is retried: another worker may have it.
     """
     if isinstance(error, WrongInputError):
-        return Failure(type=WRONG_INPUT, message=_storable(str(error))[:MAX_MESSAGE], retryable=False)
-    return Failure(type=SECRET_UNRESOLVED, message=_storable(str(error))[:MAX_MESSAGE])
+        return Failure(type=WRONG_INPUT, message=storable(str(error))[:MAX_MESSAGE], retryable=False)
+    return Failure(type=SECRET_UNRESOLVED, message=storable(str(error))[:MAX_MESSAGE])
 
 
 _STORED_NAMES: Final = {
@@ -193,5 +193,6 @@ def _is_own_module(module: object) -> bool:
     return isinstance(module, str) and module.startswith(__package__ + ".")
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
+    """Return a text without the characters that cannot be stored."""
     return _UNSTORABLE.sub("\ufffd", text)

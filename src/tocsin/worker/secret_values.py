@@ -1,9 +1,11 @@
 """The secrets of a task."""
 
+import json
 import os
 import stat
 from collections.abc import Collection
 from typing import Final, cast
+from urllib.parse import quote
 
 from pydantic import JsonValue
 
@@ -52,7 +54,10 @@ class SecretValues:
         return input_, tuple(cast("list[JsonValue]", resolve_references(list(task.args), self.look_up)))
 
     def redact(self, text: str) -> str:
-        """Replace each resolved value, plain or as in `repr`, by its reference."""
+        """Replace each resolved value by its reference.
+
+        The value may be plain, or written as in `repr`, in JSON or in a URL.
+        """
         for value in sorted(self._references, key=len, reverse=True):
             text = text.replace(value, self._references[value])
         return text
@@ -70,7 +75,8 @@ class SecretValues:
             )
         value = _content(name.removeprefix("file:")) if is_file(name) else os.environ.get(name)
         if value is not None and len(value) >= _SHORTEST_SECRET:
-            self._references[value] = self._references[repr(value)[1:-1]] = reference(name)
+            written = (repr(value)[1:-1], json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
+            self._references |= dict.fromkeys((value, *written, quote(value, safe="")), reference(name))
         return value
 
 

@@ -161,7 +161,7 @@ def worker(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A built-in function to offer, such as `command`, as far as the settings allow; repeatable.",
+            help="A built-in function to offer, such as `command` or `http`, as far as the settings allow; repeatable.",
         ),
     ] = None,
     queue: Annotated[

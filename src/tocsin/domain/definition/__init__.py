@@ -9,7 +9,7 @@ log therefore passes `context=STORED`, which leaves out every check that is abou
     fields, inputs             checks of single fields and of inputs
     concurrency                limits of tasks
     dependencies, job_class    dependencies on other jobs, classes of jobs
-    builtin_work, command      built-in work
+    builtin_work and others    built-in work
     stored_model, model        the definition and its rules
 """
 

@@ -7,10 +7,11 @@ from pydantic import JsonValue
 
 from .command import Command, command_problems
 from .errors import DefinitionProblem, show
+from .http_request import HttpRequest, request_problems
 
 PREFIX: Final = "tocsin."
 """The beginning of the names of built-in functions; no other function has such a name."""
-FIELDS: Final = ("command",)
+FIELDS: Final = ("command", "http")
 """The fields with the specification of a built-in function."""
 
 
@@ -24,6 +25,10 @@ class Work(Protocol):
     @property
     def command(self) -> Command | None:
         """The command that it runs."""
+
+    @property
+    def http(self) -> HttpRequest | None:
+        """The request that it sends."""
 
 
 def function_of(field: str) -> str:
@@ -68,3 +73,5 @@ def work_problems(work: Work) -> Iterator[DefinitionProblem]:
         yield DefinitionProblem(reason, field="function", value=show(work.function), code="reserved-name")
     if work.command is not None:
         yield from command_problems(work.command)
+    if work.http is not None:
+        yield from request_problems(work.http)

@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue, ValidationInfo, model_validator
 from .. import schedule as calendar
 from .. import step_graph
 from ..schedule import DstPolicy
-from .builtin_work import given_fields, with_function, work_problems
+from .builtin_work import FIELDS, given_fields, with_function, work_problems
 from .command import CommandField
 from .concurrency import Concurrency
 from .dependencies import DEFAULT_DEPENDENCY_TIMEOUT, Dependencies, dependency_problems
@@ -31,6 +31,7 @@ from .fields import (
     is_stored,
     size_of,
 )
+from .http_request import HttpField
 from .inputs import input_problems, reference_problems
 from .job_class import JobClass
 from .retry_policy import RetryPolicy
@@ -57,9 +58,11 @@ class Step(StoredModel):
     name: StepName
     """The name of the step, unique in its job."""
     function: Function
-    """The name of the function; a worker needs a handler for it. Either this, or a built-in function such as `command`."""
+    """The name of the function; a worker needs a handler for it. Either this, or a built-in function such as `command` or `http`."""
     command: CommandField | None = None
     """A command, which a worker with `--builtin command` runs. A list is short for its `argv`."""
+    http: HttpField | None = None
+    """A request, which a worker with `--builtin http` sends. A text is short for its `url`."""
     depends_on: tuple[Text, ...] = ()
     """The steps that must complete before this step starts."""
     timeout: Timeout | None = None
@@ -93,9 +96,11 @@ class JobDefinition(StoredModel):
     dst: DstPolicy | None = None
     """The rule for local times that do not exist or exist twice; default: ojs-cron §5.2."""
     function: Function | None = None
-    """The function of a job with a single step. Either this, `dag`, or a built-in function such as `command`."""
+    """The function of a job with a single step. Either this, `dag`, or a built-in function such as `command` or `http`."""
     command: CommandField | None = None
     """A command, which a worker with `--builtin command` runs. A list is short for its `argv`."""
+    http: HttpField | None = None
+    """A request, which a worker with `--builtin http` sends. A text is short for its `url`."""
     dag: tuple[Step, ...] = ()
     """The steps of the job and their dependencies. Either this or `function`."""
     input: Object = {}
@@ -173,7 +178,8 @@ class JobDefinition(StoredModel):
         """Return the steps as written."""
         if self.function is None:
             return self.dag
-        return (Step.model_construct(name=MAIN, function=self.function, command=self.command),)
+        work = {field: getattr(self, field) for field in FIELDS}
+        return (Step.model_construct(name=MAIN, function=self.function, **work),)
 
     def steps(self) -> tuple[Step, ...]:
         """Return the steps with every default resolved."""
@@ -280,7 +286,8 @@ def _work_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
     """Yield a problem unless each job and step has exactly one work."""
     fields = (*given_fields(definition), *(("dag",) if definition.dag else ()))
     if not fields:
-        yield DefinitionProblem("give either `function` or `dag`, or a built-in function: `command`", code="required")
+        builtins = " or ".join(f"`{field}`" for field in FIELDS)
+        yield DefinitionProblem(f"give either `function` or `dag`, or a built-in function: {builtins}", code="required")
     elif len(fields) > 1:
         yield _both(fields)
     yield from work_problems(definition)

@@ -124,6 +124,8 @@ class Failure(Message):
     """The traceback of the handler, if the worker sent one."""
     retryable: bool = True
     """False: the worker forbids a retry."""
+    retry_after: float | None = None
+    """Seconds before which a retry would fail too; the policy's `max_delay` limits them. None: the policy decides alone."""
     code: str | None = None
     """The error code of the Open Job Spec (ojs-errors)."""
     details: dict[str, JsonValue] | None = None

@@ -146,7 +146,7 @@ def fail(state: Execution, report: Report, *, at: datetime) -> list[RetrySchedul
     policy = planned_step(state, name).retry
     if retry.is_retryable(policy, error) and step.attempt < policy.max_attempts:
         draw = ids.draw(requested.execution_id, name, str(step.attempt))
-        delay = retry.delay(policy, step.attempt, draw)
+        delay = retry.delay_after(error, policy, step.attempt, draw)
         return [
             RetryScheduled(
                 **identity_fields(state),
