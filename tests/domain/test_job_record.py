@@ -78,6 +78,7 @@ def test_a_job_has_a_state(facts: Sequence[Message], state: str) -> None:
         ("2027-03-01T09:00:00Z", "ONE_TIME"),
         ("at 9am every monday", "RECURRING"),
         ("@every 1h", "RECURRING"),
+        ("@every 1h until 2027-03-01T09:00", "RECURRING"),
         (None, None),
     ],
 )
@@ -86,8 +87,9 @@ def test_a_schedule_fires_once_or_again(schedule: str | None, kind: str | None) 
 
 
 @pytest.mark.parametrize("fact", [due(13), passed(13)])
-def test_job_scheduled_once_ends_disabled(fact: Message) -> None:
-    once = defined(f"at {NOON.replace(hour=13):%Y-%m-%dT%H:%MZ}")
+@pytest.mark.parametrize("schedule", ["at {}", "0 * * * * until {}", "@every 1s until {}"])
+def test_job_whose_schedule_ends_is_disabled(schedule: str, fact: Message) -> None:
+    once = defined(schedule.format(f"{NOON.replace(hour=13):%Y-%m-%dT%H:%MZ}"))
     before, over = after(once), after(once, fact)
     assert (before.state, over.state, over.next_run_time) == ("ENABLED", "DISABLED", None)
     assert before.regime != over.regime

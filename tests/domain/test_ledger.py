@@ -331,7 +331,12 @@ def test_a_job_that_does_not_exist_is_named(command: str) -> None:
 
 # --- properties ------------------------------------------------------------------------------------------------------
 
-SCHEDULES = st.sampled_from(["0 * * * *", "*/7 * * * *", "15,45 10-12 * * *", "30 */2 * * *", None])
+SCHEDULES = st.sampled_from(
+    [
+        *("0 * * * *", "*/7 * * * *", "15,45 10-12 * * *", "30 */2 * * *", None),
+        "*/7 * * * * from 2026-11-20T02:00 until 2026-11-20T05:00",
+    ]
+)
 CHANGES = st.one_of(
     st.builds(lambda s, c: ("define", job(s, catch_up=c)), SCHEDULES, st.sampled_from(["once", "skip", "all"])),
     st.sampled_from(

@@ -100,6 +100,17 @@ async def test_job_scheduled_once_is_dropped(world: World) -> None:
     assert len(await world.recorded(Dispatched)) == 1
 
 
+async def test_job_whose_schedule_ends_is_dropped(world: World) -> None:
+    end = world.clock.now() + timedelta(minutes=2)
+    await world.define(once(world, schedule=f"* * * * * until {end:%Y-%m-%dT%H:%M:%SZ}", on_completion="drop"))
+    async with leading(world) as ticker:
+        await tick(world, ticker, 60)
+        assert (len(await fired(world)), await world.stored(Deleted)) == (1, [])
+        for _ in range(3):
+            await tick(world, ticker, 60)
+    assert (len(await fired(world)), len(await world.stored(Deleted))) == (2, 1)
+
+
 async def test_dropped_job_is_deleted_after_crash(world: World) -> None:
     sequence = await world.define(once(world, on_completion="drop"))
     world.clock.advance(60)

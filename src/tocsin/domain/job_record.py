@@ -59,7 +59,7 @@ class JobRecord:
     def state(self) -> JobState:
         """Return whether the schedule fires, and if not, the reason.
 
-        A job that is scheduled once is `DISABLED` after its instant.
+        A job whose schedule ends is `DISABLED` after its last instant.
         """
         if self.deleted:
             return "DELETED"
@@ -67,7 +67,8 @@ class JobRecord:
             return "PAUSED"
         if self.timetable is None:
             return "ENABLED"
-        is_over = ledger.is_over(self.timetable, self.changed_at, self.decided_until)
+        anchor = self.last_scheduled or self.anchor or self.changed_at
+        is_over = ledger.is_over(self.timetable, self.changed_at, self.decided_until, anchor)
         return "ENABLED" if self.timetable.enabled and not is_over else "DISABLED"
 
     @property

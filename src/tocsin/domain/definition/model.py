@@ -90,7 +90,8 @@ class JobDefinition(StoredModel):
     name: Name
     """The name of the job, unique in the installation."""
     schedule: Text | None = None
-    """Cron, `@every`, or a phrase such as `every weekday at 7am`. None: no schedule."""
+    """Cron, `@every`, or a phrase such as `every weekday at 7am`, each also with `from 2027-03-01T09:00 until 2027-04-01T00:00`; or
+    `at 2027-03-01T09:00`. None: no schedule."""
     timezone: Text = "UTC"
     """The IANA name of the time zone in which the schedule is read."""
     dst: DstPolicy | None = None
@@ -158,7 +159,8 @@ class JobDefinition(StoredModel):
     starting_deadline: Timeout | None = None
     """Seconds after which an instant that has not fired is missed; None: no limit."""
     on_completion: OnCompletion = "preserve"
-    """The end of a job that is scheduled once, after its instant: `preserve`: it stays, disabled. `drop`: it is deleted if it fired."""
+    """The end of a job whose schedule ends, after its last instant: `preserve`: it stays, disabled. `drop`: it is deleted if this
+    instant fired."""
     input_schema: Object | None = None
     """A JSON Schema for `input`, checked here and at every trigger, whose keys are merged before.
 
@@ -303,7 +305,7 @@ def _both(fields: Sequence[str]) -> DefinitionProblem:
 
 
 def _schedule_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
-    timezone, is_once = definition.timezone, False
+    timezone, is_once, ends = definition.timezone, False, False
     try:
         calendar.validate_timezone(timezone)
     except calendar.ScheduleError as error:
@@ -311,14 +313,19 @@ def _schedule_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]
         timezone = "UTC"  # every local time exists there, so that only mistakes of the schedule itself are found
     if definition.schedule is not None:
         try:
-            is_once = calendar.parse(definition.schedule, timezone, dst=definition.dst).only_instant is not None
+            schedule = calendar.parse(definition.schedule, timezone, dst=definition.dst)
+            is_once = schedule.only_instant is not None
+            ends = is_once or schedule.ends_at is not None
         except calendar.ScheduleError as error:
             yield _unscheduled("schedule", definition.schedule, error)
             return
     repeats = definition.schedule is not None and not is_once
     yield from dependency_problems(definition.name, definition.depends_on, repeats=repeats)
-    if definition.on_completion == "drop" and not is_once:
-        reason = "only a job that is scheduled once is complete: write `at 2027-03-01T09:00` as its schedule"
+    if definition.on_completion == "drop" and not ends:
+        reason = (
+            "only a job whose schedule ends is complete: write `at 2027-03-01T09:00` as its schedule, or "
+            "`until 2027-03-01T09:00` at its end"
+        )
         yield DefinitionProblem(reason, field="on_completion", value=show("drop"), code="exclusive-fields")
 
 

@@ -35,7 +35,7 @@ def define(
     Return nothing if the definition in force is the same. `now` (UTC) refuses a single instant that is past.
 
     Raises:
-        DefinitionError: the schedule names one instant, which is not later than `now`, and was not the schedule before.
+        DefinitionError: the schedule names no instant later than `now`, and was not the schedule before.
     """
     if state.definition == definition:
         return []
@@ -66,7 +66,8 @@ def refuse_past(state: Ledger, definition: JobDefinition, now: datetime) -> None
     if after.schedule is None or (before is not None and before.has_same_instants_as(after)):
         return
     schedule = schedule_of(after)
-    if schedule.only_instant is not None and schedule.only_instant <= now:
+    is_limited = schedule.only_instant is not None or schedule.ends_at is not None
+    if is_limited and schedule.next_after(now, anchor=now) is None:
         reason = f"it is past (now is {utc_text(now, 'seconds')}), so the job would never run: give a later time"
         raise DefinitionError(_schedule_problem(definition, reason, "in-the-past"))
     try:
@@ -82,12 +83,12 @@ def _schedule_problem(definition: JobDefinition, reason: str, code: str) -> Defi
 
 
 def complete(state: Ledger) -> list[Deleted]:
-    """Delete a job that was scheduled once, has fired, and is not to be preserved."""
+    """Delete a job whose last instant has fired, and that is not to be preserved."""
     current, timetable = state.current, state.timetable
     if current is None or timetable is None or drop_time(timetable, state.last_fired) is None:
         return []
     return [
-        Deleted(job=state.job, previous=current.fact, by=Actor(identity="ticker"), reason="its only instant has fired")
+        Deleted(job=state.job, previous=current.fact, by=Actor(identity="ticker"), reason="its last instant has fired")
     ]
 
 

@@ -53,15 +53,20 @@ def drop_time(timetable: Timetable, last_fired: datetime | None) -> datetime | N
     """Return the instant whose firing completed a job that is to be deleted."""
     if timetable.on_completion != "drop" or last_fired is None or timetable.schedule is None:
         return None
-    return last_fired if schedule_of(timetable).only_instant == last_fired else None
+    schedule = schedule_of(timetable)
+    if schedule.ends_at is None:
+        return last_fired if schedule.only_instant == last_fired else None
+    return last_fired if schedule.next_after(last_fired, anchor=last_fired) is None else None
 
 
-def is_over(timetable: Timetable, since: datetime, watermark: datetime | None) -> bool:
-    """Return whether the only instant of a timetable is decided, or before `since`."""
+def is_over(timetable: Timetable, since: datetime, watermark: datetime | None, anchor: datetime) -> bool:
+    """Return whether the last instant of a timetable is decided, or before `since`; intervals count from `anchor`."""
     if timetable.schedule is None:
         return False
-    at = schedule_of(timetable).only_instant
-    return at is not None and at <= max(since, watermark or since)
+    schedule = schedule_of(timetable)
+    if schedule.only_instant is None and schedule.ends_at is None:
+        return False
+    return schedule.next_after(max(since, watermark or since), anchor=anchor) is None
 
 
 def undecided_occurrences(

@@ -53,8 +53,15 @@ _SHORTEST_WALK: Final = 4
 
 def meaning(schedule: Schedule) -> str:
     """Return one sentence, without a period."""
+    bounds = ((word, at) for word, at in (("from", schedule.starts_at), ("until", schedule.ends_at)) if at is not None)
+    limits = " ".join(f"{word} {at:%Y-%m-%d %H:%M:%S} UTC" for word, at in bounds)
+    return ", ".join(filter(None, (_unlimited(schedule), limits)))
+
+
+def _unlimited(schedule: Schedule) -> str:
     if isinstance(schedule.rule, IntervalRule):
-        return f"every {_duration(schedule.rule.interval)}, counted from the registration or the last trigger"
+        start = "its first moment" if schedule.starts_at is not None else "the registration or the last trigger"
+        return f"every {_duration(schedule.rule.interval)}, counted from {start}"
     if isinstance(schedule.rule, OnceRule):
         return f"once, at {schedule.rule.at:%Y-%m-%d %H:%M:%S} UTC"
     parts = [" ".join(filter(None, (_times(rule.pattern), _days(rule.pattern)))) for rule in schedule.calendar_rules]

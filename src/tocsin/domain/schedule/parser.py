@@ -1,16 +1,18 @@
 """`parse`: from the text of a user to a schedule.
 
 The form of the text determines its kind. `@…` is a special expression, `at` with a date is a single instant, words made of cron's
-characters are a cron expression, and everything else is English.
+characters are a cron expression, and everything else is English. `from` and `until` with a date at the end limit the schedule in time.
 """
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
 from . import timezones
+from .bounds import bounds_of, without_bounds
 from .clock_changes import parse_moment
 from .errors import ScheduleError
 from .expression import ALIASES, parse_expression
@@ -36,7 +38,7 @@ def parse(text: str, timezone: str = "UTC", *, dst: DstPolicy | None = None) -> 
 
     Args:
         text: five cron fields, or six with seconds first; an alias such as `@daily`; `@every 1h30m`; `at` with a date and time, once;
-            or English, such as `every weekday at 9am`.
+            or English, such as `every weekday at 9am`. All but `at` may end with `from` and `until`, each with a date and time.
         timezone: the IANA name of the zone whose wall clock applies. A zone at the end of a phrase must equal it.
         dst: the job's policy for clock changes; the default is `ojs-cron` 5.2.
 
@@ -64,6 +66,47 @@ def _parse(text: str, timezone: str, dst: DstPolicy, database: timezones.Timezon
     moment = _MOMENT.match(text, start)
     if moment:
         return _once(text, moment.end(), timezone, dst)
+    bounds = bounds_of(text, timezone, dst)
+    repeated = without_bounds(text)
+    if not repeated.strip():
+        raise _unbounded(text)
+    try:
+        schedule = _repeated(repeated, start, warnings, timezone, dst)
+    except ScheduleError as error:
+        raise error.within(text, 0) if error.text else error from None
+    if bounds.starts_at is None and bounds.ends_at is None:
+        return schedule
+    return _fires(replace(schedule, text=text, starts_at=bounds.starts_at, ends_at=bounds.ends_at))
+
+
+def _unbounded(text: str) -> ScheduleError:
+    return ScheduleError(
+        "expression: there is nothing before its bounds",
+        text=text,
+        suggestion="every 5 minutes until 2027-04-01T00:00",
+        code="invalid-expression",
+    )
+
+
+def _fires(schedule: Schedule) -> Schedule:
+    """Return a schedule with bounds.
+
+    Raises:
+        ScheduleError: it fires at no time between them.
+    """
+    start = schedule.starts_at
+    if start is not None and schedule.next_after(start - timedelta(seconds=1), anchor=start) is None:
+        raise ScheduleError(
+            "expression: it fires at no time between its first and its last moment",
+            text=schedule.text,
+            length=len(schedule.text),
+            code="never-fires",
+        )
+    return schedule
+
+
+def _repeated(text: str, start: int, warnings: tuple[str, ...], timezone: str, dst: DstPolicy) -> Schedule:
+    """Parse the text of a schedule that is not a single instant, without its bounds."""
     if text[start] == "@":
         return _special(text, start, warnings, timezone, dst)
     if _is_cron(text):
@@ -79,7 +122,7 @@ def zone_in(text: str) -> str | None:
 
     None: it names no zone.
     """
-    last = _LAST_WORD.search(text) if len(text) <= _LONGEST and text.isascii() else None
+    last = _LAST_WORD.search(without_bounds(text)) if len(text) <= _LONGEST and text.isascii() else None
     if last is None:
         return None
     names = timezones.database().names

@@ -4,10 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
+from typing import Final
 
 from . import timezones
 from .instants import SPECIFIED, CalendarRule, DstPolicy, seconds
 from .rules import IntervalRule, Occurrence, OnceRule, Rule, UnionRule
+
+_JUST_BEFORE: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,7 @@ class Schedule:
         dst: the policy for clock changes.
         expressions: the cron expressions, or one `@every …` or `@at …`, that the text means.
         warnings: consequences that its author may not expect, one sentence each.
+        starts_at, ends_at: the moments (UTC) between which it fires, both included; None: no limit. Intervals count from `starts_at`.
     """
 
     text: str
@@ -32,6 +36,8 @@ class Schedule:
     expressions: tuple[str, ...] = field(default=(), compare=False)
     warnings: tuple[str, ...] = field(default=(), compare=False)
     rule: Rule = field(kw_only=True, compare=False, repr=False)
+    starts_at: datetime | None = field(default=None, kw_only=True, compare=False)
+    ends_at: datetime | None = field(default=None, kw_only=True, compare=False)
 
     @property
     def interval(self) -> timedelta | None:
@@ -51,7 +57,9 @@ class Schedule:
 
     def next_after(self, after: datetime, *, anchor: datetime) -> datetime | None:
         """Return the first instant strictly later than `after`; None if the schedule is over."""
-        moment = self.rule.next_after(after, anchor)
+        moment = self.rule.next_after(self._begin(after), self._anchor(anchor))
+        if moment is not None and self.ends_at is not None and moment > self.ends_at:
+            return None
         if moment is not None and moment <= after:
             # An instant that is not later would make a scheduler fire endlessly: fail instead.
             raise AssertionError(f"{self!r}: the instant after {after} came out as {moment}")
@@ -68,16 +76,28 @@ class Schedule:
         span = timezones.zone(self.timezone).span(start)
         return seconds(until) >= span.end or start < span.wall - span.before
 
+    def _begin(self, after: datetime) -> datetime:
+        """Return the moment after which the first instant later than `after` is searched."""
+        return after if self.starts_at is None else max(after, self.starts_at - _JUST_BEFORE)
+
+    def _end(self, until: datetime) -> datetime:
+        return until if self.ends_at is None else min(until, self.ends_at)
+
+    def _anchor(self, anchor: datetime) -> datetime:
+        """Return the moment from which an interval counts; the first instant is `starts_at` itself."""
+        return anchor if self.starts_at is None or self.interval is None else self.starts_at - self.interval
+
     def latest_until(self, until: datetime, *, after: datetime, anchor: datetime) -> datetime | None:
         """Return the last instant in (after, until], searched backwards, or None."""
-        return self.rule.latest_until(until, after, anchor)
+        begin, end = self._begin(after), self._end(until)
+        return self.rule.latest_until(end, begin, self._anchor(anchor)) if begin < end else None
 
     def count(self, after: datetime, until: datetime, *, anchor: datetime, most: int | None = None) -> int:
         """Return the number of instants in (after, until], without nonexistent wall times; at most `most`."""
-        if most is None:
-            return self.rule.count(after, until, anchor)
-        if not isinstance(self.rule, UnionRule):
-            return min(most, self.rule.count(after, until, anchor))
+        if most is None or not isinstance(self.rule, UnionRule):
+            begin, end = self._begin(after), self._end(until)
+            count = self.rule.count(begin, end, self._anchor(anchor)) if begin < end else 0
+            return count if most is None else min(most, count)
         # A union counts by enumerating, because its parts may share instants.
         fires = (
             occurrence for occurrence in self.occurrences(after, until, anchor=anchor) if not occurrence.skipped_local
@@ -91,4 +111,7 @@ class Schedule:
         without the clock change. If the schedule also fires at that instant (`*/15` does, and a skipped day falls on the next day), the
         firing comes first. Adjoining windows therefore tile: together they report everything exactly once.
         """
-        return self.rule.occurrences(after, until, anchor)
+        begin, end = self._begin(after), self._end(until)
+        if begin >= end:
+            return iter(())
+        return self.rule.occurrences(begin, end, self._anchor(anchor))

@@ -71,7 +71,7 @@ class Job:
         return (
             timetable is not None
             and current is not None
-            and ledger.is_over(timetable, current.since, self.ledger.watermark)
+            and ledger.is_over(timetable, current.since, self.ledger.watermark, self.anchor)
         )
 
     def fire_times(self, after: datetime) -> Iterator[datetime]:
