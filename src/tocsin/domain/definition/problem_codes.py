@@ -31,7 +31,7 @@ PROBLEM_CODES: Final[Mapping[str, str]] = {
     "nkey-seed-damaged": "An NKey seed has a wrong checksum.",
     "nkey-seed-missing": "A file has no NKey seed, or more than one.",
     "no-job-files": "A folder has no job files.",
-    "not-expressible": "A field of a job has no counterpart in the Open Job Spec.",
+    "not-expressible": "A field of a job has no counterpart in the Open Job Spec or in Tocsin, or none in SQL.",
     "not-json": "A text is not JSON.",
     "not-supported": "A field is known, and not supported yet.",
     "not-plain-json": "A value is not plain JSON: a time, a set or a number that is not finite.",

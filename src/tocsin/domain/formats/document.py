@@ -43,6 +43,10 @@ _MISSPELT: Final = {
     "disabled": "enabled",
     "deadline": "execution_timeout",
     "job_timeout": "execution_timeout",
+    "job_name": "name",
+    "cron_expression": "schedule",
+    "schedule_tz": "timezone",
+    "timezone": "schedule_tz",
 }
 _MISNAMED_POLICY: Final = {
     "concurrent": "allow",

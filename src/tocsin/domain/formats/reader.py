@@ -1,5 +1,7 @@
 """Reading of job documents: detection of the format, hip-62's spelling, and all problems at once.
 
+Besides, a job may be written as the Open Job Spec (`ojs`) or ScratchBird's scheduler (`scratchbird`) do.
+
 Fields that hip-62 does not have (`overlap_policy`, `queue`, `catch_up`, …) are written under the names of the
 definition. `lock: true` skips a run while another is active; `lock: false` and `concurrent: true` let runs overlap.
 Without any of them the rule of ojs-cron §6.2 applies: skip; a job without a schedule waits (`enqueue`).
@@ -10,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ..definition import DefinitionError, DefinitionProblem, JobDefinition, RetryPolicy, Step, shorten, show
-from . import ojs
+from . import ojs, scratchbird
 from .document import Document, Path
 
 _JOB: Final = frozenset(JobDefinition.model_fields) | {"lock", "concurrent"}
@@ -84,10 +86,12 @@ _MISSPELT_LISTS: Final = frozenset({"job", "Jobs", "tasks", "schedules", "crons"
 """A document with only such a key is meant as a list, and is not one job without a name."""
 _OJS: Final = frozenset({"cron", "type", "expression", "job_template"})
 _HIP62: Final = frozenset({"schedule", "function", "dag"})
+_SCHEDULED_WORK: Final = frozenset({"schedule", "dag"})
+"""Fields of hip-62 that a job of ScratchBird cannot have."""
 
 
 def read(document: object, source: str | None = None) -> tuple[JobDefinition, ...]:
-    """Return the definitions in a document, in the format of hip-62 or ojs-cron.
+    """Return the definitions in a document, each in the format of hip-62, ojs-cron or ScratchBird.
 
     A document is a mapping with `jobs`, a list of jobs, or one job. Beside `jobs`, keys that begin with `x-` (a place
     for YAML anchors) and `$schema` are ignored.
@@ -167,9 +171,11 @@ def _duplicates(definitions: Iterable[tuple[str, JobDefinition]]) -> list[Defini
 
 
 def _reading(job: Mapping[Any, object]) -> Document:
-    # A job with fields of both formats is read as hip-62, whose problems then name the fields.
-    is_ojs = not _OJS.isdisjoint(job) and _HIP62.isdisjoint(job)
-    return ojs.reading(job) if is_ojs else reading(job)
+    # A job with fields of several formats is read as hip-62, whose problems then name the fields.
+    if not _OJS.isdisjoint(job):
+        return ojs.reading(job) if _HIP62.isdisjoint(job) else reading(job)
+    is_scratchbird = not scratchbird.MARKS.isdisjoint(job) and _SCHEDULED_WORK.isdisjoint(job)
+    return scratchbird.reading(job) if is_scratchbird else reading(job)
 
 
 def _entries(document: object) -> tuple[list[tuple[str, object]], list[DefinitionProblem]]:

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute
 
 from ....domain.definition import JobDefinition
-from ....domain.formats import ojs
+from ....domain.formats import ojs, scratchbird
 from ....services.event_feeds import EventFeeds
 from ..auth.security import Authenticator
 from ..middleware.guards import BodyLimit, SafeHeaders, Timeouts
@@ -66,7 +66,7 @@ _REFERENCE = "#/components/schemas/{model}"
 
 
 def written_schemas() -> dict[str, Any]:
-    """Return the schemas of job definitions as hip-62 and the Open Job Spec write them."""
+    """Return the schemas of job definitions in each of their formats."""
     job = JobDefinition.model_json_schema(mode="validation", ref_template=_REFERENCE)
     parts = {f"Written{name}": part for name, part in job.pop("$defs").items()}
     job = _renamed(job, parts)
@@ -79,8 +79,18 @@ def written_schemas() -> dict[str, Any]:
         **{name: _renamed(part, parts) for name, part in parts.items()},
         "Hip62Job": job,
         "WrittenCron": _written_cron(job),
-        "WrittenJob": {"anyOf": [{"$ref": _REFERENCE.format(model=name)} for name in ("Hip62Job", "WrittenCron")]},
+        "ScratchBirdJob": _written_scratchbird(job),
+        "WrittenJob": {
+            "anyOf": [{"$ref": _REFERENCE.format(model=name)} for name in ("Hip62Job", "WrittenCron", "ScratchBirdJob")]
+        },
     }
+
+
+def _written_scratchbird(job: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a job of ScratchBird's scheduler with its extensions."""
+    shared = {name: job["properties"][name] for name in ("name", "description", "timeout", "depends_on")}
+    extensions = {name: job["properties"][name] for name in sorted(scratchbird.EXTENSIONS)}
+    return {**_SCRATCHBIRD, "properties": {**shared, **_SCRATCHBIRD["properties"], **extensions}}
 
 
 def _written_cron(job: dict[str, Any]) -> dict[str, Any]:
@@ -130,6 +140,40 @@ _CRON: dict[str, Any] = {
         "overlap_policy": {"enum": ["skip", "allow", "cancel_previous", "enqueue"]},
         "enabled": {"type": "boolean"},
         "description": {"type": ["string", "null"]},
+    },
+}
+
+_MOMENT = {"type": "string", "description": "A date and a time, in the zone unless it has an offset."}
+_DURATION = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]}
+_SCRATCHBIRD: dict[str, Any] = {
+    "title": "ScratchBirdJob",
+    "description": "A job of ScratchBird's scheduler; the names of choices may be in lower case.",
+    "type": "object",
+    "properties": {
+        "job_name": {"type": "string", "description": "In place of `name`."},
+        "schedule_kind": {"enum": [*scratchbird.SCHEDULES]},
+        "schedule_type": {"enum": ["ONE_TIME", "RECURRING"]},
+        "cron_expression": {"type": "string"},
+        "schedule_tz": {"type": "string", "default": "UTC"},
+        "timestamp": _MOMENT,
+        "interval_seconds": _DURATION,
+        "starts_at": _MOMENT,
+        "ends_at": _MOMENT,
+        "on_completion": {"enum": ["PRESERVE", "DROP"], "default": "PRESERVE"},
+        "max_retries": {
+            "type": "integer",
+            "minimum": 0,
+            "maximum": scratchbird.MAX_RETRIES,
+            "default": scratchbird.DEFAULT_RETRIES,
+        },
+        "retry_backoff": {**_DURATION, "default": scratchbird.DEFAULT_BACKOFF_S},
+        "state": {"enum": ["ENABLED", "DISABLED"], "default": "ENABLED"},
+        "catch_up": {"enum": [*scratchbird.CATCH_UP], "default": "last"},
+        "job_type": {"enum": ["EXTERNAL"], "description": "Follows from the work; must agree with it."},
+        "external_command": {
+            "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+            "description": "A text is split as a shell does, and no shell runs.",
+        },
     },
 }
 

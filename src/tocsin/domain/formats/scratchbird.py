@@ -1,0 +1,265 @@
+"""The job definition of ScratchBird's scheduler, read.
+
+Its names stand for fields of a definition: `max_retries` for one attempt less, `retry_backoff` for a delay that doubles
+without jitter and without a limit, `schedule_tz` for the time zone, `catch_up: none` for `skip`. Its defaults apply: 3
+retries, a backoff of 60 seconds, a timeout of one hour. Every other field of a definition is an extension under its own name
+(`EXTENSIONS`), such as `function`, `queue` or `input`. Fields that the system manages are ignored.
+
+The fields in `_NOT_SERVED` are refused with the reason.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from .. import duration
+from ..definition import DefinitionProblem, JobDefinition, RetryPolicy, show
+from ..definition.command_line import CommandLineError, split_command
+from .document import Document, Path
+
+MANAGED: Final = frozenset({"job_uuid", "created_at", "created_by_user_uuid", "next_run_time"})
+"""Fields that the system sets and a client cannot."""
+
+DEFAULT_TIMEOUT_S: Final = 3_600.0
+DEFAULT_RETRIES: Final = 3
+DEFAULT_BACKOFF_S: Final = 60.0
+MAX_RETRIES: Final = 99
+
+SCHEDULES: Final = {"CRON": "cron_expression", "AT": "timestamp", "EVERY": "interval_seconds"}
+"""The field of a schedule, by its kind."""
+CATCH_UP: Final = {"none": "skip", "last": "once", "all": "all"}
+"""Policies for missed instants, here and in a definition."""
+_STATES: Final = ("ENABLED", "DISABLED", "PAUSED")
+_TYPES: Final = {"EXTERNAL": ("external_command", "command"), "SQL": ("job_sql",), "PROCEDURE": ("procedure",)}
+"""The fields that a job of a type has, one of them."""
+_NOT_SERVED: Final = {
+    "job_class": "classes of jobs are not served yet; leave it out",
+    "partition_rule": "partitions of jobs are not served yet; leave it out",
+    "job_sql": "jobs that run SQL are not served yet; use `external_command` or `function`",
+    "procedure": "jobs that call a procedure are not served yet; use `external_command` or `function`",
+    "run_as": (
+        "Tocsin has no users of a database: a job runs with the rights of its worker. Give the work to a worker with these rights, by "
+        "`queue`"
+    ),
+}
+"""Fields without a counterpart, with the reason."""
+
+_RENAMED: Final = frozenset({"schedule", "timezone", "retry", "enabled"})
+_SAME: Final = frozenset({"name", "description", "timeout", "depends_on", "on_completion", "catch_up"})
+EXTENSIONS: Final = frozenset(JobDefinition.model_fields) - _SAME - _RENAMED - _NOT_SERVED.keys() - {"dag"}
+"""Fields of a definition that ScratchBird does not have; a document has them under their own names. Jobs with steps have no such form."""
+
+MARKS: Final = frozenset(
+    {
+        *("job_name", "job_type", "schedule_type", "schedule_kind", "cron_expression", "schedule_tz", "timestamp"),
+        *("interval_seconds", "starts_at", "ends_at", "max_retries", "retry_backoff", "state", "run_as"),
+        *("job_sql", "external_command", "partition_rule"),
+    }
+)
+"""Fields that no other format has."""
+_JOB: Final = _SAME | EXTENSIONS | MANAGED | MARKS | _NOT_SERVED.keys()
+
+
+def reading(written: Mapping[Any, object]) -> Document:
+    """Read one job."""
+    document = Document(spelled=_spelling(written))
+    job = document.known(written, _JOB)
+    for name in job.keys() & MANAGED:
+        del job[name]
+    for name in sorted(job.keys() & _NOT_SERVED.keys()):
+        _refuse(document, name, job.pop(name), _NOT_SERVED[name], "not-expressible")
+    fields = {name: job[name] for name in job.keys() & (_SAME | EXTENSIONS)}
+    _name(document, job, fields)
+    _work(document, job, fields)
+    _schedule(document, job, fields)
+    _retry(document, job, fields)
+    fields.setdefault("timeout", DEFAULT_TIMEOUT_S)
+    _choices(document, job, fields)
+    document.fields = fields
+    return document
+
+
+def retry_policy(retries: int = DEFAULT_RETRIES, backoff: float = DEFAULT_BACKOFF_S) -> RetryPolicy:
+    """Return the policy of `max_retries` and `retry_backoff` (seconds)."""
+    return RetryPolicy(
+        max_attempts=retries + 1, initial_delay=backoff, multiplier=2.0, max_delay=duration.MAX_DURATION_S, jitter=0.0
+    )
+
+
+def bounded(schedule: str, starts_at: object = None, ends_at: object = None) -> str:
+    """Return the text of a schedule with its bounds."""
+    bounds = [f"{word} {at}" for word, at in (("from", starts_at), ("until", ends_at)) if at is not None]
+    return " ".join((schedule, *bounds))
+
+
+def _spelling(written: Mapping[Any, object]) -> Callable[[Path], Path]:
+    schedule = next((field for field in SCHEDULES.values() if field in written), "cron_expression")
+    names = {
+        "schedule": schedule,
+        "timezone": "schedule_tz",
+        "enabled": "state",
+        "name": "job_name" if "job_name" in written else "name",
+        "command": "external_command" if "external_command" in written else "command",
+    }
+
+    def spelled(path: Path) -> Path:
+        match path:
+            case ("retry", field, *_):
+                return ("max_retries" if field == "max_attempts" else "retry_backoff",)
+            case (str(head), *rest):
+                return (names.get(head, head), *rest)
+            case _:
+                return path
+
+    return spelled
+
+
+def _refuse(document: Document, field: str, value: object, reason: str, code: str = "invalid-value") -> None:
+    document.problems.append(DefinitionProblem(reason, field=field, value=show(value), code=code))
+
+
+def _name(document: Document, job: Mapping[str, object], fields: dict[str, object]) -> None:
+    if "job_name" not in job:
+        return
+    if "name" in job:
+        _refuse(document, "name", job["name"], "is the same as `job_name`: leave one of them out", "exclusive-fields")
+    fields["name"] = job["job_name"]
+
+
+def _work(document: Document, job: Mapping[str, object], fields: dict[str, object]) -> None:
+    """Read `external_command`, and compare `job_type` with the work."""
+    if "external_command" in job:
+        written = job["external_command"]
+        if "command" in job:
+            reason = "is the same as `external_command`: leave one of them out"
+            _refuse(document, "command", job["command"], reason, "exclusive-fields")
+        fields["command"] = written
+        if isinstance(written, str):
+            try:
+                fields["command"] = split_command(written)
+            except CommandLineError as error:
+                _refuse(document, "external_command", written, str(error))
+                fields["command"] = ["command"]  # a stand-in, so that it is reported once
+    if "job_type" not in job:
+        return
+    kind = _choice(document, "job_type", job["job_type"], tuple(_TYPES))
+    if kind is not None and not any(field in job for field in _TYPES[kind]) and kind == "EXTERNAL":
+        reason = "such a job has `external_command`; the type follows from the work, so leave it out"
+        _refuse(document, "job_type", kind, reason, "exclusive-fields")
+
+
+def _schedule(document: Document, job: Mapping[str, object], fields: dict[str, object]) -> None:
+    """Read the schedule: cron, one instant or an interval."""
+    given = [field for field in SCHEDULES.values() if field in job]
+    if len(given) > 1:
+        names = " and ".join(f"`{field}`" for field in given)
+        _refuse(document, given[1], job[given[1]], f"{names} exclude each other: give one", "exclusive-fields")
+    _kind(document, job, given)
+    if "schedule_tz" in job:
+        fields["timezone"] = job["schedule_tz"]
+    bounds = {field: _moment(document, field, job[field]) for field in ("starts_at", "ends_at") if field in job}
+    if not given:
+        for field in bounds:
+            reason = "it limits a schedule: give `cron_expression` or `interval_seconds` too"
+            _refuse(document, field, job[field], reason, "required")
+        return
+    written = job[given[0]]
+    match given[0]:
+        case "timestamp":
+            moment = _moment(document, "timestamp", written)
+            fields["schedule"] = f"at {moment}" if moment else "@daily"  # a stand-in, so that it is reported once
+            for field in bounds:
+                _refuse(
+                    document, field, job[field], "a job that runs once has no bounds: leave it out", "exclusive-fields"
+                )
+            return
+        case "interval_seconds":
+            fields["schedule"] = _every(document, written)
+        case _:
+            fields["schedule"] = written
+    if isinstance(fields["schedule"], str):
+        fields["schedule"] = bounded(fields["schedule"], bounds.get("starts_at"), bounds.get("ends_at"))
+
+
+def _kind(document: Document, job: Mapping[str, object], given: list[str]) -> None:
+    """Compare `schedule_kind` and `schedule_type` with the schedule."""
+    if "schedule_kind" in job:
+        kind = _choice(document, "schedule_kind", job["schedule_kind"], tuple(SCHEDULES))
+        if kind is not None and SCHEDULES[kind] not in given:
+            reason = f"such a schedule has `{SCHEDULES[kind]}`"
+            _refuse(document, "schedule_kind", kind, reason, "exclusive-fields" if given else "required")
+    if "schedule_type" in job:
+        kind = _choice(document, "schedule_type", job["schedule_type"], ("ONE_TIME", "RECURRING"))
+        if kind is not None and (not given or (kind == "ONE_TIME") is not ("timestamp" in given)):
+            allowed = "`timestamp`" if kind == "ONE_TIME" else "`cron_expression` or `interval_seconds`"
+            reason = f"such a schedule has {allowed}"
+            _refuse(document, "schedule_type", kind, reason, "exclusive-fields" if given else "required")
+
+
+def _every(document: Document, written: object) -> str:
+    try:
+        return f"@every {duration.short(duration.parse(written))}"
+    except duration.DurationError as error:
+        _refuse(document, "interval_seconds", written, str(error), error.code)
+        return "@daily"  # a stand-in, so that it is reported once
+
+
+_SHORTEST_MOMENT: Final = len("2027-03-01T09:00")
+
+
+def _moment(document: Document, field: str, written: object) -> str | None:
+    """Return a date and time as text; None: it is refused."""
+    text = written.strip() if isinstance(written, str) else ""
+    try:
+        datetime.fromisoformat(text)  # local times have no offset
+        is_moment = len(text) >= _SHORTEST_MOMENT
+    except ValueError:
+        is_moment = False
+    if is_moment:
+        return text
+    reason = 'must be a date and a time as text, such as "2027-03-01T09:00" or "2027-03-01T09:00:00Z"'
+    _refuse(document, field, written, reason, "invalid-instant" if isinstance(written, str) else "wrong-type")
+    return None
+
+
+def _retry(document: Document, job: Mapping[str, object], fields: dict[str, object]) -> None:
+    retries, backoff = job.get("max_retries", DEFAULT_RETRIES), DEFAULT_BACKOFF_S
+    if isinstance(retries, bool) or not isinstance(retries, int):
+        _refuse(document, "max_retries", retries, "must be a whole number", "wrong-type")
+        retries = DEFAULT_RETRIES
+    elif not 0 <= retries <= MAX_RETRIES:
+        _refuse(document, "max_retries", retries, f"must be from 0 to {MAX_RETRIES}", "out-of-range")
+        retries = DEFAULT_RETRIES
+    if "retry_backoff" in job:
+        try:
+            backoff = duration.parse(job["retry_backoff"])
+        except duration.DurationError as error:
+            _refuse(document, "retry_backoff", job["retry_backoff"], str(error), error.code)
+    fields["retry"] = retry_policy(retries, backoff).model_dump()
+
+
+def _choices(document: Document, job: Mapping[str, object], fields: dict[str, object]) -> None:
+    """Read the state and the policies, in upper or lower case."""
+    if "state" in job:
+        state = _choice(document, "state", job["state"], _STATES)
+        fields["enabled"] = state != "DISABLED"
+        if state == "PAUSED":
+            reason = "a pause is not a part of a definition: register the job, and run `tocsin jobs pause`; or write DISABLED"
+            _refuse(document, "state", job["state"], reason, "not-expressible")
+    if "on_completion" in job:
+        end = _choice(document, "on_completion", job["on_completion"], ("PRESERVE", "DROP"))
+        fields["on_completion"] = (end or "PRESERVE").lower()
+    if "catch_up" in job:
+        policy = _choice(document, "catch_up", job["catch_up"], tuple(CATCH_UP))
+        fields["catch_up"] = CATCH_UP[policy or "last"]
+
+
+def _choice(document: Document, field: str, written: object, allowed: tuple[str, ...]) -> str | None:
+    """Return the choice that a text names in any case; None: it is refused."""
+    choice = next(
+        (name for name in allowed if isinstance(written, str) and written.casefold() == name.casefold()), None
+    )
+    if choice is None:
+        names = ", ".join(f"`{name}`" for name in allowed)
+        _refuse(document, field, written, f"must be one of {names}", "unknown-choice")
+    return choice
