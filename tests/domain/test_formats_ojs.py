@@ -238,7 +238,7 @@ def test_job_that_is_dropped_is_written() -> None:
     once = cron_job(cron="at 2027-03-01T09:00", on_completion="drop")
     assert once.on_completion == "drop"
     assert read(ojs.write(once)) == (once,)
-    with pytest.raises(DefinitionError, match="scheduled once"):
+    with pytest.raises(DefinitionError, match="whose schedule ends"):
         cron_job(on_completion="drop")
 
 

@@ -103,6 +103,7 @@ def test_a_schedule_has_three_kinds(fields: dict[str, Any], schedule: str | None
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
+        ({"job_class": "LEADER_ONLY"}, [("unknown-choice", "job_class")]),
         ({"run_as": "dba"}, [("not-expressible", "run_as")]),
         ({"job_sql": "SELECT 1"}, [("not-expressible", "job_sql")]),
         ({"partition_rule": {"strategy": "ALL_SHARDS"}}, [("not-expressible", "partition_rule")]),
@@ -141,7 +142,8 @@ def test_a_schedule_has_three_kinds(fields: dict[str, Any], schedule: str | None
         ({"function": None, "external_command": "a 'b"}, [("invalid-value", "external_command")]),
         ({"function": None, "external_command": ""}, [("invalid-value", "external_command")]),
         ({"external_command": "a"}, [("exclusive-fields", "")]),
-        ({"retry": {"max_attempts": 2}}, [("unknown-field", "retry")]),
+        ({"retry": {"max_attempts": 2}, "max_retries": 1}, [("exclusive-fields", "max_retries")]),
+        ({"retry": {"max_attempts": 0}}, [("out-of-range", "retry.max_attempts")]),
         ({"job_name": "Job"}, [("invalid-value", "job_name")]),
         ({"max_retrys": 2, "state": "ENABLED"}, [("unknown-field", "max_retrys")]),
     ],

@@ -37,6 +37,7 @@ TABLE: dict[tuple[str, str], tuple[set[Role] | None, str, Any]] = {
     ("POST", "/v1/jobs:apply"): ({ADMIN, AUTHOR}, "/v1/jobs:apply", {"jobs": [JOB]}),
     ("POST", "/v1/jobs/{name}/backfill"): ({ADMIN}, "/v1/jobs/job/backfill", {"start": "2025-12-31T00:00:00Z"}),
     ("GET", "/v1/jobs/{name}/why"): (READERS, "/v1/jobs/job/why", None),
+    ("POST", "/v1/sql"): (READERS, "/v1/sql", {"sql": "SHOW JOBS"}),
     ("GET", "/v1/stats"): (READERS, "/v1/stats", None),
     ("GET", "/v1/executions"): (READERS, "/v1/executions", None),
     ("GET", "/v1/executions/{id}"): (READERS, f"/v1/executions/{RUN}", None),

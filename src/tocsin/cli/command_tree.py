@@ -182,6 +182,7 @@ COMMANDS: Final[Tree] = {
     "serve": "processes.commands:serve",
     "worker": "processes.commands:worker",
     "jobs": CommandGroup("Named jobs and their schedules.", _JOBS),
+    "sql": "jobs.sql:sql",
     "import": CommandGroup("Job files from the schedules of other programs.", _IMPORTS),
     "backfill": "jobs.schedule:backfill",
     "schedule": "jobs.schedule:schedule",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .operations.lookup import ExecutionMatch
     from .queue_decisions import PurgeAnswer
     from .queues import QueueDetails
+    from .statements import StatementResult
 
 from .operator import OpenHistory
 
@@ -104,6 +105,22 @@ class LocalOperator:
     ) -> str:
         """See `Operator`."""
         return await self._registry.trigger(job, input, args, by=self._by, priority=priority, reason=reason)
+
+    async def sql(self, text: str, *, reason: str | None = None) -> "tuple[StatementResult, ...]":
+        """See `Operator`."""
+        from ..domain.statements import read_statements  # noqa: PLC0415 - see above
+        from .statements import StatementRunner  # noqa: PLC0415
+
+        runner = StatementRunner(
+            self._registry,
+            self._log,
+            self._stored,
+            self._clock,
+            by=self._by,
+            reason=reason,
+            list_executions=self.executions,
+        )
+        return tuple([await runner.run(statement) for statement in read_statements(text)])
 
     async def why(self, job: str, at: datetime | None = None) -> "tuple[Answer, ...]":
         """See `Operator`."""

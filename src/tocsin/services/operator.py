@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .operations.lookup import ExecutionMatch
     from .queue_decisions import PurgeAnswer
     from .queues import QueueDetails
+    from .statements import StatementResult
 
 OpenHistory: TypeAlias = Callable[[], AbstractAsyncContextManager[History]]
 
@@ -123,6 +124,15 @@ class Operator(Protocol):
         Raises:
             JobNotFound: no job has this name.
             DefinitionError: the job does not accept this input.
+        """
+        ...
+
+    async def sql(self, text: str, *, reason: str | None = None) -> "tuple[StatementResult, ...]":
+        """Carry out statements about jobs (see `services.statements`).
+
+        Raises:
+            StatementError, DefinitionError: a statement cannot be carried out as it is written.
+            JobNotFound, NotFound, OperationError: the state of the installation does not allow it.
         """
         ...
 

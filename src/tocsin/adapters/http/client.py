@@ -38,6 +38,7 @@ from ...services.operations.lookup import ExecutionMatch, match_execution
 from ...services.operator import NotServed
 from ...services.queue_decisions import PurgeAnswer
 from ...services.queues import QueueDetails
+from ...services.statements import StatementResult
 from ..system_clock import SystemClock
 from .api_client import ApiClient, agent_path, job_of, job_path, queue_path, reason_header, recorded_of
 
@@ -51,6 +52,7 @@ _AGENTS: Final = TypeAdapter(list[AgentRecord])
 _QUEUES: Final = TypeAdapter(list[QueueDetails])
 _GRANTS: Final = TypeAdapter(GrantAnswer)
 _HOLD_UPS: Final = TypeAdapter(tuple[HoldUp, ...])
+_RESULTS: Final = TypeAdapter(tuple[StatementResult, ...])
 _PURGE: Final = TypeAdapter(PurgeAnswer)
 _EXECUTIONS: Final = TypeAdapter(list[ExecutionRow])
 _ANSWER: Final = TypeAdapter(Answer)
@@ -126,6 +128,12 @@ class HttpOperator:
         headers = {"Idempotency-Key": uuid4().hex}
         triggered = await self._api.request("POST", f"{job_path(job)}/trigger", body, headers=headers)
         return str(triggered["execution_id"])
+
+    async def sql(self, text: str, *, reason: str | None = None) -> tuple[StatementResult, ...]:
+        """See `Operator`."""
+        headers = {"Idempotency-Key": uuid4().hex}
+        result = await self._api.request("POST", "/v1/sql", {"sql": text, "reason": reason}, headers=headers)
+        return _RESULTS.validate_python(result["results"])
 
     async def why(self, job: str, at: datetime | None = None) -> tuple[Answer, ...]:
         """See `Operator`."""

@@ -33,7 +33,6 @@ _STATES: Final = ("ENABLED", "DISABLED", "PAUSED")
 _TYPES: Final = {"EXTERNAL": ("external_command", "command"), "SQL": ("job_sql",), "PROCEDURE": ("procedure",)}
 """The fields that a job of a type has, one of them."""
 _NOT_SERVED: Final = {
-    "job_class": "classes of jobs are not served yet; leave it out",
     "partition_rule": "partitions of jobs are not served yet; leave it out",
     "job_sql": "jobs that run SQL are not served yet; use `external_command` or `function`",
     "procedure": "jobs that call a procedure are not served yet; use `external_command` or `function`",
@@ -44,7 +43,7 @@ _NOT_SERVED: Final = {
 }
 """Fields without a counterpart, with the reason."""
 
-_RENAMED: Final = frozenset({"schedule", "timezone", "retry", "enabled"})
+_RENAMED: Final = frozenset({"schedule", "timezone", "enabled"})
 _SAME: Final = frozenset({"name", "description", "timeout", "depends_on", "on_completion", "catch_up"})
 EXTENSIONS: Final = frozenset(JobDefinition.model_fields) - _SAME - _RENAMED - _NOT_SERVED.keys() - {"dag"}
 """Fields of a definition that ScratchBird does not have; a document has them under their own names. Jobs with steps have no such form."""
@@ -104,7 +103,7 @@ def _spelling(written: Mapping[Any, object]) -> Callable[[Path], Path]:
 
     def spelled(path: Path) -> Path:
         match path:
-            case ("retry", field, *_):
+            case ("retry", field, *_) if "retry" not in written:
                 return ("max_retries" if field == "max_attempts" else "retry_backoff",)
             case (str(head), *rest):
                 return (names.get(head, head), *rest)
@@ -223,6 +222,11 @@ def _moment(document: Document, field: str, written: object) -> str | None:
 
 
 def _retry(document: Document, job: Mapping[str, object], fields: dict[str, object]) -> None:
+    """Read the rule for retries; `retry` is the rule of a definition."""
+    if "retry" in job:
+        for field in sorted(job.keys() & {"max_retries", "retry_backoff"}):
+            _refuse(document, field, job[field], "`retry` has it too: leave one of them out", "exclusive-fields")
+        return
     retries, backoff = job.get("max_retries", DEFAULT_RETRIES), DEFAULT_BACKOFF_S
     if isinstance(retries, bool) or not isinstance(retries, int):
         _refuse(document, "max_retries", retries, "must be a whole number", "wrong-type")

@@ -6,6 +6,7 @@ A `Pattern` knows only wall-clock time. A `Zone` knows only the offset between w
 and applies the rules for clock changes. Nothing here reads a clock: every moment is an argument.
 """
 
+from .bounds import without_bounds
 from .clock_changes import ClockChange, clock_changes
 from .errors import ScheduleError
 from .explain import Explanation, Instant, explain, warnings_at
@@ -39,5 +40,6 @@ __all__ = [
     "timezone_database",
     "validate_timezone",
     "warnings_at",
+    "without_bounds",
     "zone_in",
 ]

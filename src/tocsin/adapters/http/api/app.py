@@ -34,6 +34,7 @@ from . import (
     jobs,
     queue_details,
     schedule,
+    sql,
     status,
     tokens,
     why,
@@ -180,6 +181,7 @@ _SCRATCHBIRD: dict[str, Any] = {
 ROUTERS: Final = (
     jobs.router,
     apply.router,
+    sql.router,
     backfill.router,
     why.router,
     executions.router,

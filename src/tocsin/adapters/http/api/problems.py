@@ -22,6 +22,7 @@ from ....domain.definition import DefinitionError, DefinitionProblem, show
 from ....domain.errors import TocsinError
 from ....domain.ledger import JobNotFound
 from ....domain.schedule import ScheduleError
+from ....domain.statement_error import StatementError
 from ....ports import HistoryUnavailable, LogUnavailable, NotAllowed, OutdatedState
 from ....ports.queries import InvalidQuery
 from ....services.calculations import CalculationsBusy
@@ -93,6 +94,11 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         422,
         "A field of the request is invalid. Correct the fields that `errors` names. Paths of the Open Job Spec answer 400.",
         (RequestValidationError, InvalidQuery, NotAnId),
+    ),
+    "invalid-statement": ProblemKind(
+        422,
+        "The SQL cannot be read. The detail has the line, the column, and what is allowed there.",
+        (StatementError,),
     ),
     "invalid-retry-policy": ProblemKind(422, "The retry policy of a pushed job is invalid. Correct the named field."),
     "invalid-schedule": ProblemKind(

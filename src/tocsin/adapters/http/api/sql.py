@@ -1,0 +1,125 @@
+"""`/v1/sql`: statements about jobs (scratchbird §9).
+
+Each statement needs the permission of the operation that it stands for.
+"""
+
+from http import HTTPStatus
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from ....domain.access import Permission, Principal
+from ....domain.definition import JobDefinition
+from ....domain.statements import read_statements
+from ....services.jobs import Check, Job
+from ....services.operations.errors import NotFound
+from ....services.operations.lookup import ExecutionMatch
+from ....services.statements import StatementResult, StatementRunner, keyed
+from ..auth.security import TRIGGERS, Reader, actor, forbidden, permitted
+from ..auth.visibility import Run
+from ..middleware.idempotency import IdempotentRoute, request_name
+from .dependencies import Components, Here, Reason, ReasonText
+from .problems import Problem, problem_of
+
+MAX_SQL: Final = 65_536
+"""Characters of the statements in a request."""
+MAX_STATEMENTS: Final = 100
+
+router = APIRouter(prefix="/v1/sql", tags=["jobs"], route_class=IdempotentRoute)
+
+
+class SqlRequest(BaseModel):
+    """Statements, separated by semicolons."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    sql: Annotated[str, Field(max_length=MAX_SQL, examples=["SHOW JOBS"])]
+    """`CREATE JOB`, `ALTER JOB`, `DROP JOB`, `EXECUTE JOB`, `CANCEL JOB RUN`, `SHOW JOBS` and `SHOW CREATE JOB`."""
+    reason: ReasonText | None = None
+
+
+class SqlResults(BaseModel):
+    """The results of the statements, in order."""
+
+    results: list[StatementResult]
+
+
+@router.post("", operation_id="runSql")
+async def run_sql(here: Here, caller: Reader, request: Request, body: SqlRequest, reason: Reason = None) -> SqlResults:
+    """Carry out statements one after the other, until the first that fails.
+
+    All of them are read before the first is carried out. An error names the statement that failed; those before it have
+    taken effect.
+    """
+    statements = read_statements(body.sql)
+    if len(statements) > MAX_STATEMENTS:
+        raise Problem(
+            422, "invalid-statement", f"{len(statements)} statements, more than {MAX_STATEMENTS}: send several requests"
+        )
+    runner = StatementRunner(
+        here.registry,
+        here.log,
+        here.stored,
+        here.clock,
+        rights=CallerRights(here, caller),
+        by=actor(caller),
+        reason=body.reason or reason,
+    )
+    results: list[StatementResult] = []
+    for number, statement in enumerate(statements, 1):
+        try:
+            results.append(await runner.run(statement, asking=keyed(request_name(request), number)))
+        except Exception as error:
+            problem = problem_of(error)
+            if len(statements) == 1 or problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                raise
+            where = f"statement {number} of {len(statements)}, at {statement.place}"
+            done = "the statements before it are carried out" if results else "nothing is changed"
+            raise Problem(
+                problem.status, problem.kind, f"{where}: {problem.detail}; {done}", problem.errors, problem.headers
+            ) from error
+    return SqlResults(results=results)
+
+
+class CallerRights:
+    """The rights of a caller of the API. Implements `services.statements.Rights`."""
+
+    def __init__(self, here: Components, caller: Principal) -> None:
+        self._here = here
+        self._caller = caller
+
+    async def define(self, definition: JobDefinition, before: Job | None) -> Check:
+        """See `Rights`."""
+        check = await self.change()
+        if before is None:
+            await self._here.visibility.require_name(self._caller, definition.name)
+        await self._here.visibility.require_dependencies(self._caller, definition)
+        return check
+
+    async def change(self) -> Check:
+        """See `Rights`."""
+        self._require(Permission.REGISTER)
+        return permitted(self._caller, Permission.REGISTER)
+
+    async def trigger(self) -> Check:
+        """See `Rights`."""
+        self._require(*TRIGGERS)
+        return permitted(self._caller, Permission.TRIGGER)
+
+    async def cancel(self, match: ExecutionMatch) -> None:
+        """See `Rights`."""
+        run = Run.of(match)
+        if not await self._here.visibility.may_see_run(self._caller, run):
+            raise NotFound(f"no execution has the id {match.execution_id!r}")
+        self._require(Permission.CANCEL, Permission.REGISTER)
+        if not await self._here.visibility.permits(self._caller, Permission.CANCEL, run):
+            raise forbidden(self._caller, Permission.CANCEL)
+
+    def sees(self, job: Job) -> bool:
+        """See `Rights`."""
+        return self._caller.may_see(job)
+
+    def _require(self, *permissions: Permission) -> None:
+        if not any(self._caller.may(permission) for permission in permissions):
+            raise forbidden(self._caller, permissions[0])

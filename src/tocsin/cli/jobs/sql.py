@@ -1,0 +1,97 @@
+"""`tocsin sql`: statements about jobs."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+
+from ...adapters.files.text_files import decoded, read_bytes
+from ...domain.definition import DefinitionError, DefinitionProblem
+from ...domain.statements import Statement, read_statements
+from ...domain.statements.grammar import MAX_CHARACTERS
+from ...domain.text import printable_lines
+from ...services.statements import StatementResult
+from ..output.tables import table
+from ..runtime.errors import UsageError
+from ..runtime.event_loop import run
+from ..runtime.session import Session, session_of
+
+MAX_BYTES: Final = 4 * MAX_CHARACTERS
+_STDIN: Final = "-"
+
+
+def sql(
+    context: typer.Context,
+    statement: Annotated[
+        str | None, typer.Argument(metavar="STATEMENT", help="One or more statements, separated by `;`.")
+    ] = None,
+    file: Annotated[
+        str | None, typer.Option("--file", "-f", metavar="FILE|-", help="A file of statements, or standard input.")
+    ] = None,
+    reason: Annotated[str | None, typer.Option(help="Reason, recorded in the events.")] = None,
+) -> None:
+    """Carry out statements about jobs, until the first that fails.
+
+    All of them are read before the first is carried out: `CREATE JOB`, `ALTER JOB`, `DROP JOB`, `EXECUTE JOB`, `CANCEL JOB RUN`,
+    `SHOW JOBS` and `SHOW CREATE JOB`.
+
+    Example: `tocsin sql "CREATE JOB nightly SCHEDULE = '0 3 * * *' FUNCTION 'report'"`
+    """
+    session = session_of(context)
+    statements = read_statements(_text(statement, file))
+    results = run(_carry_out(session, statements, reason))
+    if session.output.is_json:
+        session.output.answer({"results": [asdict(result) for result in results]}, list)
+
+
+async def _carry_out(session: Session, statements: Sequence[Statement], reason: str | None) -> list[StatementResult]:
+    """Return all results, and print each as soon as it is known unless as JSON."""
+    results: list[StatementResult] = []
+    async with session.operator() as operator:
+        for number, statement in enumerate(statements, 1):
+            try:
+                answered = await operator.sql(statement.text, reason=reason)
+            except Exception:
+                if len(statements) > 1:
+                    note = f"statement {number} of {len(statements)}, at {statement.place}, failed; places count from its beginning"
+                    typer.echo(note, err=True)
+                raise
+            for result in answered:
+                if not session.output.is_json:
+                    session.output.answer(None, partial(_shown, result))
+                results.append(result)
+    return results
+
+
+def _shown(result: StatementResult) -> list[RenderableType]:
+    if result.statement == "SHOW CREATE JOB":
+        return [Text(printable_lines(str(row[1]))) for row in result.rows]
+    if result.columns:
+        headings = [column.upper() for column in result.columns]
+        rows = [["" if cell is None else cell for cell in row] for row in result.rows]
+        more = [Text(f"more rows exist: {result.message}", style="dim")] if result.truncated else []
+        return [table(headings, rows, empty="no rows"), *more]
+    return [Text(result.message)]
+
+
+def _text(statement: str | None, file: str | None) -> str:
+    if (statement is None) is (file is None):
+        raise UsageError(
+            'give either a statement or a file: `tocsin sql "SHOW JOBS"`, or `tocsin sql -f jobs.sql`',
+            code="statement-missing" if file is None else "exclusive-options",
+        )
+    if statement is not None:
+        return statement
+    if file != _STDIN:
+        return decoded(read_bytes(Path(file or ""), MAX_BYTES), file or "")
+    content = sys.stdin.buffer.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        reason = f"larger than {MAX_BYTES:,} bytes"
+        raise DefinitionError(DefinitionProblem(reason, source="standard input", code="file-too-large"))
+    return decoded(content, "standard input")

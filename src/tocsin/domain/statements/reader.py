@@ -1,0 +1,256 @@
+"""From a text to statements."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+from lark import Token, Tree
+
+from ..formats.scratchbird import EXTENSIONS
+from ..statement_error import Place, StatementError
+from .grammar import parse_tree
+from .model import (
+    AlterJob,
+    CancelRun,
+    CreateJob,
+    DropJob,
+    ExecuteJob,
+    Select,
+    ShowCreateJob,
+    ShowJobs,
+    Statement,
+)
+
+MAX_STATEMENTS: Final = 1_000
+"""The number of statements of a text."""
+OPTIONS: Final = EXTENSIONS | {"depends_on"}
+"""The fields that `WITH` may have."""
+
+_Node: TypeAlias = Tree[Token]
+_Fields: TypeAlias = dict[str, object]
+
+
+def read_statements(text: str) -> tuple[Statement, ...]:
+    """Return the statements in a text, which are separated by semicolons.
+
+    Raises:
+        StatementError: the text is empty or too long, or a statement cannot be read.
+    """
+    nodes = [node for node in parse_tree(text).children if isinstance(node, Tree)]
+    if not nodes:
+        raise StatementError("there is no statement", Place(1, 1))
+    if len(nodes) > MAX_STATEMENTS:
+        reason = f"{len(nodes):,} statements, more than {MAX_STATEMENTS:,}: divide the text"
+        raise StatementError(reason, _place(nodes[MAX_STATEMENTS]))
+    return tuple(_statement(node, text) for node in nodes)
+
+
+def folded(word: str) -> str:
+    """Return the name of a job that an identifier without quotes stands for."""
+    return word.lower().replace("_", "-")
+
+
+def _statement(node: _Node, text: str) -> Statement:
+    common: dict[str, Any] = {"place": _place(node), "text": text[node.meta.start_pos : node.meta.end_pos]}
+    if node.data == "cancel":
+        return CancelRun(run=_value(_tokens(node)[-1]), **common)
+    if node.data in {"create", "alter"}:
+        fields, places = _clauses(node)
+        common |= {"fields": fields, "places": places}
+    if node.data in _OF_A_JOB:
+        return _OF_A_JOB[node.data](job=_named(node), **common)
+    return ShowJobs(**common) if node.data == "show_jobs" else Select(**common)
+
+
+_OF_A_JOB: Final[Mapping[str, Callable[..., Statement]]] = {
+    "create": CreateJob,
+    "alter": AlterJob,
+    "drop": DropJob,
+    "execute": ExecuteJob,
+    "show_create": ShowCreateJob,
+}
+
+
+def _clauses(node: _Node) -> tuple[_Fields, Mapping[str, Place]]:
+    """Return the fields of all clauses, and the place of each."""
+    fields, places = _Fields(), dict[str, Place]()
+    for clause in node.children:
+        if not isinstance(clause, Tree) or clause.data == "name":
+            continue
+        place = _place(clause)
+        for field, value in _CLAUSES[clause.data](clause):
+            if field in fields:
+                raise StatementError(f"a second clause for `{field}`; the first is at {places[field]}", place)
+            fields[field], places[field] = value, place
+    return fields, places
+
+
+# --- clauses ---------------------------------------------------------------------------------------------------------
+
+
+def _text_of(field: str) -> Callable[[_Node], Iterator[tuple[str, object]]]:
+    """Return the reader of a clause whose last token is its value."""
+
+    def read(clause: _Node) -> Iterator[tuple[str, object]]:
+        yield field, _value(_tokens(clause)[-1])
+
+    return read
+
+
+def _number(clause: _Node) -> Iterator[tuple[str, object]]:
+    token = _tokens(clause)[-1]
+    _check_length(token)
+    yield str(clause.data), int(token) if token.isdecimal() else float(token)
+
+
+def _duration(field: str) -> Callable[[_Node], Iterator[tuple[str, object]]]:
+    def read(clause: _Node) -> Iterator[tuple[str, object]]:
+        yield field, _seconds(clause)
+
+    return read
+
+
+_UNITS: Final = {"s": "s", "m": "m", "h": "h", "d": "d", "w": "w"}
+_LONGEST_NUMBER: Final = 24
+"""Characters of a number; the shortest text of every float fits."""
+
+
+def _seconds(clause: _Node) -> object:
+    """Return a number of seconds, or a duration as text."""
+    amount = _tokens(next(child for child in clause.children if isinstance(child, Tree)))
+    first = amount[0]
+    _check_length(first)
+    match amount:
+        case [Token(type="NUMBER"), unit]:
+            return f"{first}{_UNITS[unit[0].lower()]}"
+        case [Token(type="NUMBER")]:
+            return float(first)
+        case _:
+            return _value(first)
+
+
+def _check_length(number: Token) -> None:
+    if number.type == "NUMBER" and len(number) > _LONGEST_NUMBER:
+        raise StatementError(f"the number {number[:_LONGEST_NUMBER]}… is too long", _token_place(number))
+
+
+def _schedule(clause: _Node) -> Iterator[tuple[str, object]]:
+    rule = next((child for child in clause.children if isinstance(child, Tree)), None)
+    if rule is None:
+        yield "cron_expression", _value(_tokens(clause)[-1])
+    elif rule.data == "every":
+        yield "interval_seconds", _seconds(rule)
+    else:
+        yield ("timestamp" if rule.data == "at" else "cron_expression"), _value(_tokens(rule)[-1])
+
+
+def _depends(clause: _Node) -> Iterator[tuple[str, object]]:
+    yield "depends_on", [_named_by(child) for child in clause.children if isinstance(child, Tree)]
+
+
+def _on_completion(clause: _Node) -> Iterator[tuple[str, object]]:
+    yield "on_completion", str(_tokens(clause)[-1])
+
+
+def _partition(clause: _Node) -> Iterator[tuple[str, object]]:
+    """Read the rule as the specification writes it in a document."""
+    _, _, strategy, *values = _tokens(clause)
+    names = [_value(value) for value in values]
+    match strategy.type:
+        case "ALL_SHARDS":
+            rule: dict[str, object] = {"strategy": "ALL_SHARDS"}
+        case "SHARD" | "SINGLE_SHARD":
+            rule = {"strategy": "SINGLE_SHARD", "shard": names[0]}
+        case "SHARD_SET":
+            rule = {"strategy": "SHARD_SET", "shards": names}
+        case _:
+            rule = {"strategy": "DYNAMIC", "partition_expression": names[0]}
+    yield "partition_rule", rule
+
+
+def _call(clause: _Node) -> Iterator[tuple[str, object]]:
+    words = [str(token) for token in clause.children if isinstance(token, Token) and token.type == "WORD"]
+    arguments = [_value(_tokens(child)[0]) for child in clause.children if isinstance(child, Tree)]
+    yield "procedure", {"name": ".".join(words), "arguments": arguments}
+
+
+def _with(clause: _Node) -> Iterator[tuple[str, object]]:
+    """Read fields that have no clause, as a JSON object."""
+    token = _tokens(clause)[-1]
+    try:
+        options = json.loads(_value(token), parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise StatementError("the text after WITH is not JSON", _token_place(token)) from None
+    if not isinstance(options, dict):
+        raise StatementError('the text after WITH is a JSON object, such as {"tags": ["billing"]}', _token_place(token))
+    for field, value in options.items():
+        if field not in OPTIONS:
+            raise StatementError(
+                f"WITH has no field {field[:40]!r}", _token_place(token), allowed=tuple(sorted(OPTIONS))
+            )
+        yield field, value
+
+
+def _no_constant(constant: str) -> object:
+    raise ValueError(constant)
+
+
+_CLAUSES: Final[Mapping[str, Callable[[_Node], Iterator[tuple[str, object]]]]] = {
+    "schedule": _schedule,
+    "depends": _depends,
+    "starts": _text_of("starts_at"),
+    "ends": _text_of("ends_at"),
+    "timezone": _text_of("schedule_tz"),
+    "class": _text_of("job_class"),
+    "partition": _partition,
+    "max_retries": _number,
+    "retry_backoff": _duration("retry_backoff"),
+    "timeout": _duration("timeout"),
+    "on_completion": _on_completion,
+    "catch_up": _text_of("catch_up"),
+    "run_as": _text_of("run_as"),
+    "description": _text_of("description"),
+    "state": _text_of("state"),
+    "queue": _text_of("queue"),
+    "with": _with,
+    "sql": _text_of("job_sql"),
+    "call": _call,
+    "exec": _text_of("external_command"),
+    "function": _text_of("function"),
+}
+"""The fields of each clause, in the names of ScratchBird's document."""
+
+
+# --- tokens ----------------------------------------------------------------------------------------------------------
+
+
+def _tokens(node: _Node) -> list[Token]:
+    return [child for child in node.children if isinstance(child, Token)]
+
+
+def _value(token: Token) -> str:
+    """Return a token without its quotes."""
+    match token.type:
+        case "STRING":
+            return token[1:-1].replace("''", "'")
+        case "QUOTED":
+            return token[1:-1].replace('""', '"')
+        case _:
+            return str(token)
+
+
+def _named(node: _Node) -> str:
+    return _named_by(next(child for child in node.children if isinstance(child, Tree) and child.data == "name"))
+
+
+def _named_by(node: _Node) -> str:
+    (token,) = _tokens(node)
+    return folded(token) if token.type == "NAME" else _value(token)
+
+
+def _place(node: _Node) -> Place:
+    return Place(node.meta.line, node.meta.column)
+
+
+def _token_place(token: Token) -> Place:
+    return Place(token.line or 1, token.column or 1)

@@ -1,0 +1,272 @@
+"""Carry out statements in SQL about jobs (scratchbird §9).
+
+A statement does what another operation does, through the same services: `CREATE JOB` registers a definition, `EXECUTE JOB` is
+a trigger, `CANCEL JOB RUN` a cancellation. The rights of the caller are those of these operations.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Final, Protocol
+
+from pydantic import JsonValue
+
+from ..domain.definition import JobDefinition
+from ..domain.events import Actor
+from ..domain.ledger import JobNotFound
+from ..domain.statements import (
+    AlterJob,
+    CancelRun,
+    CreateJob,
+    DropJob,
+    ExecuteJob,
+    ShowCreateJob,
+    ShowJobs,
+    Statement,
+    StatementError,
+    altered,
+    create_statement,
+    defined,
+)
+from ..domain.statements.definitions import is_pause
+from ..ports import Clock, EventLog, SequenceConflict, StoredLog
+from .jobs import Check, Job, Registry
+from .jobs.registry import TRIES, RequestName
+from .operations.errors import OperationError
+from .operations.execution_requests import cancel
+from .operations.lookup import ExecutionMatch, ListExecutions, find
+
+MAX_ROWS: Final = 1_000
+"""The rows of an answer."""
+YIELD_EVERY: Final = 20
+"""Rows after which other tasks run."""
+_COLUMNS: Final = ("job_name", "state", "schedule", "timezone", "next_run_time", "last_run_time")
+
+
+@dataclass(frozen=True, slots=True)
+class StatementResult:
+    """The result of a statement."""
+
+    statement: str
+    """The statement without its clauses, such as `CREATE JOB`."""
+    message: str
+    """The effect, in a sentence."""
+    job: str | None = None
+    execution_id: str | None = None
+    changed: bool = False
+    """Whether the statement changed anything."""
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[JsonValue, ...], ...] = ()
+    truncated: bool = False
+    """Whether there are more rows."""
+
+
+class Rights(Protocol):
+    """The rights of a caller. Each method raises an error if the caller lacks one."""
+
+    async def define(self, definition: JobDefinition, before: Job | None) -> Check:
+        """Return the check of a job that is to get a definition."""
+
+    async def change(self) -> Check:
+        """Return the check of a job that is to be changed or deleted."""
+
+    async def trigger(self) -> Check:
+        """Return the check of a job that is to run."""
+
+    async def cancel(self, match: ExecutionMatch) -> None:
+        """Check that the caller may cancel an execution."""
+
+    def sees(self, job: Job) -> bool:
+        """Return whether the caller may see a job."""
+
+
+class AllRights:
+    """The rights of a caller with access to the log itself."""
+
+    async def define(self, _definition: JobDefinition, _before: Job | None) -> Check:
+        """See `Rights`."""
+        return _anything
+
+    async def change(self) -> Check:
+        """See `Rights`."""
+        return _anything
+
+    async def trigger(self) -> Check:
+        """See `Rights`."""
+        return _anything
+
+    async def cancel(self, match: ExecutionMatch) -> None:
+        """See `Rights`."""
+
+    def sees(self, _job: Job) -> bool:
+        """See `Rights`."""
+        return True
+
+
+def _anything(_: Job | None) -> None:
+    """Allow any change."""
+
+
+@dataclass(frozen=True)
+class StatementRunner:
+    """Carries out statements for one caller."""
+
+    registry: Registry
+    log: EventLog
+    stored: StoredLog
+    clock: Clock
+    rights: Rights = field(default_factory=AllRights)
+    by: Actor | None = None
+    reason: str | None = None
+    list_executions: ListExecutions | None = None
+    """Finds a shortened id of a run in the history; None: ids are complete."""
+
+    async def run(self, statement: Statement, *, asking: RequestName | None = None) -> StatementResult:
+        """Carry out a statement; `asking` is the idempotency key of a run that it requests.
+
+        Raises:
+            StatementError, DefinitionError: the statement cannot be carried out as it is written.
+            JobNotFound, NotFound, OperationError: the state of the installation does not allow it.
+        """
+        if isinstance(statement, ExecuteJob):
+            return await self._execute(statement, asking)
+        handlers: dict[type, Callable[..., Awaitable[StatementResult]]] = {
+            CreateJob: self._create,
+            AlterJob: self._alter,
+            DropJob: self._drop,
+            CancelRun: self._cancel,
+            ShowJobs: self._show_jobs,
+            ShowCreateJob: self._show_create,
+        }
+        handler = handlers.get(type(statement))
+        if handler is None:
+            raise StatementError(
+                "SELECT is not served yet: use SHOW JOBS, or read the views `sys_jobs` and `sys_job_runs` of the history's database",
+                statement.place,
+            )
+        return await handler(statement)
+
+    async def _create(self, statement: CreateJob) -> StatementResult:
+        definition = defined(statement)
+        check = await self.rights.define(definition, None)
+
+        def is_new(job: Job | None) -> None:
+            check(job)
+            if job is not None and job.definition != definition:
+                raise OperationError(
+                    f"{statement.place}: job {job.name!r} exists. Change it with ALTER JOB, or drop it first",
+                    code="job-exists",
+                )
+
+        verb = await self.registry.define(definition, by=self.by, reason=self.reason, check=is_new)
+        is_created = verb == "create"
+        message = f"created job {definition.name!r}" if is_created else f"job {definition.name!r} is unchanged"
+        return StatementResult("CREATE JOB", message, definition.name, changed=is_created)
+
+    async def _alter(self, statement: AlterJob) -> StatementResult:
+        is_changed = await self._redefine(statement)
+        state = statement.fields.get("state")
+        if state is not None:
+            switch = self.registry.pause if is_pause("state", state) else self.registry.resume
+            check = await self.rights.change()
+            is_switched = await switch(statement.job, by=self.by, reason=self.reason, check=check)
+            is_changed = is_changed or is_switched
+        message = f"{'altered' if is_changed else 'unchanged:'} job {statement.job!r}"
+        return StatementResult("ALTER JOB", message, statement.job, changed=is_changed)
+
+    async def _redefine(self, statement: AlterJob) -> bool:
+        """Change the definition on which the change was decided; return whether it differs."""
+        for _ in range(TRIES):
+            before = await self._visible(statement.job)
+            definition = altered(statement, before.definition)
+            if definition == before.definition:
+                (await self.rights.change())(before)
+                return False
+            check = await self.rights.define(definition, before)
+            try:
+                verb = await self.registry.define(
+                    definition, by=self.by, reason=self.reason, check=_same(check, before)
+                )
+            except _Changed:
+                continue
+            return verb != "unchanged"
+        raise SequenceConflict(
+            f"cannot change {statement.job!r}: another writer changed it on each of {TRIES} tries. Try again."
+        )
+
+    async def _drop(self, statement: DropJob) -> StatementResult:
+        check = await self.rights.change()
+        await self.registry.delete(statement.job, by=self.by, reason=self.reason, check=check)
+        message = f"dropped job {statement.job!r}; its history is kept"
+        return StatementResult("DROP JOB", message, statement.job, changed=True)
+
+    async def _execute(self, statement: ExecuteJob, asking: RequestName | None) -> StatementResult:
+        check = await self.rights.trigger()
+        execution_id = await self.registry.trigger(
+            statement.job, by=self.by, reason=self.reason, check=check, asking=asking
+        )
+        message = f"triggered job {statement.job!r}: run {execution_id}"
+        return StatementResult("EXECUTE JOB", message, statement.job, execution_id, changed=True)
+
+    async def _cancel(self, statement: CancelRun) -> StatementResult:
+        match = await find(self.log, statement.run, stored=self.stored, list_executions=self.list_executions)
+        await self.rights.cancel(match)
+        outcome = await cancel(self.log, match.execution_id, by=self.by, reason=self.reason, job=match.job)
+        verb = "cancelled" if outcome.changed else f"{outcome.status.value} before:"
+        message = f"{verb} run {outcome.execution_id} of job {outcome.job!r}"
+        return StatementResult("CANCEL JOB RUN", message, outcome.job, outcome.execution_id, changed=outcome.changed)
+
+    async def _show_jobs(self, _: ShowJobs) -> StatementResult:
+        jobs = [job for job in await self.registry.jobs() if self.rights.sees(job)]
+        now, rows = self.clock.now(), list[tuple[JsonValue, ...]]()
+        for number, job in enumerate(jobs[:MAX_ROWS], 1):
+            rows.append(_row(job, now))
+            if number % YIELD_EVERY == 0:
+                await asyncio.sleep(0)  # other tasks run
+        is_truncated = len(jobs) > MAX_ROWS
+        message = f"{len(rows):,} jobs" + (f" of {len(jobs):,}" if is_truncated else "")
+        return StatementResult("SHOW JOBS", message, columns=_COLUMNS, rows=tuple(rows), truncated=is_truncated)
+
+    async def _show_create(self, statement: ShowCreateJob) -> StatementResult:
+        job = await self._visible(statement.job)
+        rows = ((job.name, create_statement(job.definition)),)
+        return StatementResult(
+            "SHOW CREATE JOB", f"job {job.name!r}", job.name, columns=("job_name", "statement"), rows=rows
+        )
+
+    async def _visible(self, name: str) -> Job:
+        job = await self.registry.job(name, fresh=True)
+        if not self.rights.sees(job):
+            raise JobNotFound(name)
+        return job
+
+
+class _Changed(Exception):
+    """Another writer changed the job meanwhile."""
+
+
+def _same(check: Check, before: Job) -> Check:
+    """Return a check that also refuses any other version of the job."""
+
+    def check_same(job: Job | None) -> None:
+        if job is None:
+            raise JobNotFound(before.name)
+        check(job)
+        if job.sequence != before.sequence:
+            raise _Changed
+
+    return check_same
+
+
+def _row(job: Job, now: datetime) -> tuple[JsonValue, ...]:
+    definition = job.definition
+    state = {"paused": "PAUSED", "disabled": "DISABLED"}.get(job.status, "ENABLED")
+    following, last = job.next_fire_time(now), job.ledger.last_fired
+    times = (at.isoformat() if at is not None else None for at in (following, last))
+    return (job.name, state, definition.schedule, definition.timezone, *times)
+
+
+def keyed(asking: RequestName | None, number: int) -> RequestName | None:
+    """Return the idempotency key of a statement in a request with a key."""
+    return None if asking is None else replace(asking, name=f"{asking.name}-{number}")
