@@ -9,6 +9,7 @@ from benchmarks.bare import bare_rate
 from benchmarks.conditions import Conditions
 from benchmarks.fire_lag import fire_lag
 from benchmarks.growth import growth
+from benchmarks.held import held
 from benchmarks.latency import latency
 from benchmarks.metrics import Metrics
 from benchmarks.ojs import ojs
@@ -50,6 +51,7 @@ WORKLOADS: Final[dict[str, Workload]] = {
     "W6": registered,
     "W7": replay,
     "graph": OnSystem(wide_graph),
+    "held": OnSystem(held),
 }
 SERVERLESS: Final = frozenset({"W7"})
 """Workloads without a server; a single profile is enough."""

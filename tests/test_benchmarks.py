@@ -19,6 +19,7 @@ from benchmarks.conditions import Conditions
 from benchmarks.deliveries import redelivered, standing, waiting
 from benchmarks.fire_lag import fire_lag
 from benchmarks.growth import growth
+from benchmarks.held import held
 from benchmarks.latency import latency
 from benchmarks.metrics import Metrics, Results, labelled, percentiles
 from benchmarks.peers import PEERS, measurement
@@ -263,6 +264,14 @@ async def test_system_does_everything_that_workloads_measure() -> None:
     assert {"cpu_ms_per_execution (nats)", "cpu_ms_per_execution (2: what)", "reads_per_execution"} <= plain.keys()
     assert {"p50_ms", "p99_ms", "max_ms", "reads_per_execution"} <= alone.keys()
     assert (together["missed (4)"], together["twice (4)"]) == (0, 0)
+
+
+@pytest.mark.slow
+async def test_executions_are_held_and_let_go() -> None:
+    async with system() as it:
+        measured = await held(it, 30)
+        assert len(it.started) == 30
+    assert measured["messages_per_execution"] == pytest.approx(8, abs=2)
 
 
 @pytest.mark.full
