@@ -1,18 +1,21 @@
-"""Waits for other jobs: the audit judges their ends by the definition, and notices what is planted."""
+"""Waits for other jobs: the audit judges their ends by the definition and the runs, and notices what is planted."""
 
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pytest
 
-from tests.domain.given import NOON
+from tests.domain.given import KEY
 from tests.services.audit.test_defects import Defect, other, without, work
 from tests.stages.world import World
 from tests.stored_events import StoredEvents
 from tocsin import subjects
 from tocsin.domain import execution
-from tocsin.domain.events import DependenciesSettled, DependencyRun, Planned, Skipped
+from tocsin.domain.events import DependenciesSettled, DependencyRun, ExecutionFact, Planned, Skipped
+from tocsin.services.audit import audit
 
-RUN = DependencyRun(job="load", since=NOON, execution_id="r", ended="completed")
+BEGIN = World().clock.now()
+RUN = DependencyRun(job="load", since=BEGIN - timedelta(hours=1), execution_id="r", ended="completed")
 FAILED = RUN.model_copy(update={"ended": "failed"})
 
 
@@ -21,20 +24,52 @@ def broken(everything: StoredEvents) -> set[str]:
     return {violation.invariant for violation in everything.audited().violations}
 
 
+def reasons(everything: StoredEvents) -> list[str]:
+    """The reasons of the violations of a log."""
+    return [violation.reason for violation in everything.audited().violations]
+
+
+@dataclass
+class Scene:
+    """The log of a job that waits for another."""
+
+    world: World = field(default_factory=World)
+
+    async def ran(self, job: str, message_id: str, **fields: object) -> str:
+        """Trigger a job, and work until nothing is left to do; the id of its execution."""
+        before = {fact.execution_id for fact in await self._begun(job)}
+        await self.world.trigger(job, message_id, **fields)
+        await work(self.world)
+        [execution_id] = {fact.execution_id for fact in await self._begun(job)} - before
+        return execution_id
+
+    async def settle(self, execution_id: str, outcome: str, *runs: DependencyRun) -> StoredEvents:
+        """End the wait of an execution, and work until nothing is left to do; the log."""
+        state = execution.fold(await self.world.log.load(subjects.execution("report", execution_id)))
+        await self.world.given(*execution.settle(state, outcome, runs))  # type: ignore[arg-type]
+        await work(self.world)
+        return await StoredEvents.of(self.world.log)
+
+    async def _begun(self, job: str) -> list[ExecutionFact]:
+        events = [recorded.message for recorded in await self.world.log.read(f"execution.{job}.>")]
+        return [event for event in events if isinstance(event, ExecutionFact)]
+
+
+async def begun(*, function: str = "f") -> Scene:
+    """The jobs are defined."""
+    scene = Scene()
+    await scene.world.define({"name": "load", "function": function, "retry": {"max_attempts": 1}})
+    await scene.world.define({"name": "report", "function": "f", "depends_on": [{"job": "load", "within": "1h"}]})
+    return scene
+
+
 async def waited(*, outcome: str = "met", run: DependencyRun | None = RUN) -> StoredEvents:
-    """The log of a job that waited for another."""
-    world = World()
-    await world.define({"name": "load", "function": "f"})
-    await world.define({"name": "report", "function": "f", "depends_on": [{"job": "load", "within": "1h"}]})
-    await world.trigger("load", "one")
-    await work(world)
-    await world.trigger("report", "two")
-    await work(world)
-    [planned] = await world.stored(Planned)
-    state = execution.fold(await world.log.load(subjects.execution("report", planned.execution_id)))
-    await world.given(*execution.settle(state, outcome, () if run is None else (run,)))  # type: ignore[arg-type]
-    await work(world)
-    return await StoredEvents.of(world.log)
+    """The log after a wait; `run` with the id of the run of the other job."""
+    scene = await begun(function="broken" if run is not None and run.ended == "failed" else "f")
+    loaded = await scene.ran("load", "one")
+    held = await scene.ran("report", "two")
+    runs = () if run is None else (run.model_copy(update={"execution_id": loaded}),)
+    return await scene.settle(held, outcome, *runs)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +98,53 @@ async def test_wait_breaks_no_invariant(outcome: str, run: DependencyRun | None)
 )
 async def test_defect_of_a_wait_is_noticed(invariant: str, defect: Defect) -> None:
     assert invariant in broken(defect(await waited()))
+
+
+async def test_run_that_is_not_there_is_noticed() -> None:
+    scene = await begun()
+    await scene.ran("load", "one")
+    everything = await scene.settle(await scene.ran("report", "two"), "met", RUN)
+    assert reasons(everything) == ["it rests on run r of load, which is not there"]
+
+
+async def test_run_outside_the_window_is_noticed() -> None:
+    scene = await begun()
+    loaded = await scene.ran("load", "one")
+    run = RUN.model_copy(update={"execution_id": loaded, "since": BEGIN + timedelta(minutes=1)})
+    everything = await scene.settle(await scene.ran("report", "two"), "met", run)
+    assert reasons(everything) == [f"it rests on run {loaded} of load, whose time is outside of the window"]
+
+
+async def test_end_that_a_run_did_not_have_is_noticed() -> None:
+    scene = await begun(function="broken")
+    loaded = await scene.ran("load", "one")
+    run = RUN.model_copy(update={"execution_id": loaded})
+    everything = await scene.settle(await scene.ran("report", "two"), "met", run)
+    assert reasons(everything) == [f"it says that run {loaded} of load had completed, and it had not"]
+
+
+@pytest.mark.parametrize(("minutes", "is_noticed"), [(2, True), (0, False)])
+async def test_earlier_run_than_the_last_is_noticed(minutes: int, *, is_noticed: bool) -> None:
+    scene = await begun()
+    first = await scene.ran("load", "one")
+    last = await scene.ran("load", "two")
+    held = await scene.ran("report", "three")
+    scene.world.clock.advance(60 * minutes)
+    everything = await scene.settle(held, "met", RUN.model_copy(update={"execution_id": first}))
+    expected = [f"it rests on run {first} of load, and run {last} came after that"]
+    assert reasons(everything) == (expected if is_noticed else [])
+
+
+async def test_run_of_before_is_not_judged() -> None:
+    """A definition that is read after the log proves nothing about the runs before."""
+    scene = await begun()
+    loaded = await scene.ran("load", "one")
+    held = await scene.ran("report", "two")
+    everything = await scene.settle(held, "met", RUN.model_copy(update={"execution_id": loaded}))
+    of_log = [recorded for recorded in everything.in_order if not recorded.subject.startswith("ledger.")]
+    of_ledger = [recorded for recorded in everything.in_order if recorded.subject.startswith("ledger.")]
+    found = audit([*of_log, *of_ledger], key=KEY).violations
+    assert [violation.reason for violation in found if violation.invariant == "I6"] == []
 
 
 async def test_skip_without_its_decision_is_noticed() -> None:

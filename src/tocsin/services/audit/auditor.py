@@ -13,6 +13,7 @@ from ..repair import digest_of
 from . import guards
 from .check import INVARIANTS, PATIENCE, Check, Comparison, Handler, Report, Violation
 from .coordination import Agents, Locks
+from .dependencies import Dependencies
 from .execution_reports import is_proven
 from .executions import Executions
 from .ledger_time import LedgerTime
@@ -87,6 +88,7 @@ class Auditor:
             PublicEvents(is_whole=is_whole),
             Agents(is_whole=is_whole),
             Queues(is_whole=is_whole),
+            Dependencies(since),
         )
         self._handlers: dict[type[Message], list[Handler]] = {}
         for check in self._checks:

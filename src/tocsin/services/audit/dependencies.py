@@ -1,10 +1,34 @@
-"""Waits for other jobs: their ends, judged by the runs that they name (I6)."""
+"""Waits for other jobs: their ends, judged by the runs that they name (I6).
 
-from collections.abc import Iterator, Sequence
+Memory: each run of a job for which others wait (about 300 bytes).
+"""
 
-from ...domain.definition import JobDependency
-from ...domain.events import DependenciesSettled
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from ...domain.definition import JobDependency, upstream_jobs
+from ...domain.events import (
+    Admitted,
+    Cancelled,
+    Completed,
+    Defined,
+    DependenciesSettled,
+    DependencyRun,
+    Failed,
+    Message,
+    Planned,
+    Recorded,
+    Requested,
+    Skipped,
+)
+from . import check
+from .check import Debt, Handler, Taken
 from .execution_reports import Wrong
+
+UNSEEN: Final = timedelta(minutes=1)
+"""How long before the end of a wait a run may have begun without being seen: the decision is made before it is stored."""
 
 
 def wrong_waits(fact: DependenciesSettled, depends_on: Sequence[JobDependency]) -> Iterator[Wrong]:
@@ -25,3 +49,109 @@ def wrong_waits(fact: DependenciesSettled, depends_on: Sequence[JobDependency]) 
             yield Wrong("I6", f"the last run of {run.job} had not {dependency.on}")
     if fact.outcome == "dependency_failed" and not any(run.ended in {"failed", "cancelled"} for run in fact.runs):
         yield Wrong("I6", "no run of a job on which it depends had failed")
+
+
+@dataclass(slots=True)
+class _Run:
+    """A run of a job for which others wait."""
+
+    scheduled_time: datetime
+    opened: Recorded[Message]
+    ended: str | None = None
+
+
+class Dependencies:
+    """Compares the runs that the ends of waits name with the log."""
+
+    def __init__(self, since: datetime | None = None) -> None:
+        """`since` (UTC): the first event; None: the log is read from its beginning."""
+        self._latest = since
+        """The time of the newest event of an execution."""
+        self._known_since: dict[str, datetime | None] = {}
+        """The jobs for which others wait, and the time since which each of their runs is known; None: always."""
+        self._runs: dict[str, dict[str, _Run]] = {}
+        self._waiting: dict[str, datetime] = {}
+        """The scheduled time of each execution that waits."""
+
+    def handlers(self) -> Mapping[type[Message], Handler]:
+        """See `Check`."""
+        return {
+            Defined: self._defined,
+            Planned: self._requested,
+            Admitted: self._requested,
+            DependenciesSettled: self._settled,
+            Completed: self._ended,
+            Failed: self._ended,
+            Cancelled: self._ended,
+            Skipped: self._ended,
+        }
+
+    def debts(self) -> Iterator[Debt]:
+        """See `Check`."""
+        yield from ()
+
+    def _defined(self, recorded: Recorded[Defined]) -> Taken:
+        self._follow(recorded.message.definition.depends_on)
+        yield from ()
+
+    def _follow(self, depends_on: Sequence[JobDependency]) -> None:
+        for job in upstream_jobs(depends_on):
+            # Streams may be read in any order, so the time of the definition proves nothing about the runs that were taken.
+            self._known_since.setdefault(job, self._latest)
+
+    def _requested(self, recorded: Recorded[Requested]) -> Taken:
+        fact, self._latest = recorded.message, recorded.time
+        if isinstance(fact, Planned) and fact.plan.depends_on:
+            self._follow(fact.plan.depends_on)
+            self._waiting[fact.execution_id] = fact.scheduled_time
+        if fact.job in self._known_since:
+            run = _Run(fact.scheduled_time, recorded)
+            self._runs.setdefault(fact.job, {}).setdefault(fact.execution_id, run)
+        yield from ()
+
+    def _ended(self, recorded: Recorded[Completed | Failed | Cancelled | Skipped]) -> Taken:
+        fact, self._latest = recorded.message, recorded.time
+        self._waiting.pop(fact.execution_id, None)
+        if (run := self._runs.get(fact.job, {}).get(fact.execution_id)) is not None and run.ended is None:
+            run.ended = fact.type
+        yield from ()
+
+    def _settled(self, recorded: Recorded[DependenciesSettled]) -> Taken:
+        fact, self._latest = recorded.message, recorded.time
+        at = self._waiting.pop(fact.execution_id, None)
+        if at is None:
+            return
+        entity = check.execution(fact.job, fact.execution_id)
+        for named in fact.runs:
+            reasons = [*self._false(named, at)]
+            if not reasons and fact.outcome == "met":
+                reasons += self._later(named, at, recorded.time - UNSEEN)
+            for reason in reasons:
+                yield check.violation("I6", entity, reason, recorded)
+
+    def _false(self, named: DependencyRun, at: datetime) -> Iterator[str]:
+        """Yield the reasons why a run cannot be what the end of a wait says."""
+        if named.execution_id is None:
+            return
+        run = self._runs.get(named.job, {}).get(named.execution_id)
+        if run is None:
+            known_since = self._known_since.get(named.job)
+            if known_since is None or known_since < named.since:
+                yield f"it rests on run {named.execution_id} of {named.job}, which is not there"
+            return
+        if not named.since < run.scheduled_time <= at:
+            yield f"it rests on run {named.execution_id} of {named.job}, whose time is outside of the window"
+        if named.ended is not None and run.ended != named.ended:
+            yield f"it says that run {named.execution_id} of {named.job} had {named.ended}, and it had not"
+
+    def _later(self, named: DependencyRun, at: datetime, until: datetime) -> Iterator[str]:
+        """Yield a later run in the window that began before `until`, and so should have been waited for."""
+        runs = self._runs.get(named.job, {})
+        if (counted := runs.get(named.execution_id or "")) is None:
+            return
+        place = counted.scheduled_time, counted.opened.sequence
+        for execution_id, run in runs.items():
+            is_later = place < (run.scheduled_time, run.opened.sequence) and run.scheduled_time <= at
+            if is_later and run.opened.time < until and run.ended != Skipped.model_fields["type"].default:
+                yield f"it rests on run {named.execution_id} of {named.job}, and run {execution_id} came after that"
+                return
