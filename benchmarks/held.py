@@ -1,4 +1,4 @@
-"""held: many executions that wait for a run of another job, and start when it ends.
+"""held: many executions that wait for a run of another job.
 
 The other job has a function that no worker has, so that its run stays open until it is cancelled; the executions wait for any end. The
 figures are the seconds until all of them wait, the seconds from the cancellation to the first start and to the last completion, the CPU time
@@ -28,7 +28,7 @@ POLL: Final = 0.1
 
 
 async def held(system: System, executions: int = EXECUTIONS) -> Metrics:
-    """Return the seconds until all executions wait, and until all are over after the run for which they wait.
+    """Return the seconds until all executions wait, and until all are over.
 
     Raises:
         TimeoutError: some did not wait, or did not complete; the message has the number.
@@ -81,7 +81,7 @@ async def held(system: System, executions: int = EXECUTIONS) -> Metrics:
 
 
 async def _opened(system: System, *, within: float) -> str:
-    """Return the id of the only execution of the job that is waited for, once it is open."""
+    """Wait for the run of the other job, and return its id."""
     async with asyncio.timeout(within):
         while True:
             if events := await system.installation.log.read(subjects.execution(UPSTREAM, "*")):

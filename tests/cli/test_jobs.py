@@ -336,7 +336,7 @@ def test_export_of_an_unknown_job_writes_nothing(applied: World) -> None:
     assert not (applied.folder / "new.yaml").exists()
 
 
-def test_schedule_and_plan_name_the_jobs_that_are_waited_for(world: World) -> None:
+def test_schedule_and_plan_name_dependencies(world: World) -> None:
     jobs = """
       - { name: load, schedule: "0 * * * *", function: f }
       - { name: rates, function: f }

@@ -331,7 +331,7 @@ async def answers(scene: Scene) -> list[tuple[str, str, str]]:
     return [(answer.trigger_id.removeprefix("api."), answer.answer, answer.code) for answer in given]
 
 
-async def test_trigger_that_waits_for_other_jobs_is_answered_once(scene: Scene) -> None:
+async def test_trigger_that_waits_is_answered_once(scene: Scene) -> None:
     await scene.define(UP, ON_DEMAND)
     last = await scene.due("load", AT)
     await scene.world.trigger("report", "a")
@@ -454,8 +454,8 @@ async def test_run_that_begins_during_the_decision_counts(world: World) -> None:
         assert await scene.status("report", held) is Status.ADMITTED
 
 
-async def test_job_that_runs_all_the_time_is_decided_on(world: World) -> None:
-    """Whenever the keeper asks whether it knows all runs, one more has just begun."""
+async def test_job_that_never_rests_is_decided_on(world: World) -> None:
+    """Whenever the keeper looks whether it knows all runs, another has just begun."""
     go_to(world, MIDNIGHT)
     async with keeping(world):
         scene = Scene(world)

@@ -240,7 +240,7 @@ def is_queue_full(state: Lock, wanted: Requested) -> bool:
 
 
 def most_waiting(wanted: Requested) -> int:
-    """Return how many executions of its kind may wait, for the lock or for other jobs, when an execution wants to."""
+    """Return how many executions of its job and kind may wait with an execution."""
     return MAX_YIELDING if wanted.trigger in COMPENSATING_TRIGGERS else wanted.plan.max_waiting
 
 

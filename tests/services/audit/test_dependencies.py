@@ -115,7 +115,7 @@ async def test_run_outside_the_window_is_noticed() -> None:
     assert reasons(everything) == [f"it rests on run {loaded} of load, whose time is outside of the window"]
 
 
-async def test_end_that_a_run_did_not_have_is_noticed() -> None:
+async def test_false_end_of_a_run_is_noticed() -> None:
     scene = await begun(function="broken")
     loaded = await scene.ran("load", "one")
     run = RUN.model_copy(update={"execution_id": loaded})

@@ -51,7 +51,9 @@ def schedule(
     hours: Annotated[float, typer.Option(min=0.01, max=24 * 366, help="Length of the window in hours.")] = 24,
     limit: Annotated[int, typer.Option(min=1, help="Maximum occurrences of each job in JSON.")] = 100,
 ) -> None:
-    """Show which jobs fire in the next hours, and when; AFTER names the jobs for whose runs they then wait.
+    """Show which jobs fire in the next hours, and when.
+
+    AFTER names the jobs for whose runs an execution waits.
 
     Example: `tocsin schedule --hours 48`
     """

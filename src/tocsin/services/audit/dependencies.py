@@ -145,7 +145,7 @@ class Dependencies:
             yield f"it says that run {named.execution_id} of {named.job} had {named.ended}, and it had not"
 
     def _later(self, named: DependencyRun, at: datetime, until: datetime) -> Iterator[str]:
-        """Yield a later run in the window that began before `until`, and so should have been waited for."""
+        """Yield a later run in the window that began before `until`."""
         runs = self._runs.get(named.job, {})
         if (counted := runs.get(named.execution_id or "")) is None:
             return

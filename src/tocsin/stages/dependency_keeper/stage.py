@@ -215,7 +215,7 @@ class DependencyKeeper:
     async def _catch_up(self, filters: Sequence[str]) -> bool:
         """Wait a moment until all runs that are stored by now are known.
 
-        Runs that begin meanwhile do not count: a job that always has new ones would never be known.
+        Runs that begin meanwhile do not count: a job that runs all the time would never be known.
         """
         end, begun = await self._log.end(Stream.LOG), self._clock.monotonic()
         while await self._log.has_newer(*filters, after=self._runs.upto, upto=end):
