@@ -1,8 +1,10 @@
 """`tocsin events audit-trail`: who did what, from the log alone."""
 
+from typing import Any
+
 from tests.cli.conftest import World
-from tests.domain.given import admitted
-from tocsin.domain.events import Actor, Cancelled
+from tests.domain.given import NOON, admitted, first_tasks
+from tocsin.domain.events import Actor, Cancelled, Completed, Failed, Started
 
 
 def test_every_request_is_listed_with_actor_and_reason(world: World) -> None:
@@ -48,3 +50,50 @@ def test_decisions_of_stages_are_not_listed(world: World) -> None:
     )
     world.append(ended, expect=world.recorded(f"execution.nightly.{begun.execution_id}.>")[-1].sequence)
     assert world.call("-o", "json", "events", "audit-trail").json == []
+
+
+def test_each_event_has_a_type_and_a_state(world: World) -> None:
+    text = "jobs:\n  - {{name: nightly, schedule: '{}', function: f}}\n"
+    for schedule in ("@daily", "@hourly"):
+        world.call("jobs", "apply", "-f", world.jobs(text.format(schedule)))
+    world.call("jobs", "pause", "nightly")
+    world.call("jobs", "resume", "nightly")
+    world.call("jobs", "trigger", "nightly")
+    world.call("jobs", "delete", "nightly", "--yes")
+    world.call("jobs", "apply", "-f", world.jobs(text.format("@daily")))
+    records = [one["audit"] for one in world.call("-o", "json", "events", "audit-trail").json]
+    # The clock of this world stands still, so only the order within a subject is known.
+    of_ledger = sorted((record["type"], record["state"]) for record in records if record["type"])
+    assert of_ledger == [
+        ("JOB_CREATED", "ENABLED"),
+        ("JOB_CREATED", "ENABLED"),
+        ("JOB_DELETED", "DELETED"),
+        ("JOB_MODIFIED", "ENABLED"),
+        ("JOB_MODIFIED", "ENABLED"),
+        ("JOB_MODIFIED", "PAUSED"),
+    ]
+    assert {(record["job"], record["user"].partition(":")[0]) for record in records} == {("nightly", "cli")}
+    assert [record["type"] for record in records].count(None) == 1  # the trigger
+    assert "JOB_CREATED" in world.call("events", "audit-trail").out
+
+
+def test_ends_of_runs_are_listed_on_request(world: World) -> None:
+    for number, end in enumerate((Completed, Failed, Cancelled)):
+        run = f"{number}1111111-1111-7111-8111-111111111111"
+        begun = admitted().model_copy(update={"job": "nightly", "execution_id": run})
+        world.append(begun)
+        [task, *_] = first_tasks(begun)
+        world.append(task, expect=world.recorded(f"execution.nightly.{run}.>")[-1].sequence)
+        start = Started(job="nightly", execution_id=run, step="main", attempt=1, delivery=1, worker=f"w{number}")
+        world.append(start, expect=world.recorded(f"execution.nightly.{run}.>")[-1].sequence)
+        fields: dict[str, Any] = {"job": "nightly", "execution_id": run, "scheduled_time": NOON, "trigger": "cron"}
+        if end is Completed:
+            fields |= {"result": {"rows_affected": 7}, "fence": 1}
+        world.append(end(**fields), expect=world.recorded(f"execution.nightly.{run}.>")[-1].sequence)
+    assert world.call("-o", "json", "events", "audit-trail").json == []
+    records = [one["audit"] for one in world.call("-o", "json", "events", "audit-trail", "--runs").json]
+    assert sorted((r["type"], r["state"], r["agent"], r["rows_affected"], r["run"][0], r["user"]) for r in records) == [
+        ("JOB_CANCELLED", "CANCELLED", "w2", None, "2", None),
+        ("JOB_EXECUTED", "COMPLETED", "w0", 7, "0", None),
+        ("JOB_FAILED", "FAILED", "w1", None, "1", None),
+    ]

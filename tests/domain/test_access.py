@@ -8,8 +8,9 @@ from tocsin.domain.access import Permission, Principal, Role, roles_of
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.identity import IdentityKind
 
-READ, TRIGGER, CANCEL, REPLAY, REGISTER, ADMINISTER = (
+READ, HISTORY, TRIGGER, CANCEL, REPLAY, REGISTER, ADMINISTER = (
     Permission.READ,
+    Permission.HISTORY,
     Permission.TRIGGER,
     Permission.CANCEL,
     Permission.REPLAY,
@@ -48,10 +49,13 @@ def ada(*roles: Role) -> Principal:
     ("roles", "permissions"),
     [
         ((), set()),
-        ((Role.VIEWER,), {READ}),
-        ((Role.AUTHOR,), {READ, REGISTER}),
-        ((Role.OPERATOR,), {READ, TRIGGER, CANCEL, REPLAY}),
-        ((Role.AUTHOR, Role.OPERATOR), {READ, REGISTER, TRIGGER, CANCEL, REPLAY}),
+        ((Role.CATALOG,), {READ}),
+        ((Role.EXTERNAL,), {Permission.EXTERNAL}),
+        ((Role.VIEWER,), {READ, HISTORY}),
+        ((Role.AUTHOR,), {READ, HISTORY, REGISTER}),
+        ((Role.AUTHOR, Role.EXTERNAL), {READ, HISTORY, REGISTER, Permission.EXTERNAL}),
+        ((Role.OPERATOR,), {READ, HISTORY, TRIGGER, CANCEL, REPLAY}),
+        ((Role.AUTHOR, Role.OPERATOR), {READ, HISTORY, REGISTER, TRIGGER, CANCEL, REPLAY}),
         ((Role.WORKER,), {Permission.WORK}),
         ((Role.ADMIN,), set(Permission)),
     ],
@@ -94,21 +98,28 @@ def test_without_a_role_nothing_is_permitted(job: Job) -> None:
 @pytest.mark.parametrize(
     ("role", "job", "permitted"),
     [
-        (Role.VIEWER, OPEN, {READ}),
-        (Role.VIEWER, OWNED, {READ}),
+        (Role.VIEWER, OPEN, {READ, HISTORY}),
+        (Role.VIEWER, OWNED, {READ, HISTORY}),
         (Role.VIEWER, HIDDEN, set()),
-        (Role.OPERATOR, OPEN, {READ, TRIGGER, CANCEL, REPLAY}),
-        (Role.OPERATOR, SHOWN, {READ, TRIGGER, CANCEL, REPLAY}),
+        (Role.OPERATOR, OPEN, {READ, HISTORY, TRIGGER, CANCEL, REPLAY}),
+        (Role.OPERATOR, SHOWN, {READ, HISTORY, TRIGGER, CANCEL, REPLAY}),
         (Role.OPERATOR, HIDDEN, set()),
-        (Role.AUTHOR, OPEN, {READ}),
-        (Role.AUTHOR, SHOWN, {READ}),
+        (Role.AUTHOR, OPEN, {READ, HISTORY}),
+        (Role.AUTHOR, SHOWN, {READ, HISTORY}),
         (Role.AUTHOR, HIDDEN, set()),
-        (Role.AUTHOR, CREATED, set(Permission)),
-        (Role.AUTHOR, OWNED, set(Permission)),
+        (Role.AUTHOR, CREATED, set(Permission) - {Permission.EXTERNAL}),
+        (Role.AUTHOR, OWNED, set(Permission) - {Permission.EXTERNAL}),
+        (Role.CATALOG, OPEN, {READ}),
+        (Role.EXTERNAL, OWNED, set()),
     ],
 )
 def test_a_role_permits_it_with_this_job(role: Role, job: Job, permitted: set[Permission]) -> None:
     assert {permission for permission in Permission if ada(role).may_with(permission, job)} == permitted
+
+
+def test_programs_need_both_permissions() -> None:
+    both = ada(Role.AUTHOR, Role.EXTERNAL)
+    assert (both.may_with(Permission.EXTERNAL, OWNED), both.may_with(Permission.EXTERNAL, OPEN)) == (True, False)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ RUN = "11111111-1111-7111-8111-111111111111"
 LETTER = "22222222-2222-7222-8222-222222222222"
 
 ADMIN, OPERATOR, AUTHOR, VIEWER, WORKER = Role.ADMIN, Role.OPERATOR, Role.AUTHOR, Role.VIEWER, Role.WORKER
-READERS = {ADMIN, OPERATOR, AUTHOR, VIEWER}
+HISTORIANS = {ADMIN, OPERATOR, AUTHOR, VIEWER}
+READERS = HISTORIANS | {Role.CATALOG}
 
 # The permission that each endpoint requires for another owner's job. `None`: no authentication.
 TABLE: dict[tuple[str, str], tuple[set[Role] | None, str, Any]] = {
@@ -36,17 +37,17 @@ TABLE: dict[tuple[str, str], tuple[set[Role] | None, str, Any]] = {
     ("GET", "/v1/jobs/{name}/definitions/{sequence}"): (READERS, "/v1/jobs/job/definitions/1", None),
     ("POST", "/v1/jobs:apply"): ({ADMIN, AUTHOR}, "/v1/jobs:apply", {"jobs": [JOB]}),
     ("POST", "/v1/jobs/{name}/backfill"): ({ADMIN}, "/v1/jobs/job/backfill", {"start": "2025-12-31T00:00:00Z"}),
-    ("GET", "/v1/jobs/{name}/why"): (READERS, "/v1/jobs/job/why", None),
+    ("GET", "/v1/jobs/{name}/why"): (HISTORIANS, "/v1/jobs/job/why", None),
     ("POST", "/v1/sql"): (READERS, "/v1/sql", {"sql": "SHOW JOBS"}),
-    ("GET", "/v1/stats"): (READERS, "/v1/stats", None),
-    ("GET", "/v1/executions"): (READERS, "/v1/executions", None),
-    ("GET", "/v1/executions/{id}"): (READERS, f"/v1/executions/{RUN}", None),
-    ("GET", "/v1/executions/{id}/events"): (READERS, f"/v1/executions/{RUN}/events", None),
-    ("GET", "/v1/executions/{id}/logs"): (READERS, f"/v1/executions/{RUN}/logs", None),
+    ("GET", "/v1/stats"): (HISTORIANS, "/v1/stats", None),
+    ("GET", "/v1/executions"): (HISTORIANS, "/v1/executions", None),
+    ("GET", "/v1/executions/{id}"): (HISTORIANS, f"/v1/executions/{RUN}", None),
+    ("GET", "/v1/executions/{id}/events"): (HISTORIANS, f"/v1/executions/{RUN}/events", None),
+    ("GET", "/v1/executions/{id}/logs"): (HISTORIANS, f"/v1/executions/{RUN}/logs", None),
     ("POST", "/v1/executions/{id}/cancel"): ({ADMIN, OPERATOR}, f"/v1/executions/{RUN}/cancel", None),
-    ("GET", "/v1/dead-letters"): (READERS, "/v1/dead-letters", None),
-    ("GET", "/v1/dead-letters/{id}"): (READERS, f"/v1/dead-letters/{LETTER}", None),
-    ("GET", "/v1/dead-letters/{id}/events"): (READERS, f"/v1/dead-letters/{LETTER}/events", None),
+    ("GET", "/v1/dead-letters"): (HISTORIANS, "/v1/dead-letters", None),
+    ("GET", "/v1/dead-letters/{id}"): (HISTORIANS, f"/v1/dead-letters/{LETTER}", None),
+    ("GET", "/v1/dead-letters/{id}/events"): (HISTORIANS, f"/v1/dead-letters/{LETTER}/events", None),
     ("POST", "/v1/dead-letters/{id}/replay"): ({ADMIN, OPERATOR}, f"/v1/dead-letters/{LETTER}/replay", None),
     ("PATCH", "/v1/dead-letters/{id}"): ({ADMIN, OPERATOR}, f"/v1/dead-letters/{LETTER}", {"resolved": True}),
     # Authors may, for what is their own: nothing here is.
@@ -79,9 +80,9 @@ TABLE: dict[tuple[str, str], tuple[set[Role] | None, str, Any]] = {
         "/ojs/v1/jobs/batch",
         {"jobs": [{"type": "a.b", "args": []}]},
     ),
-    ("GET", "/ojs/v1/jobs/{id}"): (READERS, f"/ojs/v1/jobs/{RUN}", None),
+    ("GET", "/ojs/v1/jobs/{id}"): (HISTORIANS, f"/ojs/v1/jobs/{RUN}", None),
     ("DELETE", "/ojs/v1/jobs/{id}"): ({ADMIN, OPERATOR}, f"/ojs/v1/jobs/{RUN}", None),
-    ("GET", "/ojs/v1/jobs/{id}/progress"): (READERS, f"/ojs/v1/jobs/{RUN}/progress", None),
+    ("GET", "/ojs/v1/jobs/{id}/progress"): (HISTORIANS, f"/ojs/v1/jobs/{RUN}/progress", None),
     ("PUT", "/ojs/v1/jobs/{id}/progress"): ({ADMIN, WORKER}, f"/ojs/v1/jobs/{RUN}/progress", {"progress": 1}),
     ("POST", "/ojs/v1/workers/fetch"): ({ADMIN, WORKER}, "/ojs/v1/workers/fetch", {"queues": ["default"]}),
     ("POST", "/ojs/v1/workers/ack"): ({ADMIN, WORKER}, "/ojs/v1/workers/ack", {"job_id": RUN}),
@@ -91,10 +92,10 @@ TABLE: dict[tuple[str, str], tuple[set[Role] | None, str, Any]] = {
     ("GET", "/ojs/v1/queues/{name}/stats"): (READERS, "/ojs/v1/queues/default/stats", None),
     ("POST", "/ojs/v1/queues/{name}/pause"): ({ADMIN, OPERATOR}, "/ojs/v1/queues/default/pause", None),
     ("POST", "/ojs/v1/queues/{name}/resume"): ({ADMIN, OPERATOR}, "/ojs/v1/queues/default/resume", None),
-    ("GET", "/ojs/v1/dead-letter"): (READERS, "/ojs/v1/dead-letter", None),
+    ("GET", "/ojs/v1/dead-letter"): (HISTORIANS, "/ojs/v1/dead-letter", None),
     ("POST", "/ojs/v1/dead-letter/{id}/retry"): ({ADMIN, OPERATOR}, f"/ojs/v1/dead-letter/{LETTER}/retry", None),
     ("DELETE", "/ojs/v1/dead-letter/{id}"): ({ADMIN, OPERATOR}, f"/ojs/v1/dead-letter/{LETTER}", None),
-    ("GET", "/ojs/v1/events"): (READERS, "/ojs/v1/events", None),
+    ("GET", "/ojs/v1/events"): (HISTORIANS, "/ojs/v1/events", None),
     ("POST", "/ojs/v1/cron"): ({ADMIN, AUTHOR}, "/ojs/v1/cron", CRON),
     ("GET", "/ojs/v1/cron"): (READERS, "/ojs/v1/cron", None),
     ("GET", "/ojs/v1/cron/{name}"): (READERS, "/ojs/v1/cron/cron", None),
@@ -311,3 +312,77 @@ def job() -> Registration:
             "defined_at": "2026-01-01T00:00:00Z",
         }
     )
+
+
+# --- jobs that run programs ------------------------------------------------------------------------------------------
+
+PROGRAM = {"name": "new", "schedule": "@daily", "command": ["/bin/true"]}
+STEPS = {"name": "new", "dag": [{"step": "a", "function": "f"}, {"step": "b", "command": ["/bin/true"]}]}
+REGISTRATIONS: list[tuple[str, str, object]] = [
+    ("POST", "/v1/jobs", PROGRAM),
+    ("POST", "/v1/jobs", STEPS),
+    ("PUT", "/v1/jobs/new", PROGRAM),
+    ("POST", "/v1/jobs:apply", {"jobs": [PROGRAM]}),
+    ("POST", "/v1/jobs:apply", {"jobs": [PROGRAM], "dry_run": True}),
+    ("POST", "/ojs/v1/cron", {"name": "new", "cron": "@daily", "type": "tocsin.command", "command": ["/bin/true"]}),
+    ("POST", "/v1/sql", {"sql": "CREATE JOB new EXEC '/bin/true'"}),
+    ("POST", "/v1/sql", {"sql": 'CREATE JOB new WITH \'{"command": ["/bin/true"]}\''}),
+]
+
+
+async def as_roles(
+    world: World, roles: tuple[Role, ...], method: str, path: str, body: object = None
+) -> httpx.Response:
+    token = await world.token("ada", *roles)
+    return await world.ask(method, path, body, Authorization=f"Bearer {token}")
+
+
+@pytest.mark.parametrize("number", range(len(REGISTRATIONS)))
+@pytest.mark.parametrize(
+    ("roles", "allowed"),
+    [((AUTHOR,), False), ((AUTHOR, Role.EXTERNAL), True), ((ADMIN,), True), ((Role.EXTERNAL, VIEWER), False)],
+)
+async def test_job_that_runs_programs_needs_a_permission(
+    world: World, number: int, roles: tuple[Role, ...], *, allowed: bool
+) -> None:
+    answer = await as_roles(world, roles, *REGISTRATIONS[number])
+    assert answer.status_code in ({200, 201} if allowed else {403}), answer.text
+    if not allowed:
+        assert await world.facts("ledger.>") == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", "/v1/jobs/new", {**JOB, "schedule": "@hourly"}),
+        ("PUT", "/v1/jobs/new", {**PROGRAM, "schedule": "@hourly"}),
+        ("POST", "/v1/jobs:apply", {"jobs": [{**JOB, "schedule": "@hourly"}]}),
+        ("POST", "/v1/sql", {"sql": "ALTER JOB new SET TIMEOUT = 5"}),
+        ("POST", "/v1/sql", {"sql": "ALTER JOB new SET FUNCTION 'f'"}),
+        ("PATCH", "/ojs/v1/cron/new", {"enabled": False}),
+    ],
+)
+async def test_program_is_changed_with_the_permission_only(world: World, method: str, path: str, body: object) -> None:
+    await world.given(**PROGRAM, function=None, owner="token:ada")
+    assert (await as_roles(world, (AUTHOR,), method, path, body)).status_code == 403
+    assert (await as_roles(world, (AUTHOR, Role.EXTERNAL), method, path, body)).status_code == 200
+
+
+async def test_owner_may_do_the_rest_with_a_program(world: World) -> None:
+    await world.given(**PROGRAM, function=None, owner="token:ada")
+    same = (await world.registry.job("new")).definition.model_dump(mode="json", exclude_none=True)
+    for method, path, body in (
+        ("PUT", "/v1/jobs/new", same),
+        ("POST", "/v1/jobs/new/trigger", None),
+        ("POST", "/v1/sql", {"sql": "ALTER JOB new SET STATE = PAUSED"}),
+        ("POST", "/v1/jobs/new/resume", None),
+        ("DELETE", "/v1/jobs/new", None),
+    ):
+        answer = await as_roles(world, (AUTHOR,), method, path, body)
+        assert answer.status_code < 300, answer.text
+
+
+async def test_cron_job_depends_on_no_hidden_job(world: World) -> None:
+    await world.given(name="hidden", owner="token:bea", viewers=("token:carl",))
+    body = {**CRON, "depends_on": ["hidden"]}
+    assert (await as_roles(world, (AUTHOR,), "POST", "/ojs/v1/cron", body)).status_code == 403

@@ -4,6 +4,9 @@ hip-62's three roles apply to the whole installation (Authentication and Authori
 is scratchbird's CREATE JOB (§10.2): an author registers jobs and administers the jobs that belong to it. A job belongs
 to its creator and its owner. A job that names viewers is invisible to all other identities except administrators.
 A fifth, `scheduler-worker`, fetches tasks and answers for them, in the queues and functions that its token names.
+
+Two more divide rights further, as scratchbird's privileges do (§10.2): `scheduler-external` adds the right to register jobs that
+run programs, and `scheduler-catalog` sees jobs without their executions.
 """
 
 import re
@@ -26,6 +29,8 @@ class Role(StrEnum):
     AUTHOR = "scheduler-author"
     VIEWER = "scheduler-viewer"
     WORKER = "scheduler-worker"
+    EXTERNAL = "scheduler-external"
+    CATALOG = "scheduler-catalog"
 
 
 class Permission(StrEnum):
@@ -37,6 +42,10 @@ class Permission(StrEnum):
     REPLAY = "replay"
     REGISTER = "register"
     """Register jobs; change, trigger and cancel the identity's own jobs."""
+    HISTORY = "history"
+    """See the executions of the jobs that the identity sees."""
+    EXTERNAL = "external"
+    """Register and change jobs that run programs on workers, beside `register`."""
     WORK = "work"
     """Fetch tasks, and answer for them."""
     ADMINISTER = "administer"
@@ -45,9 +54,13 @@ class Permission(StrEnum):
 
 GRANTS: Final[Mapping[Role, frozenset[Permission]]] = {
     Role.ADMIN: frozenset(Permission),
-    Role.OPERATOR: frozenset({Permission.READ, Permission.TRIGGER, Permission.CANCEL, Permission.REPLAY}),
-    Role.AUTHOR: frozenset({Permission.READ, Permission.REGISTER}),
-    Role.VIEWER: frozenset({Permission.READ}),
+    Role.OPERATOR: frozenset(
+        {Permission.READ, Permission.HISTORY, Permission.TRIGGER, Permission.CANCEL, Permission.REPLAY}
+    ),
+    Role.AUTHOR: frozenset({Permission.READ, Permission.HISTORY, Permission.REGISTER}),
+    Role.VIEWER: frozenset({Permission.READ, Permission.HISTORY}),
+    Role.CATALOG: frozenset({Permission.READ}),
+    Role.EXTERNAL: frozenset({Permission.EXTERNAL}),
     Role.WORKER: frozenset({Permission.WORK}),
 }
 
@@ -144,10 +157,12 @@ class Principal:
     def may_with(self, permission: Permission, job: Owned) -> bool:
         """Return whether the identity may perform an action on a job.
 
-        Authors may do with their own jobs what needs another role for other jobs.
+        Authors may do with their own jobs what needs another role for other jobs, except letting them run programs.
         """
         if self.may(Permission.ADMINISTER):
             return True
+        if permission is Permission.EXTERNAL:
+            return self.may(permission) and self.may_with(Permission.REGISTER, job)
         if self.may(Permission.REGISTER) and self.owns(job):
             return True
         return permission is not Permission.REGISTER and self.may(permission) and self.may_see(job)

@@ -75,6 +75,7 @@ from .filters import (
     queue_events,
     reports_on,
     runs,
+    started,
     tasks,
 )
 from .foreign import (
@@ -319,6 +320,7 @@ __all__ = [
     "reports_on",
     "runs",
     "scope_of",
+    "started",
     "stream_of",
     "subject_of",
     "tasks",

@@ -91,13 +91,22 @@ def job_filters(job: str) -> dict[Stream, tuple[str, ...]]:
     return {stream: tuple(name for name in filters if stream_of(name) is stream) for stream in STREAMS}
 
 
-def audit_filters(job: str | None = None) -> tuple[str, ...]:
-    """Return filters over the requests that users made, for one job or for all."""
+def started(job: str, execution_id: str) -> str:
+    """Return a filter over the starts of the steps of an execution."""
+    return f"execution.{token(job)}.{execution_id}.started.>"
+
+
+def audit_filters(job: str | None = None, *, runs: bool = False) -> tuple[str, ...]:
+    """Return filters over the requests that users made, for one job or for all.
+
+    With `runs`, they also find the ends of executions.
+    """
     of = ANY if job is None else token(job)
     return (
         *ledger_subjects(job or ANY, "defined", "paused", "resumed", "deleted"),
         *(("trigger.>", *PUBLIC_TRIGGER_FILTERS) if job is None else _triggers(job)),
         f"execution.{of}.*.cancelled",
+        *((f"execution.{of}.*.{end}" for end in ("completed", "completed.locked", "failed")) if runs else ()),
         f"dead-letter.{of}.*.replayed.*",
         f"dead-letter.{of}.*.resolved",
         *((*_OF_AGENTS, queue_events(), filter_for("repair.voided")) if job is None else ()),

@@ -1,6 +1,7 @@
 """`tocsin events tail`, `tocsin events audit-trail` and `tocsin events export`."""
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -11,10 +12,10 @@ from rich.text import Text
 from ... import __version__, subjects
 from ...archive import Manifest, Selection, extents, read, write
 from ...archive.checkpoints import stored_checkpoints
-from ...domain.events import Message, Recorded, Trigger
+from ...domain.events import Trigger
 from ...domain.text import counted
+from ...services.operations.audit_records import AuditRecord, audit_records
 from ...services.operations.audit_trail import asked_by
-from ...services.operations.audit_trail import audit_trail as trail
 from ...subjects import STREAMS, Stream
 from ..input.values import instant
 from ..output import event_lines
@@ -30,43 +31,51 @@ def audit_trail(
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Show changes since a date, a time, or a duration ago.")
     ] = None,
+    runs: Annotated[bool, typer.Option("--runs", help="Show the ends of executions too.")] = False,
 ) -> None:
     """List the changes that users made, with user, time, source and reason.
 
     Changes are: registered, changed, deleted, paused, resumed and triggered jobs, cancelled executions and replayed dead
-    letters.
+    letters. The types are `JOB_CREATED`, `JOB_MODIFIED`, `JOB_DELETED`, `JOB_CANCELLED`, and with `--runs` also `JOB_EXECUTED` and
+    `JOB_FAILED`, of the executions that the archive has not taken yet.
+
+    Example: `tocsin events audit-trail --job nightly --since 7d --runs`
     """
     session = session_of(context)
     begin = None if since is None else instant(since, "--since", now=datetime.now(UTC))
 
-    async def read() -> list[Recorded[Message]]:
+    async def read() -> Sequence[AuditRecord]:
         async with session.installation() as installation:
-            return await trail(installation.log, job, since=begin)
+            return await audit_records(installation.log, job, since=begin, runs=runs)
 
     records = run(read())
     session.output.answer(
-        [event_lines.as_json(recorded) for recorded in records],
+        [{**event_lines.as_json(record.recorded), "audit": record.as_json()} for record in records],
         lambda: [
             table(
-                ("WHEN", "WHO", "FROM", "WHAT", "JOB", "REASON"),
-                [_row(recorded) for recorded in records],
+                ("WHEN", "TYPE", "WHO", "FROM", "WHAT", "JOB", "STATE", "AGENT", "REASON"),
+                [_row(record) for record in records],
                 empty="no operations are recorded",
-                least=("FROM", "REASON"),
+                least=("FROM", "AGENT", "STATE", "REASON"),
             )
         ],
     )
 
 
-def _row(recorded: Recorded[Message]) -> tuple[object, ...]:
+def _row(record: AuditRecord) -> tuple[object, ...]:
+    recorded = record.recorded
     fact = recorded.message
     by = asked_by(fact)
     description = f"{fact.trigger} trigger" if isinstance(fact, Trigger) else event_lines.describe(fact).verb
     return (
         recorded.time,
+        record.type or "",
         Text(by.identity if by else "unknown", style="" if by else "dim"),
         by.source if by else "",
         description,
         Text(subjects.job_of(recorded.subject), style="bold"),
+        record.state or "",
+        record.agent or "",
         getattr(fact, "reason", None) or "",
     )
 

@@ -1,6 +1,6 @@
 """Work without code: the fields of jobs and steps for built-in functions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol
 
 from pydantic import JsonValue
@@ -13,6 +13,10 @@ PREFIX: Final = "tocsin."
 """The beginning of the names of built-in functions; no other function has such a name."""
 FIELDS: Final = ("command", "http")
 """The fields with the specification of a built-in function."""
+
+
+_PROGRAMS: Final = ("command",)
+"""The fields of work that runs a program with the rights of a worker."""
 
 
 class Work(Protocol):
@@ -29,6 +33,14 @@ class Work(Protocol):
     @property
     def http(self) -> HttpRequest | None:
         """The request that it sends."""
+
+
+class Steps(Work, Protocol):
+    """A job, which may have steps."""
+
+    @property
+    def dag(self) -> Sequence[Work]:
+        """The steps."""
 
 
 def function_of(field: str) -> str:
@@ -60,6 +72,11 @@ def specification(work: Work) -> dict[str, JsonValue] | None:
     """Return the specification that a task carries; None: the function is not built in."""
     part = next((part for name in FIELDS if (part := getattr(work, name)) is not None), None)
     return None if part is None else part.model_dump(mode="json", exclude_defaults=True)
+
+
+def runs_programs(definition: Steps) -> bool:
+    """Return whether a job runs programs on workers, in one of its steps at least."""
+    return any(getattr(work, field) is not None for work in (definition, *definition.dag) for field in _PROGRAMS)
 
 
 def work_problems(work: Work) -> Iterator[DefinitionProblem]:

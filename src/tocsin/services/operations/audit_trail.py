@@ -28,6 +28,7 @@ from ...domain.events import (
     Replayed,
     Resolved,
     Resumed,
+    Terminal,
     Trigger,
     Voided,
 )
@@ -41,15 +42,21 @@ AUDITED = (
 
 
 async def audit_trail(
-    log: EventLog, job: str | None = None, *, since: datetime | None = None
+    log: EventLog, job: str | None = None, *, since: datetime | None = None, runs: bool = False
 ) -> list[Recorded[Message]]:
     """Return the requests of callers on a job or on all jobs, the oldest first.
 
-    Cancellations and resolutions by a stage are left out.
+    Cancellations and resolutions by a stage are left out. With `runs`, the ends of all executions are there too.
     """
-    of_subjects = [[recorded async for recorded in _read(log, subject)] for subject in subjects.audit_filters(job)]
+    filters = subjects.audit_filters(job, runs=runs)
+    of_subjects = [[recorded async for recorded in _read(log, subject)] for subject in filters]
     merged = merge(*of_subjects, key=attrgetter("time"))
-    return [fact for fact in merged if (since is None or fact.time >= since) and _is_request(fact.message)]
+    return [
+        fact
+        for fact in merged
+        if (since is None or fact.time >= since)
+        and (_is_request(fact.message) or (runs and isinstance(fact.message, Terminal)))
+    ]
 
 
 def asked_by(message: Message) -> Actor | None:

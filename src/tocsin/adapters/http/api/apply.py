@@ -25,7 +25,7 @@ from ....services.agents import AgentRegistry
 from ....services.calculations import Effort
 from ....services.jobs import Change, Check, Job, Plan
 from ....services.unserved import Unserved, unserved
-from ..auth.security import Author, actor, permitted
+from ..auth.security import Author, actor, defining, permitted
 from ..middleware.idempotency import IdempotentRoute
 from .dependencies import Calculate, Here, Reason, ReasonText
 from .jobs import json_answer, with_defaults
@@ -156,10 +156,11 @@ async def apply_jobs(
     plan = await here.registry.plan(definitions, prune=owners if body.prune else ())
     check = _check(caller)
     for change in plan.changes:
-        check(Job.of(change.before))
+        is_defined = change.verb in {"create", "update"}
+        (defining(caller, change.definition) if is_defined else check)(Job.of(change.before))
         if change.verb == "create":
             await here.visibility.require_name(caller, change.job)
-        if change.verb in {"create", "update"}:
+        if is_defined:
             await here.visibility.require_dependencies(caller, change.definition)
     if not body.dry_run:
         await here.registry.carry_out(plan, by=actor(caller), reason=body.reason or reason, check=check)

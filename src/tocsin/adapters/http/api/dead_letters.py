@@ -15,7 +15,7 @@ from ....services.operations import dead_letter_lookup, dead_letters
 from ....services.operations.dead_letter_lookup import Letter
 from ....services.operations.errors import NotFound
 from ....services.operations.errors import OperationError as NotPossible
-from ..auth.security import Reader, Replayer, actor, forbidden
+from ..auth.security import HistoryReader, Replayer, actor, forbidden
 from ..auth.visibility import Run
 from ..middleware.idempotency import IdempotentRoute, request_name
 from .dependencies import Components, Here, Reason, ReasonText
@@ -170,7 +170,7 @@ class Settled(BaseModel):
 
 @router.get("", operation_id="listDeadLetters")
 async def list_dead_letters(
-    here: Here, caller: Reader, filters: Annotated[DeadLetterFilters, Query()]
+    here: Here, caller: HistoryReader, filters: Annotated[DeadLetterFilters, Query()]
 ) -> DeadLetterList:
     """List dead letters.
 
@@ -213,13 +213,13 @@ async def replay_all(
 
 
 @router.get("/{id}", operation_id="getDeadLetter", responses=documented(404))
-async def get_dead_letter(here: Here, caller: Reader, id: LetterId) -> DeadLetterDetails:  # noqa: A002 - the path parameter has this name
+async def get_dead_letter(here: Here, caller: HistoryReader, id: LetterId) -> DeadLetterDetails:  # noqa: A002 - the path parameter has this name
     """Show a dead letter: every attempt, the last error, and the status of its replays."""
     return _details(await _visible_letter(here, caller, id))
 
 
 @router.get("/{id}/events", operation_id="getDeadLetterEvents", responses=documented(404))
-async def get_dead_letter_events(here: Here, caller: Reader, id: LetterId) -> DeadLetterFacts:  # noqa: A002 - the path parameter has this name
+async def get_dead_letter_events(here: Here, caller: HistoryReader, id: LetterId) -> DeadLetterFacts:  # noqa: A002 - the path parameter has this name
     """List the events of a dead letter."""
     letter = await _visible_letter(here, caller, id)
     return DeadLetterFacts(id=letter.id, job=letter.job, facts=[StoredFact.of(recorded) for recorded in letter.events])

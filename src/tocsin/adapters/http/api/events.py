@@ -22,7 +22,7 @@ from ....domain.events import Message, Recorded
 from ....services import tail
 from ....services.event_feeds import EventFeeds, FeedEvent
 from ....subjects import Stream
-from ..auth.security import Reader
+from ..auth.security import HistoryReader
 from .dependencies import Components, Here
 from .problems import invalid
 
@@ -70,7 +70,7 @@ router = APIRouter(prefix="/v1/events", tags=["events"])
 )
 async def stream_events(
     here: Here,
-    caller: Reader,
+    caller: HistoryReader,
     request: Request,
     job: Annotated[Name | None, Query(description="Return events of this job only.")] = None,
     type: Annotated[list[str] | None, Query(description="Return events of these types only.")] = None,  # noqa: A002 - the query parameter has this name

@@ -24,7 +24,7 @@ from ....services.operations.errors import NotFound
 from ....services.operations.execution_output import MAX_LINES, Line, Progress, output_if_readable, read_output
 from ....services.operations.execution_requests import cancel
 from ....services.operations.lookup import ExecutionMatch, find
-from ..auth.security import Canceller, Reader, actor, forbidden
+from ..auth.security import Canceller, HistoryReader, actor, forbidden
 from ..auth.visibility import Run
 from ..middleware.idempotency import IdempotentRoute
 from .dependencies import ChangeRequest, Components, Here, Reason, given_reason
@@ -204,7 +204,9 @@ class Ended(BaseModel):
 
 
 @router.get("", operation_id="listExecutions")
-async def list_executions(here: Here, caller: Reader, filters: Annotated[ExecutionFilters, Query()]) -> ExecutionList:
+async def list_executions(
+    here: Here, caller: HistoryReader, filters: Annotated[ExecutionFilters, Query()]
+) -> ExecutionList:
     """List executions.
 
     A page has fewer than `limit` rows if the caller may not see some of them.
@@ -215,7 +217,7 @@ async def list_executions(here: Here, caller: Reader, filters: Annotated[Executi
 
 
 @router.get("/{id}", operation_id="getExecution", responses=documented(404))
-async def get_execution(here: Here, caller: Reader, id: ExecutionId) -> ExecutionDetails:  # noqa: A002 - the path parameter has this name
+async def get_execution(here: Here, caller: HistoryReader, id: ExecutionId) -> ExecutionDetails:  # noqa: A002 - the path parameter has this name
     """Show an execution: its state, its steps and its attempts."""
     match = await _visible_match(here, caller, id)
     output = await output_if_readable(read_output(here.log, match, limit=1))
@@ -225,7 +227,7 @@ async def get_execution(here: Here, caller: Reader, id: ExecutionId) -> Executio
 @router.get("/{id}/logs", operation_id="getExecutionLogs", responses=documented(404))
 async def get_execution_logs(
     here: Here,
-    caller: Reader,
+    caller: HistoryReader,
     id: ExecutionId,  # noqa: A002 - the path parameter has this name
     after: Annotated[
         int, Query(ge=0, lt=2**63, description="`next` of the answer before; 0: from the first line.")
@@ -249,7 +251,7 @@ async def get_execution_logs(
 
 
 @router.get("/{id}/events", operation_id="getExecutionEvents", responses=documented(404))
-async def get_execution_events(here: Here, caller: Reader, id: ExecutionId) -> ExecutionFacts:  # noqa: A002 - the path parameter has this name
+async def get_execution_events(here: Here, caller: HistoryReader, id: ExecutionId) -> ExecutionFacts:  # noqa: A002 - the path parameter has this name
     """List the events of an execution."""
     match = await _visible_match(here, caller, id)
     facts = [StoredFact.of(recorded) for recorded in match.events]

@@ -17,7 +17,7 @@ from ....domain.identity import typed
 from ....domain.schedule import parse, warnings_at
 from ....services.calculations import Calculator, Effort
 from ....services.jobs import Check, Job
-from ..auth.security import Author, Reader, Triggerer, actor, permitted, visible
+from ..auth.security import Author, Reader, Triggerer, actor, defining, permitted, visible
 from ..middleware.idempotency import IdempotentRoute, request_name
 from .dependencies import (
     Calculate,
@@ -186,7 +186,7 @@ async def register_job(
 
     await here.visibility.require_name(caller, definition.name)
     await here.visibility.require_dependencies(caller, definition)
-    check = both(permitted(caller, Permission.REGISTER), is_new)
+    check = both(defining(caller, definition), is_new)
     verb = await here.registry.define(definition, by=actor(caller), reason=reason, check=check)
     response.status_code = 201 if verb == "create" else 200
     response.headers["Location"] = f"{request.url.path}/{definition.name}"
@@ -268,7 +268,7 @@ async def update_job(
     await here.visibility.require_name(caller, name)
     definition = definition_of(written, here)
     await here.visibility.require_dependencies(caller, definition)
-    check = both(permitted(caller, Permission.REGISTER), precondition)
+    check = both(defining(caller, definition), precondition)
     verb = await here.registry.define(definition, by=actor(caller), reason=reason, check=check)
     response.status_code = 201 if verb == "create" else 200
     return await _details(here, calculate, name, response)

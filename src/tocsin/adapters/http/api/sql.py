@@ -16,7 +16,7 @@ from ....services.jobs import Check, Job
 from ....services.operations.errors import NotFound
 from ....services.operations.lookup import ExecutionMatch
 from ....services.statements import StatementResult, StatementRunner, keyed
-from ..auth.security import TRIGGERS, Reader, actor, forbidden, permitted
+from ..auth.security import TRIGGERS, Reader, actor, defining, forbidden, permitted
 from ..auth.visibility import Run
 from ..middleware.idempotency import IdempotentRoute, request_name
 from .dependencies import Components, Here, Reason, ReasonText
@@ -91,11 +91,11 @@ class CallerRights:
 
     async def define(self, definition: JobDefinition, before: Job | None) -> Check:
         """See `Rights`."""
-        check = await self.change()
+        self._require(Permission.REGISTER)
         if before is None:
             await self._here.visibility.require_name(self._caller, definition.name)
         await self._here.visibility.require_dependencies(self._caller, definition)
-        return check
+        return defining(self._caller, definition)
 
     async def change(self) -> Check:
         """See `Rights`."""

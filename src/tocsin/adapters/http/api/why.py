@@ -12,7 +12,7 @@ from ....domain.ledger import JobNotFound
 from ....ports.queries import in_utc
 from ....services.execution_stats import statistics
 from ....services.explain import Answer, BackfilledRun, ExplainReader, Gap, Outcome, Verdict
-from ..auth.security import Reader
+from ..auth.security import HistoryReader
 from .dependencies import Calculate, Here
 from .events import StoredFact
 from .jobs import JobName
@@ -79,7 +79,7 @@ class StatisticsAnswer(BaseModel):
 @router.get("/jobs/{name}/why", operation_id="explainInstant", responses=documented(404))
 async def explain_instant(
     here: Here,
-    caller: Reader,
+    caller: HistoryReader,
     calculate: Calculate,
     name: JobName,
     time: Annotated[
@@ -103,7 +103,7 @@ async def explain_instant(
 @router.get("/stats", operation_id="getStatistics")
 async def get_statistics(
     here: Here,
-    caller: Reader,
+    caller: HistoryReader,
     since: Annotated[
         datetime | None, Query(description="Count from this instant on. The default is a day ago.")
     ] = None,

@@ -14,6 +14,8 @@ from fastapi.security import HTTPBearer
 
 from .... import telemetry
 from ....domain.access import Permission, Principal, Role
+from ....domain.definition import JobDefinition
+from ....domain.definition.builtin_work import runs_programs
 from ....domain.events import Actor
 from ....domain.ledger import JobNotFound
 from ....services.jobs import Check, Job
@@ -168,6 +170,8 @@ TRIGGERS: Final = (Permission.TRIGGER, Permission.REGISTER)
 """Each of them permits triggering runs."""
 
 Reader: TypeAlias = Annotated[Principal, Depends(_may(Permission.READ))]
+HistoryReader: TypeAlias = Annotated[Principal, Depends(_may(Permission.HISTORY))]
+"""Callers that see executions, of the jobs that they see."""
 Triggerer: TypeAlias = Annotated[Principal, Depends(_may(*TRIGGERS))]
 TaskWorker: TypeAlias = Annotated[Principal, Depends(_may(Permission.WORK))]
 """Workers and administrators; `Principal.may_run` says which tasks."""
@@ -208,5 +212,27 @@ def permitted(caller: Principal, permission: Permission) -> Check:
             "forbidden",
             f"job {job.name!r} may be changed only by its creator, its owner, or the role `{Role.ADMIN}`",
         )
+
+    return check
+
+
+def defining(caller: Principal, definition: JobDefinition) -> Check:
+    """Return a check of the caller's right to give a job a definition.
+
+    A job that runs programs, before or after, needs the permission `external` too.
+    """
+    is_permitted = permitted(caller, Permission.REGISTER)
+
+    def check(job: Job | None) -> None:
+        is_permitted(job)
+        if caller.may(Permission.EXTERNAL) or (job is not None and job.definition == definition):
+            return
+        if runs_programs(definition) or (job is not None and runs_programs(job.definition)):
+            raise Problem(
+                403,
+                "forbidden",
+                f"job {definition.name!r} runs a program, which requires the permission `{Permission.EXTERNAL}`: the role "
+                f"`{Role.EXTERNAL}` grants it",
+            )
 
     return check

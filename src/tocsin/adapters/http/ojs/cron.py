@@ -26,7 +26,7 @@ from ....services.jobs.registry import each
 from ..api.dependencies import Calculate, Components, Here, Precondition, Reason, both, etag
 from ..api.jobs import with_defaults
 from ..api.problems import FieldError, Problem
-from ..auth.security import Author, Reader, actor, permitted, visible
+from ..auth.security import Author, Reader, actor, defining, permitted, visible
 from ..middleware.idempotency import IdempotentRoute
 from .protocol import DEFAULT_LIMIT, Limit, Offset, OjsResponse, documented
 
@@ -148,7 +148,8 @@ async def register_cron(
     definition = with_defaults(ojs.reading(written).definition(), here)
     ojs.write(definition)  # rejects a definition that could not be shown again
     await here.visibility.require_name(caller, definition.name)
-    check = both(permitted(caller, Permission.REGISTER), _loses_nothing)
+    await here.visibility.require_dependencies(caller, definition)
+    check = both(defining(caller, definition), _loses_nothing)
     try:
         verb = await here.registry.define(definition, by=actor(caller), reason=reason, check=check)
     except DefinitionError as error:
@@ -216,16 +217,17 @@ async def toggle_cron(
     """Enable or disable a cron job, which stays registered."""
     job = await _existing(here, name)
     version = etag(job)
+    definition = job.definition.model_copy(update={"enabled": body.enabled})
+    is_permitted = defining(caller, definition)
 
     def check(current: Job | None) -> None:
         precondition(current)
-        permitted(caller, Permission.REGISTER)(current)
+        is_permitted(current)
         if current is None:
             raise JobNotFound(name)
         if etag(current) != version:
             raise SequenceConflict(f"job {name!r} was changed by another request. Retry")
 
-    definition = job.definition.model_copy(update={"enabled": body.enabled})
     await here.registry.define(definition, by=actor(caller), reason=reason, check=check)
     return await _answer(here, calculate, name, response)
 

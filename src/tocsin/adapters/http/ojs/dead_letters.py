@@ -18,7 +18,7 @@ from ....services.operations.lookup import ExecutionMatch
 from ....subjects import Stream
 from ..api.dependencies import Components, Here
 from ..api.problems import Problem
-from ..auth.security import Reader, Replayer, actor, forbidden
+from ..auth.security import HistoryReader, Replayer, actor, forbidden
 from ..auth.visibility import Run
 from . import job_view, protocol
 from .jobs import visible_match
@@ -45,7 +45,7 @@ router = APIRouter(
 @router.get("", operation_id="listDeadJobs")
 async def list_dead(
     here: Here,
-    caller: Reader,
+    caller: HistoryReader,
     queue: Annotated[str | None, Query(description="Return jobs of this queue only.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 50,
     offset: Annotated[int, Query(ge=0, le=MAX_OFFSET)] = 0,

@@ -23,7 +23,7 @@ from ....domain.events import (
     unfold,
 )
 from ..api.dependencies import Components, Here
-from ..auth.security import Reader
+from ..auth.security import HistoryReader
 from .job_view import about_of, instant
 from .protocol import OjsResponse, documented
 
@@ -55,7 +55,7 @@ _KINDS: Final[dict[type[Message], str]] = {
 @router.get("", operation_id="listEvents")
 async def list_events(
     here: Here,
-    caller: Reader,
+    caller: HistoryReader,
     types: Annotated[
         str | None, Query(description="Return these types only, separated by commas.", max_length=1_000)
     ] = None,

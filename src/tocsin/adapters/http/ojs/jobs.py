@@ -20,7 +20,7 @@ from ....services.operations import execution_requests
 from ....services.operations.lookup import ExecutionMatch, was_archived
 from ..api.dependencies import Components, Here
 from ..api.problems import FieldError, Problem
-from ..auth.security import Reader, Triggerer, actor, forbidden
+from ..auth.security import HistoryReader, Triggerer, actor, forbidden
 from ..auth.visibility import Run
 from . import envelope, job_view, protocol
 from .protocol import Body, OjsResponse, documented
@@ -93,7 +93,7 @@ async def push_batch(here: Here, caller: Triggerer, body: Body) -> dict[str, Any
 
 
 @router.get("/{id}", operation_id="getJobOfOjs")
-async def show(here: Here, caller: Reader, id: str) -> dict[str, Any]:  # noqa: A002 - the field has this name
+async def show(here: Here, caller: HistoryReader, id: str) -> dict[str, Any]:  # noqa: A002 - the field has this name
     """Show a job."""
     match = await visible_match(here, caller, id)
     return {"job": job_view.job(match.facts, id=id)}

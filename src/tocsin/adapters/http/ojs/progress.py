@@ -18,7 +18,7 @@ from ....services.operations import progress_reports
 from ....services.operations.lookup import ExecutionMatch
 from ....services.operations.progress_reports import ProgressReport
 from ..api.dependencies import Here
-from ..auth.security import Reader, TaskWorker
+from ..auth.security import HistoryReader, TaskWorker
 from . import job_view, jobs, protocol, worker_requests, workers
 from .protocol import Body, OjsResponse, documented
 
@@ -55,7 +55,7 @@ async def report_progress(here: Here, caller: TaskWorker, id: str, body: Body) -
 
 
 @router.get("", operation_id="getProgress")
-async def get_progress(here: Here, caller: Reader, id: str, response: Response) -> dict[str, Any]:  # noqa: A002 - the field has this name
+async def get_progress(here: Here, caller: HistoryReader, id: str, response: Response) -> dict[str, Any]:  # noqa: A002 - the field has this name
     """Show the newest progress of a job; null if none was reported."""
     match = await jobs.visible_match(here, caller, id)
     step = id.partition(":")[2] or job_view.current_step(match.facts)

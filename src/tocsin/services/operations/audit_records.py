@@ -1,0 +1,126 @@
+"""Records of the audit trail, in the terms of scratchbird (§10.3)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from ... import subjects
+from ...domain.events import (
+    Cancelled,
+    Completed,
+    Defined,
+    Deleted,
+    Failed,
+    Message,
+    Paused,
+    Recorded,
+    Resumed,
+    Started,
+    Terminal,
+    Trigger,
+)
+from ...ports import EventLog
+from ..jobs.registry import each
+from .audit_trail import asked_by, audit_trail
+
+
+class AuditType(StrEnum):
+    """The type of an audit record."""
+
+    CREATED = "JOB_CREATED"
+    MODIFIED = "JOB_MODIFIED"
+    DELETED = "JOB_DELETED"
+    EXECUTED = "JOB_EXECUTED"
+    FAILED = "JOB_FAILED"
+    CANCELLED = "JOB_CANCELLED"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """One event of a job or a run; unknown fields are None."""
+
+    recorded: Recorded[Message]
+    type: AuditType | None = None
+    """None: the event is of another kind, such as a trigger or a decision on an agent."""
+    job: str | None = None
+    run: str | None = None
+    user: str | None = None
+    """The caller, with its kind."""
+    agent: str | None = None
+    """The worker that ran the last step that started."""
+    state: str | None = None
+    """The state of the job or the run after the event."""
+    rows_affected: int | None = None
+    """The member `rows_affected` of the result of a run."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the record without its event."""
+        names = ("type", "job", "run", "user", "agent", "state", "rows_affected")
+        return {name: getattr(self, name) for name in names}
+
+
+async def audit_records(
+    log: EventLog, job: str | None = None, *, since: datetime | None = None, runs: bool = False
+) -> Sequence[AuditRecord]:
+    """Return the requests of callers, and with `runs` the ends of runs.
+
+    The log holds the runs that are not archived yet.
+    """
+    facts = await audit_trail(log, job, since=since, runs=runs)
+
+    async def record(recorded: Recorded[Message]) -> AuditRecord:
+        message = recorded.message
+        started = None
+        if runs and isinstance(message, Terminal):
+            started = await log.last(subjects.started(message.job, message.execution_id))
+        return audit_record(recorded, started)
+
+    return await each(facts, record)
+
+
+def audit_record(recorded: Recorded[Message], started: Recorded[Message] | None = None) -> AuditRecord:
+    """Return the record of an event.
+
+    `started` is the last start of a step of its run.
+    """
+    fact, by = recorded.message, asked_by(recorded.message)
+    worker = started.message.worker if started is not None and isinstance(started.message, Started) else None
+    kind, state = _kind_of(fact)
+    return AuditRecord(
+        recorded,
+        kind,
+        job=subjects.job_of(recorded.subject) if isinstance(fact, Trigger) else getattr(fact, "job", None),
+        run=fact.execution_id if isinstance(fact, Terminal) else None,
+        user=by.full_name if by is not None else None,
+        agent=worker,
+        state=state,
+        rows_affected=_rows_affected(fact),
+    )
+
+
+def _kind_of(fact: Message) -> tuple[AuditType | None, str | None]:
+    match fact:
+        case Defined():
+            kind = AuditType.CREATED if fact.created_at is None else AuditType.MODIFIED
+            return kind, "PAUSED" if fact.paused else "ENABLED" if fact.definition.enabled else "DISABLED"
+        case Paused() | Resumed():
+            return AuditType.MODIFIED, "PAUSED" if isinstance(fact, Paused) else "ENABLED"
+        case Deleted():
+            return AuditType.DELETED, "DELETED"
+        case _:
+            return _ENDS.get(type(fact), (None, None))
+
+
+_ENDS: Final[Mapping[type, tuple[AuditType, str]]] = {
+    Completed: (AuditType.EXECUTED, "COMPLETED"),
+    Failed: (AuditType.FAILED, "FAILED"),
+    Cancelled: (AuditType.CANCELLED, "CANCELLED"),
+}
+
+
+def _rows_affected(fact: Message) -> int | None:
+    result = fact.result if isinstance(fact, Completed | Failed) else None
+    rows = result.get("rows_affected") if isinstance(result, dict) else None
+    return rows if isinstance(rows, int) and not isinstance(rows, bool) else None
