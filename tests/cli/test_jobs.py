@@ -354,3 +354,5 @@ def test_schedule_and_plan_name_dependencies(world: World) -> None:
     upcoming = world.call("schedule", "-o", "json").json
     assert {job["job"]: job["depends_on"] for job in upcoming["jobs"]} == {"load": [], "report": ["load", "rates"]}
     assert "load, rates" in world.call("schedule").out
+    assert world.call("jobs", "delete", "report", "--yes").code == 0
+    assert "AFTER" not in world.call("schedule").out

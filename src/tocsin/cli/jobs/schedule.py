@@ -69,6 +69,7 @@ def schedule(
 
     windows = (_upcoming(job, now, until) for job in run(read()))
     upcoming = [window for window in windows if window.fire_times]
+    after = ("AFTER",) if any(window.depends_on for window in upcoming) else ()
     session.output.answer(
         {
             "from": now,
@@ -87,10 +88,12 @@ def schedule(
         },
         lambda: [
             table(
-                ("WHEN", "JOB", "SCHEDULE", "ZONE", "AFTER", "MORE"),
-                sorted((row for window in upcoming for row in _rows(window)), key=itemgetter(0)),
+                ("WHEN", "JOB", "SCHEDULE", "ZONE", *after, "MORE"),
+                sorted(
+                    (row for window in upcoming for row in _rows(window, names_jobs=bool(after))), key=itemgetter(0)
+                ),
                 empty=f"nothing fires before {local(until)}",
-                least=("MORE", "ZONE", "SCHEDULE", "AFTER"),
+                least=("MORE", "ZONE", "SCHEDULE", *after),
             )
         ],
     )
@@ -104,13 +107,14 @@ def _upcoming(job: "Job", now: datetime, until: datetime) -> Upcoming:
     )
 
 
-def _rows(window: Upcoming) -> Iterator[tuple[datetime, Text, str, str, str, str]]:
-    """Yield the table rows of a job."""
+def _rows(window: Upcoming, *, names_jobs: bool) -> Iterator[tuple[datetime, Text, *tuple[str, ...]]]:
+    """Yield the table rows of a job; `names_jobs`: with those for which it waits."""
     times, name = window.fire_times, Text(window.job, style="bold")
     are_few = len(times) <= MAX_ROWS
     remainder = "" if are_few else f"and {len(times) - 1:,} times more until {local(times[-1])}"
     for at in times if are_few else times[:1]:
-        yield at, name, window.schedule, window.timezone, ", ".join(window.depends_on), remainder
+        after = (", ".join(window.depends_on),) if names_jobs else ()
+        yield at, name, window.schedule, window.timezone, *after, remainder
 
 
 # --- explain ---------------------------------------------------------------------------------------------------------
