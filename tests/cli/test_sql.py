@@ -61,6 +61,12 @@ def test_a_failure_has_a_code(world: World, arguments: tuple[str, ...], failure:
     assert world.call("-o", "json", "sql", *arguments).failure == failure
 
 
+def test_select_prints_a_table(world: World) -> None:
+    world.call("sql", CREATE)
+    result = world.call("sql", "SELECT job_name, state FROM sys.jobs")
+    assert result.out.split() == ["JOB_NAME", "STATE", "nightly", "ENABLED"]
+
+
 def test_nothing_is_done_if_a_statement_is_unreadable(world: World) -> None:
     assert world.call("sql", f"{CREATE}; DRP JOB x").code == 2
     assert world.recorded("ledger.>") == []

@@ -8,7 +8,9 @@ import pytest
 from tests.domain.given import admitted
 from tests.http.conftest import World
 from tocsin.domain.access import Role
-from tocsin.domain.events import Cancelled, Defined, Deleted, Paused, Resumed, Trigger
+from tocsin.domain.agent import AgentRecord, AgentState
+from tocsin.domain.events import Cancelled, Completed, Defined, Deleted, Paused, Resumed, Trigger
+from tocsin.subjects import Bucket, Stream
 
 RUN = "11111111-1111-7111-8111-111111111111"
 CREATE = "CREATE JOB nightly SCHEDULE = '0 3 * * *' FUNCTION 'report'"
@@ -199,3 +201,90 @@ async def test_a_job_depends_on_no_hidden_job(world: World) -> None:
         "ALTER JOB job SET DEPENDS ON hidden",
     ):
         assert (await as_(world, "eve", AUTHOR, text)).status_code == 403
+
+
+# --- SELECT ----------------------------------------------------------------------------------------------------------
+
+
+async def selected(world: World, text: str, **headers: str) -> list[dict[str, Any]]:
+    [result] = await sql(world, text, **headers)
+    return [dict(zip(result["columns"], row, strict=True)) for row in result["rows"]]
+
+
+async def ran(world: World, **definition: Any) -> None:  # noqa: ANN401 - the fields of a definition
+    """A run in the history that ended, under the definition in force."""
+    await world.given(**definition)
+    job = await world.registry.job(definition["name"])
+    begun = admitted().model_copy(update={"job": job.name, "execution_id": RUN})
+    begun = begun.model_copy(update={"plan": begun.plan.model_copy(update={"definition": job.sequence})})
+    await world.log.append(begun, expect=0)
+    sequence = (await world.facts("execution.>"))[-1].sequence
+    end = Completed(
+        job=job.name,
+        execution_id=RUN,
+        scheduled_time=begun.scheduled_time,
+        trigger="cron",
+        result={"rows_affected": 7, "message": "seven"},
+    )
+    await world.log.append(end, expect=sequence)
+    facts = await world.facts("execution.>")
+    await world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
+
+
+async def test_tables_have_the_columns_of_the_specification(world: World) -> None:
+    await ran(world, name="extract", description="d", schedule="0 1 * * *")
+    await world.given(name="load", schedule="0 2 * * *", depends_on=["extract", "missing"])
+    await world.registry.pause("load")
+    [extract, load] = await selected(
+        world,
+        "SELECT job_uuid, job_name, job_class, job_type, schedule_type, cron_expression, next_run_time, state, description\n"
+        "FROM sys.jobs ORDER BY next_run_time DESC",
+    )
+    assert (extract["job_name"], extract["state"], extract["job_type"]) == ("extract", "ENABLED", "EXTERNAL")
+    assert (extract["job_class"], extract["schedule_type"], extract["description"]) == ("LOCAL_SAFE", "RECURRING", "d")
+    assert (load["state"], load["next_run_time"]) == ("PAUSED", None)
+    [run] = await selected(
+        world,
+        "SELECT job_run_uuid, job_name, scheduled_time, started_at, completed_at, state, result_message, rows_affected "
+        "FROM sys.job_runs WHERE job_uuid = (SELECT job_uuid FROM sys.jobs WHERE job_name = 'extract') "
+        "ORDER BY started_at DESC LIMIT 10",
+    )
+    assert (run["job_run_uuid"], run["state"], run["result_message"], run["rows_affected"]) == (
+        *(RUN, "COMPLETED", "seven", 7),
+    )
+    rows = await selected(world, "SELECT * FROM sys.job_dependencies ORDER BY depends_on_job_name")
+    assert [(row["job_name"], row["depends_on_job_name"]) for row in rows] == [("load", "extract"), ("load", "missing")]
+    assert [row["depends_on_job_uuid"] for row in rows] == [extract["job_uuid"], None]
+    agent = AgentRecord(name="mail-1", agent_id=RUN, state=AgentState.ENABLED, queues=["a", "b"], max_concurrent_jobs=3)
+    await world.projections.put(Bucket.AGENTS, f"mail-1.{RUN}", agent.model_dump_json().encode())
+    [row] = await selected(world, "SELECT * FROM sys.agents")
+    assert (row["agent_name"], row["queues"], row["max_concurrent_jobs"], row["running"]) == ("mail-1", "a, b", 3, 0)
+
+
+async def test_select_shows_only_visible_jobs_and_runs(world: World) -> None:
+    await ran(world, name="hidden", owner="token:bea", viewers=("token:carl",))
+    await world.given(name="shown", depends_on=["hidden"], schedule="@daily")
+    query = (
+        "SELECT (SELECT count(*) FROM sys.jobs) jobs, (SELECT count(*) FROM sys.job_runs) runs, "
+        "(SELECT count(depends_on_job_uuid) FROM sys.job_dependencies) known"
+    )
+    for identity, role, counts in (
+        ("eve", OPERATOR, (1, 0, 0)),
+        ("carl", VIEWER, (2, 1, 1)),
+        ("root", ADMIN, (2, 1, 1)),
+    ):
+        answer = await as_(world, identity, role, query)
+        assert answer.json()["results"][0]["rows"] == [list(counts)], identity
+
+
+async def test_runs_need_the_permission_for_history(world: World) -> None:
+    await world.given(name="job")
+    assert (await as_(world, "ada", Role.CATALOG, "SELECT count(*) FROM sys.jobs")).status_code == 200
+    assert (await as_(world, "ada", Role.CATALOG, "SELECT count(*) FROM sys.job_runs")).status_code == 403
+
+
+async def test_select_cannot_change_anything(world: World) -> None:
+    for text in ("SELECT 1 FROM sqlite_master", "SELECT nope FROM sys.jobs", "SELECT randomblob(9)"):
+        status, kind, detail = await refused(world, f"SHOW JOBS;\n {text}")
+        assert (status, kind) == (422, "invalid-statement")
+        assert "line 2, column 2" in detail

@@ -119,6 +119,8 @@ class LocalOperator:
             by=self._by,
             reason=reason,
             list_executions=self.executions,
+            list_runs=self.executions,
+            list_agents=self.agents,
         )
         return tuple([await runner.run(statement) for statement in read_statements(text)])
 

@@ -5,13 +5,14 @@ a trigger, `CANCEL JOB RUN` a cancellation. The rights of the caller are those o
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Protocol
 
 from pydantic import JsonValue
 
+from ..domain.agent import AgentRecord
 from ..domain.definition import JobDefinition
 from ..domain.events import Actor
 from ..domain.ledger import JobNotFound
@@ -21,24 +22,30 @@ from ..domain.statements import (
     CreateJob,
     DropJob,
     ExecuteJob,
+    Select,
     ShowCreateJob,
     ShowJobs,
     Statement,
-    StatementError,
     altered,
     create_statement,
     defined,
 )
 from ..domain.statements.definitions import is_pause
-from ..ports import Clock, EventLog, SequenceConflict, StoredLog
+from ..ports import Clock, EventLog, ExecutionRow, SequenceConflict, StoredLog
+from ..ports.queries import ExecutionQuery
 from .jobs import Check, Job, Registry
 from .jobs.registry import TRIES, RequestName
 from .operations.errors import OperationError
 from .operations.execution_requests import cancel
 from .operations.lookup import ExecutionMatch, ListExecutions, find
+from .select import SysDatabase
+from .sys_tables import CellRow, agent_rows, dependency_rows, job_rows, run_rows
 
 MAX_ROWS: Final = 1_000
 """The rows of an answer."""
+MAX_RUNS: Final = 10_000
+"""The newest runs over which a SELECT is answered."""
+RUNS_OF_A_PAGE: Final = 1_000
 YIELD_EVERY: Final = 20
 """Rows after which other tasks run."""
 _COLUMNS: Final = ("job_name", "state", "schedule", "timezone", "next_run_time", "last_run_time")
@@ -80,6 +87,9 @@ class Rights(Protocol):
     def sees(self, job: Job) -> bool:
         """Return whether the caller may see a job."""
 
+    async def see_runs(self) -> Callable[[ExecutionRow], Awaitable[bool]]:
+        """Check that the caller may see runs; return the check of a single run."""
+
 
 class AllRights:
     """The rights of a caller with access to the log itself."""
@@ -103,6 +113,14 @@ class AllRights:
         """See `Rights`."""
         return True
 
+    async def see_runs(self) -> Callable[[ExecutionRow], Awaitable[bool]]:
+        """See `Rights`."""
+
+        async def sees(_: ExecutionRow) -> bool:
+            return True
+
+        return sees
+
 
 def _anything(_: Job | None) -> None:
     """Allow any change."""
@@ -121,6 +139,9 @@ class StatementRunner:
     reason: str | None = None
     list_executions: ListExecutions | None = None
     """Finds a shortened id of a run in the history; None: ids are complete."""
+    list_runs: ListExecutions | None = None
+    """Lists the runs in the history for `sys.job_runs`."""
+    list_agents: Callable[[], Awaitable[Sequence[AgentRecord]]] | None = None
 
     async def run(self, statement: Statement, *, asking: RequestName | None = None) -> StatementResult:
         """Carry out a statement; `asking` is the idempotency key of a run that it requests.
@@ -138,14 +159,9 @@ class StatementRunner:
             CancelRun: self._cancel,
             ShowJobs: self._show_jobs,
             ShowCreateJob: self._show_create,
+            Select: self._select,
         }
-        handler = handlers.get(type(statement))
-        if handler is None:
-            raise StatementError(
-                "SELECT is not served yet: use SHOW JOBS, or read the views `sys_jobs` and `sys_job_runs` of the history's database",
-                statement.place,
-            )
-        return await handler(statement)
+        return await handlers[type(statement)](statement)
 
     async def _create(self, statement: CreateJob) -> StatementResult:
         definition = defined(statement)
@@ -234,6 +250,56 @@ class StatementRunner:
         return StatementResult(
             "SHOW CREATE JOB", f"job {job.name!r}", job.name, columns=("job_name", "statement"), rows=rows
         )
+
+    async def _select(self, statement: Select) -> StatementResult:
+        database = await asyncio.to_thread(SysDatabase, statement.text, statement.place)
+        try:
+            tables, is_complete = await self._tables(database.tables)
+        except BaseException:
+            database.close()
+            raise
+        selected = await asyncio.to_thread(database.select, tables)
+        message = f"{len(selected.rows):,} rows"
+        if not is_complete:
+            message += f", from the newest {MAX_RUNS:,} runs only"
+        return StatementResult(
+            "SELECT",
+            message,
+            columns=selected.columns,
+            rows=selected.rows,
+            truncated=selected.is_truncated or not is_complete,
+        )
+
+    async def _tables(self, names: Collection[str]) -> tuple[dict[str, Sequence[CellRow]], bool]:
+        """Return the visible rows of some tables, and whether these are all."""
+        tables: dict[str, Sequence[CellRow]] = {}
+        is_complete = True
+        jobs = {job.name: job for job in await self.registry.jobs() if self.rights.sees(job)} if names else {}
+        if "jobs" in names:
+            now = self.clock.now()
+            tables["jobs"] = await asyncio.to_thread(lambda: list(job_rows(jobs.values(), now)))
+        if "job_dependencies" in names:
+            tables["job_dependencies"] = list(dependency_rows(jobs))
+        if "agents" in names and self.list_agents is not None:
+            tables["agents"] = list(agent_rows(await self.list_agents()))
+        if "job_runs" in names:
+            runs, is_complete = await self._runs()
+            tables["job_runs"] = list(run_rows(runs, jobs))
+        return tables, is_complete
+
+    async def _runs(self) -> tuple[list[ExecutionRow], bool]:
+        """Return the newest runs that the caller may see, and whether these are all."""
+        sees, runs = await self.rights.see_runs(), list[ExecutionRow]()
+        if self.list_runs is None:
+            return runs, True
+        cursor: str | None = None
+        for _ in range(MAX_RUNS // RUNS_OF_A_PAGE):
+            page = await self.list_runs(ExecutionQuery(limit=RUNS_OF_A_PAGE, cursor=cursor))
+            runs += [row for row in page.rows if await sees(row)]
+            cursor = page.cursor
+            if cursor is None:
+                return runs, True
+        return runs, False
 
     async def _visible(self, name: str) -> Job:
         job = await self.registry.job(name, fresh=True)

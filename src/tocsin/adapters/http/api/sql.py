@@ -3,6 +3,7 @@
 Each statement needs the permission of the operation that it stands for.
 """
 
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Annotated, Final
 
@@ -12,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from ....domain.access import Permission, Principal
 from ....domain.definition import JobDefinition
 from ....domain.statements import read_statements
+from ....ports import ExecutionRow
+from ....services.agents import AgentRegistry
 from ....services.jobs import Check, Job
 from ....services.operations.errors import NotFound
 from ....services.operations.lookup import ExecutionMatch
@@ -35,7 +38,8 @@ class SqlRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     sql: Annotated[str, Field(max_length=MAX_SQL, examples=["SHOW JOBS"])]
-    """`CREATE JOB`, `ALTER JOB`, `DROP JOB`, `EXECUTE JOB`, `CANCEL JOB RUN`, `SHOW JOBS` and `SHOW CREATE JOB`."""
+    """`CREATE JOB`, `ALTER JOB`, `DROP JOB`, `EXECUTE JOB`, `CANCEL JOB RUN`, `SHOW JOBS`, `SHOW CREATE JOB`, and `SELECT` from
+    `sys.jobs`, `sys.job_runs`, `sys.job_dependencies` and `sys.agents`."""
     reason: ReasonText | None = None
 
 
@@ -65,6 +69,8 @@ async def run_sql(here: Here, caller: Reader, request: Request, body: SqlRequest
         rights=CallerRights(here, caller),
         by=actor(caller),
         reason=body.reason or reason,
+        list_runs=here.history.executions,
+        list_agents=AgentRegistry(here.log, here.projections).agents,
     )
     results: list[StatementResult] = []
     for number, statement in enumerate(statements, 1):
@@ -119,6 +125,15 @@ class CallerRights:
     def sees(self, job: Job) -> bool:
         """See `Rights`."""
         return self._caller.may_see(job)
+
+    async def see_runs(self) -> Callable[[ExecutionRow], Awaitable[bool]]:
+        """See `Rights`."""
+        self._require(Permission.HISTORY)
+
+        async def sees(row: ExecutionRow) -> bool:
+            return await self._here.visibility.may_see_run(self._caller, Run.of(row))
+
+        return sees
 
     def _require(self, *permissions: Permission) -> None:
         if not any(self._caller.may(permission) for permission in permissions):

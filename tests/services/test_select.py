@@ -1,0 +1,96 @@
+"""SELECT over the tables `sys.…`: what it may read, and its limits."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from tocsin.domain.statement_error import Place, StatementError
+from tocsin.services.select import MAX_ROWS, MAX_STATEMENT_CHARACTERS, Selected, SysDatabase
+from tocsin.services.sys_tables import TABLES, CellRow
+
+JOBS: Sequence[CellRow] = [tuple(f"{column} {number}" for column in TABLES["jobs"]) for number in range(2_000)]
+
+
+def select(text: str, tables: Mapping[str, Sequence[CellRow]] | None = None) -> Selected:
+    database = SysDatabase(text, Place(1, 1))
+    rows = {"jobs": JOBS} if tables is None else tables
+    return database.select({name: rows[name] for name in database.tables & rows.keys()})
+
+
+@pytest.mark.parametrize(
+    ("text", "tables", "first"),
+    [
+        ("SELECT count(*) FROM sys.jobs", {"jobs"}, (2_000,)),
+        ("SELECT job_name FROM sys.jobs ORDER BY next_run_time ASC LIMIT 1", {"jobs"}, ("job_name 0",)),
+        (
+            "SELECT a.job_name FROM sys.jobs a JOIN sys.jobs b USING (job_uuid) WHERE 1 LIMIT 1",
+            {"jobs"},
+            ("job_name 0",),
+        ),
+        ("SELECT x FROM (SELECT lower(job_name) x FROM sys.jobs) WHERE x LIKE '%7' LIMIT 1", {"jobs"}, ("job_name 7",)),
+        ("SELECT 1 -- nothing", set(), (1,)),
+        ("SELECT count(*) FROM jobs", {"jobs"}, (2_000,)),
+        ("SELECT count(*) FROM (SELECT 1)", set(), (1,)),
+        ("SELECT count(*) FROM (SELECT 1 FROM sys.jobs)", {"jobs"}, (2_000,)),
+        ("SELECT 1.5, 1e999, NULL, x'00'", set(), (1.5, None, None, None)),
+        ("SELECT r.state FROM sys.job_runs r, sys.agents, sys.job_dependencies", {*TABLES} - {"jobs"}, None),
+    ],
+)
+def test_a_statement_reads_tables(text: str, tables: set[str], first: CellRow | None) -> None:
+    assert SysDatabase(text, Place(1, 1)).tables == tables
+    rows = select(text).rows
+    assert (rows[0] if rows else None) == first
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM sqlite_master",
+        "SELECT * FROM sys.sqlite_master",
+        "SELECT * FROM sqlite_temp_master",
+        "SELECT count(*) FROM sqlite_master",
+        "SELECT 1 FROM main.sqlite_master",
+        "SELECT count(*) FROM pragma_database_list",
+        "SELECT count(*) FROM generate_series(1, 1000000000)",
+        "SELECT count(*) FROM json_each('[1]')",
+        "SELECT * FROM pragma_table_info('jobs')",
+        "SELECT * FROM sqlite_dbpage",
+        "SELECT load_extension('x')",
+        "SELECT readfile('/etc/passwd')",
+        "SELECT randomblob(1000000000)",
+        "SELECT replace(hex(zeroblob(10000)), '0', 'xxxxxxxxxxx')",
+        "SELECT printf('%.*c', 100000000, 'x')",
+        "SELECT group_concat(job_name) FROM sys.jobs",
+        "SELECT * FROM (WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT x FROM t)",
+        "SELECT 1; DELETE FROM sys.jobs",
+        "SELECT 1; SELECT 2",
+        "SELECT nothing FROM sys.jobs",
+        "SELECT * FROM sys.secrets",
+        "SELECT ?",
+        "SELECT (",
+        "SELECT " + "(" * 200 + "1" + ")" * 200,
+        "SELECT " + "1+" * 200 + "1",
+        "SELECT '" + "x" * MAX_STATEMENT_CHARACTERS + "'",
+        "SELECT 1" + " UNION SELECT 1" * 20,
+        "DELETE FROM sys.jobs",
+        "PRAGMA database_list",
+        "ATTACH '/tmp/x' AS y",
+        "INSERT INTO sys.jobs SELECT * FROM sys.jobs",
+        "CREATE TEMP TABLE t AS SELECT 1",
+        "SELECT count(*) FROM sys.jobs a, sys.jobs b, sys.jobs c",
+        "SELECT a.job_name || b.job_name x FROM sys.jobs a, sys.jobs b ORDER BY x",
+    ],
+)
+def test_everything_else_is_refused(text: str) -> None:
+    with pytest.raises(StatementError) as caught:
+        select(text)
+    assert caught.value.place == (1, 1)
+
+
+def test_an_answer_is_limited() -> None:
+    answer = select("SELECT * FROM sys.jobs")
+    assert (len(answer.rows), answer.is_truncated, answer.columns) == (MAX_ROWS, True, TABLES["jobs"])
+    wide: Sequence[CellRow] = [tuple("x" * 4_000 for _ in TABLES["jobs"])] * 100
+    answer = select("SELECT * FROM sys.jobs", {"jobs": wide})
+    assert 0 < len(answer.rows) < 100
+    assert answer.is_truncated
