@@ -62,6 +62,8 @@ _JOB_SECTIONS: Final = (
     ("A step", "Step", "An entry of a job's `dag`. An absent field has the job's value."),
     ("command", "Command", "The field `command` of a job or a step. A list is short for `argv`."),
     ("http", "HttpRequest", "The field `http` of a job or a step. A text is short for `url`."),
+    ("sql", "SqlStatement", "The field `sql` of a job or a step."),
+    ("procedure", "ProcedureCall", "The field `procedure` of a job or a step."),
     ("retry", "RetryPolicy", "The field `retry` of a job or a step."),
     ("dst", "DstPolicy", "The field `dst` of a job."),
 )

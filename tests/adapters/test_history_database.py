@@ -16,7 +16,7 @@ from alembic.script import ScriptDirectory
 from redis.asyncio import Redis as RedisClient
 from sqlalchemy import text
 
-from tests.conformance.test_history import A_FAILURE, everything, story
+from tests.conformance.test_history import A_FAILURE, A_SUCCESS, everything, story
 from tests.databases import PostgreSql, postgresql, redis
 from tests.domain.given import NOON, recorded
 from tocsin.adapters.history.factory import open_history
@@ -195,6 +195,19 @@ async def test_the_views_of_scratchbird(url: str) -> None:
     engine.dispose()
     assert (row.job_name, row.state, row.result_message) == ("nightly", "FAILED", "ValueError: boom")
     assert (row.rows_affected, row.retry_count, row.error_code) == (None, 1, "ValueError")
+
+
+async def test_view_shows_rows_affected_by_a_statement(url: str) -> None:
+    facts = story(*A_SUCCESS)
+    result = {"rows_affected": 3, "message": "Query executed successfully, 3 rows affected"}
+    facts[-1] = facts[-1].model_copy(update={"result": result})
+    async with open_history(url, installation="", max_connections=2) as history:
+        await history.record(Stream.LOG, recorded(facts), after=0, upto=len(facts))
+    engine = connect(url)
+    with engine.connect() as connection:
+        row = connection.execute(text("SELECT state, rows_affected, result_message FROM sys_job_runs")).one()
+    engine.dispose()
+    assert tuple(row) == ("COMPLETED", 3, result["message"])
 
 
 async def test_queries_of_the_docs_are_answered(url: str) -> None:

@@ -1,11 +1,14 @@
 """`tocsin worker --builtin`: what it refuses before it connects."""
 
+import sys
+
 import pytest
 
+from tocsin.adapters.extras import ExtraNotInstalled
 from tocsin.cli.processes.builtin_worker import builtin_worker, offer
 from tocsin.cli.runtime.errors import UsageError
 from tocsin.settings import SettingsError
-from tocsin.settings.builtin import Builtin, CommandRules
+from tocsin.settings.builtin import Builtin, CommandRules, SqlConnection, SqlRules
 
 
 def test_worker_needs_an_object_or_a_builtin() -> None:
@@ -24,6 +27,17 @@ def test_command_needs_something_allowed() -> None:
     with pytest.raises(SettingsError) as raised:
         offer(builtin_worker(["command"], [], None), ["command"], Builtin())
     assert [(p.field, p.code) for p in raised.value.problems] == [("builtin.command.programs", "required")]
+
+
+@pytest.mark.parametrize("module", ["sqlalchemy", "psycopg"])
+def test_missing_extra_is_named(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "tocsin.worker.builtin.sql", raising=False)
+    monkeypatch.delattr("tocsin.worker.builtin.sql", raising=False)
+    monkeypatch.setitem(sys.modules, module, None)
+    rules = SqlRules(connections={"dwh": SqlConnection(url="postgresql://x/y")})
+    with pytest.raises(ExtraNotInstalled) as raised:
+        offer(builtin_worker(["sql"], [], None), ["sql"], Builtin(sql=rules))
+    assert (raised.value.part, raised.value.extra) == ("tocsin worker --builtin sql", "sql")
 
 
 def test_worker_offers_the_function(monkeypatch: pytest.MonkeyPatch) -> None:

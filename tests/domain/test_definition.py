@@ -92,8 +92,11 @@ def test_no_name(name: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({}, "give either `function` or `dag`, or a built-in function: `command` or `http`"),
-        ({"dag": ()}, "give either `function` or `dag`, or a built-in function: `command` or `http`"),
+        ({}, "give either `function` or `dag`, or a built-in function, one of `command`, `http`, `sql`, `procedure`"),
+        (
+            {"dag": ()},
+            "give either `function` or `dag`, or a built-in function, one of `command`, `http`, `sql`, `procedure`",
+        ),
         (
             {"function": "f", "dag": (Step(name="a", function="f"),)},
             "`function` and `dag` exclude each other: give one",

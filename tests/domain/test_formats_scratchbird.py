@@ -106,6 +106,7 @@ def test_a_schedule_has_three_kinds(fields: dict[str, Any], schedule: str | None
         ({"job_class": "LEADER_ONLY"}, [("unknown-choice", "job_class")]),
         ({"run_as": "dba"}, [("not-expressible", "run_as")]),
         ({"job_sql": "SELECT 1"}, [("not-expressible", "job_sql")]),
+        ({"procedure": {"name": "refresh", "arguments": []}}, [("not-expressible", "procedure")]),
         ({"partition_rule": {"strategy": "ALL_SHARDS"}}, [("not-expressible", "partition_rule")]),
         ({"state": "PAUSED"}, [("not-expressible", "state")]),
         ({"state": "on"}, [("unknown-choice", "state")]),

@@ -18,6 +18,7 @@ from tocsin.domain import events, json_codec
 from tocsin.domain.definition import STORED, Concurrency, JobDefinition, JobDependency, RetryPolicy, Step
 from tocsin.domain.definition.command import Command
 from tocsin.domain.definition.http_request import HttpRequest
+from tocsin.domain.definition.sql_work import ProcedureCall, SqlStatement
 from tocsin.domain.events import Admitted, Due, Message, Plan, PlannedStep, Trigger
 from tocsin.domain.job_record import Registration
 from tocsin.domain.json_codec.types import MAX_PART_BYTES, MAX_PARTS
@@ -85,6 +86,12 @@ CHECKED: Final[Mapping[type[BaseModel], Mapping[str, SearchStrategy[Any]]]] = {
         "body": st.none() | st.sampled_from(["x", {"a": [1, None]}, [1.5]]),
         "success": st.lists(st.sampled_from(["200", "200-299"]), max_size=2),
     },
+    SqlStatement: {
+        "connection": st.just("dwh"),
+        "statement": st.sampled_from(["SELECT 1", "é"]),
+        "max_rows": st.integers(0, 1_000),
+    },
+    ProcedureCall: {"connection": st.just("dwh"), "name": st.sampled_from(["x", "é"])},
     JobDependency: {"job": st.sampled_from(["a", "b"]), "within": st.none() | st.floats(0.5, 1e6)},
     Concurrency: {"limit": st.integers(1, 100_000), "key": st.sampled_from(["input.customer", "meta.a.b-c"])},
     Trigger: {"priority": st.integers(-100, 100)},

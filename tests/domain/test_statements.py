@@ -299,6 +299,8 @@ WORK = st.one_of(
         {"command": st.lists(st.sampled_from(["x", "a b", "|", "it's", "", "é"]), min_size=1, max_size=3)}
     ),
     st.just({"http": {"url": "https://example.org/a"}}),
+    st.just({"sql": {"connection": "dwh", "statement": "SELECT ':a', :day", "parameters": {"day": 1, "a": None}}}),
+    st.just({"procedure": {"connection": "dwh", "name": "reports.refresh", "arguments": ["it's", 1.5]}}),
     st.just({"command": {"argv": ["x"], "cwd": "/tmp", "env": {"A": "b"}}}),  # noqa: S108 - nothing is written
 )
 FIELDS = st.fixed_dictionaries(

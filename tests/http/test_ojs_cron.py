@@ -356,6 +356,11 @@ async def test_list_is_paged(world: World, monkeypatch: pytest.MonkeyPatch) -> N
     [
         ("command", {"argv": ["./report.sh", "{{ input.day }}"], "env": {"TOKEN": "${env:TOKEN}"}, "grace": 5.0}),
         ("http", {"url": "https://example.com/{{ input.day }}", "success": ["200-299", "404"]}),
+        (
+            "sql",
+            {"connection": "dwh", "statement": "SELECT :day", "parameters": {"day": "{{ input.day }}"}, "max_rows": 1},
+        ),
+        ("procedure", {"connection": "dwh", "name": "reports.refresh", "arguments": ["{{ input.day }}", 1.5]}),
     ],
 )
 async def test_job_without_code_survives_a_round_trip(field: str, work: dict[str, Any], world: World) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 from pydantic import AfterValidator, Field
 
 from ..domain.definition.http_request import split_url, target_problem
-from .fields import Duration
+from .fields import Duration, Token
 from .section import Section
 
 _PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[^/\0]+)+|/")
@@ -40,9 +40,23 @@ def _network(text: str) -> str:
     return text
 
 
+def _database_url(text: str) -> str:
+    if not re.match(r"(postgresql|postgres)://.|sqlite:////.", text):
+        raise ValueError("must be postgresql://USER@HOST/DATABASE or sqlite:////PATH")
+    return text
+
+
+def _procedure(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_$]*(?:\.(?:[A-Za-z_][A-Za-z0-9_$]*|\*))?", text):
+        raise ValueError("must be NAME, SCHEMA.NAME or SCHEMA.*")
+    return text
+
+
 AbsolutePath: TypeAlias = Annotated[str, AfterValidator(_path)]
 UrlPrefix: TypeAlias = Annotated[str, AfterValidator(_url_prefix)]
 Network: TypeAlias = Annotated[str, AfterValidator(_network)]
+DatabaseUrl: TypeAlias = Annotated[str, AfterValidator(_database_url)]
+ProcedurePattern: TypeAlias = Annotated[str, AfterValidator(_procedure)]
 VariablePattern: TypeAlias = Annotated[str, AfterValidator(_variable)]
 
 
@@ -85,8 +99,25 @@ class HttpRules(Section):
     """A file with certificates of authorities, in PEM format, that are trusted beside public authorities."""
 
 
+class SqlConnection(Section):
+    """A database in which jobs run statements and procedures."""
+
+    url: DatabaseUrl
+    """`postgresql://USER@HOST/DATABASE` or `sqlite:////PATH`. The rights of its user are all that bounds a statement."""
+    procedures: tuple[ProcedurePattern, ...] = ()
+    """Procedures that jobs may call: `SCHEMA.NAME`, or `SCHEMA.*` for each of a schema. By default none."""
+
+
+class SqlRules(Section):
+    """The rules of `tocsin worker --builtin sql` and `--builtin procedure`. Nothing runs by default."""
+
+    connections: dict[Token, SqlConnection] = {}  # noqa: RUF012 - pydantic copies it
+    """Databases, by the names that jobs give them. A statement of `--builtin sql` may do there what the user of the database may."""
+
+
 class Builtin(Section):
     """Built-in functions of the workers of this process."""
 
     command: CommandRules = CommandRules()
     http: HttpRules = HttpRules()
+    sql: SqlRules = SqlRules()

@@ -62,6 +62,8 @@ class BuiltinCall:
     """Returns a secret by its name."""
     redact: Callable[[str], str] = field(repr=False)
     """Replaces the secrets in a text by their references."""
+    timeout: float
+    """Seconds after which the attempt ends."""
 
     @override
     def __str__(self) -> str:

@@ -185,7 +185,8 @@ class HandlerRunner:
             if task.builtin is None:
                 raise WrongInputError(f"`{task.function}` is built in, and the task has no specification for it")
             return partial(
-                handler.function, BuiltinCall(context, task.builtin, output, secrets.look_up, secrets.redact)
+                handler.function,
+                BuiltinCall(context, task.builtin, output, secrets.look_up, secrets.redact, task.timeout),
             )
         if handler.parameters is None:
             return partial(handler.function, context)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from ... import Worker
+from ...adapters.extras import ExtraNotInstalled, extra_of
 from ...domain.definition.builtin_work import function_of
 from ...domain.formats.document import listed
 from ...settings.builtin import Builtin
@@ -35,6 +36,7 @@ def offer(worker: Worker, names: Sequence[str], settings: Builtin) -> None:
     Raises:
         UsageError: a function does not exist.
         SettingsError: the settings allow a function nothing.
+        ExtraNotInstalled: a function needs a library that is not installed.
     """
     for name in dict.fromkeys(names):
         if name not in BUILTINS:
@@ -42,6 +44,11 @@ def offer(worker: Worker, names: Sequence[str], settings: Builtin) -> None:
                 f"Built-in function `{name}` does not exist. The functions are {listed(BUILTINS)}.",
                 code="unknown-builtin",
             )
-        worker.offer(function_of(name), BUILTINS[name](settings))
+        try:
+            worker.offer(function_of(name), BUILTINS[name](settings))
+        except ImportError as error:
+            if extra_of(error) is None:
+                raise
+            raise ExtraNotInstalled(f"tocsin worker --builtin {name}", "sql") from None
     if names:
         hide_memory()

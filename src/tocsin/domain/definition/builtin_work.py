@@ -8,10 +8,11 @@ from pydantic import JsonValue
 from .command import Command, command_problems
 from .errors import DefinitionProblem, show
 from .http_request import HttpRequest, request_problems
+from .sql_work import ProcedureCall, SqlStatement, call_problems, statement_problems
 
 PREFIX: Final = "tocsin."
 """The beginning of the names of built-in functions; no other function has such a name."""
-FIELDS: Final = ("command", "http")
+FIELDS: Final = ("command", "http", "sql", "procedure")
 """The fields with the specification of a built-in function."""
 
 
@@ -33,6 +34,14 @@ class Work(Protocol):
     @property
     def http(self) -> HttpRequest | None:
         """The request that it sends."""
+
+    @property
+    def sql(self) -> SqlStatement | None:
+        """The statement that it runs."""
+
+    @property
+    def procedure(self) -> ProcedureCall | None:
+        """The procedure that it calls."""
 
 
 class Steps(Work, Protocol):
@@ -92,3 +101,7 @@ def work_problems(work: Work) -> Iterator[DefinitionProblem]:
         yield from command_problems(work.command)
     if work.http is not None:
         yield from request_problems(work.http)
+    if work.sql is not None:
+        yield from statement_problems(work.sql)
+    if work.procedure is not None:
+        yield from call_problems(work.procedure)

@@ -35,6 +35,7 @@ from .http_request import HttpField
 from .inputs import input_problems, reference_problems
 from .job_class import JobClass
 from .retry_policy import RetryPolicy
+from .sql_work import ProcedureCall, SqlStatement
 from .stored_model import StoredModel
 
 MAX_STEPS: Final = 1_000
@@ -58,11 +59,15 @@ class Step(StoredModel):
     name: StepName
     """The name of the step, unique in its job."""
     function: Function
-    """The name of the function; a worker needs a handler for it. Either this, or a built-in function such as `command` or `http`."""
+    """The name of the function; a worker needs a handler for it. Either this, or a built-in function such as `command`."""
     command: CommandField | None = None
     """A command, which a worker with `--builtin command` runs. A list is short for its `argv`."""
     http: HttpField | None = None
     """A request, which a worker with `--builtin http` sends. A text is short for its `url`."""
+    sql: SqlStatement | None = None
+    """A statement, which a worker with `--builtin sql` runs in a database."""
+    procedure: ProcedureCall | None = None
+    """A procedure of a database, which a worker with `--builtin procedure` calls."""
     depends_on: tuple[Text, ...] = ()
     """The steps that must complete before this step starts."""
     timeout: Timeout | None = None
@@ -97,11 +102,15 @@ class JobDefinition(StoredModel):
     dst: DstPolicy | None = None
     """The rule for local times that do not exist or exist twice; default: ojs-cron §5.2."""
     function: Function | None = None
-    """The function of a job with a single step. Either this, `dag`, or a built-in function such as `command` or `http`."""
+    """The function of a job with a single step. Either this, `dag`, or a built-in function such as `command`."""
     command: CommandField | None = None
     """A command, which a worker with `--builtin command` runs. A list is short for its `argv`."""
     http: HttpField | None = None
     """A request, which a worker with `--builtin http` sends. A text is short for its `url`."""
+    sql: SqlStatement | None = None
+    """A statement, which a worker with `--builtin sql` runs in a database."""
+    procedure: ProcedureCall | None = None
+    """A procedure of a database, which a worker with `--builtin procedure` calls."""
     dag: tuple[Step, ...] = ()
     """The steps of the job and their dependencies. Either this or `function`."""
     input: Object = {}
@@ -288,8 +297,10 @@ def _work_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
     """Yield a problem unless each job and step has exactly one work."""
     fields = (*given_fields(definition), *(("dag",) if definition.dag else ()))
     if not fields:
-        builtins = " or ".join(f"`{field}`" for field in FIELDS)
-        yield DefinitionProblem(f"give either `function` or `dag`, or a built-in function: {builtins}", code="required")
+        builtins = ", ".join(f"`{field}`" for field in FIELDS)
+        yield DefinitionProblem(
+            f"give either `function` or `dag`, or a built-in function, one of {builtins}", code="required"
+        )
     elif len(fields) > 1:
         yield _both(fields)
     yield from work_problems(definition)

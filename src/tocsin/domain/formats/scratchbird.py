@@ -34,8 +34,7 @@ _TYPES: Final = {"EXTERNAL": ("external_command", "command"), "SQL": ("job_sql",
 """The fields that a job of a type has, one of them."""
 _NOT_SERVED: Final = {
     "partition_rule": "partitions of jobs are not served yet; leave it out",
-    "job_sql": "jobs that run SQL are not served yet; use `external_command` or `function`",
-    "procedure": "jobs that call a procedure are not served yet; use `external_command` or `function`",
+    "job_sql": "a statement runs in a connection of a worker's settings; write `sql: {connection: NAME, statement: …}`",
     "run_as": (
         "Tocsin has no users of a database: a job runs with the rights of its worker. Give the work to a worker with these rights, by "
         "`queue`"
@@ -126,7 +125,10 @@ def _name(document: Document, job: Mapping[str, object], fields: dict[str, objec
 
 
 def _work(document: Document, job: Mapping[str, object], fields: dict[str, object]) -> None:
-    """Read `external_command`, and compare `job_type` with the work."""
+    """Read `external_command`, refuse a `procedure` without a connection, and compare `job_type` with the work."""
+    if isinstance(call := job.get("procedure"), Mapping) and "connection" not in call:
+        reason = "a procedure is called in a connection of a worker's settings; write `{connection: NAME, name: …}`"
+        _refuse(document, "procedure", fields.pop("procedure"), reason, "not-expressible")
     if "external_command" in job:
         written = job["external_command"]
         if "command" in job:

@@ -1,0 +1,110 @@
+"""The statement or the procedure of a job or a step, and their rules."""
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from ..secret_reference import SecretReferenceError, find_references
+from ..template import VARIABLES
+from .command import MAX_SPECIFICATION_BYTES, text_problems
+from .errors import DefinitionProblem, show
+from .fields import Args, Name, Object, Text, size_of
+from .http_request import texts_in
+from .stored_model import StoredModel
+
+MAX_ROWS: Final = 1_000
+"""Rows of a result at most."""
+MAX_ARGUMENTS: Final = 100
+BOUND: Final = re.compile(r"(?<![:\w\\]):(\w+)(?!:)")
+"""A bound parameter as SQLAlchemy reads it; `::` is a cast, and `\\:` a colon."""
+_PARAMETER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_PART: Final = r"[A-Za-z_][A-Za-z0-9_$]{0,62}"
+_PROCEDURE: Final = re.compile(rf"{_PART}(?:\.{_PART})?")
+_TEMPLATE: Final = re.compile(rf"\{{\{{-?\s*(?:{'|'.join(sorted(VARIABLES))})\b")
+
+
+class SqlStatement(StoredModel):
+    """A statement, which a worker with `--builtin sql` runs in a transaction of its own."""
+
+    connection: Name
+    """The name of a connection in the settings of the worker."""
+    statement: Text
+    """One statement. It is no template: values come as `:name` from `parameters`. Write `\\:` for a colon before a word."""
+    parameters: Object = {}
+    """The value of each `:name`. Texts are templates; a text that is a single `{{ … }}` becomes its value."""
+    max_rows: Annotated[int, Field(ge=0, le=MAX_ROWS, strict=True)] = 0
+    """The number of rows that the result has at most, up to 1,000. By default the rows are counted, and none is kept."""
+
+
+class ProcedureCall(StoredModel):
+    """A procedure, which a worker with `--builtin procedure` calls in a transaction of its own."""
+
+    connection: Name
+    """The name of a connection in the settings of the worker."""
+    name: Text
+    """The procedure, `NAME` or `SCHEMA.NAME`, in the letters that the database's catalog has."""
+    arguments: Args = ()
+    """The arguments in order. Texts are templates; a text that is a single `{{ … }}` becomes its value."""
+
+
+def statement_problems(work: SqlStatement) -> Iterator[DefinitionProblem]:
+    """Yield the problems of a statement."""
+    field = "sql.statement"
+    if not work.statement.strip():
+        yield DefinitionProblem("write a statement", field=field, code="required")
+    if match_ := _TEMPLATE.search(work.statement):
+        reason = (
+            "a statement is no template, so that no value becomes SQL; write `:name`, and the template in `parameters`"
+        )
+        yield DefinitionProblem(reason, field=field, value=show(match_[0]))
+    yield from _secret_problems(field, work.statement)
+    yield from _parameter_problems(work)
+    yield from _size_problems("sql", work)
+
+
+def call_problems(work: ProcedureCall) -> Iterator[DefinitionProblem]:
+    """Yield the problems of a call."""
+    if not _PROCEDURE.fullmatch(work.name):
+        reason = "write NAME or SCHEMA.NAME: letters, digits, `_` and `$`, the first no digit"
+        yield DefinitionProblem(reason, field="procedure.name", value=show(work.name))
+    if len(work.arguments) > MAX_ARGUMENTS:
+        reason = f"{len(work.arguments):,} arguments, more than {MAX_ARGUMENTS}"
+        yield DefinitionProblem(reason, field="procedure.arguments", code="too-large")
+    for text in texts_in([*work.arguments]):
+        yield from text_problems("procedure.arguments", text)
+    yield from _size_problems("procedure", work)
+
+
+def _parameter_problems(work: SqlStatement) -> Iterator[DefinitionProblem]:
+    bound, field = {*BOUND.findall(work.statement)}, "sql.parameters"
+    for name in sorted(bound - work.parameters.keys()):
+        reason = f"the statement has `:{name}`, and no parameter has this name; a colon that binds nothing is `\\:`"
+        yield DefinitionProblem(reason, field=field, code="required")
+    for name, value in work.parameters.items():
+        if not _PARAMETER.fullmatch(name):
+            reason = "the name of a parameter is made of letters, digits and underscores, the first no digit"
+            yield DefinitionProblem(reason, field=field, value=show(name))
+        elif name not in bound:
+            yield DefinitionProblem(f"the statement has no `:{name}`", field=f"{field}.{name}", code="unknown-field")
+        for text in texts_in(value):
+            yield from text_problems(f"{field}.{name}", text)
+
+
+def _secret_problems(field: str, text: str) -> Iterator[DefinitionProblem]:
+    try:
+        references = find_references(text)
+    except SecretReferenceError:
+        return  # `${` may be SQL, and nothing replaces it
+    if references:
+        reason = "databases write statements into their logs; refer to the secret in `parameters`"
+        yield DefinitionProblem(reason, field=field, value=show(text), code="secret-reference-not-allowed")
+
+
+def _size_problems(field: str, work: StoredModel) -> Iterator[DefinitionProblem]:
+    if (size := size_of(work.model_dump(mode="json", exclude_defaults=True))) > MAX_SPECIFICATION_BYTES:
+        reason = (
+            f"{size:,} bytes of JSON, more than {MAX_SPECIFICATION_BYTES:,}: keep it in the database as a procedure"
+        )
+        yield DefinitionProblem(reason, field=field, code="too-large")

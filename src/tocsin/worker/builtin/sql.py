@@ -1,0 +1,244 @@
+"""The functions `tocsin.sql` and `tocsin.procedure`: they run statements and procedures in databases of the settings."""
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic_core import to_json
+from sqlalchemy import Connection, CursorResult, text
+
+from ...domain.definition import STORED, DefinitionProblem, size_of
+from ...domain.definition.sql_work import ProcedureCall, SqlStatement
+from ...domain.formats.document import listed
+from ...settings import SettingsError
+from ...settings.builtin import SqlRules
+from ..builtin_call import BuiltinCall, BuiltinFailure
+from ..handler_runner import Threads
+from ..results import WRONG_INPUT, storable
+from .database import Database
+
+M = TypeVar("M", bound=BaseModel)
+
+NOT_ALLOWED: Final = "sql_not_allowed"
+TRANSACTION_ENDED: Final = "sql_transaction_ended"
+MAX_PARAMETERS: Final = 1_048_576
+"""Bytes of the parameters as JSON."""
+MAX_ROWS_BYTES: Final = 49_152
+"""Bytes of the rows of a result as JSON, which has room for references to secrets."""
+_QUERY: Final = re.compile(r"[(\s]*SELECT\b(?!.*\bINTO\b)", re.IGNORECASE | re.DOTALL)
+"""A statement whose rows PostgreSQL can send in parts."""
+_FETCHED: Final = 500
+"""Rows that are in memory at a time."""
+_LARGEST_INTEGER: Final = 2**63
+
+
+class _Databases:
+    """The databases of the settings."""
+
+    def __init__(self, rules: SqlRules, function: str) -> None:
+        if not rules.connections:
+            reason = f"required for `--builtin {function}`, and not given: name the databases that jobs may use"
+            raise SettingsError(DefinitionProblem(reason, field="builtin.sql.connections", code="required"))
+        threads = Threads()
+        self._all = {name: Database(name, each.url, threads) for name, each in rules.connections.items()}
+
+    def named(self, name: str) -> Database:
+        """Return a database.
+
+        Raises:
+            BuiltinFailure: the settings do not have it.
+        """
+        if name not in self._all:
+            message = (
+                f"this worker has no connection {name!r}; add it to its setting `builtin.sql.connections`, or use another "
+                f"queue; it has {listed(self._all)}"
+            )
+            raise BuiltinFailure(NOT_ALLOWED, message)
+        return self._all[name]
+
+
+class SqlFunction:
+    """Runs statements, each in a transaction of its own."""
+
+    def __init__(self, rules: SqlRules) -> None:
+        """`rules`: the settings.
+
+        Raises:
+            SettingsError: they have no connection.
+        """
+        self._databases = _Databases(rules, "sql")
+
+    async def __call__(self, call: BuiltinCall) -> JsonValue:
+        """Run the statement of a task, and return its result.
+
+        Raises:
+            BuiltinFailure: the worker does not allow it, or the database refuses it.
+        """
+        work = _read(SqlStatement, call)
+        database = self._databases.named(work.connection)
+        parameters = _parameters(dict(work.parameters), call)
+        is_query = _QUERY.match(work.statement) is not None
+        return await _run(database, call, work.statement, parameters, max_rows=work.max_rows, is_query=is_query)
+
+
+class ProcedureFunction:
+    """Calls procedures, each in a transaction of its own."""
+
+    def __init__(self, rules: SqlRules) -> None:
+        """`rules`: the settings.
+
+        Raises:
+            SettingsError: they allow no procedure.
+        """
+        self._databases = _Databases(rules, "procedure")
+        self._allowed = {name: frozenset(each.procedures) for name, each in rules.connections.items()}
+        if not any(self._allowed.values()):
+            reason = "required for `--builtin procedure`, and given for no connection: list the procedures that jobs may call"
+            problem = DefinitionProblem(reason, field="builtin.sql.connections.NAME.procedures", code="required")
+            raise SettingsError(problem)
+
+    async def __call__(self, call: BuiltinCall) -> JsonValue:
+        """Call the procedure of a task, and return its result.
+
+        Raises:
+            BuiltinFailure: the worker does not allow it, or the database refuses it.
+        """
+        work = _read(ProcedureCall, call)
+        database = self._databases.named(work.connection)
+        schema, _, _ = work.name.rpartition(".")
+        if self._allowed[work.connection].isdisjoint({work.name, f"{schema}.*"}):
+            message = (
+                f"this worker does not allow the procedure {work.name}; add it to its setting "
+                f"`builtin.sql.connections.{work.connection}.procedures`, or use another queue"
+            )
+            raise BuiltinFailure(NOT_ALLOWED, message)
+        if database.is_sqlite:
+            raise BuiltinFailure(WRONG_INPUT, "SQLite has no procedures; write `sql`", retryable=False)
+        written = {f"argument_{number}": value for number, value in enumerate(work.arguments)}
+        # The type of the parameter decides, because a number as text has none of its own.
+        arguments = {
+            name: value if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+            for name, value in _parameters(written, call).items()
+        }
+        name = ".".join(f'"{part}"' for part in work.name.split("."))
+        statement = f"CALL {name}({', '.join(f':{argument}' for argument in arguments)})"
+        return await _run(database, call, statement, arguments, max_rows=1, is_query=False)
+
+
+def _read(model: type[M], call: BuiltinCall) -> M:
+    try:
+        return model.model_validate(call.specification, context=STORED)
+    except ValidationError as error:  # a newer version dispatched it
+        message = f"this worker cannot read the statement, and may be too old: {error.error_count()} problems"
+        raise BuiltinFailure(WRONG_INPUT, message) from None
+
+
+def _parameters(written: Mapping[str, JsonValue], call: BuiltinCall) -> dict[str, Any]:
+    """Return the values that are bound; a list or a mapping as its JSON."""
+    rendered = call.render_json(dict(written), limit=MAX_PARAMETERS)
+    values = rendered if isinstance(rendered, dict) else {}
+    for name, value in values.items():
+        if isinstance(value, int) and not -_LARGEST_INTEGER <= value < _LARGEST_INTEGER:
+            raise BuiltinFailure(WRONG_INPUT, f"the parameter {name} has more than 64 bits", retryable=False)
+        if isinstance(value, str) and value != storable(value):
+            message = f"the parameter {name} has a character that a database does not store (U+0000)"
+            raise BuiltinFailure(WRONG_INPUT, message, retryable=False)
+    return {
+        name: to_json(value).decode() if isinstance(value, dict | list) else value for name, value in values.items()
+    }
+
+
+async def _run(
+    database: Database,
+    call: BuiltinCall,
+    statement: str,
+    parameters: Mapping[str, Any],
+    *,
+    max_rows: int,
+    is_query: bool,
+) -> JsonValue:
+    prepare = (lambda _: None) if database.is_sqlite else _preparation(call)
+
+    def work(connection: Connection) -> JsonValue:
+        prepare(connection)
+        options = {"stream_results": True, "max_row_buffer": _FETCHED} if is_query else {}
+        with connection.execute(text(statement), parameters, execution_options=options) as result:
+            answer = _result(result, max_rows)
+        _check_transaction(connection)
+        return answer
+
+    return await database.transaction(work)
+
+
+def _preparation(call: BuiltinCall) -> Callable[[Connection], None]:
+    """Return what names the execution in the transaction, and limits its statements."""
+    context, started = call.context, time.monotonic()
+    names = {
+        "tocsin.job": context.job,
+        "tocsin.job_run_uuid": context.execution_id,
+        "tocsin.step": context.step,
+        "tocsin.attempt": str(context.attempt),
+        "tocsin.fence": "" if context.fence is None else str(context.fence),
+    }
+
+    def prepare(connection: Connection) -> None:
+        left = call.timeout - (time.monotonic() - started)
+        milliseconds = str(min(max(1, int(left * 1_000)), 2**31 - 1))
+        for name, value in {**names, "statement_timeout": milliseconds}.items():
+            connection.execute(text("SELECT set_config(:name, :value, true)"), {"name": name, "value": value})
+
+    return prepare
+
+
+def _result(result: CursorResult[Any], max_rows: int) -> dict[str, JsonValue]:
+    rows, count, room = list[JsonValue](), max(0, result.rowcount), MAX_ROWS_BYTES
+    if result.returns_rows:
+        count = 0
+        for row in result:
+            count += 1
+            if count <= max_rows and len(rows) == count - 1:
+                shown = {storable(name): _plain(value) for name, value in row._mapping.items()}  # noqa: SLF001 - its public name
+                room -= size_of(shown)
+                if room >= 0:
+                    rows.append(shown)
+    answer: dict[str, JsonValue] = {
+        "rows_affected": count,
+        "message": f"Query executed successfully, {count} rows affected",
+    }
+    if result.returns_rows and max_rows:
+        answer |= {"rows": rows, "is_cut": True} if len(rows) < count else {"rows": rows}
+    return answer
+
+
+def _plain(value: object) -> JsonValue:  # noqa: PLR0911 - a case for each kind
+    """Return a value of a database as JSON; what JSON does not have is text."""
+    match value:
+        case None | bool():
+            return value
+        case int() if -_LARGEST_INTEGER <= value < _LARGEST_INTEGER:
+            return value
+        case float() if value - value == 0:  # neither infinite nor NaN
+            return value
+        case bytes() | memoryview():
+            return bytes(value).hex()
+        case list() | tuple():
+            return [_plain(inner) for inner in value]
+        case dict():
+            return {storable(str(key)): _plain(inner) for key, inner in value.items()}
+        case _:
+            return storable(value.isoformat() if hasattr(value, "isoformat") else str(value))
+
+
+def _check_transaction(connection: Connection) -> None:
+    """Check that the statement did not end the transaction.
+
+    Raises:
+        BuiltinFailure: it did.
+    """
+    driver: Any = connection.connection.dbapi_connection
+    is_open = driver.in_transaction if hasattr(driver, "in_transaction") else driver.info.transaction_status != 0
+    if not is_open:
+        message = "the statement ended its transaction, which the worker does; leave COMMIT and ROLLBACK out"
+        raise BuiltinFailure(TRANSACTION_ENDED, message, retryable=False)
