@@ -33,6 +33,8 @@ def test_text_is_short_for_url() -> None:
         ("https://example.com/v1/../admin", "http.url", "invalid-value"),
         ("https://example.com/v1/%2e%2E/admin", "http.url", "invalid-value"),
         ("https://example.com/v1/..%252fadmin", "http.url", "invalid-value"),
+        ("https://example.com/%252525252525252e", "http.url", "invalid-value"),
+        ("https://example.com/" + "x" * 8_192, "http.url", "too-large"),
         ("https://example.com/{{ input.a", "http.url", "malformed-template"),
         ("https://example.com/{{ input.a | urlencode }}", "http.url", "malformed-template"),
         ("https://example.com/?key=${env:KEY}", "http.url", "secret-reference-not-allowed"),

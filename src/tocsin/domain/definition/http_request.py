@@ -15,6 +15,8 @@ from .errors import DefinitionProblem, show
 from .fields import Json, Text, size_of
 from .stored_model import StoredModel
 
+MAX_URL: Final = 8_192
+"""Characters of a URL."""
 MAX_HEADERS: Final = 64
 RESERVED_HEADERS: Final = frozenset(
     {
@@ -32,6 +34,7 @@ _TARGET: Final = re.compile(r"[!$&-;=?-Z\[\]_a-z~]|%[0-9A-Fa-f]{2}")
 _TAG: Final = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _STATUS: Final = re.compile(r"(?P<first>[2-5][0-9]{2})(?:-(?P<last>[2-5][0-9]{2}))?")
+_DECODINGS: Final = 5
 _STEP_OUT: Final = frozenset({".", ".."})
 
 
@@ -117,9 +120,13 @@ def target_problem(target: str) -> str | None:
     """
     if left := _TARGET.sub("", target):
         return f"has {show(left[0])}, which a URL has as %XX only"
-    path, decoded = target.partition("?")[0], ""
-    while decoded != path:
-        decoded, path = path, unquote(path, errors="replace")
+    path = target.partition("?")[0]
+    for _ in range(_DECODINGS):
+        encoded, path = path, unquote(path, errors="replace")
+        if encoded == path:
+            break
+    else:
+        return f"is percent-encoded more than {_DECODINGS} times"
     segments = (segment.partition(";")[0] for segment in re.split(r"[/\\]", path))
     return "has a segment `.` or `..`; write the path that it means" if _STEP_OUT & {*segments} else None
 
@@ -149,6 +156,9 @@ def request_problems(request: HttpRequest) -> Iterator[DefinitionProblem]:
 
 def _url_problems(text: str) -> Iterator[DefinitionProblem]:
     url, field = split_url(text), "http.url"
+    if len(text) > MAX_URL:
+        yield DefinitionProblem(f"{len(text):,} characters, more than {MAX_URL:,}", field=field, code="too-large")
+        return
     if url is None:
         reason = "write http(s)://HOST[:PORT]/PATH; templates may be in the path and the query, and not before"
         yield DefinitionProblem(reason, field=field, value=show(text))

@@ -15,7 +15,7 @@ from pydantic import JsonValue, ValidationError
 
 from ...domain.definition import STORED, DefinitionProblem, size_of
 from ...domain.definition.fields import json_problem
-from ...domain.definition.http_request import HttpRequest, HttpUrl, is_success, split_url, target_problem
+from ...domain.definition.http_request import MAX_URL, HttpRequest, HttpUrl, is_success, split_url, target_problem
 from ...settings import SettingsError
 from ...settings.builtin import HttpRules
 from ..builtin_call import BuiltinCall, BuiltinFailure
@@ -23,8 +23,6 @@ from ..results import INVALID_RESULT, MAX_RESULT_BYTES, WRONG_INPUT, storable
 from .guarded_network import NOT_ALLOWED, GuardedNetwork
 
 CONNECTION_FAILED: Final = "http_connection_failed"
-MAX_URL: Final = 8_192
-"""Characters of a URL."""
 MAX_HEADER: Final = 8_192
 """Characters of a header's value."""
 MAX_BODY: Final = 1_048_576
