@@ -205,7 +205,7 @@ async def test_passing_failure_is_retried(state: str, database: str) -> None:
 
 
 async def test_lost_connection_is_retried(database: str) -> None:
-    held = await (bench := SqlBench(database)).give(SLEEP)
+    held = await (bench := SqlBench(database)).give(SLEEP, timeout=600)
     running = asyncio.create_task(bench.executor.run(held))
     await until(lambda: bool(sleeping(database)))
     rows(database, "SELECT pg_terminate_backend(%(pid)s)", {"pid": sleeping(database)[0][0]})
@@ -236,22 +236,31 @@ async def test_busy_sqlite_is_retried(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def sleeping(url: str) -> list[tuple[Any, ...]]:
-    return rows(
-        url,
-        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%%pg_sleep(600)%%' "
-        "AND pid <> pg_backend_pid()",
-    )
+    """Return the sessions that run the statement; a session of this test has the text in its own."""
+    return rows(url, "SELECT pid FROM pg_stat_activity WHERE query LIKE 'INSERT%%pg_sleep(600)%%' AND state = 'active'")
 
 
 @pytest.mark.parametrize("reason", list(StopReason))
 async def test_stopped_task_cancels_its_statement(reason: StopReason, database: str) -> None:
-    held = await (bench := SqlBench(database)).give(SLEEP)
+    held = await (bench := SqlBench(database)).give(SLEEP, timeout=600)
     running = asyncio.create_task(bench.executor.run(held))
     await until(lambda: bool(sleeping(database)))
     held.stop(reason)
     await running
     await until(lambda: not sleeping(database))
     assert rows(database, "SELECT * FROM days") == []
+
+
+async def test_reading_of_rows_ends_with_the_timeout(database: str) -> None:
+    failure = await SqlBench(database).fail("SELECT generate_series(1, 1000000000)", timeout=1)
+    assert failure.type == "timed_out"
+    await until(lambda: not rows(database, "SELECT 1 FROM pg_stat_activity WHERE application_name = 'tocsin'"))
+
+
+async def test_constraint_at_the_commit_is_a_failure(database: str) -> None:
+    rows(database, "CREATE TABLE one (a int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+    failure = await SqlBench(database).fail("INSERT INTO one VALUES (1), (1)")
+    assert (failure.type, failure.retryable) == ("sql_state_23505", False)
 
 
 async def test_statement_ends_with_the_timeout(database: str) -> None:

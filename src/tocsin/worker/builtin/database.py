@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -21,13 +21,19 @@ from ..results import TIMED_OUT
 
 T = TypeVar("T")
 
+Check: TypeAlias = Callable[[], None]
+
 CONNECTION_FAILED: Final = "sql_connection_failed"
 MAX_REASON: Final = 1_024
 """Characters of a database's message that an error message has."""
 _CONNECT_TIMEOUT_S: Final = 10
 _SQLITE_BUSY_S: Final = 5.0
 _CANCEL_WITHIN_S: Final = 5.0
-"""Seconds for the request that cancels a statement, and once more for the end of its transaction."""
+"""Seconds for the request that cancels a statement."""
+_CANCEL_INTERVAL_S: Final = 0.5
+"""Seconds between two such requests."""
+_END_WITHIN_S: Final = 10.0
+"""Seconds for the end of a cancelled transaction. Then its thread is left alone, as is that of a handler."""
 _DRIVERS: Final = {"postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg", "sqlite": "sqlite+pysqlite"}
 _RETRYABLE_STATES: Final = ("08", "40", "53", "55P03", "57P", "58")
 """Beginnings of SQLSTATEs of failures that another attempt may not have: connection, serialization and deadlock, resources, a
@@ -63,8 +69,10 @@ class Database:
             _prepare_sqlite(self._engine)
         self._threads = threads
 
-    async def transaction(self, work: Callable[[Connection], T]) -> T:
+    async def transaction(self, work: Callable[[Connection, Check], T]) -> T:
         """Run work in a transaction, in a thread.
+
+        Work calls its second argument between statements, which raises if the attempt was cancelled.
 
         A cancellation cancels the statement that runs, and waits until the transaction is rolled back.
 
@@ -85,10 +93,12 @@ class Database:
     async def _cancel(self, running: "_Running", future: "Future[Any]") -> None:
         if future.cancelled():
             return  # it had not begun
-        self._threads.submit(running.cancel)
         with suppress(TimeoutError):
-            async with asyncio.timeout(2 * _CANCEL_WITHIN_S):
-                await running.ended.wait()
+            async with asyncio.timeout(_END_WITHIN_S):
+                while not running.ended.is_set():
+                    self._threads.submit(running.cancel)  # again, because it may come between two statements
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(running.ended.wait(), _CANCEL_INTERVAL_S)
 
     def failure(self, error: SQLAlchemyError) -> BuiltinFailure:
         """Return the failure of a statement. Its parameters are not in it."""
@@ -111,7 +121,7 @@ class Database:
 class _Running:
     """A transaction in a thread."""
 
-    def __init__(self, engine: Engine, work: Callable[[Connection], Any]) -> None:
+    def __init__(self, engine: Engine, work: Callable[[Connection, Check], Any]) -> None:
         self._engine = engine
         self._work = work
         self._loop = asyncio.get_running_loop()
@@ -125,7 +135,7 @@ class _Running:
             with self._engine.connect() as connection, connection.begin():
                 self._start(connection)
                 try:
-                    result = self._work(connection)
+                    result = self._work(connection, self._check)
                     self._check()
                 finally:
                     with self._lock:

@@ -17,7 +17,7 @@ from ...settings.builtin import SqlRules
 from ..builtin_call import BuiltinCall, BuiltinFailure
 from ..handler_runner import Threads
 from ..results import WRONG_INPUT, storable
-from .database import Database
+from .database import Check, Database
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -161,11 +161,12 @@ async def _run(
 ) -> JsonValue:
     prepare = (lambda _: None) if database.is_sqlite else _preparation(call)
 
-    def work(connection: Connection) -> JsonValue:
+    def work(connection: Connection, check: Check) -> JsonValue:
         prepare(connection)
+        check()
         options = {"stream_results": True, "max_row_buffer": _FETCHED} if is_query else {}
         with connection.execute(text(statement), parameters, execution_options=options) as result:
-            answer = _result(result, max_rows)
+            answer = _result(result, max_rows, check)
         _check_transaction(connection)
         return answer
 
@@ -192,12 +193,14 @@ def _preparation(call: BuiltinCall) -> Callable[[Connection], None]:
     return prepare
 
 
-def _result(result: CursorResult[Any], max_rows: int) -> dict[str, JsonValue]:
+def _result(result: CursorResult[Any], max_rows: int, check: Check) -> dict[str, JsonValue]:
     rows, count, room = list[JsonValue](), max(0, result.rowcount), MAX_ROWS_BYTES
     if result.returns_rows:
         count = 0
         for row in result:
             count += 1
+            if count % _FETCHED == 0:
+                check()
             if count <= max_rows and len(rows) == count - 1:
                 shown = {storable(name): _plain(value) for name, value in row._mapping.items()}  # noqa: SLF001 - its public name
                 room -= size_of(shown)
