@@ -172,8 +172,21 @@ def test_dev_says_that_tasks_wait_for_a_worker(tmp_path: Path) -> None:
         waits = dev.event("queue")
         assert (waits["queue"], waits["text"]) == (
             "default",
-            "tasks of queue `default` wait without a worker: run `tocsin worker …`, or pass --worker",
+            "tasks of queue `default` wait without a worker: run `tocsin worker …`, or pass --worker or --builtin",
         )
+        dev.ask(signal.SIGTERM)
+        assert dev.ended() == 0
+
+
+def test_dev_runs_work_without_code(tmp_path: Path) -> None:
+    (tmp_path / "sql.yaml").write_text(
+        "jobs:\n- {name: figures, schedule: '@every 1s', sql: {connection: dwh, statement: SELECT 1}}\n"
+    )
+    url = f"sqlite:///{tmp_path}/own.db"
+    more = ("--ephemeral", "--jobs", "sql.yaml", "--builtin", "sql")
+    with running(tmp_path, *more, worker=None, TOCSIN_BUILTIN__SQL__CONNECTIONS__DWH__URL=url) as dev:
+        result = dev.fact("completed", "figures")["fact"]["result"]
+        assert result == {"rows_affected": 1, "message": "Query executed successfully, 1 rows affected"}
         dev.ask(signal.SIGTERM)
         assert dev.ended() == 0
 

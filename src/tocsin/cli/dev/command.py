@@ -54,6 +54,13 @@ def dev(
     worker: Annotated[
         str | None, typer.Option(metavar="MODULE:ATTRIBUTE", help="A worker to run too, in a module or in FILE.py.")
     ] = None,
+    builtin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A built-in function to offer, such as `command`, as far as the settings allow; repeatable.",
+        ),
+    ] = None,
     port: Annotated[
         int | None, typer.Option(min=0, max=65_535, help="Port of the private server; by default 4222, or a free port.")
     ] = None,
@@ -83,8 +90,13 @@ def dev(
             code="conflicting-options",
         )
     session.log("error", tasks="info")
-    worker_object = load_worker(worker) if worker else None
     settings = session.settings()
+    worker_object = load_worker(worker) if worker else None
+    if builtin:
+        from ..processes.builtin_worker import builtin_worker, offer  # noqa: PLC0415 - few start with these
+
+        worker_object = worker_object or builtin_worker(builtin, settings.matched_queues, None)
+        offer(worker_object, builtin, settings.builtin)
     # A wrong file is reported before a server starts.
     definitions = read(settings, jobs or [], OWNER) if jobs or settings.jobs_file else None
     serve(_dev(session, definitions, worker_object, Wanted(port, cluster), ephemeral=ephemeral, reset=allow_reset))
@@ -197,7 +209,9 @@ async def _watch_queues(session: Session, installation: "Installation") -> None:
             continue  # the cluster elects a leader; check again later
         unattended = {queue.name: queue.waiting for queue in queues if queue.is_unattended}
         for name in unattended.keys() - reported:
-            text = f"tasks of queue `{name}` wait without a worker: run `tocsin worker …`, or pass --worker"
+            text = (
+                f"tasks of queue `{name}` wait without a worker: run `tocsin worker …`, or pass --worker or --builtin"
+            )
             _say(session, "queue", text, queue=name, waiting=unattended[name])
         reported = set(unattended)
 
