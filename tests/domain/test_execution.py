@@ -107,6 +107,14 @@ def test_failure_is_retried_after_the_policys_delay() -> None:
     assert execution.dispatch_retry(after(*facts, again, task), timer, key=KEY) == []
 
 
+def test_failure_may_delay_its_retry() -> None:
+    facts = run("main", admitted(plan(retry=THRICE)))
+    busy = Failure(type="http_status_429", retry_after=45)
+    [again] = execution.fail(after(*facts), report("failed", error=busy), at=NOON)
+    assert isinstance(again, RetryScheduled)
+    assert (again.delay, again.next_attempt_at) == (45, NOON + timedelta(seconds=45))
+
+
 def test_repeated_failure_adds_nothing() -> None:
     facts = run("main", admitted(plan(retry=THRICE)))
     [again] = execution.fail(after(*facts), report("failed", error=BOOM), at=NOON)
