@@ -178,6 +178,8 @@ async def test_statement_reaches_no_other_file(tmp_path: Path) -> None:
         ("INSERT INTO days VALUES ('a', -1, '')", "sql_state_23514"),
         ("SELECT 1 / 0", "sql_state_22012"),
         ("SELECT 1; SELECT 2", "sql_state_42601"),
+        ("COPY days TO STDOUT", "sql_failed"),
+        ("COPY days FROM STDIN", "sql_failed"),
     ],
 )
 async def test_wrong_statement_is_not_retried(statement: str, kind: str, database: str) -> None:

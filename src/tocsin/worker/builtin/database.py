@@ -132,15 +132,8 @@ class _Running:
 
     def __call__(self) -> Any:  # noqa: ANN401 - the result of the work
         try:
-            with self._engine.connect() as connection, connection.begin():
-                self._start(connection)
-                try:
-                    result = self._work(connection, self._check)
-                    self._check()
-                finally:
-                    with self._lock:
-                        self._driver = None
-                return result
+            with self._engine.connect() as connection:
+                return self._in_transaction(connection)
         finally:
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self.ended.set)
@@ -155,6 +148,24 @@ class _Running:
             elif driver is not None:
                 with suppress(Exception):  # the statement has ended, or its timeout ends it
                     driver.cancel_safe(timeout=_CANCEL_WITHIN_S)
+
+    def _in_transaction(self, connection: Connection) -> Any:  # noqa: ANN401
+        transaction = connection.begin()
+        try:
+            self._start(connection)
+            result = self._work(connection, self._check)
+            self._check()
+        except BaseException:
+            try:
+                transaction.rollback()
+            except SQLAlchemyError:  # the statement left the connection in another state, as COPY does
+                connection.invalidate()
+            raise
+        finally:
+            with self._lock:
+                self._driver = None
+        transaction.commit()
+        return result
 
     def _start(self, connection: Connection) -> None:
         with self._lock:
