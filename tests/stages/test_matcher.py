@@ -33,7 +33,7 @@ from tocsin.engine.saved_place import SAVE_INTERVAL_S
 from tocsin.ports import Append, LogUnavailable, SequenceConflict, Written
 from tocsin.services.agents import backlogs
 from tocsin.settings import Queue, QueueRate
-from tocsin.stages.matcher import claims
+from tocsin.stages.matcher import claims, stage
 from tocsin.stages.matcher.agents import SILENCE_S
 from tocsin.stages.matcher.backlog_display import INTERVAL_S
 from tocsin.stages.matcher.claim_checks import CALL_INTERVAL_S, REPEAT_AFTER_S
@@ -291,6 +291,45 @@ async def test_ready_steps_of_a_graph_are_assigned(hall: Hall) -> None:
     assert [task.step for _, task in agent.got] == ["a", "b", "c"]
     await agent.reports(2)
     assert len(await hall.world.stored(Completed)) == 1
+
+
+async def test_hold_list_counts_from_the_next_wave_on(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A matcher with many waiting tasks claims wave after wave."""
+    monkeypatch.setattr(stage, "AT_ONCE", 1)
+    await hall.job()
+    matcher = await hall.matcher()
+    agent = Agent(hall, ONE, "mail-1", max_concurrent_jobs=3)
+
+    def drain_on_arrival(message: bytes) -> None:
+        agent.receive(message)
+        matcher.receive("mail-1", ONE, json.dumps({**agent.fields, "number": 9, "mode": "draining"}).encode())
+
+    for _ in range(3):
+        await hall.trigger()
+    async with hall.channel.tasks("mail-1", ONE, drain_on_arrival):
+        await agent.announce()
+        await hall.work()
+    assert len(agent.got) == 1
+    assert len(await hall.started()) == 1
+
+
+async def test_fetch_is_served_between_waves(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "AT_ONCE", 1)
+    await hall.job()
+    matcher = await hall.matcher()
+    agent = Agent(hall, ONE, "mail-1", max_concurrent_jobs=3)
+    fetch = {"id": TWO, "gateway": TWO, "queues": ["default"], "functions": ["*"], "count": 1, "usual_lease": 10}
+
+    def fetch_on_arrival(message: bytes) -> None:
+        agent.receive(message)
+        matcher.receive_fetch(json.dumps({**fetch, "identity": "ada"}).encode())
+
+    for _ in range(3):
+        await hall.trigger()
+    async with hall.channel.tasks("mail-1", ONE, fetch_on_arrival):
+        await agent.announce()
+        await hall.work()
+    assert [claim.agent for claim in await hall.started()] == [ONE, None, ONE]
 
 
 async def test_cancelled_execution_is_not_assigned(hall: Hall) -> None:

@@ -218,6 +218,14 @@ class Matcher:
 
     async def run_once(self) -> None:
         """Compare agents with their claims, and assign every task that an agent can take."""
+        while await self._take_turn():
+            pass
+
+    async def _take_turn(self) -> bool:
+        """Look at agents and fetches, and assign one wave of tasks; return whether there may be more.
+
+        While tasks wait for slots, every report makes room for another wave. So each wave has a look at everything else first.
+        """
         self.agents.read()
         if not self._channel.connections:
             self._checks.begin()
@@ -226,7 +234,7 @@ class Matcher:
             self._is_roll_called = False
             self._checks.forget()
             self._fetches.forget()
-            return
+            return False
         if not self._is_roll_called:
             self._display.forget()
             self._rates.forget()
@@ -237,11 +245,11 @@ class Matcher:
         await self._checks.run_once(upto=self._upto)
         while await self._fetch_server.serve(self._upto, await self._room()):
             pass
-        while any([await self._assign(), await self._purges.run_once()]):
-            pass
+        has_more = any([await self._assign(), await self._purges.run_once()])
         await self._display.show(self.board, await self._rates.room())
         await self._http_workers.show()
         await self._place.save(self.board.oldest, self._upto)
+        return has_more
 
     async def _assign(self) -> bool:
         """Claim and hand over one wave of tasks; return whether there may be more."""
@@ -270,6 +278,8 @@ class Matcher:
         return room
 
     def _offers(self) -> list[Offer]:
+        """Return the free slots of agents, as their newest hold lists describe them."""
+        self.agents.read()
         now = self._clock.monotonic()
         return [
             Offer(agent.key, agent.queues, agent.functions, slots, self._decisions.granted(agent))
