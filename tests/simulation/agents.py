@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+from tocsin.domain.agent import Command, HoldList
 from tocsin.domain.task_fetch import Answer
 from tocsin.ports import (
     HandOver,
@@ -16,6 +17,7 @@ from tocsin.ports import (
     ReceiveHoldList,
     ReceiveTask,
 )
+from tocsin.stages.matcher.stage import Matcher
 
 from .faults import NONE
 from .network import Network
@@ -32,10 +34,23 @@ class Listener:
     kind: str
     key: tuple[str, str]
     receive: Callable[..., None]
+    hall: "Hall"
+
+    def _note_drain(self, message: Sequence[Any]) -> None:
+        at = self.process.loop.time()
+        if self.kind == "command" and Command.model_validate_json(message[-1]).mode == "draining":
+            self.hall.draining.setdefault(self.key, at)
+        elif self.kind == "hold-list" and isinstance(getattr(self.receive, "__self__", None), Matcher):
+            self._note_mode(HoldList.model_validate_json(message[-1]).mode, message[0], message[1], at)
+
+    def _note_mode(self, mode: str, name: str, agent_id: str, at: float) -> None:
+        if mode == "draining":
+            self.hall.heard_draining.setdefault((self.process.name, name, agent_id), at)
 
     def hear(self, *message: Any) -> None:  # noqa: ANN401 - what the callback takes
         """Take a message inside the process."""
         token = current.set(self.process)
+        self._note_drain(message)
         try:
             self.receive(*message)
         finally:
@@ -53,6 +68,10 @@ class Hall:
     listeners: list[Listener] = field(default_factory=list)
     handed_over: dict[int, float] = field(default_factory=dict)
     """When each claim was handed over first, to an agent or in the answer to a fetch, by its sequence, in seconds of the loop."""
+    draining: dict[tuple[str, str], float] = field(default_factory=dict)
+    """When each agent that drains heard of it, by its name and id."""
+    heard_draining: dict[tuple[str, str, str], float] = field(default_factory=dict)
+    """When a matcher heard first that an agent drains, by the matcher's process and the agent's name and id."""
 
     def of(self, kind: str, key: tuple[str, str] = EVERYBODY) -> list[Listener]:
         """Return the subscriptions of living processes."""
@@ -128,7 +147,7 @@ class SimulatedChannel:
 
     @asynccontextmanager
     async def _listening(self, kind: str, key: tuple[str, str], receive: Callable[..., None]) -> AsyncIterator[None]:
-        listener = Listener(self._process, kind, key, receive)
+        listener = Listener(self._process, kind, key, receive, self._hall)
         self._hall.listeners.append(listener)
         try:
             yield

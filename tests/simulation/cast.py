@@ -50,7 +50,7 @@ from .outside import Outside, OutsideExecutor
 from .ports import Intake, SimulatedHistory, SimulatedLog, SimulatedProjections
 from .process import Process, ProcessClock
 from .server import SimulatedBuckets, SimulatedServer
-from .workload import ASSIGNED, BRIDGED, FUNCTION, OUTSIDE, QUEUES, Action, Run, Temper, handler
+from .workload import ASSIGNED, BRIDGED, FUNCTION, OUTSIDE, QUEUES, Action, Temper, Work, handler
 
 ACK_WAIT: Final = 4.0
 RUSHES: Final = 0.25
@@ -87,15 +87,14 @@ class Surroundings:
     hall: Hall = field(default_factory=Hall)
     """The channel of agents."""
     store: InMemoryArchiveStore = field(default_factory=InMemoryArchiveStore)
-    runs: list[Run] = field(default_factory=list)
-    """What workers did."""
+    work: Work = field(default_factory=Work)
     outside: Outside = field(init=False)
     handed: Handed = field(init=False)
     decided: Decided = field(default_factory=Decided)
 
     def __post_init__(self) -> None:
         """Have executors outside tell of what they do in the same place."""
-        object.__setattr__(self, "outside", Outside(self.seed, self.runs, self.fetched))
+        object.__setattr__(self, "outside", Outside(self.seed, self.work.runs, self.fetched))
         object.__setattr__(self, "handed", Handed(self.seed))
 
 
@@ -178,7 +177,7 @@ class WorkerProcess:
     def __init__(self, around: Surroundings, process: Process) -> None:
         """Start it."""
         handlers = Handlers()
-        handlers.add(FUNCTION, handler(around.seed, process, around.runs, around.temper))
+        handlers.add(FUNCTION, handler(around.seed, process, around.work, around.temper))
         log = SimulatedLog(around.server, around.network, process)
         noise = Random(f"{around.seed}/{process.name}/noise")
         connection = Connection(

@@ -12,7 +12,7 @@ from typing import Final
 from tocsin.settings import Queue, QueueRate
 
 from .faults import Faults
-from .operators import Decision, decisions
+from .operators import Decision, decisions, drains
 from .workload import (
     ASSIGNED,
     MIXED,
@@ -28,10 +28,12 @@ from .workload import (
     contended,
     delivered,
     depending,
+    drained,
     enqueued,
     flooded,
     operated,
     overlapping,
+    prioritized,
     registered,
     timed,
 )
@@ -222,20 +224,52 @@ _FORGED: Final = Focus(
 )
 
 
+PRIORITIES: Final = "priorities"
+PRIORITIZED_FROM: Final = 4_000_000
+"""The first seed of schedules whose tasks of several priorities wait together."""
+_PRIORITIZED: Final = Focus(
+    f"{PRIORITIES}: tasks of several priorities wait for slots together, while leaders change",
+    prioritized,
+    {"skew": 0.0, "clock_steps": 0.0, "crash": 0.002, "batched": 1.0},
+    Temper(paces=(0.05, 0.5, 2.0), failing=0.2),
+    nodes=(2, 3),
+)
+
+DRAINS: Final = "drains"
+DRAINED_FROM: Final = 5_000_000
+"""The first seed of schedules whose agents drain under load."""
+_DRAINED: Final = Focus(
+    f"{DRAINS}: agents drain under load, while leaders change",
+    drained,
+    {"skew": 0.0, "clock_steps": 0.0, "crash": 0.002, "batched": 1.0},
+    Temper(paces=(0.05, 0.5, 4.0)),
+    nodes=(2, 3),
+    workers=(3,),
+    decisions=drains,
+)
+_LATER: Final = {
+    OPERATED_FROM: _OPERATED,
+    DEPENDENT_FROM: _DEPENDENT,
+    FORGED_FROM: _FORGED,
+    PRIORITIZED_FROM: _PRIORITIZED,
+    DRAINED_FROM: _DRAINED,
+}
+"""The kinds of schedules with seeds of their own, by the first seed."""
+
+
 def seeds_from(first: int, number: int) -> list[int]:
-    """Return seeds of all schedules: as many with operators, dependencies and a forger, as of each other kind."""
+    """Return seeds of all schedules: as many of each kind with seeds of its own as of each other kind."""
     end = first + number
     of_one = range(first // len(_FOCI), end // len(_FOCI))
-    return [
-        *range(first, end),
-        *(begin + each for begin in (OPERATED_FROM, DEPENDENT_FROM, FORGED_FROM) for each in of_one),
-    ]
+    return [*range(first, end), *(begin + each for begin in _LATER for each in of_one)]
+
+
+def first_of(focus: str) -> int:
+    """Return the first seed of the kind of schedule that begins with some words."""
+    return next((begin for begin, each in _LATER.items() if each.name.startswith(focus)), 0)
 
 
 def focus_of(seed: int) -> Focus:
     """Return the focus of a seed."""
-    if seed >= FORGED_FROM:
-        return _FORGED
-    if seed >= DEPENDENT_FROM:
-        return _DEPENDENT
-    return _OPERATED if seed >= OPERATED_FROM else _FOCI[seed % len(_FOCI)]
+    later = max((begin for begin in _LATER if begin <= seed), default=None)
+    return _FOCI[seed % len(_FOCI)] if later is None else _LATER[later]

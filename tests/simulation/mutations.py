@@ -36,13 +36,16 @@ from tocsin.ports import event_log, write_entry
 from tocsin.services import scope_decisions
 from tocsin.services.operations import task_leases
 from tocsin.stages import lease_keeper, lock_keeper, registrar, ticker
+from tocsin.stages.agent_keeper.stage import AgentKeeper
 from tocsin.stages.archiver.archive_eligibility import ArchiveEligibility
 from tocsin.stages.archiver.stage import Archiver, PacedPurge
 from tocsin.stages.dead_letter_sink import DeadLetterSink
+from tocsin.stages.matcher.agents import HeardAgent
 from tocsin.stages.matcher.claim_checks import ClaimChecks
 from tocsin.stages.matcher.claims import Claims
 from tocsin.stages.matcher.end_notices import EndNotices
 from tocsin.stages.matcher.fetch_server import FetchServer
+from tocsin.stages.matcher.followed_tasks import FollowedTasks
 from tocsin.stages.matcher.http_workers import HttpWorkers
 from tocsin.stages.matcher.limited_hand_over import LimitedHandOver
 from tocsin.stages.matcher.operator_decisions import OperatorDecisions
@@ -54,8 +57,11 @@ from tocsin.stages.recorder import Recorder
 from tocsin.stages.recoverer.open_executions import Evidence
 from tocsin.stages.retrier import Retrier
 from tocsin.subjects import paths
+from tocsin.worker.agent import AgentAnnouncer
+from tocsin.worker.outcome import StopReason
+from tocsin.worker.task_pool import Slots
 
-from .focus import FORGED_FROM, FORGERY, OPERATED_FROM, OPERATORS, focus_of
+from .focus import DRAINS, FORGERY, OPERATORS, PRIORITIES, first_of, focus_of
 from .simulation import play
 
 
@@ -572,7 +578,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     _bug(
         "assign tasks before the decisions of operators are read",
-        Matcher.run_once,
+        Matcher._take_turn,
         "not self._decisions.is_complete",
         "False",
     ),
@@ -661,6 +667,37 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "if compare_digest(reported.seal.encode(), ids.seal(proof, reported.job).encode())",
         "if proof",
     ),
+    # --- priorities and drains ---------------------------------------------------------------------------------------
+    Mutation(
+        "assign the lowest priority first",
+        (
+            Edit(TaskLanes._lanes_by_queue, "(-priority, 0, 0, function)", "(priority, 0, 0, function)"),
+            Edit(TaskLanes._next, "function, -priority))", "function, priority))"),
+        ),
+    ),
+    _bug("read no priority of a task", FollowedTasks._dispatch, "priority=head.priority", "priority=0"),
+    _bug(
+        "dispatch a retry without its priority",
+        tasks._task,
+        "priority=step.priority",
+        "priority=step.priority if attempt == 1 else 0",
+    ),
+    _bug(
+        "assign tasks to agents that drain",
+        cast("property", HeardAgent.takes_tasks).fget or print,
+        'self.hold_list.mode == "enabled"',
+        'self.hold_list.mode != "disabled"',
+    ),
+    _bug("look at no hold list again before tasks are assigned", Matcher._offers, "self.agents.read()", "pass"),
+    _bug("begin what arrives while the worker drains", Slots.occupy_now, "self._is_paused or", ""),
+    _bug(
+        "stop what a draining worker runs",
+        AgentAnnouncer._apply,
+        "self._mode = mode",
+        "self._mode = mode; [held.stop(StopReason.SHUTDOWN) for held in self._held_tasks if mode == 'draining']",
+        StopReason=StopReason,
+    ),
+    _bug("tell no agent that it drains", AgentKeeper._hear, "hold_list.mode != mode", "hold_list.mode == 'starting'"),
     # --- read models -------------------------------------------------------------------------------------------------
     _bug("move the recorder's place without the rows", Recorder.recorded, "batch.messages", "batch.messages[:3]"),
     _bug("record from a place of one's own", Recorder.recorded, "upto=batch.upto", "upto=place"),
@@ -769,8 +806,24 @@ FOCUSED: Final[Mapping[str, str]] = {
     "believe a report without the proof of its claim": FORGERY,
     "prove every claim of an attempt at once": FORGERY,
     "believe a subject without its seal": FORGERY,
+    "assign the lowest priority first": PRIORITIES,
+    "read no priority of a task": PRIORITIES,
+    "dispatch a retry without its priority": PRIORITIES,
+    "assign tasks to agents that drain": DRAINS,
+    "look at no hold list again before tasks are assigned": DRAINS,
+    "begin what arrives while the worker drains": DRAINS,
+    "stop what a draining worker runs": DRAINS,
+    "tell no agent that it drains": DRAINS,
 }
 """Bugs that ask for a coincidence, and the focus in which that is common."""
+
+FOUND_BY_ONE_RULE: Final[Mapping[str, str]] = {
+    name: rule
+    for name, focus in FOCUSED.items()
+    for of, rule in ((PRIORITIES, "PRIORITY"), (DRAINS, "DRAIN"))
+    if focus == of
+}
+"""Bugs that only the rules about priorities and drains notice, and the name of the rule."""
 
 
 CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
@@ -843,14 +896,10 @@ CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
 """Bugs that hardly any schedule reaches since another guard stands before them, and the test that catches each."""
 
 
-_FIRST: Final = {OPERATORS: OPERATED_FROM, FORGERY: FORGED_FROM}
-"""The first seeds of foci that earlier seeds do not play."""
-
-
 def seeds_of(name: str, *, first: int = 0, number: int) -> list[int]:
     """Return the seeds of the schedules to play with the bug of that name: those of its focus, if it has one."""
     focus = FOCUSED.get(name)
-    first += _FIRST.get(focus or "", 0)
+    first += first_of(focus) if focus else 0
     seeds = (seed for seed in count(first) if focus is None or focus_of(seed).name.startswith(focus))
     return list(islice(seeds, number))
 

@@ -55,6 +55,14 @@ def decisions(chance: Random, until: float) -> list[Decision]:
     return sorted((*_about_queues(chance, until), *_about_agents(chance, until)), key=lambda decision: decision.at)
 
 
+def drains(chance: Random, until: float) -> list[Decision]:
+    """Return drains of workers, some of them twice, and while other agents of the name start."""
+    names = [name for name in WORKERS for _ in range(chance.choice((0, 1, 1, 2)))]
+    return sorted(
+        (Decision(chance.uniform(1.5, until), "drain", name) for name in names), key=lambda decision: decision.at
+    )
+
+
 def at_the_end() -> list[Decision]:
     """Return the decisions after which every task may run."""
     return [

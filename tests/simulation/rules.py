@@ -47,6 +47,7 @@ from tocsin.subjects import Stream
 
 from .cast import Surroundings
 from .dependency_rules import broken_waits
+from .hand_over_rules import broken_drains, broken_priorities
 from .limits import broken_limits, broken_rates
 from .mq import Handed
 from .operator_rules import broken_decisions
@@ -62,7 +63,7 @@ UNHEARD: Final = timedelta(seconds=20)
 
 def beyond_the_audit(around: Surroundings, everything: StoredEvents) -> Iterator[str]:
     """Return every violation."""
-    yield from _every_run_has_a_claim(everything, around.runs)
+    yield from _every_run_has_a_claim(everything, around.work.runs)
     yield from _a_sign_of_life_puts_off_the_end(everything, around)
     yield from _a_success_that_was_taken_counts(everything, around)
     yield from _a_claim_is_fetched_once(around)
@@ -72,6 +73,8 @@ def beyond_the_audit(around: Surroundings, everything: StoredEvents) -> Iterator
     yield from broken_rates(everything, around)
     yield from broken_decisions(everything, around)
     yield from broken_waits(everything)
+    yield from broken_priorities(everything, around)
+    yield from broken_drains(everything, around)
     for judge in (_what_is_reported_was_answered, _an_answer_in_time_counts):
         yield from judge(everything, around.handed)
     for rule in _RULES:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .mutations import CAUGHT_BY_TESTS, FOCUSED, MUTATIONS, Mutation, judged, made, seeds_of
+from .mutations import CAUGHT_BY_TESTS, FOCUSED, FOUND_BY_ONE_RULE, MUTATIONS, Mutation, judged, made, seeds_of
 from .simulation import play
 
 SCHEDULES = range(120)  # an early seed catches each; which seed depends on every change of the stages
@@ -53,7 +53,7 @@ MINOR = (
     "count the silence of a released step from its request",
 )
 """Bugs that only `--mutations` tries: for some of them hundreds of schedules are played."""
-COINCIDENCES = tuple(name for name in FOCUSED if name not in MINOR)
+COINCIDENCES = tuple(name for name in FOCUSED if name not in {*MINOR, *FOUND_BY_ONE_RULE})
 MANY = 460
 PATIENCE_S = 600
 """Many schedules are computed until one catches the bug; a busy machine takes several times as long."""
@@ -76,6 +76,16 @@ def test_a_bug_is_caught(name: str) -> None:
 @pytest.mark.parametrize("name", COINCIDENCES)
 def test_bug_behind_a_coincidence_is_caught(name: str) -> None:
     assert judged(name, seeds_of(name, number=MANY)).violation is not None
+
+
+@pytest.mark.timeout(PATIENCE_S)
+@pytest.mark.parametrize("name", FOUND_BY_ONE_RULE)
+def test_bug_is_found_by_its_rule_alone(name: str) -> None:
+    verdict = judged(name, seeds_of(name, number=MANY))
+    assert verdict.seed is not None
+    with made(next(mutation for mutation in MUTATIONS if mutation.name == name)):
+        rules = {violation.partition(":")[0] for violation in play(verdict.seed).violations}
+    assert rules == {FOUND_BY_ONE_RULE[name]}
 
 
 @pytest.mark.timeout(PATIENCE_S)

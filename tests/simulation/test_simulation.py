@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from .__main__ import told
-from .focus import DEPENDENT_FROM, FORGED_FROM, OPERATED_FROM, focus_of
+from .focus import DEPENDENT_FROM, DRAINED_FROM, FORGED_FROM, OPERATED_FROM, PRIORITIZED_FROM, focus_of
 from .simulation import play
 
 TOGETHER = 20
@@ -19,6 +19,7 @@ SOME = 10
 OPERATED = 4
 DEPENDENT = 10
 FORGED = 10
+RANKED = 4
 SCHEDULES = range(0, 100, TOGETHER)
 PLAY = """
 import json, sys
@@ -52,6 +53,12 @@ def test_executions_wait_for_other_jobs_under_any_fault() -> None:
 def test_forged_reports_have_no_effect_under_any_fault() -> None:
     seeds = range(FORGED_FROM, FORGED_FROM + FORGED)
     failed = [told(result) for result in map(play, seeds) if result.violations]
+    assert not failed, "\n".join(failed)
+
+
+@pytest.mark.parametrize("first", [PRIORITIZED_FROM, DRAINED_FROM], ids=["priorities", "drains"])
+def test_right_task_and_agent_are_chosen_under_any_fault(first: int) -> None:
+    failed = [told(result) for result in map(play, range(first, first + RANKED)) if result.violations]
     assert not failed, "\n".join(failed)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from random import Random
 from typing import Any, Final, Literal, TypeAlias
@@ -318,6 +318,22 @@ Run: TypeAlias = tuple[str, str, int, int, str]
 """An attempt that a handler began: execution, step, attempt, delivery, worker."""
 
 
+@dataclass(slots=True)
+class Work:
+    """What workers did."""
+
+    runs: list[Run] = field(default_factory=list)
+    begun: dict[Run, float] = field(default_factory=dict)
+    """When each handler began (the loop's time)."""
+    stopped: dict[Run, float] = field(default_factory=dict)
+    """When each handler was stopped that its worker stopped, although the worker itself went on."""
+
+    def begin(self, run: Run, at: float) -> None:
+        """Note that a handler begins."""
+        self.runs.append(run)
+        self.begun.setdefault(run, at)
+
+
 @dataclass(frozen=True, slots=True)
 class Temper:
     """The behaviour of handlers: their seconds, and the share of retryable failures."""
@@ -329,15 +345,14 @@ class Temper:
 MIXED: Final = Temper()
 
 
-def handler(
-    seed: int, process: Process, runs: list[Run], temper: Temper = MIXED
-) -> Callable[[Context], Awaitable[object]]:
+def handler(seed: int, process: Process, work: Work, temper: Temper = MIXED) -> Callable[[Context], Awaitable[object]]:
     """A handler that usually succeeds; its behaviour depends only on the task."""
 
     async def handle(context: Context) -> object:
         task = f"{context.execution_id}/{context.step}/{context.attempt}/{context.delivery}"
         chance = Random(f"{seed}/{task}")
-        runs.append((context.execution_id, context.step, context.attempt, context.delivery, context.worker))
+        run = context.execution_id, context.step, context.attempt, context.delivery, context.worker
+        work.begin(run, process.loop.time())
         draw = chance.random() - temper.failing
         try:
             await process.wait(chance.choice(temper.paces))
@@ -350,6 +365,8 @@ def handler(
             if draw < 0.20:
                 await process.wait(chance.uniform(0.5, 8.0))
         except asyncio.CancelledError:
+            if process.is_alive and not process.is_stopping:
+                work.stopped[run] = process.loop.time()
             if draw < 0.15 and process.is_alive:
                 return "done all the same"
             raise
@@ -402,6 +419,50 @@ def operated(chance: Random, until: float) -> list[Action]:
 
 
 _OPERATED: Final = 6
+
+
+def prioritized(chance: Random, until: float) -> list[Action]:
+    """Jobs and steps of several priorities, whose tasks wait for slots together."""
+    done = []
+    rushes = [chance.uniform(1.5, until) for _ in range(3)]
+    for number in range(_PRIORITIZED):
+        name = f"pr-{number}"
+        job = _unhurried(chance, name, QUEUES[number % 2])
+        steps = tuple(
+            step.model_copy(update={"priority": chance.choice((None, None, -3, 4))}) for step in job.dag or ()
+        )
+        ranked = {"priority": chance.choice((-2, 0, 0, 3)), "dag": steps or job.dag}
+        done.append(Action(chance.uniform(0.0, 0.5), "define", name, job.model_copy(update=ranked)))
+        for each in range(chance.randint(3, 6)):
+            at = chance.choice(rushes) + chance.uniform(0.0, 0.2)
+            done.append(Action(at, "trigger", name, message_id=f"{name}-{each}"))
+    return sorted(done, key=lambda action: action.at)
+
+
+_PRIORITIZED: Final = 6
+
+
+def drained(chance: Random, until: float) -> list[Action]:
+    """Jobs whose tasks wait for slots while agents drain, and are triggered again when every drain must be known."""
+    done = []
+    for number in range(_DRAINED):
+        name = f"dr-{number}"
+        done.append(Action(chance.uniform(0.0, 0.5), "define", name, _unhurried(chance, name, QUEUES[number % 2])))
+        moments = [chance.uniform(1.5, until) for _ in range(chance.randint(3, 7))]
+        late = [until + SETTLED_S + chance.uniform(0.0, 1.0) for _ in range(2)]
+        done += [Action(at, "trigger", name, message_id=f"{name}-{each}") for each, at in enumerate((*moments, *late))]
+    return sorted(done, key=lambda action: action.at)
+
+
+_DRAINED: Final = 6
+SETTLED_S: Final = 45.0
+"""Seconds after which every matcher knows that an agent drains, through all faults: hold lists come every ten seconds."""
+
+
+def _unhurried(chance: Random, name: str, queue: str) -> JobDefinition:
+    """Some job without a schedule, a lock or a limit, whose attempts have time."""
+    fields = {"schedule": None, "overlap_policy": "allow", "enabled": True, "queue": queue, "timeout": 60.0}
+    return definition(chance, name).model_copy(update=fields)
 
 
 def depending(chance: Random, until: float) -> list[Action]:
