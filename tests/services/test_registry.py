@@ -333,3 +333,38 @@ async def test_quorum_is_registered_on_three_replicas() -> None:
     world = World(InMemoryEventLog(ManualClock(), replicas=3))
     await world.registry.apply([job(job_class="QUORUM_REQUIRED")])
     assert await world.registry.define(job(job_class="quorum required")) == "unchanged"
+
+
+# --- transports ------------------------------------------------------------------------------------------------------
+
+COMMAND = ["df", "-k"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "where"),
+    [
+        ({"command": COMMAND, "queue": "mail"}, ("queue", None)),
+        ({"queue": "mail", "dag": [{"name": "size", "command": COMMAND}]}, ("queue", "size")),
+        ({"dag": [{"name": "a", "function": "f"}, {"name": "b", "command": COMMAND, "queue": "mail"}]}, ("queue", "b")),
+    ],
+)
+async def test_command_for_executors_outside_is_refused(
+    world: World, fields: dict[str, Any], where: tuple[str, str]
+) -> None:
+    wanted = JobDefinition.model_validate({"name": "disk", **fields})
+    registry = Registry(world.log, world.projections, world.log.clock, bridged=["mail"])
+    with pytest.raises(DefinitionError, match="mail") as planned:
+        await registry.plan([wanted])
+    with pytest.raises(DefinitionError) as defined:
+        await registry.define(wanted)
+    [problem] = planned.value.problems
+    assert (problem.code, problem.field, problem.step, problem.job) == ("no-builtin-worker", *where, "job `disk`")
+    assert defined.value.problems == planned.value.problems
+    assert await world.facts("disk") == []
+    assert await world.registry.define(wanted) == "create"  # without such queues
+
+
+async def test_other_work_for_executors_outside_is_accepted(world: World) -> None:
+    registry = Registry(world.log, world.projections, world.log.clock, bridged=["mail"])
+    steps = [{"name": "a", "function": "f", "queue": "mail"}, {"name": "b", "command": COMMAND}]
+    assert await registry.define(JobDefinition.model_validate({"name": "both", "dag": steps})) == "create"

@@ -489,6 +489,21 @@ async def test_notice_is_stored_once(world: World) -> None:
     assert len(await world.log.read("mq.scheduler.cancel.>")) == 1
 
 
+async def test_builtin_function_fails_instead_of_going_out(world: World) -> None:
+    """The queue got its transport after the job was registered."""
+    [step] = plan().steps
+    command = step.model_copy(update={"function": "tocsin.command", "builtin": {"argv": ["df"]}})
+    await world.given(admitted(plan().model_copy(update={"steps": (command,)})))
+    await run(world)
+    await world.redeliver(world.mq_bridge, is_fresh=True)
+    await run(world)
+    assert not await envelopes(world)
+    [end] = await world.stored(Failed)
+    assert end.error is not None
+    assert (end.error.type, end.attempt) == ("builtin_not_supported", 1)
+    assert "tocsin.command" in end.error.message
+
+
 # --- what operators decided about the queue ----------------------------------------------------------------------------
 
 

@@ -81,7 +81,9 @@ async def serving(
         parts = Components(
             version=__version__,
             settings=settings,
-            registry=Registry(installation.log, installation.projections, installation.clock),
+            registry=Registry(
+                installation.log, installation.projections, installation.clock, bridged=settings.bridged_queues
+            ),
             log=installation.log,
             stored=installation.stored,
             projections=installation.projections,

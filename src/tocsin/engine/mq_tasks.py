@@ -10,7 +10,8 @@ from math import ceil
 from typing import Final
 
 from .. import subjects, telemetry
-from ..domain.events import Dispatched, Envelope, EnvelopeData, Message, Recorded
+from ..domain import ids
+from ..domain.events import Dispatched, Envelope, EnvelopeData, Failure, Message, Recorded, Report
 from ..ports import Clock, EventLog, LogUnavailable
 from ..subjects import DecodeError
 
@@ -72,6 +73,29 @@ class UnneededTasks:
             if len(page) < PAGE:
                 return
             after = page[-1].sequence
+
+
+def builtin_failure(task: Dispatched, key: bytes) -> Report:
+    """Return the failure of a built-in task, which executors outside cannot run.
+
+    Its queue got its transport after the job was registered.
+    """
+    error = Failure(
+        type="builtin_not_supported",
+        message=f"the executors of queue {task.queue!r} (`transport: mq`) run no built-in functions, and this is {task.function!r}",
+        retryable=False,
+    )
+    return Report(
+        job=task.job,
+        execution_id=task.execution_id,
+        outcome="failed",
+        step=task.step,
+        attempt=task.attempt,
+        token=task.token,
+        proof=ids.claim_proof(key, task.execution_id, task.step, task.attempt, None),
+        error=error,
+        worker=subjects.MQ_BRIDGE,
+    )
 
 
 def envelope(task: Dispatched, recorded: Recorded[Message]) -> Envelope:

@@ -63,7 +63,7 @@ class LocalOperator:
         self._history = history
         self._queues = queues
         self._by = by
-        self._registry = Registry(log, projections, clock)
+        self._registry = Registry(log, projections, clock, bridged=bridged)
         self._agents = AgentRegistry(log, projections)
 
     async def jobs(self) -> tuple[Job, ...]:

@@ -37,6 +37,7 @@ PROBLEM_CODES: Final[Mapping[str, str]] = {
     "not-plain-json": "A value is not plain JSON: a time, a set or a number that is not finite.",
     "not-utf8": "A file is not UTF-8.",
     "out-of-range": "A number or the length of a text is outside its limits.",
+    "no-builtin-worker": "A job runs a built-in function in a queue of executors outside, which have none.",
     "priority-not-allowed": "A program outside gives a trigger a higher priority than its job has.",
     "reserved-name": "A function or a variable has a name that belongs to built-in functions.",
     "required": "A field is required, and not given.",

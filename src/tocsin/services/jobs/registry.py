@@ -21,6 +21,7 @@ from ...subjects import Bucket, DecodeError
 from .dependencies import check_dependencies
 from .job import Change, Check, Job, Plan, Verb, anything, plan_of
 from .quorum import check_quorum
+from .transports import check_transports
 
 TRIES: Final = 5
 """Tries to append a change while other writers change the job."""
@@ -69,8 +70,12 @@ async def read_back(log: EventLog, subject: str, sequence: int) -> Recorded[Mess
 class Registry:
     """The jobs of an installation. `by` is the caller and is recorded in events."""
 
-    def __init__(self, log: EventLog, projections: Projections, clock: Clock) -> None:
-        """`clock` refuses a job that is scheduled once for a past time."""
+    def __init__(self, log: EventLog, projections: Projections, clock: Clock, *, bridged: Collection[str] = ()) -> None:
+        """`clock` refuses a job that is scheduled once for a past time.
+
+        `bridged`: the queues of executors outside, which run no built-in functions.
+        """
+        self._bridged = frozenset(bridged)
         self._log = log
         self._clock = clock
         self._projections = projections
@@ -140,6 +145,7 @@ class Registry:
         by_name = {definition.name: definition for definition in definitions}
         check_sizes(by_name.values(), self._log.max_message_bytes)
         await check_quorum(by_name.values(), self._log)
+        check_transports(by_name.values(), self._bridged)
         states = await each(by_name, self._ledgers.load)
         plan = plan_of(
             by_name, [state for state, _ in states], await self.jobs() if prune else (), prune, now=self._clock.now()
@@ -163,6 +169,7 @@ class Registry:
         verb: Verb = "unchanged"
         check_sizes([definition], self._log.max_message_bytes)
         await check_quorum([definition], self._log)
+        check_transports([definition], self._bridged)
         await check_dependencies({definition.name: definition}, self._states)
 
         def decide(state: Ledger) -> Sequence[DefinitionFact]:
