@@ -41,6 +41,7 @@ async def test_every_queue_is_listed_with_its_tasks(nats_url: str, tmp_path: Pat
             "name": "teams",
             "transport": "matched",
             "waiting": 1,
+            "handed_over": None,
             "taken": 0,
             "agents": ["team-1"],
             "functions": ["load"],

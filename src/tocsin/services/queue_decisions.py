@@ -51,7 +51,7 @@ class PurgeAnswer:
 
     queue: str
     waiting: int | None
-    """The number of tasks that waited a moment ago; None: nothing counts them."""
+    """The number of tasks that it covers, a moment ago; None: nothing counts them."""
     changed: bool
     """False: an earlier purge covers all tasks, or the request was only a preview."""
 

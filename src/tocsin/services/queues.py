@@ -46,6 +46,8 @@ class QueueDetails:
     """How its tasks reach workers."""
     waiting: int | None = None
     """Tasks that no worker has."""
+    handed_over: int | None = None
+    """Of the tasks that no worker has, those that wait in hip-62's queue, if the transport is `mq`. A purge does not cover them."""
     taken: int | None = None
     """Tasks that workers have."""
     oldest: datetime | None = None
@@ -125,6 +127,13 @@ async def queues(target: HealthTarget, *, sees: Sees = everything) -> tuple[Queu
         for name in names
     )
     known = tuple(_with_limits(queue, settings.queues.get(queue.name)) for queue in known)
+    if JOB_EXECUTORS in outside:
+        known = tuple(
+            replace(queue, handed_over=outside[JOB_EXECUTORS].waiting)
+            if queue.transport == "mq" and queue.waiting is not None
+            else queue
+            for queue in known
+        )
     return tuple(_without_others(queue, functions, seen_jobs) for queue in known) if is_hidden else known
 
 
@@ -169,13 +178,14 @@ async def purge(
     reason: str | None = None,
     dry_run: bool = False,
 ) -> PurgeAnswer:
-    """Purge one of the `known` queues; `dry_run`: only say how many tasks wait.
+    """Purge one of the `known` queues; `dry_run`: only say how many tasks it would cover.
 
     Raises:
         NotFound: no setting and no job names the queue.
         LogUnavailable: the log did not answer.
     """
-    waiting = find(name, known).waiting
+    queue = find(name, known)
+    waiting = None if queue.waiting is None else queue.waiting - (queue.handed_over or 0)
     changed = not dry_run and await QueueDecisions(log, by=by).purge(name, waiting=waiting, reason=reason)
     return PurgeAnswer(name, waiting, changed)
 

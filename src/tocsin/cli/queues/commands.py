@@ -80,7 +80,7 @@ def purge(
 ) -> None:
     """Cancel the executions whose tasks wait in a queue now.
 
-    Tasks that a worker has go on, and tasks that are dispatched later are not touched.
+    Tasks that a worker has go on, as do those that the MQ bridge has handed over, and tasks that are dispatched later are not touched.
 
     Example: `tocsin queues purge mail --reason "sent to the wrong list" --yes`
     """
@@ -149,6 +149,7 @@ def _page(queue: "QueueDetails") -> list[Text]:
             Text(f"{name:<10} {value}")
             for name, value in (
                 ("waiting", _count(queue.waiting) + (f"  ({waits})" if waits else "")),
+                *([("", f"{queue.handed_over:,} of them in hip-62's queue")] if queue.handed_over else []),
                 ("taken", _count(queue.taken)),
                 ("oldest", "none" if queue.oldest is None else local(queue.oldest)),
                 ("agents", ", ".join(queue.agents) or "none"),

@@ -89,7 +89,8 @@ async def purge(
 ) -> PurgeAnswer:
     """Cancel the executions whose tasks wait in a queue now.
 
-    Tasks that are dispatched later are not touched. The answer comes before all of them are cancelled.
+    Tasks that a worker has, tasks that the MQ bridge has handed over, and tasks that are dispatched later are not touched. The answer
+    comes before all of them are cancelled.
     """
     known = await here.queue_details(caller.may_see)
     why = given_reason(body, reason)
