@@ -112,3 +112,10 @@ async def test_manifest_names_the_priorities(servers: Mapping[str, Server]) -> N
         manifest = (await client.get("/ojs/manifest")).json()
     assert (manifest["conformance_level"], manifest["capabilities"]["priority_queues"]) == (2, True)
     assert "urn:ojs:ext:priority" not in manifest["extensions"]
+
+
+async def test_manifest_names_its_tier(servers: Mapping[str, Server]) -> None:
+    """A runtime runs jobs through their lifecycle over one protocol; `full` would need gRPC (ojs-conformance §3)."""
+    async with servers["open"].client() as client:
+        manifest = (await client.get("/ojs/manifest")).json()
+    assert (manifest["conformance_tier"], manifest["protocols"]) == ("runtime", ["http"])

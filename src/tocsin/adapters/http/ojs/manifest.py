@@ -12,6 +12,9 @@ from .protocol import VERSION, OjsResponse, documented
 LEVEL: Final = 2
 """Capabilities of level 4 that exist are named beside it. The extension `urn:ojs:ext:priority` is not: its order is the reverse."""
 
+TIER: Final = "runtime"
+"""Jobs run through their whole lifecycle. The tier `full` also needs gRPC and every optional feature."""
+
 router = APIRouter(
     prefix="/ojs", tags=["Open Job Spec"], default_response_class=OjsResponse, responses=documented(429, 500)
 )
@@ -25,6 +28,7 @@ async def manifest(here: Here) -> dict[str, Any]:
         "ojs_version": VERSION,
         "implementation": {"name": "tocsin", "version": here.version, "language": "python"},
         "conformance_level": LEVEL,
+        "conformance_tier": TIER,
         "protocols": ["http"],
         "backend": "nats",
         "capabilities": {
