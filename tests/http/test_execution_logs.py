@@ -1,13 +1,16 @@
 """`GET /v1/executions/{id}/logs`, and the progress of a running step."""
 
+from collections.abc import Sequence
+
 import pytest
 
-from tests.domain.given import ID, JOB, admitted, first_tasks, output_subject, started, token_of
+from tests.domain.given import ID, JOB, admitted, first_tasks, output_subject, plan, started, token_of
 from tests.http.conftest import World
 from tocsin import subjects
-from tocsin.domain.events import Completed, OutputLine, StepProgress
-from tocsin.services.operations.execution_output import MAX_LINES
-from tocsin.testing import START
+from tocsin.domain.events import Completed, Message, OutputLine, Recorded, StepProgress
+from tocsin.services.operations import execution_output
+from tocsin.services.operations.execution_output import MAX_LINES, MAX_READS
+from tocsin.testing import START, InMemoryEventLog
 
 PATH = f"/v1/executions/{ID}/logs"
 
@@ -85,6 +88,60 @@ async def test_lines_of_attempts_are_shown_in_their_order(at_work: World) -> Non
     assert texts == ["line 3", "line 4", *(f"{number}" for number in range(MAX_LINES - 2))]
     assert {entry["attempt"] for entry in page["lines"]} == {1, 2}
     assert (await at_work.ask("GET", f"{PATH}?after={page['next']}")).json()["lines"] == []
+
+
+@pytest.fixture
+async def wide(world: World) -> World:
+    """An execution of many steps, each with two lines, and lines without a seal between them."""
+    [step] = plan().steps
+    steps = tuple(step.model_copy(update={"name": f"s{number}"}) for number in range(STEPS))
+    begun = admitted(plan().model_copy(update={"steps": steps}))
+    sequence = 0
+    for event in (begun, *first_tasks(begun)):
+        sequence = await world.log.append(event, expect=sequence)
+    for number in range(2 * STEPS):
+        name = f"s{number % STEPS}"
+        message = line(number).model_copy(update={"step": name})
+        await world.log.publish(output_subject(message), message, message_id=f"{number}")
+        world.log.receive(subjects.output_of(message, "guessed"), message.encode())
+    return world
+
+
+STEPS = MAX_LINES + 50
+
+
+async def test_lines_of_many_steps_are_a_few_reads(wide: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[str] = []
+    read = InMemoryEventLog.read
+
+    async def counted(
+        log: InMemoryEventLog, subject: str, *, after: int = 0, limit: int = 1_000
+    ) -> Sequence[Recorded[Message]]:
+        reads.append(subject)
+        return await read(log, subject, after=after, limit=limit)
+
+    monkeypatch.setattr(InMemoryEventLog, "read", counted)
+    answer = (await wide.ask("GET", PATH)).json()
+    expected = [f"line {number}" for number in range(2 * STEPS)][-MAX_LINES:]
+    assert [entry["text"] for entry in answer["lines"]] == expected
+    assert len([subject for subject in reads if subject.startswith("output.")]) <= MAX_READS
+    rest = (await wide.ask("GET", f"{PATH}?after={answer['lines'][-3]['sequence']}")).json()
+    assert [entry["text"] for entry in rest["lines"]] == expected[-2:]
+
+
+@pytest.mark.parametrize("unreadable", [True, False])
+async def test_flood_without_a_seal_hides_no_line(
+    wide: World, monkeypatch: pytest.MonkeyPatch, *, unreadable: bool
+) -> None:
+    """The lines of each attempt are then read by themselves."""
+    monkeypatch.setattr(execution_output, "PAGE", 10)
+    body = b"\xff" if unreadable else line(66).encode()
+    for _ in range(MAX_READS):
+        wide.log.receive(subjects.output_of(line(66), "guessed"), body)
+    answer = (await wide.ask("GET", PATH)).json()
+    assert [entry["text"] for entry in answer["lines"]] == [f"line {number}" for number in range(2 * STEPS)][
+        -MAX_LINES:
+    ]
 
 
 @pytest.mark.parametrize(("fraction", "shown"), [("1e300", 1.0), ("-3", 0.0), ("NaN", None), ("1e999", None)])

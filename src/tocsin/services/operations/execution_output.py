@@ -11,14 +11,14 @@ from datetime import datetime
 from itertools import chain
 from math import isfinite
 from operator import attrgetter
-from typing import Final
+from typing import Final, TypeAlias
 
 from pydantic import JsonValue
 
 from ... import subjects
 from ...domain import execution
 from ...domain.definition import size_of
-from ...domain.events import OutputLine, StepProgress
+from ...domain.events import Message, OutputLine, Recorded, StepProgress
 from ...domain.progress import MAX_DATA_BYTES, fraction_of, message_of
 from ...domain.text import printable
 from ...ports import EventLog, LogUnavailable, RequestRefused
@@ -29,7 +29,17 @@ from .lookup import ExecutionMatch
 MAX_LINES: Final = OUTPUT_STREAMS[Stream.OUTPUT].messages
 """Lines of an execution that are shown."""
 AT_ONCE: Final = 100
-"""Attempts whose lines are read together."""
+"""Attempts whose lines are read at the same time."""
+FEW: Final = 3
+"""Up to this number of attempts, the lines of each are read by themselves."""
+MAX_READS: Final = 8
+"""Reads over the lines of all attempts, before those of each are read."""
+PAGE: Final = 1_000
+"""Lines of all attempts in one read."""
+
+
+Attempts: TypeAlias = Mapping[str, tuple[str, int]]
+"""The step and the number of attempts, by the subject of their lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,22 +115,66 @@ async def _lines(log: EventLog, match: ExecutionMatch, after: int, limit: int) -
 
     Of the last `MAX_LINES` lines, these are the first `limit`.
     """
-    attempts = list(match.tokens.items())
-    if after and len(attempts) > 1 and await log.tail(subjects.all_lines(match.job, match.execution_id)) <= after:
-        return (), after  # one read in place of one for each attempt
-    lines: list[Line] = []
-    for first in range(0, len(attempts), AT_ONCE):
-        reads = (_of_attempt(log, match, *key, token, after) for key, token in attempts[first : first + AT_ONCE])
-        each = await asyncio.gather(*reads)
-        lines = sorted((*lines, *chain.from_iterable(each)), key=attrgetter("sequence"))[-MAX_LINES:]
+    attempts = {
+        subjects.lines(match.job, match.execution_id, *key, of_token=token): key for key, token in match.tokens.items()
+    }
+    everything = subjects.all_lines(match.job, match.execution_id)
+    if after and len(attempts) > 1 and await log.tail(everything) <= after:
+        return (), after
+    lines = None if len(attempts) <= FEW else await _of_all(log, everything, attempts, after)
+    if lines is None:
+        lines = await _of_each(log, await _newest(log, attempts), after)
     shown = tuple(lines[:limit])
     return shown, shown[-1].sequence if shown else after
 
 
-async def _of_attempt(
-    log: EventLog, match: ExecutionMatch, step: str, attempt: int, token: str, after: int
-) -> list[Line]:
-    subject = subjects.lines(match.job, match.execution_id, step, attempt, of_token=token)
+async def _of_all(log: EventLog, everything: str, attempts: Attempts, after: int) -> list[Line] | None:
+    """Return the last lines in a few reads; None: too many messages.
+
+    Anyone may have written lines with a wrong seal. They are left out, and a flood of them is not read to its end.
+    """
+    lines: list[Line] = []
+    for _ in range(MAX_READS):
+        try:
+            page = await log.read(everything, after=after, limit=PAGE)
+        except DecodeError as error:
+            after = max(after + 1, error.sequence or 0)
+            continue
+        if not page:
+            return lines
+        after = page[-1].sequence
+        known = (_line(recorded, attempts.get(recorded.subject)) for recorded in page)
+        lines = [*lines, *(line for line in known if line is not None)][-MAX_LINES:]
+    return None
+
+
+async def _newest(log: EventLog, attempts: Attempts) -> Attempts:
+    """Return the attempts that can have one of the last lines.
+
+    These are at most as many as lines are shown.
+    """
+    if len(attempts) <= MAX_LINES:
+        return attempts
+    try:
+        newest = (await log.load_each(*attempts)).facts
+    except DecodeError:
+        return attempts
+    ranked = sorted((facts[-1].sequence, subject) for subject, facts in zip(attempts, newest, strict=True) if facts)
+    return {subject: attempts[subject] for _, subject in ranked[-MAX_LINES:]}
+
+
+async def _of_each(log: EventLog, attempts: Attempts, after: int) -> list[Line]:
+    """Return the last lines of some attempts, each read by itself."""
+    lines: list[Line] = []
+    named = list(attempts.items())
+    for first in range(0, len(named), AT_ONCE):
+        reads = (_of_attempt(log, subject, attempt, after) for subject, attempt in named[first : first + AT_ONCE])
+        each = await asyncio.gather(*reads)
+        lines = sorted((*lines, *chain.from_iterable(each)), key=attrgetter("sequence"))[-MAX_LINES:]
+    return lines
+
+
+async def _of_attempt(log: EventLog, subject: str, attempt: tuple[str, int], after: int) -> list[Line]:
     lines: list[Line] = []
     for _ in range(MAX_LINES):  # each unreadable message costs a read
         try:
@@ -129,13 +183,20 @@ async def _of_attempt(
             after = max(after + 1, error.sequence or 0)
             continue
         for recorded in page:
-            after, line = recorded.sequence, recorded.message
-            if isinstance(line, OutputLine):
-                text = printable(line.text)
-                lines.append(Line(recorded.sequence, line.time, step, attempt, line.level, text))
+            after = recorded.sequence
+            if (line := _line(recorded, attempt)) is not None:
+                lines.append(line)
         if not page:
             break
     return lines
+
+
+def _line(recorded: Recorded[Message], attempt: tuple[str, int] | None) -> Line | None:
+    """Return a stored line; None: it is no line of a known attempt."""
+    line = recorded.message
+    if attempt is None or not isinstance(line, OutputLine):
+        return None
+    return Line(recorded.sequence, line.time, *attempt, line.level, printable(line.text))
 
 
 async def _progress(log: EventLog, match: ExecutionMatch, steps: list[str]) -> dict[str, Progress]:
