@@ -14,7 +14,7 @@ from ..domain.queue_backlog import QueueBacklog
 from ..ports import EventLog, Projections
 from ..subjects import Bucket
 from .operations.errors import NotFound
-from .scope_decisions import decide
+from .scope_decisions import decide, load
 
 
 class AgentRegistry:
@@ -90,15 +90,39 @@ class AgentRegistry:
         Raises:
             NotFound: no agent has this name, or only workers that do not register.
         """
+        stored = await self._stored(name)
         known = await self.agents()
         of_name = [record for record in known if name in {record.name, record.agent_id}]
-        registered = [record for record in of_name if record.kind == "agent"]
-        if registered:
-            return registered
+        stored |= {record.agent_id: record for record in of_name if record.kind == "agent"}
+        if stored:
+            return list(stored.values())
         if of_name:
             remedy = _REMEDIES[of_name[0].kind]
             raise NotFound(f"{name!r} does not register, so it cannot be drained, disabled or enabled. {remedy}")
         raise _not_found(name, known)
+
+    async def _stored(self, name: str) -> dict[str, AgentRecord]:
+        """Return the agents of a name or id, by id, from the log.
+
+        The projection may lack an agent that registered a moment ago.
+        """
+        if not agent.is_agent_name(name):
+            return {}
+        filters = [subjects.agent_events(name)]
+        if agent.is_agent_id(name):
+            filters.append(subjects.agent_events(agent_id=name))
+        of_agent: dict[tuple[str, str], list[Recorded[Message]]] = {}
+        for each in filters:
+            for recorded in await load(self._log, each):
+                fact = recorded.message
+                if isinstance(fact, AgentFact) and fact.agent_id != OF_THE_NAME:
+                    of_agent.setdefault((fact.name, fact.agent_id), []).append(recorded)
+        states = {key: agent.fold(facts) for key, facts in of_agent.items()}
+        return {
+            agent_id: AgentRecord(name=of, agent_id=agent_id, state=state.state(enabled=True))
+            for (of, agent_id), state in states.items()
+            if state.registered is not None and state.end not in {"ended", "forgotten"}
+        }
 
     async def _drain(self, record: AgentRecord, by: Actor | None, reason: str | None) -> bool:
         async def facts(stored: Sequence[Recorded[Message]]) -> list[AgentFact]:

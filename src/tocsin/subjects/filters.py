@@ -69,9 +69,9 @@ def leadership(lease: str) -> str:
     return f"leadership.{lease}.*"
 
 
-def agent_events() -> str:
-    """Return a filter over the events of all agents."""
-    return "agent.*.*.*"
+def agent_events(name: str = "*", agent_id: str = "*") -> str:
+    """Return a filter over the events of agents, all by default."""
+    return f"agent.{name}.{agent_id}.*"
 
 
 def queue_events() -> str:
