@@ -306,6 +306,76 @@ async def test_processes_that_are_over_make_room(office: Office, monkeypatch: py
     assert keeper.roster.number(NAME) == 3
 
 
+async def test_unknown_id_costs_one_look(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anyone who may send hold lists may invent ids."""
+    monkeypatch.setattr(keeper_stage, "KEPT_PER_NAME", 5)
+    keeper = await office.keeper()
+    for number in range(5):
+        await office.announce(agent_id=some_id(number))
+        await office.round()
+    for number in (3, 1):
+        await office.announce(agent_id=some_id(number), ended=True)
+        await office.round()
+    looked_at: list[str] = []
+    is_live = vars(agent.Agent)["is_live"].fget
+
+    def noted(state: agent.Agent) -> bool:
+        looked_at.append(state.registered.agent_id if state.registered is not None else "")
+        return bool(is_live(state))
+
+    monkeypatch.setattr(agent.Agent, "is_live", property(noted))
+    await office.announce(agent_id=some_id(9))
+    for name, agent_id, body in keeper._inbox.take():
+        await keeper._hear(name, agent_id, body)
+    assert set(looked_at) <= {some_id(3)}
+    forgotten = [fact.agent_id for fact in await office.facts() if isinstance(fact, AgentForgotten)]
+    assert forgotten == [some_id(3)]
+
+
+async def test_returned_process_is_not_forgotten_for_room(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper_stage, "KEPT_PER_NAME", 2)
+    keeper = await office.keeper()
+    await office.announce(agent_id=some_id(1))
+    await office.round()
+    await office.passes(SILENCE_S)
+    await office.announce(agent_id=some_id(1))
+    await office.announce(agent_id=some_id(2))
+    await office.round()
+    await office.announce(agent_id=some_id(3))
+    await office.round()
+    assert AgentForgotten not in await office.kinds()
+    assert keeper.roster.number(NAME) == 3
+
+
+async def test_newest_state_counts_after_another_leader_decided(office: Office) -> None:
+    """A keeper whose append is refused reads the agent again."""
+    keeper = await office.keeper()
+    await office.announce()
+    await office.round()
+    entry = keeper.roster.find(NAME, ID)
+    assert entry is not None
+    known = entry.state, entry.sequence
+    await office.store(AgentDrainStarted(name=NAME, agent_id=ID))
+    entry.state, entry.sequence = known  # as if the drain were not followed yet
+    await office.passes(SILENCE_S)
+    assert await office.kinds() == [AgentRegistered, AgentDrainStarted, AgentFellSilent]
+    assert (entry.state.is_draining, entry.state.end) == (True, "lost")
+    assert entry.sequence == await office.log.tail(entry.scope)
+
+
+async def test_agent_that_another_leader_registered_is_taken_over(office: Office) -> None:
+    keeper = await office.keeper()
+    await office.announce()
+    keeper.roster.enter(NAME, ID).hold_list = None
+    other = AgentRegistered(name=NAME, agent_id=ID, functions=("mail/send",), queues=("mail",))
+    await office.log.append(other, expect=0)  # not followed yet
+    await keeper.run_once(office.clock.now())
+    assert await office.kinds() == [AgentRegistered]
+    entry = keeper.roster.find(NAME, ID)
+    assert entry is not None
+    assert (entry.state.registered, entry.sequence) == (other, await office.log.tail(entry.scope))
+
+
 async def test_agents_are_bounded(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper_stage, "MAX_AGENTS", 5)
     keeper = await office.keeper()

@@ -54,6 +54,8 @@ class Roster:
         self._log = log
         self._entries: dict[tuple[str, str], Entry] = {}
         self._names: dict[str, int] = {}
+        self._over: dict[str, dict[str, Entry]] = {}
+        """The processes of each name that are lost or ended, by id; the first to end is first."""
         self._switched: dict[str, AgentSwitched] = {}
         self._granted: dict[str, AgentGranted] = {}
         self.is_complete = False
@@ -73,6 +75,7 @@ class Roster:
         name, agent_id = subjects.parse_agent(scope)
         if (entry := self.find(name, agent_id)) is not None:
             entry.state, entry.sequence = agent.initial, 0
+            self.note(entry)
         for recorded in await load_scope(self._log, scope):
             self.learn(recorded)
 
@@ -86,6 +89,7 @@ class Roster:
         elif isinstance(fact, AgentFact) and fact.agent_id != OF_THE_NAME:
             entry = self.enter(fact.name, fact.agent_id)
             entry.take(recorded)
+            self.note(entry)
             if entry.state.end == "forgotten":
                 self.remove(entry)
 
@@ -115,9 +119,22 @@ class Roster:
         """Return the number of processes of a name."""
         return self._names.get(name, 0)
 
-    def of(self, name: str) -> Iterator[Entry]:
-        """Yield the processes of a name."""
-        return (entry for entry in self if entry.name == name)
+    def note(self, entry: Entry) -> None:
+        """Note that an event changed a process."""
+        if self.find(entry.name, entry.agent_id) is not entry:
+            return  # it was removed meanwhile
+        is_over = entry.sequence > 0 and not entry.state.is_live
+        of_name = self._over.setdefault(entry.name, {})
+        if is_over:
+            of_name.setdefault(entry.agent_id, entry)
+        else:
+            of_name.pop(entry.agent_id, None)
+        if not of_name:
+            del self._over[entry.name]
+
+    def first_over(self, name: str) -> Entry | None:
+        """Return the process of a name that was over first, if any."""
+        return next(iter(self._over.get(name, {}).values()), None)
 
     def __iter__(self) -> Iterator[Entry]:
         """Iterate over a copy, so that processes may be removed meanwhile."""
@@ -130,9 +147,15 @@ class Roster:
     def remove(self, entry: Entry) -> None:
         """Remove a process that is forgotten, or of which nothing is stored."""
         if self._entries.pop((entry.name, entry.agent_id), None) is not None:
+            self._drop(entry)
             self._names[entry.name] -= 1
             if not self._names[entry.name]:
                 del self._names[entry.name]
+
+    def _drop(self, entry: Entry) -> None:
+        of_name = self._over.get(entry.name, {})
+        if of_name.pop(entry.agent_id, None) is not None and not of_name:
+            del self._over[entry.name]
 
 
 LOAD_INTERVAL_S: Final = 5.0

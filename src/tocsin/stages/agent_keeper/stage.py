@@ -131,12 +131,12 @@ class AgentKeeper:
     async def _has_room(self, name: str) -> bool:
         """Return whether another process of a name may be entered.
 
-        If needed, the oldest process that is over is forgotten.
+        If needed, the process that was over first is forgotten. No other is looked at: ids may be invented.
         """
         if self.roster.number(name) >= KEPT_PER_NAME and self._leadership.is_leading:
-            over = [entry for entry in self.roster.of(name) if entry.sequence and not entry.state.is_live]
-            if over:
-                await self._forget(min(over, key=lambda entry: entry.sequence))
+            over = self.roster.first_over(name)
+            if over is not None:
+                await self._forget(over)
         if self.roster.number(name) < MAX_PER_NAME and len(self.roster) < MAX_AGENTS:
             return True
         if self._clock.monotonic() - self._refused_at >= SILENCE_S:
@@ -198,11 +198,13 @@ class AgentKeeper:
                     sequence = await self._log.append(fact, expect=entry.sequence)
                     entry.state, entry.sequence = agent.evolve(entry.state, fact), sequence
                     entry.changed_at = self._clock.now()
+                    self.roster.note(entry)
                     event_type = type(fact).model_fields["type"].default
                     _log.info(f"agent {event_type}", action="agent-changed", agent=entry.name, agent_id=entry.agent_id)
             except OutdatedState:
                 history = await self._log.load(entry.scope)
                 entry.state, entry.sequence = agent.fold(history), history[-1].sequence if history else 0
+                self.roster.note(entry)
             else:
                 return True
         return False
