@@ -222,7 +222,7 @@ class Matcher:
             pass
 
     async def _take_turn(self) -> bool:
-        """Look at agents and fetches, and assign one wave of tasks; return whether there may be more.
+        """Look at agents and fetches, assign one wave, and return whether to repeat.
 
         While tasks wait for slots, every report makes room for another wave. So each wave has a look at everything else first.
         """
@@ -256,7 +256,8 @@ class Matcher:
         if not len(self.board):
             return False
         self._releases.apply_refusals()
-        assignments = self.board.assign(self._offers(), limit=AT_ONCE, room=await self._room())
+        room = await self._room()
+        assignments = self.board.assign(self._offers(), limit=AT_ONCE, room=room)
         if not assignments:
             return False
         stored = await self._claims.store(
@@ -271,11 +272,8 @@ class Matcher:
         return bool(claims)
 
     async def _room(self) -> dict[str, int]:
-        """Return the number of tasks that may start in limited queues."""
-        room = await self._rates.room()
-        for queue, number in self._decisions.room.items():
-            room[queue] = min(number, room.get(queue, number))
-        return room
+        """Return the number of tasks that may start in limited queues: none in paused queues."""
+        return {**await self._rates.room(), **self._decisions.room}
 
     def _offers(self) -> list[Offer]:
         """Return the free slots of agents, as their newest hold lists describe them."""
