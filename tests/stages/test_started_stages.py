@@ -1,6 +1,7 @@
 """The matcher and the agent keeper as a process starts them: the settings that reach them."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any, Final
@@ -41,6 +42,7 @@ class Process:
         self.fetches = InMemoryFetchChannel()
         self._stack = stack
         self._number = 0
+        self._triggers = Counter[str]()
 
     def context(self, channels: tuple[str, ...] = ("agents", "fetches"), **settings: Any) -> StageContext:  # noqa: ANN401
         world = self.world
@@ -84,9 +86,11 @@ class Process:
         await self.agents.announce("mail-1", ID, body.encode())
 
     async def trigger(self, queue: str, number: int) -> None:
-        await self.world.define({"name": queue, "function": "load", "queue": queue, "overlap_policy": "allow"})
-        for each in range(number):
-            await self.world.trigger(queue, message_id=f"{queue}-{each}")
+        if not self._triggers[queue]:
+            await self.world.define({"name": queue, "function": "load", "queue": queue, "overlap_policy": "allow"})
+        for _ in range(number):
+            self._triggers[queue] += 1
+            await self.world.trigger(queue, message_id=f"{queue}-{self._triggers[queue]}")
         await self.world.run(self.world.planner, self.world.dag_advancer)
         await settle()
 
@@ -188,3 +192,36 @@ async def test_proven_report_frees_its_slot(
     await settle()
     await matcher.run_once()
     assert len(await process.world.stored(Started)) == 1 + frees
+
+
+async def test_report_of_a_later_attempt_frees_its_slot(process: Process) -> None:
+    matcher = await process.matcher()
+    await process.announce("narrow")
+    await process.trigger("narrow", 1)
+    for attempt, outcome in ((1, "failed"), (2, "completed")):
+        await matcher.run_once()
+        claim = (await process.world.recorded(Started))[-1]
+        task = (await process.world.stored(Dispatched))[-1]
+        assert (claim.message.attempt, task.attempt) == (attempt, attempt)
+        report = Report(
+            job=task.job,
+            execution_id=task.execution_id,
+            outcome="failed" if outcome == "failed" else "completed",
+            step=task.step,
+            attempt=attempt,
+            token=task.token,
+            claim=claim.sequence,
+        )
+        if outcome == "completed":
+            await process.trigger("narrow", 1)
+        report = proven(report)
+        await process.world.log.publish(subjects.subject_of(report), report, message_id=f"report-{attempt}")
+        await process.world.run(process.world.retrier)
+        process.world.clock.advance(120)
+        await matcher._leadership.run_once()
+        await process.announce("narrow")
+        if outcome == "failed":
+            await process.world.run(process.world.dag_advancer)
+        await settle()
+    await matcher.run_once()
+    assert [claim.attempt for claim in await process.world.stored(Started)] == [1, 2, 1]
