@@ -40,7 +40,7 @@ class _Open:
 
 
 def broken_priorities(everything: StoredEvents, around: Surroundings) -> Iterator[str]:
-    """Yield each task that was chosen for an agent although the matcher knew an open task of a higher priority in its queue.
+    """Yield each task that went before an open task of a higher priority in its queue.
 
     Tasks with limits, and queues with limits or decisions of operators, are left out: another task may rightly go first there.
     """

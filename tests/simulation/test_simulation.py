@@ -57,7 +57,7 @@ def test_forged_reports_have_no_effect_under_any_fault() -> None:
 
 
 @pytest.mark.parametrize("first", [PRIORITIZED_FROM, DRAINED_FROM], ids=["priorities", "drains"])
-def test_right_task_and_agent_are_chosen_under_any_fault(first: int) -> None:
+def test_choice_is_right_under_any_fault(first: int) -> None:
     failed = [told(result) for result in map(play, range(first, first + RANKED)) if result.violations]
     assert not failed, "\n".join(failed)
 

@@ -320,7 +320,7 @@ Run: TypeAlias = tuple[str, str, int, int, str]
 
 @dataclass(slots=True)
 class Work:
-    """What workers did."""
+    """The runs of handlers, and when they began and were stopped."""
 
     runs: list[Run] = field(default_factory=list)
     begun: dict[Run, float] = field(default_factory=dict)

@@ -21,6 +21,12 @@ async def load(context: Context) -> None:
     await asyncio.sleep(BUSY_S)
 
 
+@left.task("left/slowly")
+async def slowly(context: Context, seconds: float) -> None:
+    note(context)
+    await asyncio.sleep(seconds)
+
+
 @right.task("right/load")
 async def other(context: Context) -> None:
     note(context)

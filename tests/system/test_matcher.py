@@ -1,5 +1,6 @@
 """Queues whose tasks the matcher assigns: real processes, a real nats-server."""
 
+import asyncio
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -160,3 +161,68 @@ async def test_killed_worker_loses_only_what_it_held(tocsin: Site) -> None:
     everything = await completed_at_the_first_attempt(tocsin)
     assert {r.message.execution_id for r in everything.facts(Released)} == held
     assert {execution for execution, times in runs(tocsin).items() if times == 2} == held
+
+
+# --- the same for longer ----------------------------------------------------------------------------------------------
+
+LONG_S: Final = 5.0
+AWAY_S: Final = 60.0
+LARGE_BURST: Final = 3_000
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+async def test_busy_worker_gets_all_of_its_tasks(tocsin: Site) -> None:
+    """The worker of the other team has many free slots, and not the function."""
+    await tocsin.apply(
+        {"name": "slowly", "function": "left/slowly", "input": {"seconds": LONG_S}, "overlap_policy": "allow"}
+    )
+    tocsin.start()
+    tocsin.start_worker(LEFT)
+    tocsin.start_worker(RIGHT)
+    await tocsin.ready()
+    for _ in range(RUNS):
+        await tocsin.trigger("slowly")
+    await over(tocsin, slowly=RUNS)
+    await completed_at_the_first_attempt(tocsin)
+    assert set(runs(tocsin).values()) == {1}
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+async def test_tasks_wait_a_minute_for_their_worker(tocsin: Site) -> None:
+    tocsin.start()
+    left = tocsin.start_worker(LEFT)
+    tocsin.start_worker(RIGHT)
+    await tocsin.ready()
+    left.send(signal.SIGTERM)
+    assert await ended(tocsin, left) == IN_ORDER
+    for _ in range(RUNS):
+        await tocsin.trigger("to-the-left")
+        await tocsin.trigger("to-the-right")
+    await asyncio.sleep(AWAY_S)
+    assert await tocsin.ends() == {"to-the-right": RUNS}
+    tocsin.start_worker(LEFT)
+    await over(tocsin, to_the_left=RUNS, to_the_right=RUNS)
+    everything = await completed_at_the_first_attempt(tocsin)
+    assert len(everything.facts(Dispatched)) == 2 * RUNS
+    assert set(runs(tocsin).values()) == {1}
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+async def test_killed_matcher_in_a_large_burst(tocsin: Site) -> None:
+    tocsin.start(*(stage for stage in bootstrap.STAGE_NAMES if stage != "matcher"))
+    matchers = [tocsin.start("matcher"), tocsin.start("matcher")]
+    tocsin.start_worker(RIGHT)
+    await tocsin.ready()
+    for number in range(LARGE_BURST):
+        await tocsin.trigger("to-the-right")
+        if number in {500, 1_500}:
+            killed = matchers[number // 1_500]
+            killed.kill()
+            killed.start()
+    await over(tocsin, to_the_right=LARGE_BURST)
+    await completed_at_the_first_attempt(tocsin)
+    assert set(runs(tocsin).values()) == {1}
+    assert len(runs(tocsin)) == LARGE_BURST
