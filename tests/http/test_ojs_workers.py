@@ -1,13 +1,13 @@
 """Answers of workers over HTTP beside other writers of the same execution."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import httpx
 import pytest
 
-from tests.domain.given import ID, JOB, KEY, admitted, plan
+from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan
 from tests.http.conftest import World
 from tocsin import subjects
 from tocsin.domain import execution
@@ -36,6 +36,21 @@ async def test_lease_is_extended_while_another_step_ends(world: World, monkeypat
     beat = {"worker_id": "w", "active_jobs": [f"{ID}:a"]}
     answer = (await world.ask("POST", "/ojs/v1/workers/heartbeat", beat)).json()
     assert (answer["jobs_extended"], answer["jobs_lost"]) == ([f"{ID}:a"], [])
+
+
+async def test_recovered_job_says_so(world: World) -> None:
+    """The fields in `meta` are those that `context` has for a handler of the SDK."""
+    start = admitted().model_copy(update={"recovered_at": NOON + timedelta(minutes=7)})
+    newest = await world.log.append(start, expect=0)
+    [task] = execution.dispatch(execution.fold(await world.log.load(SCOPE)), key=KEY)
+    await world.log.append(task, expect=newest)
+    [job] = (await world.ask("POST", "/ojs/v1/workers/fetch", {"queues": ["default"]})).json()["jobs"]
+    recovery = {name: job["meta"][name] for name in ("is_recovery", "original_scheduled_time", "recovery_attempt_time")}
+    assert recovery == {
+        "is_recovery": True,
+        "original_scheduled_time": "2026-11-20T12:00:00Z",
+        "recovery_attempt_time": "2026-11-20T12:07:00Z",
+    }
 
 
 @pytest.mark.parametrize("named", [True, False])
