@@ -297,7 +297,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "queue whatever waits already",
         lock.is_queue_full,
-        "len(queue) - queue.yielding >= wanted.plan.max_waiting",
+        "waiting >= most_waiting(wanted)",
         "False",
     ),
     _bug(
