@@ -1,15 +1,21 @@
 """`/v1/sql`: statements, with the rights of the operations that they stand for."""
 
+import asyncio
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.domain.given import admitted
-from tests.http.conftest import World
+from tests.http.conftest import LOCAL, World
+from tocsin.adapters.http.api.app import api
+from tocsin.adapters.http.api.dependencies import MAX_SELECTS
+from tocsin.adapters.http.auth.authentication import Authentication
+from tocsin.adapters.http.auth.tokens import Tokens
 from tocsin.domain.access import Role
 from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.events import Cancelled, Completed, Defined, Deleted, Paused, Resumed, Trigger
+from tocsin.services import statements
 from tocsin.subjects import Bucket, Stream
 
 RUN = "11111111-1111-7111-8111-111111111111"
@@ -288,3 +294,35 @@ async def test_select_cannot_change_anything(world: World) -> None:
         status, kind, detail = await refused(world, f"SHOW JOBS;\n {text}")
         assert (status, kind) == (422, "invalid-statement")
         assert "line 2, column 2" in detail
+
+
+async def test_selects_wait_for_each_other(world: World) -> None:
+    parts = world.parts()
+    for _ in range(MAX_SELECTS):
+        await parts.selects.acquire()
+    transport = httpx.ASGITransport(
+        api(parts, Authentication(Tokens(parts.projections, parts.clock), None, parts.clock), world.rate)
+    )
+    client = httpx.AsyncClient(transport=transport, base_url=LOCAL)
+    assert (await client.post("/v1/sql", json={"sql": "SHOW JOBS"})).status_code == 200
+    waiting = asyncio.create_task(client.post("/v1/sql", json={"sql": "SELECT 1"}))
+    assert (await client.post("/v1/sql", json={"sql": "SHOW JOBS"})).status_code == 200
+    assert not waiting.done()
+    parts.selects.release()
+    assert (await waiting).status_code == 200
+
+
+async def test_runs_are_read_in_pages(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statements, "RUNS_OF_A_PAGE", 1)
+    monkeypatch.setattr(statements, "MAX_RUNS", 2)
+    await world.given(name="job")
+    for number in range(3):
+        run = f"{number}1111111-1111-7111-8111-111111111111"
+        await world.log.append(admitted().model_copy(update={"job": "job", "execution_id": run}), expect=0)
+    facts = await world.facts("execution.>")
+    await world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
+    [result] = await sql(world, "SELECT count(*) FROM sys.job_runs")
+    assert (result["rows"], result["truncated"]) == ([[2]], True)
+    monkeypatch.setattr(statements, "MAX_RUNS", 10)
+    [result] = await sql(world, "SELECT count(*) FROM sys.job_runs")
+    assert (result["rows"], result["truncated"]) == ([[3]], False)

@@ -5,7 +5,7 @@ a trigger, `CANCEL JOB RUN` a cancellation. The rights of the caller are those o
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Protocol
@@ -283,19 +283,21 @@ class StatementRunner:
         if "agents" in names and self.list_agents is not None:
             tables["agents"] = list(agent_rows(await self.list_agents()))
         if "job_runs" in names:
-            runs, is_complete = await self._runs()
-            tables["job_runs"] = list(run_rows(runs, jobs))
+            tables["job_runs"], is_complete = await self._runs(jobs)
         return tables, is_complete
 
-    async def _runs(self) -> tuple[list[ExecutionRow], bool]:
-        """Return the newest runs that the caller may see, and whether these are all."""
-        sees, runs = await self.rights.see_runs(), list[ExecutionRow]()
+    async def _runs(self, jobs: Mapping[str, Job]) -> tuple[list[CellRow], bool]:
+        """Return the newest runs that the caller may see, and whether these are all.
+
+        A page becomes short rows before the next is read, because results may be large.
+        """
+        sees, runs = await self.rights.see_runs(), list[CellRow]()
         if self.list_runs is None:
             return runs, True
         cursor: str | None = None
         for _ in range(MAX_RUNS // RUNS_OF_A_PAGE):
             page = await self.list_runs(ExecutionQuery(limit=RUNS_OF_A_PAGE, cursor=cursor))
-            runs += [row for row in page.rows if await sees(row)]
+            runs += run_rows([row for row in page.rows if await sees(row)], jobs)
             cursor = page.cursor
             if cursor is None:
                 return runs, True

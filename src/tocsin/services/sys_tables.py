@@ -51,7 +51,7 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
 }
 """The columns of each table."""
-MAX_RESULT_CHARACTERS: Final = 4_096
+MAX_RESULT_CHARACTERS: Final = 2_048
 """A longer result of a run is NULL in `result_data`, and a longer text of a run is cut."""
 
 

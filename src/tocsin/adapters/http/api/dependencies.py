@@ -27,6 +27,9 @@ from ....settings import Settings
 from ..auth.visibility import Visibility
 from .problems import Problem, invalid
 
+MAX_SELECTS: Final = 2
+"""Requests with a SELECT that run at the same time; others wait."""
+
 
 @dataclass(frozen=True)
 class Components:
@@ -54,6 +57,8 @@ class Components:
     arrivals: EventWaiter
     """Wakes a request that waits for its input to be processed: a pushed job, or a worker's report."""
     calculations: Calculations = field(default_factory=Calculations)
+    selects: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_SELECTS))
+    """Limits the requests with a SELECT that run at the same time, because each holds copies of many rows."""
     known_queues: set[str] = field(default_factory=set)
     """Queues that exist although the settings do not name them."""
     reset: Callable[[], Awaitable[None]] | None = None

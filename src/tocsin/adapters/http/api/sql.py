@@ -3,7 +3,8 @@
 Each statement needs the permission of the operation that it stands for.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from http import HTTPStatus
 from typing import Annotated, Final
 
@@ -12,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ....domain.access import Permission, Principal
 from ....domain.definition import JobDefinition
-from ....domain.statements import read_statements
+from ....domain.statements import Select, Statement, read_statements
 from ....ports import ExecutionRow
 from ....services.agents import AgentRegistry
 from ....services.jobs import Check, Job
@@ -22,7 +23,7 @@ from ....services.statements import StatementResult, StatementRunner, keyed
 from ..auth.security import TRIGGERS, Reader, actor, defining, forbidden, permitted
 from ..auth.visibility import Run
 from ..middleware.idempotency import IdempotentRoute, request_name
-from .dependencies import Components, Here, Reason, ReasonText
+from .dependencies import Calculate, Components, Here, Reason, ReasonText
 from .problems import Problem, problem_of
 
 MAX_SQL: Final = 65_536
@@ -50,13 +51,15 @@ class SqlResults(BaseModel):
 
 
 @router.post("", operation_id="runSql")
-async def run_sql(here: Here, caller: Reader, request: Request, body: SqlRequest, reason: Reason = None) -> SqlResults:
+async def run_sql(
+    here: Here, caller: Reader, calculate: Calculate, request: Request, body: SqlRequest, reason: Reason = None
+) -> SqlResults:
     """Carry out statements one after the other, until the first that fails.
 
     All of them are read before the first is carried out. An error names the statement that failed; those before it have
     taken effect.
     """
-    statements = read_statements(body.sql)
+    statements = await calculate(lambda _: read_statements(body.sql))
     if len(statements) > MAX_STATEMENTS:
         raise Problem(
             422, "invalid-statement", f"{len(statements)} statements, more than {MAX_STATEMENTS}: send several requests"
@@ -72,6 +75,12 @@ async def run_sql(here: Here, caller: Reader, request: Request, body: SqlRequest
         list_runs=here.history.executions,
         list_agents=AgentRegistry(here.log, here.projections).agents,
     )
+    has_select = any(isinstance(statement, Select) for statement in statements)
+    async with here.selects if has_select else nullcontext():
+        return SqlResults(results=await _results(runner, statements, request))
+
+
+async def _results(runner: StatementRunner, statements: Sequence[Statement], request: Request) -> list[StatementResult]:
     results: list[StatementResult] = []
     for number, statement in enumerate(statements, 1):
         try:
@@ -85,7 +94,7 @@ async def run_sql(here: Here, caller: Reader, request: Request, body: SqlRequest
             raise Problem(
                 problem.status, problem.kind, f"{where}: {problem.detail}; {done}", problem.errors, problem.headers
             ) from error
-    return SqlResults(results=results)
+    return results
 
 
 class CallerRights:
