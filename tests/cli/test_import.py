@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.cli.conftest import World
 
 CLEAN = "MAILTO=''\n0 5 * * * /bin/report\n"
@@ -53,6 +55,17 @@ def test_unusable_file_is_refused(world: World) -> None:
         2,
         "invalid-timezone",
     )
+
+
+@pytest.mark.parametrize("kind", ["crontab", "kubernetes", "celery", "airflow"])
+@pytest.mark.parametrize("text", ["", "\n \n"])
+def test_empty_input_replaces_no_file(world: World, kind: str, text: str) -> None:
+    """The program before the pipe may have failed."""
+    (world.folder / "jobs.yaml").write_text("jobs: []  # kept")
+    result = world.call("import", kind, "-", "--out", "jobs.yaml", "-o", "json", input=text)
+    assert result.failure == (2, "invalid-definition")
+    assert "standard input: empty" in result.error["problems"][0]
+    assert (world.folder / "jobs.yaml").read_text() == "jobs: []  # kept"
 
 
 def test_device_without_an_end_is_refused(world: World) -> None:

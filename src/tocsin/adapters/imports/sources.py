@@ -83,6 +83,9 @@ def _text(file: str, name: str, most: int, stdin: BinaryIO) -> str:
         content = read_bytes(Path(file), most)
     text = decoded(content, name).replace("\r\n", "\n")
     refuse_control_characters(text, name)
+    if file == STDIN and not text.strip():
+        reason = "empty: check the program before the pipe, which may have failed"
+        raise DefinitionError(DefinitionProblem(reason, source=name, code="file-empty"))
     return text
 
 

@@ -13,6 +13,7 @@ PROBLEM_CODES: Final[Mapping[str, str]] = {
     "empty-document": "A document defines nothing.",
     "exclusive-fields": "Two fields are given that exclude each other.",
     "file-not-found": "A file does not exist.",
+    "file-empty": "Standard input is empty.",
     "file-too-large": "A file is too large to be read.",
     "file-unreadable": "A file cannot be read.",
     "in-the-past": "The only instant of a schedule is past.",
