@@ -55,7 +55,13 @@ def test_a_name_alone_is_a_dependency() -> None:
         ({"depends_on": [{"job": "load", "on": "started"}]}, None, "completed"),
         ({"depends_on": [{"job": "Load"}]}, None, "lower-case"),
         ({"depends_on": [7]}, None, "depends_on"),
-        ({"depends_on": [{"job": "load", "within": "32d"}]}, "too-large", "at most 31 days"),
+        (
+            {"depends_on": [{"job": "load", "within": "32d"}]},
+            "too-large",
+            '`depends_on[0].within` is "32d": a window has at most 31 days',
+        ),
+        ({"depends_on": "load"}, "wrong-type", '`depends_on` is "load": must be a list of jobs, such as [load]'),
+        ({"depends_on": {"job": "load"}}, "wrong-type", "`depends_on` is a mapping: must be a list of jobs"),
         ({"depends_on": ["load"], "dependency_timeout": 0}, None, "dependency_timeout"),
     ],
 )

@@ -1,12 +1,13 @@
 """The jobs on whose runs the executions of a job wait (scratchbird, Job Dependencies)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import BeforeValidator
+from pydantic import AfterValidator, BeforeValidator, ValidationInfo
+from pydantic_core import PydanticCustomError
 
 from .errors import DefinitionProblem, show
-from .fields import Name, Timeout
+from .fields import Name, Timeout, is_name, is_stored
 from .stored_model import StoredModel
 
 MAX_DEPENDENCIES: Final = 100
@@ -17,6 +18,13 @@ DEFAULT_DEPENDENCY_TIMEOUT: Final = 86_400.0
 """Seconds for which an execution waits for its dependencies, unless its definition says otherwise."""
 
 
+def _bounded(seconds: float, info: ValidationInfo) -> float:
+    if seconds > LONGEST_WINDOW_S and not is_stored(info):
+        reason = "a window has at most 31 days: write `31d` or less"
+        raise PydanticCustomError("too_large", reason)
+    return seconds
+
+
 class JobDependency(StoredModel):
     """A job whose last run in a window must end before an execution may start.
 
@@ -25,7 +33,7 @@ class JobDependency(StoredModel):
 
     job: Name
     """The name of the job that must run before."""
-    within: Timeout | None = None
+    within: Annotated[Timeout, AfterValidator(_bounded)] | None = None
     """The length of the window in seconds. None: since the instant of the dependent's schedule before T, at most 31 days."""
     on: Literal["completed", "finished"] = "completed"
     """`completed`: the run must succeed; a replay of a failed run counts for it. `finished`: it may also fail or be cancelled."""
@@ -35,8 +43,17 @@ def _named(value: Any) -> Any:  # noqa: ANN401 - before validation
     return {"job": value} if isinstance(value, str) else value
 
 
-Dependencies: TypeAlias = tuple[
-    Annotated[JobDependency, BeforeValidator(_named, json_schema_input_type=JobDependency | str)], ...
+def _listed(value: Any) -> Any:  # noqa: ANN401 - before validation
+    if isinstance(value, str | Mapping):
+        example = value if isinstance(value, str) and is_name(value) else "load"
+        raise PydanticCustomError("list_type", f"must be a list of jobs, such as [{example}]")
+    return value
+
+
+_Dependency: TypeAlias = Annotated[JobDependency, BeforeValidator(_named, json_schema_input_type=JobDependency | str)]
+Dependencies: TypeAlias = Annotated[
+    tuple[_Dependency, ...],
+    BeforeValidator(_listed, json_schema_input_type=tuple[_Dependency, ...]),
 ]
 """Dependencies, each written as an object or as the name of the job alone."""
 
@@ -74,8 +91,4 @@ def dependency_problems(
                 f"{{job: {name}, within: 6h}}"
             )
             yield DefinitionProblem(reason, field="depends_on", value=show(name), code="required")
-        if dependency.within is not None and dependency.within > LONGEST_WINDOW_S:
-            reason = f"a window has at most 31 days, {LONGEST_WINDOW_S:,.0f} seconds"
-            written = show({"job": name, "within": dependency.within})
-            yield DefinitionProblem(reason, field="depends_on", value=written, code="too-large")
         seen.add(name)

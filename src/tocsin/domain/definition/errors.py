@@ -25,6 +25,7 @@ _CODES: Final = {
     "string_too_short": "out-of-range",
     "string_too_long": "out-of-range",
     "int_from_float": "wrong-type",
+    "too_large": "too-large",
 }
 """The code of a problem, by pydantic's type of the error."""
 
