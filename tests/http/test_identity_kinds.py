@@ -94,3 +94,25 @@ async def test_no_job_depends_on_a_hidden_job(world: World) -> None:
         assert (answer.status_code, "cannot depend on 'hidden'" in answer.text) == (403, True)
     for method, path, body in requests:
         assert (await world.ask(method, path, body, Authorization=f"Bearer {carl}")).is_success
+
+
+async def test_circle_names_no_hidden_job(world: World) -> None:
+    """The caller may see the job on which its own depends, but not the rest of the circle."""
+    await world.given(name="hidden", viewers=("token:carl",), depends_on=("waits",))
+    await world.given(name="hidden-too", viewers=("token:carl",), depends_on=("hidden",))
+    await world.given(name="between", depends_on=("hidden-too",))
+    waiting = {"name": "waits", "schedule": "@daily", "function": "f", "depends_on": ["between"]}
+    author, carl = await world.token("bea", Role.AUTHOR), await world.token("carl", Role.AUTHOR)
+    requests = (
+        ("POST", "/v1/jobs", waiting),
+        ("PUT", "/v1/jobs/waits", waiting),
+        ("POST", "/v1/jobs:apply", {"jobs": [waiting]}),
+        ("POST", "/v1/jobs:apply", {"jobs": [waiting], "dry_run": True}),
+    )
+    for method, path, body in requests:
+        answer = await world.ask(method, path, body, Authorization=f"Bearer {author}")
+        assert answer.status_code == 422
+        assert "in a circle: " in answer.text
+        assert "`between`" in answer.text
+        assert "`hidden" not in answer.text
+        assert "`hidden-too`" in (await world.ask(method, path, body, Authorization=f"Bearer {carl}")).text

@@ -6,6 +6,7 @@ Reads use the ledger and not its projection, so a change is visible at once, eve
 Implements hip-62 (API Endpoints: `/v1/jobs`; Audit Trail) and ojs-cron §8 (CRON-26 to CRON-28).
 """
 
+from .dependencies import MaySee
 from .job import Change, Check, Job, Plan, Verb, plan_of
 from .registry import TRIES, Registry, RequestName, each, read_back
 
@@ -14,6 +15,7 @@ __all__ = [
     "Change",
     "Check",
     "Job",
+    "MaySee",
     "Plan",
     "Registry",
     "RequestName",

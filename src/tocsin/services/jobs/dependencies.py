@@ -2,10 +2,14 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from typing import NamedTuple
+from itertools import groupby
+from typing import Final, NamedTuple, TypeAlias
 
 from ...domain.definition import DefinitionError, DefinitionProblem, JobDefinition, upstream_jobs
 from ...domain.ledger import Ledger
+
+MaySee: TypeAlias = Callable[[str], Awaitable[bool]]
+HIDDEN: Final = "a hidden job"
 
 
 class UnknownDependency(NamedTuple):
@@ -19,16 +23,23 @@ class UnknownDependency(NamedTuple):
         return f"job `{self.job}` depends on job `{self.depends_on}`, which is not registered: its executions wait until it is and has run"
 
 
+async def all_visible(_: str) -> bool:
+    """Show every job."""
+    return True
+
+
 async def check_dependencies(
-    definitions: Mapping[str, JobDefinition], load: Callable[[Sequence[str]], Awaitable[Sequence[Ledger]]]
+    definitions: Mapping[str, JobDefinition],
+    load: Callable[[Sequence[str]], Awaitable[Sequence[Ledger]]],
+    may_see: MaySee = all_visible,
 ) -> tuple[UnknownDependency, ...]:
     """Refuse definitions that close a circle of dependencies; return unknown dependencies.
 
-    `load` returns the ledgers of jobs. Only the jobs that the definitions lead to are read. Two registrations at the same moment may
+    `load` returns the ledgers of jobs, and `may_see` whether the caller may know of a job. Only the jobs that the definitions lead to are read. Two registrations at the same moment may
     still make a circle together; then its executions end as `dependency_missing`.
 
     Raises:
-        DefinitionError: there is a circle, and it names its jobs.
+        DefinitionError: there is a circle, and it names its jobs, except those that the caller may not see.
     """
     graph: dict[str, tuple[str, ...]] = {}
     unknown: list[UnknownDependency] = []
@@ -53,8 +64,9 @@ async def check_dependencies(
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         walk: list[str] = error.args[1]
-        path = " → ".join(f"`{name}`" for name in walk)  # each before the job that depends on it
-        name = next((name for name in walk if name in definitions), walk[0])
+        shown = [f"`{name}`" if name in definitions or await may_see(name) else HIDDEN for name in walk]
+        path = " → ".join(name for name, _ in groupby(shown))  # each before the job that depends on it
+        name = next((name for name in walk if name in definitions), next(iter(definitions)))
         reason = f"jobs would wait for each other in a circle: {path}"
         problem = DefinitionProblem(reason, job=f"job `{name}`", field="depends_on", code="dependency-cycle")
         raise DefinitionError(problem) from None

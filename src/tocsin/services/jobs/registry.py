@@ -18,7 +18,7 @@ from ...domain.ledger import JobNotFound, Ledger
 from ...engine.ledger_reader import LedgerReader
 from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections, SequenceConflict
 from ...subjects import Bucket, DecodeError
-from .dependencies import check_dependencies
+from .dependencies import MaySee, all_visible, check_dependencies
 from .job import Change, Check, Job, Plan, Verb, anything, plan_of
 from .quorum import check_quorum
 from .transports import check_transports
@@ -140,8 +140,13 @@ class Registry:
 
     # --- changing ----------------------------------------------------------------------------------------------------
 
-    async def plan(self, definitions: Collection[JobDefinition], *, prune: Collection[str] = ()) -> Plan:
-        """Plan how to register `definitions` and delete other jobs of the owners in `prune`."""
+    async def plan(
+        self, definitions: Collection[JobDefinition], *, prune: Collection[str] = (), may_see: MaySee = all_visible
+    ) -> Plan:
+        """Plan how to register `definitions` and delete other jobs of the owners in `prune`.
+
+        `may_see`: whether an error may name a job.
+        """
         by_name = {definition.name: definition for definition in definitions}
         check_sizes(by_name.values(), self._log.max_message_bytes)
         await check_quorum(by_name.values(), self._log)
@@ -150,7 +155,7 @@ class Registry:
         plan = plan_of(
             by_name, [state for state, _ in states], await self.jobs() if prune else (), prune, now=self._clock.now()
         )
-        return replace(plan, unknown=await check_dependencies(by_name, self._states))
+        return replace(plan, unknown=await check_dependencies(by_name, self._states, may_see))
 
     async def _states(self, jobs: Sequence[str]) -> Sequence[Ledger]:
         return [state for state, _ in await each(jobs, self._ledgers.load)]
@@ -163,14 +168,20 @@ class Registry:
         await each(changes, partial(self._carry_out, by=by, reason=reason, check=check))
 
     async def define(
-        self, definition: JobDefinition, *, by: Actor | None = None, reason: str | None = None, check: Check = anything
+        self,
+        definition: JobDefinition,
+        *,
+        by: Actor | None = None,
+        reason: str | None = None,
+        check: Check = anything,
+        may_see: MaySee = all_visible,
     ) -> Verb:
-        """Register or update a job; return what changed (ojs-cron §8.1, CRON-26)."""
+        """Register or update a job; return what changed (ojs-cron §8.1, CRON-26). `may_see`: see `plan`."""
         verb: Verb = "unchanged"
         check_sizes([definition], self._log.max_message_bytes)
         await check_quorum([definition], self._log)
         check_transports([definition], self._bridged)
-        await check_dependencies({definition.name: definition}, self._states)
+        await check_dependencies({definition.name: definition}, self._states, may_see)
 
         def decide(state: Ledger) -> Sequence[DefinitionFact]:
             nonlocal verb

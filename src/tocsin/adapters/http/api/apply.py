@@ -153,7 +153,7 @@ async def apply_jobs(
         lambda _: [_owned(with_defaults(definition, here), owner) for definition in formats.read({"jobs": body.jobs})]
     )
     owners = {definition.owner for definition in definitions if definition.owner} | {owner}
-    plan = await here.registry.plan(definitions, prune=owners if body.prune else ())
+    plan = await here.registry.plan(definitions, prune=owners if body.prune else (), may_see=here.visibility.of(caller))
     check = _check(caller)
     for change in plan.changes:
         is_defined = change.verb in {"create", "update"}

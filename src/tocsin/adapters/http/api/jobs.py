@@ -187,7 +187,9 @@ async def register_job(
     await here.visibility.require_name(caller, definition.name)
     await here.visibility.require_dependencies(caller, definition)
     check = both(defining(caller, definition), is_new)
-    verb = await here.registry.define(definition, by=actor(caller), reason=reason, check=check)
+    verb = await here.registry.define(
+        definition, by=actor(caller), reason=reason, check=check, may_see=here.visibility.of(caller)
+    )
     response.status_code = 201 if verb == "create" else 200
     response.headers["Location"] = f"{request.url.path}/{definition.name}"
     return await _details(here, calculate, definition.name, response)
@@ -269,7 +271,9 @@ async def update_job(
     definition = definition_of(written, here)
     await here.visibility.require_dependencies(caller, definition)
     check = both(defining(caller, definition), precondition)
-    verb = await here.registry.define(definition, by=actor(caller), reason=reason, check=check)
+    verb = await here.registry.define(
+        definition, by=actor(caller), reason=reason, check=check, may_see=here.visibility.of(caller)
+    )
     response.status_code = 201 if verb == "create" else 200
     return await _details(here, calculate, name, response)
 

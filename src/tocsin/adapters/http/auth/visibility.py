@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final, TypeVar
 
 from .... import subjects
@@ -28,6 +29,7 @@ from ....domain.events import (
     unfold,
 )
 from ....ports import Clock, DeadLetterRow, EventLog, ExecutionRow
+from ....services.jobs import MaySee
 from ....services.operations.dead_letter_lookup import Letter
 from ....services.operations.lookup import ExecutionMatch
 from ..api.problems import Problem
@@ -129,6 +131,10 @@ class Visibility:
         if caller.may(Permission.ADMINISTER):
             return True
         return _sees(caller, await self._newest_of(job))
+
+    def of(self, caller: Principal) -> MaySee:
+        """Return what decides whether a caller may know of a job."""
+        return partial(self.may_see, caller)
 
     async def require_name(self, caller: Principal, job: str) -> None:
         """Check that a caller may register a job under a name.

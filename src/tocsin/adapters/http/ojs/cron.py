@@ -151,7 +151,9 @@ async def register_cron(
     await here.visibility.require_dependencies(caller, definition)
     check = both(defining(caller, definition), _loses_nothing)
     try:
-        verb = await here.registry.define(definition, by=actor(caller), reason=reason, check=check)
+        verb = await here.registry.define(
+            definition, by=actor(caller), reason=reason, check=check, may_see=here.visibility.of(caller)
+        )
     except DefinitionError as error:
         raise ojs.respelled(error) from None
     response.status_code = 201 if verb == "create" else 200
@@ -228,7 +230,9 @@ async def toggle_cron(
         if etag(current) != version:
             raise SequenceConflict(f"job {name!r} was changed by another request. Retry")
 
-    await here.registry.define(definition, by=actor(caller), reason=reason, check=check)
+    await here.registry.define(
+        definition, by=actor(caller), reason=reason, check=check, may_see=here.visibility.of(caller)
+    )
     return await _answer(here, calculate, name, response)
 
 
