@@ -112,6 +112,8 @@ class MonitorReport:
 
     flushes_every_write: bool
     store_dir: str | None
+    failed_streams: tuple[str, ...] = ()
+    """The streams that store nothing since a write failed, each with the reason; until the server is restarted."""
 
 
 class ServerInspection(Protocol):

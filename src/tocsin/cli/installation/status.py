@@ -121,7 +121,7 @@ def shown(seen: "Status") -> Iterator[RenderableType]:
             ],
             empty="no leader",
         )
-        yield from (Text(line, style="red") for line in _clocks(seen))
+        yield from (Text(line, style="red") for line in (*_clocks(seen), *_late(seen)))
     yield Text()
     yield table(
         ("DURABLE", "OWNER", "WAITING", "OUT", "AGAIN", "OLDEST", "READERS"),
@@ -169,6 +169,16 @@ def shown(seen: "Status") -> Iterator[RenderableType]:
     missing = [name for name, stream in seen.streams.items() if stream is None]
     if missing:
         yield Text(f"missing: {', '.join(missing)}. Run `tocsin init`.", style="red")
+
+
+def _late(seen: "Status") -> Iterator[str]:
+    """Yield a line for each lease that its holder does not renew."""
+    for lease in seen.leases or ():
+        if (since := lease.lateness(seen.at)) is not None:
+            yield (
+                f"{lease.holder} did not renew the lease `{lease.name}` for {seconds(since.total_seconds())}: nats-server may "
+                "store nothing (a full disk?), or the process hangs; see `tocsin doctor`"
+            )
 
 
 def _clock(lease: "Lease") -> Text:

@@ -3,9 +3,13 @@
 import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final
 
 from ...ports.server_inspection import ServerInspection, StoredKey
 from ...subjects import Bucket, is_lease, lease_standing_aside
+
+LEAST_LATE: Final = timedelta(seconds=5)
+"""A shorter time since the last renewal may be a pause of the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,16 @@ class Lease:
     """The largest error of `clock_offset` in seconds."""
     is_last_resort: bool = False
     """The holder's clock is not credible, and no candidate's was when it took the lease."""
+
+    def lateness(self, now: datetime) -> timedelta | None:
+        """Return the time since the last renewal; None: in time, or ended.
+
+        By default a lease is renewed three times as often as it would end.
+        """
+        since = now - self.renewed_at
+        if self.ends_at is None or self.ends_at <= now or since < LEAST_LATE:
+            return None
+        return since if 2 * since > self.ends_at - self.renewed_at else None
 
 
 @dataclass(frozen=True, slots=True)

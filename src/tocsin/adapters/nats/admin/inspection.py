@@ -26,7 +26,7 @@ from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.names import Names
 from ..log.direct_get import DirectGet
-from ..server.process import OLDEST_SERVER, PURGES_SAFELY, server_variables
+from ..server.process import OLDEST_SERVER, PURGES_SAFELY, server_health, server_variables
 from .desired_state import (
     InputLimits,
     OutputLimits,
@@ -187,11 +187,14 @@ class NatsInspection(ServerInspection):
 
     @override
     async def monitor(self, url: str) -> MonitorReport | None:
-        variables = await asyncio.to_thread(server_variables, url)
+        variables, health = await asyncio.gather(
+            asyncio.to_thread(server_variables, url), asyncio.to_thread(server_health, url)
+        )
         if variables is None:
             return None
         config = variables.get("jetstream", {}).get("config") or {}
-        return MonitorReport(bool(config.get("sync_always")), config.get("store_dir"))
+        failed = tuple(error["error"] for error in health if error.get("type") == "STREAM" and "error" in error)
+        return MonitorReport(bool(config.get("sync_always")), config.get("store_dir"), failed)
 
     def _durable(self, stream: str, info: Json) -> DurableState:
         config = with_filters(info["config"])

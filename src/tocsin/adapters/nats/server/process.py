@@ -18,7 +18,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -284,12 +284,18 @@ def server_variables(url: str) -> dict[str, Any] | None:
     return from_json(body) if body else None
 
 
-def _get(url: str, path: str) -> bytes | None:
+def server_health(url: str) -> list[dict[str, Any]]:
+    """Return what a server finds unhealthy (`/healthz`); nothing if it does not answer."""
+    body = _get(url, "/healthz?details=true", statuses=(http.client.OK, http.client.SERVICE_UNAVAILABLE))
+    return (from_json(body).get("errors") or []) if body else []
+
+
+def _get(url: str, path: str, *, statuses: Collection[int] = (http.client.OK,)) -> bytes | None:
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=_TIMEOUT_S)
     try:
         connection.request("GET", path)
         response = connection.getresponse()
-        return response.read() if response.status == http.client.OK else None
+        return response.read() if response.status in statuses else None
     except (OSError, http.client.HTTPException):
         return None
     finally:

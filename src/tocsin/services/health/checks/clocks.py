@@ -39,6 +39,21 @@ async def machine(context: CheckContext) -> list[Finding]:
     return [_judge("clock-skew", "this machine", skew)]
 
 
+async def renewals(context: CheckContext) -> list[Finding]:
+    """Report leaders that do not renew their leases (`lease-not-renewed`)."""
+    late = [(lease, since) for lease in context.status.leases or () if (since := lease.lateness(context.now))]
+    return [
+        bad(
+            "lease-not-renewed",
+            f"{lease.holder} did not renew the lease `{lease.name}` for {since.total_seconds():.0f} s",
+            means="nats-server may store nothing, for example because its disk is full; or this process hangs",
+            do="look for `critical write error` in the log of nats-server, or name its monitoring endpoint with --monitor; "
+            "free disk space, then restart nats-server",
+        )
+        for lease, since in late
+    ]
+
+
 async def leaders(context: CheckContext) -> list[Finding]:
     """Report missing leaders, and the clocks of candidates (`no-leader`, `no-matcher`, `leader-clock`, `clock-aside`, …)."""
     leases = context.status.leases

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from ....domain.text import counted
 from ....ports import LogUnavailable, RequestRefused
 from ..findings import CheckContext, Finding, bad, ok, warn
 
@@ -98,6 +99,21 @@ async def flushing(context: CheckContext) -> list[Finding]:
             )
         ]
     return [ok("sync-interval", "every write is flushed before it is acknowledged")]
+
+
+async def storage(context: CheckContext) -> list[Finding]:
+    """Report streams that store nothing since a write failed (`store-failed`)."""
+    return [
+        bad(
+            "store-failed",
+            f"the server at {url} stores nothing in {counted(len(report.failed_streams), 'stream')}: {report.failed_streams[0]}",
+            means="no decision, trigger or report is stored there, also after there is room again; none that was acknowledged is lost",
+            do="free disk space, then restart this nats-server; the processes of Tocsin go on by themselves",
+            streams=list(report.failed_streams),
+        )
+        for url, report in context.monitors.items()
+        if report is not None and report.failed_streams
+    ]
 
 
 async def disk(context: CheckContext) -> list[Finding]:
