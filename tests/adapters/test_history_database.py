@@ -343,3 +343,33 @@ async def test_a_file_is_read_while_another_process_writes(tmp_path: Path) -> No
         async with open_history(url, installation="", max_connections=2) as history:
             assert await history.count() == 1
         writer.execute("ROLLBACK")
+
+
+# --- a file that disappears ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffixes", [("", "-wal", "-shm"), ("",)])
+async def test_removed_file_is_made_and_filled_again(tmp_path: Path, suffixes: tuple[str, ...]) -> None:
+    """Otherwise connections write into a file without a name, which no reader sees."""
+    file = tmp_path / "history.db"
+    async with open_history(f"sqlite:///{file}", installation="", max_connections=2) as history:
+        await history.record(Stream.LOG, FACTS, after=0, upto=len(FACTS))
+        before = await everything(history)
+        for suffix in suffixes:
+            file.with_name(f"{file.name}{suffix}").unlink()
+        with pytest.raises(HistoryUnavailable, match="removed or replaced"):
+            await history.record(Stream.LOG, FACTS, after=len(FACTS), upto=len(FACTS) + 1)
+        assert await history.offset(Stream.LOG) == 0
+        await history.record(Stream.LOG, FACTS, after=0, upto=len(FACTS))
+        assert await everything(history) == before
+    assert await recorded_in(f"sqlite:///{file}") == before
+
+
+async def test_restored_file_is_read_from_its_own_place(tmp_path: Path) -> None:
+    file, copy = tmp_path / "history.db", tmp_path / "copy.db"
+    backup = await recorded_in(f"sqlite:///{copy}")
+    async with open_history(f"sqlite:///{file}", installation="", max_connections=2) as history:
+        copy.replace(file)
+        with pytest.raises(HistoryUnavailable, match="removed or replaced"):
+            await history.offset(Stream.LOG)
+        assert await everything(history) == backup

@@ -40,6 +40,7 @@ from ...ports.queries import (
 from ...subjects import Stream
 from . import tables
 from .batch_writer import BatchWriter
+from .database_file import DatabaseFile
 from .engine import connect, writing
 from .migration import migrate
 from .rows import Row, dead_letter_row, execution_row, job_row
@@ -242,6 +243,7 @@ class SqlHistory:
         self._writing = writing(engine)
         self._installation = installation
         self._recording = BatchWriter(installation, engine.dialect.name)
+        self._file = DatabaseFile(engine)
         self._threads = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="tocsin-history")
 
     async def close(self) -> None:
@@ -314,7 +316,14 @@ class SqlHistory:
         return await self._in_thread(result)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        def checked() -> T:
+            self._file.check(self._begin_again)
+            return work()
+
+        return await asyncio.get_running_loop().run_in_executor(self._threads, checked)
+
+    def _begin_again(self) -> None:
+        self._recording = BatchWriter(self._installation, self._engine.dialect.name)
 
 
 @asynccontextmanager
