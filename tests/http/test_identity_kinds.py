@@ -108,6 +108,7 @@ async def test_circle_names_no_hidden_job(world: World) -> None:
         ("PUT", "/v1/jobs/waits", waiting),
         ("POST", "/v1/jobs:apply", {"jobs": [waiting]}),
         ("POST", "/v1/jobs:apply", {"jobs": [waiting], "dry_run": True}),
+        ("POST", "/v1/sql", {"sql": "CREATE JOB waits SCHEDULE = '0 3 * * *' DEPENDS ON between FUNCTION 'f'"}),
     )
     for method, path, body in requests:
         answer = await world.ask(method, path, body, Authorization=f"Bearer {author}")

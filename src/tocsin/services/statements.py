@@ -90,6 +90,9 @@ class Rights(Protocol):
     async def see_runs(self) -> Callable[[ExecutionRow], Awaitable[bool]]:
         """Check that the caller may see runs; return the check of a single run."""
 
+    async def knows(self, job: str) -> bool:
+        """Return whether an error may name a job."""
+
 
 class AllRights:
     """The rights of a caller with access to the log itself."""
@@ -120,6 +123,10 @@ class AllRights:
             return True
 
         return sees
+
+    async def knows(self, _job: str) -> bool:
+        """See `Rights`."""
+        return True
 
 
 def _anything(_: Job | None) -> None:
@@ -175,7 +182,9 @@ class StatementRunner:
                     code="job-exists",
                 )
 
-        verb = await self.registry.define(definition, by=self.by, reason=self.reason, check=is_new)
+        verb = await self.registry.define(
+            definition, by=self.by, reason=self.reason, check=is_new, may_see=self.rights.knows
+        )
         is_created = verb == "create"
         message = f"created job {definition.name!r}" if is_created else f"job {definition.name!r} is unchanged"
         return StatementResult("CREATE JOB", message, definition.name, changed=is_created)
@@ -202,7 +211,11 @@ class StatementRunner:
             check = await self.rights.define(definition, before)
             try:
                 verb = await self.registry.define(
-                    definition, by=self.by, reason=self.reason, check=_same(check, before)
+                    definition,
+                    by=self.by,
+                    reason=self.reason,
+                    check=_same(check, before),
+                    may_see=self.rights.knows,
                 )
             except _Changed:
                 continue

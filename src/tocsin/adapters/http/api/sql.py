@@ -144,6 +144,10 @@ class CallerRights:
 
         return sees
 
+    async def knows(self, job: str) -> bool:
+        """See `Rights`."""
+        return await self._here.visibility.may_see(self._caller, job)
+
     def _require(self, *permissions: Permission) -> None:
         if not any(self._caller.may(permission) for permission in permissions):
             raise forbidden(self._caller, permissions[0])
