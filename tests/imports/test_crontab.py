@@ -199,6 +199,7 @@ def test_names_are_valid_and_unique(tmp_path: Path) -> None:
         (b"0 5 * * * " + b"a" * 2_000_000, "file-too-large", ""),
         (b"* * * * * a\n" * 10_001, "too-large", ":10001"),
         (b"".join(b"A%d=1\n" % n for n in range(1_001)), "too-large", ":1001"),
+        (b"".join(b"A%d=1\n" % n for n in range(1_000)) + b"* * * * * a\n" * 101, "too-large", ":1101"),
     ],
 )
 def test_hostile_file_is_refused_with_its_line(tmp_path: Path, content: bytes, code: str, line: str) -> None:

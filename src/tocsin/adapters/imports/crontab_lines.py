@@ -14,6 +14,8 @@ MAX_ENTRIES: Final = 10_000
 """The largest number of entries of a file, as many as a large installation has jobs."""
 MAX_VARIABLES: Final = 1_000
 """The largest number of variables of a file."""
+MAX_COPIES: Final = 100_000
+"""The largest number of variables of all entries together: each job has those above its entry."""
 _VARIABLE: Final = re.compile(
     r"""\s*(?:"(?P<double>[^"=]+)"|'(?P<single>[^'=]+)'|(?P<bare>[^\s"'=*@][^\s=]*))\s*=\s*(?P<value>.*)"""
 )
@@ -74,7 +76,7 @@ def lines(text: str, *, is_system: bool) -> Iterator[Entry | Unreadable]:
         DefinitionError: there are too many of them; the problem's source is `:line`.
     """
     environment: dict[str, str] = {}
-    entries = 0
+    entries = copies = 0
     for number, line in enumerate(text.split("\n"), start=1):
         stripped = line.strip(" \t\r")
         if not stripped or stripped.startswith("#"):
@@ -88,6 +90,9 @@ def lines(text: str, *, is_system: bool) -> Iterator[Entry | Unreadable]:
         entries += 1
         if entries > MAX_ENTRIES:
             raise _too_many(number, f"{MAX_ENTRIES:,} entries")
+        copies += len(environment)
+        if copies > MAX_COPIES:
+            raise _too_many(number, f"{MAX_COPIES:,} variables of all entries together")
         yield _entry(number, stripped, environment, is_system=is_system)
 
 
