@@ -95,10 +95,28 @@ COMMANDS = [
     ("dead-letters", "list"),
     ("stats", "--since", "2025-12-31T00:00Z"),
     ("audit",),
+    ("jobs", "export"),
+    ("schedule",),
+    ("sql", "SHOW JOBS"),
+    ("sql", f"SHOW CREATE JOB {JOB}"),
+    ("import", "crontab", "hostile", "--timezone", "UTC"),
+    ("import", "kubernetes", "hostile", "--timezone", "UTC"),
+    ("import", "celery", "hostile", "--timezone", "UTC"),
+    ("import", "airflow", "hostile", "--timezone", "UTC"),
+    ("import", "crontab", HOSTILE),
     ("jobs", "show", HOSTILE),
     ("executions", "show", HOSTILE),
     ("jobs", "apply", "-f", HOSTILE),
 ]
+
+BIDI = "\u202edrowssap\u2066\u200f"
+"""Files with other control characters are refused."""
+SOURCES = {
+    "crontab": f"0 5 * * * /bin/{BIDI}\n* {BIDI}\n",
+    "kubernetes": f'kind: CronJob\nmetadata: {{ name: "{BIDI}" }}\nspec: {{ schedule: "{BIDI}" }}\n',
+    "celery": f"beat_schedule = {{'{BIDI}': {{'task': '{BIDI}', 'schedule': 5, 'args': ['{BIDI}']}}}}\n",
+    "airflow": f"from airflow import DAG\nDAG('{BIDI}', schedule='@daily', description='{BIDI}')\n",
+}
 
 
 def controls(text: str) -> list[str]:
@@ -108,6 +126,7 @@ def controls(text: str) -> list[str]:
 @pytest.mark.parametrize("form", ["table", "json"])
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command[:2]))
 def test_no_control_character_reaches_the_terminal(hostile: World, command: Sequence[str], form: str) -> None:
+    (hostile.folder / "hostile").write_text("".join(SOURCES.get(word, "") for word in command))
     result = hostile.call(*command, "-o", form)
     assert controls(result.out) == []
     assert controls(result.err) == []

@@ -85,9 +85,6 @@ def _located(node: yaml.Node, reason: str, *, code: str, field: str = "") -> Def
     return DefinitionError(DefinitionProblem(reason, source=place, field=field, code=code))
 
 
-_UNICODE_BREAKS: Final = re.compile("[\x85\u2028\u2029]")
-
-
 class _Dumper(yaml.SafeDumper):
     """The safe dumper of PyYAML. Text that YAML 1.2 reads otherwise is quoted."""
 
@@ -100,10 +97,21 @@ class _Dumper(yaml.SafeDumper):
     def represent_text(self, text: str) -> yaml.ScalarNode:
         """Return the node of a text.
 
-        Line breaks that only Unicode knows are written as escapes, because a parser folds them.
+        Characters that do not print are written as escapes: they change a terminal or the order of the text, and a parser folds
+        line breaks that only Unicode knows.
         """
-        style = '"' if _UNICODE_BREAKS.search(text) else None
-        return self.represent_scalar(f"{_TAG}str", text, style=style)
+        return self.represent_scalar(f"{_TAG}str", text, style=None if _prints(text) else '"')
+
+    @override
+    def write_double_quoted(self, text: str, split: bool = True) -> None:
+        """Write a text in quotes, in ASCII if it has characters that do not print."""
+        usual, self.allow_unicode = self.allow_unicode, self.allow_unicode and _prints(text)
+        super().write_double_quoted(text, split)
+        self.allow_unicode = usual
+
+
+def _prints(text: str) -> bool:
+    return text.translate({ord("\n"): None, ord("\t"): None}).isprintable()
 
 
 _Dumper.add_representer(str, _Dumper.represent_text)
