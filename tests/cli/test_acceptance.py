@@ -180,13 +180,15 @@ def test_dev_says_that_tasks_wait_for_a_worker(tmp_path: Path) -> None:
 
 def test_dev_runs_work_without_code(tmp_path: Path) -> None:
     (tmp_path / "sql.yaml").write_text(
-        "jobs:\n- {name: figures, schedule: '@every 1s', sql: {connection: dwh, statement: SELECT 1}}\n"
+        "jobs:\n- {name: figures, schedule: '@every 1s', sql: {connection: dwh, statement: 'SELECT :a AS a', "
+        "parameters: {a: '${env:DWH_KEY}'}, max_rows: 1}}\n"
     )
     url = f"sqlite:///{tmp_path}/own.db"
-    more = ("--ephemeral", "--jobs", "sql.yaml", "--builtin", "sql")
-    with running(tmp_path, *more, worker=None, TOCSIN_BUILTIN__SQL__CONNECTIONS__DWH__URL=url) as dev:
+    more = ("--ephemeral", "--jobs", "sql.yaml", "--builtin", "sql", "--secret", "DWH_KEY")
+    variables = {"DWH_KEY": "hunter22"}
+    with running(tmp_path, *more, worker=None, TOCSIN_BUILTIN__SQL__CONNECTIONS__DWH__URL=url, **variables) as dev:
         result = dev.fact("completed", "figures")["fact"]["result"]
-        assert result == {"rows_affected": 1, "message": "Query executed successfully, 1 rows affected"}
+        assert (result["rows_affected"], result["rows"]) == (1, [{"a": "${env:DWH_KEY}"}])
         dev.ask(signal.SIGTERM)
         assert dev.ended() == 0
 

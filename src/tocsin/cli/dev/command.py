@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ...adapters.nats.server.cluster import Node
     from ...bootstrap import Installation
     from ...domain.definition import JobDefinition
+    from ...settings import Settings
     from ...worker import Worker
 
 
@@ -46,7 +47,7 @@ def _checked_size(nodes: int | None) -> int | None:
     return nodes
 
 
-def dev(
+def dev(  # noqa: PLR0913, PLR0917 - an argument for each option
     context: typer.Context,
     jobs: Annotated[
         list[str] | None, typer.Option("--jobs", "-f", metavar="FILE|FOLDER", help="Definitions to apply at the start.")
@@ -59,6 +60,14 @@ def dev(
         typer.Option(
             metavar="NAME",
             help="A built-in function to offer, such as `command`, as far as the settings allow; repeatable.",
+        ),
+    ] = None,
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--secret",
+            metavar="NAME",
+            help="A secret that jobs may refer to: a variable, file:/PATH or file:/FOLDER/*; repeatable.",
         ),
     ] = None,
     port: Annotated[
@@ -92,14 +101,24 @@ def dev(
     session.log("error", tasks="info")
     settings = session.settings()
     worker_object = load_worker(worker) if worker else None
-    if builtin:
-        from ..processes.builtin_worker import builtin_worker, offer  # noqa: PLC0415 - few start with these
-
-        worker_object = worker_object or builtin_worker(builtin, settings.matched_queues, None)
-        offer(worker_object, builtin, settings.builtin)
+    if builtin or secret:
+        worker_object = _extended(worker_object, builtin or [], secret or [], settings)
     # A wrong file is reported before a server starts.
     definitions = read(settings, jobs or [], OWNER) if jobs or settings.jobs_file else None
     serve(_dev(session, definitions, worker_object, Wanted(port, cluster), ephemeral=ephemeral, reset=allow_reset))
+
+
+def _extended(worker: "Worker | None", builtin: list[str], secrets: list[str], settings: "Settings") -> "Worker":
+    """Return the worker with built-in functions and secrets.
+
+    Without a worker, return one that reads all queues of the settings.
+    """
+    from ..processes.builtin_worker import allow, builtin_worker, offer  # noqa: PLC0415 - few start with these
+
+    worker = worker or builtin_worker(builtin, settings.matched_queues, None)
+    offer(worker, builtin, settings.builtin)
+    allow(worker, secrets)
+    return worker
 
 
 async def _dev(

@@ -30,6 +30,18 @@ def builtin_worker(names: Sequence[str], queues: Sequence[str], name: str | None
         raise UsageError(f"{error}. Correct the option.", code="invalid-value") from None
 
 
+def allow(worker: Worker, secrets: Sequence[str]) -> None:
+    """Let the inputs and the work without code of a worker refer to secrets.
+
+    Raises:
+        UsageError: a name is wrong.
+    """
+    try:
+        worker.allow_secrets(secrets)
+    except ValueError as error:
+        raise UsageError(str(error), code="invalid-secret-name") from None
+
+
 def offer(worker: Worker, names: Sequence[str], settings: Builtin) -> None:
     """Let a worker offer built-in functions.
 

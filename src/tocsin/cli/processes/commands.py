@@ -187,7 +187,7 @@ def worker(
     Example: `tocsin worker reports.py:worker --secret DATABASE_PASSWORD`, or `tocsin worker --builtin command`
     """
     from ..input.values import load_worker  # noqa: PLC0415 - only this command needs it
-    from .builtin_worker import builtin_worker, offer  # noqa: PLC0415
+    from .builtin_worker import allow, builtin_worker, offer  # noqa: PLC0415
 
     session = session_of(context)
     session.log("info")
@@ -200,10 +200,7 @@ def worker(
     else:
         instance = load_worker(target)
     offer(instance, builtin or [], session.settings().builtin)
-    try:
-        instance.allow_secrets(secret or ())
-    except ValueError as error:
-        raise UsageError(str(error), code="invalid-secret-name") from None
+    allow(instance, secret or ())
     run_until_stopped(_run_worker(session, instance))
 
 
