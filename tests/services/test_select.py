@@ -1,6 +1,6 @@
 """SELECT over the tables `sys.…`: what it may read, and its limits."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
@@ -11,9 +11,9 @@ from tocsin.services.sys_tables import TABLES, CellRow
 JOBS: Sequence[CellRow] = [tuple(f"{column} {number}" for column in TABLES["jobs"]) for number in range(2_000)]
 
 
-def select(text: str, tables: Mapping[str, Sequence[CellRow]] | None = None) -> Selected:
+def select(text: str, tables: Mapping[str, Iterable[CellRow]] | None = None) -> Selected:
     database = SysDatabase(text, Place(1, 1))
-    rows = {"jobs": JOBS} if tables is None else tables
+    rows: Mapping[str, Iterable[CellRow]] = {"jobs": JOBS} if tables is None else tables
     return database.select({name: rows[name] for name in database.tables & rows.keys()})
 
 
@@ -85,6 +85,14 @@ def test_everything_else_is_refused(text: str) -> None:
     with pytest.raises(StatementError) as caught:
         select(text)
     assert caught.value.place == (1, 1)
+
+
+def test_sorting_large_rows_is_limited() -> None:
+    """Each row takes few instructions, and kilobytes of a temporary file."""
+    wide: Sequence[CellRow] = [(f"{number}", *("x" * 4_000 for _ in TABLES["jobs"][1:])) for number in range(3_000)]
+    text = "SELECT a.description d, b.job_name, a.timezone, b.state, b.created_by FROM sys.jobs a, sys.jobs b ORDER BY d, 2"
+    with pytest.raises(StatementError, match="too much work"):
+        select(text, {"jobs": wide})
 
 
 def test_an_answer_is_limited() -> None:

@@ -6,6 +6,7 @@ The size of the statement, of each value and of the answer is limited, and so is
 """
 
 import sqlite3
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite
@@ -20,7 +21,9 @@ MAX_ANSWER_CHARACTERS: Final = 2_097_152
 MAX_STATEMENT_CHARACTERS: Final = 16_384
 MAX_INSTRUCTIONS: Final = 10_000_000
 """The instructions of SQLite's machine for one statement, about two seconds."""
-_STEP: Final = 1_000
+MAX_CPU_S: Final = 1.0
+"""The CPU time of one statement. Few instructions may sort many large rows, for which SQLite writes temporary files."""
+_STEP: Final = 100
 _LIMITS: Final = {
     sqlite3.SQLITE_LIMIT_LENGTH: 65_536,
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: MAX_STATEMENT_CHARACTERS,
@@ -77,6 +80,7 @@ class SysDatabase:
         self._place = place
         self._read: set[str] = set()
         self._budget = MAX_INSTRUCTIONS // _STEP
+        self._deadline = 0.0
         self._database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._database.execute("ATTACH ':memory:' AS sys")
         for table, columns in TABLES.items():
@@ -106,6 +110,7 @@ class SysDatabase:
             for table, rows in tables.items():
                 marks = ", ".join("?" for _ in TABLES[table])
                 self._database.executemany(f"INSERT INTO sys.{table} VALUES ({marks})", rows)  # noqa: S608 - our own names
+            self._deadline = time.thread_time() + MAX_CPU_S
             self._database.set_progress_handler(self._count, _STEP)
             return self._run(self._statement)
         finally:
@@ -145,7 +150,7 @@ class SysDatabase:
 
     def _count(self) -> int:
         self._budget -= 1
-        return int(self._budget < 0)
+        return int(self._budget < 0 or time.thread_time() > self._deadline)
 
     def _explained(self, error: Exception) -> StatementError:
         text = str(error)
