@@ -183,12 +183,58 @@ def test_a_wrong_clause_has_its_place(text: str, expected: list[tuple[str, str, 
     assert [(p.code, p.field, str(p.job).partition(":")[0]) for p in caught.value.problems] == expected
 
 
-@pytest.mark.parametrize("clause", ["AS 'SELECT 1'", "CALL a.b(:x, 'y', 3)"])
-def test_work_that_is_not_served_is_refused(clause: str) -> None:
+@pytest.mark.parametrize(
+    ("clauses", "fields"),
+    [
+        (
+            "CONNECTION = 'dwh' AS 'DELETE FROM a WHERE b = :site AND c = ''x'' '",
+            {
+                "sql": {
+                    "connection": "dwh",
+                    "statement": "DELETE FROM a WHERE b = :site AND c = 'x' ",
+                    "parameters": {"site": "{{ input.site }}"},
+                }
+            },
+        ),
+        (
+            "CALL reports.refresh(:day, 'y', 3, 1.5, NULL, true) CONNECTION 'dwh'",
+            {
+                "procedure": {
+                    "connection": "dwh",
+                    "name": "reports.refresh",
+                    "arguments": ["{{ input.day }}", "y", 3, 1.5, None, True],
+                }
+            },
+        ),
+        ("CONNECTION 'dwh' CALL f()", {"procedure": {"connection": "dwh", "name": "f"}}),
+    ],
+)
+def test_work_in_a_database(clauses: str, fields: dict[str, Any]) -> None:
+    definition = created(f"CREATE JOB a {clauses}")
+    assert definition == document(**fields)
+    assert created(create_statement(definition)) == definition
+
+
+@pytest.mark.parametrize(
+    ("clauses", "code", "field"),
+    [
+        ("AS 'SELECT 1'", "required", "connection"),
+        ("CALL f()", "required", "connection"),
+        ("CONNECTION 'dwh' EXEC 'x'", "exclusive-fields", "connection"),
+        ("CONNECTION 'dwh' AS 'SELECT 1' CALL f()", "exclusive-fields", ""),
+        ("CONNECTION 'A B' AS 'SELECT 1'", "invalid-value", "job_sql.connection"),
+    ],
+)
+def test_wrong_work_in_a_database_is_refused(clauses: str, code: str, field: str) -> None:
     with pytest.raises(DefinitionError) as caught:
-        created(f"CREATE JOB a {clause}")
-    assert caught.value.problems[0].code == "not-expressible"
-    assert str(caught.value).startswith("line 1, column 14: job `a`: ")
+        created(f"CREATE JOB a {clauses}")
+    assert [(problem.code, problem.field) for problem in caught.value.problems] == [(code, field)]
+
+
+def test_an_argument_is_a_value() -> None:
+    with pytest.raises(StatementError) as caught:
+        created("CREATE JOB a CALL f(today) CONNECTION 'dwh'")
+    assert caught.value.place == (1, 21)
 
 
 WORDS = st.sampled_from(

@@ -100,7 +100,7 @@ async def test_jobs_are_shown_and_written_as_sql(world: World) -> None:
     [
         ("CREATE JOB", 422, "invalid-statement", "line 1, column 11"),
         ("CREATE JOB a\nCLASS = LEADER_ONLY FUNCTION 'f'", 422, "invalid-definition", "line 2, column 1"),
-        ("CREATE JOB a AS 'SELECT 1'", 422, "invalid-definition", "line 1, column 14"),
+        ("CREATE JOB a AS 'SELECT 1'", 422, "invalid-definition", "connection"),
         ("DROP JOB missing", 404, "not-found", "missing"),
         ("ALTER JOB missing SET TIMEOUT = 5", 404, "not-found", "missing"),
         ("ALTER JOB missing SET STATE = PAUSED", 404, "not-found", "missing"),
@@ -326,3 +326,12 @@ async def test_runs_are_read_in_pages(world: World, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(statements, "MAX_RUNS", 10)
     [result] = await sql(world, "SELECT count(*) FROM sys.job_runs")
     assert (result["rows"], result["truncated"]) == ([[3]], False)
+
+
+async def test_job_type_follows_from_the_work(world: World) -> None:
+    await sql(
+        world,
+        "CREATE JOB a FUNCTION 'f'; CREATE JOB b CONNECTION 'dwh' AS 'SELECT 1'; CREATE JOB c CONNECTION 'dwh' CALL f(1)",
+    )
+    rows = await selected(world, "SELECT job_type FROM sys.jobs ORDER BY job_name")
+    assert [row["job_type"] for row in rows] == ["EXTERNAL", "SQL", "PROCEDURE"]

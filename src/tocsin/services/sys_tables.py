@@ -64,7 +64,7 @@ def job_rows(jobs: Iterable[Job], now: datetime) -> Iterator[CellRow]:
             job.name,
             definition.description,
             definition.job_class,
-            "EXTERNAL",  # a worker does the work
+            "SQL" if definition.sql is not None else "PROCEDURE" if definition.procedure is not None else "EXTERNAL",
             _schedule_type(job),
             definition.schedule,
             definition.timezone,

@@ -15,6 +15,7 @@ from typing import Any, Final
 from .. import duration
 from ..definition import DefinitionProblem, JobDefinition, RetryPolicy, show
 from ..definition.command_line import CommandLineError, split_command
+from ..definition.sql_work import BOUND
 from .document import Document, Path
 
 MANAGED: Final = frozenset({"job_uuid", "created_at", "created_by_user_uuid", "next_run_time"})
@@ -30,11 +31,14 @@ SCHEDULES: Final = {"CRON": "cron_expression", "AT": "timestamp", "EVERY": "inte
 CATCH_UP: Final = {"none": "skip", "last": "once", "all": "all"}
 """Policies for missed instants, here and in a definition."""
 _STATES: Final = ("ENABLED", "DISABLED", "PAUSED")
-_TYPES: Final = {"EXTERNAL": ("external_command", "command"), "SQL": ("job_sql",), "PROCEDURE": ("procedure",)}
+_TYPES: Final = {
+    "EXTERNAL": ("external_command", "command", "http", "function"),
+    "SQL": ("job_sql", "sql"),
+    "PROCEDURE": ("procedure",),
+}
 """The fields that a job of a type has, one of them."""
 _NOT_SERVED: Final = {
     "partition_rule": "partitions of jobs are not served yet; leave it out",
-    "job_sql": "a statement runs in a connection of a worker's settings; write `sql: {connection: NAME, statement: …}`",
     "run_as": (
         "Tocsin has no users of a database: a job runs with the rights of its worker. Give the work to a worker with these rights, by "
         "`queue`"
@@ -51,7 +55,7 @@ MARKS: Final = frozenset(
     {
         *("job_name", "job_type", "schedule_type", "schedule_kind", "cron_expression", "schedule_tz", "timestamp"),
         *("interval_seconds", "starts_at", "ends_at", "max_retries", "retry_backoff", "state", "run_as"),
-        *("job_sql", "external_command", "partition_rule"),
+        *("job_sql", "external_command", "connection", "partition_rule"),
     }
 )
 """Fields that no other format has."""
@@ -98,6 +102,7 @@ def _spelling(written: Mapping[Any, object]) -> Callable[[Path], Path]:
         "enabled": "state",
         "name": "job_name" if "job_name" in written else "name",
         "command": "external_command" if "external_command" in written else "command",
+        "sql": "job_sql" if "job_sql" in written else "sql",
     }
 
     def spelled(path: Path) -> Path:
@@ -125,10 +130,7 @@ def _name(document: Document, job: Mapping[str, object], fields: dict[str, objec
 
 
 def _work(document: Document, job: Mapping[str, object], fields: dict[str, object]) -> None:
-    """Read `external_command`, refuse a `procedure` without a connection, and compare `job_type` with the work."""
-    if isinstance(call := job.get("procedure"), Mapping) and "connection" not in call:
-        reason = "a procedure is called in a connection of a worker's settings; write `{connection: NAME, name: …}`"
-        _refuse(document, "procedure", fields.pop("procedure"), reason, "not-expressible")
+    """Read `external_command`, `job_sql` and `procedure`, and compare `job_type` with the work."""
     if "external_command" in job:
         written = job["external_command"]
         if "command" in job:
@@ -141,12 +143,42 @@ def _work(document: Document, job: Mapping[str, object], fields: dict[str, objec
             except CommandLineError as error:
                 _refuse(document, "external_command", written, str(error))
                 fields["command"] = ["command"]  # a stand-in, so that it is reported once
+    _database_work(document, job, fields)
     if "job_type" not in job:
         return
     kind = _choice(document, "job_type", job["job_type"], tuple(_TYPES))
-    if kind is not None and not any(field in job for field in _TYPES[kind]) and kind == "EXTERNAL":
-        reason = "such a job has `external_command`; the type follows from the work, so leave it out"
+    if kind is not None and not any(job.get(field) is not None for field in _TYPES[kind]):
+        reason = f"such a job has `{_TYPES[kind][0]}`; the type follows from the work, so leave it out"
         _refuse(document, "job_type", kind, reason, "exclusive-fields")
+
+
+def _database_work(document: Document, job: Mapping[str, object], fields: dict[str, object]) -> None:
+    """Read `job_sql` and `procedure`, which run in the `connection` of a worker.
+
+    Each `:name` of a statement gets its value from the input.
+    """
+    procedure = job.get("procedure")
+    is_call = isinstance(procedure, str) or (isinstance(procedure, Mapping) and "connection" not in procedure)
+    if "job_sql" not in job and not is_call:
+        if "connection" in job:
+            reason = "only `job_sql` and `procedure` run in a database: leave it out"
+            _refuse(document, "connection", job["connection"], reason, "exclusive-fields")
+        return
+    connection = job.get("connection")
+    if connection is None:
+        reason = "name the database: a connection in the settings of the worker (`builtin.sql.connections`)"
+        document.problems.append(DefinitionProblem(reason, field="connection", code="required"))
+        connection = "connection"  # a stand-in, so that it is reported once
+    if "job_sql" in job:
+        statement = job["job_sql"]
+        if "sql" in job:
+            _refuse(document, "sql", job["sql"], "is the same as `job_sql`: leave one of them out", "exclusive-fields")
+        names = BOUND.findall(statement) if isinstance(statement, str) else ()
+        parameters = {name: f"{{{{ input.{name} }}}}" for name in names}
+        fields["sql"] = {"connection": connection, "statement": statement, "parameters": parameters}
+    if is_call:
+        call: dict[Any, object] = dict(procedure) if isinstance(procedure, Mapping) else {"name": procedure}
+        fields["procedure"] = {**call, "connection": connection}
 
 
 def _schedule(document: Document, job: Mapping[str, object], fields: dict[str, object]) -> None:

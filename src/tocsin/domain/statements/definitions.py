@@ -11,7 +11,7 @@ from ..schedule import parse, without_bounds
 from ..statement_error import Place
 from .model import AlterJob, CreateJob
 
-_WORK: Final = frozenset({"function", "external_command", *FIELDS})
+_WORK: Final = frozenset({"function", "external_command", "job_sql", *FIELDS})
 _SCHEDULES: Final = frozenset({"cron_expression", "timestamp", "interval_seconds"})
 _BOUNDS: Final = ("starts_at", "ends_at")
 _RETRY: Final = frozenset({"max_retries", "retry_backoff"})

@@ -170,8 +170,28 @@ def _partition(clause: _Node) -> Iterator[tuple[str, object]]:
 
 def _call(clause: _Node) -> Iterator[tuple[str, object]]:
     words = [str(token) for token in clause.children if isinstance(token, Token) and token.type == "WORD"]
-    arguments = [_value(_tokens(child)[0]) for child in clause.children if isinstance(child, Tree)]
+    arguments = [_argument(_tokens(child)[0]) for child in clause.children if isinstance(child, Tree)]
     yield "procedure", {"name": ".".join(words), "arguments": arguments}
+
+
+_CONSTANTS: Final = {"null": None, "true": True, "false": False}
+
+
+def _argument(token: Token) -> object:
+    """Return an argument of a procedure; a parameter is a value of the input."""
+    match token.type:
+        case "PARAMETER":
+            return f"{{{{ input.{token[1:]} }}}}"
+        case "NUMBER":
+            _check_length(token)
+            return int(token) if token.isdecimal() else float(token)
+        case "WORD":
+            if token.lower() not in _CONSTANTS:
+                reason = f"{token[:40]!r} is not a value: write 'text', a number, :name, NULL, TRUE or FALSE"
+                raise StatementError(reason, _token_place(token))
+            return _CONSTANTS[token.lower()]
+        case _:
+            return _value(token)
 
 
 def _with(clause: _Node) -> Iterator[tuple[str, object]]:
@@ -212,6 +232,7 @@ _CLAUSES: Final[Mapping[str, Callable[[_Node], Iterator[tuple[str, object]]]]] =
     "description": _text_of("description"),
     "state": _text_of("state"),
     "queue": _text_of("queue"),
+    "connection": _text_of("connection"),
     "with": _with,
     "sql": _text_of("job_sql"),
     "call": _call,

@@ -170,7 +170,12 @@ _SCRATCHBIRD: dict[str, Any] = {
         "retry_backoff": {**_DURATION, "default": scratchbird.DEFAULT_BACKOFF_S},
         "state": {"enum": ["ENABLED", "DISABLED"], "default": "ENABLED"},
         "catch_up": {"enum": [*scratchbird.CATCH_UP], "default": "last"},
-        "job_type": {"enum": ["EXTERNAL"], "description": "Follows from the work; must agree with it."},
+        "job_sql": {"type": "string", "description": "A statement; each `:name` gets the value of the input."},
+        "connection": {"type": "string", "description": "The connection of a worker for `job_sql` or `procedure`."},
+        "job_type": {
+            "enum": ["EXTERNAL", "SQL", "PROCEDURE"],
+            "description": "Follows from the work; must agree with it.",
+        },
         "external_command": {
             "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
             "description": "A text is split as a shell does, and no shell runs.",
