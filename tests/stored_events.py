@@ -29,7 +29,7 @@ End: TypeAlias = Completed | Failed | Cancelled | Skipped
 
 LEDGER: Final = ("ledger.>",)
 REQUESTS: Final = ("trigger.>", "enqueue.>")
-LOG: Final = ("execution.>", "lock.>", "cron.>", "dead-letter.>")
+LOG: Final = ("execution.>", "lock.>", "cron.>", "dead-letter.>", "ownership.>")
 REPORTS: Final = ("report.>",)
 INPUTS: Final = (*subjects.PUBLIC_TRIGGER_FILTERS, *subjects.PUBLIC_CANCEL_FILTERS)
 

@@ -8,7 +8,8 @@ from tests.cli.conftest import World
 from tests.domain.given import ID
 from tocsin.cli.runtime.errors import Exit
 from tocsin.domain.agent import AgentRecord, AgentState
-from tocsin.domain.events import AgentDrainStarted, AgentGranted, AgentRegistered, AgentSwitched
+from tocsin.domain.events import AgentDrainStarted, AgentGranted, AgentRegistered, AgentSwitched, OwnershipAssigned
+from tocsin.domain.ownership import EXECUTOR
 from tocsin.stages.agent_keeper.stage import AGENT_KEEPER
 from tocsin.subjects import Bucket
 
@@ -44,6 +45,20 @@ def test_list_and_show(working: World) -> None:
         page = working.call("agents", "show", given).out
         assert "zone=a" in page
         assert "1 of 4" in page
+
+
+def test_leader_is_shown(working: World) -> None:
+    async def lead() -> None:
+        record = AgentRecord(name="mail-1", agent_id=ID, state=AgentState.ENABLED, leader_candidate=True)
+        await working.projections.put(Bucket.AGENTS, f"mail-1.{ID}", record.model_dump_json().encode())
+
+    asyncio.run(lead())
+    assert [agent["is_leader"] for agent in working.call("agents", "list", "-o", "json").json] == [False]
+    assert "leader     no\n" in working.call("agents", "show", "mail-1").out
+    fact = OwnershipAssigned(resource=EXECUTOR, name="mail-1", agent_id=ID, reason="vacant")
+    asyncio.run(working.log.append(fact, expect=0))
+    assert [agent["is_leader"] for agent in working.call("agents", "list", "-o", "json").json] == [True]
+    assert "leader     yes" in working.call("agents", "show", "mail-1").out
 
 
 def test_list_is_empty_without_agents(world: World) -> None:

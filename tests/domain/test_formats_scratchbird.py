@@ -103,7 +103,7 @@ def test_a_schedule_has_three_kinds(fields: dict[str, Any], schedule: str | None
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"job_class": "LEADER_ONLY"}, [("unknown-choice", "job_class")]),
+        ({"job_class": "ANY_NODE"}, [("unknown-choice", "job_class")]),
         ({"run_as": "dba"}, [("not-expressible", "run_as")]),
         ({"job_sql": "SELECT 1", "function": None}, [("required", "connection")]),
         ({"procedure": "f", "function": None}, [("required", "connection")]),

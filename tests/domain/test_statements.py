@@ -163,7 +163,7 @@ def test_error_has_its_place_and_what_is_allowed(text: str, place: tuple[int, in
     ("text", "expected"),
     [
         ("CREATE JOB a\n MAX_RETRIES = 100 FUNCTION 'f'", [("out-of-range", "max_retries", "line 2, column 2")]),
-        ("CREATE JOB a\n CLASS = LEADER_ONLY FUNCTION 'f'", [("unknown-choice", "job_class", "line 2, column 2")]),
+        ("CREATE JOB a\n CLASS = ANY_NODE FUNCTION 'f'", [("unknown-choice", "job_class", "line 2, column 2")]),
         (
             "CREATE JOB a FUNCTION 'f'\n PARTITION BY SHARD 's'",
             [("not-expressible", "partition_rule", "line 2, column 2")],

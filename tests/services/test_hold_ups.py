@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from tests.domain.given import JOB
-from tests.stages.test_matcher import Hall
+from tests.stages.test_matcher import TWO, Hall
 from tocsin import subjects
 from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.events import Dispatched, QueueGrant
@@ -140,3 +140,48 @@ async def test_bridged_queue_needs_no_agent(hall: Hall) -> None:
     await hall.job()
     await hall.trigger()
     assert await newest(hall, bridged=("default",)) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"leader_candidate": False},
+            "waits for the executor leader: no enabled agent stands (`worker.leader_candidate`)",
+        ),
+        ({"leader_candidate": True}, "waits for the executor leader: none is chosen yet"),
+    ],
+)
+async def test_task_waits_until_a_leader_is_chosen(hall: Hall, fields: dict[str, Any], message: str) -> None:
+    await hall.job(job_class="LEADER_ONLY")
+    await hall.matcher()
+    await registered(hall, **fields)
+    await hall.trigger()
+    hold_up = await only(hall)
+    assert (hold_up.kind, hold_up.step, hold_up.message) == ("leader", "main", message)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "waits for the executor leader mail-1"),
+        ({"state": AgentState.DRAINING}, "waits for the executor leader: none is chosen yet"),
+        ({"queues": ["mail"]}, "waits for the executor leader mail-1, which does not read queue default"),
+        ({"functions": ["other"]}, "waits for the executor leader mail-1, which does not have load"),
+        ({"needs_grant": True}, "waits for the executor leader mail-1, which has no grant for load of queue default"),
+    ],
+)
+async def test_task_waits_for_the_leader(hall: Hall, fields: dict[str, Any], message: str) -> None:
+    """Another agent could run it."""
+    await hall.job(job_class="LEADER_ONLY")
+    await hall.matcher()
+    leader = await hall.agent(AGENT, "mail-1", max_concurrent_jobs=1)
+    await hall.trigger()
+    await leader.holds(leader.got[0][1])
+    await hall.trigger()
+    await registered(hall, leader_candidate=True, **fields)
+    other = AgentRecord(**ENABLED | {"name": "z", "agent_id": TWO, "queues": ["default"], "functions": ["load"]})
+    other = other.model_copy(update={"leader_candidate": True})
+    await hall.world.projections.put(Bucket.AGENTS, f"z.{TWO}", other.model_dump_json().encode())
+    hold_up = await only(hall)
+    assert (hold_up.kind, hold_up.message) == ("leader", message)

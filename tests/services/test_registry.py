@@ -368,3 +368,17 @@ async def test_other_work_for_executors_outside_is_accepted(world: World) -> Non
     registry = Registry(world.log, world.projections, world.log.clock, bridged=["mail"])
     steps = [{"name": "a", "function": "f", "queue": "mail"}, {"name": "b", "command": COMMAND}]
     assert await registry.define(JobDefinition.model_validate({"name": "both", "dag": steps})) == "create"
+
+
+@pytest.mark.parametrize(
+    "fields", [{"queue": "mq"}, {"function": None, "dag": [{"name": "s", "function": "f", "queue": "mq"}]}]
+)
+async def test_leader_takes_no_tasks_of_executors_outside(fields: dict[str, Any]) -> None:
+    log = InMemoryEventLog(ManualClock())
+    registry = Registry(log, InMemoryProjections(log.clock), log.clock, bridged=("mq",))
+    with pytest.raises(DefinitionError) as caught:
+        await registry.apply([job(job_class="LEADER_ONLY", **fields)])
+    [problem] = caught.value.problems
+    assert (problem.job, problem.field, problem.code) == ("job `nightly`", "job_class", "exclusive-fields")
+    assert await registry.define(job(job_class="LEADER_ONLY")) == "create"
+    assert await registry.define(job("other", **fields)) == "create"

@@ -31,6 +31,7 @@ from .workload import (
     drained,
     enqueued,
     flooded,
+    led,
     operated,
     overlapping,
     prioritized,
@@ -247,12 +248,24 @@ _DRAINED: Final = Focus(
     workers=(3,),
     decisions=drains,
 )
+LED_FROM: Final = 6_000_000
+"""The first seed of schedules with jobs for the executor leader."""
+_LED: Final = Focus(
+    "leaders: only one worker gets the tasks of some jobs, and dies, while two matchers believe that they lead",
+    led,
+    {"crash": 0.008, "freeze": 0.004, "stale": 0.2, "lagging": 0.2, "clock_steps": 0.0, "skew": 0.0},
+    Temper(paces=(0.05, 0.5, 3.0)),
+    nodes=(2, 3),
+    workers=(2, 3),
+    loss=(0.03, 0.3),
+)
 _LATER: Final = {
     OPERATED_FROM: _OPERATED,
     DEPENDENT_FROM: _DEPENDENT,
     FORGED_FROM: _FORGED,
     PRIORITIZED_FROM: _PRIORITIZED,
     DRAINED_FROM: _DRAINED,
+    LED_FROM: _LED,
 }
 """The kinds of schedules with seeds of their own, by the first seed."""
 

@@ -26,7 +26,7 @@ def everything(around: Surroundings) -> StoredEvents:
     """The log, whole: what is in the streams, and what was archived."""
     kinds = {
         Stream.LEDGER: ("ledger.", "queue.", "agent."),
-        Stream.LOG: ("execution.", "lock.", "cron.", "dead-letter."),
+        Stream.LOG: ("execution.", "lock.", "cron.", "dead-letter.", "ownership."),
         Stream.REPORTS: ("report.",),
         Stream.REQUESTS: ("trigger.", "cancel.", "enqueue."),
         Stream.INPUTS: ("public.", "outside."),

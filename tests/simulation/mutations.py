@@ -49,6 +49,7 @@ from tocsin.stages.matcher.followed_tasks import FollowedTasks
 from tocsin.stages.matcher.http_workers import HttpWorkers
 from tocsin.stages.matcher.limited_hand_over import LimitedHandOver
 from tocsin.stages.matcher.operator_decisions import OperatorDecisions
+from tocsin.stages.matcher.owners import Owners
 from tocsin.stages.matcher.purges import Purges
 from tocsin.stages.matcher.queue_rates import QueueRates
 from tocsin.stages.matcher.stage import Matcher
@@ -613,6 +614,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "(self._disabled.discard if fact.enabled else self._disabled.add)",
         "self._disabled.discard",
     ),
+    _bug("hand over claims of an earlier owner", Owners.is_outdated, "before[-1].epoch != claim.epoch", "False"),
+    _bug("keep a silent owner", Owners._obstacle, '"silent" if', "None if"),
     _bug("keep the executions of purged tasks", Purges.run_once, "self._board.purged(limit=AT_ONCE)", "()"),
     Mutation(
         "start beyond the limit of a queue",
@@ -833,6 +836,8 @@ CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
     "look at no decision again before claims are sent": (
         "tests/stages/test_operator_decisions.py::test_decision_counts_for_chosen_tasks[decision0]"
     ),
+    "hand over claims of an earlier owner": "tests/stages/test_owners.py::test_claim_for_an_earlier_leader_is_released",
+    "keep a silent owner": "tests/stages/test_owners.py::test_silent_leader_is_replaced_and_its_task_released",
     "assign tasks before the decisions of operators are read": (
         "tests/stages/test_operator_decisions.py::test_matcher_assigns_nothing_before_it_read_the_ledger"
     ),

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from .__main__ import told
-from .focus import DEPENDENT_FROM, DRAINED_FROM, FORGED_FROM, OPERATED_FROM, PRIORITIZED_FROM, focus_of
+from .focus import DEPENDENT_FROM, DRAINED_FROM, FORGED_FROM, LED_FROM, OPERATED_FROM, PRIORITIZED_FROM, focus_of
 from .simulation import play
 
 TOGETHER = 20
@@ -20,6 +20,7 @@ OPERATED = 4
 DEPENDENT = 10
 FORGED = 10
 RANKED = 4
+LED = 10
 SCHEDULES = range(0, 100, TOGETHER)
 PLAY = """
 import json, sys
@@ -59,6 +60,12 @@ def test_forged_reports_have_no_effect_under_any_fault() -> None:
 @pytest.mark.parametrize("first", [PRIORITIZED_FROM, DRAINED_FROM], ids=["priorities", "drains"])
 def test_choice_is_right_under_any_fault(first: int) -> None:
     failed = [told(result) for result in map(play, range(first, first + RANKED)) if result.violations]
+    assert not failed, "\n".join(failed)
+
+
+def test_leader_alone_gets_its_tasks_under_any_fault() -> None:
+    seeds = range(LED_FROM, LED_FROM + LED)
+    failed = [told(result) for result in map(play, seeds) if result.violations]
     assert not failed, "\n".join(failed)
 
 

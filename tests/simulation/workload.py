@@ -465,6 +465,22 @@ def _unhurried(chance: Random, name: str, queue: str) -> JobDefinition:
     return definition(chance, name).model_copy(update=fields)
 
 
+def led(chance: Random, until: float) -> list[Action]:
+    """Jobs whose tasks only the executor leader gets, beside others."""
+
+    def of_the_leader(action: Action) -> Action:
+        if action.definition is None or chance.random() < _FREE:
+            return action
+        fields = {"job_class": "LEADER_ONLY", "timeout": chance.choice((2.0, 60.0))}
+        return replace(action, definition=action.definition.model_copy(update=fields))
+
+    return [of_the_leader(action) for action in timed(chance, until) + overlapping(chance, until)]
+
+
+_FREE: Final = 0.3
+"""The share of jobs whose tasks any worker gets."""
+
+
 def depending(chance: Random, until: float) -> list[Action]:
     """Jobs that fire or are triggered, and jobs that wait for their last runs."""
     done = []

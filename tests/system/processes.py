@@ -140,9 +140,12 @@ class Site(Running):
         """Start stages in one process; without names, all of them. `module` replaces Tocsin's own module."""
         return self._start("+".join(stages) or "all", module, ["run", *(stages or ["--all"])], "stages-started")
 
-    def start_worker(self, target: str = "tests.system.worker_process", *, module: Sequence[str] = TOCSIN) -> Program:
-        """Start a worker."""
-        return self._start("worker", module, ["worker", target], "worker-started")
+    def start_worker(
+        self, target: str = "tests.system.worker_process", *, module: Sequence[str] = TOCSIN, **settings: str
+    ) -> Program:
+        """Start a worker; `settings`: variables of its environment that differ, without `TOCSIN_`."""
+        own = {f"TOCSIN_{name}".upper(): value for name, value in settings.items()}
+        return self._start("worker", module, ["worker", target], "worker-started", own)
 
     def start_gateway(self, port: int) -> Program:
         """Start a copy of the HTTP API."""
@@ -282,11 +285,18 @@ class Site(Running):
         for program in self.programs:
             program.kill()
 
-    def _start(self, name: str, module: Sequence[str], arguments: Sequence[str], ready: str) -> Program:
+    def _start(
+        self,
+        name: str,
+        module: Sequence[str],
+        arguments: Sequence[str],
+        ready: str,
+        environment: Mapping[str, str] | None = None,
+    ) -> Program:
         program = Program(
             name,
             [*module, *arguments],
-            self._environment,
+            {**self._environment, **(environment or {})},
             self._folder / f"{len(self.programs)}-{name}.log",
             ready=ready,
         )

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.domain.given import KEY
@@ -197,3 +198,23 @@ async def test_roll_call_is_answered(bench: AssignedBench) -> None:
     await bench.channel.call_roll()
     await until(serving, lambda: len(bench.held) > before)
     await serving.stopped()
+
+
+@pytest.mark.parametrize(("resource", "epoch"), [("executor", 7), ("other", None), (None, None)])
+async def test_leader_learns_its_epoch(resource: str | None, epoch: int | None, bench: AssignedBench) -> None:
+    """Only the executor leader has an epoch as such; the fence of the job's lock is another number."""
+    contexts: list[Context] = []
+    worker = Worker()
+
+    @worker.task(FUNCTION)
+    async def handle(context: Context) -> None:
+        contexts.append(context)
+
+    [task] = await bench.given_tasks({"main": ()})
+    task = task.model_copy(update={"resource": resource})
+    serving = Serving(bench, worker)
+    await until(serving, lambda: enabled(bench))
+    await bench.hand_over(msgspec.structs.replace(await bench.claim(task), epoch=7), task)
+    await until(serving, lambda: contexts)
+    await serving.stopped()
+    assert [context.leader_epoch for context in contexts] == [epoch]

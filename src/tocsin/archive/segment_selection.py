@@ -10,6 +10,7 @@ The messages are read in order, up to a sequence up to which everything is decid
     dead-letter.>                                          selected if resolved, or a request of a program outside
     agent.>                                                selected if the agent is forgotten
     agent.*.all.switched, agent.*.all.granted, queue.>     selected except the newest of each subject
+    ownership.>                                            likewise
     report.>, timer.>                                      selected: handled inputs
     trigger.>, cancel.>, enqueue.>, public.>, outside.>    likewise
     cron.answer.>                                          selected
@@ -123,7 +124,7 @@ class SegmentSelection:
             return  # a public trigger named the job so
         elif is_foreign and (kind not in ENDS or tokens[-1] in _OF_NAMES):
             self._foreign[message.subject].append(message)
-        elif kind == "queue" or (kind == "agent" and tokens[-1] in _OF_NAMES):
+        elif kind in {"queue", "ownership"} or (kind == "agent" and tokens[-1] in _OF_NAMES):
             self._take_newest(message)
         elif kind in ENDS:
             if len(tokens) <= _DECISION:

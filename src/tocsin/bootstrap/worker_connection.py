@@ -54,6 +54,7 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
         settings.worker.cancel_grace,
         settings.worker.concurrency,
         __version__,
+        settings.worker.leader_candidate,
     )
 
 

@@ -89,6 +89,8 @@ class HoldList(BaseModel):
     """The sequences of claims whose tasks it does not run."""
     ended: bool = False
     """The process stops: this is its last hold list."""
+    leader_candidate: bool = True
+    """Whether it may become the executor leader."""
 
 
 class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -104,6 +106,7 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
         after: the sequence of the event before the claim; None: unknown.
         place_proof: the secret that proves `after`.
         heartbeat: what an earlier attempt or delivery of the step sent last; None: nothing, or it is lost.
+        epoch: the epoch of the agent as the owner of the task's resource; None: the task needs none.
     """
 
     subject: str
@@ -115,6 +118,7 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
     after: int | None = None
     place_proof: str | None = None
     heartbeat: Any = None
+    epoch: int | None = None
 
     def framed(self, body: bytes) -> bytes:
         """Return the message to the agent."""
@@ -294,6 +298,7 @@ def hear(state: Agent, name: str, agent_id: str, held: HoldList) -> list[AgentFa
         queues=tuple(dict.fromkeys(held.queues)),
         functions=tuple(sorted(set(held.functions))),
         max_concurrent_jobs=held.max_concurrent_jobs,
+        leader_candidate=held.leader_candidate,
     )
     return [] if state.is_live and state.registered == registered else [registered]
 
@@ -357,6 +362,10 @@ class AgentRecord(BaseModel):
     functions: list[str] = Field(default_factory=list)
     max_concurrent_jobs: int = 0
     """The number of tasks that it runs at the same time."""
+    leader_candidate: bool = False
+    """Whether it may become the executor leader, which alone gets the tasks of `LEADER_ONLY` jobs."""
+    is_leader: bool = False
+    """Whether it is the executor leader."""
     held: list[str] = Field(default_factory=list)
     """The tasks that it holds, as far as they are known: `<execution id>.<step>.<attempt>`."""
     grants: list[QueueGrant] | None = None

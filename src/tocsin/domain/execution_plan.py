@@ -368,6 +368,7 @@ def _plan_of(definition: JobDefinition, sequence: int, trigger: TriggerKind, giv
         overlap_policy=_overlap_policy(definition, trigger),
         max_waiting=definition.max_waiting,
         concurrency=definition.concurrency,
+        job_class=definition.job_class,
         depends_on=definition.depends_on,
         dependency_timeout=definition.dependency_timeout if definition.depends_on else None,
         dead_letter=definition.dead_letter,

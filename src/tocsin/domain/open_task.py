@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
+from .ownership import lane_of
+
 StepKey: TypeAlias = tuple[str, str]
 """The scope of an execution, and the name of one of its steps."""
 LaneKey: TypeAlias = tuple[str, str]
@@ -42,6 +44,8 @@ class OpenTask:
     """The tasks that its concurrency limit counts; None: unlimited."""
     limit: int = 0
     """The greatest number of tasks of its group that workers may have."""
+    resource: str | None = None
+    """The resource whose owner alone gets it; None: any worker does."""
     delivery: int = 1
     """The delivery number of its claim: more than 1 if the same attempt was claimed before, and released."""
     refused_by: frozenset[str] = frozenset()
@@ -51,6 +55,11 @@ class OpenTask:
     def key(self) -> StepKey:
         """The step that the task is about."""
         return self.scope, self.step
+
+    @property
+    def lane(self) -> str:
+        """The lane that it waits in: its function, and its resource if it has one."""
+        return lane_of(self.function, self.resource)
 
     @property
     def execution(self) -> str:

@@ -6,7 +6,7 @@ step goes on.
 """
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -32,6 +32,8 @@ class AgentClaim:
     sequence: int
     after: int | None = None
     """The sequence of the event before the claim; None: unknown."""
+    epoch: int | None = None
+    """The epoch of the agent as the owner of the task's resource; None: the task needs none."""
     handed_at: float = float("-inf")
     """When the task was last handed over, in seconds of the monotonic clock."""
 
@@ -77,7 +79,17 @@ class TaskBoard:
         self._of_scope.setdefault(task.scope, set()).add(task.step)
         self._newest[task.scope] = max(self._newest.get(task.scope, 0), task.sequence)
 
-    def claim(self, scope: str, step: str, attempt: int, *, delivery: int, sequence: int, agent: str | None) -> None:
+    def claim(
+        self,
+        scope: str,
+        step: str,
+        attempt: int,
+        *,
+        delivery: int,
+        sequence: int,
+        agent: str | None,
+        epoch: int | None = None,
+    ) -> None:
         """Note a claim; without an `agent`, a worker that is no agent has it."""
         key = scope, step
         task = self._task_of(key)
@@ -90,7 +102,7 @@ class TaskBoard:
         self._drop(key)
         report = self._answered.pop(key, None)
         if report not in {(attempt, None), (attempt, sequence)}:
-            self._keep(AgentClaim(task, agent or NO_AGENT, delivery, sequence))
+            self._keep(AgentClaim(task, agent or NO_AGENT, delivery, sequence, epoch=epoch))
 
     def release(self, scope: str, step: str, attempt: int, *, delivery: int, sequence: int) -> None:
         """Note that a claim ended before its attempt did; the task is dispatched again."""
@@ -177,7 +189,9 @@ class TaskBoard:
                 tasks += [task for task, _ in self.assign([offer], limit=number, room=room)]
         return tasks
 
-    def confirm(self, task: OpenTask, agent: str, *, sequence: int, after: int | None) -> AgentClaim:
+    def confirm(
+        self, task: OpenTask, agent: str, *, sequence: int, after: int | None, epoch: int | None = None
+    ) -> AgentClaim:
         """Replace a reservation by its claim, which is stored."""
         known = self._claims.get(task.key)
         if known is not None and known.sequence == sequence:  # the fold was faster
@@ -186,7 +200,7 @@ class TaskBoard:
         newest = self.newest(task.scope)
         self._drop(task.key)
         self._answered.pop(task.key, None)
-        claim = AgentClaim(task, agent, task.delivery, sequence, after)
+        claim = AgentClaim(task, agent, task.delivery, sequence, after, epoch)
         self._keep(claim)
         self.see(task.scope, newest)
         return claim
@@ -291,6 +305,11 @@ class TaskBoard:
     def agents(self) -> tuple[str, ...]:
         """The keys of the agents that have open claims."""
         return tuple(agent for agent in self._of_agent if agent != NO_AGENT)
+
+    @property
+    def owned(self) -> Mapping[str, Collection[str]]:
+        """The lanes of open tasks that only the owner of a resource gets, by resource."""
+        return self._open.owned
 
     @property
     def waiting(self) -> Mapping[LaneKey, int]:

@@ -1,16 +1,18 @@
 """Open tasks by queue, function, priority and job, and the choice of the next task.
 
-A lane has the tasks of one queue, function and priority. In it, each job has lines: tasks that the same limit and the same
+A lane has the tasks of one queue, function and priority, and of one resource if they need one. In it, each job has lines: tasks that the same limit and the same
 refusals hold back. A line is listed if it has tasks and no limit holds it back, and a job if one of its lines is listed. So a
 choice looks at nothing that is held back, and takes O(log n) steps, spread over all choices.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from heapq import heapify, heappop, heapreplace
 from typing import TypeAlias
 
 from .open_task import LaneKey, LimitGroup, OpenTask, StepKey
+from .ownership import function_of, is_owned
 from .task_lines import Group, JobLines, Lane, Line
 from .task_offers import FreeSlots, Offer
 
@@ -34,6 +36,8 @@ class TaskLanes:
         """The turn of each job of a queue: it is the last of its queue when it comes, and when it was served."""
         self._lanes_of_job: dict[tuple[str, str], int] = {}
         """The number of lanes with tasks of a job, by queue and job."""
+        self._owned: dict[str, Counter[str]] = {}
+        """The number of open tasks of each lane that only the owner of a resource gets, by resource."""
         self._queue_turns: dict[str, int] = {}
         self._turn = 0
 
@@ -129,12 +133,18 @@ class TaskLanes:
         """The number of tasks by queue and function."""
         numbers: dict[LaneKey, int] = {}
         for (queue, function, _), lane in self._lanes.items():
-            numbers[queue, function] = numbers.get((queue, function), 0) + lane.number
+            name = queue, function_of(function)
+            numbers[name] = numbers.get(name, 0) + lane.number
         return numbers
 
     def functions_in(self, queue: str) -> Iterable[str]:
-        """Return the functions of the tasks in a queue."""
-        return self._priorities.get(queue, {}).keys()
+        """Return the functions of the tasks in a queue that any worker gets."""
+        return (lane for lane in self._priorities.get(queue, {}) if not is_owned(lane))
+
+    @property
+    def owned(self) -> Mapping[str, Collection[str]]:
+        """The lanes of open tasks that only the owner of a resource gets, by resource."""
+        return self._owned
 
     def running_of(self, group: LimitGroup) -> int:
         """Return the number of tasks of a group that workers have or get."""
@@ -228,10 +238,13 @@ class TaskLanes:
     # --- lines ---------------------------------------------------------------------------------------------------------
 
     def _insert(self, task: OpenTask, *, is_first: bool) -> None:
-        lane_key = task.queue, task.function, task.priority
+        name = task.function if task.resource is None else task.lane
+        lane_key = task.queue, name, task.priority
         if (lane := self._lanes.get(lane_key)) is None:
             lane = self._lanes[lane_key] = Lane(lane_key)
-            self._priorities.setdefault(task.queue, {}).setdefault(task.function, set()).add(task.priority)
+            self._priorities.setdefault(task.queue, {}).setdefault(name, set()).add(task.priority)
+        if task.resource is not None:
+            self._owned.setdefault(task.resource, Counter())[name] += 1
         if (job := lane.jobs.get(task.job)) is None:
             job = lane.jobs[task.job] = JobLines()
             of_queue = task.queue, task.job
@@ -255,6 +268,8 @@ class TaskLanes:
     def _extract(self, task: OpenTask) -> None:
         line = self._lines.pop(task.key)
         lane = line.lane
+        if task.resource is not None:
+            self._forget_owned(task.resource, lane.key[1])
         del line.tasks[task.key]
         lane.number -= 1
         self._update(line)
@@ -273,7 +288,7 @@ class TaskLanes:
             self._forget_job(task.queue, line.job)
         if not lane.jobs:
             del self._lanes[lane.key]
-            self._forget_priority(task)
+            self._forget_priority(*lane.key)
 
     def _update(self, line: Line) -> None:
         """List a line, or remove it from the lists."""
@@ -295,13 +310,21 @@ class TaskLanes:
         if not self._lanes_of_job[queue, job]:
             del self._lanes_of_job[queue, job], self._turns[queue, job]
 
-    def _forget_priority(self, task: OpenTask) -> None:
-        functions = self._priorities[task.queue]
-        functions[task.function].discard(task.priority)
-        if not functions[task.function]:
-            del functions[task.function]
+    def _forget_priority(self, queue: str, name: str, priority: int) -> None:
+        functions = self._priorities[queue]
+        functions[name].discard(priority)
+        if not functions[name]:
+            del functions[name]
             if not functions:
-                del self._priorities[task.queue]
+                del self._priorities[queue]
+
+    def _forget_owned(self, resource: str, lane: str) -> None:
+        lanes = self._owned[resource]
+        lanes[lane] -= 1
+        if not lanes[lane]:
+            del lanes[lane]
+            if not lanes:
+                del self._owned[resource]
 
     def _forget_if_idle(self, group: LimitGroup) -> None:
         known = self._groups[group]

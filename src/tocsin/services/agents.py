@@ -13,6 +13,7 @@ from ..domain.events import OF_THE_NAME, Actor, AgentFact, AgentSwitched, Messag
 from ..domain.queue_backlog import QueueBacklog
 from ..ports import EventLog, Projections
 from ..subjects import Bucket
+from . import executor_leader
 from .operations.errors import NotFound
 from .scope_decisions import decide, load
 
@@ -45,6 +46,7 @@ class AgentRegistry:
             now = await self._log.now()
             records = [record.at(now) for record in records]
         records.sort(key=lambda record: (record.name, record.agent_id))
+        records = await executor_leader.marked(self._log, records)
         if name is None:
             return tuple(records)
         of_name = tuple(record for record in records if name in {record.name, record.agent_id})

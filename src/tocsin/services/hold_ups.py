@@ -6,17 +6,27 @@ from typing import Literal, TypeAlias
 
 from pydantic import ValidationError
 
+from ..domain.definition import LEADER_ONLY
 from ..domain.events import Dispatched, Message, Recorded, TaskLimit, unfold
 from ..domain.execution import fold, planned_step, waiting_steps
 from ..domain.queue_backlog import QueueBacklog, counted_tasks
 from ..ports import EventLog, Projections
 from ..subjects import Bucket, token
+from . import executor_leader
 from .agents import AgentRegistry
 from .queue_decisions import QueuePause, pauses_of
 from .unserved import WorkerSearch
 
 HoldUpKind: TypeAlias = Literal[
-    "queue_paused", "no_worker", "no_function", "no_grant", "job_limit", "key_limit", "queue_limit", "queue_rate"
+    "queue_paused",
+    "no_worker",
+    "no_function",
+    "no_grant",
+    "job_limit",
+    "key_limit",
+    "queue_limit",
+    "queue_rate",
+    "leader",
 ]
 
 
@@ -28,7 +38,7 @@ class HoldUp:
     queue: str
     kind: HoldUpKind
     """`queue_paused`, `no_worker` (none reads the queue), `no_function` (none has the function), `no_grant` (an agent has it, and may not
-    get it), `job_limit`, `key_limit` and `queue_limit` (concurrency), or `queue_rate`."""
+    get it), `job_limit`, `key_limit` and `queue_limit` (concurrency), `queue_rate`, or `leader` (only the executor leader gets it)."""
     message: str
     limit: int | None = None
     """The concurrency limit of the job or the key."""
@@ -63,7 +73,8 @@ class HoldUpReader:
         queues = tuple(dict.fromkeys(step.queue for step in planned))
         pauses = await pauses_of(self._log, queues)
         backlogs = {queue: await self._backlog(queue) for queue in queues}
-        workers = WorkerSearch(await AgentRegistry(self._log, self._projections).agents())
+        agents = await AgentRegistry(self._log, self._projections).agents()
+        workers = WorkerSearch(agents)
         limits = _limits_of(facts)
         found: list[HoldUp] = []
         for step in planned:
@@ -75,6 +86,9 @@ class HoldUpReader:
                 found.append(HoldUp(step.name, queue, "queue_paused", f"queue {queue} is {pause}", pause=pause))
             elif queue not in self._bridged and (hold_up := _held_up(task, backlogs[queue], workers)) is not None:
                 found.append(hold_up)
+            elif state.request.plan.job_class == LEADER_ONLY:
+                message = executor_leader.wait_for_leader(agents, queue, step.function)
+                found.append(HoldUp(step.name, queue, "leader", message))
         return tuple(found)
 
     async def _backlog(self, queue: str) -> QueueBacklog:

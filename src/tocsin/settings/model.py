@@ -350,3 +350,5 @@ class Worker(Section):
     """Visibility lease of workers over HTTP that request none."""
     cancel_grace: Patience = 10.0
     """Time that a handler gets to end after its execution is cancelled; `0s`: none."""
+    leader_candidate: bool = True
+    """Whether the workers may become the executor leader, which alone gets the tasks of `LEADER_ONLY` jobs."""

@@ -246,12 +246,14 @@ class MqBridge:
 
 
 def _held_back(task: Dispatched, sequence: int, state: Execution, states: States) -> Step | None:
-    """Return the step that a pause or a purge of the queue demands, if any."""
+    """Return the step if a task may not be handed over, or is purged."""
     ref = queue_state(task.queue)
     queue = states.fresh(ref)
     if queue.purge is not None and (ends := execution.purge(state, queue.purge, step=task.step, task=sequence)):
         return done(Events(execution_state(task.job, task.execution_id), tuple(ends)))
-    return wait(PAUSED_S, rests_on=(ref,)) if queue.is_paused else None
+    # No executor outside owns a resource. The registry refuses such jobs, but settings may change later.
+    is_held = queue.is_paused or task.resource is not None
+    return wait(PAUSED_S, rests_on=(ref,)) if is_held else None
 
 
 def _answered_step(end: Cancelled | Failed) -> str | None:

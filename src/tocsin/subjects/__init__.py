@@ -13,6 +13,7 @@ the job's partition (`tocsin.0`) and removes them again, and it maps the public 
     leadership.<lease>.<event>                                    a leader lease
     agent.<name>.<id>.<event>                                     an agent; `all` in place of the id: its name
     queue.<name>.<event>                                          a queue: what operators decided about it
+    ownership.<resource>.<event>                                  a resource: which agent owns it
     dead-letter.<job>.<id>.<event>[.<number>]                     a dead letter
     trigger.<job>, cancel.<job>.<id>                              inputs: requests of the API and of operators
     public.trigger.<job>, public.cancel.<job>.<id>                inputs: requests of programs without an account of their own
@@ -171,6 +172,7 @@ from .paths import (
     execution_scope,
     heartbeat,
     is_lock,
+    is_ownership,
     ledger,
     ledger_subjects,
     lines,
@@ -178,6 +180,7 @@ from .paths import (
     mq_cancel,
     mq_tasks,
     output_of,
+    ownership,
     parse_agent,
     parse_report,
     progress,
@@ -284,6 +287,7 @@ __all__ = [
     "is_lease",
     "is_lock",
     "is_outside_key",
+    "is_ownership",
     "is_trigger",
     "job_filters",
     "job_of",
@@ -302,6 +306,7 @@ __all__ = [
     "openings",
     "output_of",
     "outside_key",
+    "ownership",
     "parse_agent",
     "parse_cancel",
     "parse_completion",

@@ -113,6 +113,7 @@ _DECISION: Final = {
     "dead-letter": 3,
     "agent": 3,
     "queue": 2,
+    "ownership": 2,
     "repair": 3,
     "cron": 1,
     "lock": 2,
@@ -155,6 +156,7 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
         )
     },
     **{f"queue.{m.model_fields['type'].default}": m for m in (e.QueuePaused, e.QueueResumed, e.QueuePurged)},
+    "ownership.assigned": e.OwnershipAssigned,
     "repair.voided": e.Voided,
     "trigger": e.Trigger,
     "cancel": e.CancelRequest,

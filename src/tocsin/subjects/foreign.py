@@ -20,7 +20,15 @@ EXPECTED_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
 MESSAGE_ID: Final = "Nats-Msg-Id"
 ORIGIN: Final = "Nats-Stream"
 """A header of the server's replies to reads of a stream."""
-_SCOPE_TOKENS: Final = {"ledger": 2, "execution": 3, "dead-letter": 3, "agent": 3, "queue": 2, "repair": 3}
+_SCOPE_TOKENS: Final = {
+    "ledger": 2,
+    "execution": 3,
+    "dead-letter": 3,
+    "agent": 3,
+    "queue": 2,
+    "repair": 3,
+    "ownership": 2,
+}
 """The number of tokens of a scope before its wildcard."""
 
 

@@ -83,6 +83,10 @@ def _event_of_queue(fact: Any) -> str:  # noqa: ANN401 - an event with a type
     return f"queue.{token(fact.queue)}.{fact.type}"
 
 
+def _event_of_resource(fact: Any) -> str:  # noqa: ANN401 - an event with a type
+    return f"ownership.{fact.resource}.{fact.type}"
+
+
 def _event_of_repair(fact: Any) -> str:  # noqa: ANN401 - an event with a type
     return f"repair.{fact.stream}.{fact.sequence}.{fact.type}"
 
@@ -133,6 +137,7 @@ _SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
         _event_of_agent,
     ),
     **dict.fromkeys((e.QueuePaused, e.QueueResumed, e.QueuePurged), _event_of_queue),
+    e.OwnershipAssigned: _event_of_resource,
     e.Voided: _event_of_repair,
     **dict.fromkeys((e.CronTriggered, e.CronSkipped, e.CronMissed), _public_event),
     e.CronAnswer: _answer,
@@ -256,6 +261,11 @@ def is_lock(scope: str) -> bool:
     return scope.startswith("lock.")
 
 
+def is_ownership(subject: str) -> bool:
+    """Return whether a subject is that of an event about a resource."""
+    return subject.startswith("ownership.")
+
+
 def dead_letter(job: str, id: str) -> str:  # noqa: A002 - the field is called so
     """Return the scope of a dead letter."""
     return f"dead-letter.{token(job)}.{id}.>"
@@ -269,6 +279,11 @@ def agent(name: str, agent_id: str) -> str:
 def queue(name: str) -> str:
     """Return the scope of what operators decided about a queue."""
     return f"queue.{token(name)}.>"
+
+
+def ownership(resource: str) -> str:
+    """Return the scope of the owners of a resource."""
+    return f"ownership.{resource}.>"
 
 
 def repair(stream: str, sequence: int) -> str:
@@ -341,6 +356,7 @@ _SCOPES: Final[Mapping[type, Callable[[Any], str]]] = {
     e.LockFact: lambda fact: lock(fact.job, fact.shard),
     e.AgentFact: lambda fact: agent(fact.name, fact.agent_id),
     e.QueueFact: lambda fact: queue(fact.queue),
+    e.OwnershipFact: lambda fact: ownership(fact.resource),
     e.RepairFact: lambda fact: repair(fact.stream, fact.sequence),
     e.DeadLetterFact: lambda fact: dead_letter(fact.job, fact.id),
 }

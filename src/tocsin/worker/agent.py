@@ -57,6 +57,7 @@ class AgentAnnouncer:
         """`limit`: the number of tasks that the worker runs at the same time."""
         self._is_called = False
         self._version = connection.version
+        self._is_candidate = connection.leader_candidate
         self.agent_id = ids.agent_id(options.name, connection.clock.now(), connection.noise())
         self._options = options
         self._handlers = handlers
@@ -182,6 +183,7 @@ class AgentAnnouncer:
                     held=held,
                     handed_back=self._held_tasks.handed_back,
                     ended=ended,
+                    leader_candidate=self._is_candidate,
                 )
                 .model_dump_json(exclude_defaults=True)
                 .encode()

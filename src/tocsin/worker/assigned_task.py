@@ -49,6 +49,11 @@ class AssignedTask:
         return self._assignment.place_proof
 
     @property
+    def epoch(self) -> int | None:
+        """The epoch of this worker as the owner of the task's resource, if any."""
+        return self._assignment.epoch
+
+    @property
     def heartbeat(self) -> JsonValue:
         """The last heartbeat of an earlier attempt or delivery, if there is one."""
         heartbeat: JsonValue = self._assignment.heartbeat

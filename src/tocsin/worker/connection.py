@@ -98,6 +98,8 @@ class Connection:
     """Replaces the number of tasks in the worker's code."""
     version: str = ""
     """The version of Tocsin, shown with the agent."""
+    leader_candidate: bool = True
+    """Whether the worker may become the executor leader."""
     noise: Callable[[], str] = field(default=lambda: os.urandom(16).hex())
     """Makes the id of the process unique."""
 

@@ -90,6 +90,11 @@ class Context:
     """The scheduled time of a recovered execution."""
     recovery_attempt_time: datetime | None = None
     """The time at which a recovered execution was last recovered."""
+    leader_epoch: int | None = None
+    """The epoch of this worker as the executor leader, a number that grows with each new leader; None unless the job is `LEADER_ONLY`.
+
+    Pass it to every system that must reject an older leader.
+    """
     last_heartbeat: JsonValue = field(default=None, repr=False)
     """What `heartbeat` sent last in an earlier attempt or delivery of this step; None: nothing, or it is lost."""
     _output: AttemptOutput | None = field(default=None, repr=False, compare=False)

@@ -18,6 +18,7 @@ from typing import Final, TypeAlias, cast
 from pydantic import JsonValue
 
 from ..domain.events import Dispatched, Input
+from ..domain.ownership import EXECUTOR
 from ..domain.secret_reference import SecretReferenceError
 from ..ports import Clock
 from . import results
@@ -225,6 +226,7 @@ class HandlerRunner:
             is_recovery=task.is_recovery,
             original_scheduled_time=task.original_scheduled_time,
             recovery_attempt_time=task.recovery_attempt_time,
+            leader_epoch=held_task.assigned.epoch if task.resource == EXECUTOR else None,
             last_heartbeat=held_task.assigned.heartbeat,
             _output=output,
         )

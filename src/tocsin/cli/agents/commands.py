@@ -44,7 +44,7 @@ def list_agents(context: typer.Context) -> None:
         _json(agents),
         lambda: [
             table(
-                ("AGENT", "KIND", "STATE", "QUEUES", "FUNCTIONS", "HOLDS", "HOST", "ID"),
+                ("AGENT", "KIND", "STATE", "QUEUES", "FUNCTIONS", "HOLDS", "LEADER", "HOST", "ID"),
                 [_row(agent) for agent in agents],
                 empty="no agents. A worker registers when it starts, if the stage `agent_keeper` runs.",
                 least=("HOST", "ID", "FUNCTIONS"),
@@ -188,6 +188,7 @@ def _row(agent: AgentRecord) -> tuple[object, ...]:
         ", ".join(agent.queues),
         ", ".join(agent.functions),
         _holds(agent),
+        "yes" if agent.is_leader else "",
         agent.host,
         agent.agent_id,
     )
@@ -198,6 +199,13 @@ def _holds(agent: AgentRecord) -> str:
     if agent.kind == "mq":
         return "unknown"
     return f"{len(agent.held)} of {agent.max_concurrent_jobs}" if agent.kind == "agent" else str(len(agent.held))
+
+
+def _leads(agent: AgentRecord) -> str:
+    """Return whether an agent is the executor leader."""
+    if agent.is_leader:
+        return "yes"
+    return "no" if agent.leader_candidate else "no, and does not stand"
 
 
 def _origin(agent: AgentRecord) -> Iterator[tuple[str, str]]:
@@ -224,6 +232,7 @@ def _page(agent: AgentRecord) -> list[Text]:
                 ("queues", ", ".join(agent.queues)),
                 ("functions", ", ".join(agent.functions) or "none"),
                 ("holds", _holds(agent)),
+                *([("leader", _leads(agent))] if agent.kind == "agent" else []),
             )
         ),
         *(Text(f"           {task}", style="dim") for task in agent.held),

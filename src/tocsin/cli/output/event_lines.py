@@ -32,6 +32,7 @@ from ...domain.events import (
     Failed,
     Failure,
     Message,
+    OwnershipAssigned,
     Passed,
     Paused,
     Planned,
@@ -195,6 +196,8 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912 - the 
         case Voided():
             why = f": {fact.reason}" if fact.reason else ""
             return Described("‖", "yellow", "voided", f"{fact.stream} {fact.sequence} {fact.subject}{why}")
+        case OwnershipAssigned():
+            return Described("‖", "yellow", "assigned", f"{fact.resource} to {fact.name}: {fact.reason}")
         case AgentDrainStarted():
             return Described("‖", "yellow", "draining", fact.reason or "")
         case _:

@@ -36,7 +36,7 @@ from .fields import (
     is_name,
     size_of,
 )
-from .job_class import QUORUM_REPLICAS, JobClass
+from .job_class import LEADER_ONLY, QUORUM_REPLICAS, JobClass
 from .model import (
     DEFAULT_MAX_WAITING,
     MAIN,
@@ -51,6 +51,7 @@ from .retry_policy import RetryPolicy
 
 __all__ = [
     "DEFAULT_MAX_WAITING",
+    "LEADER_ONLY",
     "LONGEST_WINDOW_S",
     "MAIN",
     "MAX_CONCURRENCY",

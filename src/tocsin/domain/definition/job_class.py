@@ -4,6 +4,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator
 
+LEADER_ONLY: Final = "LEADER_ONLY"
 QUORUM_REPLICAS: Final = 3
 """The least number of servers that must keep the ledger and the log of a job with `QUORUM_REQUIRED`."""
 
@@ -13,4 +14,4 @@ def _spelled(value: Any) -> Any:  # noqa: ANN401 - before validation
     return value.strip().upper().replace("-", "_").replace(" ", "_") if isinstance(value, str) else value
 
 
-JobClass: TypeAlias = Annotated[Literal["LOCAL_SAFE", "QUORUM_REQUIRED"], BeforeValidator(_spelled)]
+JobClass: TypeAlias = Annotated[Literal["LOCAL_SAFE", "LEADER_ONLY", "QUORUM_REQUIRED"], BeforeValidator(_spelled)]

@@ -149,9 +149,10 @@ class JobDefinition(StoredModel):
     dependency_timeout: Timeout = DEFAULT_DEPENDENCY_TIMEOUT
     """Seconds for which an execution waits for these jobs. Then it is skipped: `dependency_missing` or `dependency_failed`."""
     job_class: JobClass = "LOCAL_SAFE"
-    """What the executions need. `LOCAL_SAFE`: any worker. `QUORUM_REQUIRED`: the ledger and the log have at least 3 replicas.
+    """What the executions need. `LOCAL_SAFE`: any worker. `LEADER_ONLY`: the worker that is the executor leader. `QUORUM_REQUIRED`: 3 replicas.
 
-    A job with `QUORUM_REQUIRED` is refused without them, so that a majority of servers has stored each of its decisions.
+    A job with `QUORUM_REQUIRED` is refused unless the ledger and the log have these, so that a majority of servers has stored each of its
+    decisions. Executors of hip-62's queue and workers over HTTP get no tasks of `LEADER_ONLY`.
     """
     description: Text | None = None
     """A text for readers."""

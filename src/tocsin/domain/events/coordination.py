@@ -146,6 +146,8 @@ class AgentRegistered(AgentFact):
     """The functions for which it has handlers, sorted."""
     max_concurrent_jobs: Annotated[int, Field(ge=0)] = 0
     """The number of tasks that it runs at the same time."""
+    leader_candidate: bool = True
+    """Whether it may become the executor leader."""
 
 
 class AgentDrainStarted(AgentFact):

@@ -5,7 +5,7 @@ from typing import ClassVar, Final, Literal, TypeAlias
 
 from pydantic import JsonValue
 
-from ..definition import DEFAULT_MAX_WAITING, Concurrency, JobDependency, RetryPolicy
+from ..definition import DEFAULT_MAX_WAITING, Concurrency, JobClass, JobDependency, RetryPolicy
 from ..text import utc_text
 from .message import OCCURRENCES, Actor, Failure, Input, Message, Sequence, TriggerKind
 
@@ -59,6 +59,8 @@ class Plan(Message):
     """The number of executions of the job that may wait for its lock."""
     concurrency: Concurrency | None = None
     """The limit of the job's tasks that workers may have at a time; absent: unlimited."""
+    job_class: JobClass = "LOCAL_SAFE"
+    """The class of the job. Only the executor leader gets the tasks of `LEADER_ONLY`."""
     depends_on: tuple[JobDependency, ...] = ()
     """The jobs whose last run in a window must end before the execution may start."""
     dependency_timeout: float | None = None

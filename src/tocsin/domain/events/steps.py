@@ -72,6 +72,8 @@ class Dispatched(ExecutionFact):
     """The priority of the task in its queue, from -100 to 100."""
     concurrency: TaskLimit | None = None
     """The concurrency limit of the task; absent: unlimited."""
+    resource: str | None = None
+    """The resource whose owner alone gets the task; absent: any worker gets it."""
     input: Input = {}
     """The input of the function."""
     args: tuple[JsonValue, ...] = ()
@@ -221,6 +223,8 @@ class Started(ExecutionFact):
     """The identity that fetched the task over HTTP, with its kind; only that identity may answer for it."""
     fetch: str | None = None
     """The id of the request that fetched the task over HTTP, if the matcher answered it."""
+    epoch: Sequence | None = None
+    """The epoch of the agent as the owner of the task's resource; absent: any worker gets the task."""
 
 
 class Released(ExecutionFact):

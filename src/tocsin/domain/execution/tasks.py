@@ -8,8 +8,9 @@ from typing import Final, TypedDict
 from pydantic import JsonValue
 
 from .. import ids
-from ..definition import value_of
+from ..definition import LEADER_ONLY, value_of
 from ..events import Admission, Admitted, Dispatched, Input, PlannedStep, Requested, RetryTimer, TaskLimit
+from ..ownership import EXECUTOR
 from .lifecycle import EndFields, sole_token
 from .state import Execution, Status, planned_step
 from .steps import Phase, Step, Steps
@@ -119,6 +120,7 @@ def _task(
         queue=step.queue,
         priority=step.priority,
         concurrency=_limit_of(requested, step),
+        resource=EXECUTOR if requested.plan.job_class == LEADER_ONLY else None,
         upstream=results,
         upstream_left_out=tuple(name for name in step.depends_on if name not in results),
         timeout=step.timeout,

@@ -17,6 +17,7 @@ from .dependencies import Dependencies
 from .execution_reports import is_proven
 from .executions import Executions
 from .ledger_time import LedgerTime
+from .ownership import Ownership
 from .public_events import PublicEvents
 from .queues import Queues
 from .requests import Requests
@@ -89,6 +90,7 @@ class Auditor:
             Agents(is_whole=is_whole),
             Queues(is_whole=is_whole),
             Dependencies(since),
+            Ownership(is_whole=is_whole),
         )
         self._handlers: dict[type[Message], list[Handler]] = {}
         for check in self._checks:

@@ -20,7 +20,7 @@ from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections
 from ...subjects import Bucket, DecodeError
 from .dependencies import MaySee, all_visible, check_dependencies
 from .job import Change, Check, Job, Plan, Verb, anything, plan_of
-from .quorum import check_quorum
+from .job_class import check_class
 from .transports import check_transports
 
 TRIES: Final = 5
@@ -149,7 +149,7 @@ class Registry:
         """
         by_name = {definition.name: definition for definition in definitions}
         check_sizes(by_name.values(), self._log.max_message_bytes)
-        await check_quorum(by_name.values(), self._log)
+        await check_class(by_name.values(), self._log, self._bridged)
         check_transports(by_name.values(), self._bridged)
         states = await each(by_name, self._ledgers.load)
         plan = plan_of(
@@ -179,7 +179,7 @@ class Registry:
         """Register or update a job; return what changed (ojs-cron §8.1, CRON-26). `may_see`: see `plan`."""
         verb: Verb = "unchanged"
         check_sizes([definition], self._log.max_message_bytes)
-        await check_quorum([definition], self._log)
+        await check_class([definition], self._log, self._bridged)
         check_transports([definition], self._bridged)
         await check_dependencies({definition.name: definition}, self._states, may_see)
 

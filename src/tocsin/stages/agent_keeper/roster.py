@@ -242,6 +242,7 @@ def record_of(entry: Entry, *, enabled: bool) -> AgentRecord | None:
         queues=list(fact.queues),
         functions=list(fact.functions),
         max_concurrent_jobs=fact.max_concurrent_jobs,
+        leader_candidate=fact.leader_candidate,
         held=[name.partition(".")[2] for name in entry.hold_list.held]
         if entry.hold_list is not None and is_live
         else [],

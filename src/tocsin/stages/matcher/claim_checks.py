@@ -52,6 +52,11 @@ class ClaimChecks:
         self._checked_at = float("-inf")
         self._checked = 0
 
+    @property
+    def listens_since(self) -> float:
+        """The time from which on agents could be heard, in seconds of the monotonic clock."""
+        return self._listens_since
+
     def begin(self) -> None:
         """Take no agent for silent because of a time in which none was heard."""
         self._listens_since = self._clock.monotonic()

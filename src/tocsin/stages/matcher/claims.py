@@ -27,6 +27,7 @@ from ...domain.open_task import OpenTask
 from ...domain.task_board import NO_AGENT, AgentClaim, TaskBoard
 from ...ports import Append, Clock, EventLog, OutdatedState, Written
 from .operator_decisions import OperatorDecisions
+from .owners import Owners
 from .queue_rates import QueueRates
 
 
@@ -46,11 +47,14 @@ TRIES: Final = 3
 class Claims:
     """Stores claims of reserved tasks."""
 
-    def __init__(self, log: EventLog, board: TaskBoard, rates: QueueRates, decisions: OperatorDecisions) -> None:
+    def __init__(
+        self, log: EventLog, board: TaskBoard, rates: QueueRates, decisions: OperatorDecisions, owners: Owners
+    ) -> None:
         self._log = log
         self._board = board
         self._rates = rates
         self._decisions = decisions
+        self._owners = owners
 
     async def store(self, assigned: Assigned) -> list[StoredClaim]:
         """Store claims in one write, and return those that are stored.
@@ -109,7 +113,11 @@ class Claims:
             StoredClaim(
                 started,
                 self._board.confirm(
-                    task, agent_of(started.worker, started.agent) or NO_AGENT, sequence=sequence, after=expect
+                    task,
+                    agent_of(started.worker, started.agent) or NO_AGENT,
+                    sequence=sequence,
+                    after=expect,
+                    epoch=started.epoch,
                 ),
             )
         ]
@@ -141,8 +149,9 @@ class Claims:
         return claims
 
     def _may_be_claimed(self, task: OpenTask, started: Started) -> bool:
-        """Return whether neither an event nor an operator has withdrawn a chosen task."""
-        return self._board.is_reserved(task) and self._decisions.permits(task, started)
+        """Return whether neither an event, an operator nor another owner has withdrawn a task."""
+        is_chosen = self._board.is_reserved(task) and self._owners.permits(task, started)
+        return is_chosen and self._decisions.permits(task, started)
 
     async def _withdraw_archived(self, scope: str, tasks: Assigned) -> None:
         """Withdraw the tasks of an execution whose events are archived; otherwise a lagging replica answered."""
@@ -166,6 +175,7 @@ def learn_event(board: TaskBoard, scope: str, recorded: Recorded[Message]) -> No
                 delivery=fact.delivery,
                 sequence=sequence,
                 agent=agent_of(fact.worker, fact.agent),
+                epoch=fact.epoch,
             )
         case Released():
             board.release(scope, fact.step, fact.attempt, delivery=fact.delivery, sequence=sequence)
@@ -194,6 +204,7 @@ def claim_of(
     lease: float | None = None,
     holder: str | None = None,
     fetch: str | None = None,
+    epoch: int | None = None,
 ) -> Started:
     """Return the claim of a task."""
     _, job, execution_id, _ = task.scope.split(".")
@@ -208,6 +219,7 @@ def claim_of(
         lease=lease,
         holder=holder,
         fetch=fetch,
+        epoch=epoch,
     )
 
 

@@ -49,6 +49,7 @@ class _Head(msgspec.Struct):
     function: str
     priority: int = 0
     concurrency: _Limit | None = None
+    resource: str | None = None
 
 
 class _Claim(msgspec.Struct):
@@ -56,6 +57,7 @@ class _Claim(msgspec.Struct):
     fetch: str | None = None
     holder: str | None = None
     worker: str = ""
+    epoch: int | None = None
 
 
 class _Release(msgspec.Struct):
@@ -85,6 +87,17 @@ class Unread(Message):
 def unread(_: str, body: bytes) -> Unread:
     """Implement `ports.Decode`."""
     return Unread.trusted(body=body)
+
+
+def read(recorded: Recorded[Message]) -> Recorded[Message]:
+    """Return an event that `unread` left undecoded.
+
+    Raises:
+        DecodeError: this version cannot decode it.
+    """
+    assert isinstance(recorded.message, Unread)  # noqa: S101 - `unread` decoded it
+    message = subjects.decode(recorded.subject, recorded.message.body)
+    return Recorded(message, recorded.subject, recorded.sequence, recorded.time)
 
 
 class FollowedTasks:
@@ -145,7 +158,9 @@ class FollowedTasks:
             return
         claim = _CLAIMS.decode(body)
         agent = agent_of(claim.worker, claim.agent)
-        self._board.claim(scope, step, int(attempt), delivery=int(delivery), sequence=sequence, agent=agent)
+        self._board.claim(
+            scope, step, int(attempt), delivery=int(delivery), sequence=sequence, agent=agent, epoch=claim.epoch
+        )
         if claim.holder is not None:
             self._workers.note_claim(sequence, claim.holder, claim.worker)
         if claim.fetch is not None:
@@ -173,5 +188,6 @@ class FollowedTasks:
                 priority=head.priority,
                 group=None if limit is None else LimitGroup(head.job, limit.key, limit.value),
                 limit=0 if limit is None else limit.limit,
+                resource=head.resource,
             )
         )

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from ... import subjects
 from ...domain import queue
 from ...domain.agent_grants import may_get
-from ...domain.events import AgentGranted, AgentSwitched, Message, QueueFact, Recorded, Started
+from ...domain.events import AgentDrainStarted, AgentGranted, AgentSwitched, Message, QueueFact, Recorded, Started
 from ...domain.open_task import OpenTask
 from ...domain.queue import Queue
 from ...domain.task_board import TaskBoard
@@ -15,7 +15,8 @@ from .agents import HeardAgent
 
 def filters() -> tuple[str, ...]:
     """Return filters over these events in the ledger."""
-    return (subjects.queue_events(), *subjects.filters_of(AgentGranted), *subjects.filters_of(AgentSwitched))
+    kinds = (AgentGranted, AgentSwitched, AgentDrainStarted)
+    return (subjects.queue_events(), *(each for kind in kinds for each in subjects.filters_of(kind)))
 
 
 class OperatorDecisions:
@@ -32,6 +33,8 @@ class OperatorDecisions:
         self._room: Mapping[str, int] = {}
         self._grants: dict[str, AgentGranted] = {}
         self._disabled: set[str] = set()
+        self._draining: set[str] = set()
+        """The ids of processes that operators drain."""
         self._revision = 0
         self.is_complete = False
         """The whole ledger was read once."""
@@ -48,6 +51,8 @@ class OperatorDecisions:
             self._grants[fact.name] = fact
         elif isinstance(fact, AgentSwitched):
             (self._disabled.discard if fact.enabled else self._disabled.add)(fact.name)
+        elif isinstance(fact, AgentDrainStarted):
+            self._draining.add(fact.agent_id)
         self._revision += 1
 
     def learn_again(self, messages: Sequence[Recorded[Message]]) -> None:
@@ -77,6 +82,14 @@ class OperatorDecisions:
         fact = self._grants.get(claim.worker)
         is_granted = not self._requires_grant if fact is None else may_get(fact.grants, task.queue, task.function)
         return is_granted and claim.worker not in self._disabled
+
+    def is_disabled(self, name: str) -> bool:
+        """Return whether agents of a name take no tasks."""
+        return name in self._disabled
+
+    def is_draining(self, agent_id: str) -> bool:
+        """Return whether an operator drains a process."""
+        return agent_id in self._draining
 
     def granted(self, agent: HeardAgent) -> Granted | None:
         """Return the functions that an agent may get, by queue; None: all that it announces."""

@@ -9,12 +9,12 @@ leader assigns at once; it calls the roll, and every agent answers with its hold
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
 from ... import subjects, telemetry
-from ...domain.events import Cancelled, Failed, LeaseTimer, Message, Recorded, Started
+from ...domain.events import Cancelled, Failed, LeaseTimer, Message, OwnershipAssigned, Recorded, Started
 from ...domain.task_board import TaskBoard
 from ...domain.task_offers import Offer
 from ...engine.foreign_reports import load_scope, scopes_of
@@ -32,8 +32,8 @@ from ...ports import (
 )
 from ...settings import Queue
 from ...subjects import MATCHER_LEASE, Bucket, DecodeError, Stream, outside_key
-from . import followed_tasks, operator_decisions
-from .agents import HeardAgents
+from . import followed_tasks, operator_decisions, owners
+from .agents import HeardAgent, HeardAgents
 from .backlog_display import BacklogDisplay
 from .claim_checks import INTERVAL_S, ClaimChecks
 from .claims import Claims, Releases, claim_of
@@ -45,6 +45,7 @@ from .http_workers import HttpWorkers
 from .last_heartbeats import LastHeartbeats
 from .limited_hand_over import LimitedHandOver
 from .operator_decisions import OperatorDecisions
+from .owners import Owners
 from .purges import Purges
 from .queue_rates import QueueRates, rates_of
 from .task_sender import TaskSender
@@ -54,6 +55,8 @@ AT_ONCE: Final = 256
 LEASE_S: Final = 4.0
 """The time to live of the leader lease: no task is assigned for so long after the leader was killed."""
 
+FILTERS: Final = (*followed_tasks.FILTERS, *owners.FILTERS)
+"""Filters over everything that the matcher follows in the log."""
 CURSOR: Final = subjects.cursor(Stream.LOG, subjects.MATCHER)
 
 _log = telemetry.get_logger("tocsin.matcher")
@@ -98,10 +101,11 @@ class Matcher:
         self._display = BacklogDisplay(projections, clock, tuple(queues), limits)
         self._decisions = OperatorDecisions(self.board, requires_grant=requires_grant)
         self._purges = Purges(log, self.board, self._decisions)
-        self._claims = Claims(log, self.board, self._rates, self._decisions)
+        self._owners = Owners(log, self.board, self.agents, self._decisions, clock)
+        self._claims = Claims(log, self.board, self._rates, self._decisions, self._owners)
         self._releases = Releases(log, self.board, clock)
         sender = TaskSender(log, channel, self.agents, self._releases, LastHeartbeats(log, clock, key), clock, key)
-        self._hand_over = LimitedHandOver(self.board, self._releases, sender)
+        self._hand_over = LimitedHandOver(self.board, self._owners, self._releases, sender)
         self._checks = ClaimChecks(
             channel,
             self.board,
@@ -132,7 +136,7 @@ class Matcher:
     async def follow(self) -> None:
         """Follow tasks, claims and ends."""
         async for batch in self._log.follow(
-            Stream.LOG, *followed_tasks.FILTERS, after=await self._place.load(), decode=followed_tasks.unread
+            Stream.LOG, *FILTERS, after=await self._place.load(), decode=followed_tasks.unread
         ):
             for recorded in batch.messages:
                 self.learn(recorded)
@@ -195,7 +199,10 @@ class Matcher:
     def learn(self, recorded: Recorded[Message]) -> None:
         """Apply an event of the log."""
         try:
-            self._followed.learn(recorded)
+            if subjects.is_ownership(recorded.subject):
+                self._owners.learn(followed_tasks.read(recorded))
+            else:
+                self._followed.learn(recorded)
         except DecodeError as error:
             _log.error("event unreadable, skipped", action="unreadable", sequence=recorded.sequence, error=str(error))
 
@@ -243,6 +250,7 @@ class Matcher:
             self._is_roll_called = True
         await self._hand_over.read_back(upto=self._upto)
         await self._checks.run_once(upto=self._upto)
+        await self._owners.settle(since=self._checks.listens_since)
         while await self._fetch_server.serve(self._upto, await self._room()):
             pass
         has_more = any([await self._assign(), await self._purges.run_once()])
@@ -262,7 +270,7 @@ class Matcher:
             return False
         stored = await self._claims.store(
             [
-                (task, claim_of(task, agent.name, agent=agent.agent_id))
+                (task, claim_of(task, agent.name, agent=agent.agent_id, epoch=self._owners.epoch(task)))
                 for task, key in assignments
                 if (agent := self.agents.get(key)) is not None
             ]
@@ -278,14 +286,22 @@ class Matcher:
     def _offers(self) -> list[Offer]:
         """Return the free slots of agents, as their newest hold lists describe them."""
         self.agents.read()
-        now = self._clock.monotonic()
+        now, lanes = self._clock.monotonic(), self._owners.lanes()
         return [
-            Offer(agent.key, agent.queues, agent.functions, slots, self._decisions.granted(agent))
+            self._offer(agent, slots, lanes.get(agent.key))
             for agent in self.agents
             if agent.takes_tasks
             and not agent.is_silent(now)
             and (slots := agent.hold_list.max_concurrent_jobs - self.board.used_slots(agent.key)) > 0
         ]
+
+    def _offer(self, agent: HeardAgent, slots: int, lanes: Collection[str] | None) -> Offer:
+        """Return the offer of an agent; `lanes`: those that only the agent gets."""
+        granted = self._decisions.granted(agent)
+        if lanes is None:
+            return Offer(agent.key, agent.queues, agent.functions, slots, granted)
+        functions = owners.with_lanes(agent.functions, lanes)
+        return Offer(agent.key, agent.queues, functions, slots, owners.granted_with_lanes(granted, lanes))
 
 
 def _start(context: StageContext) -> Matcher | None:
@@ -311,10 +327,10 @@ MATCHER_STAGE: Final = Stage(
     purpose="assigns tasks to agents and to workers over HTTP; one leads",
     consumes="`dispatched`, claims, ends, reports; what operators decided about queues and agents; hold lists of workers and "
     "fetches, which no stream stores",
-    decides="`started` in the worker's name; tasks to workers, and notices of ends; inputs that end claims of lost agents; timers of leases; `cancelled` "
+    decides="`started` and `assigned` in the worker's name; tasks to workers, and notices of ends; inputs that end claims of lost agents; timers of leases; `cancelled` "
     "after a purge",
     access=Access(
-        appends=(Started, Failed, LeaseTimer, Cancelled, *TERM_EVENTS),
+        appends=(Started, OwnershipAssigned, Failed, LeaseTimer, Cancelled, *TERM_EVENTS),
         reads=(Stream.LOG, Stream.PROGRESS),
         follows=(Stream.LOG, Stream.REPORTS, Stream.LEDGER),
         writes=(

@@ -80,6 +80,7 @@ class TaskSender:
             after=after,
             place_proof=None if after is None else ids.place_proof(self._key, proof, after),
             heartbeat=heartbeat,
+            epoch=claim.epoch,
         )
 
 

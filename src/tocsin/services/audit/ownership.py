@@ -1,0 +1,128 @@
+"""Owners of resources (I3, I4): their tasks are claimed in their names.
+
+Memory: the newest owner of each resource, and the resource of each task of open executions that needs one.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from ...domain.events import (
+    Advanced,
+    Cancelled,
+    Completed,
+    Dispatched,
+    Exhausted,
+    Failed,
+    Message,
+    OwnershipAssigned,
+    Recorded,
+    Released,
+    RetryScheduled,
+    Started,
+)
+from . import check
+from .check import Debt, Handler, Taken
+
+
+class Ownership:
+    """Judges the claims of tasks that only the owner of a resource gets.
+
+    Two matchers may lead for a moment, and one of them claims for an earlier owner. Such a claim must be released, and nothing
+    may rest on it.
+    """
+
+    def __init__(self, *, is_whole: bool = True) -> None:
+        """Set `is_whole` if the log is read from its beginning."""
+        self._is_whole = is_whole
+        self._owners: dict[str, Recorded[OwnershipAssigned]] = {}
+        self._needed: dict[str, dict[str, str]] = {}
+        """The resource of each task, by execution and step."""
+        self._outdated: dict[tuple[str, str], Recorded[Started]] = {}
+        """Claims for earlier owners, by execution and step."""
+
+    def handlers(self) -> Mapping[type[Message], Handler]:
+        """See `Check`."""
+        return {
+            OwnershipAssigned: self._assigned,
+            Dispatched: self._dispatched,
+            Started: self._started,
+            Released: self._released,
+            **dict.fromkeys((Advanced, RetryScheduled, Exhausted), self._answered),
+            **dict.fromkeys((Completed, Failed), self._ended),
+            Cancelled: self._cancelled,
+        }
+
+    def debts(self) -> Iterator[Debt]:
+        """See `Check`: an owner owes nothing."""
+        yield from ()
+
+    def _assigned(self, recorded: Recorded[OwnershipAssigned]) -> Taken:
+        fact = recorded.message
+        before = self._owners.get(fact.resource)
+        if before is not None and (before.message.name, before.message.agent_id) == (fact.name, fact.agent_id):
+            yield check.violation("I4", f"resource {fact.resource}", "it is assigned to its owner", before, recorded)
+        if self._is_whole and (before is None) != (fact.reason == "vacant"):
+            reason = f"it is assigned as `{fact.reason}`, and had {'no' if before is None else 'an'} owner"
+            yield check.violation("I3", f"resource {fact.resource}", reason, recorded)
+        self._owners[fact.resource] = recorded
+
+    def _dispatched(self, recorded: Recorded[Dispatched]) -> Taken:
+        task = recorded.message
+        if task.resource is not None:
+            self._needed.setdefault(task.execution_id, {})[task.step] = task.resource
+        yield from ()
+
+    def _started(self, recorded: Recorded[Started]) -> Taken:
+        claim = recorded.message
+        resource = self._needed.get(claim.execution_id, {}).get(claim.step)
+        owner = None if resource is None else self._owners.get(resource)
+        if resource is None:
+            if claim.epoch is not None and self._is_whole:
+                yield check.violation("I3", _entity(recorded), f"epoch {claim.epoch} of no resource", recorded)
+            return
+        if owner is None:
+            if self._is_whole:
+                yield check.violation("I3", _entity(recorded), f"{resource} had no owner", recorded)
+            return
+        if claim.epoch == owner.sequence:
+            if (claim.worker, claim.agent) != (owner.message.name, owner.message.agent_id):
+                reason = f"{claim.worker} claimed it, and {owner.message.name} owned {resource}"
+                yield check.violation("I3", _entity(recorded), reason, owner, recorded)
+        elif claim.epoch is None or claim.epoch > owner.sequence:
+            reason = f"it is claimed under epoch {claim.epoch}, and that of {resource} was {owner.sequence}"
+            yield check.violation("I3", _entity(recorded), reason, owner, recorded)
+        else:
+            self._outdated[claim.execution_id, claim.step] = recorded
+
+    def _released(self, recorded: Recorded[Released]) -> Taken:
+        self._outdated.pop((recorded.message.execution_id, recorded.message.step), None)
+        yield from ()
+
+    def _answered(self, recorded: Recorded[Advanced | RetryScheduled | Exhausted]) -> Taken:
+        yield from self._rests(recorded, recorded.message.step)
+        self._needed.get(recorded.message.execution_id, {}).pop(recorded.message.step, None)
+
+    def _ended(self, recorded: Recorded[Completed | Failed]) -> Taken:
+        if recorded.message.step is not None:
+            yield from self._rests(recorded, recorded.message.step)
+        self._forget(recorded.message.execution_id)
+
+    def _cancelled(self, recorded: Recorded[Cancelled]) -> Taken:
+        self._forget(recorded.message.execution_id)
+        yield from ()
+
+    def _rests(self, recorded: Recorded[Message], step: str) -> Taken:
+        execution_id = getattr(recorded.message, "execution_id", "")
+        claim = self._outdated.pop((execution_id, step), None)
+        if claim is not None:
+            reason = (
+                f"its end rests on a claim under epoch {claim.message.epoch}, after which another agent was the owner"
+            )
+            yield check.violation("I3", _entity(claim), reason, claim, recorded)
+
+    def _forget(self, execution_id: str) -> None:
+        for step in self._needed.pop(execution_id, {}):
+            self._outdated.pop((execution_id, step), None)
+
+
+def _entity(recorded: Recorded[Started]) -> str:
+    return check.execution(recorded.message.job, recorded.message.execution_id)

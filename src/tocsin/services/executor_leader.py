@@ -1,0 +1,50 @@
+"""The executor leader: the agent that alone gets the tasks of `LEADER_ONLY` jobs."""
+
+from collections.abc import Iterable, Sequence
+
+from .. import subjects
+from ..domain.agent import AgentRecord, AgentState
+from ..domain.events import OwnershipAssigned
+from ..domain.ownership import EXECUTOR
+from ..ports import EventLog
+
+
+async def marked(log: EventLog, agents: Sequence[AgentRecord]) -> list[AgentRecord]:
+    """Return agents, of which the leader says that it leads.
+
+    Raises:
+        LogUnavailable: the log did not answer.
+    """
+    if not any(agent.leader_candidate for agent in agents):
+        return list(agents)
+    newest = await log.last(subjects.ownership(EXECUTOR))
+    owner = None if newest is None else newest.message
+    if not isinstance(owner, OwnershipAssigned):
+        return list(agents)
+    return [
+        agent.model_copy(update={"is_leader": True})
+        if (agent.name, agent.agent_id) == (owner.name, owner.agent_id) and agent.state is not AgentState.LOST
+        else agent
+        for agent in agents
+    ]
+
+
+def wait_for_leader(agents: Iterable[AgentRecord], queue: str, function: str) -> str:
+    """Return why a task that only the executor leader gets waits, for people."""
+    known = tuple(agents)
+    waits = "waits for the executor leader"
+    leader = next((agent for agent in known if agent.is_leader), None)
+    if leader is None or leader.state is not AgentState.ENABLED:
+        stands = any(agent.leader_candidate and agent.state is AgentState.ENABLED for agent in known)
+        return (
+            f"{waits}: none is chosen yet"
+            if stands
+            else f"{waits}: no enabled agent stands (`worker.leader_candidate`)"
+        )
+    if queue not in leader.queues:
+        return f"{waits} {leader.name}, which does not read queue {queue}"
+    if function not in leader.functions:
+        return f"{waits} {leader.name}, which does not have {function}"
+    if not leader.may_get(queue, function):
+        return f"{waits} {leader.name}, which has no grant for {function} of queue {queue}"
+    return f"{waits} {leader.name}"
