@@ -188,6 +188,14 @@ async def test_last_line_without_json_fails_for_good(last: str, commands: Comman
     assert (failure.type, failure.retryable) == ("invalid_result", False)
 
 
+async def test_cut_error_shows_no_part_of_a_secret(commands: CommandBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DB_PASSWORD", "correct-horse-battery-staple")
+    program = commands.program("fail", f"printf '%s%s\\n' {'x' * 290} $REPORT_LOGIN >&2; exit 3")
+    failure = await commands.fail({"argv": [program], "env": {"REPORT_LOGIN": "${env:DB_PASSWORD}"}})
+    assert failure.message.endswith(f"{'x' * 290}${{env:DB_P")
+    assert "correct" not in failure.message
+
+
 async def test_failure_names_exit_code_and_last_errors(commands: CommandBench) -> None:
     failure = await commands.fail({"script": "for n in $(seq 50); do echo problem $n >&2; done; exit 3"})
     assert (failure.type, failure.retryable, failure.details) == ("exit_code_3", True, {"exit_code": 3})

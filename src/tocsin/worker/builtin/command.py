@@ -52,7 +52,7 @@ class CommandFunction:
         order = self._order(command, call)
         out, err = Lines(call.output, _OUT), Lines(call.output, _ERR)
         end = await run(order, json.dumps(call.context.input, ensure_ascii=False).encode(), out, err)
-        _check(end, command, order, err)
+        _check(end, command, order, err.shown(call.redact))
         return _result(command, out)
 
     def _order(self, command: Command, call: BuiltinCall) -> Order:
@@ -125,15 +125,18 @@ def _identity(call: BuiltinCall) -> dict[str, str]:
     return variables if context.fence is None else {**variables, "TOCSIN_FENCE": str(context.fence)}
 
 
-def _check(end: Exit, command: Command, order: Order, err: Lines) -> None:
-    """Raise unless the command ended with exit code 0."""
+def _check(end: Exit, command: Command, order: Order, shown: str) -> None:
+    """Raise unless the command ended with exit code 0.
+
+    `shown`: what it wrote last.
+    """
     name = Path(order.argv[0]).name
     if end.problem is not None:
         message = f"{name} cannot be started in {order.cwd}: {end.problem}"
         raise BuiltinFailure(command_rules.NOT_STARTED, message)
     if end.exit is None and end.signal is None:
         raise BuiltinFailure(command_rules.NOT_ENDED, f"{name} cannot be ended: process {end.remaining[0]} is left")
-    said = f":\n{shown}" if (shown := err.shown()) else ""
+    said = f":\n{shown}" if shown else ""
     if end.signal is not None:
         signal_name = _signal_name(end.signal)
         message = f"{name} was ended by {signal_name}{said}"

@@ -5,6 +5,7 @@ the others are counted, and a long line is cut.
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from ..output import LINES_PER_ATTEMPT, AttemptOutput
@@ -14,7 +15,8 @@ from ..task_logger import Level
 MAX_LINE_BYTES: Final = MAX_RESULT_BYTES + 2
 """Bytes of a line that are kept, because the last line may be the result, in quotes."""
 _SHOWN_LINES: Final = 10
-_SHOWN_BYTES: Final = 300
+_SHOWN: Final = 300
+"""Characters of a line in an error message."""
 
 
 class Lines:
@@ -66,9 +68,12 @@ class Lines:
         while self._waiting:
             self._output.line(self._level, self._waiting.popleft().decode(errors="replace"))
 
-    def shown(self) -> str:
-        """Return the last lines, for an error message."""
-        return "\n".join(line[:_SHOWN_BYTES].decode(errors="replace") for line in self._shown)
+    def shown(self, redact: Callable[[str], str]) -> str:
+        """Return the last lines, for an error message.
+
+        `redact` replaces secrets before a line is cut: a part of a secret would not be found.
+        """
+        return "\n".join(redact(line.decode(errors="replace"))[:_SHOWN] for line in self._shown)
 
     def _extend(self, part: bytes) -> None:
         room = MAX_LINE_BYTES - len(self._begun)
