@@ -99,7 +99,7 @@ async def test_jobs_are_shown_and_written_as_sql(world: World) -> None:
     ("text", "status", "kind", "hint"),
     [
         ("CREATE JOB", 422, "invalid-statement", "line 1, column 11"),
-        ("CREATE JOB a\nCLASS = LEADER_ONLY FUNCTION 'f'", 422, "invalid-definition", "line 2, column 1"),
+        ("CREATE JOB a\nCLASS = ANYWHERE FUNCTION 'f'", 422, "invalid-definition", "line 2, column 1"),
         ("CREATE JOB a AS 'SELECT 1'", 422, "invalid-definition", "connection"),
         ("DROP JOB missing", 404, "not-found", "missing"),
         ("ALTER JOB missing SET TIMEOUT = 5", 404, "not-found", "missing"),
