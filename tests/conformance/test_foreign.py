@@ -1,5 +1,6 @@
 """Messages in the streams of decisions that no stage stored: readers skip them, and guards count them."""
 
+import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, cast
@@ -88,6 +89,8 @@ async def test_lone_foreign_message_makes_no_event(world: World) -> None:
 async def test_foreign_message_says_why(world: World, headers: dict[str, str], reason: str) -> None:
     """A server checks a guard, also one over subjects that do not exist."""
     if isinstance(world, NatsWorld):
+        if "reply" in reason and os.environ.get("TOCSIN_TEST_FAST_CLIENT") == "off":
+            pytest.skip("the parser of nats-py keeps one of two headers of a name")
         headers = {
             name: world.names.to_wire(value) if name.endswith("Subject") else value for name, value in headers.items()
         }
