@@ -1,6 +1,5 @@
 """Messages in the streams of decisions that no stage stored: readers skip them, and guards count them."""
 
-import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, cast
@@ -12,6 +11,7 @@ from tests.conformance.given import acquired, cron_triggered, dispatched, due
 from tests.conformance.worlds import NatsWorld, World
 from tests.domain.given import NOON
 from tests.guards import guarded
+from tests.servers import FAST_CLIENT
 from tocsin import subjects
 from tocsin.adapters.nats.log import event_log
 from tocsin.adapters.nats.log.event_log import SCAN_LIMIT
@@ -89,7 +89,7 @@ async def test_lone_foreign_message_makes_no_event(world: World) -> None:
 async def test_foreign_message_says_why(world: World, headers: dict[str, str], reason: str) -> None:
     """A server checks a guard, also one over subjects that do not exist."""
     if isinstance(world, NatsWorld):
-        if "reply" in reason and os.environ.get("TOCSIN_TEST_FAST_CLIENT") == "off":
+        if "reply" in reason and FAST_CLIENT == "off":
             pytest.skip("the parser of nats-py keeps one of two headers of a name")
         headers = {
             name: world.names.to_wire(value) if name.endswith("Subject") else value for name, value in headers.items()
