@@ -830,6 +830,7 @@ FOUND_BY_ONE_RULE: Final[Mapping[str, str]] = {
 
 
 CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
+    "let two claim one delivery": "tests/domain/test_execution.py::test_a_claim_is_granted_once_for_a_delivery",
     "do not announce executions that are over": (
         "tests/stages/test_late_copies.py::test_cron_30_skip_after_late_lock_is_announced_after_crash"
     ),
