@@ -4,18 +4,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from secrets import token_hex
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue, ValidationError
 from typing_extensions import override
 
-from ..domain.definition import size_of
+from ..domain.definition import STORED, size_of
 from ..domain.errors import TocsinError
 from ..domain.events import Failure
 from ..domain.secret_reference import SecretReferenceError, resolve_references
 from ..domain.template import TemplateError, render, render_value
 from .context import Context
+from .outcome import SECRET_UNRESOLVED, WRONG_INPUT
 from .output import AttemptOutput
+
+M = TypeVar("M", bound=BaseModel)
 
 
 class BuiltinFailure(TocsinError):
@@ -70,6 +73,18 @@ class BuiltinCall:
         """Return the execution, for errors."""
         return f"{self.context.job} {self.context.execution_id}"
 
+    def read(self, model: type[M], name: str) -> M:
+        """Return the specification of the work, which an error calls `name`.
+
+        Raises:
+            BuiltinFailure: this version cannot read it.
+        """
+        try:
+            return model.model_validate(self.specification, context=STORED)
+        except ValidationError as error:  # a newer version dispatched it
+            message = f"this worker cannot read the {name}, and may be too old: {error.error_count()} problems"
+            raise BuiltinFailure(WRONG_INPUT, message) from None
+
     def values(self) -> dict[str, JsonValue]:
         """Return the values of templates."""
         context = self.context
@@ -119,7 +134,7 @@ class BuiltinCall:
                     left -= size_of(result)
                     if left < 0:
                         message = f"a template renders to more than {limit:,} bytes of JSON"
-                        raise BuiltinFailure("wrong_input", message, retryable=False)
+                        raise BuiltinFailure(WRONG_INPUT, message, retryable=False)
                     return result
                 case _:
                     return value
@@ -145,9 +160,9 @@ class BuiltinCall:
         try:
             rendered = rendering(str(resolve_references(text, stand_in)), self.values())
         except SecretReferenceError as error:
-            raise BuiltinFailure("secret_unresolved", str(error)) from None
+            raise BuiltinFailure(SECRET_UNRESOLVED, str(error)) from None
         except TemplateError as error:
-            raise BuiltinFailure("wrong_input", str(error), retryable=False) from None
+            raise BuiltinFailure(WRONG_INPUT, str(error), retryable=False) from None
         if isinstance(rendered, str):
             for word, value in secrets.items():
                 rendered = rendered.replace(word, value)

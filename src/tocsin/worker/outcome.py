@@ -8,6 +8,8 @@ from pydantic import JsonValue
 
 from ..domain.events import Failure
 
+WRONG_INPUT: Final = "wrong_input"
+SECRET_UNRESOLVED: Final = "secret_unresolved"  # noqa: S105 - the name of an error
 FIRST_RETRY_DELAY_S: Final = 0.1
 LONGEST_RETRY_DELAY_S: Final = 5.0
 _DOUBLINGS_TO_LONGEST: Final = 6

@@ -20,7 +20,7 @@ from ..ports import RequestRefused
 from .builtin_call import BuiltinFailure
 from .context import NonRetryableError
 from .handlers import WrongInputError
-from .outcome import Failed, Succeeded
+from .outcome import SECRET_UNRESOLVED, WRONG_INPUT, Failed, Succeeded
 
 MAX_RESULT_BYTES: Final = 65_536
 """The limit of a result as JSON. Inputs have the same limit (hip-62, Job Input Sanitization): a result is the next input."""
@@ -29,8 +29,6 @@ MAX_MESSAGE: Final = 4_096
 MAX_TRACEBACK: Final = 8_192
 """The number of characters of a traceback that are stored, up to its end."""
 
-WRONG_INPUT: Final = "wrong_input"
-SECRET_UNRESOLVED: Final = "secret_unresolved"  # noqa: S105 - the name of an error
 TIMED_OUT: Final = "timed_out"
 CANCELLED_ITSELF: Final = "cancelled_itself"
 INVALID_RESULT: Final = "invalid_result"

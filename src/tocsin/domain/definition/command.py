@@ -69,9 +69,14 @@ def command_problems(command: Command) -> Iterator[DefinitionProblem]:
     yield from _secret_problems(command)
     yield from _variable_problems(command.env)
     yield from (problem for text in command.argv for problem in text_problems("command.argv", text))
-    if (size := size_of(command.model_dump(mode="json", exclude_defaults=True))) > MAX_SPECIFICATION_BYTES:
-        reason = f"{size:,} bytes of JSON, more than {MAX_SPECIFICATION_BYTES:,}: install the program on the workers"
-        yield DefinitionProblem(reason, field="command", code="too-large")
+    yield from size_problems("command", command, instead="install the program on the workers")
+
+
+def size_problems(field: str, work: StoredModel, *, instead: str) -> Iterator[DefinitionProblem]:
+    """Yield the problem of a specification that is too large for a task; `instead`: what to do."""
+    if (size := size_of(work.model_dump(mode="json", exclude_defaults=True))) > MAX_SPECIFICATION_BYTES:
+        reason = f"{size:,} bytes of JSON, more than {MAX_SPECIFICATION_BYTES:,}: {instead}"
+        yield DefinitionProblem(reason, field=field, code="too-large")
 
 
 def _program_problems(command: Command) -> Iterator[DefinitionProblem]:

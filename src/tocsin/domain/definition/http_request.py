@@ -10,9 +10,9 @@ from pydantic import BeforeValidator, JsonValue
 
 from ..secret_reference import SecretReferenceError, find_references
 from ..template import TemplateError, check
-from .command import MAX_SPECIFICATION_BYTES, text_problems
+from .command import size_problems, text_problems
 from .errors import DefinitionProblem, show
-from .fields import Json, Text, size_of
+from .fields import Json, Text
 from .stored_model import StoredModel
 
 MAX_URL: Final = 8_192
@@ -149,9 +149,7 @@ def request_problems(request: HttpRequest) -> Iterator[DefinitionProblem]:
             yield DefinitionProblem(reason, field="http.success", value=show(code))
     if not request.success:
         yield DefinitionProblem("name the status codes of a success", field="http.success", code="required")
-    if (size := size_of(request.model_dump(mode="json", exclude_defaults=True))) > MAX_SPECIFICATION_BYTES:
-        reason = f"{size:,} bytes of JSON, more than {MAX_SPECIFICATION_BYTES:,}: take the body from `input`"
-        yield DefinitionProblem(reason, field="http", code="too-large")
+    yield from size_problems("http", request, instead="take the body from `input`")
 
 
 def _url_problems(text: str) -> Iterator[DefinitionProblem]:

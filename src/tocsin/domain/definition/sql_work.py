@@ -8,9 +8,9 @@ from pydantic import Field
 
 from ..secret_reference import SecretReferenceError, find_references
 from ..template import VARIABLES
-from .command import MAX_SPECIFICATION_BYTES, text_problems
+from .command import size_problems, text_problems
 from .errors import DefinitionProblem, show
-from .fields import Args, Name, Object, Text, size_of
+from .fields import Args, Name, Object, Text
 from .http_request import texts_in
 from .stored_model import StoredModel
 
@@ -22,6 +22,7 @@ BOUND: Final = re.compile(r"(?<![:\w\\]):(\w+)(?!:)")
 _PARAMETER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _PART: Final = r"[A-Za-z_][A-Za-z0-9_$]{0,62}"
 _PROCEDURE: Final = re.compile(rf"{_PART}(?:\.{_PART})?")
+_INSTEAD: Final = "keep it in the database as a procedure"
 _TEMPLATE: Final = re.compile(rf"\{{\{{-?\s*(?:{'|'.join(sorted(VARIABLES))})\b")
 
 
@@ -61,7 +62,7 @@ def statement_problems(work: SqlStatement) -> Iterator[DefinitionProblem]:
         yield DefinitionProblem(reason, field=field, value=show(match_[0]))
     yield from _secret_problems(field, work.statement)
     yield from _parameter_problems(work)
-    yield from _size_problems("sql", work)
+    yield from size_problems("sql", work, instead=_INSTEAD)
 
 
 def call_problems(work: ProcedureCall) -> Iterator[DefinitionProblem]:
@@ -74,7 +75,7 @@ def call_problems(work: ProcedureCall) -> Iterator[DefinitionProblem]:
         yield DefinitionProblem(reason, field="procedure.arguments", code="too-large")
     for text in texts_in([*work.arguments]):
         yield from text_problems("procedure.arguments", text)
-    yield from _size_problems("procedure", work)
+    yield from size_problems("procedure", work, instead=_INSTEAD)
 
 
 def _parameter_problems(work: SqlStatement) -> Iterator[DefinitionProblem]:
@@ -100,11 +101,3 @@ def _secret_problems(field: str, text: str) -> Iterator[DefinitionProblem]:
     if references:
         reason = "databases write statements into their logs; refer to the secret in `parameters`"
         yield DefinitionProblem(reason, field=field, value=show(text), code="secret-reference-not-allowed")
-
-
-def _size_problems(field: str, work: StoredModel) -> Iterator[DefinitionProblem]:
-    if (size := size_of(work.model_dump(mode="json", exclude_defaults=True))) > MAX_SPECIFICATION_BYTES:
-        reason = (
-            f"{size:,} bytes of JSON, more than {MAX_SPECIFICATION_BYTES:,}: keep it in the database as a procedure"
-        )
-        yield DefinitionProblem(reason, field=field, code="too-large")

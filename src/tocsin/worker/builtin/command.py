@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
-from ...domain.definition import STORED, DefinitionProblem
+from ...domain.definition import DefinitionProblem
 from ...domain.definition.command import Command
 from ...settings import SettingsError
 from ...settings.builtin import CommandRules
 from ..builtin_call import BuiltinCall, BuiltinFailure
-from ..results import INVALID_RESULT, MAX_RESULT_BYTES, WRONG_INPUT
+from ..outcome import WRONG_INPUT
+from ..results import INVALID_RESULT, MAX_RESULT_BYTES
 from ..task_logger import Level
 from . import command_rules
 from .lines import Lines
@@ -48,7 +49,7 @@ class CommandFunction:
         Raises:
             BuiltinFailure: the worker does not allow it, it cannot be started, or it failed.
         """
-        command = _command(call)
+        command = call.read(Command, "command")
         order = self._order(command, call)
         out, err = Lines(call.output, _OUT), Lines(call.output, _ERR)
         end = await run(order, json.dumps(call.context.input, ensure_ascii=False).encode(), out, err)
@@ -81,14 +82,6 @@ class CommandFunction:
             None if (cpu := _least(command.max_cpu, rules.max_cpu)) is None else max(1, math.ceil(cpu)),
             None if (memory := _least(command.max_memory, rules.max_memory)) is None else int(memory),
         )
-
-
-def _command(call: BuiltinCall) -> Command:
-    try:
-        return Command.model_validate(call.specification, context=STORED)
-    except ValidationError as error:  # a newer version dispatched it
-        message = f"this worker cannot read the command, and may be too old: {error.error_count()} problems"
-        raise BuiltinFailure(WRONG_INPUT, message) from None
 
 
 def _arguments(command: Command, call: BuiltinCall) -> tuple[str, ...]:

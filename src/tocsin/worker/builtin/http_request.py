@@ -11,15 +11,16 @@ from typing import Final, NamedTuple
 
 import httpcore
 import httpx
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
-from ...domain.definition import STORED, DefinitionProblem, size_of
+from ...domain.definition import DefinitionProblem, size_of
 from ...domain.definition.fields import json_problem
 from ...domain.definition.http_request import MAX_URL, HttpRequest, HttpUrl, is_success, split_url, target_problem
 from ...settings import SettingsError
 from ...settings.builtin import HttpRules
 from ..builtin_call import BuiltinCall, BuiltinFailure
-from ..results import INVALID_RESULT, MAX_RESULT_BYTES, WRONG_INPUT, storable
+from ..outcome import WRONG_INPUT
+from ..results import INVALID_RESULT, MAX_RESULT_BYTES, storable
 from .guarded_network import NOT_ALLOWED, GuardedNetwork
 
 CONNECTION_FAILED: Final = "http_connection_failed"
@@ -76,7 +77,7 @@ class HttpFunction:
         Raises:
             BuiltinFailure: the worker does not allow it, or the answer is no success.
         """
-        request = _request(call)
+        request = call.read(HttpRequest, "request")
         url = self._url(request, call)
         headers, content = _headers_and_content(request, call)
         try:
@@ -132,14 +133,6 @@ class HttpFunction:
         raw = [(name.encode(), value.encode()) for name, value in all_headers.items()]
         async with pool, pool.stream(method, target, headers=raw, content=content) as response:
             yield response
-
-
-def _request(call: BuiltinCall) -> HttpRequest:
-    try:
-        return HttpRequest.model_validate(call.specification, context=STORED)
-    except ValidationError as error:  # a newer version dispatched it
-        message = f"this worker cannot read the request, and may be too old: {error.error_count()} problems"
-        raise BuiltinFailure(WRONG_INPUT, message) from None
 
 
 def _covers(allowed: HttpUrl, url: HttpUrl) -> bool:

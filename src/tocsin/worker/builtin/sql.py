@@ -3,23 +3,22 @@
 import re
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import JsonValue
 from pydantic_core import to_json
 from sqlalchemy import Connection, CursorResult, text
 
-from ...domain.definition import STORED, DefinitionProblem, size_of
+from ...domain.definition import DefinitionProblem, size_of
 from ...domain.definition.sql_work import ProcedureCall, SqlStatement
 from ...domain.formats.document import listed
 from ...settings import SettingsError
 from ...settings.builtin import SqlRules
 from ..builtin_call import BuiltinCall, BuiltinFailure
 from ..handler_runner import Threads
-from ..results import WRONG_INPUT, storable
+from ..outcome import WRONG_INPUT
+from ..results import storable
 from .database import Check, Database
-
-M = TypeVar("M", bound=BaseModel)
 
 NOT_ALLOWED: Final = "sql_not_allowed"
 TRANSACTION_ENDED: Final = "sql_transaction_ended"
@@ -76,7 +75,7 @@ class SqlFunction:
         Raises:
             BuiltinFailure: the worker does not allow it, or the database refuses it.
         """
-        work = _read(SqlStatement, call)
+        work = call.read(SqlStatement, "statement")
         database = self._databases.named(work.connection)
         parameters = _parameters(dict(work.parameters), call)
         is_query = _QUERY.match(work.statement) is not None
@@ -105,7 +104,7 @@ class ProcedureFunction:
         Raises:
             BuiltinFailure: the worker does not allow it, or the database refuses it.
         """
-        work = _read(ProcedureCall, call)
+        work = call.read(ProcedureCall, "statement")
         database = self._databases.named(work.connection)
         schema, _, _ = work.name.rpartition(".")
         if self._allowed[work.connection].isdisjoint({work.name, f"{schema}.*"}):
@@ -125,14 +124,6 @@ class ProcedureFunction:
         name = ".".join(f'"{part}"' for part in work.name.split("."))
         statement = f"CALL {name}({', '.join(f':{argument}' for argument in arguments)})"
         return await _run(database, call, statement, arguments, max_rows=1, is_query=False)
-
-
-def _read(model: type[M], call: BuiltinCall) -> M:
-    try:
-        return model.model_validate(call.specification, context=STORED)
-    except ValidationError as error:  # a newer version dispatched it
-        message = f"this worker cannot read the statement, and may be too old: {error.error_count()} problems"
-        raise BuiltinFailure(WRONG_INPUT, message) from None
 
 
 def _parameters(written: Mapping[str, JsonValue], call: BuiltinCall) -> dict[str, Any]:
