@@ -199,6 +199,14 @@ async def test_values_are_in_no_error(database: str, monkeypatch: pytest.MonkeyP
     assert failure.message == 'dwh: new row for relation "days" violates check constraint "days_amount_check"'
 
 
+async def test_cut_error_shows_no_part_of_a_secret(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DB_PASSWORD", "correct-horse-battery-staple")
+    statement = "SELECT CAST(repeat('x', 975) || :secret AS integer)"
+    failure = await SqlBench(database).fail(statement, parameters={"secret": "${env:DB_PASSWORD}"})
+    assert failure.message.endswith("x${env:DB_")
+    assert "correct" not in failure.message
+
+
 @pytest.mark.parametrize("state", ["40001", "40P01", "55P03", "57P01", "53300", "08006"])
 async def test_passing_failure_is_retried(state: str, database: str) -> None:
     statement = f"DO $$ BEGIN RAISE EXCEPTION 'later' USING ERRCODE = '{state}'; END $$"
@@ -218,7 +226,7 @@ async def test_lost_connection_is_retried(database: str) -> None:
 
 
 async def test_server_that_is_away_is_retried() -> None:
-    failure = await SqlBench("postgresql://nobody:hunter22@127.0.0.1:1/none").fail("SELECT 1")
+    failure = await SqlBench("postgresql://reader:hunter22@127.0.0.1:1/none").fail("SELECT 1")
     assert (failure.type, failure.retryable) == ("sql_connection_failed", True)
     assert "hunter22" not in failure.message
 

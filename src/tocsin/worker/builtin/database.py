@@ -69,10 +69,10 @@ class Database:
             _prepare_sqlite(self._engine)
         self._threads = threads
 
-    async def transaction(self, work: Callable[[Connection, Check], T]) -> T:
+    async def transaction(self, work: Callable[[Connection, Check], T], redact: Callable[[str], str]) -> T:
         """Run work in a transaction, in a thread.
 
-        Work calls its second argument between statements, which raises if the attempt was cancelled.
+        Work calls its second argument between statements, which raises if the attempt was cancelled. `redact` replaces secrets.
 
         A cancellation cancels the statement that runs, and waits until the transaction is rolled back.
 
@@ -87,7 +87,7 @@ class Database:
             await self._cancel(running, future)
             raise
         except SQLAlchemyError as error:
-            raise self.failure(error) from None
+            raise self._failure(error, redact) from None
         return result
 
     async def _cancel(self, running: "_Running", future: "Future[Any]") -> None:
@@ -100,13 +100,17 @@ class Database:
                     with suppress(TimeoutError):
                         await asyncio.wait_for(running.ended.wait(), _CANCEL_INTERVAL_S)
 
-    def failure(self, error: SQLAlchemyError) -> BuiltinFailure:
-        """Return the failure of a statement. Its parameters are not in it."""
+    def _failure(self, error: SQLAlchemyError, redact: Callable[[str], str]) -> BuiltinFailure:
+        """Return the failure of a statement.
+
+        Its parameters are not in it, and its message may quote a part of them. So secrets are replaced before it is cut: a
+        part of a secret would not be found.
+        """
         cause = error.orig if isinstance(error, DBAPIError) else error
         state = getattr(cause, "sqlstate", None)
         sqlite_name = getattr(cause, "sqlite_errorname", None)
         diagnosis = getattr(getattr(cause, "diag", None), "message_primary", None)
-        message = f"{self.name}: {str(diagnosis or cause).strip()[:MAX_REASON]}"
+        message = f"{self.name}: {redact(str(diagnosis or cause).strip())[:MAX_REASON]}"
         if state == _STATEMENT_TIMEOUT:
             return BuiltinFailure(TIMED_OUT, message)
         if state is not None:

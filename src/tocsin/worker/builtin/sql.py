@@ -28,6 +28,12 @@ MAX_ROWS_BYTES: Final = 49_152
 """Bytes of the rows of a result as JSON, which has room for references to secrets."""
 _QUERY: Final = re.compile(r"[(\s]*SELECT\b(?!.*\bINTO\b)", re.IGNORECASE | re.DOTALL)
 """A statement whose rows PostgreSQL can send in parts."""
+_CONFIGURE: Final = text(
+    "SELECT set_config('tocsin.job', :job, true), set_config('tocsin.job_run_uuid', :job_run_uuid, true), "
+    "set_config('tocsin.step', :step, true), set_config('tocsin.attempt', :attempt, true), "
+    "set_config('tocsin.fence', :fence, true), set_config('statement_timeout', :statement_timeout, true)"
+)
+"""What names the execution in a transaction, and limits its statements."""
 _FETCHED: Final = 500
 """Rows that are in memory at a time."""
 _LARGEST_INTEGER: Final = 2**63
@@ -161,25 +167,24 @@ async def _run(
         _check_transaction(connection)
         return answer
 
-    return await database.transaction(work)
+    return await database.transaction(work, call.redact)
 
 
 def _preparation(call: BuiltinCall) -> Callable[[Connection], None]:
     """Return what names the execution in the transaction, and limits its statements."""
     context, started = call.context, time.monotonic()
-    names = {
-        "tocsin.job": context.job,
-        "tocsin.job_run_uuid": context.execution_id,
-        "tocsin.step": context.step,
-        "tocsin.attempt": str(context.attempt),
-        "tocsin.fence": "" if context.fence is None else str(context.fence),
+    values = {
+        "job": context.job,
+        "job_run_uuid": context.execution_id,
+        "step": context.step,
+        "attempt": str(context.attempt),
+        "fence": "" if context.fence is None else str(context.fence),
     }
 
     def prepare(connection: Connection) -> None:
         left = call.timeout - (time.monotonic() - started)
         milliseconds = str(min(max(1, int(left * 1_000)), 2**31 - 1))
-        for name, value in {**names, "statement_timeout": milliseconds}.items():
-            connection.execute(text("SELECT set_config(:name, :value, true)"), {"name": name, "value": value})
+        connection.execute(_CONFIGURE, {**values, "statement_timeout": milliseconds})
 
     return prepare
 
