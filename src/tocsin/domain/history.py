@@ -322,6 +322,12 @@ _EVOLVE: Final[Mapping[type[Message], _Change]] = {
 """The effect of each event type; other types are ignored."""
 
 
+def rows_affected(result: object) -> int | None:
+    """Return the member `rows_affected` of the result of a run, if it is a number of rows."""
+    rows = result.get("rows_affected") if isinstance(result, dict) else None
+    return rows if isinstance(rows, int) and not isinstance(rows, bool) else None
+
+
 def failure_summary(error: Failure) -> str:
     """Return a failure in one line, without its traceback."""
     return f"{error.type}: {error.message}" if error.message else error.type

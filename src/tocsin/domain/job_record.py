@@ -74,9 +74,7 @@ class JobRecord:
     @property
     def schedule_type(self) -> str | None:
         """Return `ONE_TIME` or `RECURRING` (scratchbird §3.1); None: the job has no schedule."""
-        if self.timetable is None or self.timetable.schedule is None:
-            return None
-        return "RECURRING" if ledger.schedule_of(self.timetable).only_instant is None else "ONE_TIME"
+        return ledger.schedule_type(self.timetable)
 
     @property
     def next_run_time(self) -> datetime | None:

@@ -20,9 +20,9 @@ MAX_ROWS: Final = 1_000
 MAX_ANSWER_CHARACTERS: Final = 2_097_152
 MAX_STATEMENT_CHARACTERS: Final = 16_384
 MAX_INSTRUCTIONS: Final = 10_000_000
-"""The instructions of SQLite's machine for one statement, about two seconds."""
+"""The instructions of SQLite's machine for one statement."""
 MAX_CPU_S: Final = 1.0
-"""The CPU time of one statement. Few instructions may sort many large rows, for which SQLite writes temporary files."""
+"""The CPU time of one statement, because few instructions may sort many large rows in temporary files."""
 _STEP: Final = 100
 _LIMITS: Final = {
     sqlite3.SQLITE_LIMIT_LENGTH: 65_536,
@@ -37,22 +37,21 @@ _LIMITS: Final = {
 }
 _FUNCTIONS: Final = frozenset(
     {
+        *("count", "sum", "total", "avg", "min", "max", "abs", "round", "coalesce", "ifnull", "nullif", "iif"),
         *(
-            "count",
-            "sum",
-            "total",
-            "avg",
-            "min",
-            "max",
-            "abs",
-            "round",
-            "coalesce",
-            "ifnull",
-            "nullif",
-            "iif",
             "length",
+            "lower",
+            "upper",
+            "trim",
+            "ltrim",
+            "rtrim",
+            "substr",
+            "substring",
+            "instr",
+            "like",
+            "glob",
+            "typeof",
         ),
-        *("lower", "upper", "trim", "ltrim", "rtrim", "substr", "substring", "instr", "like", "glob", "typeof"),
         *("date", "time", "datetime", "julianday", "unixepoch", "strftime", "row_number", "rank", "dense_rank"),
     }
 )

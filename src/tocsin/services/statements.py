@@ -34,12 +34,13 @@ from ..domain.statements.definitions import is_pause
 from ..ports import Clock, EventLog, ExecutionRow, SequenceConflict, StoredLog
 from ..ports.queries import ExecutionQuery
 from .jobs import Check, Job, Registry
+from .jobs.job import anything
 from .jobs.registry import TRIES, RequestName
 from .operations.errors import OperationError
 from .operations.execution_requests import cancel
 from .operations.lookup import ExecutionMatch, ListExecutions, find
 from .select import SysDatabase
-from .sys_tables import CellRow, agent_rows, dependency_rows, job_rows, run_rows
+from .sys_tables import CellRow, agent_rows, dependency_rows, job_rows, run_rows, state_of
 
 MAX_ROWS: Final = 1_000
 """The rows of an answer."""
@@ -99,15 +100,15 @@ class AllRights:
 
     async def define(self, _definition: JobDefinition, _before: Job | None) -> Check:
         """See `Rights`."""
-        return _anything
+        return anything
 
     async def change(self) -> Check:
         """See `Rights`."""
-        return _anything
+        return anything
 
     async def trigger(self) -> Check:
         """See `Rights`."""
-        return _anything
+        return anything
 
     async def cancel(self, match: ExecutionMatch) -> None:
         """See `Rights`."""
@@ -127,10 +128,6 @@ class AllRights:
     async def knows(self, _job: str) -> bool:
         """See `Rights`."""
         return True
-
-
-def _anything(_: Job | None) -> None:
-    """Allow any change."""
 
 
 @dataclass(frozen=True)
@@ -342,10 +339,9 @@ def _same(check: Check, before: Job) -> Check:
 
 def _row(job: Job, now: datetime) -> tuple[JsonValue, ...]:
     definition = job.definition
-    state = {"paused": "PAUSED", "disabled": "DISABLED"}.get(job.status, "ENABLED")
     following, last = job.next_fire_time(now), job.ledger.last_fired
     times = (at.isoformat() if at is not None else None for at in (following, last))
-    return (job.name, state, definition.schedule, definition.timezone, *times)
+    return (job.name, state_of(job), definition.schedule, definition.timezone, *times)
 
 
 def keyed(asking: RequestName | None, number: int) -> RequestName | None:

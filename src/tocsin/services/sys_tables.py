@@ -10,7 +10,8 @@ from typing import Final, TypeAlias
 
 from ..domain import ids
 from ..domain.agent import AgentRecord
-from ..domain.ledger import schedule_of
+from ..domain.history import rows_affected
+from ..domain.ledger import schedule_type
 from ..ports import ExecutionRow
 from .jobs import Job
 
@@ -19,30 +20,12 @@ CellRow: TypeAlias = tuple[Cell, ...]
 
 TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "jobs": (
-        *(
-            "job_uuid",
-            "job_name",
-            "description",
-            "job_class",
-            "job_type",
-            "schedule_type",
-            "cron_expression",
-            "timezone",
-        ),
-        *("next_run_time", "last_scheduled_time", "state", "created_by", "created_at"),
+        *("job_uuid", "job_name", "description", "job_class", "job_type", "schedule_type", "cron_expression"),
+        *("timezone", "next_run_time", "last_scheduled_time", "state", "created_by", "created_at"),
     ),
     "job_runs": (
-        *(
-            "job_run_uuid",
-            "job_uuid",
-            "job_name",
-            "assigned_node",
-            "scheduled_time",
-            "started_at",
-            "completed_at",
-            "state",
-        ),
-        *("retry_count", "result_message", "rows_affected", "result_data", "error_code"),
+        *("job_run_uuid", "job_uuid", "job_name", "assigned_node", "scheduled_time", "started_at", "completed_at"),
+        *("state", "retry_count", "result_message", "rows_affected", "result_data", "error_code"),
     ),
     "job_dependencies": ("job_uuid", "depends_on_job_uuid", "job_name", "depends_on_job_name"),
     "agents": (
@@ -65,22 +48,27 @@ def job_rows(jobs: Iterable[Job], now: datetime) -> Iterator[CellRow]:
             definition.description,
             definition.job_class,
             "SQL" if definition.sql is not None else "PROCEDURE" if definition.procedure is not None else "EXTERNAL",
-            _schedule_type(job),
+            schedule_type(job.ledger.timetable),
             definition.schedule,
             definition.timezone,
             _time(job.next_fire_time(now)),
             _time(job.ledger.last_fired),
-            {"paused": "PAUSED", "disabled": "DISABLED"}.get(job.status, "ENABLED"),
+            state_of(job),
             job.created_by,
             _time(job.created_at),
         )
+
+
+def state_of(job: Job) -> str:
+    """Return the state of a job in the words of scratchbird (§3.1)."""
+    return {"paused": "PAUSED", "disabled": "DISABLED"}.get(job.status, "ENABLED")
 
 
 def run_rows(runs: Iterable[ExecutionRow], jobs: Mapping[str, Job]) -> Iterator[CellRow]:
     """Yield the rows of `sys.job_runs`; `jobs` are the registered jobs."""
     for run in runs:
         job = jobs.get(run.job_name)
-        message, rows = _member(run.result, "message"), _member(run.result, "rows_affected")
+        message, rows = _member(run.result, "message"), rows_affected(run.result)
         text = run.error or run.reason or (message if isinstance(message, str) else None)
         yield (
             run.execution_id,
@@ -93,7 +81,7 @@ def run_rows(runs: Iterable[ExecutionRow], jobs: Mapping[str, Job]) -> Iterator[
             run.status.upper(),
             max(0, run.attempt - 1),
             text[:MAX_RESULT_CHARACTERS] if text else None,
-            rows if isinstance(rows, int) and not isinstance(rows, bool) and -(2**63) <= rows < 2**63 else None,
+            rows if rows is not None and -(2**63) <= rows < 2**63 else None,
             _data(run.result),
             run.error_type,
         )
@@ -127,13 +115,6 @@ def agent_rows(agents: Iterable[AgentRecord]) -> Iterator[CellRow]:
 
 def _uuid(job: Job) -> str:
     return ids.job_id(job.name, job.created_at)
-
-
-def _schedule_type(job: Job) -> str | None:
-    timetable = job.ledger.timetable
-    if timetable is None or timetable.schedule is None:
-        return None
-    return "RECURRING" if schedule_of(timetable).only_instant is None else "ONE_TIME"
 
 
 def _time(at: datetime | None) -> str | None:

@@ -26,6 +26,7 @@ from .instants import (
     next_fire_time,
     next_instant,
     schedule_of,
+    schedule_type,
 )
 from .memory import Ledgers
 from .state import KnownDefinition, Ledger, Regime, evolve, fold, initial, missing_fact, without_definitions
@@ -59,5 +60,6 @@ __all__ = [
     "refuse_past",
     "resume",
     "schedule_of",
+    "schedule_type",
     "without_definitions",
 ]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import groupby, islice
-from typing import Final
+from typing import Final, Literal
 
 from ..events import Due, Passed, PassedReason
 from ..schedule import DstPolicy, Occurrence, Schedule, TimezoneDatabase, parse, timezone_database
@@ -70,6 +70,13 @@ def is_over(timetable: Timetable, since: datetime, watermark: datetime | None, a
     if schedule.only_instant is None and schedule.ends_at is None:
         return False
     return schedule.next_after(max(since, watermark or since), anchor=anchor) is None
+
+
+def schedule_type(timetable: Timetable | None) -> Literal["ONE_TIME", "RECURRING"] | None:
+    """Return whether a timetable fires once or again (scratchbird §3.1); None: it has no schedule."""
+    if timetable is None or timetable.schedule is None:
+        return None
+    return "RECURRING" if schedule_of(timetable).only_instant is None else "ONE_TIME"
 
 
 def undecided_occurrences(

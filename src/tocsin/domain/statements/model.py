@@ -15,10 +15,14 @@ class _Statement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateJob(_Statement):
+class _JobStatement(_Statement):
+    job: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateJob(_JobStatement):
     """`CREATE JOB`: the fields in the names of ScratchBird, and their places."""
 
-    job: str
     fields: Mapping[str, object] = field(default_factory=dict)
     places: Mapping[str, Place] = field(default_factory=dict)
 
@@ -29,17 +33,13 @@ class AlterJob(CreateJob):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DropJob(_Statement):
+class DropJob(_JobStatement):
     """`DROP JOB`."""
-
-    job: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExecuteJob(_Statement):
+class ExecuteJob(_JobStatement):
     """`EXECUTE JOB`."""
-
-    job: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +55,8 @@ class ShowJobs(_Statement):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShowCreateJob(_Statement):
+class ShowCreateJob(_JobStatement):
     """`SHOW CREATE JOB`."""
-
-    job: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from ...domain.events import (
     Terminal,
     Trigger,
 )
+from ...domain.history import rows_affected
 from ...ports import EventLog
 from ..jobs.registry import each
 from .audit_trail import asked_by, audit_trail
@@ -121,6 +122,4 @@ _ENDS: Final[Mapping[type, tuple[AuditType, str]]] = {
 
 
 def _rows_affected(fact: Message) -> int | None:
-    result = fact.result if isinstance(fact, Completed | Failed) else None
-    rows = result.get("rows_affected") if isinstance(result, dict) else None
-    return rows if isinstance(rows, int) and not isinstance(rows, bool) else None
+    return rows_affected(fact.result) if isinstance(fact, Completed | Failed) else None
