@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import BeforeValidator
 
 LEADER_ONLY: Final = "LEADER_ONLY"
+QUORUM_REQUIRED: Final = "QUORUM_REQUIRED"
 QUORUM_REPLICAS: Final = 3
 """The least number of servers that must keep the ledger and the log of a job with `QUORUM_REQUIRED`."""
 

@@ -1,11 +1,11 @@
 """Checks of the class of a job against the installation (scratchbird, Job Classes)."""
 
 from collections.abc import Collection, Iterable, Iterator
-from typing import Final
 
 from ...domain.definition import (
     LEADER_ONLY,
     QUORUM_REPLICAS,
+    QUORUM_REQUIRED,
     DefinitionError,
     DefinitionProblem,
     JobDefinition,
@@ -13,8 +13,6 @@ from ...domain.definition import (
 )
 from ...ports import EventLog
 from ...subjects import DECISION_STREAMS
-
-QUORUM_REQUIRED: Final = "QUORUM_REQUIRED"
 
 
 async def check_class(definitions: Iterable[JobDefinition], log: EventLog, bridged: Collection[str]) -> None:

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from ... import subjects
 from ...domain import execution_plan, ledger
-from ...domain.definition import STORED, DefinitionError, DefinitionProblem, JobDefinition, check_input
+from ...domain.definition import STORED, JobDefinition, check_input
 from ...domain.events import Actor, DefinitionFact, Input, Message, Recorded, Trigger, TriggerSource
 from ...domain.job_record import Registration
 from ...domain.ledger import JobNotFound, Ledger
@@ -21,6 +21,7 @@ from ...subjects import Bucket, DecodeError
 from .dependencies import MaySee, all_visible, check_dependencies
 from .job import Change, Check, Job, Plan, Verb, anything, plan_of
 from .job_class import check_class
+from .message_sizes import check_sizes
 from .transports import check_transports
 
 TRIES: Final = 5
@@ -29,8 +30,6 @@ YIELD_EVERY: Final = 200
 """Jobs of a list after which other tasks run."""
 AT_ONCE: Final = 64
 """Ledgers read or changed concurrently."""
-DEFAULT_LIMIT_BYTES: Final = 1_048_576
-"""The largest message that a NATS server accepts by default."""
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -148,14 +147,18 @@ class Registry:
         `may_see`: whether an error may name a job.
         """
         by_name = {definition.name: definition for definition in definitions}
-        check_sizes(by_name.values(), self._log.max_message_bytes)
-        await check_class(by_name.values(), self._log, self._bridged)
-        check_transports(by_name.values(), self._bridged)
+        await self._check(by_name.values())
         states = await each(by_name, self._ledgers.load)
         plan = plan_of(
             by_name, [state for state, _ in states], await self.jobs() if prune else (), prune, now=self._clock.now()
         )
         return replace(plan, unknown=await check_dependencies(by_name, self._states, may_see))
+
+    async def _check(self, definitions: Collection[JobDefinition]) -> None:
+        """Refuse definitions that this installation cannot store or run."""
+        check_sizes(definitions, self._log.max_message_bytes)
+        await check_class(definitions, self._log, self._bridged)
+        check_transports(definitions, self._bridged)
 
     async def _states(self, jobs: Sequence[str]) -> Sequence[Ledger]:
         return [state for state, _ in await each(jobs, self._ledgers.load)]
@@ -178,9 +181,7 @@ class Registry:
     ) -> Verb:
         """Register or update a job; return what changed (ojs-cron §8.1, CRON-26). `may_see`: see `plan`."""
         verb: Verb = "unchanged"
-        check_sizes([definition], self._log.max_message_bytes)
-        await check_class([definition], self._log, self._bridged)
-        check_transports([definition], self._bridged)
+        await self._check([definition])
         await check_dependencies({definition.name: definition}, self._states, may_see)
 
         def decide(state: Ledger) -> Sequence[DefinitionFact]:
@@ -313,33 +314,6 @@ class Registry:
                 continue
             return bool(facts)
         raise SequenceConflict(f"cannot change {job!r}: another writer changed it on each of {TRIES} tries. Try again.")
-
-
-def check_sizes(definitions: Iterable[JobDefinition], limit: int) -> None:
-    """Refuse jobs whose executions might not fit a message of `limit` bytes.
-
-    The limits of a definition are made for a server's default. But each step of a plan repeats the job's retry policy.
-
-    Raises:
-        DefinitionError: a job is too large.
-    """
-    sizes = {
-        definition.name: execution_plan.largest_message_bytes(definition)
-        for definition in definitions
-        if definition.dag or limit < DEFAULT_LIMIT_BYTES
-    }
-    problems = [
-        DefinitionProblem(
-            f"the plan of an execution, with a trigger's input, may need {size:,} bytes, and the NATS server accepts "
-            f"messages of {limit:,}: divide the job, or raise `max_payload` of the server",
-            job=f"job `{name}`",
-            code="too-large",
-        )
-        for name, size in sizes.items()
-        if size > limit
-    ]
-    if problems:
-        raise DefinitionError(*problems)
 
 
 async def each(items: Iterable[T], do: Callable[[T], Awaitable[R]]) -> Sequence[R]:
