@@ -12,6 +12,7 @@ from tocsin import subjects
 from tocsin.domain.agent import agent_key
 from tocsin.domain.events import (
     AgentDrainStarted,
+    AgentForgotten,
     AgentSwitched,
     Completed,
     OwnershipAssigned,
@@ -180,6 +181,14 @@ async def test_operator_takes_the_lease_before_the_agent_knows(
     await decide(hall, decision)
     await hall.trigger()
     assert await terms(hall) == [("a", "vacant"), ("b", reason)]
+
+
+async def test_forgotten_agent_is_no_longer_remembered(hall: Hall) -> None:
+    matcher = await hall.matcher()
+    for fact in (AgentDrainStarted(name="a", agent_id=ONE), AgentDrainStarted(name="b", agent_id=TWO)):
+        await decide(hall, fact)
+    await decide(hall, AgentForgotten(name="a", agent_id=ONE))
+    assert matcher._decisions._draining == {TWO}
 
 
 async def test_next_matcher_knows_the_leader(hall: Hall) -> None:

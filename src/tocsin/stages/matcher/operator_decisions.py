@@ -5,7 +5,16 @@ from collections.abc import Mapping, Sequence
 from ... import subjects
 from ...domain import queue
 from ...domain.agent_grants import may_get
-from ...domain.events import AgentDrainStarted, AgentGranted, AgentSwitched, Message, QueueFact, Recorded, Started
+from ...domain.events import (
+    AgentDrainStarted,
+    AgentForgotten,
+    AgentGranted,
+    AgentSwitched,
+    Message,
+    QueueFact,
+    Recorded,
+    Started,
+)
 from ...domain.open_task import OpenTask
 from ...domain.queue import Queue
 from ...domain.task_board import TaskBoard
@@ -15,7 +24,7 @@ from .agents import HeardAgent
 
 def filters() -> tuple[str, ...]:
     """Return filters over these events in the ledger."""
-    kinds = (AgentGranted, AgentSwitched, AgentDrainStarted)
+    kinds = (AgentGranted, AgentSwitched, AgentDrainStarted, AgentForgotten)
     return (subjects.queue_events(), *(each for kind in kinds for each in subjects.filters_of(kind)))
 
 
@@ -53,6 +62,8 @@ class OperatorDecisions:
             (self._disabled.discard if fact.enabled else self._disabled.add)(fact.name)
         elif isinstance(fact, AgentDrainStarted):
             self._draining.add(fact.agent_id)
+        elif isinstance(fact, AgentForgotten):
+            self._draining.discard(fact.agent_id)
         self._revision += 1
 
     def learn_again(self, messages: Sequence[Recorded[Message]]) -> None:
