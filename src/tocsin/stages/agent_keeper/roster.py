@@ -123,14 +123,10 @@ class Roster:
         """Note that an event changed a process."""
         if self.find(entry.name, entry.agent_id) is not entry:
             return  # it was removed meanwhile
-        is_over = entry.sequence > 0 and not entry.state.is_live
-        of_name = self._over.setdefault(entry.name, {})
-        if is_over:
-            of_name.setdefault(entry.agent_id, entry)
+        if entry.sequence > 0 and not entry.state.is_live:
+            self._over.setdefault(entry.name, {}).setdefault(entry.agent_id, entry)
         else:
-            of_name.pop(entry.agent_id, None)
-        if not of_name:
-            del self._over[entry.name]
+            self._drop(entry)
 
     def first_over(self, name: str) -> Entry | None:
         """Return the process of a name that was over first, if any."""

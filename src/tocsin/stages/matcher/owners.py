@@ -12,7 +12,7 @@ from ...domain import ownership
 from ...domain.events import Message, OwnershipAssigned, Recorded, Started
 from ...domain.events.ownership import OwnershipReason
 from ...domain.open_task import OpenTask
-from ...domain.ownership import EXECUTOR, Candidate, Owner
+from ...domain.ownership import Candidate, Owner
 from ...domain.task_board import AgentClaim, TaskBoard
 from ...domain.task_offers import Granted
 from ...ports import Clock, EventLog, OutdatedState
@@ -61,7 +61,7 @@ class Owners:
 
     async def _load(self, resource: str) -> None:
         history = await self._log.load(subjects.ownership(resource))
-        self._tails[resource] = max(self._tails.get(resource, 0), 0)
+        self._tails.setdefault(resource, 0)
         for recorded in history:
             self.learn(recorded)
         if history:  # a foreign message has no owner, and the guard counts it
@@ -182,6 +182,3 @@ def granted_with_lanes(granted: Granted | None, lanes: Collection[str]) -> Grant
 
 def _key_of(owner: Owner) -> str:
     return f"{owner.name}.{owner.agent_id}"
-
-
-__all__ = ["EXECUTOR", "FILTERS", "Owners", "granted_with_lanes", "with_lanes"]
