@@ -3,9 +3,12 @@
 Memory: each run of a job for which others wait (about 300 bytes).
 """
 
+from bisect import bisect_right, insort
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Final
 
 from ...domain.definition import JobDependency, upstream_jobs
@@ -27,6 +30,7 @@ from . import check
 from .check import Debt, Handler, Taken
 from .execution_reports import Wrong
 
+_SKIPPED: Final = Skipped.model_fields["type"].default
 UNSEEN: Final = timedelta(minutes=1)
 """How long before the end of a wait a run may have begun without being seen: the decision is made before it is stored."""
 
@@ -59,6 +63,32 @@ class _Run:
     opened: Recorded[Message]
     ended: str | None = None
 
+    @property
+    def place(self) -> tuple[datetime, int]:
+        """The place among the runs of its job."""
+        return self.scheduled_time, self.opened.sequence
+
+
+@dataclass(slots=True)
+class _Runs:
+    """The runs of a job for which others wait."""
+
+    by_id: dict[str, _Run] = field(default_factory=dict)
+    order: list[tuple[tuple[datetime, int], str]] = field(default_factory=list)
+    """Their places and ids, sorted: most runs come in this order, and the last is looked for at each end of a wait."""
+
+    def add(self, execution_id: str, run: _Run) -> None:
+        """Add a run, unless it is known."""
+        if execution_id not in self.by_id:
+            self.by_id[execution_id] = run
+            insort(self.order, (run.place, execution_id))
+
+    def after(self, run: _Run) -> Iterator[tuple[str, _Run]]:
+        """Yield the runs after a run, in order."""
+        for index in range(bisect_right(self.order, run.place, key=itemgetter(0)), len(self.order)):
+            _, execution_id = self.order[index]
+            yield execution_id, self.by_id[execution_id]
+
 
 class Dependencies:
     """Compares the runs that the ends of waits name with the log."""
@@ -69,7 +99,7 @@ class Dependencies:
         """The time of the newest event of an execution."""
         self._known_since: dict[str, datetime | None] = {}
         """The jobs for which others wait, and the time since which each of their runs is known; None: always."""
-        self._runs: dict[str, dict[str, _Run]] = {}
+        self._runs: defaultdict[str, _Runs] = defaultdict(_Runs)
         self._waiting: dict[str, datetime] = {}
         """The scheduled time of each execution that waits."""
 
@@ -105,15 +135,16 @@ class Dependencies:
             self._follow(fact.plan.depends_on)
             self._waiting[fact.execution_id] = fact.scheduled_time
         if fact.job in self._known_since:
-            run = _Run(fact.scheduled_time, recorded)
-            self._runs.setdefault(fact.job, {}).setdefault(fact.execution_id, run)
+            self._runs[fact.job].add(fact.execution_id, _Run(fact.scheduled_time, recorded))
         yield from ()
 
     def _ended(self, recorded: Recorded[Completed | Failed | Cancelled | Skipped]) -> Taken:
         fact, self._latest = recorded.message, recorded.time
         self._waiting.pop(fact.execution_id, None)
-        if (run := self._runs.get(fact.job, {}).get(fact.execution_id)) is not None and run.ended is None:
-            run.ended = fact.type
+        if fact.job in self._runs:
+            run = self._runs[fact.job].by_id.get(fact.execution_id)
+            if run is not None and run.ended is None:
+                run.ended = fact.type
         yield from ()
 
     def _settled(self, recorded: Recorded[DependenciesSettled]) -> Taken:
@@ -133,7 +164,7 @@ class Dependencies:
         """Yield the reasons why a run cannot be what the end of a wait says."""
         if named.execution_id is None:
             return
-        run = self._runs.get(named.job, {}).get(named.execution_id)
+        run = self._runs[named.job].by_id.get(named.execution_id)
         if run is None:
             known_since = self._known_since.get(named.job)
             if known_since is None or known_since < named.since:
@@ -146,12 +177,12 @@ class Dependencies:
 
     def _later(self, named: DependencyRun, at: datetime, until: datetime) -> Iterator[str]:
         """Yield a later run in the window that began before `until`."""
-        runs = self._runs.get(named.job, {})
-        if (counted := runs.get(named.execution_id or "")) is None:
+        runs = self._runs[named.job]
+        if (counted := runs.by_id.get(named.execution_id or "")) is None:
             return
-        place = counted.scheduled_time, counted.opened.sequence
-        for execution_id, run in runs.items():
-            is_later = place < (run.scheduled_time, run.opened.sequence) and run.scheduled_time <= at
-            if is_later and run.opened.time < until and run.ended != Skipped.model_fields["type"].default:
+        for execution_id, run in runs.after(counted):
+            if run.scheduled_time > at:
+                return
+            if run.opened.time < until and run.ended != _SKIPPED:
                 yield f"it rests on run {named.execution_id} of {named.job}, and run {execution_id} came after that"
                 return
