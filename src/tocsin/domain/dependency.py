@@ -24,13 +24,13 @@ from .events import (
     Requested,
     Skipped,
     Terminal,
+    WaitOutcome,
     admission_of,
 )
 from .ledger import Ledger, Timetable, schedule_of
 from .ledger.instants import undecided_occurrences
 
 Ended: TypeAlias = Literal["completed", "failed", "cancelled", "skipped"]
-Outcome: TypeAlias = Literal["met", "dependency_missing", "dependency_failed", "queue_full"]
 
 LONGEST_WINDOW: Final = timedelta(seconds=LONGEST_WINDOW_S)
 """The longest window, also of a job whose instants are farther apart."""
@@ -181,7 +181,7 @@ def may_be_met(upstream: Iterable[Upstream]) -> bool:
     return all(each.state == "met" for each in upstream)
 
 
-def decide(upstream: Sequence[Upstream], ledgers: Mapping[str, Ledger], *, is_late: bool) -> Outcome | None:
+def decide(upstream: Sequence[Upstream], ledgers: Mapping[str, Ledger], *, is_late: bool) -> WaitOutcome | None:
     """Return how the wait of an execution ends; None: it goes on.
 
     `ledgers` are those of the jobs, none newer than the runs. `is_late`: the time for it is over.

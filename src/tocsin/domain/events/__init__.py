@@ -39,7 +39,7 @@ from .dead_letter import (
     Replayed,
     Resolved,
 )
-from .dependencies import DependenciesSettled, DependencyRun
+from .dependencies import DependenciesSettled, DependencyRun, WaitOutcome
 from .execution import (
     DEPENDENCY_SKIPS,
     LOCK_SKIPS,
@@ -234,6 +234,7 @@ __all__ = [
     "TriggerKind",
     "TriggerSource",
     "Voided",
+    "WaitOutcome",
     "admission_of",
     "occurrence_meta",
     "unfold",

@@ -1,10 +1,12 @@
 """Events of an execution that waits for other jobs."""
 
 from datetime import datetime
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from .execution import ExecutionFact
 from .message import Message
+
+WaitOutcome: TypeAlias = Literal["met", "dependency_missing", "dependency_failed", "queue_full"]
 
 
 class DependencyRun(Message):
@@ -29,7 +31,7 @@ class DependenciesSettled(ExecutionFact):
 
     type: Literal["dependencies-settled"] = "dependencies-settled"
     """The type of the event."""
-    outcome: Literal["met", "dependency_missing", "dependency_failed", "queue_full"]
+    outcome: WaitOutcome
     """`met`: it may run. `dependency_failed`: the last run of a job failed. `dependency_missing`: a job did not run to its end.
     `queue_full`: as many executions of its job as may wait did so already."""
     runs: tuple[DependencyRun, ...] = ()

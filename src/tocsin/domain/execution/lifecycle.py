@@ -27,6 +27,7 @@ from ..events import (
     SkipReason,
     SoleStep,
     TriggerKind,
+    WaitOutcome,
 )
 from .state import Execution, Status, identity_fields, request_fields, terminal_fields
 from .steps import Phase
@@ -41,7 +42,7 @@ def admit(state: Execution, *, fence: int | None) -> list[Admitted]:
 
 def settle(
     state: Execution,
-    outcome: Literal["met", "dependency_missing", "dependency_failed", "queue_full"],
+    outcome: WaitOutcome,
     runs: tuple[DependencyRun, ...],
 ) -> list[DependenciesSettled]:
     """End the wait of an execution for other jobs, if it waits."""

@@ -30,13 +30,15 @@ class Dependent(NamedTuple):
     """The time (UTC) at which it was planned."""
     deadline: datetime
     """The time (UTC) at which it is skipped."""
-    yields: bool
-    """Whether it is a replay or a backfill, which are counted apart."""
+    kind: tuple[str, bool]
+    """Its job, and whether it is a replay or a backfill, which are counted apart."""
     is_surplus: bool
     """Whether as many of its job and kind as may wait did so before it."""
 
     @classmethod
-    def of(cls, scope: str, fact: Planned, sequence: int, time: datetime, *, is_surplus: bool) -> "Dependent":
+    def of(
+        cls, scope: str, fact: Planned, sequence: int, time: datetime, *, kind: tuple[str, bool], is_surplus: bool
+    ) -> "Dependent":
         """Return an execution without its input, which is not needed here."""
         plan = fact.plan
         timeout = MAX_DURATION_S if plan.dependency_timeout is None else min(plan.dependency_timeout, MAX_DURATION_S)
@@ -50,7 +52,7 @@ class Dependent(NamedTuple):
             sequence,
             time,
             deadline,
-            yields=fact.trigger in COMPENSATING_TRIGGERS,
+            kind=kind,
             is_surplus=is_surplus,
         )
 
@@ -93,7 +95,9 @@ class Dependents:
         if isinstance(fact, Planned) and fact.plan.depends_on and scope not in self._waiting:
             kind = fact.job, fact.trigger in COMPENSATING_TRIGGERS
             is_surplus = self._counts[kind] >= most_waiting(fact)
-            self._waiting[scope] = Dependent.of(scope, fact, recorded.sequence, recorded.time, is_surplus=is_surplus)
+            self._waiting[scope] = Dependent.of(
+                scope, fact, recorded.sequence, recorded.time, kind=kind, is_surplus=is_surplus
+            )
             if not is_surplus:
                 self._counts[kind] += 1
                 for dependency in fact.plan.depends_on:
@@ -109,10 +113,9 @@ class Dependents:
         self._agenda.put(scope, None)
         if dependent.is_surplus:
             return
-        kind = dependent.job, dependent.yields
-        self._counts[kind] -= 1
-        if not self._counts[kind]:
-            del self._counts[kind]
+        self._counts[dependent.kind] -= 1
+        if not self._counts[dependent.kind]:
+            del self._counts[dependent.kind]
         for dependency in dependent.depends_on:
             waiting = self._windows.get(dependency.job, {})
             waiting.pop(scope, None)

@@ -15,8 +15,8 @@ from typing import Final, TypeAlias
 
 from ... import subjects, telemetry
 from ...domain import execution
-from ...domain.dependency import Outcome, Run, Upstream, Window, decide, may_be_met, window
-from ...domain.events import DependenciesSettled, DependencyRun, Message, Recorded
+from ...domain.dependency import Run, Upstream, Window, decide, may_be_met, window
+from ...domain.events import DependenciesSettled, DependencyRun, Message, Recorded, WaitOutcome
 from ...domain.ledger import Ledger
 from ...engine.leader_election import TERM_EVENTS, LeaderElection, lease_access
 from ...engine.ledger_reader import LedgerReader
@@ -46,7 +46,7 @@ _ENDS: Final = tuple(
 )
 """Filters over the events that end a wait."""
 
-Answer: TypeAlias = tuple[Outcome, tuple[DependencyRun, ...]]
+Answer: TypeAlias = tuple[WaitOutcome, tuple[DependencyRun, ...]]
 """How a wait ends, and the runs on which that rests."""
 
 _log = telemetry.get_logger("tocsin.dependency_keeper")
@@ -244,7 +244,7 @@ class DependencyKeeper:
 
 
 def _settle(
-    facts: Sequence[Recorded[Message]], outcome: Outcome, runs: tuple[DependencyRun, ...]
+    facts: Sequence[Recorded[Message]], outcome: WaitOutcome, runs: tuple[DependencyRun, ...]
 ) -> list[DependenciesSettled]:
     return execution.settle(execution.fold(facts), outcome, runs)
 
