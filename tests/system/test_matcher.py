@@ -19,6 +19,7 @@ from tocsin.domain.events import Completed, Dispatched, Released, Report, RetryS
 MATCHED: Final = {"default": {"transport": "matched"}}
 RUNS: Final = 12
 BURST: Final = 300
+LARGE_BURST: Final = 3_000
 LEFT: Final = "tests.system.team_process:left"
 RIGHT: Final = "tests.system.team_process:right"
 
@@ -111,21 +112,28 @@ async def test_rolling_restart_of_all_workers_spends_no_attempt(tocsin: Site) ->
     assert set(runs(tocsin).values()) == {1}
 
 
-async def test_killed_matcher_loses_and_doubles_nothing(tocsin: Site) -> None:
+@pytest.mark.parametrize(
+    ("burst", "kills"),
+    [
+        (BURST, (50, 150)),
+        pytest.param(LARGE_BURST, (500, 1_500), marks=[pytest.mark.full, pytest.mark.timeout(900)]),
+    ],
+)
+async def test_killed_matcher_loses_and_doubles_nothing(burst: int, kills: tuple[int, int], tocsin: Site) -> None:
     tocsin.start(*(stage for stage in bootstrap.STAGE_NAMES if stage != "matcher"))
     matchers = [tocsin.start("matcher"), tocsin.start("matcher")]
     tocsin.start_worker(RIGHT)
     await tocsin.ready()
-    for number in range(BURST):
+    for number in range(burst):
         await tocsin.trigger("to-the-right")
-        if number in {50, 150}:
-            killed = matchers[number // 150]
+        if number in kills:
+            killed = matchers[kills.index(number)]
             killed.kill()
             killed.start()
-    await over(tocsin, to_the_right=BURST)
+    await over(tocsin, to_the_right=burst)
     await completed_at_the_first_attempt(tocsin)
     assert set(runs(tocsin).values()) == {1}
-    assert len(runs(tocsin)) == BURST
+    assert len(runs(tocsin)) == burst
 
 
 async def test_two_leaders_claim_each_task_once(tocsin: Site) -> None:
@@ -167,7 +175,6 @@ async def test_killed_worker_loses_only_what_it_held(tocsin: Site) -> None:
 
 LONG_S: Final = 5.0
 AWAY_S: Final = 60.0
-LARGE_BURST: Final = 3_000
 
 
 @pytest.mark.full
@@ -207,22 +214,3 @@ async def test_tasks_wait_a_minute_for_their_worker(tocsin: Site) -> None:
     everything = await completed_at_the_first_attempt(tocsin)
     assert len(everything.facts(Dispatched)) == 2 * RUNS
     assert set(runs(tocsin).values()) == {1}
-
-
-@pytest.mark.full
-@pytest.mark.timeout(900)
-async def test_killed_matcher_in_a_large_burst(tocsin: Site) -> None:
-    tocsin.start(*(stage for stage in bootstrap.STAGE_NAMES if stage != "matcher"))
-    matchers = [tocsin.start("matcher"), tocsin.start("matcher")]
-    tocsin.start_worker(RIGHT)
-    await tocsin.ready()
-    for number in range(LARGE_BURST):
-        await tocsin.trigger("to-the-right")
-        if number in {500, 1_500}:
-            killed = matchers[number // 1_500]
-            killed.kill()
-            killed.start()
-    await over(tocsin, to_the_right=LARGE_BURST)
-    await completed_at_the_first_attempt(tocsin)
-    assert set(runs(tocsin).values()) == {1}
-    assert len(runs(tocsin)) == LARGE_BURST
