@@ -18,6 +18,7 @@ from ...ports import LogUnavailable
 from ...services import tail
 from ...settings import DEFAULT, origins, shown
 from ..input.values import load_worker
+from ..input.worker_options import BuiltinFunctions, Secrets
 from ..jobs.apply import OWNER, apply_definitions, as_json, read, summary
 from ..runtime.errors import UsageError
 from ..runtime.event_loop import serve
@@ -55,21 +56,8 @@ def dev(  # noqa: PLR0913, PLR0917 - an argument for each option
     worker: Annotated[
         str | None, typer.Option(metavar="MODULE:ATTRIBUTE", help="A worker to run too, in a module or in FILE.py.")
     ] = None,
-    builtin: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="A built-in function to offer, such as `command`, as far as the settings allow; repeatable.",
-        ),
-    ] = None,
-    secret: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--secret",
-            metavar="NAME",
-            help="A secret that jobs may refer to: a variable, file:/PATH or file:/FOLDER/*; repeatable.",
-        ),
-    ] = None,
+    builtin: BuiltinFunctions = None,
+    secret: Secrets = None,
     port: Annotated[
         int | None, typer.Option(min=0, max=65_535, help="Port of the private server; by default 4222, or a free port.")
     ] = None,

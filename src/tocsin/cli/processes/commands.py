@@ -12,6 +12,7 @@ from ...domain.definition import DefinitionError
 from ...domain.events import Actor
 from ...domain.formats.document import listed, nearest
 from ...ports import LogUnavailable, NotAllowed
+from ..input.worker_options import BuiltinFunctions, Secrets
 from ..runtime.errors import UsageError
 from ..runtime.event_loop import serve as run_until_stopped
 from ..runtime.session import Session, session_of
@@ -157,13 +158,7 @@ def worker(
             help="The worker object: in a module or in FILE.py. Without it, the worker offers built-in functions only.",
         ),
     ] = None,
-    builtin: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="A built-in function to offer, such as `command` or `http`, as far as the settings allow; repeatable.",
-        ),
-    ] = None,
+    builtin: BuiltinFunctions = None,
     queue: Annotated[
         list[str] | None,
         typer.Option(
@@ -173,14 +168,7 @@ def worker(
     name: Annotated[
         str | None, typer.Option(metavar="AGENT", help="The agent's name of a worker without MODULE:ATTRIBUTE.")
     ] = None,
-    secret: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--secret",
-            metavar="NAME",
-            help="A secret that inputs may refer to: a variable, file:/PATH or file:/FOLDER/*; repeatable.",
-        ),
-    ] = None,
+    secret: Secrets = None,
 ) -> None:
     """Run a worker until SIGTERM or Ctrl-C; finish its tasks first.
 
