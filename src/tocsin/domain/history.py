@@ -323,7 +323,7 @@ _EVOLVE: Final[Mapping[type[Message], _Change]] = {
 
 
 def rows_affected(result: object) -> int | None:
-    """Return the member `rows_affected` of the result of a run, if it is a number of rows."""
+    """Return the number of rows that the result of a run names."""
     rows = result.get("rows_affected") if isinstance(result, dict) else None
     return rows if isinstance(rows, int) and not isinstance(rows, bool) else None
 

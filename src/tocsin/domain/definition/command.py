@@ -73,7 +73,10 @@ def command_problems(command: Command) -> Iterator[DefinitionProblem]:
 
 
 def size_problems(field: str, work: StoredModel, *, instead: str) -> Iterator[DefinitionProblem]:
-    """Yield the problem of a specification that is too large for a task; `instead`: what to do."""
+    """Yield the problem of a specification that is too large for a task.
+
+    `instead`: what the author can do.
+    """
     if (size := size_of(work.model_dump(mode="json", exclude_defaults=True))) > MAX_SPECIFICATION_BYTES:
         reason = f"{size:,} bytes of JSON, more than {MAX_SPECIFICATION_BYTES:,}: {instead}"
         yield DefinitionProblem(reason, field=field, code="too-large")
