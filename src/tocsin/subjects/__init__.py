@@ -13,6 +13,7 @@ the job's partition (`tocsin.0`) and removes them again, and it maps the public 
     leadership.<lease>.<event>                                    a leader lease
     agent.<name>.<id>.<event>                                     an agent; `all` in place of the id: its name
     queue.<name>.<event>                                          a queue: what operators decided about it
+    shards.map.shards-defined                                     the shard map
     ownership.<resource>.<event>                                  a resource: which agent owns it
     dead-letter.<job>.<id>.<event>[.<number>]                     a dead letter
     trigger.<job>, cancel.<job>.<id>                              inputs: requests of the API and of operators
@@ -188,6 +189,7 @@ from .paths import (
     queue,
     repair,
     scope_of,
+    shard_map,
     subject_of,
     trigger,
 )
@@ -325,6 +327,7 @@ __all__ = [
     "reports_on",
     "runs",
     "scope_of",
+    "shard_map",
     "started",
     "stream_of",
     "subject_of",

@@ -114,6 +114,7 @@ _DECISION: Final = {
     "agent": 3,
     "queue": 2,
     "ownership": 2,
+    "shards": 2,
     "repair": 3,
     "cron": 1,
     "lock": 2,
@@ -156,6 +157,7 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
         )
     },
     **{f"queue.{m.model_fields['type'].default}": m for m in (e.QueuePaused, e.QueueResumed, e.QueuePurged)},
+    "shards.shards-defined": e.ShardsDefined,
     "ownership.assigned": e.OwnershipAssigned,
     "repair.voided": e.Voided,
     "trigger": e.Trigger,

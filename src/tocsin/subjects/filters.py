@@ -130,7 +130,7 @@ def filter_for(pattern: str) -> str:
         case "execution" | "dead-letter" | "agent" | "repair":
             tail = ".>" if decision in _LONGER else ""
             return f"{kind}.*.*.{decision}{tail}"
-        case "ledger" | "leadership" | "queue" | "ownership":
+        case "ledger" | "leadership" | "queue" | "ownership" | "shards":
             return f"{kind}.*.{decision}"
         case "report":
             return f"report.*.*.{decision}.>"
@@ -190,6 +190,7 @@ _FACTS: Final[dict[type[e.Message], str]] = {
     e.LeadershipFact: "leadership",
     e.AgentFact: "agent",
     e.QueueFact: "queue",
+    e.ShardsDefined: "shards",
     e.OwnershipFact: "ownership",
     e.RepairFact: "repair",
 }

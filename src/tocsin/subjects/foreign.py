@@ -28,6 +28,7 @@ _SCOPE_TOKENS: Final = {
     "queue": 2,
     "repair": 3,
     "ownership": 2,
+    "shards": 2,
 }
 """The number of tokens of a scope before its wildcard."""
 

@@ -109,7 +109,7 @@ LAYOUT_KEY: Final = "tocsin.layout"
 """The key of the number in a stream's metadata."""
 
 STREAM_SUBJECTS: Final[dict[Stream, tuple[str, ...]]] = {
-    Stream.LEDGER: ("ledger.>", "leadership.>", "agent.>", "queue.>", "repair.>"),
+    Stream.LEDGER: ("ledger.>", "leadership.>", "agent.>", "queue.>", "repair.>", "shards.>"),
     Stream.INPUTS: ("public.trigger.>", "public.cancel.>", "outside.*.trigger.>", "outside.*.cancel.>"),
     Stream.REQUESTS: ("trigger.>", "cancel.>", "enqueue.>"),
     Stream.LOG: ("execution.>", "lock.>", "cron.>", "dead-letter.>", "ownership.>"),
@@ -314,7 +314,7 @@ def partition_token(relative: str, partitions: int) -> str:
     if partitions == 1:
         return "0"
     kind, *tokens = request_subject(relative).split(".")
-    if kind in {"leadership", "agent", "queue", "repair", "ownership"}:
+    if kind in {"leadership", "agent", "queue", "repair", "ownership", "shards"}:
         return "0"
     if kind == "cron":
         del tokens[0]

@@ -138,6 +138,7 @@ _SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
     ),
     **dict.fromkeys((e.QueuePaused, e.QueueResumed, e.QueuePurged), _event_of_queue),
     e.OwnershipAssigned: _event_of_resource,
+    e.ShardsDefined: lambda fact: f"shards.map.{fact.type}",
     e.Voided: _event_of_repair,
     **dict.fromkeys((e.CronTriggered, e.CronSkipped, e.CronMissed), _public_event),
     e.CronAnswer: _answer,
@@ -286,6 +287,11 @@ def ownership(resource: str) -> str:
     return f"ownership.{resource}.>"
 
 
+def shard_map() -> str:
+    """Return the scope of the shard map."""
+    return "shards.map.>"
+
+
 def repair(stream: str, sequence: int) -> str:
     """Return the scope of what operators decided about a foreign message."""
     return f"repair.{stream}.{sequence}.>"
@@ -357,6 +363,7 @@ _SCOPES: Final[Mapping[type, Callable[[Any], str]]] = {
     e.AgentFact: lambda fact: agent(fact.name, fact.agent_id),
     e.QueueFact: lambda fact: queue(fact.queue),
     e.OwnershipFact: lambda fact: ownership(fact.resource),
+    e.ShardsDefined: lambda _: shard_map(),
     e.RepairFact: lambda fact: repair(fact.stream, fact.sequence),
     e.DeadLetterFact: lambda fact: dead_letter(fact.job, fact.id),
 }

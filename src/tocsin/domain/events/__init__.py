@@ -107,6 +107,7 @@ from .public import (
 )
 from .queues import QueueFact, QueuePaused, QueuePurged, QueueResumed
 from .repair import RepairFact, Voided
+from .shards import Shard, ShardsDefined, ShardState
 from .steps import (
     Admission,
     Advanced,
@@ -222,6 +223,9 @@ __all__ = [
     "RetryScheduled",
     "RetryTimer",
     "Sequence",
+    "Shard",
+    "ShardState",
+    "ShardsDefined",
     "SkipReason",
     "Skipped",
     "SoleStep",

@@ -1,0 +1,122 @@
+"""The partition of a job: on which shards an occurrence runs (scratchbird, Partition Rules)."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final, Self, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator, JsonValue, ValidationInfo, model_validator
+
+from .concurrency import value_of
+from .errors import DefinitionProblem, show
+from .fields import Flag, is_stored
+from .stored_model import StoredModel
+
+MAX_SHARDS: Final = 1_000
+"""The largest number of shards of an installation, and so of the executions of one occurrence."""
+ALL_SHARDS: Final = "all_shards"
+_ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+_KEY: Final = re.compile(r"input(\.[A-Za-z0-9_\-]+)+")
+_MAX_KEY: Final = 255
+
+
+def is_shard_id(text: str) -> bool:
+    """Return whether a shard may have this id, which is one token of a subject."""
+    return _ID.fullmatch(text) is not None
+
+
+def _shard_id(text: str) -> str:
+    if not is_shard_id(text):
+        raise ValueError("must be 1 to 64 lower-case letters, digits and hyphens, the first a letter or a digit")
+    return text
+
+
+def _path(text: str) -> str:
+    if len(text) > _MAX_KEY or not _KEY.fullmatch(text):
+        raise ValueError(
+            "must be a path into the run's input, such as `input.customer_id`: names of letters, digits, underscores and "
+            f"hyphens, joined by dots, at most {_MAX_KEY} characters. No other expressions are read"
+        )
+    return text
+
+
+ShardId: TypeAlias = Annotated[str, AfterValidator(_shard_id)]
+ShardKey: TypeAlias = Annotated[str, AfterValidator(_path)]
+
+
+class Partition(StoredModel):
+    """The shards on which an occurrence or a trigger runs, with one execution on each. Exactly one field is given."""
+
+    all_shards: Flag = False
+    """One execution on every active shard."""
+    single_shard: ShardId | None = None
+    """One execution on this shard, if it is active."""
+    shard_set: tuple[ShardId, ...] = ()
+    """One execution on each of these shards that is active."""
+    shard_key: ShardKey | None = None
+    """One execution, on the shard of the value at this path of its input: `input.customer_id`."""
+
+    @model_validator(mode="after")
+    def _is_one_rule(self, info: ValidationInfo) -> Self:
+        if not is_stored(info):
+            given = [name for name in type(self).model_fields if getattr(self, name)]
+            if len(given) != 1:
+                raise ValueError(
+                    "give exactly one of `all_shards`, `single_shard`, `shard_set` and `shard_key`"
+                    + (f", not {' and '.join(given)}" if given else "")
+                )
+            if len(self.shard_set) > MAX_SHARDS or len(set(self.shard_set)) != len(self.shard_set):
+                raise ValueError(f"`shard_set` names each shard once, and at most {MAX_SHARDS:,}")
+        return self
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The shards that it names."""
+        return self.shard_set if self.single_shard is None else (self.single_shard,)
+
+    @property
+    def has_one(self) -> bool:
+        """Whether it is always one execution."""
+        return self.single_shard is not None or self.shard_key is not None
+
+
+def _spelled(value: Any) -> Any:  # noqa: ANN401 - before validation
+    """Let `all_shards` stand for `{all_shards: true}`."""
+    if isinstance(value, str) and value.strip().lower().replace("-", "_") == ALL_SHARDS:
+        return {ALL_SHARDS: True}
+    return value
+
+
+PartitionField: TypeAlias = Annotated[Partition, BeforeValidator(_spelled, json_schema_input_type=Partition | str)]
+
+
+def partition_problems(
+    partition: Partition | None,
+    input: Mapping[str, JsonValue],  # noqa: A002 - the name of the field
+    *,
+    is_scheduled: bool,
+    leads: bool,
+) -> Iterator[DefinitionProblem]:
+    """Yield the problems of a job's partition with its other fields.
+
+    Args:
+        partition: the partition.
+        input: the input of the job, which an occurrence has.
+        is_scheduled: whether the job has a schedule, so that its own input must say the shard.
+        leads: whether the job is `LEADER_ONLY`.
+    """
+    if partition is None:
+        return
+    if leads:
+        reason = (
+            "only one agent gets the tasks of a `LEADER_ONLY` job, and each shard has an owner of its own: give one"
+        )
+        yield DefinitionProblem(reason, field="partition", code="exclusive-fields")
+    key = partition.shard_key
+    if key is not None and is_scheduled and value_of(key, {"input": input}) is None:
+        reason = f"an occurrence has the job's own input, and that has no `{key.partition('.')[2]}`: add it, or drop `schedule`"
+        yield DefinitionProblem(reason, field="partition.shard_key", value=show(key), code="required")
+
+
+def shown(ids: Sequence[str], most: int = 5) -> str:
+    """Return ids for people, shortened."""
+    return ", ".join(ids[:most]) + (f" and {len(ids) - most:,} more" if len(ids) > most else "")

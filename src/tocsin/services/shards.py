@@ -1,0 +1,55 @@
+"""The shard map, as operators read and define it."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from .. import subjects
+from ..domain import shard_map
+from ..domain.events import Actor, Message, Recorded, Shard, ShardsDefined
+from ..ports import EventLog
+from .scope_decisions import decide, load
+
+
+class ShardMap(NamedTuple):
+    """The newest map and its version, the sequence of its event; 0: there is no map."""
+
+    version: int
+    shards: tuple[Shard, ...]
+
+
+class ShardMaps:
+    """The shard map of an installation."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+
+    async def newest(self) -> ShardMap:
+        """Return the newest map.
+
+        Raises:
+            LogUnavailable: the log did not answer, or every replica that answers lags.
+        """
+        return _newest(await load(self._log, subjects.shard_map()))
+
+    async def apply(self, shards: Iterable[Shard], *, by: Actor | None = None, reason: str | None = None) -> bool:
+        """Define the whole map; return whether that changed anything.
+
+        Raises:
+            WrongShardMap: a shard is not valid, or there are too many.
+            LogUnavailable: the log did not answer.
+        """
+        wanted = tuple(shards)
+
+        async def facts(stored: Sequence[Recorded[Message]]) -> list[ShardsDefined]:
+            known = _newest(stored)
+            newest = ShardsDefined(shards=known.shards) if known.version else None
+            return shard_map.define(newest, known.version, wanted, by=by, reason=reason)
+
+        return bool(await decide(self._log, subjects.shard_map(), facts))
+
+
+def _newest(stored: Sequence[Recorded[Message]]) -> ShardMap:
+    for recorded in reversed(stored):
+        if isinstance(recorded.message, ShardsDefined):
+            return ShardMap(recorded.sequence, recorded.message.shards)
+    return ShardMap(0, ())
