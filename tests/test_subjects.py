@@ -37,6 +37,8 @@ from tocsin.domain.events import (
     Recovered,
     Report,
     RetryTimer,
+    Shard,
+    ShardsDefined,
     Trigger,
     Voided,
 )
@@ -91,6 +93,7 @@ MESSAGES: list[Message] = [
     QueuePaused(queue="mail.eu", reason="deploy"),
     QueueResumed(queue="mail.eu"),
     QueuePurged(queue="mail.eu", upto=7, waiting=2),
+    ShardsDefined(previous=3, shards=(Shard(shard_id="eu-1", name="Europe", labels={"zone": "a"}),)),
     Voided(stream="LOG", sequence=7, subject="ledger.a_b.due", stored_at=NOON, found="no guard", digest="00"),
     LeadershipGained(lease="ticker", holder="h", at=NOON),
     LeadershipReleased(lease="ticker", holder="h", at=NOON),

@@ -137,6 +137,41 @@ def test_queues_are_paused_and_resumed(url: str) -> None:
         assert "Did you mean 'default'?" in missing.error["message"]
 
 
+def test_shard_map_is_applied_and_listed(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "shards.yaml"
+    file.write_text("shards: [b, {shard_id: a, name: Europe, labels: {zone: x}}]")
+    apply = ("shards", "apply", "-f", str(file))
+    assert call(url, *apply, "--dry-run").out == "+ a  ACTIVE\n+ b  ACTIVE\n"
+    assert call(url, "-o", "json", "shards", "list").json == {"version": 0, "shards": []}
+    assert call(url, *apply, "--reason", "wärme").code == 0
+    assert call(url, *apply).out == "the shard map is up to date\n"
+    listed = call(url, "-o", "json", "shards", "list").json
+    assert [(shard["shard_id"], shard["labels"]) for shard in listed["shards"]] == [("a", {"zone": "x"}), ("b", {})]
+    file.write_text("shards: [{shard_id: a, state: DRAINING, name: Europe, labels: {zone: x}}]")
+    assert call(url, "-o", "json", *apply).failure == (2, "confirmation-required")
+    assert call(url, *apply, "--yes").out == "~ a  ACTIVE -> DRAINING\n- b\n"
+    assert "DRAINING" in call(url, "shards", "list").out
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("shards: [A.b]", "wrong-shard-map"),
+        ("shards: [a, a]", "wrong-shard-map"),
+        ("shards: [{shard_id: a, state: GONE}]", "wrong-shard-map"),
+        ("shards: [{shard_id: a, owner: x}]", "wrong-shard-map"),
+        ("shards: 7", "wrong-shard-map"),
+        ("[a]", "wrong-shard-map"),
+        ("shards: [a]\n---\nshards: [b]", "invalid-definition"),
+    ],
+)
+def test_wrong_shard_map_is_refused(url: str, tmp_path: Path, text: str, code: str) -> None:
+    file = tmp_path / "shards.yaml"
+    file.write_text(text)
+    assert call(url, "-o", "json", "shards", "apply", "-f", str(file)).failure == (2, code)
+    assert call(url, "-o", "json", "shards", "list").json["version"] == 0
+
+
 def test_purge_needs_a_confirmation(url: str) -> None:
     assert call(url, "-o", "json", "queues", "purge", "default").failure == (2, "confirmation-required")
 

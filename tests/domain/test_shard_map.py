@@ -66,8 +66,8 @@ def test_only_active_shards_are_chosen() -> None:
     assert resolve(partition({"shard_set": ["disabled", "active", "unknown"]}), shards, {}) == ("active",)
 
 
-def test_value_has_the_same_shard_for_ever() -> None:
-    """These values are stored in plans: a change of the hash would move them."""
+def test_value_keeps_its_shard() -> None:
+    """Keep the hash: plans store what it gave."""
     rule = partition({"shard_key": "input.customer_id"})
     values: tuple[JsonValue, ...] = ("ann", "bob", 42, 4.5, True, ["x"])
     chosen = [resolve(rule, MAP, {"customer_id": value})[0] for value in values]

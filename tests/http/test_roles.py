@@ -57,6 +57,8 @@ TABLE: dict[tuple[str, str], tuple[set[Role] | None, str, Any]] = {
     ("POST", "/v1/queues/{name}/pause"): ({ADMIN, OPERATOR}, "/v1/queues/default/pause", None),
     ("POST", "/v1/queues/{name}/resume"): ({ADMIN, OPERATOR}, "/v1/queues/default/resume", None),
     ("POST", "/v1/queues/{name}/purge"): ({ADMIN, OPERATOR}, "/v1/queues/default/purge", None),
+    ("GET", "/v1/shards"): (READERS, "/v1/shards", None),
+    ("PUT", "/v1/shards"): ({ADMIN}, "/v1/shards", {"shards": [{"shard_id": "eu-1"}]}),
     ("GET", "/v1/agents"): (READERS, "/v1/agents", None),
     ("GET", "/v1/agents/{name}"): (READERS, "/v1/agents/mail-1", None),
     ("POST", "/v1/agents/{name}/drain"): ({ADMIN, OPERATOR}, "/v1/agents/mail-1/drain", None),

@@ -32,6 +32,7 @@ from ..domain.events import (
     Report,
     Resolved,
     Resumed,
+    ShardsDefined,
     Started,
     StepProgress,
     Trigger,
@@ -66,7 +67,7 @@ _OPERATOR_EVENTS: Final = (
     *(Defined, Paused, Resumed, Deleted, Trigger),
     *(CancelRequest, Cancelled, Replayed, Resolved),
     *(AgentSwitched, AgentDrainStarted, AgentGranted),
-    *(QueuePaused, QueueResumed, QueuePurged, Voided),
+    *(QueuePaused, QueueResumed, QueuePurged, ShardsDefined, Voided),
 )
 _OPERATOR_ACCESS: Final = replace(
     _VIEWER_ACCESS,

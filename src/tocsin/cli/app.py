@@ -13,7 +13,7 @@ from .runtime.errors import HELP as EXIT_CODES
 SERVED: Final = frozenset(
     {
         *("jobs", "agents", "queues", "executions", "dead-letters", "schedule", "explain", "why", "version"),
-        *("doctor", "tokens", "import", "sql"),
+        *("doctor", "tokens", "import", "shards", "sql"),
     }
 )
 """Commands that also work over HTTP."""

@@ -159,6 +159,10 @@ _QUEUES: Final[Tree] = {
     "resume": "queues.commands:resume",
     "purge": "queues.commands:purge",
 }
+_SHARDS: Final[Tree] = {
+    "list": "shards.commands:list_shards",
+    "apply": "shards.commands:apply",
+}
 _TOKENS: Final[Tree] = {
     "create": "installation.tokens:create",
     "list": "installation.tokens:list_tokens",
@@ -190,6 +194,7 @@ COMMANDS: Final[Tree] = {
     "dead-letters": CommandGroup("Executions and messages that failed for good.", _DEAD_LETTERS),
     "agents": CommandGroup("Registered worker processes.", _AGENTS),
     "queues": CommandGroup("Queues of tasks for workers.", _QUEUES),
+    "shards": CommandGroup("The parts into which work is divided.", _SHARDS),
     "history": CommandGroup(
         "The read model of executions, which lists are read from.", {"rebuild": "installation.commands:rebuild_history"}
     ),

@@ -8,11 +8,11 @@ same shard in every process and version.
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple
 
-from pydantic import JsonValue
+from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError
 
-from .definition import value_of
+from .definition import show, value_of
 from .definition.partition import MAX_SHARDS, Partition, is_shard_id, shown
 from .errors import TocsinError
 from .events import Actor
@@ -28,6 +28,72 @@ class WrongShardMap(TocsinError):
     """A shard map that cannot be applied."""
 
     code = "wrong-shard-map"
+
+
+class ShardEntry(BaseModel):
+    """A shard as a file or a request names it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    shard_id: str
+    """The id: 1 to 64 lower-case letters, digits and hyphens."""
+    name: str = ""
+    """A name for people."""
+    state: ShardState = ShardState.ACTIVE
+    """Whether occurrences run on it."""
+    labels: dict[str, str] = {}
+    """Labels for people and programs."""
+
+    @property
+    def shard(self) -> Shard:
+        """The shard as an event stores it."""
+        return Shard(shard_id=self.shard_id, name=self.name, state=self.state, labels=self.labels)
+
+
+_ENTRIES: Final = TypeAdapter(tuple[ShardEntry, ...])
+
+
+def read(document: object) -> tuple[Shard, ...]:
+    """Return the shards in a document: a mapping with `shards`.
+
+    Each is a mapping, or an id alone.
+
+    Raises:
+        WrongShardMap: it is another document, or a field of a shard is wrong.
+    """
+    if not isinstance(document, Mapping) or document.keys() != {"shards"} or not isinstance(document["shards"], list):
+        raise WrongShardMap("the document must be a mapping with `shards`, a list, and nothing else")
+    entries = [{"shard_id": entry} if isinstance(entry, str) else entry for entry in document["shards"]]
+    try:
+        return tuple(entry.shard for entry in _ENTRIES.validate_python(entries))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        index, *path = first["loc"]
+        place = ".".join(("shards", f"{index}", *map(str, path)))
+        raise WrongShardMap(f"{place[:MAX_TEXT]}: {first['msg']}; it is {show(first['input'])}") from None
+
+
+class ShardChange(NamedTuple):
+    """A shard that two maps have differently; None: one of them lacks it."""
+
+    before: Shard | None
+    after: Shard | None
+
+    @property
+    def shard_id(self) -> str:
+        """The id of the shard."""
+        shard = self.after or self.before
+        return "" if shard is None else shard.shard_id
+
+
+def changes(before: Iterable[Shard], after: Iterable[Shard]) -> tuple[ShardChange, ...]:
+    """Return the shards that two maps have differently, sorted by id."""
+    olds, news = ({shard.shard_id: shard for shard in shards} for shards in (before, after))
+    return tuple(
+        ShardChange(olds.get(shard_id), news.get(shard_id))
+        for shard_id in sorted(olds.keys() | news.keys())
+        if olds.get(shard_id) != news.get(shard_id)
+    )
 
 
 def define(
@@ -72,7 +138,7 @@ def active(shards: Sequence[Shard]) -> tuple[str, ...]:
 
 
 def resolve(partition: Partition, shards: Sequence[Shard], input: Mapping[str, JsonValue]) -> tuple[str, ...]:  # noqa: A002
-    """Return the ids of the shards on which an execution runs, sorted; none if no such shard is active."""
+    """Return the ids of the active shards of a partition, sorted."""
     ids = active(shards)
     if partition.all_shards:
         return ids

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from ..domain.agent import AgentRecord
 from ..domain.definition import JobDefinition
-from ..domain.events import Actor, Input, Message, Recorded
+from ..domain.events import Actor, Input, Message, Recorded, Shard
 from ..ports import Clock, DeadLetterRow, EventLog, ExecutionRow, History, Projections, StoredLog
 from ..ports.queries import DeadLetterQuery, ExecutionQuery, Page
 from .agents import AgentRegistry
@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .operations.lookup import ExecutionMatch
     from .queue_decisions import PurgeAnswer
     from .queues import QueueDetails
+    from .shards import ShardMap
     from .statements import StatementResult
 
 from .operator import OpenHistory
@@ -247,6 +248,18 @@ class LocalOperator:
 
         known = await self._queues()
         return await queues.purge(self._log, known, queue, by=self._by, reason=reason, dry_run=dry_run)
+
+    async def shards(self) -> "ShardMap":
+        """See `Operator`."""
+        from .shards import ShardMaps  # noqa: PLC0415 - see above
+
+        return await ShardMaps(self._log).newest()
+
+    async def apply_shards(self, shards: Sequence[Shard], *, reason: str | None = None) -> bool:
+        """See `Operator`."""
+        from .shards import ShardMaps  # noqa: PLC0415 - see above
+
+        return await ShardMaps(self._log).apply(shards, by=self._by, reason=reason)
 
     async def agents(self, name: str | None = None) -> tuple[AgentRecord, ...]:
         """See `Operator`."""

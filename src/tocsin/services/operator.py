@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from ..domain.agent import AgentRecord
 from ..domain.definition import JobDefinition
 from ..domain.errors import TocsinError
-from ..domain.events import Input, Message, Recorded
+from ..domain.events import Input, Message, Recorded, Shard
 from ..ports import DeadLetterRow, ExecutionRow, History, LogUnavailable
 from ..ports.queries import DeadLetterQuery, ExecutionQuery, Page
 from .jobs import Job, Plan
@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .operations.lookup import ExecutionMatch
     from .queue_decisions import PurgeAnswer
     from .queues import QueueDetails
+    from .shards import ShardMap
     from .statements import StatementResult
 
 OpenHistory: TypeAlias = Callable[[], AbstractAsyncContextManager[History]]
@@ -267,6 +268,20 @@ class Operator(Protocol):
         Raises:
             NotFound: no setting and no job names the queue.
             OperationError: its tasks cannot be held back.
+        """
+        ...
+
+    # --- shards -------------------------------------------------------------------------------------------------------
+
+    async def shards(self) -> "ShardMap":
+        """Return the newest shard map."""
+        ...
+
+    async def apply_shards(self, shards: Sequence[Shard], *, reason: str | None = None) -> bool:
+        """Replace the shard map; return whether that changed anything.
+
+        Raises:
+            WrongShardMap: a shard is not valid, or there are too many.
         """
         ...
 

@@ -11,7 +11,10 @@ from .scope_decisions import decide, load
 
 
 class ShardMap(NamedTuple):
-    """The newest map and its version, the sequence of its event; 0: there is no map."""
+    """The newest map and its version.
+
+    The version is the sequence of its event; 0: there is no map.
+    """
 
     version: int
     shards: tuple[Shard, ...]

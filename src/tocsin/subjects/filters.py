@@ -109,7 +109,11 @@ def audit_filters(job: str | None = None, *, runs: bool = False) -> tuple[str, .
         *((f"execution.{of}.*.{end}" for end in ("completed", "completed.locked", "failed")) if runs else ()),
         f"dead-letter.{of}.*.replayed.*",
         f"dead-letter.{of}.*.resolved",
-        *((*_OF_AGENTS, queue_events(), filter_for("repair.voided")) if job is None else ()),
+        *(
+            (*_OF_AGENTS, queue_events(), filter_for("shards.shards-defined"), filter_for("repair.voided"))
+            if job is None
+            else ()
+        ),
     )
 
 

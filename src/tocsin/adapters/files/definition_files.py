@@ -53,14 +53,25 @@ def load(*sources: str | Path, stdin: TextIO | None = None) -> tuple[JobDefiniti
     return tuple(definition for _, definition in definitions)
 
 
+def load_document(source: str, *, stdin: TextIO | None = None) -> object:
+    """Return the only document of a YAML or JSON file, or of standard input (`-`).
+
+    Raises:
+        DefinitionError: it cannot be read, or it has another number of documents.
+    """
+    if source == STDIN:
+        name, text = "standard input", (stdin or sys.stdin).read()
+    else:
+        name, text = source, decoded(read_bytes(Path(source), MAX_FILE_BYTES), source)
+    documents = _parsed(name, text)
+    if len(documents) != 1:
+        reason = f"has {len(documents)} documents: write one"
+        raise DefinitionError(DefinitionProblem(reason, source=name, code="invalid-value"))
+    return documents[0]
+
+
 def _read(name: str, text: str) -> Iterable[tuple[str, JobDefinition]]:
-    parse = _PARSERS.get(Path(name).suffix.lower(), _parse_either)
-    try:
-        documents = parse(text)
-    except DefinitionError as error:
-        raise DefinitionError(
-            *(replace(problem, source=name + (problem.source or "")) for problem in error.problems)
-        ) from None
+    documents = _parsed(name, text)
     if len(documents) == 1:
         return [(name, definition) for definition in read(documents[0], name)]
     definitions: list[tuple[str, JobDefinition]] = []
@@ -74,6 +85,16 @@ def _read(name: str, text: str) -> Iterable[tuple[str, JobDefinition]]:
     if problems:
         raise DefinitionError(*problems)
     return definitions
+
+
+def _parsed(name: str, text: str) -> list[object]:
+    parse = _PARSERS.get(Path(name).suffix.lower(), _parse_either)
+    try:
+        return parse(text)
+    except DefinitionError as error:
+        raise DefinitionError(
+            *(replace(problem, source=name + (problem.source or "")) for problem in error.problems)
+        ) from None
 
 
 def _parse_either(text: str) -> list[object]:

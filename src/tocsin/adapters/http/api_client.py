@@ -14,6 +14,7 @@ from ... import subjects
 from ...domain.definition import STORED, DefinitionError, DefinitionProblem, JobDefinition
 from ...domain.events import Message, Recorded
 from ...domain.ledger import JobNotFound, KnownDefinition, Ledger, Regime, Timetable
+from ...domain.shard_map import WrongShardMap
 from ...ports import SequenceConflict
 from ...services.jobs import Job
 from ...services.operations.errors import NotFound, OperationError
@@ -72,6 +73,8 @@ def _error_of(path: str, response: httpx.Response) -> Exception:  # noqa: PLR091
             return SequenceConflict(detail)
         case 422, "invalid-definition":
             return DefinitionError(*(_problem(error) for error in problem["errors"]))
+        case 422, "invalid-shard-map":
+            return WrongShardMap(detail)
         case ((401 | 403), _):
             return NotPermitted(detail)
         case ((429 | 500 | 503), _):

@@ -18,7 +18,7 @@ from pydantic import JsonValue, TypeAdapter
 from ...domain import dead_letter, ledger
 from ...domain.agent import AgentRecord
 from ...domain.definition import JobDefinition
-from ...domain.events import Input, Message, Recorded
+from ...domain.events import Input, Message, Recorded, Shard
 from ...domain.execution import Status
 from ...domain.ledger import JobNotFound, Ledger
 from ...ports import Clock, DeadLetterRow, ExecutionRow, SequenceConflict
@@ -38,6 +38,7 @@ from ...services.operations.lookup import ExecutionMatch, match_execution
 from ...services.operator import NotServed
 from ...services.queue_decisions import PurgeAnswer
 from ...services.queues import QueueDetails
+from ...services.shards import ShardMap
 from ...services.statements import StatementResult
 from ..system_clock import SystemClock
 from .api_client import ApiClient, agent_path, job_of, job_path, queue_path, reason_header, recorded_of
@@ -50,6 +51,7 @@ MAX_TRIES: Final = 5
 
 _AGENTS: Final = TypeAdapter(list[AgentRecord])
 _QUEUES: Final = TypeAdapter(list[QueueDetails])
+_SHARDS: Final = TypeAdapter(ShardMap)
 _GRANTS: Final = TypeAdapter(GrantAnswer)
 _HOLD_UPS: Final = TypeAdapter(tuple[HoldUp, ...])
 _RESULTS: Final = TypeAdapter(tuple[StatementResult, ...])
@@ -244,6 +246,15 @@ class HttpOperator:
         return _PURGE.validate_python(
             await self._api.request("POST", f"{queue_path(queue)}/purge", {"reason": reason}, query=query)
         )
+
+    async def shards(self) -> ShardMap:
+        """See `Operator`."""
+        return _SHARDS.validate_python(await self._api.request("GET", "/v1/shards"))
+
+    async def apply_shards(self, shards: Sequence[Shard], *, reason: str | None = None) -> bool:
+        """See `Operator`."""
+        body: JsonValue = {"shards": [shard.model_dump(mode="json") for shard in shards], "reason": reason}
+        return bool((await self._api.request("PUT", "/v1/shards", body))["changed"])
 
     async def agents(self, name: str | None = None) -> tuple[AgentRecord, ...]:
         """See `Operator`."""

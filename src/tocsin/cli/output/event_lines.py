@@ -48,6 +48,8 @@ from ...domain.events import (
     Resolved,
     Resumed,
     RetryScheduled,
+    ShardsDefined,
+    ShardState,
     Skipped,
     Started,
     Voided,
@@ -196,12 +198,20 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912 - the 
         case Voided():
             why = f": {fact.reason}" if fact.reason else ""
             return Described("‖", "yellow", "voided", f"{fact.stream} {fact.sequence} {fact.subject}{why}")
+        case ShardsDefined():
+            return Described("+", "cyan", "defined", _shards(fact))
         case OwnershipAssigned():
             return Described("‖", "yellow", "assigned", f"{fact.resource} to {fact.name}: {fact.reason}")
         case AgentDrainStarted():
             return Described("‖", "yellow", "draining", fact.reason or "")
         case _:
             return Described("?", "dim", str(getattr(fact, "type", type(fact).__name__)))
+
+
+def _shards(fact: ShardsDefined) -> str:
+    active = sum(shard.state is ShardState.ACTIVE for shard in fact.shards)
+    numbers = f"{counted(len(fact.shards), 'shard')}, {active:,} active"
+    return f"{numbers}: {fact.reason}" if fact.reason else numbers
 
 
 def _schedule(definition: JobDefinition) -> str:

@@ -13,6 +13,7 @@ from ...domain.definition import DefinitionError, DefinitionProblem
 from ...domain.errors import TocsinError
 from ...domain.ledger import JobNotFound
 from ...domain.schedule import ScheduleError
+from ...domain.shard_map import WrongShardMap
 from ...domain.statement_error import StatementError
 from ...ports import HistoryUnavailable, LogUnavailable, OutdatedState
 from ...ports.queries import InvalidQuery
@@ -82,6 +83,7 @@ _KNOWN: Final[tuple[_Row, ...]] = (
     (DefinitionError, Exit.USAGE, "{}"),
     (ScheduleError, Exit.USAGE, "{}"),
     (StatementError, Exit.USAGE, "{}"),
+    (WrongShardMap, Exit.USAGE, "{}"),
     (JobNotFound, Exit.NOT_FOUND, "{}"),
     (NotFound, Exit.NOT_FOUND, "{}"),
     (NotAnId, Exit.USAGE, "{}"),

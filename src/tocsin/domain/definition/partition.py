@@ -44,7 +44,10 @@ ShardKey: TypeAlias = Annotated[str, AfterValidator(_path)]
 
 
 class Partition(StoredModel):
-    """The shards on which an occurrence or a trigger runs, with one execution on each. Exactly one field is given."""
+    """The shards on which an occurrence or a trigger runs: exactly one field.
+
+    There is one execution on each shard.
+    """
 
     all_shards: Flag = False
     """One execution on every active shard."""
@@ -107,9 +110,7 @@ def partition_problems(
     if partition is None:
         return
     if leads:
-        reason = (
-            "only one agent gets the tasks of a `LEADER_ONLY` job, and each shard has an owner of its own: give one"
-        )
+        reason = "a single agent gets the tasks of a `LEADER_ONLY` job, and each shard has an owner of its own: leave one of the two out"
         yield DefinitionProblem(reason, field="partition", code="exclusive-fields")
     key = partition.shard_key
     if key is not None and is_scheduled and value_of(key, {"input": input}) is None:

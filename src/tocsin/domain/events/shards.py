@@ -14,13 +14,13 @@ class ShardState(StrEnum):
     ACTIVE = "ACTIVE"
     """Occurrences run on it."""
     DRAINING = "DRAINING"
-    """Executions on it finish, and no more are planned."""
+    """Executions on it finish, and further occurrences do not run on it."""
     DISABLED = "DISABLED"
-    """No executions are planned on it."""
+    """Occurrences do not run on it."""
 
 
 class Shard(Message):
-    """A named part of the work, which one agent owns at a time."""
+    """A named part of the work."""
 
     shard_id: str
     """The id, which names of executions and locks contain; one token of a subject."""

@@ -2,9 +2,9 @@
 
 Implements hip-62 (Audit Trail) and scratchbird §10.3.
 
-The log itself is the audit trail: every registration, update, deletion, pause, resume, trigger, cancellation, replay and
-resolution, every drain, switch and grant of an agent, every pause, resume and purge of a queue, and every voided message, is a fact that
-names the caller.
+The log itself is the audit trail. Every registration, update, deletion, pause, resume, trigger, cancellation, replay and
+resolution, every drain, switch and grant of an agent, and every pause, resume and purge of a queue is a fact that names the caller. So are
+shard maps and voided messages.
 """
 
 from collections.abc import AsyncIterator
@@ -28,6 +28,7 @@ from ...domain.events import (
     Replayed,
     Resolved,
     Resumed,
+    ShardsDefined,
     Terminal,
     Trigger,
     Voided,
@@ -37,7 +38,7 @@ from ...subjects import DecodeError
 
 AUDITED = (
     *(Defined, Paused, Resumed, Deleted, Trigger, Cancelled, Replayed, Resolved),
-    *(AgentSwitched, AgentGranted, AgentDrainStarted, QueueFact, Voided),
+    *(AgentSwitched, AgentGranted, AgentDrainStarted, QueueFact, ShardsDefined, Voided),
 )
 
 

@@ -22,6 +22,7 @@ from ....domain.definition import DefinitionError, DefinitionProblem, show
 from ....domain.errors import TocsinError
 from ....domain.ledger import JobNotFound
 from ....domain.schedule import ScheduleError
+from ....domain.shard_map import WrongShardMap
 from ....domain.statement_error import StatementError
 from ....ports import HistoryUnavailable, LogUnavailable, NotAllowed, OutdatedState
 from ....ports.queries import InvalidQuery
@@ -103,6 +104,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "invalid-retry-policy": ProblemKind(422, "The retry policy of a pushed job is invalid. Correct the named field."),
     "invalid-schedule": ProblemKind(
         422, "The schedule cannot be parsed. Try it with `POST /v1/explain`.", (ScheduleError,)
+    ),
+    "invalid-shard-map": ProblemKind(
+        422, "The shard map cannot be applied. Correct the shard that the detail names.", (WrongShardMap,)
     ),
     "too-many-requests": ProblemKind(429, "The caller exceeds its request rate. Wait as long as `Retry-After` says."),
     "unforeseen": ProblemKind(500, "An unexpected error. The log of the server has the traceback."),

@@ -1,0 +1,122 @@
+"""`tocsin shards`: list the shard map, and apply another."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from ...adapters.files import load_document
+from ...domain import shard_map
+from ...domain.events import Shard
+from ...domain.shard_map import ShardChange
+from ...domain.text import counted
+from ...services.shards import ShardMap
+from ..input.values import confirm
+from ..output.tables import table
+from ..runtime.event_loop import run
+from ..runtime.session import session_of
+
+
+def list_shards(context: typer.Context) -> None:
+    """List the shards of the newest map.
+
+    Example: `tocsin shards list`
+    """
+    session = session_of(context)
+
+    async def read() -> ShardMap:
+        async with session.operator() as operator:
+            return await operator.shards()
+
+    newest = run(read())
+    session.output.answer(
+        {"version": newest.version, "shards": [_json(shard) for shard in newest.shards]},
+        lambda: [
+            table(
+                ("SHARD", "STATE", "NAME", "LABELS"),
+                [_row(shard) for shard in newest.shards],
+                empty="no shards",
+                least=("LABELS", "NAME"),
+            )
+        ],
+    )
+
+
+def apply(
+    context: typer.Context,
+    file: Annotated[str, typer.Option("--file", "-f", metavar="FILE|-", help="The file with the whole map.")],
+    reason: Annotated[str | None, typer.Option(help="Reason, recorded in the event.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the changes without making them.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove shards without confirmation.")] = False,
+) -> None:
+    """Replace the shard map by the map in a file.
+
+    Occurrences that come due from then on use it; those that came due before use the map that they name.
+
+    Example: `tocsin shards apply -f shards.yaml`
+    """
+    session = session_of(context)
+    wanted = shard_map.read(load_document(file))
+
+    async def request() -> tuple[ShardChange, ...]:
+        async with session.operator() as operator:
+            newest = await operator.shards()
+            shard_map.define(None, newest.version, wanted)
+            changes = shard_map.changes(newest.shards, wanted)
+            if not session.output.is_json:
+                session.output.answer(None, lambda: _lines(changes))
+            removed = [change.shard_id for change in changes if change.after is None]
+            if dry_run:
+                return changes
+            if removed:
+                confirm(f"remove {counted(len(removed), 'shard')}?", yes=yes, otherwise="nothing was changed")
+            if changes or not newest.version:
+                await operator.apply_shards(wanted, reason=reason)
+            return changes
+
+    made = run(request())
+    if session.output.is_json:
+        document = {"dry_run": dry_run, "changes": [_change(change) for change in made]}
+        session.output.answer(document, list)
+
+
+def _row(shard: Shard) -> tuple[object, ...]:
+    labels = ", ".join(f"{key}={value}" for key, value in shard.labels.items())
+    return Text(shard.shard_id, style="bold"), shard.state.value, shard.name, labels
+
+
+def _lines(changes: Sequence[ShardChange]) -> list[Text]:
+    if not changes:
+        return [Text("the shard map is up to date", style="dim")]
+    return [
+        Text.assemble((f"{_sign(change)} ", "yellow"), (change.shard_id, "bold"), _words(change)) for change in changes
+    ]
+
+
+def _sign(change: ShardChange) -> str:
+    if change.before is None:
+        return "+"
+    return "-" if change.after is None else "~"
+
+
+def _words(change: ShardChange) -> str:
+    before, after = change.before, change.after
+    if before is None or after is None:
+        return f"  {after.state.value}" if after is not None else ""
+    fields = [name for name in ("state", "name", "labels") if getattr(before, name) != getattr(after, name)]
+    return "  " + ", ".join(
+        f"{before.state.value} -> {after.state.value}" if name == "state" else name for name in fields
+    )
+
+
+def _change(change: ShardChange) -> dict[str, object]:
+    return {
+        "shard_id": change.shard_id,
+        "before": None if change.before is None else _json(change.before),
+        "after": None if change.after is None else _json(change.after),
+    }
+
+
+def _json(shard: Shard) -> dict[str, object]:
+    return {"shard_id": shard.shard_id, "name": shard.name, "state": shard.state.value, "labels": shard.labels}
