@@ -165,6 +165,7 @@ def test_file_is_named_by_option_variable_then_default(write: Write, monkeypatch
         ("nats: { url: 'nats://a:1,http://b' }", "invalid-value", "nats.url", '"nats://a:1,http://b"', "nats://"),
         ("server: { port: 99999 }", "invalid-value", "server.port", "99999", "65535"),
         ("archive: { target: 's3://b' }", "invalid-value", "archive.target", '"s3://b"', "`nats`"),
+        ("archive: { output: true, hot_window: 8d }", "invalid-value", "output", None, "a longer `output.max_age`"),
         ("archive: { max_messages: 0 }", "invalid-value", "archive.max_messages", "0", "1"),
         ("nats: { url: '${NOT_SET}' }", "invalid-value", "nats.url", '"${NOT_SET}"', "`NOT_SET`"),
         ("queues: { q: { transport: mq, concurrency: 3 } }", "invalid-value", "queues.q", None, "transport: matched"),

@@ -65,6 +65,7 @@ class Attic:
             clock,
             origin=Origin(installation="i", root="tocsin", version="0"),
             keeping=KEEPING,
+            output=None,
             heartbeats=FinishedHeartbeats(self._server, self._streams, self._housekeeping),
             unproven=UnprovenReports(self._server, self._streams, KEY, limit=-1),
         )
@@ -82,6 +83,9 @@ class _Streams:
 
     async def may_be_archived(self, scope: str) -> bool:
         return await self._stored.may_be_archived(scope)
+
+    async def archived_lines(self, execution_id: str) -> Sequence[StoredMessage]:
+        return await self._stored.archived_lines(execution_id)
 
     async def extent(self, stream: Stream) -> Extent:
         return await self._network.ask(

@@ -27,6 +27,7 @@ from tocsin.domain.events import (
     Due,
     Failure,
     HeartbeatDetails,
+    OutputLine,
     Report,
     Started,
     StepProgress,
@@ -36,7 +37,11 @@ from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.ports import EventLog, OutdatedState, StoredMessage, acknowledge_each
+from tocsin.services.operations.execution_output import MAX_LINES, ExecutionOutput, read_output
+from tocsin.services.operations.lookup import find
+from tocsin.stages.archiver import finished_output
 from tocsin.stages.archiver.archive_eligibility import CLOCK_SKEW, ArchiveEligibility, Keeping
+from tocsin.stages.archiver.finished_output import FinishedOutput
 from tocsin.stages.archiver.heartbeats import FinishedHeartbeats
 from tocsin.stages.archiver.stage import LEAST, Archiver, PacedPurge
 from tocsin.stages.archiver.unproven_reports import UnprovenReports
@@ -161,7 +166,7 @@ class Site:
         store, projections = (Mortal(one, fate, ("put",)) for one in (self.store, self.world.projections))
         return Archive(store, projections)
 
-    def archiver(self, fate: Fate | None = None, keeping: Keeping = KEEPING) -> Archiver:
+    def archiver(self, fate: Fate | None = None, keeping: Keeping = KEEPING, *, keeps_output: bool = False) -> Archiver:
         housekeeping = Mortal(InMemoryStreamPurge(self.world.log), fate or Fate(), ("purge",))
         leadership = LeaderElection(
             self.world.projections, ClockGuard(self.world.log, self.world.clock), key="archiver", holder="test"
@@ -178,6 +183,7 @@ class Site:
             clock,
             origin=ORIGIN,
             keeping=keeping,
+            output=FinishedOutput(self.streams, archive, ORIGIN) if keeps_output else None,
             heartbeats=FinishedHeartbeats(self.world.log, self.streams, housekeeping),
             unproven=UnprovenReports(self.world.log, self.streams, KEY, limit=-1),
         )
@@ -334,6 +340,69 @@ async def test_finished_executions_move_to_the_archive_readable(site: Site) -> N
     assert segment.upto == {
         stream: int((await site.world.projections.get(Bucket.CURSORS, stream.value) or [b"0"])[0]) for stream in STREAMS
     }
+
+
+async def logged(site: Site) -> dict[str, list[str]]:
+    """Store two lines of each attempt, also with a wrong seal; return the lines of each execution."""
+    texts: dict[str, list[str]] = {}
+    for task in await site.world.stored(Dispatched):
+        identity: dict[str, Any] = {"job": task.job, "execution_id": task.execution_id, "step": task.step}
+        for number in range(2):
+            line = OutputLine(
+                **identity, attempt=task.attempt, time=site.world.clock.now(), text=f"{task.token} {number}"
+            )
+            await site.world.log.publish(
+                subjects.output_of(line, task.token), line, message_id=f"{task.token}-{number}"
+            )
+            site.world.log.receive(subjects.output_of(line, "guessed"), line.encode())
+            texts.setdefault(task.execution_id, []).append(line.text)
+    return texts
+
+
+async def shown(site: Site, execution_id: str, after: int = 0, limit: int = MAX_LINES) -> ExecutionOutput:
+    match = await find(site.world.log, execution_id, stored=site.whole)
+    return await read_output(site.world.log, match, after=after, limit=limit, stored=site.whole)
+
+
+@pytest.mark.parametrize("max_bytes", [1, finished_output.MAX_BYTES])
+async def test_lines_are_kept_with_their_execution(site: Site, max_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finished_output, "MAX_BYTES", max_bytes)
+    texts = await logged(site)
+    while await site.archiver(keeps_output=True).run_once(site.world.clock.now()):
+        pass
+    output = site.world.log.stream(Stream.OUTPUT)
+    for entry in list(output.entries_after(0))[::2]:
+        output.remove(entry.sequence)  # the stream may still hold some of the lines
+    executions = {m.subject.split(".")[2] for m in await site.ever() if m.subject.endswith((".completed", ".failed"))}
+    assert executions < {*texts}
+    for execution_id in executions:
+        found = await shown(site, execution_id)
+        assert [line.text for line in found.lines] == texts[execution_id]
+        first, second = found.lines
+        assert (await shown(site, execution_id, limit=1)).lines == (first,)
+        assert (await shown(site, execution_id, after=first.sequence)).lines == (second,)
+        assert (await shown(site, execution_id, after=second.sequence)).lines == ()
+
+
+async def test_lines_that_were_changed_are_refused(site: Site) -> None:
+    await logged(site)
+    await site.archiver(keeps_output=True).run_once(site.world.clock.now())
+    [segment] = await site.archive().segments()
+    [lines] = segment.output
+    ended = next(m.subject.split(".")[2] for m in await site.ever() if m.subject.endswith(".completed"))
+    name = lines.name(segment.number)
+    site.store._objects[name] = site.store._objects[name][:-1] + b"x"
+    with pytest.raises(ArchiveDamaged, match=name):
+        await shown(site, ended)
+    del site.store._objects[name]
+    with pytest.raises(ArchiveDamaged, match=name):
+        await shown(site, ended)
+
+
+async def test_lines_stay_in_their_stream_by_default(site: Site) -> None:
+    await logged(site)
+    await archive_all(site)
+    assert [segment.output for segment in await site.archive().segments()] == [()]
 
 
 async def test_every_definition_stays(site: Site) -> None:

@@ -6,10 +6,11 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from tests.system.running import running
-from tocsin import Context, Worker
+from tocsin import Context, Worker, subjects
 from tocsin.domain.events import Completed, Started
 from tocsin.services.operations.execution_output import ExecutionOutput, read_output
 from tocsin.services.operations.lookup import find
+from tocsin.subjects import Stream
 
 
 async def test_output_of_running_step_is_seen(nats_url: str, tmp_path: Path) -> None:
@@ -87,3 +88,29 @@ async def test_heartbeats_end_with_their_execution(nats_url: str, tmp_path: Path
             return not await kept()
 
         await tocsin.until(is_empty)
+
+
+async def test_lines_outlive_their_stream_in_the_archive(nats_url: str, tmp_path: Path) -> None:
+    worker = Worker()
+
+    @worker.task("load")
+    async def load(context: Context) -> None:
+        context.logger.info("loading")
+        context.logger.info("loaded")
+
+    archive = {"hot_window": 1, "interval": 0.2, "output": True}
+    async with running(nats_url, tmp_path, worker=worker, archive=archive) as tocsin:
+        await tocsin.apply({"name": "etl", "function": "load"})
+        await tocsin.trigger("etl")
+        [ended] = await tocsin.ended("etl", Completed)
+
+        async def is_archived() -> bool:
+            return not await tocsin.log.load(subjects.execution("etl", ended.execution_id))
+
+        await tocsin.until(is_archived)
+        await tocsin.installation.connection.manage(f"STREAM.PURGE.{tocsin.installation.names.stream(Stream.OUTPUT)}")
+        stored = tocsin.installation.stored
+        match = await find(tocsin.log, ended.execution_id, stored=stored)
+        found = await read_output(tocsin.log, match, stored=stored)
+        assert [line.text for line in found.lines] == ["loading", "loaded"]
+        assert (await read_output(tocsin.log, match)).lines == ()

@@ -5,6 +5,9 @@ content, its digest and the segment before. One key in KV `cursors`, changed by 
 segment belongs to the archive if the chain from that key reaches it. So of two archivers that write at once, a single archiver adds its
 segment, and a crash leaves a whole segment or none.
 
+Beside a segment there may be objects with the lines that handlers of its executions logged (`archive.output`). They are exports of the
+stream of lines, and the manifest names them with their digests.
+
 `upto` is the sequence of each stream up to which everything is decided; messages before it that are still in the stream
 belong to open executions.
 """
@@ -12,7 +15,7 @@ belong to open executions.
 import gzip
 import io
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -48,6 +51,23 @@ class Span(_Model):
     messages: int
 
 
+class LinesObject(_Model):
+    """An object with lines of handlers."""
+
+    sha256: str
+    """Digest of the stored object."""
+    ids: tuple[str, str]
+    """Smallest and greatest id of an execution."""
+
+    def name(self, number: int) -> str:
+        """Return the name of the object; `number`: that of its segment."""
+        return f"{number:08}-{self.sha256[:16]}.output.jsonl.gz"
+
+    def may_hold(self, execution_id: str) -> bool:
+        """Return whether it may hold lines of an execution."""
+        return self.ids[0] <= execution_id <= self.ids[1]
+
+
 class Segment(_Model):
     """The manifest of a segment."""
 
@@ -65,6 +85,8 @@ class Segment(_Model):
     """Smallest and greatest id of an execution."""
     letters: tuple[str, str] | None = ("", "~")
     """Smallest and greatest id of a dead letter. An old manifest without it may hold any."""
+    output: tuple[LinesObject, ...] = ()
+    """The lines of its executions, if the archive keeps them."""
 
     @property
     def name(self) -> str:
@@ -163,29 +185,63 @@ class Archive:
         if segment.name in self._read:
             self._read.move_to_end(segment.name)
             return self._read[segment.name]
-        name = f"{segment.name}.jsonl.gz"
-        body = await self._store.get(name)
-        if body is None:
-            raise ArchiveDamaged(f"the archive has no {name}, to which its chain leads")
-        if sha256(body).hexdigest() != segment.sha256:
-            raise ArchiveDamaged(f"{name} of the archive was changed: its digest differs from its manifest")
-        try:
-            with open_export(Path("-"), io.BufferedReader(io.BytesIO(body))) as export:
-                messages = list(export.messages)
-        except ExportError as error:
-            raise ArchiveDamaged(f"{name} of the archive: {error}") from None
+        messages = await self._content(f"{segment.name}.jsonl.gz", segment.sha256)
         self._read[segment.name] = messages
         if len(self._read) > CACHED_SEGMENTS:
             self._read.popitem(last=False)
         return messages
 
+    async def lines(self, segment: Segment, execution_id: str) -> list[StoredMessage]:
+        """Return the lines of an execution that are beside a segment, in their order.
+
+        Raises:
+            ArchiveDamaged: they are missing or changed.
+        """
+        lines: list[StoredMessage] = []
+        for part in segment.output:
+            if part.may_hold(execution_id):
+                content = await self._content(part.name(segment.number), part.sha256)
+                lines += [line for line in content if _entity_of(line) == execution_id]
+        return lines
+
+    async def _content(self, name: str, digest: str) -> list[StoredMessage]:
+        """Return the messages of an object."""
+        body = await self._store.get(name)
+        if body is None:
+            raise ArchiveDamaged(f"the archive has no {name}, to which its chain leads")
+        if sha256(body).hexdigest() != digest:
+            raise ArchiveDamaged(f"{name} of the archive was changed: its digest differs from its manifest")
+        try:
+            with open_export(Path("-"), io.BufferedReader(io.BytesIO(body))) as export:
+                return list(export.messages)
+        except ExportError as error:
+            raise ArchiveDamaged(f"{name} of the archive: {error}") from None
+
+    async def write_lines(self, lines: Sequence[StoredMessage], state: State, origin: "Origin") -> LinesObject:
+        """Store lines for the segment that follows `state`.
+
+        `write` then names them in the segment.
+        """
+        ids = sorted({_entity_of(line) for line in lines})
+        body = _encoded(lines, (Stream.OUTPUT,), origin)
+        stored = LinesObject(sha256=sha256(body).hexdigest(), ids=(ids[0], ids[-1]))
+        await self._store.put(stored.name(state.number + 1), body)
+        return stored
+
     async def write(
-        self, messages: Sequence[StoredMessage], state: State, upto: Mapping[Stream, int], origin: "Origin"
+        self,
+        messages: Sequence[StoredMessage],
+        state: State,
+        upto: Mapping[Stream, int],
+        origin: "Origin",
+        output: Sequence[LinesObject] = (),
     ) -> Segment:
-        """Store the segment that follows `state`; `move` then adds it to the archive."""
-        extents = dict(_extents(messages))
-        manifest = Manifest(origin.installation, origin.root, origin.version, Selection(STREAMS), extents)
-        body = gzip.compress(b"".join(encode_all(manifest, messages)), mtime=0)
+        """Store the segment that follows `state`; `move` then adds it to the archive.
+
+        `output`: what `write_lines` returned for its executions.
+        """
+        extents = _extents(messages, STREAMS)
+        body = _encoded(messages, STREAMS, origin)
         ids = _ids(messages, "execution")
         letters = _ids(messages, "dead-letter")
         segment = Segment(
@@ -203,6 +259,7 @@ class Archive:
             executions=len(ids),
             ids=(ids[0], ids[-1]) if ids else None,
             letters=(letters[0], letters[-1]) if letters else None,
+            output=tuple(output),
         )
         await self._store.put(f"{segment.name}.jsonl.gz", body)
         await self._store.put(f"{segment.name}.json", segment.model_dump_json(indent=2).encode())
@@ -217,11 +274,21 @@ class Origin(_Model):
     version: str
 
 
-def _extents(messages: Sequence[StoredMessage]) -> Iterator[tuple[Stream, Extent]]:
-    for stream in STREAMS:
-        sequences = [message.sequence for message in messages if message.stream is stream]
-        yield stream, Extent(sequences[0], sequences[-1], len(sequences)) if sequences else Extent(0, 0, 0)
+def _encoded(messages: Sequence[StoredMessage], streams: tuple[Stream, ...], origin: Origin) -> bytes:
+    selection, extents = Selection(streams), _extents(messages, streams)
+    manifest = Manifest(origin.installation, origin.root, origin.version, selection, extents)
+    return gzip.compress(b"".join(encode_all(manifest, messages)), mtime=0)
+
+
+def _extents(messages: Sequence[StoredMessage], streams: tuple[Stream, ...]) -> dict[Stream, Extent]:
+    sequences = {stream: [message.sequence for message in messages if message.stream is stream] for stream in streams}
+    return {stream: Extent(of[0], of[-1], len(of)) if of else Extent(0, 0, 0) for stream, of in sequences.items()}
 
 
 def _ids(messages: Sequence[StoredMessage], kind: str) -> list[str]:
-    return sorted({message.subject.split(".")[2] for message in messages if message.subject.startswith(f"{kind}.")})
+    return sorted({_entity_of(message) for message in messages if message.subject.startswith(f"{kind}.")})
+
+
+def _entity_of(message: StoredMessage) -> str:
+    """Return the id of the execution or dead letter of a message."""
+    return message.subject.split(".")[2]

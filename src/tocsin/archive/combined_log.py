@@ -33,6 +33,11 @@ class CombinedLog:
         kind, _, entity, *_ = scope.split(".")
         return any(segment.may_hold(kind, entity) for segment in await self._archive.segments())
 
+    async def archived_lines(self, execution_id: str) -> list[StoredMessage]:
+        """Return the archived lines of an execution, oldest first."""
+        segments = await self._archive.segments()
+        return [line for segment in segments for line in await self._archive.lines(segment, execution_id)]
+
     async def extent(self, stream: Stream) -> Extent:
         """Return the extent of a stream, archived messages included."""
         segments = await self._archive.segments()

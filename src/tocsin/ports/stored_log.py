@@ -49,6 +49,10 @@ class StoredLog(Protocol):
         """
         ...
 
+    async def archived_lines(self, execution_id: str) -> Sequence[StoredMessage]:
+        """Return the lines of an execution that the archive keeps, oldest first."""
+        ...
+
     async def extent(self, stream: Stream) -> Extent:
         """Return the current extent of a stream."""
         ...

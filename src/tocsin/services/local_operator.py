@@ -158,7 +158,7 @@ class LocalOperator:
         """See `Operator`."""
         from .operations import execution_output  # noqa: PLC0415 - see above
 
-        return await execution_output.read_output(self._log, match, after=after)
+        return await execution_output.read_output(self._log, match, after=after, stored=self._stored)
 
     async def cancel(self, given: str, *, reason: str | None = None, job: str | None = None) -> "Cancellation":
         """See `Operator`."""

@@ -16,6 +16,7 @@ from ..domain.errors import TocsinError
 from ..domain.formats.document import listed, nearest
 from .model import Queue
 from .root import FieldPath, Settings
+from .section import Section
 
 DEFAULT: Final = "default"
 """Origin of a field that is not set."""
@@ -250,7 +251,7 @@ def _problems(error: ValidationError, origins: Mapping[FieldPath, str]) -> Itera
             continue
         cause = details.get("ctx", {}).get("error")
         reason = str(cause) if cause else details["msg"].removeprefix("Input ").replace("should", "must")
-        shown = None if isinstance(details["input"], Mapping) or is_secret(path) else show(details["input"])
+        shown = None if isinstance(details["input"], Mapping | Section) or is_secret(path) else show(details["input"])
         yield DefinitionProblem(reason, field=field, value=shown, source=source)
 
 

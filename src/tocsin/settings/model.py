@@ -176,6 +176,8 @@ class Archive(Section):
     """
     interval: Duration = 300.0
     """Time between two searches for messages to archive."""
+    output: bool = False
+    """Keep the lines of handlers with their execution, beyond `output.max_age`, which must then be above `hot_window`."""
 
     @property
     def outside_messages(self) -> int:

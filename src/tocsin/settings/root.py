@@ -122,6 +122,17 @@ class Settings(DocumentedModel, BaseSettings):
             )
         return prefix
 
+    @field_validator("output")
+    @classmethod
+    def _is_kept_until_it_is_archived(cls, output: Output, info: ValidationInfo) -> Output:
+        archive: Archive | None = info.data.get("archive")
+        if archive is not None and archive.output and output.max_age <= archive.hot_window:
+            raise ValueError(
+                f"`max_age` is {output.max_age:g} s, but `archive.output` takes lines after `archive.hot_window`, "
+                f"{archive.hot_window:g} s: give a longer `output.max_age`"
+            )
+        return output
+
     @model_validator(mode="before")
     @classmethod
     def _keep_history_with_the_data(cls, data: Any) -> Any:  # noqa: ANN401 - before validation

@@ -32,6 +32,10 @@ class InMemoryStoredLog:
         """Return False: the streams alone have no archive."""
         return False
 
+    async def archived_lines(self, execution_id: str) -> Sequence[StoredMessage]:  # noqa: ARG002 - the port's parameter
+        """Return nothing: the streams alone have no archive."""
+        return ()
+
     async def extent(self, stream: Stream) -> Extent:
         """Return the extent of a stream."""
         stored = self._log.stream(stream)

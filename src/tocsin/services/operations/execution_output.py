@@ -16,12 +16,13 @@ from typing import Final, TypeAlias
 from pydantic import JsonValue
 
 from ... import subjects
+from ...archive.stream_reader import decoded
 from ...domain import execution
 from ...domain.definition import size_of
 from ...domain.events import Message, OutputLine, Recorded, StepProgress
 from ...domain.progress import MAX_DATA_BYTES, fraction_of, message_of
 from ...domain.text import printable
-from ...ports import EventLog, LogUnavailable, RequestRefused
+from ...ports import EventLog, LogUnavailable, RequestRefused, StoredLog
 from ...subjects import OUTPUT_STREAMS, DecodeError, Stream
 from .errors import NotFound
 from .lookup import ExecutionMatch
@@ -85,20 +86,36 @@ class ExecutionOutput:
 
 
 async def read_output(
-    log: EventLog, match: ExecutionMatch, *, after: int = 0, limit: int = MAX_LINES
+    log: EventLog, match: ExecutionMatch, *, after: int = 0, limit: int = MAX_LINES, stored: StoredLog | None = None
 ) -> ExecutionOutput:
     """Return up to `limit` lines after a sequence, and the progress of each step.
 
-    Unreadable messages are left out.
+    Of the last `MAX_LINES` lines, these are the first. Unreadable messages are left out.
+
+    Args:
+        log: holds the lines.
+        match: the execution.
+        after: the sequence of the last line that is known.
+        limit: the largest number of lines.
+        stored: the log and its archive; read if the execution may be in the archive.
 
     Raises:
         LogUnavailable: the log does not answer.
+        ArchiveDamaged: the archive has lost lines that it names, or they were changed.
     """
     state = execution.fold(match.facts)
-    lines, place = await _lines(log, match, after, limit)
+    lines = await _lines(log, match, after)
+    if state.is_over and stored is not None and match.facts[0].sequence <= await stored.archived(Stream.LOG):
+        lines = await _with_archived(stored, match, lines, after)
+    shown = tuple(lines[:limit])
     steps = [step.name for step in state.requested.plan.steps] if state.requested else []
     return ExecutionOutput(
-        match.job, match.execution_id, lines, place, is_over=state.is_over, progress=await _progress(log, match, steps)
+        match.job,
+        match.execution_id,
+        shown,
+        shown[-1].sequence if shown else after,
+        is_over=state.is_over,
+        progress=await _progress(log, match, steps),
     )
 
 
@@ -110,22 +127,35 @@ async def output_if_readable(reading: Awaitable[ExecutionOutput]) -> ExecutionOu
         return ExecutionOutput("", "")
 
 
-async def _lines(log: EventLog, match: ExecutionMatch, after: int, limit: int) -> tuple[tuple[Line, ...], int]:
-    """Return the lines after a sequence, and the place after them.
-
-    Of the last `MAX_LINES` lines, these are the first `limit`.
-    """
-    attempts = {
+def _attempts(match: ExecutionMatch) -> Attempts:
+    return {
         subjects.lines(match.job, match.execution_id, *key, of_token=token): key for key, token in match.tokens.items()
     }
+
+
+async def _lines(log: EventLog, match: ExecutionMatch, after: int) -> list[Line]:
+    """Return the last lines that the stream holds after a sequence."""
+    attempts = _attempts(match)
     everything = subjects.all_lines(match.job, match.execution_id)
     if after and len(attempts) > 1 and await log.tail(everything) <= after:
-        return (), after
+        return []
     lines = None if len(attempts) <= FEW else await _of_all(log, everything, attempts, after)
-    if lines is None:
-        lines = await _of_each(log, await _newest(log, attempts), after)
-    shown = tuple(lines[:limit])
-    return shown, shown[-1].sequence if shown else after
+    return await _of_each(log, await _newest(log, attempts), after) if lines is None else lines
+
+
+async def _with_archived(stored: StoredLog, match: ExecutionMatch, lines: list[Line], after: int) -> list[Line]:
+    """Return the last lines of the archive and the stream, each line once."""
+    attempts = _attempts(match)
+    by_sequence = {line.sequence: line for line in lines}
+    for message in await stored.archived_lines(match.execution_id):
+        if message.sequence > after and message.subject in attempts and message.sequence not in by_sequence:
+            try:
+                line = _line(decoded(message), attempts[message.subject])
+            except DecodeError:
+                continue
+            if line is not None:
+                by_sequence[line.sequence] = line
+    return [by_sequence[sequence] for sequence in sorted(by_sequence)][-MAX_LINES:]
 
 
 async def _of_all(log: EventLog, everything: str, attempts: Attempts, after: int) -> list[Line] | None:

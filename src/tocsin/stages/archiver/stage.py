@@ -18,6 +18,7 @@ from ...ports import Clock, History, LogUnavailable, OutdatedState, StoredLog, S
 from ...settings import Settings
 from ...subjects import ARCHIVE_STATE, ARCHIVER_LEASE, RECORDED, STREAMS, Bucket, Stream, cursor
 from .archive_eligibility import ArchiveEligibility, Keeping
+from .finished_output import FinishedOutput
 from .heartbeats import FinishedHeartbeats
 from .unproven_reports import INTERVAL_S, UnprovenReports
 
@@ -81,9 +82,12 @@ class Archiver:
         *,
         origin: Origin,
         keeping: Keeping,
+        output: FinishedOutput | None,
         heartbeats: FinishedHeartbeats,
         unproven: UnprovenReports,
     ) -> None:
+        """`output`: None leaves the lines of handlers to their stream."""
+        self._output = output
         self._unproven = unproven
         self._heartbeats = heartbeats
         self._eligibility = eligibility
@@ -149,7 +153,8 @@ class Archiver:
         if upto != state.upto:
             head: Segment | None = None
             if messages:
-                head = await self._archive.write(messages, state, upto, self._origin)
+                lines = [] if self._output is None else await self._output.keep(messages, state)
+                head = await self._archive.write(messages, state, upto, self._origin, lines)
             changes = {} if head is None else {"head": head.name, "number": head.number}
             state = state.model_copy(update={"upto": upto, **changes})
             revision = await self._archive.move(state, expect=revision)
@@ -193,6 +198,7 @@ def _start(context: StageContext) -> Archiver | None:
         history=timedelta(days=settings.execution.history_retention_days),
         interval=settings.archive.interval,
     )
+    lines = FinishedOutput(storage.streams, storage.archive, storage.origin)
     return Archiver(
         ArchiveEligibility(storage.streams, storage.purge, storage.history, keeping=keeping, recorded=RECORDED),
         PacedPurge(storage.streams, storage.purge, storage.archive, context.clock),
@@ -202,6 +208,7 @@ def _start(context: StageContext) -> Archiver | None:
         context.clock,
         origin=storage.origin,
         keeping=keeping,
+        output=lines if settings.archive.output else None,
         heartbeats=FinishedHeartbeats(context.log, storage.streams, storage.purge),
         unproven=UnprovenReports(context.log, storage.streams, context.report_key, limit=settings.archive.input_bytes),
     )
@@ -211,10 +218,10 @@ ARCHIVER: Final = Stage(
     name="archiver",
     purpose="moves old executions into the archive; one leads",
     consumes="events that every durable and the history have handled",
-    decides="segments of the archive, then purges of the streams; removal of heartbeats, and of reports without proof",
+    decides="segments of the archive (with lines of handlers if `archive.output` is set), then purges of the streams; removal of heartbeats, and of reports without proof",
     access=Access(
         reads=(Stream.LOG,),
-        follows=(*STREAMS, Stream.PROGRESS),
+        follows=(*STREAMS, Stream.OUTPUT, Stream.PROGRESS),
         writes=(
             *lease_access(ARCHIVER_LEASE),
             (Bucket.CURSORS, ARCHIVE_STATE),

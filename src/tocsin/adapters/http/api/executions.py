@@ -239,7 +239,7 @@ async def get_execution_logs(
     To follow an execution, ask again with `after` until `is_over`.
     """
     match = await _visible_match(here, caller, id)
-    output = await read_output(here.log, match, after=after, limit=limit)
+    output = await read_output(here.log, match, after=after, limit=limit, stored=here.stored)
     return ExecutionLogs(
         execution_id=match.execution_id,
         job_name=match.job,

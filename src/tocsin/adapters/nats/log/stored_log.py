@@ -36,6 +36,10 @@ class NatsStoredLog:
         """Return False: the streams alone have no archive."""
         return False
 
+    async def archived_lines(self, execution_id: str) -> Sequence[StoredMessage]:  # noqa: ARG002 - the port's parameter
+        """Return nothing: the streams alone have no archive."""
+        return ()
+
     async def extent(self, stream: Stream) -> Extent:
         """Return the extent of a stream, as its leader reports it."""
         state = (await self._connection.manage(f"STREAM.INFO.{self._names.stream(stream)}"))["state"]

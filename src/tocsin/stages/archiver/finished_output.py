@@ -1,0 +1,76 @@
+"""The lines that handlers logged, kept beside the segment that has their executions (`archive.output`)."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final
+
+from ... import subjects, telemetry
+from ...archive.archive import Archive, LinesObject, Origin, State
+from ...archive.stream_reader import decoded
+from ...domain.events import Dispatched
+from ...ports import StoredLog, StoredMessage
+from ...subjects import DecodeError, Stream
+from .archive_eligibility import CLOCK_SKEW
+
+MAX_BYTES: Final = 8_388_608
+"""The approximate size of an object; its lines are held in memory meanwhile, and by who reads one of them."""
+
+_log = telemetry.get_logger("tocsin.archiver")
+
+
+class FinishedOutput:
+    """Copies lines from their stream into the archive.
+
+    Only the lines of known attempts are kept. The server bounds them to 200 each, so what strangers write takes no room here.
+    """
+
+    def __init__(self, streams: StoredLog, archive: Archive, origin: Origin) -> None:
+        self._streams = streams
+        self._archive = archive
+        self._origin = origin
+
+    async def keep(self, messages: Sequence[StoredMessage], state: State) -> list[LinesObject]:
+        """Store the lines of the executions in a segment, the segment that follows `state`.
+
+        A crash before the segment is stored leaves objects that nothing names.
+
+        Raises:
+            LogUnavailable: the log did not answer.
+        """
+        wanted, since = _attempts(messages)
+        if since is None:
+            return []
+        upto = (await self._streams.extent(Stream.OUTPUT)).last
+        kept: list[LinesObject] = []
+        lines: list[StoredMessage] = []
+        size = 0
+        async for portion in self._streams.messages(Stream.OUTPUT, after=since - CLOCK_SKEW, upto=upto):
+            for line in portion:
+                if line.subject not in wanted:
+                    continue
+                lines.append(line)
+                size += len(line.subject) + len(line.body)
+                if size >= MAX_BYTES:
+                    kept.append(await self._archive.write_lines(lines, state, self._origin))
+                    lines, size = [], 0
+        if lines:
+            kept.append(await self._archive.write_lines(lines, state, self._origin))
+        return kept
+
+
+def _attempts(messages: Iterable[StoredMessage]) -> tuple[set[str], datetime | None]:
+    """Return the subjects of all attempts' lines, and the time of the first dispatch."""
+    wanted: set[str] = set()
+    since: datetime | None = None
+    for message in messages:
+        if not message.subject.startswith("execution."):
+            continue
+        try:
+            task = decoded(message).message
+        except DecodeError as error:
+            _log.warning("lines not archived", action="lines-not-archived", error=str(error))
+            continue
+        if isinstance(task, Dispatched):
+            wanted.add(subjects.lines(task.job, task.execution_id, task.step, task.attempt, of_token=task.token))
+            since = message.time if since is None else min(since, message.time)
+    return wanted, since
