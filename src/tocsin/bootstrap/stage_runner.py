@@ -182,8 +182,9 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             ready.set()
         async with asyncio.TaskGroup() as group:
             for stage in stages:
-                for loop in stage.loops:
-                    group.create_task(loop(), name=stage.name)
+                with telemetry.bound(stage=stage.name):  # a task copies the context
+                    for loop in stage.loops:
+                        group.create_task(loop(), name=stage.name)
             watch = TimezoneWatch(installation.projections, installation.clock)
             group.create_task(watch.run(), name="time-zone data")
             reports = ForeignReports(installation.projections, installation.clock, installation.foreign)

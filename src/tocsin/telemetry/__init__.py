@@ -14,7 +14,8 @@ and a deferred `configure` import it only before the first line is written.
 import logging
 import re
 import sys
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from io import StringIO
@@ -101,6 +102,18 @@ def configure(
 def get_logger(name: str) -> "FilteringBoundLogger":
     """Return a structlog logger that imports structlog before its first line."""
     return cast("FilteringBoundLogger", _LazyLogger(name))
+
+
+@contextmanager
+def bound(**fields: object) -> Iterator[None]:
+    """Add fields to every line within.
+
+    Lines of libraries have them too, and lines of threads that copy the context.
+    """
+    import structlog  # noqa: PLC0415 - see the module's docstring
+
+    with structlog.contextvars.bound_contextvars(**fields):
+        yield
 
 
 def meter() -> "Meter":

@@ -55,22 +55,23 @@ class Executor:
         if handler is None:  # the matcher knows the functions of this worker by an older hold list
             _log.info("no handler for task", action="task-without-handler", function=task.function, **_ids(task))
             return False
-        outcome = await self._runner.run(handler, task, held)
-        if isinstance(outcome, Stopped):
-            _log.info("handler stopped", action="handler-stopped", reason=outcome.reason, **_ids(task))
-            return outcome.reason is StopReason.CANCELLED
-        await self._report(task, outcome, held.assigned)
+        with telemetry.bound(**_ids(task)):
+            outcome = await self._runner.run(handler, task, held)
+            if isinstance(outcome, Stopped):
+                _log.info("handler stopped", action="handler-stopped", reason=outcome.reason)
+                return outcome.reason is StopReason.CANCELLED
+            await self._report(task, outcome, held.assigned)
         return True
 
     async def _report(self, task: Dispatched, outcome: Succeeded | Failed, assigned: AssignedTask) -> None:
         if isinstance(outcome, Failed):
-            fields = {"error": outcome.failure.type, "message": outcome.failure.message, **_ids(task)}
+            fields = {"error": outcome.failure.type, "message": outcome.failure.message}
             _log.warning("attempt failed", action="attempt-failed", **fields)
         try:
             await self._store(task, outcome, assigned)
         except RequestRefused as error:
             # A retry would be refused again, and another run of the handler would end in the same way.
-            _log.error("report refused", action="report-refused", error=str(error), **_ids(task))
+            _log.error("report refused", action="report-refused", error=str(error))
             await self._store(task, Failed(results.unstorable(error)), assigned)
 
     async def _store(self, task: Dispatched, outcome: Succeeded | Failed, assigned: AssignedTask) -> None:

@@ -8,7 +8,7 @@ from faststream.nats import JStream, NatsRouter, PullSub
 from nats.aio.msg import Msg
 from nats.js.api import ConsumerConfig
 
-from .... import subjects
+from .... import subjects, telemetry
 from ....engine.delivery_policy import DeliveryPolicy
 from ....engine.stage import BoundStage, BoundSubscription
 from ....ports import Delivery
@@ -55,7 +55,7 @@ def stage_router(
         deliveries.batches = GreedyBatches(
             subscriber, finish_within=finish_within, turns=turns, postponed=postponed, fast_client=fast_client
         )
-        subscriber(_handler(subscription, outcomes, precedence, postponed))
+        subscriber(_handler(stage, subscription, outcomes, precedence, postponed))
     return router
 
 
@@ -104,6 +104,7 @@ def _subscriber(
 
 
 def _handler(
+    stage: BoundStage,
     subscription: BoundSubscription,
     outcomes: DeliveryPolicy,
     gate: PriorityGate,
@@ -112,11 +113,12 @@ def _handler(
     order = subscription.ordering_key
 
     async def handle(deliveries: list[Delivery]) -> None:
-        if order is not None:
-            await postponed.finish_before(lambda: {order(delivery.subject) for delivery in deliveries})
-        waiting = await outcomes.apply(subscription, deliveries, is_rush=gate.is_rush)
-        if waiting is not None:
-            await postponed.add(waiting)
+        with telemetry.bound(stage=stage.name):
+            if order is not None:
+                await postponed.finish_before(lambda: {order(delivery.subject) for delivery in deliveries})
+            waiting = await outcomes.apply(subscription, deliveries, is_rush=gate.is_rush)
+            if waiting is not None:
+                await postponed.add(waiting)
 
     handle.__annotations__ = {"deliveries": list[_payload(subscription)], "return": None}  # type: ignore[misc]
     return handle

@@ -24,6 +24,7 @@ from ..client import wire
 from ..client.connection import Connection
 from ..client.names import Names
 from ..client.transport import Headers, Outgoing
+from . import decision_lines
 from .group_commits import Decision, GroupCommit, GroupCommits
 
 
@@ -58,6 +59,7 @@ class LogWriter:
         await is_stored
         if pending.error is not None:
             raise pending.error
+        decision_lines.tell(write, pending.sequences)
         return pending.sequences[-1]
 
     async def _store_gathered(self, stream: Stream) -> None:
@@ -97,6 +99,9 @@ class LogWriter:
         while wave:
             await self._store_next(wave)
             wave = [decision for decision in wave if decision.is_open]
+        for decision in pending:
+            if decision.sequences:
+                decision_lines.tell(decision.write, decision.sequences)
         return [decision.written for decision in pending]
 
     async def _store_together(self, pending: Sequence["_Pending"]) -> None:

@@ -1,0 +1,67 @@
+"""Log lines of what a process stores.
+
+The end of an execution has a line at info, every other message at debug. Each message is stored once, so all copies of a stage together write one line for it. Only a process that dies right after a
+write leaves its line out. Lines hold names and numbers, and no inputs or results of jobs.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Final
+
+from .... import telemetry
+from ....domain.events import Cancelled, Completed, Failed, Message, Skipped
+from ....ports import Append, Delay, Write
+
+MAX_CHARACTERS: Final = 300
+"""Characters that a line shows of a text that a job or a person wrote."""
+_ENDS: Final = frozenset({Completed, Failed, Cancelled, Skipped})
+_SHOWN: Final = (
+    *("job", "execution_id", "step", "attempt", "delivery", "scheduled_time", "trigger", "queue", "function"),
+    *("worker", "agent_id", "outcome", "reason", "fence", "recovery", "id"),
+)
+"""The fields of messages that lines show."""
+_NAME: Final = "tocsin.decisions"
+_level: Final = logging.getLogger(_NAME)
+_log: Final = telemetry.get_logger(_NAME)
+
+
+def tell(write: Write, sequences: Sequence[int]) -> None:
+    """Write the lines of a write of which the messages under `sequences` were stored."""
+    if isinstance(write, Append):
+        for event, sequence in zip(write.events, sequences, strict=False):
+            _tell_event(event, sequence)
+    elif not _level.isEnabledFor(logging.DEBUG):
+        return
+    elif isinstance(write, Delay):
+        name = _name_of(write.timer)
+        _log.debug(f"{name} set", action=name, until=write.until, **_fields(write.timer))
+    else:
+        name = _name_of(write.message)
+        _log.debug(f"{name} sent", action=name, subject=write.subject, **_fields(write.message))
+
+
+def _tell_event(event: Message, sequence: int) -> None:
+    if type(event) in _ENDS:
+        if _level.isEnabledFor(logging.INFO):
+            name = _name_of(event)
+            _log.info(f"execution {name}", action=f"execution-{name}", sequence=sequence, **_fields(event))
+    elif _level.isEnabledFor(logging.DEBUG):
+        name = _name_of(event)
+        _log.debug(f"{name} stored", action=name, sequence=sequence, **_fields(event))
+
+
+def _name_of(message: Message) -> str:
+    if getattr(message, "admits", None) is not None:
+        return "admitted"
+    return getattr(message, "type", None) or getattr(message, "event", None) or type(message).__name__
+
+
+def _fields(message: Message) -> dict[str, Any]:
+    values = ((name, getattr(message, name, None)) for name in _SHOWN)
+    fields = {name: _short(value) for name, value in values if value is not None}
+    error = getattr(message, "error", None)
+    return fields if error is None else {**fields, "error": _short(f"{error.type}: {error.message}")}
+
+
+def _short(value: object) -> object:
+    return value[:MAX_CHARACTERS] if isinstance(value, str) else value

@@ -1,0 +1,94 @@
+"""The log lines of processes: how an execution went, and how it ended."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from tests.system.running import running
+from tocsin import Context, NonRetryableError, Worker, telemetry
+from tocsin.domain.events import Completed, Failed
+
+RETRY = {"max_attempts": 2, "initial_delay": "10ms"}
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    root = logging.getLogger()
+    before = root.handlers, root.level
+    yield
+    root.handlers, root.level = before
+    structlog.reset_defaults()
+
+
+async def lines_of(level: telemetry.Level, url: str, folder: Path) -> list[dict[str, Any]]:
+    """Run a job that completes at its second attempt, and one that fails; return the lines."""
+    worker, stream = Worker(), io.StringIO()
+
+    @worker.task("load")
+    async def load(context: Context) -> None:
+        structlog.get_logger("my.program").warning("reading")
+        if context.attempt == 1:
+            raise ConnectionError("away")
+
+    @worker.task("break")
+    def break_(_: Context) -> None:
+        structlog.get_logger("my.program").warning("breaking")
+        raise NonRetryableError("no\x1b[31m such table" + "!" * 1_000)
+
+    async with running(url, folder, worker=worker) as tocsin:
+        telemetry.configure(level, "json", stream=stream)
+        await tocsin.apply({"name": "etl", "function": "load", "retry": RETRY})
+        await tocsin.apply({"name": "broken", "function": "break"})
+        await tocsin.trigger("etl", input={"password": "hunter2"})
+        await tocsin.ended("etl", Completed)
+        await tocsin.trigger("broken")
+        await tocsin.ended("broken", Failed)
+    assert "hunter2" not in stream.getvalue()
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+async def test_end_of_each_execution_has_one_line(nats_url: str, tmp_path: Path) -> None:
+    lines = await lines_of("info", nats_url, tmp_path)
+    [completed, failed] = [line for line in lines if line["logger"] == "tocsin.decisions"]
+    assert (completed["action"], completed["job"], completed["step"]) == ("execution-completed", "etl", "main")
+    assert (completed["attempt"], completed["stage"], completed["level"]) == (2, "dag_advancer", "info")
+    assert (failed["action"], failed["job"], failed["stage"]) == ("execution-failed", "broken", "retrier")
+    assert failed["error"].startswith("tocsin.worker.errors.NonRetryableError: no")
+    assert len(failed["error"]) == 300
+
+
+async def test_lines_of_a_handler_name_its_attempt(nats_url: str, tmp_path: Path) -> None:
+    lines = [line for line in await lines_of("info", nats_url, tmp_path) if line["logger"] == "my.program"]
+    assert [(line["event"], line["job"], line["step"], line["attempt"]) for line in lines] == [
+        ("reading", "etl", "main", 1),
+        ("reading", "etl", "main", 2),
+        ("breaking", "broken", "main", 1),
+    ]
+    assert len({line["execution_id"] for line in lines}) == 2
+
+
+async def test_debug_lines_show_the_way_of_an_execution(nats_url: str, tmp_path: Path) -> None:
+    lines = [line for line in await lines_of("debug", nats_url, tmp_path) if line["logger"] == "tocsin.decisions"]
+    end = next(line for line in lines if line["action"] == "execution-completed")
+    way = [line for line in lines if line.get("execution_id") == end["execution_id"]]
+    stages = {line["action"]: line.get("stage") for line in way}
+    assert list(dict.fromkeys(line["action"] for line in way)) == [
+        "acquired",
+        "admitted",
+        "started",
+        "report",
+        "retry-scheduled",
+        "retry-timer",
+        "dispatched",
+        "execution-completed",
+    ]
+    assert stages["admitted"] == "planner"
+    assert stages["started"] == "matcher"
+    assert stages["retry-scheduled"] == "retrier"
+    assert stages["dispatched"] == "dag_advancer"
