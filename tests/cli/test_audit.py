@@ -288,3 +288,11 @@ def test_half_an_export_is_no_file(busy: World, monkeypatch: pytest.MonkeyPatch)
     result = busy.call("events", "export", "--out", "log", "-o", "json")
     assert result.failure == (3, "unwritable-file")
     assert [path.name for path in Path().iterdir() if "log" in path.name] == []
+
+
+@pytest.mark.parametrize("command", ["events export --out log", "events export", "audit", "repair --dry-run"])
+def test_read_of_a_lagging_replica_is_no_answer(busy: World, command: str) -> None:
+    busy.stored = InMemoryStoredLog(busy.log, lag=1)
+    result = busy.call(*command.split(), "-o", "json")
+    assert result.failure == (1, "stale-read")
+    assert [path.name for path in Path().iterdir() if "log" in path.name] == []

@@ -2,12 +2,15 @@
 
 from datetime import timedelta
 
+import pytest
+
 from tests.conformance.given import cron_triggered, dispatched, due, report, started
-from tests.conformance.worlds import World
+from tests.conformance.worlds import MemoryWorld, World
 from tocsin import subjects
 from tocsin.domain.events import Trigger
-from tocsin.ports import Extent, StoredMessage
+from tocsin.ports import Extent, StaleRead, StoredMessage
 from tocsin.subjects import Stream
+from tocsin.testing import InMemoryStoredLog
 
 ALL = 1_000_000
 
@@ -130,3 +133,20 @@ async def test_more_than_one_portion(world: World) -> None:
         await world.receive("trigger.a", b"{}", f"m{number}")
     stored = await messages(world, Stream.REQUESTS, upto=2_400)
     assert [message.sequence for message in stored] == list(range(1, 2_401))
+
+
+async def test_read_ends_only_at_the_leaders_end() -> None:
+    """`tests/system/test_lagging_replica.py` shows the same on a cluster."""
+    world = MemoryWorld()
+    for number in range(6):
+        await world.log.append(dispatched(f"e{number}"), expect=0)
+    world.stored = InMemoryStoredLog(world.log, lag=2)
+    assert [m.sequence for m in await messages(world, Stream.LOG, upto=4)] == [1, 2, 3, 4]
+    assert await messages(world, Stream.LOG, "execution.*.e9.>") == []
+    with pytest.raises(StaleRead):
+        await messages(world, Stream.LOG, upto=5)
+    with pytest.raises(StaleRead):
+        await messages(world, Stream.LOG, "execution.*.e5.>")
+    await world.log.remove("execution.j.e5.dispatched.main.1", 6)
+    await world.log.remove("execution.j.e4.dispatched.main.1", 5)
+    assert [m.sequence for m in await messages(world, Stream.LOG)] == [1, 2, 3, 4]

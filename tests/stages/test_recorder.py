@@ -15,10 +15,11 @@ from tocsin.adapters.sql import SqlHistory, open_history
 from tocsin.adapters.sql.engine import connect
 from tocsin.adapters.sql.migration import migrate
 from tocsin.domain.events import Completed, Message, Recorded
-from tocsin.ports import Batch, EventLog, LogUnavailable, SequenceConflict
+from tocsin.ports import Batch, EventLog, LogUnavailable, SequenceConflict, StaleRead
 from tocsin.stages import recorder
 from tocsin.stages.recorder import LONGEST_PAUSE_S, SHORTEST_PAUSE_S, Recorder
 from tocsin.subjects import Stream
+from tocsin.testing import InMemoryEventLog, InMemoryStoredLog
 
 LOG = recorded(
     [
@@ -153,6 +154,21 @@ async def test_it_catches_up_beside_another_recorder(tmp_path: Path) -> None:
         await Recorder(log, history, clock, Stream.LOG, gathering=0, past=None).catch_up()
         assert clock.slept == [SHORTEST_PAUSE_S]
         assert await history.offset(Stream.LOG) == 4
+
+
+async def test_catching_up_through_a_lagging_replica_fails(tmp_path: Path) -> None:
+    class LaggingArchive(InMemoryStoredLog):
+        @override
+        async def archived(self, stream: Stream) -> int:
+            return 1
+
+    async with troubled(tmp_path) as history:
+        log = InMemoryEventLog()
+        await log.append(admitted(), expect=0)
+        past = LaggingArchive(log, lag=1)
+        with pytest.raises(StaleRead):
+            await Recorder(log, history, Clock(0), Stream.LOG, gathering=0, past=past).catch_up()
+        assert await history.offset(Stream.LOG) == 0
 
 
 async def test_it_goes_on_from_the_stored_place(tmp_path: Path) -> None:

@@ -254,7 +254,7 @@ class Loaded(msgspec.Struct, frozen=True):
 class Batch(msgspec.Struct, frozen=True):
     """Messages that a follower received together.
 
-    `caught_up`: the log had no more at that moment. `upto`: the last sequence that this batch covers.
+    `caught_up`: the log's leader had no more at that moment. `upto`: the last sequence that this batch covers.
     """
 
     messages: Sequence[Recorded[Message]]

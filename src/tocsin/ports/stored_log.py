@@ -70,7 +70,10 @@ class StoredLog(Protocol):
         """Yield all matching messages, oldest first, and stop; without filters, the whole stream.
 
         It starts after the sequence `after`, or with messages stored at or after that instant (UTC), and stops at the
-        sequence `upto`.
+        sequence `upto`. It never ends before a message that the stream's leader has.
+
+        Raises:
+            StaleRead: the replicas that were read lag.
         """
         ...
 

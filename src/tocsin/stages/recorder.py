@@ -15,7 +15,7 @@ from .. import subjects, telemetry
 from ..archive.stream_reader import decoded
 from ..domain.events import Message, Recorded
 from ..engine.stage import Access, Stage, StageContext
-from ..ports import Batch, Clock, EventLog, History, OutdatedState, StoredLog
+from ..ports import Batch, Clock, EventLog, History, SequenceConflict, StoredLog
 from ..subjects import RECORDED, Bucket, DecodeError, Stream
 
 SHORTEST_PAUSE_S: Final = 0.2
@@ -62,7 +62,7 @@ class Recorder:
             try:
                 async for _ in self.recorded():
                     pause = SHORTEST_PAUSE_S
-            except OutdatedState:
+            except SequenceConflict:
                 _log.info("another recorder was faster", action="recorder-behind", stream=self._stream, pause=pause)
             except Exception as error:  # noqa: BLE001 - a failure of the log or the database may be over soon
                 _log.warning(
@@ -79,6 +79,7 @@ class Recorder:
         """Record until every stored event is recorded, beside any other recorder.
 
         Raises:
+            StaleRead: the replicas that were read lag.
             LogUnavailable: the log did not answer.
             HistoryUnavailable: the history's database did not answer.
         """
@@ -88,7 +89,7 @@ class Recorder:
                     async for batch in batches:
                         if batch.caught_up:
                             return
-            except OutdatedState:
+            except SequenceConflict:
                 await self._clock.sleep(SHORTEST_PAUSE_S)
 
     async def recorded(self) -> AsyncGenerator[Batch, None]:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from ... import subjects
-from ...ports import EntryWrite, Extent, SequenceConflict, StoredMessage, Written, write_entries
+from ...ports import EntryWrite, Extent, SequenceConflict, StaleRead, StoredMessage, Written, write_entries
 from ...subjects import Bucket, Stream
 from .clock import ManualClock
 from .event_log import InMemoryEventLog
@@ -20,9 +20,13 @@ MESSAGES_AT_ONCE: Final = 1_000
 class InMemoryStoredLog:
     """Implement `ports.StoredLog` over an `InMemoryEventLog`."""
 
-    def __init__(self, log: InMemoryEventLog) -> None:
-        """Read the streams of `log`."""
+    def __init__(self, log: InMemoryEventLog, *, lag: int = 0) -> None:
+        """Read the streams of `log`.
+
+        `lag`: the number of messages at the end of each stream that the replica lacks.
+        """
         self._log = log
+        self._lag = lag
 
     async def archived(self, stream: Stream) -> int:  # noqa: ARG002 - the port's parameter
         """Return 0: the streams alone have no archive."""
@@ -59,8 +63,12 @@ class InMemoryStoredLog:
             and (isinstance(after, int) or entry.time >= after)
             and (not filters or any(subjects.matches(name, entry.subject) for name in filters))
         ]
-        for i in range(0, len(entries), MESSAGES_AT_ONCE):
-            yield [_stored(stream, entry) for entry in entries[i : i + MESSAGES_AT_ONCE]]
+        replicated = self._log.stream(stream).last_sequence - self._lag
+        present = [entry for entry in entries if entry.sequence <= replicated]
+        for i in range(0, len(present), MESSAGES_AT_ONCE):
+            yield [_stored(stream, entry) for entry in present[i : i + MESSAGES_AT_ONCE]]
+        if len(present) < len(entries):
+            raise StaleRead.of(f"the stream {stream}")
 
 
 def _stored(stream: Stream, entry: Entry) -> StoredMessage:

@@ -237,6 +237,7 @@ class Granting:
     def _following(self, stream: Stream) -> Iterator[str]:
         name = self._names.stream(stream)
         yield f"{API}.STREAM.INFO.{name}"
+        yield f"{API}.STREAM.MSG.GET.{name}"  # the newest message, which a reader must have received
         for verb in ("CREATE", "MSG.NEXT", "DELETE"):
             yield f"{API}.CONSUMER.{verb}.{name}.*"
 

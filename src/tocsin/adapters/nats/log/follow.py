@@ -1,4 +1,8 @@
-"""Endless readers of a stream, whose ephemeral consumers are recreated after errors."""
+"""Endless readers of a stream, whose ephemeral consumers are recreated after errors.
+
+A consumer reads one replica of the stream, which may lag. So a reader gets the newest matching sequence from the leader, and
+has not caught up before it has received that message.
+"""
 
 import asyncio
 import json
@@ -11,7 +15,7 @@ from typing import Final, Protocol, TypeVar
 
 from .... import subjects, telemetry
 from ....domain.events import Message, Recorded
-from ....ports import Batch, Decode, Heading, Headings, LogUnavailable
+from ....ports import Batch, Decode, Heading, Headings, LogUnavailable, StaleRead
 from ....subjects import DecodeError, Stream
 from ....telemetry.foreign import ForeignMessages
 from ..client import wire
@@ -35,6 +39,13 @@ _log = telemetry.get_logger("tocsin.nats")
 
 class _LostError(Exception):
     """The consumer is gone, or may be."""
+
+
+class _MissingError(_LostError):
+    """A message of the stream's leader does not arrive.
+
+    It was removed, or the consumer's replica lags.
+    """
 
 
 class _Portion(Protocol):
@@ -89,10 +100,16 @@ async def read(
     make: Make[P],
     *,
     headers_only: bool,
+    max_lag: float | None = None,
 ) -> AsyncIterator[P]:
-    """Yield portions of matching messages, built by `make`, across reconnects."""
+    """Yield portions of matching messages, built by `make`, across reconnects.
+
+    Raises:
+        StaleRead: for `max_lag` seconds, no consumer brought a message that the leader has.
+    """
     wire_filters = list(map(names.to_wire, filters))
-    has_caught_up = False
+    loop = asyncio.get_running_loop()
+    has_caught_up, progress_at = False, loop.time()
     while True:
         consumer = _Consumer(connection, names, stream, wire_filters, after, headers_only=headers_only)
         try:
@@ -106,10 +123,13 @@ async def read(
                 received = await consumer.take(is_expected=not has_caught_up)
                 if not received:
                     continue
-                portion = make(received, received[-1].pending == 0, received[-1].sequence)
+                portion = make(received, consumer.is_last(received[-1]), received[-1].sequence)
                 after, has_caught_up = portion.upto, has_caught_up or portion.caught_up
                 yield portion
+                progress_at = loop.time()
         except (_LostError, LogUnavailable) as error:
+            if max_lag is not None and isinstance(error, _MissingError) and loop.time() - progress_at > max_lag:
+                raise StaleRead.of(f"the stream {stream}") from error
             _log.info("reader restarted", action="follow-again", stream=stream, after=str(after), reason=str(error))
             await asyncio.sleep(_PAUSE)
         finally:
@@ -139,22 +159,46 @@ class _Consumer:
         self._inbox = PullInbox(connection, self._stream, self._name)
         self._requested = 0
         self._order = 0
+        self._newest = 0
+        """The sequence of the newest message that the consumer must bring; 0: none."""
 
     async def create(self) -> int | None:
         """Create the consumer; return the last covered sequence if no message matches yet, else None."""
-        # Read before the consumer is created, so that the consumer counts every match up to here.
+        # Read before the newest match, so that the reader misses no match up to here.
         last: int = (await self._connection.manage(f"STREAM.INFO.{self._stream}"))["state"]["last_seq"]
+        self._newest = await self._newest_match()
         verb = f"CONSUMER.CREATE.{self._stream}.{self._name}"
         reply = await self._connection.manage(verb, json.dumps(self._request()).encode())
         await self._inbox.open()
         floor = self._after if isinstance(self._after, int) else 0
-        return None if reply["num_pending"] else max(last, floor)
+        return None if reply["num_pending"] or self._newest else max(last, floor)
+
+    async def _newest_match(self) -> int:
+        """Return the newest matching sequence after the start, read from the stream's leader.
+
+        0: no message matches.
+        """
+        verb = f"STREAM.MSG.GET.{self._stream}"
+        requests = [(verb, json.dumps({"last_by_subj": matches}).encode()) for matches in self._filters or [">"]]
+        replies = await self._connection.find_each(requests, absent=wire.NO_MESSAGE_FOUND)
+        return max(
+            (message["seq"] for reply in replies if reply and self._is_wanted(message := reply["message"])), default=0
+        )
+
+    def _is_wanted(self, message: Json) -> bool:
+        if isinstance(self._after, datetime):
+            return datetime.fromisoformat(message["time"]) >= self._after
+        return self._after is None or int(message["seq"]) > self._after
+
+    def is_last(self, received: Received) -> bool:
+        """Return whether the stream had no matching message after a received message."""
+        return received.pending == 0 and received.sequence >= self._newest
 
     async def take(self, *, is_expected: bool) -> list[Received]:
         """Return the messages that arrived; wait for the first, or for a heartbeat.
 
         If a message `is_expected` but none arrives, it may have been purged, and then no message would be marked as the
-        last.
+        last. Or the consumer's replica lags, and that of the next consumer may not.
         """
         inbox = self._inbox
         if self._requested <= PORTION // 2:
@@ -162,8 +206,10 @@ class _Consumer:
             self._requested += PORTION
         is_alive = await inbox.wait(2 * HEARTBEAT_INTERVAL_S)
         self._read_statuses(inbox)
-        if not inbox.messages and (is_expected or not is_alive):
-            raise _LostError("no message arrives" if is_alive else "no heartbeat")
+        if not inbox.messages and not is_alive:
+            raise _LostError("no heartbeat")
+        if not inbox.messages and is_expected:
+            raise _MissingError("no message arrives")
         return self._in_order(inbox)
 
     async def close(self) -> None:

@@ -5,7 +5,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import cast
+from typing import Final, cast
 
 from nats.js import JetStreamContext
 from nats.js.errors import NotFoundError, ObjectDeletedError, ObjectNotFoundError
@@ -19,14 +19,21 @@ from ..client.requests import CONNECTION_ERRORS
 from ..consumers.pull import Received
 from .follow import read
 
+MAX_LAG_S: Final = 30.0
+"""Seconds for which a read waits for messages that its replicas lack."""
+
 
 class NatsStoredLog:
     """Implement `ports.StoredLog`. It survives reconnects, and skips messages that are gone."""
 
-    def __init__(self, connection: Connection, names: Names) -> None:
-        """Use the streams that `provision` created."""
+    def __init__(self, connection: Connection, names: Names, *, max_lag: float = MAX_LAG_S) -> None:
+        """Use the streams that `provision` created.
+
+        `max_lag`: the seconds for which a read waits for messages that its replicas lack.
+        """
         self._connection = connection
         self._names = names
+        self._max_lag = max_lag
 
     async def archived(self, stream: Stream) -> int:  # noqa: ARG002 - the port's parameter
         """Return 0: the streams alone have no archive."""
@@ -56,7 +63,9 @@ class NatsStoredLog:
         if not upto or (isinstance(after, int) and after >= upto):
             return
         make = partial(_portion, stream)
-        portions = read(self._connection, self._names, stream, filters, after, make, headers_only=False)
+        portions = read(
+            self._connection, self._names, stream, filters, after, make, headers_only=False, max_lag=self._max_lag
+        )
         async with aclosing(cast("AsyncGenerator[_Portion, None]", portions)):
             async for portion in portions:
                 matches = [message for message in portion.messages if message.sequence <= upto]
