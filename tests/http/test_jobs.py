@@ -320,3 +320,15 @@ async def test_definition_is_found_under_its_own_job_only(world: World) -> None:
     assert found.json()["fact"]["definition"]["name"] == "report"
     of_another = await world.ask("GET", f"/v1/jobs/another/definitions/{result['sequence']}")
     assert (of_another.status_code, of_another.json()["type"]) == (404, "urn:tocsin:problem:not-found")
+
+
+@pytest.mark.parametrize(
+    "given", [None, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "nonsense", "x" * 9_000]
+)
+async def test_trigger_continues_the_trace_of_its_caller(world: World, given: str | None) -> None:
+    await world.ask("POST", "/v1/jobs", JOB)
+    answer = await world.ask("POST", "/v1/jobs/report/trigger", {}, **({} if given is None else {"traceparent": given}))
+    assert answer.status_code == 202
+    [stored] = [r.message for r in await world.facts("trigger.report")]
+    assert isinstance(stored, Trigger)
+    assert stored.traceparent == (given if given and given.startswith("00") else None)

@@ -13,6 +13,7 @@ from tocsin import subjects
 from tocsin.domain import execution
 from tocsin.domain.access import Role
 from tocsin.domain.events import Advanced, Message, Released, Timer
+from tocsin.domain.trace_context import process_of
 
 SCOPE = subjects.execution(JOB, ID)
 
@@ -158,3 +159,16 @@ async def test_held_task_runs_once_after_a_foreign_requeue(workers: Workers) -> 
     assert (await workers.answer("first", "heartbeat", worker_id="one")).json()["jobs_extended"] == [ID]
     returned = await workers.answer("first", "nack", worker_id="one", requeue=True)
     assert returned.status_code == 200, returned.text
+
+
+async def test_fetched_job_names_its_trace(world: World) -> None:
+    """In `meta` too, where a client of the specification reads it, unless the sender wrote its own there."""
+    given = f"00-{'a' * 32}-{'b' * 16}-01"
+    start = admitted().model_copy(update={"traceparent": given})
+    newest = await world.log.append(start, expect=0)
+    [task] = execution.dispatch(execution.fold(await world.log.load(SCOPE)), key=KEY)
+    await world.log.append(task, expect=newest)
+    [job] = (await world.ask("POST", "/ojs/v1/workers/fetch", {"queues": ["default"]})).json()["jobs"]
+    expected = process_of(ID, given, task.step, 1, 1)
+    assert expected is not None
+    assert job["traceparent"] == job["meta"]["traceparent"] == expected.traceparent

@@ -131,3 +131,24 @@ def test_expiry_is_kept_as_written_unless_relative() -> None:
             "meta"
         ]
         assert meta["ojs"]["expires_at"] == kept
+
+
+TRACEPARENT: Final = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+@pytest.mark.parametrize(
+    ("meta", "header", "expected"),
+    [
+        ({"traceparent": TRACEPARENT}, TRACEPARENT.replace("4736", "4737"), TRACEPARENT),
+        ({}, TRACEPARENT, TRACEPARENT),
+        ({"traceparent": 7}, TRACEPARENT, TRACEPARENT),
+        ({"traceparent": "nonsense"}, None, None),
+        ({}, "nonsense", None),
+    ],
+)
+def test_job_continues_the_trace_of_its_sender(meta: dict[str, Any], header: str | None, expected: str | None) -> None:
+    """ojs-distributed-tracing §6.1 and §6.2: it is read from `meta`, which stays as it was sent."""
+    defaults = Defaults(now=DEFAULTS.now, timeout=DEFAULTS.timeout, traceparent=header)
+    request = envelope.read({"type": "a", "args": [], "meta": meta}, MADE, defaults, Actor(identity="ada"))
+    assert request.traceparent == expected
+    assert {name: value for name, value in request.definition.meta.items() if name != envelope.META_KEY} == meta

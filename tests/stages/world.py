@@ -16,6 +16,7 @@ from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import CancelRequest, Message, PoisonMessage, Recorded, Timer, Trigger, unfold
 from tocsin.domain.recovery import Policy
+from tocsin.domain.trace_context import Sampling
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.items import Item
@@ -91,7 +92,7 @@ async def decide_one(subscription: BoundSubscription, recorded: Recorded[Message
 class World:
     """A log, and stages that read it on request."""
 
-    def __init__(self) -> None:
+    def __init__(self, sampling: Sampling | None = None) -> None:
         self.clock = ManualClock()
         self.log = WatchedLog(self.clock)
         self.projections = InMemoryProjections(self.clock)
@@ -106,6 +107,7 @@ class World:
             report_key=KEY,
             states=store,
             elect=self.elect,
+            sampling=sampling,
         )
         bound = (stage.run_in(context) for stage in STAGES if stage.subscriptions)
         self.stages: Final = {stage.name: stage for stage in bound if stage is not None}

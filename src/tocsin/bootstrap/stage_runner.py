@@ -21,6 +21,7 @@ from ..adapters.nats.fetches import NatsFetchChannel
 from ..adapters.nats.log.stored_log import NatsStoredLog
 from ..archive.archive import Origin
 from ..archive.segment_selection import Cursors
+from ..domain.trace_context import Sampling
 from ..engine.clock_guard import ClockGuard
 from ..engine.delivery_policy import DeliveryPolicy
 from ..engine.foreign_reports import ForeignReports
@@ -30,6 +31,7 @@ from ..engine.states import StateStore
 from ..engine.step import Sources
 from ..engine.timezone_refresh import TimezoneWatch
 from ..ports import AgentChannel, FetchChannel, History
+from ..settings import sampling_of
 from ..stages import STAGES
 from ..stages.archiver.stage import max_lag
 from ..stages.recorder import Recorder
@@ -42,7 +44,7 @@ STAGE_NAMES: Final = tuple(stage.name for stage in STAGES)
 _log = telemetry.get_logger("tocsin")
 
 
-def compose(
+def compose(  # noqa: PLR0913 - the parts of a process
     installation: Installation,
     names: Collection[str],
     store: StateStore,
@@ -52,11 +54,12 @@ def compose(
     calm: Calm = always_calm,
     agents: AgentChannel | None = None,
     fetches: FetchChannel | None = None,
+    sampling: Sampling | None = None,
 ) -> list[BoundStage]:
     """Start the named stages that the settings need.
 
     Without `storage`, start only stages that need no history. `calm` waits for the end of a rush. Without
-    `agents`, no agent can be heard; without `fetches`, no worker over HTTP.
+    `agents`, no agent can be heard; without `fetches`, no worker over HTTP. `sampling` decides on traces; None: none are made.
     """
     log, time = installation.log, ClockGuard(installation.log, installation.clock)
 
@@ -77,6 +80,7 @@ def compose(
         agents=agents,
         fetches=fetches,
         version=__version__,
+        sampling=sampling,
     )
     started = [
         stage.run_in(context)
@@ -152,7 +156,15 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
         agents = NatsAgentChannel(installation.connection, installation.names)
         fetches = NatsFetchChannel(installation.connection, installation.names)
         stages = compose(
-            installation, names, store, key=key, storage=storage, calm=precedence.calm, agents=agents, fetches=fetches
+            installation,
+            names,
+            store,
+            key=key,
+            storage=storage,
+            calm=precedence.calm,
+            agents=agents,
+            fetches=fetches,
+            sampling=sampling_of(os.environ),
         )
         broker = NatsBroker(
             servers(settings),

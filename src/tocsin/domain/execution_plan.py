@@ -2,13 +2,13 @@
 
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from pydantic import JsonValue
 from typing_extensions import override
 
-from . import ids
+from . import ids, trace_context
 from .definition import MAX_COPIES_BYTES, DefinitionError, DefinitionProblem, JobDefinition, OverlapPolicy, Step, show
 from .definition.builtin_work import specification
 from .errors import TocsinError
@@ -34,6 +34,7 @@ from .events import (
     TriggerKind,
     occurrence_meta,
 )
+from .trace_context import Sampling
 
 MAX_REFUSAL_CHARACTERS: Final = 4_000
 """Characters of a refusal's text; it may repeat what was sent."""
@@ -53,6 +54,7 @@ class _Wish(msgspec.Struct, frozen=True):
     replay_of: str | None = None
     backfill: str | None = None
     trigger_id: str | None = None
+    traceparent: str | None = None
     repeats_occurrence: bool = False
     """True: it replays an execution for an instant that the schedule names."""
 
@@ -81,6 +83,7 @@ def from_trigger(
         given=request,
         backfill=name,
         trigger_id=ids.answer_id(publisher, trigger.message_id, trigger.sequence) if is_answered else None,
+        traceparent=request.traceparent,
     )
     return _requested(definition, sequence, wish)
 
@@ -88,7 +91,7 @@ def from_trigger(
 def from_enqueued(enqueued: Recorded[Enqueued]) -> Admitted:
     """Plan the execution of an unregistered job, under the given id and without a lock."""
     request, at = enqueued.message, enqueued.time
-    wish = _Wish(request.execution_id, request.start_at or at, "api", by=request.by)
+    wish = _Wish(request.execution_id, request.start_at or at, "api", by=request.by, traceparent=request.traceparent)
     requested = _requested(request.definition, 0, wish)
     plan = requested.plan.model_copy(update={"start_at": request.start_at, "expires_at": request.expires_at})
     return Admitted(**{name: getattr(requested, name) for name in Requested.model_fields} | {"plan": plan})
@@ -205,7 +208,21 @@ def refused(trigger: Recorded[Trigger], job: str, error: TocsinError, publisher:
         trigger=request.trigger if request.backfill is None else "backfill",
         definition=0,
         refusal=Refusal(code=error.code, message=str(error)[:MAX_REFUSAL_CHARACTERS]),
+        traceparent=request.traceparent,
     )
+
+
+First = TypeVar("First", Planned, Admitted, Skipped, Planned | Admitted | Skipped)
+
+
+def traced(first: First, sampling: Sampling | None) -> First:
+    """Return the first event of an execution with its trace context.
+
+    A context of the request that is not valid is left out. `sampling` decides on the export; None: no trace is made.
+    """
+    given = first.traceparent
+    context = trace_context.begin(first.execution_id, trace_context.parse(given), sampling)
+    return first if context == given else type(first).trusted(**{**vars(first), "traceparent": context})
 
 
 def largest_message_bytes(definition: JobDefinition) -> int:
@@ -264,6 +281,7 @@ def _fields(definition: JobDefinition, sequence: int, wish: _Wish) -> dict[str, 
         "catch_up": wish.catch_up,
         "replay_of": wish.replay_of,
         "backfill": wish.backfill,
+        "traceparent": wish.traceparent,
     }
 
 

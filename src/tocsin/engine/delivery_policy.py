@@ -27,7 +27,7 @@ import msgspec
 
 from .. import subjects, telemetry
 from ..domain.errors import TocsinError
-from ..domain.events import PoisonMessage, Recorded
+from ..domain.events import PoisonMessage, Recorded, Trigger
 from ..ports import (
     Append,
     Delivery,
@@ -305,6 +305,8 @@ def _item(subscription: BoundSubscription, delivery: Delivery) -> Item:
         DecodeError: the message is unreadable.
     """
     message = subjects.decode(delivery.subject, delivery.body)
+    if type(message) is Trigger:
+        message = subjects.continued(message, delivery.headers)
     recorded = Recorded(message, delivery.subject, delivery.sequence, delivery.time, delivery.message_id)
     order = subscription.ordering_key
     return Item(recorded, order(delivery.subject) if order else delivery.sequence)

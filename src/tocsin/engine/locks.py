@@ -15,7 +15,9 @@ from ..domain import lock
 from ..domain.events import Admitted, Planned, Skipped, TriggerKind
 from ..domain.execution import Status
 from ..domain.execution.state import request_fields
+from ..domain.execution_plan import traced
 from ..domain.lock import Lock, Waiter
+from ..domain.trace_context import Sampling
 from ..subjects import Bucket, Stream
 from .kinds import execution_state
 from .lock_projection import Held
@@ -68,11 +70,15 @@ def acquire(job: str, waiter: Waiter, ttl: float, states: States, *, rests_on: t
     return again(Events(ref, tuple(events)), rests_on=rests_on, signals=(Held(job, waiter.execution_id, ttl),))
 
 
-def begin(first: Planned | Admitted | Skipped, states: States, now: datetime, *, key: bytes) -> Step:
+def begin(
+    first: Planned | Admitted | Skipped, states: States, now: datetime, *, key: bytes, sampling: Sampling | None = None
+) -> Step:
     """Store the first event of an execution.
 
-    If the execution requires its job's lock, acquire the lock first. `key` signs the task that an admission holds.
+    If the execution requires its job's lock, acquire the lock first. `key` signs the task that an admission holds. `sampling` decides
+    on the export of its trace; None: no trace is made.
     """
+    first = traced(first, sampling)
     if isinstance(first, Planned):
         return _begin_with_lock(first, states, now, key)
     return plan(first, states, now, key=key)

@@ -12,6 +12,7 @@ from typing import Final
 from .. import subjects, telemetry
 from ..domain import ids
 from ..domain.events import Dispatched, Envelope, EnvelopeData, Failure, Message, Recorded, Report
+from ..domain.trace_context import attempt_of
 from ..ports import Clock, EventLog, LogUnavailable
 from ..subjects import DecodeError
 
@@ -101,6 +102,7 @@ def builtin_failure(task: Dispatched, key: bytes) -> Report:
 def envelope(task: Dispatched, recorded: Recorded[Message]) -> Envelope:
     """Return a task as a hip-62 envelope."""
     task = task.task
+    context = attempt_of(task.execution_id, task.traceparent, task.step, task.attempt)
     return Envelope(
         id=f"task_{task.execution_id}_{task.step}_{task.attempt}",
         timestamp=recorded.time,
@@ -122,5 +124,6 @@ def envelope(task: Dispatched, recorded: Recorded[Message]) -> Envelope:
             upstream=task.upstream,
             upstream_left_out=task.upstream_left_out,
             metadata={**task.meta, **task.recovery_context},
+            traceparent=None if context is None else context.traceparent,
         ),
     )

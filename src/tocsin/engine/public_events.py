@@ -43,6 +43,7 @@ from ..domain.events import (
 )
 from ..domain.execution import Status, admit_and_dispatch
 from ..domain.ids import answer_id
+from ..domain.trace_context import root_of
 from ..ports import StaleRead
 from ..subjects import public_event
 from .kinds import PUBLIC_EVENT, RANGE, TAIL, execution_state
@@ -101,6 +102,7 @@ def _triggered(decision: Admitted, sequence: int, now: datetime) -> RequiredEven
                 run_count=run_count,
                 scheduled_time=decision.scheduled_time,
                 actual_time=now,
+                traceparent=_root(decision),
             ),
         )
 
@@ -121,6 +123,7 @@ def _skipped(decision: Skipped, sequence: int, now: datetime) -> RequiredEvent:
                 reason=cast("AnnouncedSkipReason", decision.reason),
                 active_job_id=decision.active_execution_id,
                 scheduled_time=decision.scheduled_time,
+                traceparent=_root(decision),
             ),
         )
 
@@ -132,6 +135,12 @@ def _skipped(decision: Skipped, sequence: int, now: datetime) -> RequiredEvent:
         return (data.scheduled_time, data.reason) == (decision.scheduled_time, decision.reason)
 
     return RequiredEvent(public_event("skipped", decision.job), sequence, make, matches)
+
+
+def _root(decision: Admitted | Skipped) -> str | None:
+    """Return the trace context of an execution's own span, if a trace is made."""
+    context = root_of(decision.execution_id, decision.traceparent)
+    return None if context is None else context.traceparent
 
 
 def _missed(decision: Passed, definition: JobDefinition, now: datetime) -> RequiredEvent:

@@ -32,6 +32,7 @@ from ..domain.events import (
 )
 from ..domain.ids import keyed_digest
 from ..domain.ledger import JobNotFound
+from ..domain.trace_context import Sampling
 from ..ports import EventLog, StaleRead
 from ..subjects import ANY, DecodeError
 from .kinds import DEFINITION, FACTS, IN_FORCE, TAIL, dead_letter_state
@@ -51,7 +52,7 @@ class NotRerunnable(TocsinError, ValueError):
     code = "not-rerunnable"
 
 
-def rerun(recorded: Recorded[Message], states: States, now: datetime, *, key: bytes) -> Step:
+def rerun(recorded: Recorded[Message], states: States, now: datetime, *, key: bytes, sampling: Sampling | None) -> Step:
     """Rerun the dead letter of a replay request, for the planner.
 
     Raises:
@@ -75,7 +76,7 @@ def rerun(recorded: Recorded[Message], states: States, now: datetime, *, key: by
         return refuse_request(error, states, job=fact.job, execution_id=replay.execution_id)
     if isinstance(message, DeadLettered | Trigger):
         first = _planned(recorded, replay, message, states)
-        return first if isinstance(first, Step) else begin(first, states, now, key=key)
+        return first if isinstance(first, Step) else begin(first, states, now, key=key, sampling=sampling)
     if state.resolved is not None:
         return DONE
     return _send_again(recorded, state.kept.message, message, states, _message_id(fact, key))

@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from ..archive.archive import Archive, Origin
 from ..domain.events import Message, Recorded
+from ..domain.trace_context import Sampling
 from ..ports import (
     AgentChannel,
     Clock,
@@ -228,6 +229,8 @@ class StageContext:
     """Wait for it before work on which no execution waits."""
     version: str = ""
     """The version of this program."""
+    sampling: Sampling | None = None
+    """What decides on the traces of new executions; None: none are made."""
 
     def require_storage(self) -> Storage:
         """Return the storage of a stage that declares `needs_history`."""

@@ -29,6 +29,7 @@ from .model import (
     Tls,
     Worker,
 )
+from .otel import sampling_of
 from .root import DATA_DIR, WITHOUT_EFFECT, FieldPath, Settings
 
 __all__ = [
@@ -60,6 +61,7 @@ __all__ = [
     "Worker",
     "load",
     "origins",
+    "sampling_of",
     "shown",
     "without_password",
 ]

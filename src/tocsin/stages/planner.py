@@ -10,8 +10,20 @@ from typing import Any, Final
 from .. import subjects
 from ..domain import execution_plan, ids
 from ..domain.definition import DefinitionError, check_input, is_name
-from ..domain.events import Acquired, CronMissed, Due, Enqueued, Message, Passed, PoisonMessage, Recorded, Trigger
+from ..domain.events import (
+    Acquired,
+    CronMissed,
+    Due,
+    Enqueued,
+    Message,
+    Passed,
+    PoisonMessage,
+    Recorded,
+    Skipped,
+    Trigger,
+)
 from ..domain.ledger import JobNotFound
+from ..domain.trace_context import Sampling
 from ..engine.kinds import DEFINITION, IN_FORCE_NOW
 from ..engine.lock_projection import LockProjection
 from ..engine.locks import begin, states_of_beginning
@@ -32,10 +44,14 @@ class Planner:
     acquires it here.
     """
 
-    def __init__(self, projection: LockProjection, key: bytes) -> None:
-        """`key` signs the first task of an execution."""
+    def __init__(self, projection: LockProjection, key: bytes, sampling: Sampling | None = None) -> None:
+        """`key` signs the first task of an execution.
+
+        `sampling` decides on traces; None: none are made.
+        """
         self._projection = projection
         self._key = key
+        self._sampling = sampling
 
     async def show_locks(self) -> None:
         """Show the locks that this process acquired in the KV bucket `locks`."""
@@ -54,10 +70,10 @@ class Planner:
             states.expect(lambda: _states_of_occurrence(fact))
         definition = states(DEFINITION((fact.job, fact.definition)))
         if isinstance(fact, Due) and not fact.dst_skip:
-            return begin(execution_plan.from_due(fact, definition), states, now, key=self._key)
+            return begin(execution_plan.from_due(fact, definition), states, now, key=self._key, sampling=self._sampling)
         first = [execution_plan.from_due(fact, definition)] if isinstance(fact, Due) else []
         steps = [
-            begin(event, states, now, key=self._key)
+            begin(event, states, now, key=self._key, sampling=self._sampling)
             for event in (*first, *execution_plan.skipped_instants(fact, definition))
         ]
         if isinstance(fact, Passed):
@@ -75,7 +91,7 @@ class Planner:
             return refuse(str(JobNotFound(job)), code=JobNotFound.code, job=job)
         in_force = states(IN_FORCE_NOW(job))
         if in_force is None:
-            return skip_trigger(execution_plan.refused(trigger, job, JobNotFound(job), publisher), states)
+            return self._skip(execution_plan.refused(trigger, job, JobNotFound(job), publisher), states)
         definition, sequence = in_force
         # The job's own input was checked with its definition, without a schedule in part.
         is_checked = definition.schedule is not None or definition.input_schema is None
@@ -85,16 +101,16 @@ class Planner:
             if not is_checked or message.input or message.args is not None:
                 check_input(definition, message.input or {}, message.args)
         except DefinitionError as error:
-            return skip_trigger(execution_plan.refused(trigger, job, error, publisher), states)
+            return self._skip(execution_plan.refused(trigger, job, error, publisher), states)
         first = execution_plan.from_trigger(trigger, definition, sequence, publisher)
-        return begin(first, states, now, key=self._key)
+        return begin(first, states, now, key=self._key, sampling=self._sampling)
 
     def on_enqueued(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Plan one execution of a job that is not registered."""
         if not isinstance(recorded.message, Enqueued):
             return DONE
         enqueued = Recorded(recorded.message, recorded.subject, recorded.sequence, recorded.time)
-        return begin(execution_plan.from_enqueued(enqueued), states, now, key=self._key)
+        return begin(execution_plan.from_enqueued(enqueued), states, now, key=self._key, sampling=self._sampling)
 
     def on_refused(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Answer a trigger, or a request of a program outside, that became a dead letter."""
@@ -106,7 +122,10 @@ class Planner:
 
     def on_replayed(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Run a dead letter again."""
-        return rerun(recorded, states, now, key=self._key)
+        return rerun(recorded, states, now, key=self._key, sampling=self._sampling)
+
+    def _skip(self, refused: Skipped, states: States) -> Step:
+        return skip_trigger(execution_plan.traced(refused, self._sampling), states)
 
 
 def _states_of_occurrence(due: Due) -> tuple[Ref[Any], ...]:
@@ -145,7 +164,9 @@ PLANNER: Final = Stage(
         writes=((Bucket.LOCKS, ">"),),
     ),
     start=lambda context: Planner(
-        LockProjection(context.log, context.projections, context.clock, calm=context.calm), context.report_key
+        LockProjection(context.log, context.projections, context.clock, calm=context.calm),
+        context.report_key,
+        context.sampling,
     ),
     subscriptions=(
         Subscription(

@@ -45,6 +45,7 @@ The stream of the log republishes under `cron.`, and a stream may not republish 
 
 from .codec import (
     DecodeError,
+    continued,
     decode,
     entity_of,
     event_type,
@@ -267,6 +268,7 @@ __all__ = [
     "audit_filters",
     "cancel",
     "checkpoint_page",
+    "continued",
     "cursor",
     "dead_letter",
     "decode",

@@ -1,7 +1,7 @@
 """Decoding of stored messages, and of the names in their subjects."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pydantic import ValidationError
@@ -11,6 +11,7 @@ from ..domain import json_codec
 from ..domain.definition import STORED, DefinitionProblem
 from ..domain.definition.errors import problems
 from ..domain.errors import TocsinError
+from ..domain.trace_context import parse
 from .names import ANY, MAX_NAME_LENGTH, OUTSIDE_INPUTS, PUBLIC_INPUTS, REST, name, request_subject
 
 
@@ -51,6 +52,16 @@ def decode(subject: str, body: bytes) -> e.Message:
         raise DecodeError(f"{subject}: `v` is {message.v}: version 2, and only this, has `admits` and this subject")
     publisher = publisher_of(subject)
     return message if publisher is None else _of_outsider(subject, message, publisher)
+
+
+_TRACEPARENT: Final = ("traceparent", "Traceparent")
+"""Names of the header of W3C Trace Context; libraries of Go write the second."""
+
+
+def continued(trigger: e.Trigger, headers: Mapping[str, str]) -> e.Trigger:
+    """Return a trigger with the valid trace context of its headers, if any."""
+    given = next((headers[name] for name in _TRACEPARENT if name in headers), None)
+    return trigger if parse(given) is None else trigger.model_copy(update={"traceparent": given})
 
 
 _PROGRAM: Final = re.compile("[a-z][a-z0-9-]*")

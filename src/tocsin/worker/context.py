@@ -97,6 +97,11 @@ class Context:
     """
     last_heartbeat: JsonValue = field(default=None, repr=False)
     """What `heartbeat` sent last in an earlier attempt or delivery of this step; None: nothing, or it is lost."""
+    traceparent: str | None = None
+    """The trace context of this run of the handler (W3C Trace Context), for requests to other systems; None: no trace is made.
+
+    Spans that the handler makes with OpenTelemetry belong to it already.
+    """
     _output: AttemptOutput | None = field(default=None, repr=False, compare=False)
     """The buffer of `progress`, `heartbeat` and `logger`; None: the context was made by hand, and they send nothing."""
 

@@ -20,10 +20,12 @@ from pydantic import JsonValue
 from ..domain.events import Dispatched, Input
 from ..domain.ownership import EXECUTOR
 from ..domain.secret_reference import SecretReferenceError
+from ..domain.trace_context import TraceContext, process_of
 from ..ports import Clock
 from . import results
 from .builtin_call import BuiltinCall
 from .context import Context
+from .handler_trace import in_trace
 from .handlers import Handler, WrongInputError, bind
 from .held_tasks import HeldTask
 from .outcome import Failed, Outcome, Stopped, StopReason, Succeeded
@@ -133,13 +135,15 @@ class HandlerRunner:
     async def _run(
         self, handler: Handler, task: Dispatched, held_task: HeldTask, secrets: SecretValues, output: AttemptOutput
     ) -> Outcome:
+        trace = process_of(task.execution_id, task.traceparent, task.step, task.attempt, held_task.assigned.delivery)
         try:
-            call = self._prepare(handler, task, held_task, secrets, output)
+            call = self._prepare(handler, task, held_task, secrets, output, trace)
         except (WrongInputError, SecretReferenceError) as error:
             return Failed(results.unusable_input(error))
         if held_task.stopped is not None:
             return Stopped(held_task.stopped)
-        return await self._run_within(task.timeout, call, handler, held_task, secrets)
+        with in_trace(trace):
+            return await self._run_within(task.timeout, call, handler, held_task, secrets)
 
     async def _run_within(
         self,
@@ -178,10 +182,11 @@ class HandlerRunner:
         held_task: HeldTask,
         secrets: SecretValues,
         output: AttemptOutput,
+        trace: TraceContext | None,
     ) -> Callable[[], object]:
         """Return the call of a handler. Only this method and the handler see the secrets."""
         input_, args = secrets.resolve(task)
-        context = self._context(task, held_task, input_, args, output)
+        context = self._context(task, held_task, input_, args, output, trace)
         if handler.is_builtin:
             if task.builtin is None:
                 raise WrongInputError(f"`{task.function}` is built in, and the task has no specification for it")
@@ -201,6 +206,7 @@ class HandlerRunner:
         input_: Input,
         args: tuple[JsonValue, ...],
         output: AttemptOutput,
+        trace: TraceContext | None,
     ) -> Context:
         return Context._of(  # noqa: SLF001 - its only maker beside tests
             execution_id=task.execution_id,
@@ -228,6 +234,7 @@ class HandlerRunner:
             recovery_attempt_time=task.recovery_attempt_time,
             leader_epoch=held_task.assigned.epoch if task.resource == EXECUTOR else None,
             last_heartbeat=held_task.assigned.heartbeat,
+            traceparent=None if trace is None else trace.traceparent,
             _output=output,
         )
 

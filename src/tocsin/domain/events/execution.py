@@ -117,6 +117,8 @@ class Requested(ExecutionFact):
     """The dead letter that is replayed: the id of the failed execution or poison message."""
     backfill: str | None = None
     """The name of the backfill that this execution belongs to."""
+    traceparent: str | None = None
+    """The trace that the execution belongs to, as the header of W3C Trace Context; absent: none is made."""
 
     @property
     def meta(self) -> dict[str, JsonValue]:
@@ -211,6 +213,8 @@ class Skipped(ExecutionFact):
     """The end of the subject of its trigger's `cron.answer`, after the job; absent: no trigger requested it."""
     refusal: Refusal | None = None
     """The error of the trigger; set if the reason is `refused`."""
+    traceparent: str | None = None
+    """The trace that the execution belongs to, as the header of W3C Trace Context; absent: none is made."""
 
 
 # --- recovery --------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ A stage decides on each input, and only the decision is an event.
 """
 
 from datetime import datetime
-from typing import Literal, Self, TypeAlias
+from typing import Final, Literal, Self, TypeAlias
 
 from pydantic import AwareDatetime, Field, JsonValue, model_validator
 
@@ -13,13 +13,16 @@ from .message import Actor, Failure, Input, Message, ReleasedReason, Sequence, T
 
 # --- requests --------------------------------------------------------------------------------------------------------
 
+_SHARED_NAMES: Final = frozenset({"priority", "traceparent"})
+"""Names of fields that the input of a job often has too."""
+
 
 class Trigger(Message):
     """A request to run a job now. All fields are optional.
 
     Clients publish this on `cron.trigger.<job>`; the API stores it too. An object with none of these fields is the input
     itself: `{"day": "2026-02-11"}` means `{"input": {"day": "2026-02-11"}}`. An object with one of them is never an input. `priority`
-    does not count, because inputs often have it: it needs another of them beside it, such as `input`.
+    and `traceparent` do not count, because inputs often have them: they need another field beside them, such as `input`.
     """
 
     v: Literal[1] = 1
@@ -47,17 +50,21 @@ class Trigger(Message):
     """The name of the backfill; with `scheduled_time` it identifies one execution."""
     scheduled_time: AwareDatetime | None = None
     """The past instant for which the backfill runs the job."""
+    traceparent: str | None = None
+    """The trace that the execution continues (W3C Trace Context). A header of this name wins; a value that is not valid is ignored."""
 
     @model_validator(mode="before")
     @classmethod
     def _takes_bare_input(cls, body: object) -> object:
         if not isinstance(body, dict) or not body:
             return body
-        if (cls.model_fields.keys() - {"priority"}).isdisjoint(body):
+        if (cls.model_fields.keys() - _SHARED_NAMES).isdisjoint(body):
             return {"input": body}
-        if body.get("priority") is not None and body.get("input") is None:
-            return {**body, "input": {}}  # so that what is written of it has a second field too
-        return body
+        if any(body.get(name) is not None for name in _SHARED_NAMES) and body.get("input") is None:
+            body = {**body, "input": {}}  # so that what is written of it has a second field too
+        if isinstance(body.get("traceparent"), str | None):
+            return body
+        return {**body, "traceparent": None}  # a wrong trace context costs the trace alone
 
     @model_validator(mode="after")
     def _backfill_has_instant(self) -> Self:
@@ -86,6 +93,8 @@ class Enqueued(Message):
     """The time (UTC) from which on no task is dispatched any more."""
     by: Actor | None = None
     """The identity that made the request."""
+    traceparent: str | None = None
+    """The trace that the execution continues (W3C Trace Context); a value that is not valid is ignored."""
 
     @model_validator(mode="after")
     def _needs_no_lock(self) -> Self:

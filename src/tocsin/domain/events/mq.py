@@ -47,6 +47,8 @@ class EnvelopeData(Message):
     """The steps whose results are left out because the task would be too large."""
     metadata: dict[str, JsonValue] = {}
     """Metadata of the job."""
+    traceparent: str | None = None
+    """The trace context of the attempt (W3C Trace Context); absent: no trace is made."""
 
 
 class Envelope(Message):

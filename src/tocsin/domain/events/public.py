@@ -28,6 +28,8 @@ class CronTriggeredData(Message):
     """The instant (UTC) of the occurrence."""
     actual_time: datetime
     """The time (UTC) of the announcement, right after the admission."""
+    traceparent: str | None = None
+    """The trace context of the execution's own span (W3C Trace Context); absent: no trace is made."""
 
 
 class CronTriggered(Message):
@@ -60,6 +62,8 @@ class CronSkippedData(Message):
     """The id of the execution that holds the lock."""
     scheduled_time: datetime
     """The instant (UTC) of the occurrence."""
+    traceparent: str | None = None
+    """The trace context of the execution's own span (W3C Trace Context); absent: no trace is made."""
 
 
 class CronSkipped(Message):

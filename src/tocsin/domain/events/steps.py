@@ -109,6 +109,8 @@ class Dispatched(ExecutionFact):
     """After a recovery: the instant (UTC) of the occurrence."""
     recovery_attempt_time: datetime | None = None
     """After a recovery: the time (UTC) of that recovery."""
+    traceparent: str | None = None
+    """The trace that the execution belongs to, as the header of W3C Trace Context; absent: none is made."""
     admits: Admission | None = None
     """The admission of the execution; absent in version 1."""
 
@@ -130,6 +132,7 @@ class Dispatched(ExecutionFact):
             backfill=self.admits.backfill,
             fence=self.fence,
             recovered_at=self.recovery_attempt_time,
+            traceparent=self.traceparent,
         )
 
     @property

@@ -166,6 +166,7 @@ class Request(Identity):
     catch_up: bool
     replay_of: str | None
     backfill: str | None
+    traceparent: str | None
 
 
 def identity_fields(state: Execution) -> Identity:
@@ -196,6 +197,7 @@ def request_fields(requested: Requested) -> Request:
         "catch_up": requested.catch_up,
         "replay_of": requested.replay_of,
         "backfill": requested.backfill,
+        "traceparent": requested.traceparent,
     }
 
 

@@ -133,6 +133,7 @@ def _task(
         is_recovery=state.recovered_at is not None,
         original_scheduled_time=requested.scheduled_time if state.recovered_at else None,
         recovery_attempt_time=state.recovered_at,
+        traceparent=requested.traceparent,
         v=1 if admission is None else 2,
         admits=admission,
         **content,

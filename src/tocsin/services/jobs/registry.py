@@ -15,6 +15,7 @@ from ...domain.definition import STORED, JobDefinition, check_input
 from ...domain.events import Actor, DefinitionFact, Input, Message, Recorded, Trigger, TriggerSource
 from ...domain.job_record import Registration
 from ...domain.ledger import JobNotFound, Ledger
+from ...domain.trace_context import parse
 from ...engine.ledger_reader import LedgerReader
 from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections, SequenceConflict
 from ...subjects import Bucket, DecodeError
@@ -247,12 +248,14 @@ class Registry:
         kind: TriggerSource = "manual",
         priority: int | None = None,
         reason: str | None = None,
+        traceparent: str | None = None,
         asking: RequestName | None = None,
         check: Check = anything,
     ) -> str:
         """Request an execution now and return its id.
 
         The keys of `input` override those of the definition, and `priority` replaces its own. Requests with one key make one execution.
+        The execution continues the trace of `traceparent`, if that is valid.
 
         Raises:
             JobNotFound: no job has this name.
@@ -263,7 +266,16 @@ class Registry:
         check(registered)
         definition = registered.definition
         given = None if args is None else tuple(args)
-        trigger = Trigger(trigger=kind, input=input, args=given, by=by, priority=priority, reason=reason)
+        context = parse(traceparent)
+        trigger = Trigger(
+            trigger=kind,
+            input=input,
+            args=given,
+            by=by,
+            priority=priority,
+            reason=reason,
+            traceparent=None if context is None else context.traceparent,
+        )
         check_input(definition, input or {}, args)
         if asking and asking.is_retried and (before := await self._triggered(job, asking.name)):
             return execution_plan.execution_id_of(before, job)

@@ -153,6 +153,13 @@ Reason: TypeAlias = Annotated[
     ),
 ]
 
+Traceparent: TypeAlias = Annotated[
+    str | None,
+    Header(
+        description="The trace that the execution continues (W3C Trace Context). A value that is not valid is ignored."
+    ),
+]
+
 
 class ChangeRequest(BaseModel):
     """The reason for a change."""

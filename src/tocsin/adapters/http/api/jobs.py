@@ -27,6 +27,7 @@ from .dependencies import (
     Precondition,
     Reason,
     ReasonText,
+    Traceparent,
     both,
     etag,
     given_reason,
@@ -295,6 +296,7 @@ async def trigger_job(
     name: JobName,
     body: TriggerRequest | None = None,
     reason: Reason = None,
+    traceparent: Traceparent = None,
 ) -> Triggered:
     """Run a job now, independently of its schedule."""
     body = body or TriggerRequest()
@@ -306,6 +308,7 @@ async def trigger_job(
         kind=body.trigger,
         priority=body.priority,
         reason=body.reason or reason,
+        traceparent=traceparent,
         asking=request_name(request),
         check=permitted(caller, Permission.TRIGGER),
     )

@@ -27,6 +27,7 @@ from ....domain.access import WORKER_QUEUE
 from ....domain.definition import DefinitionError, JobDefinition, RetryPolicy, show
 from ....domain.events import Actor, Enqueued
 from ....domain.text import utc_text
+from ....domain.trace_context import parse as parse_traceparent
 from ....domain.visibility_lease import MAX_LEASE_S
 from ..api.problems import FieldError, Problem
 
@@ -206,6 +207,8 @@ class Defaults:
 
     now: datetime
     timeout: float
+    traceparent: str | None = None
+    """The trace that a job without `meta.traceparent` continues."""
 
 
 def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqueued:
@@ -247,7 +250,14 @@ def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqu
         start_at=envelope.start_at if starts_later else None,
         expires_at=envelope.expires_at,
         by=by,
+        traceparent=_traceparent(envelope.meta, defaults),
     )
+
+
+def _traceparent(meta: Mapping[str, Any], defaults: Defaults) -> str | None:
+    """Return the trace context of a job (ojs-distributed-tracing §6.1)."""
+    context = parse_traceparent(meta.get("traceparent")) or parse_traceparent(defaults.traceparent)
+    return None if context is None else context.traceparent
 
 
 def _flattened(body: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -18,7 +18,7 @@ from ....domain.events import Enqueued
 from ....domain.execution import Status
 from ....services.operations import execution_requests
 from ....services.operations.lookup import ExecutionMatch, was_archived
-from ..api.dependencies import Components, Here
+from ..api.dependencies import Components, Here, Traceparent
 from ..api.problems import FieldError, Problem
 from ..auth.security import HistoryReader, Triggerer, actor, forbidden
 from ..auth.visibility import Run
@@ -57,10 +57,12 @@ _ENVELOPE: Final[dict[str, Any]] = {
     operation_id="pushJob",
     openapi_extra=protocol.body_schema("type", "args", **_ENVELOPE),
 )
-async def push(here: Here, caller: Triggerer, body: Body, response: Response) -> dict[str, Any]:
+async def push(
+    here: Here, caller: Triggerer, body: Body, response: Response, traceparent: Traceparent = None
+) -> dict[str, Any]:
     """Enqueue a job."""
     execution_id = uuid7(here.clock.now())
-    job_input = envelope.read(body, execution_id, _defaults(here), actor(caller))
+    job_input = envelope.read(body, execution_id, _defaults(here, traceparent), actor(caller))
     [shown] = await _pushed(here, [job_input], {execution_id})
     response.headers["Location"] = f"/ojs/v1/jobs/{shown['id']}"
     return {"job": shown}
@@ -72,13 +74,13 @@ async def push(here: Here, caller: Triggerer, body: Body, response: Response) ->
     operation_id="pushJobs",
     openapi_extra=protocol.body_schema("jobs", jobs={"type": "array", "items": {"type": "object"}}),
 )
-async def push_batch(here: Here, caller: Triggerer, body: Body) -> dict[str, Any]:
+async def push_batch(here: Here, caller: Triggerer, body: Body, traceparent: Traceparent = None) -> dict[str, Any]:
     """Enqueue several jobs: all of them, or none if a job is invalid."""
     jobs = body.get("jobs")
     if not isinstance(jobs, list) or not 1 <= len(jobs) <= MAX_BATCH:
         right = f"must be an array of 1 to {MAX_BATCH} jobs"
         raise Problem(400, "invalid-request", f"`jobs` {right}", (FieldError(field="jobs", right=right),))
-    defaults, inputs = _defaults(here), []
+    defaults, inputs = _defaults(here, traceparent), []
     execution_ids = [uuid7(here.clock.now()) for _ in jobs]
     for index, job in enumerate(jobs):
         try:
@@ -161,5 +163,6 @@ def _pending(here: Components, job_input: Enqueued) -> dict[str, Any]:
     }
 
 
-def _defaults(here: Components) -> envelope.Defaults:
-    return envelope.Defaults(now=here.clock.now(), timeout=here.settings.execution.default_timeout)
+def _defaults(here: Components, traceparent: str | None) -> envelope.Defaults:
+    timeout = here.settings.execution.default_timeout
+    return envelope.Defaults(now=here.clock.now(), timeout=timeout, traceparent=traceparent)

@@ -17,6 +17,7 @@ from ....domain import execution
 from ....domain.access import Permission, Principal
 from ....domain.execution import Phase
 from ....domain.task_fetch import MAX_COUNT, MAX_QUEUES, MAX_WAIT_S
+from ....domain.trace_context import process_of
 from ....domain.visibility_lease import Lease
 from ....ports import OutdatedState
 from ....services.operations import lookup, task_leases, worker_answers
@@ -168,9 +169,12 @@ def _shown(held: Held, checkpoint: JsonValue) -> dict[str, Any]:
     if len(held.state.steps) > 1:
         shown["id"] = f"{shown['id']}:{claim.step}"
     task = held.task.message
+    context = process_of(task.execution_id, task.traceparent, task.step, task.attempt, claim.delivery)
+    traced = {} if context is None else {"traceparent": context.traceparent}
     return {
         **shown,
-        "meta": {**shown["meta"], **task.recovery_context},
+        **traced,
+        "meta": {**traced, **shown["meta"], **task.recovery_context},
         "state": "active",
         "args": list(task.args),
         **({"input": task.input} if task.input else {}),
