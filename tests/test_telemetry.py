@@ -6,12 +6,16 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import structlog
 
+from tests.domain.given import admitted
+from tests.stages.world import World
 from tocsin import telemetry
+from tocsin.engine.stage import BoundStage, BoundSubscription
+from tocsin.subjects import Stream
 
 
 @pytest.fixture(autouse=True)
@@ -116,20 +120,31 @@ def test_an_exception_is_part_of_its_line() -> None:
     assert "broken" in json.dumps(line["exception"])
 
 
-@pytest.mark.parametrize("form", ["json", "console"])
-def test_tracebacks_show_no_local_variables(form: telemetry.Format) -> None:
-    stream = configured(form=form)
-
-    def broken() -> None:
-        password = "hunter" + "2"
-        raise ValueError(len(password))
-
+def _broken(*_: object) -> NoReturn:
+    password = "hunter" + "2"
     try:
-        broken()
-    except ValueError:
-        structlog.get_logger("tocsin.test").exception("a handler failed", action="handler-failed")
-    assert "ValueError" in stream.getvalue()
-    assert "hunter2" not in stream.getvalue()
+        "".index(password[:1])
+    except ValueError as error:
+        raise LookupError(len(password)) from error
+    raise AssertionError
+
+
+@pytest.mark.parametrize("form", ["json", "console", None])
+async def test_tracebacks_show_no_local_variables(
+    form: telemetry.Format | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither in a stage nor in an application that embeds a worker and configured no logging (None)."""
+    structlog.reset_defaults()
+    if form is not None:
+        telemetry.configure(format=form)
+    world = World()
+    await world.given(admitted())
+    await world.run(BoundStage("broken", (BoundSubscription("broken", Stream.LOG, ("execution.>",), _broken),)))
+    written = "".join(capsys.readouterr())
+    assert "handler failed" in written
+    assert "LookupError" in written
+    assert "_broken" in written
+    assert "hunter2" not in written
 
 
 def test_asyncio_remark_on_closed_tls_is_suppressed() -> None:

@@ -145,11 +145,25 @@ class _LazyLogger:
             if level is not None and not logging.getLogger(self._name).isEnabledFor(level):
                 return _ignore
             _setup.apply()
-        if self._logger is None:
-            import structlog  # noqa: PLC0415 - see the module's docstring
+        import structlog  # noqa: PLC0415 - see the module's docstring
 
+        if not structlog.is_configured():
+            return getattr(_unconfigured_logger(), method)
+        if self._logger is None:
             self._logger = structlog.get_logger(self._name)
         return getattr(self._logger, method)
+
+
+def _unconfigured_logger() -> Any:  # noqa: ANN401 - of structlog
+    """Return a logger for an application that configured no logging.
+
+    It writes lines as structlog does then, but its tracebacks show no local variables.
+    """
+    import structlog  # noqa: PLC0415 - see the module's docstring
+
+    *processors, _ = structlog.get_config()["processors"]
+    renderer = structlog.dev.ConsoleRenderer(exception_formatter=_printable_traceback)
+    return structlog.wrap_logger(None, processors=[*processors, renderer])
 
 
 class _LazyFormatter(logging.Formatter):
