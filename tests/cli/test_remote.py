@@ -172,6 +172,15 @@ def test_wrong_shard_map_is_refused(url: str, tmp_path: Path, text: str, code: s
     assert call(url, "-o", "json", "shards", "list").json["version"] == 0
 
 
+def test_policy_is_set_and_shown(url: str) -> None:
+    changed = call(url, "-o", "json", "policy", "set", "job_timeout=30m", "--reason", "wärme").json
+    assert changed["changed"] is True
+    assert call(url, "-o", "json", "policy", "set", "max_concurrent_jobs=5").json["changed"] is True
+    shown = call(url, "-o", "json", "policy", "show").json
+    assert (shown["policy"]["job_timeout"], shown["policy"]["max_concurrent_jobs"]) == (1_800.0, 5)
+    assert call(url, "-o", "json", "policy", "set", "job_timeout=soon").failure == (2, "invalid-policy")
+
+
 def test_purge_needs_a_confirmation(url: str) -> None:
     assert call(url, "-o", "json", "queues", "purge", "default").failure == (2, "confirmation-required")
 

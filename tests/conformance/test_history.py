@@ -495,6 +495,27 @@ async def test_rows_older_than_the_retention_are_deleted(empty_database: EmptyDa
         assert await history.expire(NOON + 4 * day, after=day) == 1
 
 
+async def test_history_that_is_off_ends_what_it_has(empty_database: EmptyDatabase) -> None:
+    before = recorded([*story("admitted", "started", execution_id="1")])
+    while_off = recorded(
+        [
+            *story("completed", execution_id="1"),
+            *story(*A_FAILURE, execution_id="2"),
+            *story("admitted", execution_id="3"),
+        ]
+    )
+    after = recorded([*story("started", "completed", execution_id="3"), *story(*A_SUCCESS, execution_id="4")])
+    upto = 0
+    async with empty_database() as database, database.open() as history:
+        for facts, opens in ((before, True), (while_off, False), (after, True)):
+            await history.record(Stream.LOG, facts, after=upto, upto=upto + len(facts), opens=opens)
+            upto += len(facts)
+        rows = {row.execution_id: row.status for row in (await history.executions()).rows}
+        assert rows == {"1": "completed", "3": "completed", "4": "completed"}
+        assert [letter.id for letter in (await history.dead_letters()).rows] == ["2"]
+        assert await history.offset(Stream.LOG) == upto
+
+
 # --- listing ---------------------------------------------------------------------------------------------------------
 
 

@@ -402,5 +402,5 @@ def test_show_create_leaves_out_defaults() -> None:
         cron_expression="0 2 * * *", external_command="sweep -a", description="it's", state="DISABLED"
     )
     assert create_statement(definition) == (
-        "CREATE JOB a\n  SCHEDULE = '0 2 * * *'\n  DESCRIPTION = 'it''s'\n  DISABLED\n  EXEC 'sweep -a';"
+        "CREATE JOB a\n  SCHEDULE = '0 2 * * *'\n  TIMEOUT = '1h'\n  DESCRIPTION = 'it''s'\n  DISABLED\n  EXEC 'sweep -a';"
     )

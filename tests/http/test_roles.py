@@ -66,6 +66,8 @@ TABLE: dict[tuple[str, str], tuple[set[Role] | None, str, Any]] = {
     ("POST", "/v1/agents/{name}/enable"): ({ADMIN, OPERATOR}, "/v1/agents/mail-1/enable", None),
     ("POST", "/v1/agents/{name}/allow"): ({ADMIN, OPERATOR}, "/v1/agents/mail-1/allow", {"queues": ["mail"]}),
     ("POST", "/v1/agents/{name}/revoke"): ({ADMIN, OPERATOR}, "/v1/agents/mail-1/revoke", {}),
+    ("GET", "/v1/policy"): (READERS, "/v1/policy", None),
+    ("PUT", "/v1/policy"): ({ADMIN}, "/v1/policy", {"job_timeout": "1h"}),
     ("GET", "/v1/schedule"): (READERS, "/v1/schedule", None),
     ("POST", "/v1/explain"): (READERS, "/v1/explain", {"schedule": "@daily"}),
     ("GET", "/v1/status"): (READERS, "/v1/status", None),

@@ -60,6 +60,7 @@ class Attic:
             eligibility,
             PacedPurge(self._streams, self._housekeeping, self._archive, clock),
             self._archive,
+            self._server,
             cast("Any", history),
             leadership,
             clock,

@@ -345,7 +345,10 @@ class SimulatedHistory:
         answer = partial(self._history.offset_now, stream)
         return await self._network.ask(self._process, f"offset of {stream}", answer, is_read=True)
 
-    async def record(self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int) -> None:
+    async def record(
+        self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int, opens: bool = True
+    ) -> None:
+        assert opens, "no simulated operator switches the history off"
         answer = partial(self._history.record_now, stream, messages, after=after, upto=upto)
         await self._network.ask(self._process, f"record {stream} {after}..{upto}", answer)
 

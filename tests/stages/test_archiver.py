@@ -28,6 +28,7 @@ from tocsin.domain.events import (
     Failure,
     HeartbeatDetails,
     OutputLine,
+    PolicyDefined,
     Report,
     Started,
     StepProgress,
@@ -178,6 +179,7 @@ class Site:
             ripeness,
             removing,
             archive,
+            self.world.log,
             self.history,
             leadership,
             clock,
@@ -655,6 +657,23 @@ async def test_history_forgets_rows_after_its_retention(site: Site) -> None:
     while await site.archiver(keeping=brief).run_once(site.world.clock.now()):
         pass
     assert len((await site.history.executions()).rows) == 1
+
+
+async def test_policy_precedes_the_retention_of_the_settings(site: Site) -> None:
+    now = site.world.clock.now()
+    await site.world.given(PolicyDefined(job_history_retention_days=1))
+    while await site.archiver(keeping=KEEPING).run_once(now):
+        pass
+    assert len((await site.history.executions()).rows) == 1
+
+
+async def test_newest_policy_stays_in_the_stream(site: Site) -> None:
+    first = await site.world.log.append(PolicyDefined(job_timeout=1.0), expect=0)
+    await site.world.log.append(PolicyDefined(previous=first), expect=first)
+    site.world.clock.advance(3 * DAY.total_seconds())
+    await archive_all(site)
+    [left] = await site.world.log.read("policy.>")
+    assert left.sequence > first
 
 
 async def test_without_purge_permission_everything_stays_and_is_reported(

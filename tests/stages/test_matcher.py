@@ -20,6 +20,7 @@ from tocsin.domain.events import (
     Dispatched,
     LeaseTimer,
     Message,
+    PolicyDefined,
     Recorded,
     Released,
     Report,
@@ -247,6 +248,35 @@ async def test_task_waits_for_a_free_slot(hall: Hall) -> None:
     assert len(agent.got) == 2
     await agent.reports(0)
     assert len(agent.got) == 3
+
+
+async def test_policy_limits_the_tasks_of_each_agent(hall: Hall) -> None:
+    await hall.job()
+    await hall.matcher()
+    agent, other = await hall.agent(max_concurrent_jobs=9), await hall.agent(TWO, "mail-2", max_concurrent_jobs=2)
+
+    async def define(number: int | None) -> None:
+        await hall.world.given(PolicyDefined(max_concurrent_jobs=number))
+        await settle()
+        await hall.work()
+
+    def held() -> tuple[int, int]:
+        return len(agent.got), len(other.got)
+
+    await define(3)
+    for _ in range(20):
+        await hall.trigger()
+    assert held() == (3, 2)
+    await define(4)
+    assert held() == (4, 2)
+    await define(2)
+    await agent.reports(0)
+    await agent.reports(1)
+    assert held() == (4, 2), "it has as many as it may"
+    await agent.reports(2)
+    assert held() == (5, 2)
+    await define(None)
+    assert held() == (12, 2)
 
 
 async def test_task_waits_for_an_agent_with_its_function(hall: Hall) -> None:

@@ -11,6 +11,7 @@ import pytest
 from typing_extensions import override
 
 from tests.domain.given import ID, JOB, NOON, admitted, recorded, report, started
+from tocsin import subjects
 from tocsin.adapters.sql import SqlHistory, open_history
 from tocsin.adapters.sql.engine import connect
 from tocsin.adapters.sql.migration import migrate
@@ -45,6 +46,10 @@ class ScriptedLog:
         for message in self.messages[after:]:
             if any(matches(subject_filter, message.subject) for subject_filter in filters):
                 yield Batch([message], caught_up=message is self.messages[-1], upto=message.sequence)
+
+    async def load(self, scope: str) -> list[Recorded[Message]]:
+        assert scope == subjects.policy()
+        return []
 
 
 def matches(subject_filter: str, subject: str) -> bool:
@@ -84,11 +89,13 @@ class TroubledHistory(SqlHistory):
     troubles: Sequence[Exception | None] = ()
 
     @override
-    async def record(self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int) -> None:
+    async def record(
+        self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int, opens: bool = True
+    ) -> None:
         trouble, *self.troubles = self.troubles or (None,)
         if trouble is not None:
             raise trouble
-        await super().record(stream, messages, after=after, upto=upto)
+        await super().record(stream, messages, after=after, upto=upto, opens=opens)
 
 
 H = TypeVar("H", bound=SqlHistory)

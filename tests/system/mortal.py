@@ -44,11 +44,17 @@ def die_behind(word: str) -> None:
         return results
 
     async def record(
-        self: SqlHistory, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int
+        self: SqlHistory,
+        stream: Stream,
+        messages: Sequence[Recorded[Message]],
+        *,
+        after: int,
+        upto: int,
+        opens: bool = True,
     ) -> None:
         if messages and word == UNRECORDED:
             die()
-        await _record(self, stream, messages, after=after, upto=upto)
+        await _record(self, stream, messages, after=after, upto=upto, opens=opens)
         if messages and word == RECORDED:
             die()
 

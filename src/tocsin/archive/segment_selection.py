@@ -7,11 +7,11 @@ log, so appending its first fact would succeed again; a stage therefore checks o
 The messages are read in order, up to a sequence up to which everything is decided:
 
     execution.>                                            selected if the execution is over
-    dead-letter.>                                          selected if resolved, or a request of a program outside
+    dead-letter.>                                          selected if resolved, or a program's request
     agent.>                                                selected if the agent is forgotten
     agent.*.all.switched, agent.*.all.granted, queue.>     selected except the newest of each subject
-    ownership.>                                            likewise
-    report.>, timer.>                                      selected: handled inputs
+    ownership.>, policy.>                                  likewise
+    report.>, timer.>                                      selected: inputs
     trigger.>, cancel.>, enqueue.>, public.>, outside.>    likewise
     cron.answer.>                                          selected
     other cron.>, ledger.*.due, ledger.*.passed            selected except the newest of each subject, which is the state
@@ -124,7 +124,7 @@ class SegmentSelection:
             return  # a public trigger named the job so
         elif is_foreign and (kind not in ENDS or tokens[-1] in _OF_NAMES):
             self._foreign[message.subject].append(message)
-        elif kind in {"queue", "ownership"} or (kind == "agent" and tokens[-1] in _OF_NAMES):
+        elif kind in {"queue", "ownership", "policy"} or (kind == "agent" and tokens[-1] in _OF_NAMES):
             self._take_newest(message)
         elif kind in ENDS:
             if len(tokens) <= _DECISION:

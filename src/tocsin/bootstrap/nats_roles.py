@@ -24,6 +24,7 @@ from ..domain.events import (
     OutputLine,
     Paused,
     PoisonMessage,
+    PolicyDefined,
     QueuePaused,
     QueuePurged,
     QueueResumed,
@@ -67,7 +68,7 @@ _OPERATOR_EVENTS: Final = (
     *(Defined, Paused, Resumed, Deleted, Trigger),
     *(CancelRequest, Cancelled, Replayed, Resolved),
     *(AgentSwitched, AgentDrainStarted, AgentGranted),
-    *(QueuePaused, QueueResumed, QueuePurged, ShardsDefined, Voided),
+    *(QueuePaused, QueueResumed, QueuePurged, ShardsDefined, PolicyDefined, Voided),
 )
 _OPERATOR_ACCESS: Final = replace(
     _VIEWER_ACCESS,

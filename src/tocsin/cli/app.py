@@ -12,8 +12,8 @@ from .runtime.errors import HELP as EXIT_CODES
 
 SERVED: Final = frozenset(
     {
-        *("jobs", "agents", "queues", "executions", "dead-letters", "schedule", "explain", "why", "version"),
-        *("doctor", "tokens", "import", "shards", "sql"),
+        *("jobs", "agents", "queues", "shards", "policy", "executions", "dead-letters", "schedule", "explain", "why"),
+        *("version", "doctor", "tokens", "import", "sql"),
     }
 )
 """Commands that also work over HTTP."""

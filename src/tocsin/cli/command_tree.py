@@ -163,6 +163,10 @@ _SHARDS: Final[Tree] = {
     "list": "shards.commands:list_shards",
     "apply": "shards.commands:apply",
 }
+_POLICY: Final[Tree] = {
+    "show": "policy.commands:show",
+    "set": "policy.commands:set_policy",
+}
 _TOKENS: Final[Tree] = {
     "create": "installation.tokens:create",
     "list": "installation.tokens:list_tokens",
@@ -195,6 +199,7 @@ COMMANDS: Final[Tree] = {
     "agents": CommandGroup("Registered worker processes.", _AGENTS),
     "queues": CommandGroup("Queues of tasks for workers.", _QUEUES),
     "shards": CommandGroup("The parts into which work is divided.", _SHARDS),
+    "policy": CommandGroup("Limits for the whole installation.", _POLICY),
     "history": CommandGroup(
         "The read model of executions, which lists are read from.", {"rebuild": "installation.commands:rebuild_history"}
     ),

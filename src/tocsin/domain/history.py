@@ -136,11 +136,11 @@ def executions_of(messages: Iterable[Recorded[Message]]) -> set[str]:
 
 
 def fold(
-    old_records: Mapping[str, ExecutionRecord], messages: Iterable[Recorded[Message]]
+    old_records: Mapping[str, ExecutionRecord], messages: Iterable[Recorded[Message]], *, opens: bool = True
 ) -> dict[str, ExecutionRecord]:
     """Return the records that `messages` (oldest first) change, by execution.
 
-    `old_records` holds the records before these messages.
+    `old_records` holds the records before these messages; without `opens`, no others are made.
     """
     records: dict[str, ExecutionRecord] = {}
     for recorded in messages:
@@ -149,6 +149,8 @@ def fold(
         fact = cast("ExecutionFact", recorded.message)
         if (record := records.get(fact.execution_id)) is None:
             before = old_records.get(fact.execution_id)
+            if before is None and not opens:
+                continue
             record = _heard(fact, recorded.time) if before is None else _copy(before)
             records[fact.execution_id] = record
         change(record, fact, recorded.time)

@@ -109,8 +109,12 @@ class History(Protocol):
         """Return the last sequence of a stream that is recorded (0: none)."""
         ...
 
-    async def record(self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int) -> None:
+    async def record(
+        self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int, opens: bool = True
+    ) -> None:
         """Record messages and move the offset from `after` to `upto`, in one transaction.
+
+        Without `opens`, executions that the history does not have yet are left out.
 
         Raises:
             SequenceConflict: the offset is no longer at `after`: another recorder was faster.

@@ -1,7 +1,7 @@
 """The operator over the log and the history of an installation."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from functools import partial
@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .operations.execution_output import ExecutionOutput
     from .operations.execution_requests import Cancellation
     from .operations.lookup import ExecutionMatch
+    from .policies import PolicyVersion
     from .queue_decisions import PurgeAnswer
     from .queues import QueueDetails
     from .shards import ShardMap
@@ -286,6 +287,14 @@ class LocalOperator:
         from . import agent_grants  # noqa: PLC0415 - see above
 
         return await agent_grants.change(self._log, verb, name, queues, functions, by=self._by, reason=reason)
+
+    async def policy(self) -> "PolicyVersion":
+        """See `Operator`."""
+        return await self._registry.policies.newest()
+
+    async def change_policy(self, changes: Mapping[str, object], *, reason: str | None = None) -> bool:
+        """See `Operator`."""
+        return await self._registry.policies.change(changes, by=self._by, reason=reason)
 
     async def tail(
         self, job: str | None = None, *, from_start: bool = False

@@ -4,7 +4,7 @@ The command line works on an `Operator` and does not know which of the two it ta
 the log itself; `tocsin.adapters.http.client.HttpOperator` sends requests.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .operations.execution_output import ExecutionOutput
     from .operations.execution_requests import Cancellation
     from .operations.lookup import ExecutionMatch
+    from .policies import PolicyVersion
     from .queue_decisions import PurgeAnswer
     from .queues import QueueDetails
     from .shards import ShardMap
@@ -326,6 +327,24 @@ class Operator(Protocol):
 
         Raises:
             OperationError: a name, a queue or a function is invalid.
+        """
+        ...
+
+    # --- policy -------------------------------------------------------------------------------------------------------
+
+    async def policy(self) -> "PolicyVersion":
+        """Return the scheduler policy.
+
+        Raises:
+            NotFound: the API is older than the policy.
+        """
+        ...
+
+    async def change_policy(self, changes: Mapping[str, object], *, reason: str | None = None) -> bool:
+        """Change fields of the scheduler policy; return whether that changed anything. None unsets a field.
+
+        Raises:
+            DefinitionError: a field is unknown, or a value is invalid.
         """
         ...
 

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from ..domain.events import Message, Recorded
 from ..ports import EventLog, LogUnavailable, OutdatedState
-from .jobs.registry import ANSWER_PAUSES
+from .replica_lag import ANSWER_PAUSES
 
 TRIES: Final = 5
 """Tries to append a decision while other operators or stages decide in the scope."""

@@ -16,6 +16,7 @@ from ..domain.agent import AgentRecord
 from ..domain.definition import JobDefinition
 from ..domain.events import Actor
 from ..domain.ledger import JobNotFound
+from ..domain.policy import DEFAULT_TIMEOUT_S, with_timeout
 from ..domain.statements import (
     AlterJob,
     CancelRun,
@@ -168,7 +169,8 @@ class StatementRunner:
         return await handlers[type(statement)](statement)
 
     async def _create(self, statement: CreateJob) -> StatementResult:
-        definition = defined(statement)
+        policy = (await self.registry.policies.newest()).policy
+        definition = with_timeout(defined(statement), policy, DEFAULT_TIMEOUT_S)
         check = await self.rights.define(definition, None)
 
         def is_new(job: Job | None) -> None:

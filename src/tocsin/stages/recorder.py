@@ -13,6 +13,7 @@ from typing import Final, cast
 
 from .. import subjects, telemetry
 from ..archive.stream_reader import decoded
+from ..domain import policy
 from ..domain.events import Message, Recorded
 from ..engine.stage import Access, Stage, StageContext
 from ..ports import Batch, Clock, EventLog, History, SequenceConflict, StoredLog
@@ -103,12 +104,19 @@ class Recorder:
         place = await self._history.offset(self._stream)
         async with aclosing(self._gathered(after=place)) as batches:
             async for batch in batches:
-                await self._history.record(self._stream, batch.messages, after=place, upto=batch.upto)
+                opens = not batch.messages or await self._opens_executions()
+                await self._history.record(self._stream, batch.messages, after=place, upto=batch.upto, opens=opens)
                 place = batch.upto
                 yield batch
                 # Gather events meanwhile: a transaction for every few events would cost far more.
                 if self._gathering and batch.caught_up:
                     await self._clock.sleep(self._gathering)
+
+    async def _opens_executions(self) -> bool:
+        """Return whether the policy lets the history record executions that it does not have yet."""
+        if self._stream is not Stream.LOG:
+            return True
+        return policy.fold(await self._log.load(subjects.policy())).enable_job_history is not False
 
     async def _gathered(self, *, after: int) -> AsyncGenerator[Batch, None]:
         """Yield the events after a place, gathered into large batches.
@@ -178,9 +186,9 @@ def _start(context: StageContext) -> Recorders:
 RECORDER: Final = Stage(
     name="recorder",
     purpose="keeps the history",
-    consumes="all events of executions, dead letters and ledgers",
+    consumes="all events of executions, dead letters and ledgers; the policy",
     decides="rows of the history, with its place in the log",
-    access=Access(follows=tuple(RECORDED), looks_up=(Bucket.CURSORS,), reads_archive=True),
+    access=Access(reads=(Stream.LEDGER,), follows=tuple(RECORDED), looks_up=(Bucket.CURSORS,), reads_archive=True),
     start=_start,
     loops=(Recorders.record_log, Recorders.record_ledger),
     needs_history=True,

@@ -14,6 +14,7 @@ the job's partition (`tocsin.0`) and removes them again, and it maps the public 
     agent.<name>.<id>.<event>                                     an agent; `all` in place of the id: its name
     queue.<name>.<event>                                          a queue: what operators decided about it
     shards.map.shards-defined                                     the shard map
+    policy.scheduler.policy-defined                               the scheduler policy
     ownership.<resource>.<event>                                  a resource: which agent owns it
     dead-letter.<job>.<id>.<event>[.<number>]                     a dead letter
     trigger.<job>, cancel.<job>.<id>                              inputs: requests of the API and of operators
@@ -185,6 +186,7 @@ from .paths import (
     ownership,
     parse_agent,
     parse_report,
+    policy,
     progress,
     public_event,
     queue,
@@ -318,6 +320,7 @@ __all__ = [
     "partition",
     "partition_of",
     "partition_token",
+    "policy",
     "progress",
     "public_event",
     "publisher_of",

@@ -29,6 +29,7 @@ _SCOPE_TOKENS: Final = {
     "repair": 3,
     "ownership": 2,
     "shards": 2,
+    "policy": 2,
 }
 """The number of tokens of a scope before its wildcard."""
 

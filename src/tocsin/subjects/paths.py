@@ -139,6 +139,7 @@ _SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
     **dict.fromkeys((e.QueuePaused, e.QueueResumed, e.QueuePurged), _event_of_queue),
     e.OwnershipAssigned: _event_of_resource,
     e.ShardsDefined: lambda fact: f"shards.map.{fact.type}",
+    e.PolicyDefined: lambda fact: f"policy.scheduler.{fact.type}",
     e.Voided: _event_of_repair,
     **dict.fromkeys((e.CronTriggered, e.CronSkipped, e.CronMissed), _public_event),
     e.CronAnswer: _answer,
@@ -292,6 +293,11 @@ def shard_map() -> str:
     return "shards.map.>"
 
 
+def policy() -> str:
+    """Return the scope of the scheduler policy."""
+    return "policy.scheduler.>"
+
+
 def repair(stream: str, sequence: int) -> str:
     """Return the scope of what operators decided about a foreign message."""
     return f"repair.{stream}.{sequence}.>"
@@ -364,6 +370,7 @@ _SCOPES: Final[Mapping[type, Callable[[Any], str]]] = {
     e.QueueFact: lambda fact: queue(fact.queue),
     e.OwnershipFact: lambda fact: ownership(fact.resource),
     e.ShardsDefined: lambda _: shard_map(),
+    e.PolicyDefined: lambda _: policy(),
     e.RepairFact: lambda fact: repair(fact.stream, fact.sequence),
     e.DeadLetterFact: lambda fact: dead_letter(fact.job, fact.id),
 }

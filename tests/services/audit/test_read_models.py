@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from typing_extensions import override
 
+from tests.domain.given import NOON
 from tests.services.audit.test_defects import happened
 from tests.stored_events import StoredEvents
 from tocsin import subjects
 from tocsin.adapters.sql import open_history
 from tocsin.domain import ledger
+from tocsin.domain.events import PolicyDefined, Recorded
 from tocsin.domain.job_record import Registration
 from tocsin.ports import ExecutionRow
 from tocsin.services.audit import Comparison, ProjectionReader
@@ -147,6 +149,22 @@ async def test_each_difference_is_noticed(
     found = (await compared(everything, defect(shown))).violations
     assert [violation.invariant for violation in found] == ["I8"]
     assert expected in found[0].reason
+
+
+@pytest.mark.parametrize("was_off", [False, True])
+async def test_execution_kept_out_by_policy_is_remarked(
+    everything: StoredEvents,
+    shown: Shown,
+    was_off: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    completed = next(row for row in shown.rows.values() if row.status == "completed")
+    partial = replace(completed, definition=None, worker=None)
+    rows = {id_: row for id_, row in shown.rows.items() if row.status != "failed"} | {completed.execution_id: partial}
+    policy = PolicyDefined(enable_job_history=not was_off)
+    facts = [*everything.ledger, Recorded(policy, "policy.scheduler.policy-defined", 10_000, NOON)]
+    found = await compared(replace(everything, ledger=facts), replace(shown, rows=rows))
+    assert bool(found.violations) is not was_off
+    assert any("a policy switched it off" in remark for remark in found.remarks) is was_off
 
 
 async def test_missing_or_different_job_is_reported(everything: StoredEvents, shown: Shown) -> None:

@@ -4,7 +4,7 @@ Lists, facts and changes are requests. Facts are folded here, as they are beside
 through the API and through NATS. The API records the identity of the caller's token.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -21,6 +21,7 @@ from ...domain.definition import JobDefinition
 from ...domain.events import Input, Message, Recorded, Shard
 from ...domain.execution import Status
 from ...domain.ledger import JobNotFound, Ledger
+from ...domain.policy import changed
 from ...ports import Clock, DeadLetterRow, ExecutionRow, SequenceConflict
 from ...ports.queries import DeadLetterQuery, ExecutionQuery, Page
 from ...services.agent_grants import GrantAnswer, GrantVerb
@@ -36,6 +37,7 @@ from ...services.operations.execution_output import ExecutionOutput
 from ...services.operations.execution_requests import Cancellation
 from ...services.operations.lookup import ExecutionMatch, match_execution
 from ...services.operator import NotServed
+from ...services.policies import PolicyVersion
 from ...services.queue_decisions import PurgeAnswer
 from ...services.queues import QueueDetails
 from ...services.shards import ShardMap
@@ -53,6 +55,7 @@ _AGENTS: Final = TypeAdapter(list[AgentRecord])
 _QUEUES: Final = TypeAdapter(list[QueueDetails])
 _SHARDS: Final = TypeAdapter(ShardMap)
 _GRANTS: Final = TypeAdapter(GrantAnswer)
+_POLICY: Final = TypeAdapter(PolicyVersion)
 _HOLD_UPS: Final = TypeAdapter(tuple[HoldUp, ...])
 _RESULTS: Final = TypeAdapter(tuple[StatementResult, ...])
 _PURGE: Final = TypeAdapter(PurgeAnswer)
@@ -279,6 +282,26 @@ class HttpOperator:
         """See `Operator`."""
         body: dict[str, JsonValue] = {"queues": [*queues], "functions": [*functions], "reason": reason}
         return _GRANTS.validate_python(await self._api.request("POST", f"{agent_path(name)}/{verb}", body))
+
+    async def policy(self) -> PolicyVersion:
+        """See `Operator`."""
+        return _POLICY.validate_python(await self._api.request("GET", "/v1/policy"))
+
+    async def change_policy(self, changes: Mapping[str, object], *, reason: str | None = None) -> bool:
+        """See `Operator`."""
+        for _ in range(MAX_TRIES):
+            current = await self.policy()
+            body = {**changed(current.policy, changes).model_dump(), "reason": reason}
+            try:
+                answer = await self._api.request(
+                    "PUT", "/v1/policy", body, headers={"If-Match": f'"{current.version}"'}
+                )
+            except SequenceConflict:
+                continue
+            return bool(answer["changed"])
+        raise SequenceConflict(
+            f"cannot change the policy: another writer changed it on each of {MAX_TRIES} tries. Try again."
+        )
 
     def tail(self, job: str | None = None, *, from_start: bool = False) -> AsyncGenerator[Recorded[Message], None]:  # noqa: ARG002
         """Raise `NotServed`."""

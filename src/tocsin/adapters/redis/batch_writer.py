@@ -35,8 +35,10 @@ class BatchWriter:
         self._installation = installation
         self._cache = RecorderCache()
 
-    async def record(self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int) -> None:
-        """Fold messages into the rows, and move the offset from `after` to `upto`.
+    async def record(
+        self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int, opens: bool = True
+    ) -> None:
+        """Fold messages into the rows, and move the offset from `after` to `upto` (see `ports.History`).
 
         Raises:
             SequenceConflict: the offset is different.
@@ -51,7 +53,7 @@ class BatchWriter:
                 if stream is Stream.LEDGER:
                     await self._record_jobs(transaction, messages)
                 else:
-                    await self._record_executions(transaction, messages)
+                    await self._record_executions(transaction, messages, opens=opens)
                 transaction.set(place, upto)
                 await transaction.execute()
             except WatchError:
@@ -62,11 +64,13 @@ class BatchWriter:
                 raise
         self._cache.committed(stream, upto)
 
-    async def _record_executions(self, transaction: Pipeline, messages: Sequence[Recorded[Message]]) -> None:
+    async def _record_executions(
+        self, transaction: Pipeline, messages: Sequence[Recorded[Message]], *, opens: bool
+    ) -> None:
         known, missing = self._cache.executions.recall(history.executions_of(messages))
         for stored in await self._stored(map(keys.execution, missing)):
             known[stored["execution_id"]] = keys.execution_record(stored)
-        changed = history.fold(known, messages)
+        changed = history.fold(known, messages, opens=opens)
         transaction.multi()  # type: ignore[no-untyped-call]
         for name, record in changed.items():
             _write_execution(transaction, record, known.get(name))

@@ -79,9 +79,11 @@ class RedisHistory:
             )
         return place
 
-    async def record(self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int) -> None:
+    async def record(
+        self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int, opens: bool = True
+    ) -> None:
         """See `ports.History`."""
-        await self._recording.record(stream, messages, after=after, upto=upto)
+        await self._recording.record(stream, messages, after=after, upto=upto, opens=opens)
 
     async def executions(self, query: ExecutionQuery = EVERY_EXECUTION) -> Page[ExecutionRow]:
         """See `ports.History`."""

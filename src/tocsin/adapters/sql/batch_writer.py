@@ -46,9 +46,16 @@ class BatchWriter:
         self._job_time = encoding.update(jobs, rows.JOB_TIME, "job_name")
 
     def record(
-        self, connection: Connection, *, stream: Stream, messages: Sequence[Recorded[Message]], after: int, upto: int
+        self,
+        connection: Connection,
+        stream: Stream,
+        messages: Sequence[Recorded[Message]],
+        *,
+        after: int,
+        upto: int,
+        opens: bool = True,
     ) -> None:
-        """Fold messages into the rows, and move the offset from `after` to `upto`.
+        """Fold messages into the rows, and move the offset from `after` to `upto` (see `ports.History`).
 
         Raises:
             SequenceConflict: the offset is different; the transaction must not be committed.
@@ -58,13 +65,13 @@ class BatchWriter:
         if stream is Stream.LEDGER:
             self._record_jobs(connection, messages)
         else:
-            self._record_executions(connection, messages)
+            self._record_executions(connection, messages, opens=opens)
 
-    def _record_executions(self, connection: Connection, messages: Sequence[Recorded[Message]]) -> None:
+    def _record_executions(self, connection: Connection, messages: Sequence[Recorded[Message]], *, opens: bool) -> None:
         known, missing = self.cache.executions.recall(history.executions_of(messages))
         for row in _stored(connection, executions, executions.c.execution_id, missing):
             known[row.execution_id] = rows.execution_record(row)
-        changed = history.fold(known, messages)
+        changed = history.fold(known, messages, opens=opens)
         encoding = self._encoding
         complete_rows, progress = list[rows.Values](), list[rows.Values]()
         for name, record in changed.items():

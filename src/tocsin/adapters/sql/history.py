@@ -255,14 +255,16 @@ class SqlHistory:
         """See `ports.History`."""
         return await self._read(partial(offset, installation=self._installation, stream=stream))
 
-    async def record(self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int) -> None:
+    async def record(
+        self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int, opens: bool = True
+    ) -> None:
         """See `ports.History`. If it is cancelled, the transaction may still be committed."""
 
         def committed() -> None:
             recording = self._recording
             try:
                 with self._writing.begin() as connection:
-                    recording.record(connection, stream=stream, messages=messages, after=after, upto=upto)
+                    recording.record(connection, stream, messages, after=after, upto=upto, opens=opens)
             except BaseException:
                 recording.cache.forget(stream)
                 raise
@@ -330,12 +332,10 @@ class SqlHistory:
 async def open_history(url: str, *, installation: str = "", max_connections: int = 10) -> AsyncIterator[SqlHistory]:
     """Open the history in the database of a URL, for the duration of the context.
 
-    The offsets belong to one installation: if the database is used with another NATS, or with an empty NATS, the
-    history records that from its beginning.
+    The offsets belong to one installation: with another or an empty NATS, the history records that from its beginning.
 
     Raises:
-        HistoryUnavailable: the URL or the password is wrong, the database does not answer, or its content is not
-            usable.
+        HistoryUnavailable: the URL or the password is wrong, or the database does not answer or is not usable.
     """
     engine = connect(url, max_connections=max_connections)
     try:

@@ -139,7 +139,7 @@ async def _dev(
         after = await tail.newest(installation.log)
         if definitions is not None:
             operator = session.backend.operator(installation, installation.history, by=actor())
-            plan = await apply_definitions(operator, definitions)
+            plan = await apply_definitions(operator, definitions, settings)
             _say(session, "jobs", summary(plan).plain, **as_json(plan))
         keeping = running.keeping(partial(_report_node, session))
         view = LiveView(session.output, await installation.log.now()).run(installation.log, after=after)

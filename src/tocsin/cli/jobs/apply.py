@@ -96,7 +96,8 @@ def diff(context: typer.Context, file: File = None, owner: Owner = OWNER, prune:
 
     async def read_plan() -> Plan:
         async with session.operator() as operator:
-            return await operator.plan(definitions, prune=owners(definitions, owner) if prune else ())
+            complete = await with_timeouts(operator, definitions, session.settings())
+            return await operator.plan(complete, prune=owners(definitions, owner) if prune else ())
 
     plan = run(read_plan())
     session.output.answer(as_json(plan), lambda: lines(plan))
@@ -108,7 +109,7 @@ async def _apply(
     session: Session, definitions: Collection[JobDefinition], prune: Collection[str], *, dry_run: bool, yes: bool
 ) -> "tuple[Plan, list[Unserved]]":
     async with session.operator() as operator:
-        plan = await operator.plan(definitions, prune=prune)
+        plan = await operator.plan(await with_timeouts(operator, definitions, session.settings()), prune=prune)
         if not session.output.is_json:
             session.output.answer(None, lambda: lines(plan))
         if dry_run:
@@ -131,15 +132,15 @@ async def _unserved(session: Session, operator: Operator, definitions: Collectio
     return unserved(definitions, agents, outside=session.settings().bridged_queues)
 
 
-async def apply_definitions(operator: Operator, definitions: Collection[JobDefinition]) -> Plan:
-    """Apply definitions without confirmation, for `tocsin dev`."""
-    plan = await operator.plan(definitions)
+async def apply_definitions(operator: Operator, definitions: Iterable[JobDefinition], settings: Settings) -> Plan:
+    """Apply definitions without confirmation."""
+    plan = await operator.plan(await with_timeouts(operator, definitions, settings))
     await operator.carry_out(plan)
     return plan
 
 
 def read(settings: Settings, files: Collection[str], owner: str) -> tuple[JobDefinition, ...]:
-    """Read definitions; fill unset fields from the command line and the settings.
+    """Read definitions; those that name no owner get `owner`.
 
     Raises:
         DefinitionError: a file cannot be read, or a definition is invalid.
@@ -151,13 +152,23 @@ def read(settings: Settings, files: Collection[str], owner: str) -> tuple[JobDef
             "Cannot read definitions: no file is named. Name a file or a folder with -f, or set `jobs_file` in the settings.",
             code="definitions-required",
         )
-    defaults = {"owner": owner, "timeout": settings.execution.default_timeout}
     return tuple(
-        definition.model_copy(
-            update={field: value for field, value in defaults.items() if field not in definition.model_fields_set}
-        )
+        definition if "owner" in definition.model_fields_set else definition.model_copy(update={"owner": owner})
         for definition in load(*sources)
     )
+
+
+async def with_timeouts(
+    operator: Operator, definitions: Iterable[JobDefinition], settings: Settings
+) -> tuple[JobDefinition, ...]:
+    """Return definitions with the default timeout of the policy, or else that of the settings."""
+    from ...domain.policy import NO_POLICY, with_timeout  # noqa: PLC0415 - most commands need no policy
+
+    try:
+        policy = (await operator.policy()).policy
+    except (NotFound, NotPermitted):  # an older API, or a user without the right to read it
+        policy = NO_POLICY
+    return tuple(with_timeout(definition, policy, settings.execution.default_timeout) for definition in definitions)
 
 
 def owners(definitions: Iterable[JobDefinition], owner: str) -> set[str]:

@@ -37,6 +37,7 @@ from ...domain.events import (
     Paused,
     Planned,
     PoisonMessage,
+    PolicyDefined,
     Queued,
     QueuePaused,
     QueuePurged,
@@ -55,6 +56,7 @@ from ...domain.events import (
     Voided,
     unfold,
 )
+from ...domain.policy import policy_of, shown
 from ...domain.text import counted
 from .format import local
 from .tables import TELLING
@@ -128,6 +130,8 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912 - the 
             return Described("‖", "yellow", "paused", fact.reason or "")
         case Resumed() | QueueResumed():
             return Described("▷", "cyan", "resumed", fact.reason or "")
+        case PolicyDefined():
+            return Described("+", "cyan", "policy", _policy(fact))
         case Deleted():
             return Described("-", "yellow", "deleted", fact.reason or "")
         case Due():
@@ -212,6 +216,10 @@ def _shards(fact: ShardsDefined) -> str:
     active = sum(shard.state is ShardState.ACTIVE for shard in fact.shards)
     numbers = f"{counted(len(fact.shards), 'shard')}, {active:,} active"
     return f"{numbers}: {fact.reason}" if fact.reason else numbers
+
+
+def _policy(fact: PolicyDefined) -> str:
+    return ", ".join(f"{name}={value}" for name, value in shown(policy_of(fact)).items()) or "nothing is set"
 
 
 def _schedule(definition: JobDefinition) -> str:

@@ -92,7 +92,7 @@ async def _apply_jobs_file(session: Session, installation: "Installation", names
     Several copies may do so at the same time: the slower copy finds nothing to change. A file that is wrong is logged, and
     the stages keep running, because other jobs must not stop for it.
     """
-    from ..jobs.apply import OWNER, read  # noqa: PLC0415 - only this command needs it
+    from ..jobs.apply import OWNER, apply_definitions, read  # noqa: PLC0415 - only this command needs it
 
     settings = installation.settings
     if settings.jobs_file is None or JOBS_FILE_STAGE not in names:
@@ -104,8 +104,7 @@ async def _apply_jobs_file(session: Session, installation: "Installation", names
     while True:
         try:
             definitions = await asyncio.to_thread(read, settings, (), OWNER)
-            plan = await operator.plan(definitions)
-            await operator.carry_out(plan)
+            plan = await apply_definitions(operator, definitions, settings)
         except DefinitionError as error:
             _log.error("jobs file refused", action="jobs-file-refused", code=error.code, error=str(error), **fields)
             return

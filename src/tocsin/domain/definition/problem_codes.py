@@ -45,6 +45,7 @@ PROBLEM_CODES: Final[Mapping[str, str]] = {
     "schema-mismatch": "An input does not fit the `input_schema` of its job.",
     "secret-reference-not-allowed": "The input of a trigger, or a text that others can see, refers to a secret.",
     "tab-indentation": "A line of YAML begins with a tab.",
+    "timeout-above-policy": "A timeout is longer than `job_timeout` of the scheduler policy.",
     "too-few-replicas": "A job requires a quorum, and too few servers keep the ledger or the log.",
     "too-large": "A definition or an input is larger than its limit, or than a message of the server.",
     "unclosed-quote": "A quotation mark is never closed.",

@@ -1,7 +1,7 @@
 """Every event that Tocsin records, every input, and every public event.
 
 These classes are the only source of the JSON Schemas in `schemas/`. Base classes and shared parts are in `message`.
-Events of a job are in `ledger`, those of agents in `agents`, events of locks and leader leases in `coordination`, those of queues in `queues`, of repairs in `repair`, of owners of resources in `ownership`. Events of an execution are in
+Events of a job are in `ledger`, those of agents in `agents`, events of locks and leader leases in `coordination`, those of queues in `queues`, of the policy in `policy`, of repairs in `repair`, of owners of resources in `ownership`. Events of an execution are in
 `execution`, `dependencies` and `steps`, those of a dead letter in `dead_letter`. Requests, reports and timers are in `inputs`. Messages
 for clients and MQ executors are in `public` and `mq`, what a running attempt says is in `output`.
 
@@ -92,6 +92,7 @@ from .message import (
 from .mq import Completion, Envelope, EnvelopeData, MqCancel, MqCancelData
 from .output import HeartbeatDetails, OutputLine, OutputMessage, StepProgress
 from .ownership import OwnershipAssigned, OwnershipFact
+from .policy import PolicyDefined
 from .public import (
     MISSED_REASONS,
     CronAnswer,
@@ -202,6 +203,7 @@ __all__ = [
     "Planned",
     "PlannedStep",
     "PoisonMessage",
+    "PolicyDefined",
     "PublicEvent",
     "QueueFact",
     "QueueGrant",

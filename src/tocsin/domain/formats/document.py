@@ -87,6 +87,8 @@ class Document:
     spelled: Callable[[Path], Path]
     """The function from a path in the definition to the path in the document."""
     fields: dict[str, Any] = field(default_factory=dict)
+    implied: dict[str, Any] = field(default_factory=dict)
+    """Fields that the format gives a job without them. They do not count as set, so that other defaults may precede them."""
     problems: list[DefinitionProblem] = field(default_factory=list)
 
     def known(
@@ -122,13 +124,17 @@ class Document:
         schedule = self.fields.get("schedule")
         if isinstance(schedule, str) and "timezone" not in self.fields and (zone := zone_in(schedule)):
             self.fields["timezone"] = zone
+        implied = {name: value for name, value in self.implied.items() if name not in self.fields}
         try:
-            definition = JobDefinition.model_validate(self.fields)
+            definition = JobDefinition.model_validate({**implied, **self.fields})
         except ValidationError as error:
             problems = [*self.problems, *self._worded(error), *self._seen_without(error)]
             raise DefinitionError(*dict.fromkeys(problems)) from None
         if self.problems:
             raise DefinitionError(*self.problems)
+        if implied:
+            set_fields = definition.model_fields_set - implied.keys()
+            return JobDefinition.model_construct(_fields_set=set_fields, **dict(definition))
         return definition
 
     def _seen_without(self, error: ValidationError) -> list[DefinitionProblem]:

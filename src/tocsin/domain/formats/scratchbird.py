@@ -75,7 +75,7 @@ def reading(written: Mapping[Any, object]) -> Document:
     _work(document, job, fields)
     _schedule(document, job, fields)
     _retry(document, job, fields)
-    fields.setdefault("timeout", DEFAULT_TIMEOUT_S)
+    document.implied = {"timeout": DEFAULT_TIMEOUT_S}
     _choices(document, job, fields)
     document.fields = fields
     return document

@@ -8,7 +8,7 @@ from typing import Any, Final
 from .. import duration
 from ..definition import DefinitionError, DefinitionProblem, JobDefinition
 from ..definition.command_line import join_command
-from ..formats.scratchbird import DEFAULT_BACKOFF_S, DEFAULT_RETRIES, DEFAULT_TIMEOUT_S
+from ..formats.scratchbird import DEFAULT_BACKOFF_S, DEFAULT_RETRIES
 from ..statement_error import StatementError
 from .definitions import defined, document_of
 from .model import CreateJob
@@ -74,7 +74,7 @@ def _timing(document: dict[str, Any]) -> Iterator[str]:
     for keyword, field, usual in (
         ("MAX_RETRIES", "max_retries", DEFAULT_RETRIES),
         ("RETRY_BACKOFF", "retry_backoff", DEFAULT_BACKOFF_S),
-        ("TIMEOUT", "timeout", DEFAULT_TIMEOUT_S),
+        ("TIMEOUT", "timeout", None),  # an installation may have another default
     ):
         value = document.pop(field, usual)
         if value != usual:

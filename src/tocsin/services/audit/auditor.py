@@ -18,6 +18,7 @@ from .execution_reports import is_proven
 from .executions import Executions
 from .ledger_time import LedgerTime
 from .ownership import Ownership
+from .policies import PolicyVersions
 from .public_events import PublicEvents
 from .queues import Queues
 from .requests import Requests
@@ -91,6 +92,7 @@ class Auditor:
             Queues(is_whole=is_whole),
             Dependencies(since),
             Ownership(is_whole=is_whole),
+            PolicyVersions(is_whole=is_whole),
         )
         self._handlers: dict[type[Message], list[Handler]] = {}
         for check in self._checks:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from ...domain import history, ledger
-from ...domain.events import ExecutionFact, LedgerFact, Message, Recorded
+from ...domain.events import ExecutionFact, LedgerFact, Message, PolicyDefined, Recorded
 from ...domain.history import ExecutionRecord
 from ...domain.job_record import Registration
 from ...domain.ledger import Ledger
@@ -149,6 +149,10 @@ class ProjectionReader:
         self._definitions: list[Mapping[str, bytes]] = []
         self._locks: list[Mapping[str, bytes]] = []
         self._found: list[Violation] = []
+        self._missing: dict[str, list[Violation]] = {}
+        """The differences of executions whose beginning the history does not have."""
+        self._was_off = False
+        """A policy kept the history from recording executions, at least for a time."""
 
     async def begin(self) -> None:
         """Read KV, the history's size, and its position.
@@ -161,17 +165,27 @@ class ProjectionReader:
 
     async def take(self, recorded: Recorded[Message]) -> None:
         """Take one more event."""
+        if isinstance(recorded.message, PolicyDefined) and recorded.message.enable_job_history is False:
+            self._was_off = True
         if (record := self._models.take(recorded)) is not None:
-            self._found += await self._differing(record)
+            row = await self._history.execution(record.execution_id)
+            if row is None or (row.definition is None and record.definition is not None):
+                self._missing[record.execution_id] = list(differing(record, row))
+            else:
+                self._found += differing(record, row)
 
     async def finish(self) -> Comparison:
         """Return the differences."""
         extra = self._executions - self._models.executions
-        remarks = (f"the history holds {counted(extra, 'execution')} that these facts do not",) if extra > 0 else ()
-        return Comparison((*self._found, *await self._keys()), remarks)
-
-    async def _differing(self, record: ExecutionRecord) -> list[Violation]:
-        return list(differing(record, await self._history.execution(record.execution_id)))
+        remarks: tuple[str, ...] = ()
+        if extra > 0:
+            remarks = (f"the history holds {counted(extra, 'execution')} that these facts do not",)
+        missing = [violation for violations in self._missing.values() for violation in violations]
+        if missing and self._was_off:
+            number = counted(len(self._missing), "execution")
+            remarks += (f"the history lacks {number}, or their beginning: a policy switched it off for a time",)
+            missing = []
+        return Comparison((*missing, *self._found, *await self._keys()), remarks)
 
     async def _keys(self) -> list[Violation]:
         violations: list[Violation] = []

@@ -15,10 +15,13 @@ from ...domain.definition import STORED, JobDefinition, check_input
 from ...domain.events import Actor, DefinitionFact, Input, Message, Recorded, Trigger, TriggerSource
 from ...domain.job_record import Registration
 from ...domain.ledger import JobNotFound, Ledger
+from ...domain.policy import check_timeouts
 from ...domain.trace_context import parse
 from ...engine.ledger_reader import LedgerReader
 from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections, SequenceConflict
 from ...subjects import Bucket, DecodeError
+from ..policies import Policies
+from ..replica_lag import ANSWER_PAUSES
 from .dependencies import MaySee, all_visible, check_dependencies
 from .job import Change, Check, Job, Plan, Verb, anything, plan_of
 from .job_class import check_class
@@ -33,10 +36,6 @@ AT_ONCE: Final = 64
 """Ledgers read or changed concurrently."""
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-ANSWER_PAUSES: Final = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)
-"""Pauses before each read of a message that is stored, because a lagging replica may answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +77,7 @@ class Registry:
         self._bridged = frozenset(bridged)
         self._log = log
         self._clock = clock
+        self.policies = Policies(log, clock)
         self._projections = projections
         self._ledgers = LedgerReader(log)
         self._jobs: dict[str, tuple[Ledger, Job | None]] = {}
@@ -160,6 +160,7 @@ class Registry:
         check_sizes(definitions, self._log.max_message_bytes)
         await check_class(definitions, self._log, self._bridged)
         check_transports(definitions, self._bridged)
+        check_timeouts(definitions, (await self.policies.newest()).policy)
 
     async def _states(self, jobs: Sequence[str]) -> Sequence[Ledger]:
         return [state for state, _ in await each(jobs, self._ledgers.load)]

@@ -15,6 +15,7 @@ from ...domain.events import (
     Failed,
     Message,
     Paused,
+    PolicyDefined,
     Recorded,
     Resumed,
     Started,
@@ -36,6 +37,7 @@ class AuditType(StrEnum):
     EXECUTED = "JOB_EXECUTED"
     FAILED = "JOB_FAILED"
     CANCELLED = "JOB_CANCELLED"
+    POLICY = "POLICY_DEFINED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,8 @@ def _kind_of(fact: Message) -> tuple[AuditType | None, str | None]:
             return AuditType.MODIFIED, "PAUSED" if isinstance(fact, Paused) else "ENABLED"
         case Deleted():
             return AuditType.DELETED, "DELETED"
+        case PolicyDefined():
+            return AuditType.POLICY, None
         case _:
             return _ENDS.get(type(fact), (None, None))
 

@@ -4,7 +4,7 @@ Implements hip-62 (Audit Trail) and scratchbird §10.3.
 
 The log itself is the audit trail. Every registration, update, deletion, pause, resume, trigger, cancellation, replay and
 resolution, every drain, switch and grant of an agent, and every pause, resume and purge of a queue is a fact that names the caller. So are
-shard maps and voided messages.
+shard maps, policies and voided messages.
 """
 
 from collections.abc import AsyncIterator
@@ -23,6 +23,7 @@ from ...domain.events import (
     Deleted,
     Message,
     Paused,
+    PolicyDefined,
     QueueFact,
     Recorded,
     Replayed,
@@ -38,7 +39,7 @@ from ...subjects import DecodeError
 
 AUDITED = (
     *(Defined, Paused, Resumed, Deleted, Trigger, Cancelled, Replayed, Resolved),
-    *(AgentSwitched, AgentGranted, AgentDrainStarted, QueueFact, ShardsDefined, Voided),
+    *(AgentSwitched, AgentGranted, AgentDrainStarted, QueueFact, ShardsDefined, PolicyDefined, Voided),
 )
 
 

@@ -9,12 +9,13 @@ finishes what the last leader left, before it begins a new segment.
 from datetime import datetime, timedelta
 from typing import Final
 
-from ... import telemetry
+from ... import subjects, telemetry
 from ...archive.archive import Archive, Origin, Segment, State
 from ...archive.segment_selection import PurgeFilters
+from ...domain import policy
 from ...engine.leader_election import LeaderElection, lease_access
 from ...engine.stage import Access, Stage, StageContext
-from ...ports import Clock, History, LogUnavailable, OutdatedState, StoredLog, StreamPurge
+from ...ports import Clock, EventLog, History, LogUnavailable, OutdatedState, StoredLog, StreamPurge
 from ...settings import Settings
 from ...subjects import ARCHIVE_STATE, ARCHIVER_LEASE, RECORDED, STREAMS, Bucket, Stream, cursor
 from .archive_eligibility import ArchiveEligibility, Keeping
@@ -76,6 +77,7 @@ class Archiver:
         eligibility: ArchiveEligibility,
         purge: PacedPurge,
         archive: Archive,
+        log: EventLog,
         history: History,
         leadership: LeaderElection,
         clock: Clock,
@@ -93,6 +95,7 @@ class Archiver:
         self._eligibility = eligibility
         self._purge = purge
         self._archive = archive
+        self._log = log
         self._history = history
         self._leadership = leadership
         self._clock = clock
@@ -144,8 +147,16 @@ class Archiver:
             _log.warning("archiving is not possible", action="archiver-cannot", reason=obstacle)
         else:
             is_more = await self._archive_portion(now)
-        forgotten = await self._history.expire(now, after=self._keeping.history)
+        forgotten = await self._history.expire(now, after=await self._retention())
         return is_more or forgotten > 0
+
+    async def _retention(self) -> timedelta:
+        """Return how long the history keeps rows.
+
+        The policy precedes the settings.
+        """
+        days = policy.fold(await self._log.load(subjects.policy())).job_history_retention_days
+        return self._keeping.history if days is None else timedelta(days=days)
 
     async def _archive_portion(self, now: datetime) -> bool:
         state, revision = await self._finish(*await self._archive.state())
@@ -203,6 +214,7 @@ def _start(context: StageContext) -> Archiver | None:
         ArchiveEligibility(storage.streams, storage.purge, storage.history, keeping=keeping, recorded=RECORDED),
         PacedPurge(storage.streams, storage.purge, storage.archive, context.clock),
         storage.archive,
+        context.log,
         storage.history,
         context.elect(ARCHIVER_LEASE),
         context.clock,
@@ -220,7 +232,7 @@ ARCHIVER: Final = Stage(
     consumes="events that every durable and the history have handled",
     decides="segments of the archive (with lines of handlers if `archive.output` is set), then purges of the streams; removal of heartbeats, and of reports without proof",
     access=Access(
-        reads=(Stream.LOG,),
+        reads=(Stream.LOG, Stream.LEDGER),
         follows=(*STREAMS, Stream.OUTPUT, Stream.PROGRESS),
         writes=(
             *lease_access(ARCHIVER_LEASE),

@@ -1,4 +1,4 @@
-"""Decisions of operators: paused and purged queues, and which tasks agents may get."""
+"""Decisions of operators: paused and purged queues, and the tasks that agents may get."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,6 +11,7 @@ from ...domain.events import (
     AgentGranted,
     AgentSwitched,
     Message,
+    PolicyDefined,
     QueueFact,
     Recorded,
     Started,
@@ -25,7 +26,7 @@ from .agents import HeardAgent
 def filters() -> tuple[str, ...]:
     """Return filters over these events in the ledger."""
     kinds = (AgentGranted, AgentSwitched, AgentDrainStarted, AgentForgotten)
-    return (subjects.queue_events(), *(each for kind in kinds for each in subjects.filters_of(kind)))
+    return (subjects.queue_events(), subjects.policy(), *(each for kind in kinds for each in subjects.filters_of(kind)))
 
 
 class OperatorDecisions:
@@ -44,6 +45,7 @@ class OperatorDecisions:
         self._disabled: set[str] = set()
         self._draining: set[str] = set()
         """The ids of processes that operators drain."""
+        self._max_per_agent: int | None = None
         self._revision = 0
         self.is_complete = False
         """The whole ledger was read once."""
@@ -56,6 +58,8 @@ class OperatorDecisions:
             self._room = {name: 0 for name, each in self._queues.items() if each.is_paused}
             if state.purge is not None:
                 self._board.purge(fact.queue, state.purge.message.upto)
+        elif isinstance(fact, PolicyDefined):
+            self._max_per_agent = fact.max_concurrent_jobs
         elif isinstance(fact, AgentGranted):
             self._grants[fact.name] = fact
         elif isinstance(fact, AgentSwitched):
@@ -82,6 +86,10 @@ class OperatorDecisions:
     def room(self) -> Mapping[str, int]:
         """The number of tasks that may be taken from a queue: none of paused queues."""
         return self._room
+
+    def slots(self, announced: int) -> int:
+        """Return the number of tasks that an agent with announced slots may have."""
+        return announced if self._max_per_agent is None else min(announced, self._max_per_agent)
 
     def permits(self, task: OpenTask, claim: Started) -> bool:
         """Return whether a claim may be stored, however long ago its task was chosen."""

@@ -292,7 +292,8 @@ class Matcher:
             for agent in self.agents
             if agent.takes_tasks
             and not agent.is_silent(now)
-            and (slots := agent.hold_list.max_concurrent_jobs - self.board.used_slots(agent.key)) > 0
+            and (slots := self._decisions.slots(agent.hold_list.max_concurrent_jobs) - self.board.used_slots(agent.key))
+            > 0
         ]
 
     def _offer(self, agent: HeardAgent, slots: int, lanes: Collection[str] | None) -> Offer:
@@ -325,7 +326,7 @@ def _start(context: StageContext) -> Matcher | None:
 MATCHER_STAGE: Final = Stage(
     name="matcher",
     purpose="assigns tasks to agents and to workers over HTTP; one leads",
-    consumes="`dispatched`, claims, ends, reports; what operators decided about queues and agents; hold lists of workers and "
+    consumes="`dispatched`, claims, ends, reports; what operators decided about queues and agents, and the policy; hold lists of workers and "
     "fetches, which no stream stores",
     decides="`started` and `assigned` in the worker's name; tasks to workers, and notices of ends; inputs that end claims of lost agents; timers of leases; `cancelled` "
     "after a purge",

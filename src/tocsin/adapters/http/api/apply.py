@@ -149,8 +149,11 @@ async def apply_jobs(
     All definitions are checked before any change is made. Applying them again changes nothing.
     """
     owner = body.owner or caller.full_name
+    policy = (await here.registry.policies.newest()).policy
     definitions = await calculate(
-        lambda _: [_owned(with_defaults(definition, here), owner) for definition in formats.read({"jobs": body.jobs})]
+        lambda _: [
+            _owned(with_defaults(definition, here, policy), owner) for definition in formats.read({"jobs": body.jobs})
+        ]
     )
     owners = {definition.owner for definition in definitions if definition.owner} | {owner}
     plan = await here.registry.plan(definitions, prune=owners if body.prune else (), may_see=here.visibility.of(caller))

@@ -14,6 +14,7 @@ from ....domain.definition import JobDefinition, Name
 from ....domain.events import Actor, Defined
 from ....domain.formats import read_job
 from ....domain.identity import typed
+from ....domain.policy import Policy, with_timeout
 from ....domain.schedule import parse, warnings_at
 from ....services.calculations import Calculator, Effort
 from ....services.jobs import Check, Job
@@ -174,7 +175,7 @@ async def register_job(
     reason: Reason = None,
 ) -> JobDetails:
     """Register a new job. `PUT` replaces an existing job of the same name."""
-    definition = definition_of(written, here)
+    definition = await definition_of(written, here)
 
     def is_new(job: Job | None) -> None:
         if job is not None and job.definition != definition:
@@ -269,7 +270,7 @@ async def update_job(
     if (body_name := written.setdefault("name", name)) != name:
         raise invalid("name", body_name, f"must be {name!r}, the name in the path, or be left out")
     await here.visibility.require_name(caller, name)
-    definition = definition_of(written, here)
+    definition = await definition_of(written, here)
     await here.visibility.require_dependencies(caller, definition)
     check = both(defining(caller, definition), precondition)
     verb = await here.registry.define(
@@ -356,20 +357,19 @@ async def get_definition(
     return StoredFact.of(recorded)
 
 
-def definition_of(written: dict[str, Any], here: Components) -> JobDefinition:
-    """Return the definition in a request, with the defaults of the settings.
+async def definition_of(written: dict[str, Any], here: Components) -> JobDefinition:
+    """Return the definition in a request, with the defaults of the policy and the settings.
 
     Raises:
         DefinitionError: the definition is invalid; the error lists every invalid field.
     """
-    return with_defaults(read_job(written), here)
+    definition = read_job(written)
+    return with_defaults(definition, here, (await here.registry.policies.newest()).policy)
 
 
-def with_defaults(definition: JobDefinition, here: Components) -> JobDefinition:
-    """Return a definition with the defaults of the settings."""
-    if "timeout" in definition.model_fields_set:
-        return definition
-    return definition.model_copy(update={"timeout": here.settings.execution.default_timeout})
+def with_defaults(definition: JobDefinition, here: Components, policy: Policy) -> JobDefinition:
+    """Return a definition with the defaults of the policy and the settings."""
+    return with_timeout(definition, policy, here.settings.execution.default_timeout)
 
 
 async def _switch(

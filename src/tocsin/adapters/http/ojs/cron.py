@@ -145,7 +145,8 @@ async def register_cron(
 
     A job of that name that a CronJob cannot express is not replaced: 409 `not_expressible` names what would be lost.
     """
-    definition = with_defaults(ojs.reading(written).definition(), here)
+    policy = (await here.registry.policies.newest()).policy
+    definition = with_defaults(ojs.reading(written).definition(), here, policy)
     ojs.write(definition)  # rejects a definition that could not be shown again
     await here.visibility.require_name(caller, definition.name)
     await here.visibility.require_dependencies(caller, definition)

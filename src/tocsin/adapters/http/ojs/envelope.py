@@ -209,6 +209,8 @@ class Defaults:
     timeout: float
     traceparent: str | None = None
     """The trace that a job without `meta.traceparent` continues."""
+    max_timeout: float | None = None
+    """The longest timeout that the scheduler policy permits; None: any."""
 
 
 def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqueued:
@@ -243,6 +245,9 @@ def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqu
         )
     except (DefinitionError, ValidationError) as error:
         raise Problem(400, "invalid-request", str(error), (FieldError(right=str(error)),)) from None
+    if defaults.max_timeout is not None and definition.timeout > defaults.max_timeout:
+        requirement = f"must be at most {duration.short(defaults.max_timeout)}, `job_timeout` of the scheduler policy"
+        raise _invalid("timeout", duration.short(definition.timeout), Rule(requirement))
     starts_later = envelope.start_at is not None and envelope.start_at > defaults.now
     return Enqueued(
         execution_id=envelope.id or execution_id,

@@ -62,7 +62,7 @@ async def push(
 ) -> dict[str, Any]:
     """Enqueue a job."""
     execution_id = uuid7(here.clock.now())
-    job_input = envelope.read(body, execution_id, _defaults(here, traceparent), actor(caller))
+    job_input = envelope.read(body, execution_id, await _defaults(here, traceparent), actor(caller))
     [shown] = await _pushed(here, [job_input], {execution_id})
     response.headers["Location"] = f"/ojs/v1/jobs/{shown['id']}"
     return {"job": shown}
@@ -80,7 +80,7 @@ async def push_batch(here: Here, caller: Triggerer, body: Body, traceparent: Tra
     if not isinstance(jobs, list) or not 1 <= len(jobs) <= MAX_BATCH:
         right = f"must be an array of 1 to {MAX_BATCH} jobs"
         raise Problem(400, "invalid-request", f"`jobs` {right}", (FieldError(field="jobs", right=right),))
-    defaults, inputs = _defaults(here, traceparent), []
+    defaults, inputs = await _defaults(here, traceparent), []
     execution_ids = [uuid7(here.clock.now()) for _ in jobs]
     for index, job in enumerate(jobs):
         try:
@@ -163,6 +163,7 @@ def _pending(here: Components, job_input: Enqueued) -> dict[str, Any]:
     }
 
 
-def _defaults(here: Components, traceparent: str | None) -> envelope.Defaults:
-    timeout = here.settings.execution.default_timeout
-    return envelope.Defaults(now=here.clock.now(), timeout=timeout, traceparent=traceparent)
+async def _defaults(here: Components, traceparent: str | None) -> envelope.Defaults:
+    ceiling = (await here.registry.policies.recent()).policy.job_timeout
+    timeout = ceiling or here.settings.execution.default_timeout
+    return envelope.Defaults(now=here.clock.now(), timeout=timeout, max_timeout=ceiling, traceparent=traceparent)

@@ -1,0 +1,82 @@
+"""`/v1/policy`: show and define the scheduler policy (scratchbird §3.4)."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from ....domain.definition import Timeout
+from ....domain.policy import UNUSED, Policy
+from ....services.policies import PolicyVersion
+from ..auth.security import Administrator, Reader, actor
+from .dependencies import Here, Reason, ReasonText
+from .problems import Problem, documented
+
+router = APIRouter(prefix="/v1/policy", tags=["policy"])
+
+
+class PolicyRequest(Policy):
+    """The whole policy.
+
+    A field that is absent or null is not set. Then what applies without a policy applies.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    polling_interval: Timeout | None = None
+    """Accepted, and without effect: no agent polls."""
+    reason: ReasonText | None = None
+    """The reason for the change, recorded in its event."""
+
+
+class PolicyChanged(BaseModel):
+    """The policy after a request."""
+
+    changed: bool
+    policy: PolicyVersion
+    unused: Annotated[dict[str, str], Field(description="Fields of the request without effect, with the reason.")]
+
+
+@router.get("", operation_id="getPolicy")
+async def get_policy(here: Here, caller: Reader, response: Response) -> PolicyVersion:
+    """Show the scheduler policy, its version, and who defined it."""
+    _ = caller
+    current = await here.registry.policies.newest()
+    response.headers["ETag"] = _etag(current)
+    return current
+
+
+@router.put("", operation_id="putPolicy", responses=documented(412))
+async def put_policy(
+    here: Here,
+    caller: Administrator,
+    body: PolicyRequest,
+    response: Response,
+    if_match: Annotated[
+        str | None, Header(description="Change the policy only if it has this version (its `ETag`).")
+    ] = None,
+    reason: Reason = None,
+) -> PolicyChanged:
+    """Define the whole scheduler policy.
+
+    Running tasks finish, and executions that are planned keep their timeouts. Jobs that are registered keep theirs until they are
+    registered again.
+    """
+    wanted = Policy.model_validate(body.model_dump(include=set(Policy.model_fields)))
+    expected = None if if_match is None else {tag.strip().removeprefix("W/") for tag in if_match.split(",")}
+
+    def replaced(current: PolicyVersion) -> Policy:
+        if expected is not None and not expected & {"*", _etag(current)}:
+            detail = f"the policy does not have the expected version: its version is {_etag(current)}"
+            raise Problem(412, "precondition-failed", detail, headers={"ETag": _etag(current)})
+        return wanted
+
+    changed = await here.registry.policies.define(replaced, by=actor(caller), reason=body.reason or reason)
+    current = await here.registry.policies.newest()
+    response.headers["ETag"] = _etag(current)
+    unused = {name: why for name, why in UNUSED.items() if getattr(body, name) is not None}
+    return PolicyChanged(changed=changed, policy=current, unused=unused)
+
+
+def _etag(policy: PolicyVersion) -> str:
+    return f'"{policy.version}"'

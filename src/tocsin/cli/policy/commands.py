@@ -1,0 +1,152 @@
+"""`tocsin policy`: show and set limits for the whole installation."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.text import Text
+
+from ...domain.policy import SCRATCHBIRD, UNUSED, Policy, shown
+from ...domain.text import counted
+from ..output.format import local
+from ..output.tables import table
+from ..runtime.errors import UsageError
+from ..runtime.event_loop import run
+from ..runtime.session import session_of
+
+if TYPE_CHECKING:
+    from ...services.jobs import Job
+    from ...services.policies import PolicyVersion
+
+UNSET: Final = "none"
+"""The value that unsets a field."""
+_WITHOUT: Final = {
+    "max_concurrent_jobs": "each worker's own concurrency",
+    "job_timeout": "default: the setting execution.default_timeout; any length",
+    "job_history_retention_days": "the setting execution.history_retention_days",
+    "enable_job_history": "true",
+}
+"""What applies while a field is not set."""
+_WORDS: Final[Mapping[str, object]] = {"true": True, "false": False, UNSET: None}
+_INTEGER: Final = re.compile("-?[0-9]{1,18}")
+MAX_NAMED: Final = 5
+"""Jobs that a note names."""
+
+
+def show(context: typer.Context) -> None:
+    """Show the scheduler policy, and what applies where a field is not set.
+
+    Example: `tocsin policy show`
+    """
+    session = session_of(context)
+
+    async def read() -> "PolicyVersion":
+        async with session.operator() as operator:
+            return await operator.policy()
+
+    newest = run(read())
+    session.output.answer(_as_json(newest), lambda: [_table(newest.policy), Text(_origin(newest), style="dim")])
+
+
+def set_policy(
+    context: typer.Context,
+    field: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FIELD=VALUE", help=f"New values, such as `job_timeout=30m`; `{UNSET}` unsets a field."),
+    ] = None,
+    defaults: Annotated[
+        bool, typer.Option("--defaults", help="Give all other fields the defaults of ScratchBird's scheduler.")
+    ] = False,
+    reason: Annotated[str | None, typer.Option(help="Reason, recorded in the event.")] = None,
+) -> None:
+    """Change fields of the scheduler policy. Other fields stay as they are.
+
+    Running tasks finish. Executions that are planned, and jobs that are registered, keep their timeouts.
+
+    Example: `tocsin policy set max_concurrent_jobs=5 job_timeout=30m --reason "small machines"`
+    """
+    written = _written(field or ())
+    if not written and not defaults:
+        raise UsageError(
+            "No field is given. Write FIELD=VALUE, such as `tocsin policy set job_timeout=30m`, or `--defaults`.",
+            code="fields-required",
+        )
+    changes = {**(SCRATCHBIRD.model_dump() if defaults else {}), **written}
+    session = session_of(context)
+
+    async def request() -> "tuple[bool, PolicyVersion, Sequence[Job]]":
+        async with session.operator() as operator:
+            changed = await operator.change_policy(changes, reason=reason)
+            newest = await operator.policy()
+            ceiling = newest.policy.job_timeout
+            jobs = await operator.jobs() if "job_timeout" in changes and ceiling is not None else ()
+            return changed, newest, [job for job in jobs if _longest(job) > (ceiling or 0.0)]
+
+    changed, newest, longer = run(request())
+    notes = [*(f"{name}: {UNUSED[name]}" for name in written.keys() & UNUSED.keys()), *_note(longer)]
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
+    session.output.answer(
+        {"changed": changed, "policy": _as_json(newest), "notes": notes},
+        lambda: [Text("policy changed" if changed else "policy unchanged", style="yellow"), _table(newest.policy)],
+    )
+
+
+def _written(fields: Collection[str]) -> dict[str, object]:
+    """Return the values of fields as JSON has them.
+
+    Raises:
+        UsageError: a text has no `=`, or a field is given twice.
+    """
+    values: dict[str, object] = {}
+    for text in fields:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise UsageError(f"{text!r} has no `=`: write FIELD=VALUE, such as `job_timeout=30m`", code="invalid-field")
+        if name in values:
+            raise UsageError(f"`{name}` is given twice: give it once", code="invalid-field")
+        word = value.strip()
+        values[name.strip()] = _WORDS.get(word.lower(), int(word) if _INTEGER.fullmatch(word) else word)
+    return values
+
+
+def _longest(job: "Job") -> float:
+    return max((job.definition.timeout, *(step.timeout or 0.0 for step in job.definition.dag)))
+
+
+def _note(longer: "Sequence[Job]") -> Iterator[str]:
+    if longer:
+        names = ", ".join(job.name for job in longer[:MAX_NAMED]) + (", …" if len(longer) > MAX_NAMED else "")
+        yield f"{counted(len(longer), 'job')} with a longer timeout, which they keep until they are changed: {names}"
+
+
+def _as_json(newest: "PolicyVersion") -> dict[str, Any]:
+    return {**asdict(newest), "policy": newest.policy.model_dump()}
+
+
+def _table(policy: Policy) -> Any:  # noqa: ANN401 - a renderable
+    values = shown(policy)
+    return table(
+        ("FIELD", "VALUE", "IF NOT SET"),
+        [
+            (
+                Text(name, style="bold"),
+                values.get(name) or Text("not set", style="dim"),
+                Text(without, style="dim"),
+            )
+            for name, without in _WITHOUT.items()
+        ],
+        empty="",
+        least=("IF NOT SET",),
+    )
+
+
+def _origin(newest: "PolicyVersion") -> str:
+    if newest.since is None:
+        return "no policy is defined"
+    by = f" by {newest.by}" if newest.by else ""
+    return f"version {newest.version}, since {local(newest.since)}{by}" + (
+        f": {newest.reason}" if newest.reason else ""
+    )

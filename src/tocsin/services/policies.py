@@ -1,0 +1,97 @@
+"""The scheduler policy, as administrators define it and services read it.
+
+Each definition is one guarded event in the ledger. The matcher follows it; the archiver and the recorder read it before they act.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from .. import subjects
+from ..domain import policy
+from ..domain.events import Actor, Message, PolicyDefined, Recorded
+from ..domain.policy import NO_POLICY, Policy
+from ..ports import Clock, EventLog
+from .scope_decisions import decide, load
+
+RECENT_S: Final = 1.0
+"""The age up to which `recent` returns a policy that was read before."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyVersion:
+    """The policy with its version, and who defined it."""
+
+    policy: Policy = NO_POLICY
+    version: int = 0
+    """The sequence of its event; 0: no policy was defined."""
+    since: datetime | None = None
+    by: str | None = None
+    """The identity of the administrator."""
+    reason: str | None = None
+
+
+Change = Callable[[PolicyVersion], Policy]
+"""Returns the wanted policy for the current one, or raises an error."""
+
+
+class Policies:
+    """The scheduler policy of an installation."""
+
+    def __init__(self, log: EventLog, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+        self._recent: PolicyVersion | None = None
+        self._read_at = 0.0
+
+    async def newest(self) -> PolicyVersion:
+        """Return the policy in force.
+
+        Raises:
+            LogUnavailable: the log did not answer, or every replica that answers lags.
+        """
+        return _newest(await load(self._log, subjects.policy()))
+
+    async def recent(self) -> PolicyVersion:
+        """Return the policy in force a second ago or later, for requests that come often.
+
+        Raises:
+            LogUnavailable: the log did not answer, or every replica that answers lags.
+        """
+        now = self._clock.monotonic()
+        if self._recent is None or now - self._read_at > RECENT_S:
+            self._recent, self._read_at = await self.newest(), now
+        return self._recent
+
+    async def define(self, wanted: Change, *, by: Actor | None = None, reason: str | None = None) -> bool:
+        """Define the policy; return whether that changed anything.
+
+        Raises:
+            LogUnavailable: the log did not answer.
+        """
+
+        async def facts(stored: Sequence[Recorded[Message]]) -> list[PolicyDefined]:
+            current = _newest(stored)
+            return policy.define(current.policy, current.version, wanted(current), by=by, reason=reason)
+
+        return bool(await decide(self._log, subjects.policy(), facts))
+
+    async def change(
+        self, changes: Mapping[str, object], *, by: Actor | None = None, reason: str | None = None
+    ) -> bool:
+        """Change some fields of the policy; return whether that changed anything.
+
+        Raises:
+            PolicyError: a field is unknown, or a value is invalid.
+            LogUnavailable: the log did not answer.
+        """
+        return await self.define(lambda current: policy.changed(current.policy, changes), by=by, reason=reason)
+
+
+def _newest(stored: Sequence[Recorded[Message]]) -> PolicyVersion:
+    for recorded in reversed(stored):
+        if isinstance(fact := recorded.message, PolicyDefined):
+            by = fact.by.full_name if fact.by else None
+            return PolicyVersion(policy.policy_of(fact), recorded.sequence, recorded.time, by, fact.reason)
+    return PolicyVersion()
