@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 
 from tocsin.adapters.nats.client.names import Names
 from tocsin.domain import events
+from tocsin.domain.formats.cloud_events import headers_of
 
 _EXECUTION: Final = "019b76da-a800-76fb-abdc-caef73f35cd6"
 _INSTANT: Final = "2026-02-12T14:00:00Z"
@@ -44,6 +45,16 @@ class PublicSubject:
 
 
 _NAMES: Final = Names()
+_ATTRIBUTES: Final = {
+    "ce-specversion": "The version of CloudEvents.",
+    "ce-id": "The id of the event. A second copy of an event has the same id and source.",
+    "ce-source": "The installation: a slash and its `root`.",
+    "ce-type": "The type: `org.openjobspec.` and an event of ojs-cron, or `org.openjobspec.x.` and an event of Tocsin alone.",
+    "ce-time": "The time (UTC) of the event.",
+    "ce-subject": "The id of the execution, or the name of the job if it has no execution.",
+    "ce-datacontenttype": "The media type of the body.",
+}
+"""The headers of public events: CloudEvents in the binary content mode of its protocol binding for NATS."""
 
 PUBLIC_SUBJECTS: Final = (
     PublicSubject(
@@ -265,6 +276,9 @@ def as_markdown() -> Iterator[str]:
         example = adapter.validate_python(public.example)
         shown = adapter.dump_json(example, indent=2, by_alias=True, exclude_unset=True).decode()
         yield from ("", "```json", shown, "```", "")
+        if headers := _headers(public):
+            yield from ("As a CloudEvent it has these headers, percent-encoded where CloudEvents says so:", "")
+            yield from ("```text", *(f"{name}: {value}" for name, value in headers.items()), "```", "")
 
 
 def _rows(schema: dict[str, Any], prefix: str = "", definitions: dict[str, Any] | None = None) -> Iterator[str]:
@@ -319,10 +333,22 @@ def _operation(public: PublicSubject) -> dict[str, Any]:
 
 
 def _message(public: PublicSubject) -> dict[str, Any]:
-    return {
+    example, headers = {"name": public.key, "payload": public.example}, _headers(public)
+    message = {
         "name": public.message.__name__,
         "title": public.title,
         "contentType": "application/json",
         "payload": {"$ref": f"#/components/schemas/{public.message.__name__}"},
-        "examples": [{"name": public.key, "payload": public.example}],
+        "examples": [example],
     }
+    if headers is None:
+        return message
+    fields = {name: {"type": "string", "description": _ATTRIBUTES[name]} for name in headers}
+    example["headers"] = headers
+    return message | {"headers": {"type": "object", "required": [*headers], "properties": fields}}
+
+
+def _headers(public: PublicSubject) -> dict[str, str] | None:
+    """Return the headers of a message's example; None: only public events have headers."""
+    event = TypeAdapter[events.Message](public.message).validate_python(public.example)
+    return dict(headers_of(event, f"/{_NAMES.root}")) if isinstance(event, events.PublicEvent) else None

@@ -34,6 +34,7 @@ def test_examples_fit_their_schemas(name: str) -> None:
     assert message["examples"]
     for example in message["examples"]:
         validator.validate(example["payload"])
+        Draft202012Validator(message.get("headers", {})).validate(example.get("headers", {}))
 
 
 @pytest.mark.parametrize("name", sorted(DOCUMENT["channels"]))

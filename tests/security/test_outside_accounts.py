@@ -226,6 +226,7 @@ async def test_plain_client_triggers_and_hears(secured: Server, tmp_path: Path) 
         try:
             event = await heard["triggered"].next_msg(timeout=DEADLINE)
             assert event.subject == "cron.triggered.told"
+            assert (event.headers or {})["ce-type"] == "org.openjobspec.cron.triggered"
             event = await heard["skipped"].next_msg(timeout=DEADLINE)
             assert event.subject == "cron.skipped.told"
             stored = await client.request("cron.trigger.told", b"{}")

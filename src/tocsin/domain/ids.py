@@ -110,6 +110,14 @@ def backfill_id(job: str, name: str, scheduled_time: datetime) -> str:
     return _uuid7(scheduled_time, "backfill", job, name, scheduled_time.isoformat())
 
 
+def event_id(kind: str, job: str, at: datetime, *parts: str) -> str:
+    """Return the id of a public event.
+
+    `parts` tell events of one kind and job apart.
+    """
+    return _uuid7(at, "event", kind, job, *parts)
+
+
 def agent_id(name: str, at: datetime, noise: str) -> str:
     """Return the id of a worker process that started at `at`; `noise` is random."""
     return _uuid7(at, "agent", name, noise)

@@ -9,7 +9,8 @@ from itertools import compress
 from typing import NamedTuple
 
 from .... import subjects
-from ....domain.events import Message
+from ....domain.events import Message, PublicEvent
+from ....domain.formats import cloud_events
 from ....ports import (
     Append,
     Delay,
@@ -175,7 +176,10 @@ class LogWriter:
         return self._outgoing(write.subject, write.message, {wire.MESSAGE_ID: write.message_id, **lifetime})
 
     def _event(self, decision: "_Pending", event: Message) -> Outgoing:
-        return self._outgoing(subjects.subject_of(event), event, self._guard(decision))
+        headers = self._guard(decision)
+        if isinstance(event, PublicEvent):
+            headers = {**headers, **cloud_events.headers_of(event, f"/{self._names.root}")}
+        return self._outgoing(subjects.subject_of(event), event, headers)
 
     def _guard(self, decision: "_Pending") -> Headers:
         return {

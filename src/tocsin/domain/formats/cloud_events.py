@@ -1,0 +1,53 @@
+"""Public events as CloudEvents 1.0: the attributes, which go into headers (binary content mode).
+
+Types are those of the Open Job Spec's mapping (ojs-cloudevents-interop §5): events of ojs-cron begin with
+`org.openjobspec.`, and events of Tocsin alone with `org.openjobspec.x.`.
+"""
+
+from collections.abc import Mapping
+from typing import Final, assert_never
+from urllib.parse import quote
+
+from .. import ids
+from ..events import CronAnswer, CronMissed, CronSkipped, CronTriggered, PublicEvent
+from ..text import utc_text
+
+PREFIX: Final = "ce-"
+"""The beginning of the names of headers."""
+_OF_THE_SPECIFICATION: Final = (CronTriggered, CronSkipped)
+_PLAIN: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
+"""The characters that a header holds as they are."""
+
+
+def headers_of(event: PublicEvent, source: str) -> Mapping[str, str]:
+    """Return the attributes of a public event as headers.
+
+    `source`: a URI reference of the installation. Source and id together name the event.
+    """
+    kind = event.event if isinstance(event, _OF_THE_SPECIFICATION) else f"x.{event.event}"
+    attributes = {
+        "specversion": "1.0",
+        "id": _id_of(event),
+        "source": source,
+        "type": f"org.openjobspec.{kind}",
+        "time": utc_text(event.timestamp),
+        "subject": getattr(event.data, "job_id", None) or event.data.cron_name,
+        "datacontenttype": "application/json",
+    }
+    return {f"{PREFIX}{name}": quote(value, safe=_PLAIN) for name, value in attributes.items()}
+
+
+def _id_of(event: PublicEvent) -> str:
+    """Return the id of an event, which is the same in each copy of it."""
+    match event:
+        case CronTriggered(data=data):
+            parts = [data.job_id]
+        case CronSkipped(data=data):
+            parts = [utc_text(data.scheduled_time), data.reason]
+        case CronMissed(data=data):
+            parts = [utc_text(data.until), data.reason]
+        case CronAnswer(data=data):
+            parts = [data.trigger_id, data.answer, data.job_id or "", data.dead_letter or ""]
+        case _:
+            assert_never(event)
+    return ids.event_id(event.event, event.data.cron_name, event.timestamp, *parts)

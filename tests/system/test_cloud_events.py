@@ -1,0 +1,48 @@
+"""Public events on NATS, as a program in another language reads them by the AsyncAPI document."""
+
+import asyncio
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.system.running import running
+from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
+from tocsin.domain.events import CronTriggered
+
+EXAMPLE = Path(__file__).parents[2] / "examples/cloud_events.mjs"
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
+async def test_program_prints_what_fires_as_cloud_events(tmp_path: Path) -> None:
+    with EmbeddedServer(port=ANY_PORT).start() as server:  # its own, because the document has the usual names
+        await check_program(server.url, tmp_path)
+
+
+async def check_program(url: str, folder: Path) -> None:
+    prefixes = {"public_prefix": "cron", "trigger_prefix": "cron.trigger", "mq_prefix": "mq"}
+    names: dict[str, Any] = {"root": "tocsin", **prefixes}
+    program = await asyncio.create_subprocess_exec(
+        *("node", str(EXAMPLE)),
+        env={**os.environ, "NATS_URL": url},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert program.stdout is not None
+    assert program.stderr is not None
+    try:
+        assert b"listening to cron.triggered" in await program.stderr.readline()
+        async with running(url, folder, **names) as tocsin:
+            await tocsin.apply({"name": "each-second", "schedule": "* * * * * *", "function": "f"})
+            [stored] = await tocsin.stored("cron.triggered.each-second", CronTriggered, 1)
+            async with asyncio.timeout(tocsin.patience):
+                event = json.loads(await program.stdout.readline())
+    finally:
+        program.kill()
+        await program.wait()
+    assert event["data"] == json.loads(stored.message.encode())
+    assert (event["specversion"], event["source"]) == ("1.0", "/tocsin")
+    assert (event["type"], event["subject"]) == ("org.openjobspec.cron.triggered", stored.message.data.job_id)
