@@ -64,9 +64,11 @@ class TalliedLog(NatsEventLog):
         """Count one read."""
         return await self._read(super().get(subject, sequence))
 
-    async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
+    async def read(
+        self, subject: str, *, after: int = 0, limit: int = 1_000, confirm: bool = False
+    ) -> list[Recorded[Message]]:
         """Count one read."""
-        return await self._read(super().read(subject, after=after, limit=limit))
+        return await self._read(super().read(subject, after=after, limit=limit, confirm=confirm))
 
     def _refused(self) -> None:
         if not _IN_WRITE.get():

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from typing_extensions import override
 
 from tests.conformance.given import cron_triggered, dispatched, report, started
 from tests.conformance.test_durables import TASKS
@@ -20,10 +21,12 @@ from tocsin.adapters.nats.client import connection as connections
 from tocsin.adapters.nats.client.connection import connect
 from tocsin.adapters.nats.client.transport import Outgoing
 from tocsin.adapters.nats.client.wire import Reply
+from tocsin.adapters.nats.log import event_log
+from tocsin.adapters.nats.log.direct_get import DirectGet, Stored
 from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.domain.events import CancelRequest, Trigger
-from tocsin.ports import Batch, DurableSpec, LogUnavailable, NotAllowed, SequenceConflict
+from tocsin.ports import Batch, DurableSpec, LogUnavailable, NotAllowed, SequenceConflict, StaleRead
 from tocsin.subjects import Stream
 
 SCOPE = subjects.execution("a.job", "e1")
@@ -224,3 +227,29 @@ def _lose_the_first_answer(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> 
         return [LogUnavailable("the answer is lost")] * len(replies) if next(calls) == 1 else replies
 
     monkeypatch.setattr(nats.connection, "request_each", losing)
+
+
+class LaggingReplica(DirectGet):
+    """Direct gets that a replica answers which lacks all messages, `left` times."""
+
+    left = 1
+
+    @override
+    async def scan(self, filter_subject: str, *, after: int = 0, limit: int | None = None) -> list[Stored]:
+        self.left -= 1
+        return [] if self.left >= 0 else await super().scan(filter_subject, after=after, limit=limit)
+
+
+async def test_confirmed_page_is_not_empty_by_lag(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    await nats.log.append(dispatched(), expect=0)
+    replica = LaggingReplica(nats.connection, nats.names.stream(Stream.LOG))
+    monkeypatch.setitem(nats.log._streams, Stream.LOG, replica)
+    assert await nats.log.read("execution.>") == []
+    replica.left = 2
+    assert [m.sequence for m in await nats.log.read("execution.>", confirm=True)] == [1]
+    assert await nats.log.read("execution.>", after=1, confirm=True) == []
+
+    replica.left = 1_000
+    monkeypatch.setattr(event_log, "_SCAN_PAUSE_S", 0)
+    with pytest.raises(StaleRead):
+        await nats.log.read("execution.>", confirm=True)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.guards import guarded
 from tests.http.conftest import World
 from tocsin.domain import ids
 from tocsin.domain.access import Role
@@ -307,6 +308,20 @@ async def test_cron_events_are_listed(world: World) -> None:
     [only] = (await world.ask("GET", "/ojs/v1/events?types=cron.skipped")).json()["events"]
     assert only["time"] == "2026-01-01T00:00:01.000Z"
     assert (await world.ask("GET", "/ojs/v1/events?queues=reports")).json()["events"] == []
+
+
+async def test_unreadable_event_hides_no_other(world: World) -> None:
+    await register(world)
+    at = world.clock.now()
+    schedule = {"cron_name": "daily-report", "cron_expression": "0 9 * * *", "timezone": "UTC"}
+    skipped = CronSkipped(timestamp=at, data=CronSkippedData(**schedule, reason="disabled", scheduled_time=at))
+    await world.log.append(skipped, expect=0)
+    subject = "cron.missed.daily-report"
+    world.log.receive(subject, b"from a newer version", headers=guarded(subject))
+    missed = CronMissedData(**schedule, reason="missed", count=7, start=at, until=at)
+    await world.log.append(CronMissed(timestamp=at, data=missed), expect=await world.log.tail(subject))
+    events = (await world.ask("GET", "/ojs/v1/events")).json()["events"]
+    assert {event["type"] for event in events} == {"cron.missed", "cron.skipped"}
 
 
 async def test_cron_events_of_hidden_job_are_withheld(world: World) -> None:

@@ -124,7 +124,10 @@ class SimulatedLog:
             f"get {subjects.stream_of(subject)} {sequence}", subject, lambda replica: replica.get(sequence)
         )
 
-    async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
+    async def read(
+        self, subject: str, *, after: int = 0, limit: int = 1_000, confirm: bool = False
+    ) -> list[Recorded[Message]]:
+        del confirm  # no stage confirms a read
         return await self._read(
             f"read {subject} after {after}", subject, lambda replica: replica.read(subject, after=after, limit=limit)
         )

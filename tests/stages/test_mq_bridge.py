@@ -451,6 +451,20 @@ async def test_task_behind_others_leaves_the_queue(world: World, monkeypatch: py
     assert [envelope.data.execution_id for envelope in left if isinstance(envelope, Envelope)] == executions[:1]
 
 
+async def test_unreadable_task_keeps_no_other_in_the_queue(world: World) -> None:
+    """A page ends before it, and is no last page."""
+    await world.given(admitted())
+    await run(world)
+    world.log.receive(f"mq.scheduled.{JOB}", b"from a newer version")
+    await world.given(admitted().model_copy(update={"execution_id": OTHER}))
+    await run(world)
+    tasks = UnneededTasks(world.log, world.clock)
+    for execution_id in (ID, OTHER):
+        tasks.take(Unneeded(JOB, execution_id))
+    await tasks.run_once()
+    assert [entry.body for entry in world.log.stream(Stream.MQ).entries_after(0)] == [b"from a newer version"]
+
+
 @pytest.mark.parametrize("status", ["completed", "failed"])
 async def test_answered_execution_is_not_announced(world: World, status: str) -> None:
     await world.given(admitted())

@@ -86,8 +86,10 @@ class Lagging(InMemoryEventLog):
     async def get(self, subject: str, sequence: int) -> Recorded[Message] | None:
         return await super().get(subject, sequence) if sequence <= self.upto else None
 
-    async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
-        found = await super().read(subject, after=after, limit=limit)
+    async def read(
+        self, subject: str, *, after: int = 0, limit: int = 1_000, confirm: bool = False
+    ) -> list[Recorded[Message]]:
+        found = await super().read(subject, after=after, limit=limit, confirm=confirm)
         return [recorded for recorded in found if recorded.sequence <= self.upto]
 
 

@@ -13,7 +13,7 @@ from .. import subjects, telemetry
 from ..domain import ids
 from ..domain.events import Dispatched, Envelope, EnvelopeData, Failure, Message, Recorded, Report
 from ..domain.trace_context import attempt_of
-from ..ports import Clock, EventLog, LogUnavailable
+from ..ports import Clock, EventLog, LogUnavailable, pages
 from ..subjects import DecodeError
 
 INTERVAL_S: Final = 1.0
@@ -65,15 +65,14 @@ class UnneededTasks:
                 _log.warning("tasks not removed", action="tasks-not-removed", job=job, error=str(error))
 
     async def _remove(self, subject: str, executions: set[str]) -> None:
-        after = 0
-        for _ in range(MAX_PAGES):
-            page = await self._log.read(subject, after=after, limit=PAGE)
+        searched = 0
+        async for page in pages(self._log, subject, limit=PAGE):
             for task in page:
                 if (task.message_id or "").partition(":")[0] in executions:
                     await self._log.remove(subject, task.sequence)
-            if len(page) < PAGE:
+            searched += 1
+            if searched == MAX_PAGES:
                 return
-            after = page[-1].sequence
 
 
 def builtin_failure(task: Dispatched, key: bytes) -> Report:

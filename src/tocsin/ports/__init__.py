@@ -50,6 +50,7 @@ from .history import (
     HistoryUrlInvalid,
     JobRow,
 )
+from .log_pages import pages
 from .projections import EntryWrite, Projections, check_keys, write_entries, write_entry
 from .stored_log import ArchiveStore, Extent, StoredLog, StoredMessage, StreamPurge
 
@@ -111,6 +112,7 @@ __all__ = [
     "check_keys",
     "check_scopes",
     "check_subject",
+    "pages",
     "write_each",
     "write_entries",
     "write_entry",

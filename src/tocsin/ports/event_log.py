@@ -214,8 +214,16 @@ class EventLog(Publisher, Protocol):
         """
         ...
 
-    async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
-        """Return up to `limit` matching messages after the sequence `after`, oldest first."""
+    async def read(
+        self, subject: str, *, after: int = 0, limit: int = 1_000, confirm: bool = False
+    ) -> list[Recorded[Message]]:
+        """Return up to `limit` matching messages after the sequence `after`, oldest first.
+
+        Only an empty result is the end of the messages. `confirm`: it is the end for the stream's leader too.
+
+        Raises:
+            StaleRead: with `confirm`, the replicas that were read lag.
+        """
         ...
 
     def follow(

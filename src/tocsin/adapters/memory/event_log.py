@@ -223,7 +223,14 @@ class InMemoryEventLog:
         entry = self._streams[subjects.stream_of(subject)].get(sequence)
         return None if entry is None else self._recorded(entry)
 
-    async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
+    async def read(
+        self,
+        subject: str,
+        *,
+        after: int = 0,
+        limit: int = 1_000,
+        confirm: bool = False,  # noqa: ARG002 - the port's parameter
+    ) -> list[Recorded[Message]]:
         """Return up to `limit` matching messages after a sequence, oldest first.
 
         The result ends before an unreadable message; if that is the first, the call raises its error.

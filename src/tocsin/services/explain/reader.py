@@ -141,7 +141,7 @@ class ExplainReader:
 
     async def _all(self, subject: str) -> list[Recorded[Message]]:
         messages: list[Recorded[Message]] = []
-        while batch := await self._log.read(subject, after=messages[-1].sequence if messages else 0):
+        while batch := await self._log.read(subject, after=messages[-1].sequence if messages else 0, confirm=True):
             messages += batch
         return messages
 

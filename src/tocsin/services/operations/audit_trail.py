@@ -7,7 +7,6 @@ resolution, every drain, switch and grant of an agent, and every pause, resume a
 shard maps, policies and voided messages.
 """
 
-from collections.abc import AsyncIterator
 from datetime import datetime
 from heapq import merge
 from operator import attrgetter
@@ -34,8 +33,7 @@ from ...domain.events import (
     Trigger,
     Voided,
 )
-from ...ports import EventLog
-from ...subjects import DecodeError
+from ...ports import EventLog, pages
 
 AUDITED = (
     *(Defined, Paused, Resumed, Deleted, Trigger, Cancelled, Replayed, Resolved),
@@ -51,7 +49,9 @@ async def audit_trail(
     Cancellations and resolutions by a stage are left out. With `runs`, the ends of all executions are there too.
     """
     filters = subjects.audit_filters(job, runs=runs)
-    of_subjects = [[recorded async for recorded in _read(log, subject)] for subject in filters]
+    of_subjects = [
+        [recorded async for page in pages(log, subject, confirm=True) for recorded in page] for subject in filters
+    ]
     merged = merge(*of_subjects, key=attrgetter("time"))
     return [
         fact
@@ -70,20 +70,3 @@ def asked_by(message: Message) -> Actor | None:
 def _is_request(message: Message) -> bool:
     # A decision of a stage names no caller; a definition or a trigger always has an author, named or not.
     return isinstance(message, AUDITED[:5]) or (isinstance(message, AUDITED) and asked_by(message) is not None)
-
-
-async def _read(log: EventLog, subject: str) -> AsyncIterator[Recorded[Message]]:
-    after = 0
-    while True:
-        try:
-            batch = await log.read(subject, after=after)
-        except DecodeError as error:
-            if error.sequence is None:
-                raise
-            after = error.sequence
-            continue
-        if not batch:
-            return
-        for recorded in batch:
-            yield recorded
-        after = batch[-1].sequence

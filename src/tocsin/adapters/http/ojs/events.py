@@ -22,6 +22,7 @@ from ....domain.events import (
     Started,
     unfold,
 )
+from ....ports import pages
 from ..api.dependencies import Components, Here
 from ..auth.security import HistoryReader
 from .job_view import about_of, instant
@@ -86,7 +87,12 @@ async def _newest(here: Components, subject_filter: str) -> list[Recorded[Messag
     if newest is None:
         return []
     after = max(0, newest.sequence - MAX_SCANNED)
-    return [*await here.log.read(subject_filter, after=after, limit=MAX_SCANNED)]
+    recent: list[Recorded[Message]] = []
+    async for page in pages(here.log, subject_filter, after=after, limit=MAX_SCANNED):
+        recent += page
+        if recent[-1].sequence >= newest.sequence:
+            break
+    return recent
 
 
 def _time_of(event: _Event) -> str:

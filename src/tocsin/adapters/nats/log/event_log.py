@@ -19,7 +19,7 @@ from ..client import wire
 from ..client.connection import Connection
 from ..client.names import Names
 from ..client.wire import JetStreamError
-from .direct_get import FILTERS_PER_REQUEST, DirectGet
+from .direct_get import FILTERS_PER_REQUEST, DirectGet, Stored
 from .follow import follow, watch
 from .group_commits import GroupCommit
 from .message_reader import MessageReader
@@ -27,6 +27,9 @@ from .writer import LogWriter
 
 SCAN_LIMIT: Final = 2_000
 """Up to this number of messages, a scan is cheaper for the server than a query for the last message of each subject."""
+_MAX_SCANS: Final = 20
+_SCAN_PAUSE_S: Final = 0.25
+"""Seconds before another replica may answer, or the same with newer messages."""
 
 
 class NatsEventLog:
@@ -202,18 +205,26 @@ class NatsEventLog:
         stored = await self._streams[subjects.stream_of(subject)].by_sequence(sequence)
         return None if stored is None else self._messages.recorded(stored)
 
-    async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
+    async def read(
+        self, subject: str, *, after: int = 0, limit: int = 1_000, confirm: bool = False
+    ) -> list[Recorded[Message]]:
         """Return up to `limit` matching messages after a sequence, oldest first.
 
         Only an empty result means that there are no more.
 
         Raises:
+            StaleRead: with `confirm`, the replicas that were read lag.
             DecodeError: the first message is unreadable; the error's `sequence` says where to continue. A later
                 unreadable message ends the result before it.
         """
         stream = self._streams[subjects.stream_of(subject)]
         messages: list[Recorded[Message]] = []
-        while not messages and (portion := await stream.scan(self._names.to_wire(subject), after=after, limit=limit)):
+        while not messages:
+            portion = await stream.scan(self._names.to_wire(subject), after=after, limit=limit)
+            if not portion and confirm:
+                portion = await self._confirmed(subject, after, limit)
+            if not portion:
+                break
             for message in portion:
                 try:
                     recorded = self._messages.recorded(message)
@@ -225,6 +236,17 @@ class NatsEventLog:
                     messages.append(recorded)
             after = portion[-1].sequence
         return messages
+
+    async def _confirmed(self, subject: str, after: int, limit: int) -> list[Stored]:
+        """Scan again unless the leader has no match either."""
+        stream = self._streams[subjects.stream_of(subject)]
+        for _ in range(_MAX_SCANS):
+            if not await self.has_newer(subject, after=after):
+                return []
+            await asyncio.sleep(_SCAN_PAUSE_S)
+            if portion := await stream.scan(self._names.to_wire(subject), after=after, limit=limit):
+                return portion
+        raise StaleRead.of(subject)
 
     def follow(
         self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
