@@ -77,6 +77,13 @@ def test_ids_tell_events_apart() -> None:
     assert headers_of(triggered(), "/tocsin") == headers_of(triggered(), "/tocsin")
 
 
+def test_trace_is_an_extension_attribute() -> None:
+    event, traceparent = triggered(), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    traced = event.model_copy(update={"data": event.data.model_copy(update={"traceparent": traceparent})})
+    assert headers_of(traced, "/tocsin")["ce-traceparent"] == traceparent
+    assert "ce-traceparent" not in headers_of(event, "/tocsin")
+
+
 def test_headers_are_printable_ascii() -> None:
     event = triggered()
     strange = event.data.model_copy(update={"job_id": 'a "b"\r\nNats-Rollup: all\x00é'})

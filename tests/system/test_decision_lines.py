@@ -14,6 +14,8 @@ from tests.system.running import running
 from tocsin import Context, NonRetryableError, Worker, telemetry
 from tocsin.domain.events import Completed, Failed
 
+TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
+TRACEPARENT = f"00-{TRACE_ID}-b7ad6b7169203331-01"
 RETRY = {"max_attempts": 2, "initial_delay": "10ms"}
 
 
@@ -45,7 +47,7 @@ async def lines_of(level: telemetry.Level, url: str, folder: Path) -> list[dict[
         telemetry.configure(level, "json", stream=stream)
         await tocsin.apply({"name": "etl", "function": "load", "retry": RETRY})
         await tocsin.apply({"name": "broken", "function": "break"})
-        await tocsin.trigger("etl", input={"password": "hunter2"})
+        await tocsin.trigger("etl", input={"password": "hunter2"}, traceparent=TRACEPARENT)
         await tocsin.ended("etl", Completed)
         await tocsin.trigger("broken")
         await tocsin.ended("broken", Failed)
@@ -71,6 +73,7 @@ async def test_lines_of_a_handler_name_its_attempt(nats_url: str, tmp_path: Path
         ("breaking", "broken", "main", 1),
     ]
     assert len({line["execution_id"] for line in lines}) == 2
+    assert [line.get("trace_id") for line in lines] == [TRACE_ID, TRACE_ID, None]
 
 
 async def test_debug_lines_show_the_way_of_an_execution(nats_url: str, tmp_path: Path) -> None:
@@ -88,6 +91,7 @@ async def test_debug_lines_show_the_way_of_an_execution(nats_url: str, tmp_path:
         "dispatched",
         "execution-completed",
     ]
+    assert {line["trace_id"] for line in way if line["action"] in {"admitted", "dispatched"}} == {TRACE_ID}
     assert stages["admitted"] == "planner"
     assert stages["started"] == "matcher"
     assert stages["retry-scheduled"] == "retrier"

@@ -4,6 +4,7 @@ from typing import Final
 
 from .. import subjects, telemetry
 from ..domain.events import Dispatched
+from ..domain.trace_context import parse
 from ..ports import Clock, LogUnavailable, Publisher, RequestRefused
 from . import results
 from .assigned_task import AssignedTask
@@ -86,4 +87,6 @@ def _decode(assigned: AssignedTask) -> Dispatched:
 
 
 def _ids(task: Dispatched) -> dict[str, object]:
-    return {"job": task.job, "execution_id": task.execution_id, "step": task.step, "attempt": task.attempt}
+    ids = {"job": task.job, "execution_id": task.execution_id, "step": task.step, "attempt": task.attempt}
+    trace = parse(task.traceparent)
+    return ids if trace is None else {**ids, "trace_id": trace.trace_id}

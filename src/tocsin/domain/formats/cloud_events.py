@@ -34,6 +34,9 @@ def headers_of(event: PublicEvent, source: str) -> Mapping[str, str]:
         "subject": getattr(event.data, "job_id", None) or event.data.cron_name,
         "datacontenttype": "application/json",
     }
+    traceparent = getattr(event.data, "traceparent", None)
+    if traceparent is not None:  # the extension for distributed tracing
+        attributes["traceparent"] = traceparent
     return {f"{PREFIX}{name}": quote(value, safe=_PLAIN) for name, value in attributes.items()}
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from .... import telemetry
 from ....domain.events import Cancelled, Completed, Failed, Message, Skipped
+from ....domain.trace_context import parse
 from ....ports import Append, Delay, Write
 
 MAX_CHARACTERS: Final = 300
@@ -60,7 +61,10 @@ def _fields(message: Message) -> dict[str, Any]:
     values = ((name, getattr(message, name, None)) for name in _SHOWN)
     fields = {name: _short(value) for name, value in values if value is not None}
     error = getattr(message, "error", None)
-    return fields if error is None else {**fields, "error": _short(f"{error.type}: {error.message}")}
+    if error is not None:
+        fields["error"] = _short(f"{error.type}: {error.message}")
+    trace = parse(getattr(message, "traceparent", None))
+    return fields if trace is None else {**fields, "trace_id": trace.trace_id}
 
 
 def _short(value: object) -> object:
