@@ -45,6 +45,14 @@ def test_command_names_its_missing_extra(command: list[str]) -> None:
         assert f"pip install {installed}" in done.stderr
 
 
+def test_export_of_traces_names_its_missing_extra() -> None:
+    module = "tocsin.adapters.otel.span_exporter"
+    block = "import sys; sys.modules['opentelemetry.exporter.otlp.proto.http'] = None\n"
+    done = python(f"{block}import {module}")
+    assert "tocsin[otel]" in done.stderr
+    assert "ExtraNotInstalled: OTEL_EXPORTER_OTLP_ENDPOINT needs the extra" in done.stderr
+
+
 def test_help_works_without_extras() -> None:
     assert tocsin("serve", "--help").returncode == 0
 

@@ -19,7 +19,7 @@ from tocsin.domain import ids, ledger
 from tocsin.domain.events import Due, Report, Started
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import StoredMessage
-from tocsin.stages.recorder import Recorder
+from tocsin.stages.recorder.stage import Recorder
 from tocsin.subjects import STREAMS, Bucket, Stream
 from tocsin.testing import InMemoryStoredLog
 

@@ -30,7 +30,7 @@ from tocsin.services.operations.errors import OperationError
 from tocsin.services.operations.execution_requests import Duplicate, enqueue
 from tocsin.settings import Leader, Queue, Recovery, Settings, Stages
 from tocsin.stages.dependency_keeper.stage import DEPENDENCY_KEEPER
-from tocsin.stages.recorder import RECORDER, Recorders
+from tocsin.stages.recorder.stage import RECORDER, Recorders
 from tocsin.subjects import ARCHIVER_LEASE
 from tocsin.testing import ManualClock
 from tocsin.worker.connection import Connection, Options

@@ -54,7 +54,7 @@ from tocsin.stages.matcher.purges import Purges
 from tocsin.stages.matcher.queue_rates import QueueRates
 from tocsin.stages.matcher.stage import Matcher
 from tocsin.stages.mq_bridge import MqBridge
-from tocsin.stages.recorder import Recorder
+from tocsin.stages.recorder.stage import Recorder
 from tocsin.stages.recoverer.open_executions import Evidence
 from tocsin.stages.retrier import Retrier
 from tocsin.subjects import paths

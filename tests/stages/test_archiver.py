@@ -46,7 +46,7 @@ from tocsin.stages.archiver.finished_output import FinishedOutput
 from tocsin.stages.archiver.heartbeats import FinishedHeartbeats
 from tocsin.stages.archiver.stage import LEAST, Archiver, PacedPurge
 from tocsin.stages.archiver.unproven_reports import UnprovenReports
-from tocsin.stages.recorder import Recorder
+from tocsin.stages.recorder.stage import Recorder
 from tocsin.subjects import RECORDED, STREAMS, Bucket, Stream, cursor
 from tocsin.testing import settle
 

@@ -17,8 +17,8 @@ from tocsin.adapters.sql.engine import connect
 from tocsin.adapters.sql.migration import migrate
 from tocsin.domain.events import Completed, Message, Recorded
 from tocsin.ports import Batch, EventLog, LogUnavailable, SequenceConflict, StaleRead
-from tocsin.stages import recorder
-from tocsin.stages.recorder import LONGEST_PAUSE_S, SHORTEST_PAUSE_S, Recorder
+from tocsin.stages.recorder import stage as recorder
+from tocsin.stages.recorder.stage import LONGEST_PAUSE_S, SHORTEST_PAUSE_S, Recorder
 from tocsin.subjects import Stream
 from tocsin.testing import InMemoryEventLog, InMemoryStoredLog
 

@@ -30,11 +30,11 @@ from ..engine.stage import BoundStage, Calm, StageContext, Storage, always_calm
 from ..engine.states import StateStore
 from ..engine.step import Sources
 from ..engine.timezone_refresh import TimezoneWatch
-from ..ports import AgentChannel, FetchChannel, History
+from ..ports import AgentChannel, FetchChannel, History, SpanExporter
 from ..settings import sampling_of
 from ..stages import STAGES
 from ..stages.archiver.stage import max_lag
-from ..stages.recorder import Recorder
+from ..stages.recorder.stage import Recorder
 from ..subjects import RECORDED
 from .installation import Installation, report_key, servers
 
@@ -55,11 +55,13 @@ def compose(  # noqa: PLR0913 - the parts of a process
     agents: AgentChannel | None = None,
     fetches: FetchChannel | None = None,
     sampling: Sampling | None = None,
+    spans: SpanExporter | None = None,
 ) -> list[BoundStage]:
     """Start the named stages that the settings need.
 
     Without `storage`, start only stages that need no history. `calm` waits for the end of a rush. Without
-    `agents`, no agent can be heard; without `fetches`, no worker over HTTP. `sampling` decides on traces; None: none are made.
+    `agents`, no agent can be heard; without `fetches`, no worker over HTTP. `sampling` decides on traces; None: none are made. `spans`
+    takes the spans of executions that are over.
     """
     log, time = installation.log, ClockGuard(installation.log, installation.clock)
 
@@ -81,6 +83,7 @@ def compose(  # noqa: PLR0913 - the parts of a process
         fetches=fetches,
         version=__version__,
         sampling=sampling,
+        spans=spans,
     )
     started = [
         stage.run_in(context)
@@ -141,8 +144,11 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
 
     Raises:
         Unreachable: the installation was never initialized.
+        SettingsError: a variable of OpenTelemetry has an unknown value.
+        ExtraNotInstalled: traces are to be exported without the extra `otel`.
     """
     settings = installation.settings
+    sampling = sampling_of(os.environ)
     key, storage = await report_key(installation), None
     running = [stage.name for stage in STAGES if stage.name in names and stage.is_installed(settings)]
     _report_idle(set(names) - set(running), is_named=len(names) < len(STAGES))
@@ -164,7 +170,8 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             calm=precedence.calm,
             agents=agents,
             fetches=fetches,
-            sampling=sampling_of(os.environ),
+            sampling=sampling,
+            spans=_span_exporter() if sampling is not None and "recorder" in running else None,
         )
         broker = NatsBroker(
             servers(settings),
@@ -202,6 +209,12 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             reports = ForeignReports(installation.projections, installation.clock, installation.foreign)
             group.create_task(reports.run(), name="foreign messages")
             group.create_task(_log_cancellation(running), name="until cancelled")
+
+
+def _span_exporter() -> SpanExporter:
+    from ..adapters.otel.span_exporter import OtlpSpanExporter  # noqa: PLC0415 - it needs an extra
+
+    return OtlpSpanExporter(__version__)
 
 
 async def rebuild_history(installation: Installation) -> int:

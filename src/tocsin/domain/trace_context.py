@@ -27,7 +27,7 @@ _RANDOM_VALUES: Final = 16**_RANDOM_DIGITS
 SpanKey: TypeAlias = Literal[
     "execution", "plan", "dependencies", "lock", "step", "retry", "attempt", "wait", "process", "report"
 ]
-"""What a span of an execution stands for."""
+"""The part of an execution that a span stands for."""
 
 
 class TraceContext(msgspec.Struct, frozen=True):
@@ -83,11 +83,15 @@ def begin(execution_id: str, parent: TraceContext | None, sampling: Sampling | N
     if sampling is None:
         return None if parent is None else parent.traceparent
     if parent is None:
-        trace_id = trace_id_of(execution_id)
-        return TraceContext(trace_id, span_id(execution_id, "execution"), sampling.selects(trace_id)).traceparent
+        return own_context(execution_id, is_sampled=sampling.selects(trace_id_of(execution_id))).traceparent
     if sampling.follows_parent:
         return parent.traceparent
     return TraceContext(parent.trace_id, parent.span_id, sampling.selects(parent.trace_id)).traceparent
+
+
+def own_context(execution_id: str, *, is_sampled: bool) -> TraceContext:
+    """Return the context of the own span of an execution whose request had no trace."""
+    return TraceContext(trace_id_of(execution_id), span_id(execution_id, "execution"), is_sampled)
 
 
 def trace_id_of(execution_id: str) -> str:

@@ -24,6 +24,7 @@ from ..ports import (
     FetchChannel,
     History,
     Projections,
+    SpanExporter,
     StoredLog,
     StreamPurge,
 )
@@ -231,6 +232,8 @@ class StageContext:
     """The version of this program."""
     sampling: Sampling | None = None
     """What decides on the traces of new executions; None: none are made."""
+    spans: SpanExporter | None = None
+    """Where the spans of executions go; None: nowhere."""
 
     def require_storage(self) -> Storage:
         """Return the storage of a stage that declares `needs_history`."""

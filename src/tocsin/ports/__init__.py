@@ -52,6 +52,7 @@ from .history import (
 )
 from .log_pages import pages
 from .projections import EntryWrite, Projections, check_keys, write_entries, write_entry
+from .span_exporter import SpanExporter, SpansLost
 from .stored_log import ArchiveStore, Extent, StoredLog, StoredMessage, StreamPurge
 
 __all__ = [
@@ -99,6 +100,8 @@ __all__ = [
     "ReceiveTask",
     "RequestRefused",
     "SequenceConflict",
+    "SpanExporter",
+    "SpansLost",
     "StaleRead",
     "StoredLog",
     "StoredMessage",

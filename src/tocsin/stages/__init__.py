@@ -18,7 +18,7 @@ from .matcher.stage import MATCHER_STAGE
 from .mq_bridge import MQ_BRIDGE
 from .notary import NOTARY
 from .planner import PLANNER
-from .recorder import RECORDER
+from .recorder.stage import RECORDER
 from .recoverer.stage import RECOVERER
 from .registrar import REGISTRAR
 from .retrier import RETRIER

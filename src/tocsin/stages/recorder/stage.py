@@ -11,13 +11,14 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Final, cast
 
-from .. import subjects, telemetry
-from ..archive.stream_reader import decoded
-from ..domain import policy
-from ..domain.events import Message, Recorded
-from ..engine.stage import Access, Stage, StageContext
-from ..ports import Batch, Clock, EventLog, History, SequenceConflict, StoredLog
-from ..subjects import RECORDED, Bucket, DecodeError, Stream
+from ... import subjects, telemetry
+from ...archive.stream_reader import decoded
+from ...domain import policy
+from ...domain.events import Message, Recorded
+from ...engine.stage import Access, Stage, StageContext
+from ...ports import Batch, Clock, EventLog, History, SequenceConflict, StoredLog
+from ...subjects import RECORDED, Bucket, DecodeError, Stream
+from .traces import Traces
 
 SHORTEST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 5.0
@@ -44,14 +45,19 @@ class Recorder:
         *,
         past: StoredLog | None,
         gathering: float = GATHER_INTERVAL_S,
+        traces: Traces | None = None,
     ) -> None:
-        """`past`: the archived messages; None: no message was archived. `gathering`: seconds between two transactions."""
+        """`past`: the archived messages; None: no message was archived. `gathering`: seconds between two transactions.
+
+        `traces`: takes the recorded events; None: no trace is exported.
+        """
         self._log = log
         self._history = history
         self._clock = clock
         self._stream = stream
         self._gathering = gathering
         self._past = past
+        self._traces = traces
 
     async def run(self) -> None:
         """Record until cancelled.
@@ -107,6 +113,8 @@ class Recorder:
                 opens = not batch.messages or await self._opens_executions()
                 await self._history.record(self._stream, batch.messages, after=place, upto=batch.upto, opens=opens)
                 place = batch.upto
+                if self._traces is not None:
+                    self._traces.take(batch.messages)
                 yield batch
                 # Gather events meanwhile: a transaction for every few events would cost far more.
                 if self._gathering and batch.caught_up:
@@ -164,10 +172,16 @@ class Recorder:
 
 
 class Recorders:
-    """One recorder for each recorded stream."""
+    """One recorder for each recorded stream, and the export of traces."""
 
-    def __init__(self, log: EventLog, history: History, clock: Clock, *, past: StoredLog | None) -> None:
-        self._of = {stream: Recorder(log, history, clock, stream, past=past) for stream in RECORDED}
+    def __init__(
+        self, log: EventLog, history: History, clock: Clock, *, past: StoredLog | None, traces: Traces | None = None
+    ) -> None:
+        self._traces = traces
+        self._of = {
+            stream: Recorder(log, history, clock, stream, past=past, traces=traces if stream is Stream.LOG else None)
+            for stream in RECORDED
+        }
 
     async def record_log(self) -> None:
         """Record executions and dead letters."""
@@ -177,19 +191,32 @@ class Recorders:
         """Record ledgers."""
         await self._of[Stream.LEDGER].run()
 
+    async def export_traces(self) -> None:
+        """Export the traces of recorded executions, if anything takes them."""
+        if self._traces is not None:
+            await self._traces.run()
+
 
 def _start(context: StageContext) -> Recorders:
     storage = context.require_storage()
-    return Recorders(context.log, storage.history, context.clock, past=storage.stored)
+    traces = None
+    if context.spans is not None:
+        traces = Traces(context.log, context.spans, context.clock, context.report_key)
+    return Recorders(context.log, storage.history, context.clock, past=storage.stored, traces=traces)
 
 
 RECORDER: Final = Stage(
     name="recorder",
     purpose="keeps the history",
     consumes="all events of executions, dead letters and ledgers; the policy",
-    decides="rows of the history, with its place in the log",
-    access=Access(reads=(Stream.LEDGER,), follows=tuple(RECORDED), looks_up=(Bucket.CURSORS,), reads_archive=True),
+    decides="rows of the history, with its place in the log; traces of executions that are over",
+    access=Access(
+        reads=(Stream.LEDGER, Stream.LOG, Stream.REPORTS),
+        follows=tuple(RECORDED),
+        looks_up=(Bucket.CURSORS,),
+        reads_archive=True,
+    ),
     start=_start,
-    loops=(Recorders.record_log, Recorders.record_ledger),
+    loops=(Recorders.record_log, Recorders.record_ledger, Recorders.export_traces),
     needs_history=True,
 )

@@ -1,0 +1,118 @@
+"""Spans over OTLP, by the exporter of OpenTelemetry, which reads the variables `OTEL_EXPORTER_OTLP_…` itself."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from datetime import UTC, datetime, timedelta
+from threading import Thread
+from typing import Final
+
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from typing_extensions import override
+
+from ...domain.spans import Span
+from ...domain.trace_context import TraceContext
+from ...ports import SpansLost
+from ..extras import ExtraNotInstalled
+
+try:
+    from opentelemetry.exporter.otlp.proto.http import trace_exporter
+except ImportError:
+    raise ExtraNotInstalled("OTEL_EXPORTER_OTLP_ENDPOINT", "otel") from None
+
+SERVICE: Final = "tocsin"
+"""The name of the service unless `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` gives another."""
+_UNNAMED: Final = "unknown_service"
+_KINDS: Final = {"internal": SpanKind.INTERNAL, "consumer": SpanKind.CONSUMER}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+class OtlpSpanExporter:
+    """Implement `ports.SpanExporter` by OTLP over HTTP.
+
+    Each request has a daemon thread, so that a trace store that does not answer holds up neither the loop nor the exit.
+    """
+
+    def __init__(self, version: str) -> None:
+        """`version`: that of this program."""
+        self._exporter = trace_exporter.OTLPSpanExporter()
+        resource = Resource.create()
+        if str(resource.attributes.get(SERVICE_NAME, _UNNAMED)).startswith(_UNNAMED):
+            resource = resource.merge(Resource({SERVICE_NAME: SERVICE}))
+        self._resource = resource
+        self._scope = InstrumentationScope(SERVICE, version)
+        self._reasons = _LastReason()
+        logging.getLogger(trace_exporter.__name__).addFilter(self._reasons)
+
+    async def export(self, spans: Sequence[Span]) -> None:
+        """Send finished spans."""
+        result = await _in_daemon(lambda: self._exporter.export([self._readable(span) for span in spans]))
+        if result is not SpanExportResult.SUCCESS:
+            raise SpansLost(self._reasons.text)
+
+    def close(self) -> None:
+        """End what is being sent."""
+        logging.getLogger(trace_exporter.__name__).removeFilter(self._reasons)
+        self._exporter.shutdown()  # type: ignore[no-untyped-call] # it has no annotation
+
+    def _readable(self, span: Span) -> ReadableSpan:
+        return ReadableSpan(
+            name=span.name,
+            context=_context(span.context),
+            parent=None if span.parent is None else _context(span.parent, is_remote=span.is_remote),
+            resource=self._resource,
+            attributes=span.attributes,
+            events=[Event(event.name, event.attributes, _nanoseconds(event.time)) for event in span.events],
+            links=[Link(_context(link.context), {"tocsin.link": link.relation}) for link in span.links],
+            kind=_KINDS[span.kind],
+            status=Status() if span.error is None else Status(StatusCode.ERROR, span.error),
+            start_time=_nanoseconds(span.start),
+            end_time=_nanoseconds(span.end),
+            instrumentation_scope=self._scope,
+        )
+
+
+class _LastReason(logging.Filter):
+    """Keeps the exporter's last line in place of writing it.
+
+    The stage logs losses, once in an interval.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = "the trace store did not accept the spans"
+
+    @override
+    def filter(self, record: logging.LogRecord) -> bool:
+        self.text = record.getMessage()
+        return False
+
+
+def _context(context: TraceContext, *, is_remote: bool = False) -> SpanContext:
+    flags = TraceFlags(TraceFlags.SAMPLED if context.is_sampled else TraceFlags.DEFAULT)
+    return SpanContext(int(context.trace_id, 16), int(context.span_id, 16), is_remote, flags)
+
+
+def _nanoseconds(time: datetime) -> int:
+    return (time - _EPOCH) // _MICROSECOND * 1_000
+
+
+def _in_daemon(function: Callable[[], SpanExportResult]) -> "asyncio.Future[SpanExportResult]":
+    """Run a function in a daemon thread."""
+    future: Future[SpanExportResult] = Future()
+    future.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except Exception as error:  # noqa: BLE001 - the awaiter gets it
+            future.set_exception(error)
+
+    Thread(target=run, name="tocsin-traces", daemon=True).start()
+    return asyncio.wrap_future(future)

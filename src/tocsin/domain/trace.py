@@ -1,0 +1,269 @@
+"""The spans of an execution, as a fold of its events.
+
+    execution ── plan, wait for dependencies, wait for lock
+      └ step ── wait for retry
+          └ attempt ── wait for worker, process (the handler), report
+
+A span lasts from the event that began its part to the event that ended it, so that every wait is a span. The handler's own
+spans are no events: its process exports them, as children of `process`.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final
+
+from .attempt_trace import Attempt, attempt_spans, failure_event, text_of
+from .events import (
+    Admitted,
+    Advanced,
+    Cancelled,
+    Completed,
+    DependenciesSettled,
+    Dispatched,
+    Exhausted,
+    Failed,
+    Failure,
+    Message,
+    Planned,
+    Recorded,
+    Recovered,
+    Released,
+    Report,
+    Requested,
+    RetryScheduled,
+    Skipped,
+    Started,
+    Terminal,
+    unfold,
+)
+from .spans import Attributes, Link, Span, SpanEvent
+from .text import utc_text
+from .trace_context import SpanKey, TraceContext, own_context, parse, span_id
+
+PROMPT: Final = frozenset({"cron", "api", "manual", "event"})
+"""Triggers whose scheduled time is when the request came; that of a backfill or a replay may be long ago."""
+
+
+def context_of(events: Iterable[Recorded[Message]]) -> TraceContext | None:
+    """Return the trace context that an execution's first event stored.
+
+    Without one it is that of an execution whose trace was not selected. None: the events have no beginning.
+    """
+    for recorded in events:
+        message = recorded.message
+        if isinstance(message, Requested | Skipped | Dispatched):
+            return parse(message.traceparent) or own_context(message.execution_id, is_sampled=False)
+    return None
+
+
+def spans_of(
+    events: Sequence[Recorded[Message]],
+    reports: Sequence[Recorded[Message]] = (),
+    *,
+    original: TraceContext | None = None,
+) -> list[Span]:
+    """Return the spans of an execution, its own first; none if it is not over.
+
+    Args:
+        events: the events of the execution, oldest first.
+        reports: the reports of its workers, which say when handlers ended.
+        original: the context of the execution that it replays.
+    """
+    facts = list(unfold(events))
+    context = context_of(facts)
+    end = facts[-1] if facts else None
+    if context is None or end is None or not isinstance(end.message, Terminal | Skipped):
+        return []
+    return _Trace(facts, end, context, original).spans(reports)
+
+
+class _Trace:
+    """One execution that is over."""
+
+    def __init__(
+        self,
+        facts: Sequence[Recorded[Message]],
+        end: Recorded[Message],
+        context: TraceContext,
+        original: TraceContext | None,
+    ) -> None:
+        self._facts = facts
+        self._first = facts[0]
+        self._end = end
+        self._given = context
+        self._original = original
+        ended = end.message
+        assert isinstance(ended, Terminal | Skipped)  # noqa: S101 - `spans_of` has checked it
+        self._ended = ended
+        self._root = self._context("execution")
+
+    def spans(self, reports: Sequence[Recorded[Message]]) -> list[Span]:
+        """Return all spans."""
+        attempts = self._attempts(reports)
+        return [self._execution(), *self._beginnings(), *self._steps(attempts)]
+
+    def _context(self, key: SpanKey, *place: str | int) -> TraceContext:
+        given = self._given
+        return TraceContext(given.trace_id, span_id(self._ended.execution_id, key, *place), given.is_sampled)
+
+    def _part(self, name: str, key: SpanKey, start: datetime, end: datetime, stage: str) -> Span:
+        """Return a child of the execution's own span."""
+        return Span(
+            name=name,
+            context=self._context(key),
+            parent=self._root,
+            start=start,
+            end=max(start, end),
+            attributes={"tocsin.stage": stage},
+        )
+
+    # --- the execution -----------------------------------------------------------------------------------------------
+
+    def _execution(self) -> Span:
+        ended, failure = self._ended, _failure_of(self._ended)
+        is_own = self._given.span_id == self._root.span_id
+        return Span(
+            name=f"execute {ended.job}",
+            context=self._root,
+            parent=None if is_own else self._given,
+            is_remote=not is_own,
+            kind="internal" if is_own else "consumer",
+            start=self._start(),
+            end=self._end.time,
+            attributes=self._attributes(),
+            error=None if failure is None else text_of(failure),
+            links=() if self._original is None else (Link(self._original, "replay"),),
+            events=(
+                *(SpanEvent("recovered", r.time) for r in self._facts if isinstance(r.message, Recovered)),
+                *(() if failure is None else (failure_event(failure, self._end.time),)),
+            ),
+        )
+
+    def _attributes(self) -> Attributes:
+        ended = self._ended
+        request = self._request()
+        attributes: dict[str, str | int | float | bool] = {
+            "tocsin.job": ended.job,
+            "tocsin.execution.id": ended.execution_id,
+            "tocsin.trigger": ended.trigger,
+            "tocsin.scheduled_time": utc_text(ended.scheduled_time),
+            "tocsin.status": _STATUSES[type(ended)],
+        }
+        if isinstance(ended, Skipped | Failed) and ended.reason is not None:
+            attributes["tocsin.reason"] = ended.reason
+        if request is not None and request.replay_of is not None:
+            attributes["tocsin.replay_of"] = request.replay_of
+        if request is not None and request.backfill is not None:
+            attributes["tocsin.backfill"] = request.backfill
+        return attributes
+
+    def _request(self) -> Requested | None:
+        first = self._first.message
+        return first if isinstance(first, Requested) else None
+
+    def _start(self) -> datetime:
+        """Return the time of the request, or else of the first event.
+
+        The scheduled time of a backfill, a replay or a late occurrence may be long ago.
+        """
+        request = self._request()
+        is_late = request is not None and request.catch_up
+        is_instant = isinstance(self._first.message, Skipped) and self._first.message.reason != "refused"
+        if self._ended.trigger not in PROMPT or is_late or is_instant:
+            return self._first.time
+        return min(self._ended.scheduled_time, self._first.time)
+
+    def _beginnings(self) -> Iterable[Span]:
+        """Return the spans until the execution was admitted."""
+        start, begun, end = self._start(), self._first.time, self._end.time
+        if start < begun:
+            yield self._part("plan", "plan", start, begun, "planner")
+        first = self._first.message
+        if not isinstance(first, Planned):
+            return
+        settled = next((r.time for r in self._facts if isinstance(r.message, DependenciesSettled)), None)
+        admitted = next((r.time for r in self._facts if isinstance(r.message, Admitted)), end)
+        if first.plan.depends_on:
+            yield self._part("wait for dependencies", "dependencies", begun, settled or end, "dependency_keeper")
+        if first.plan.overlap_policy != "allow" and (settled is not None or not first.plan.depends_on):
+            yield self._part("wait for lock", "lock", settled or begun, admitted, "lock_keeper")
+
+    # --- steps -------------------------------------------------------------------------------------------------------
+
+    def _attempts(self, reports: Sequence[Recorded[Message]]) -> dict[tuple[str, int], Attempt]:
+        attempts: dict[tuple[str, int], Attempt] = {}
+        for recorded in self._facts:
+            message = recorded.message
+            match message:
+                case Dispatched():
+                    _of(attempts, message.step, message.attempt).task = recorded
+                case Started():
+                    _of(attempts, message.step, message.attempt).claims.setdefault(message.delivery, recorded)
+                case Released():
+                    _of(attempts, message.step, message.attempt).releases[message.delivery] = recorded
+                case Advanced() | RetryScheduled() | Exhausted():
+                    _of(attempts, message.step, message.attempt).decision = recorded
+                case Completed(step=str(step), attempt=int(attempt)) | Failed(step=str(step), attempt=int(attempt)):
+                    ended = _of(attempts, step, attempt)
+                    ended.decision = ended.decision or recorded
+                case _:
+                    pass
+        for recorded in reports:
+            report = recorded.message
+            if isinstance(report, Report) and (of_report := attempts.get((report.step, report.attempt))):
+                of_report.reports.append(recorded)
+        return attempts
+
+    def _steps(self, attempts: dict[tuple[str, int], Attempt]) -> Iterable[Span]:
+        for step in dict.fromkeys(step for step, _ in attempts):
+            of_step = [attempts[key] for key in sorted(attempts) if key[0] == step]
+            context = self._context("step", step)
+            children = list(self._within(step, of_step, context))
+            failure = of_step[-1].failure
+            yield Span(
+                name=f"step {step}",
+                context=context,
+                parent=self._root,
+                start=min(child.start for child in children),
+                end=max(child.end for child in children),
+                attributes={"tocsin.step": step, "tocsin.attempts": of_step[-1].number},
+                error=None if failure is None else text_of(failure),
+            )
+            yield from children
+
+    def _within(self, step: str, attempts: Sequence[Attempt], parent: TraceContext) -> Iterable[Span]:
+        """Return the spans of a step's attempts, and of the delays between them."""
+        following = [*attempts[1:], None]
+        for attempt, after in zip(attempts, following, strict=True):
+            earlier = self._context("attempt", step, attempt.number - 1) if attempt.number > 1 else None
+            yield from attempt_spans(attempt, self._context, parent, ended_at=self._end.time, earlier=earlier)
+            decision = attempt.decision
+            if decision is None or not isinstance(decision.message, RetryScheduled):
+                continue
+            until = self._end.time if after is None else after.start
+            yield Span(
+                name="wait for retry",
+                context=self._context("retry", step, attempt.number),
+                parent=parent,
+                start=decision.time,
+                end=max(decision.time, until),
+                attributes={"tocsin.stage": "retrier", "tocsin.delay": decision.message.delay},
+            )
+
+
+_STATUSES: Final[dict[type[Message], str]] = {
+    Completed: "completed",
+    Failed: "failed",
+    Cancelled: "cancelled",
+    Skipped: "skipped",
+}
+
+
+def _of(attempts: dict[tuple[str, int], Attempt], step: str, number: int) -> Attempt:
+    return attempts.setdefault((step, number), Attempt(step, number))
+
+
+def _failure_of(ended: Message) -> Failure | None:
+    if not isinstance(ended, Failed):
+        return None
+    return ended.error or Failure(type=ended.reason or "failed")

@@ -1,0 +1,1 @@
+"""The recorder: the history, and the traces of executions that are over."""

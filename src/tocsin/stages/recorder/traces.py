@@ -1,0 +1,220 @@
+"""The export of traces: each execution that is over and selected, or failed, becomes spans.
+
+The recorder hands over what it has recorded, and never waits. A loop reads the events of an execution, folds them into spans
+and sends these. A trace store that is away, or slower than the executions, costs traces and nothing else.
+"""
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+
+from ... import subjects, telemetry
+from ...domain import ids
+from ...domain.events import (
+    Admitted,
+    Cancelled,
+    Completed,
+    Dispatched,
+    Failed,
+    Message,
+    Planned,
+    Recorded,
+    Requested,
+    Skipped,
+    Started,
+)
+from ...domain.spans import Span
+from ...domain.trace import context_of, spans_of
+from ...domain.trace_context import TraceContext, own_context, parse
+from ...ports import Clock, EventLog, SpanExporter, SpansLost, StaleRead
+
+MAX_OPEN: Final = 100_000
+"""Executions whose selection is remembered until they end; of others the events are read."""
+MAX_WAITING: Final = 10_000
+"""Executions that wait for their export; of more, the traces are lost."""
+BATCH: Final = 32
+"""Executions that are read and sent together."""
+MAX_SPANS: Final = 512
+"""Spans of one request, unless a single trace has more."""
+MAX_AGE: Final = timedelta(hours=1)
+"""Age of an end beyond which no trace is exported: a recorder that starts with an empty history meets all ends again."""
+TRIES: Final = 5
+RETRY_DELAY_S: Final = 0.2
+LOSS_INTERVAL_S: Final = 60.0
+"""The shortest time between two lines about lost traces."""
+
+_BEGINNINGS: Final = frozenset({Planned, Admitted, Dispatched, Skipped})
+_ENDS: Final = frozenset({Completed, Failed, Cancelled, Skipped})
+
+_log = telemetry.get_logger("tocsin.traces")
+_lost_traces: Final = telemetry.meter().create_counter(
+    "tocsin_lost_traces", unit="{trace}", description="Traces of executions that were not exported."
+)
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """An execution that is over."""
+
+    job: str
+    execution_id: str
+    sequence: int
+    """The sequence of its last event."""
+    is_failed: bool
+
+
+class Traces:
+    """Exports the traces of executions that the recorder has recorded."""
+
+    def __init__(self, log: EventLog, exporter: SpanExporter, clock: Clock, key: bytes) -> None:
+        """`key` is the installation's; it finds the reports on claims."""
+        self._log = log
+        self._exporter = exporter
+        self._clock = clock
+        self._key = key
+        self._selected: OrderedDict[str, bool] = OrderedDict()
+        """The open executions, and whether their traces were selected."""
+        self._waiting: deque[Ended] = deque()
+        self._wake = asyncio.Event()
+        self._losses = 0
+        self._logged_at: float | None = None
+
+    def take(self, messages: Iterable[Recorded[Message]]) -> None:
+        """Note the beginnings and ends of executions."""
+        for recorded in messages:
+            message = recorded.message
+            kind = type(message)
+            if kind in _BEGINNINGS:
+                self._note_beginning(message)
+            if kind in _ENDS:
+                self._note_end(recorded)
+
+    async def run(self) -> None:
+        """Export until cancelled."""
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._waiting:
+                    await self.run_once()
+        finally:
+            self._exporter.close()
+
+    async def run_once(self) -> None:
+        """Export the traces that have waited longest."""
+        batch = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+        results = await asyncio.gather(*map(self._spans, batch), return_exceptions=True)
+        for failure in results:
+            if isinstance(failure, BaseException):
+                self._lose(1, failure)
+        traces = [spans for spans in results if not isinstance(spans, BaseException) and spans]
+        for portion in _portions(traces):
+            try:
+                await self._exporter.export([span for spans in portion for span in spans])
+            except Exception as error:  # noqa: BLE001 - a defect of a library must cost traces alone
+                self._lose(len(portion), error)
+
+    def _note_beginning(self, message: Message) -> None:
+        if not isinstance(message, Requested | Skipped | Dispatched):
+            return
+        if isinstance(message, Dispatched) and message.admits is None:
+            return
+        context = parse(message.traceparent)
+        self._selected[message.execution_id] = context is not None and context.is_sampled
+        if len(self._selected) > MAX_OPEN:
+            self._selected.popitem(last=False)
+
+    def _note_end(self, recorded: Recorded[Message]) -> None:
+        message = recorded.message
+        if not isinstance(message, Completed | Failed | Cancelled | Skipped):
+            return
+        # Of an execution that began before this process, the events say whether it was selected.
+        is_selected = self._selected.pop(message.execution_id, True)
+        is_failed = isinstance(message, Failed)
+        if not (is_selected or is_failed) or self._clock.now() - recorded.time > MAX_AGE:
+            return
+        if len(self._waiting) >= MAX_WAITING:
+            self._lose(1, SpansLost("executions end faster than their traces are sent"))
+            return
+        self._waiting.append(Ended(message.job, message.execution_id, recorded.sequence, is_failed))
+        self._wake.set()
+
+    async def _spans(self, ended: Ended) -> list[Span]:
+        """Return the spans of an execution; none: its trace was not selected."""
+        events = await self._events(ended)
+        context = context_of(events)
+        if context is None or not (context.is_sampled or ended.is_failed):
+            return []
+        reports = await self._reports(ended, events)
+        return spans_of(events, reports, original=await self._original(events))
+
+    async def _events(self, ended: Ended) -> list[Recorded[Message]]:
+        """Return the events of an execution up to its end.
+
+        Raises:
+            StaleRead: only lagging replicas answered, or the events are gone.
+        """
+        scope = subjects.execution(ended.job, ended.execution_id)
+        for number in range(TRIES):
+            if number:
+                await self._clock.sleep(RETRY_DELAY_S)
+            events = await self._log.load(scope)
+            if events and events[-1].sequence >= ended.sequence:
+                return [event for event in events if not subjects.is_foreign(event)]
+        raise StaleRead.of(scope)
+
+    async def _reports(self, ended: Ended, events: Sequence[Recorded[Message]]) -> list[Recorded[Message]]:
+        """Return the reports on the claims of an execution; those without proof are left out."""
+        claims = [(recorded.sequence, recorded.message) for recorded in events if isinstance(recorded.message, Started)]
+        wanted = dict.fromkeys(
+            self._report_subject(ended, claim, sequence, outcome)
+            for at, claim in claims
+            for sequence in (at, None)
+            for outcome in ("completed", "failed")
+        )
+        if not wanted:
+            return []
+        loaded = await self._log.load_each(*wanted)
+        return [report for reports in loaded.facts for report in reports if not subjects.is_foreign(report)]
+
+    def _report_subject(self, ended: Ended, claim: Started, sequence: int | None, outcome: str) -> str:
+        proof = ids.claim_proof(self._key, ended.execution_id, claim.step, claim.attempt, sequence)
+        return subjects.reports_on(
+            ended.job, ended.execution_id, claim.step, claim.attempt, proof=proof, claim=sequence, outcome=outcome
+        )
+
+    async def _original(self, events: Sequence[Recorded[Message]]) -> TraceContext | None:
+        """Return the context of the execution that an execution replays, if it replays one."""
+        request = next((r.message for r in events if isinstance(r.message, Requested | Dispatched)), None)
+        if request is None or request.replay_of is None or not ids.is_execution_id(request.replay_of):
+            return None
+        context = context_of(await self._log.load(subjects.execution(request.job, request.replay_of)))
+        root = own_context(request.replay_of, is_sampled=True)
+        return root if context is None else TraceContext(context.trace_id, root.span_id, context.is_sampled)
+
+    def _lose(self, count: int, error: BaseException) -> None:
+        """Count lost traces, and log them once in an interval."""
+        _lost_traces.add(count)
+        self._losses += count
+        now = self._clock.monotonic()
+        if self._logged_at is not None and now - self._logged_at < LOSS_INTERVAL_S:
+            return
+        _log.warning("traces lost", action="traces-lost", traces=self._losses, error=str(error) or repr(error))
+        self._losses, self._logged_at = 0, now
+
+
+def _portions(traces: Iterable[list[Span]]) -> Iterator[list[list[Span]]]:
+    """Yield the traces in portions that a request can hold."""
+    portion: list[list[Span]] = []
+    count = 0
+    for trace in traces:
+        if portion and count + len(trace) > MAX_SPANS:
+            yield portion
+            portion, count = [], 0
+        portion.append(trace)
+        count += len(trace)
+    if portion:
+        yield portion
