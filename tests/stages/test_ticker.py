@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from structlog.testing import capture_logs
+from typing_extensions import override
 
 from tests.clocks import ShiftedClock
 from tests.stages.world import World
@@ -17,6 +19,7 @@ from tocsin.domain.events import Actor, Deleted, Dispatched, Due, Message, Passe
 from tocsin.domain.schedule.instants import CalendarRule
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.due_queue import MAX_FIRED_PER_MINUTE
+from tocsin.engine.heartbeat import Heartbeat
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import Append, LogUnavailable, SequenceConflict, Write, Written
@@ -584,3 +587,23 @@ async def test_wrong_clock_of_the_log_fires_nothing_early(world: World, monkeypa
     assert all(0 <= one < 25 for one in late)
     assert all(0 <= one < 0.1 for one in late[-6:])
     assert await world.stored(Passed) == []
+
+
+async def test_heartbeat_ends_while_decisions_cannot_be_stored(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.define(EVERY_MINUTE)
+    passes: list[bool] = []
+
+    class Told(Heartbeat):
+        @override
+        def pass_ended(self, *, is_clean: bool) -> None:
+            passes.append(is_clean)
+
+    async with leading(world) as ticker:
+        ticker._heartbeat = Told(AsyncMock(), world.clock, every=60)
+        await tick(world, ticker, 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(world.log, "write", AsyncMock(side_effect=LogUnavailable("no majority")))
+            await tick(world, ticker, 60)
+        await tick(world, ticker, 2)
+    assert passes == [True, False, True]
+    assert len(await fired(world)) == 1

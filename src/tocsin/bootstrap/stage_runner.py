@@ -25,6 +25,7 @@ from ..domain.trace_context import Sampling
 from ..engine.clock_guard import ClockGuard
 from ..engine.delivery_policy import DeliveryPolicy
 from ..engine.foreign_reports import ForeignReports
+from ..engine.heartbeat import Heartbeat
 from ..engine.leader_election import LeaderElection, LeadershipEvents
 from ..engine.stage import BoundStage, Calm, StageContext, Storage, always_calm
 from ..engine.states import StateStore
@@ -82,6 +83,7 @@ def compose(  # noqa: PLR0913 - the parts of a process
         agents=agents,
         fetches=fetches,
         version=__version__,
+        heartbeat=_heartbeat(installation),
         sampling=sampling,
         spans=spans,
     )
@@ -93,6 +95,15 @@ def compose(  # noqa: PLR0913 - the parts of a process
         and (storage is not None or not stage.needs_history)
     ]
     return [stage for stage in started if stage is not None]
+
+
+def _heartbeat(installation: Installation) -> Heartbeat | None:
+    heartbeat = installation.settings.heartbeat
+    if heartbeat.url is None:
+        return None
+    from ..adapters.http.heartbeat import HttpPing  # noqa: PLC0415 - httpx takes long to import
+
+    return Heartbeat(HttpPing(heartbeat.url, __version__), installation.clock, every=heartbeat.every)
 
 
 def _report_idle(names: Collection[str], *, is_named: bool) -> None:

@@ -30,6 +30,7 @@ from ..ports import (
 )
 from ..settings import Settings
 from ..subjects import Bucket, Stream, entity_of
+from .heartbeat import Heartbeat
 from .leader_election import LeaderElection
 from .states import StateStore
 from .step import Decide, Known, States, Step
@@ -230,6 +231,8 @@ class StageContext:
     """Wait for it before work on which no execution waits."""
     version: str = ""
     """The version of this program."""
+    heartbeat: Heartbeat | None = None
+    """It receives the end of each pass of the ticker; None: no monitor outside."""
     sampling: Sampling | None = None
     """What decides on the traces of new executions; None: none are made."""
     spans: SpanExporter | None = None

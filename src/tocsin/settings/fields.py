@@ -48,6 +48,20 @@ Prefix: TypeAlias = Annotated[str, AfterValidator(_prefix)]
 Folder: TypeAlias = Annotated[Path, AfterValidator(Path.expanduser)]
 
 
+def _monitor(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port is not a number, or too large
+        is_url = False
+    if not is_url or not url.isascii() or not url.isprintable():
+        raise ValueError("must be a URL of a monitor, such as `https://monitor.example.com/ping/…`")
+    return url
+
+
+MonitorUrl: TypeAlias = Annotated[str, AfterValidator(_monitor)]
+
+
 def _is_server(url: str) -> bool:
     try:
         parts = urlsplit(url if "://" in url else f"nats://{url}")

@@ -65,7 +65,7 @@ def without_password(url: str) -> str:
 
 def is_secret(path: Sequence[str]) -> bool:
     """Return whether a field holds a secret."""
-    return path[-1:] in {("password",), ("token",)}
+    return path[-1:] in {("password",), ("token",)} or tuple(path) == ("heartbeat", "url")
 
 
 CONFIG_VARIABLE: Final = "TOCSIN_CONFIG"

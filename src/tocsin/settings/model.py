@@ -14,6 +14,7 @@ from .fields import (
     DistinctTokens,
     Duration,
     Folder,
+    MonitorUrl,
     Patience,
     Port,
     Prefix,
@@ -200,6 +201,15 @@ class Notary(Section):
     """
     interval: Duration = 60.0
     """Time between two checkpoints. A checkpoint covers 10,000 messages at most."""
+
+
+class Heartbeat(Section):
+    """Signs of life for a monitor outside, which notices when Tocsin itself is gone."""
+
+    url: MonitorUrl | None = None
+    """URL that the leading ticker requests while instants are decided on time; by default none. It is shown masked."""
+    every: Duration = Field(default=60.0, ge=10)
+    """Time between two requests. Let the monitor wait for a few of them, and for `leader.ttl`."""
 
 
 class Output(Section):

@@ -19,6 +19,7 @@ from .model import (
     Auth,
     Database,
     Execution,
+    Heartbeat,
     Leader,
     Metrics,
     Nats,
@@ -67,6 +68,7 @@ class Settings(DocumentedModel, BaseSettings):
     database: Database = Database()
     nats: Nats = Nats()
     leader: Leader = Leader()
+    heartbeat: Heartbeat = Heartbeat()
     execution: Execution = Execution()
     recovery: Recovery = Recovery()
     archive: Archive = Archive()

@@ -18,6 +18,7 @@ from ..domain.schedule import ScheduleError, timezone_database
 from ..engine import timezone_refresh
 from ..engine.due_queue import CircuitBreaker, DueQueue
 from ..engine.folds import UNKNOWN_TIME
+from ..engine.heartbeat import Heartbeat
 from ..engine.leader_election import TERM_EVENTS, TICKER_SIGNS, LeaderElection, lease_access
 from ..engine.ledger_reader import FACTS, LedgerReader, decode_timetables, jobs_of
 from ..engine.ledger_snapshot import LedgerSnapshots
@@ -75,10 +76,12 @@ class Ticker:
         clock: Clock,
         projections: Projections | None = None,
         snapshots: LedgerSnapshots | None = None,
+        heartbeat: Heartbeat | None = None,
     ) -> None:
         """`projections` receives the reports of moved instants; None: they are only logged.
 
-        `snapshots` holds the ledgers that earlier tickers folded; None: this ticker folds all events.
+        `snapshots` holds the ledgers that earlier tickers folded; None: this ticker folds all events. `heartbeat` reports clean
+        passes to a monitor outside.
         """
         self._log = log
         self._projections = projections
@@ -94,6 +97,9 @@ class Ticker:
         self._doubtful: set[str] = set()
         """Jobs whose ledgers may lack an event that a foreign message hides."""
         self._snapshots = snapshots
+        self._heartbeat = heartbeat
+        self._is_clean = True
+        """The log stored every decision of this pass."""
 
     async def follow(self) -> None:
         """Keep every ledger folded, whether leading or not, so that a new leader reads nothing."""
@@ -183,6 +189,11 @@ class Ticker:
         if self._leadership.is_leading:
             await timezone_refresh.publish(report, self._projections)
 
+    async def keep_heartbeat(self) -> None:
+        """Send signs of life to a monitor outside, as long as this ticker leads."""
+        if self._heartbeat is not None:
+            await self._heartbeat.run(lambda: self._leadership.is_leading)
+
     async def lead(self) -> None:
         """Hold the leader lease, or try to."""
         await self._leadership.run()
@@ -208,11 +219,14 @@ class Ticker:
         A wave stores the next event of up to `AT_ONCE` jobs in one write. A job that has more events, or whose ledger
         has changed, follows in a later wave, after the first event of every other job.
         """
+        self._is_clean = True
         turns = deque(_Turn(job, is_stale=job in self._doubtful) for job in self._agenda.take(now))
         while turns:
             wave = [turns.popleft() for _ in range(min(AT_ONCE, len(turns)))]
             await self._wave(wave, now)
             turns.extend(turn for turn in wave if turn.is_open)
+        if self._heartbeat is not None:
+            self._heartbeat.pass_ended(is_clean=self._is_clean)
 
     async def _wave(self, wave: Sequence[_Turn], now: datetime) -> None:
         """Decide on jobs, and store the next events of each."""
@@ -305,6 +319,7 @@ class Ticker:
                 if turn.conflicts >= TRIES:
                     self._end(turn, now + SOON)
             case LogUnavailable():
+                self._is_clean = False
                 _log.warning(
                     "decision delayed; waiting for JetStream", action="log-unavailable", job=turn.job, error=str(error)
                 )
@@ -360,6 +375,10 @@ TICKER: Final = Stage(
         context.clock,
         context.projections,
         LedgerSnapshots(context.log, context.projections, context.clock, version=context.version),
+        context.heartbeat,
     ),
-    loops=(Ticker.lead, Ticker.follow, Ticker.run, Ticker.keep_timezones, Ticker.keep_snapshots),
+    loops=(
+        *(Ticker.lead, Ticker.follow, Ticker.run, Ticker.keep_timezones, Ticker.keep_snapshots),
+        Ticker.keep_heartbeat,
+    ),
 )

@@ -1,0 +1,62 @@
+"""Signs of life on a real server: who sends them, and what ends them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.system.running import running
+from tocsin.adapters.http.heartbeat import HttpPing, Refused
+
+
+@asynccontextmanager
+async def monitor(answer: bytes) -> AsyncIterator[tuple[str, list[bytes]]]:
+    """A monitor that gives each request the same answer."""
+    requests: list[bytes] = []
+
+    async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        requests.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answered, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}/ping/secret", requests
+
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK"
+
+
+async def test_leading_ticker_sends_signs_of_life(nats_url: str, tmp_path: Path) -> None:
+    async with monitor(OK) as (url, requests), running(nats_url, tmp_path, heartbeat={"url": url}) as tocsin:
+
+        async def is_heard() -> bool:
+            return bool(requests)
+
+        await tocsin.until(is_heard)
+    [request] = requests
+    assert request.startswith(b"GET /ping/secret HTTP/1.1\r\n")
+    assert b"User-Agent: tocsin/" in request
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n",
+    ],
+)
+async def test_other_answers_are_no_success(answer: bytes) -> None:
+    async with monitor(answer) as (url, requests):
+        with pytest.raises(Refused, match="status"):
+            await HttpPing(url, "1")()
+        assert len(requests) == 1
+
+
+async def test_endless_answer_is_not_read() -> None:
+    async with monitor(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\nx") as (url, _):
+        await HttpPing(url, "1")()
