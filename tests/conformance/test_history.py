@@ -56,6 +56,7 @@ from tocsin.domain.events import (
     Started,
 )
 from tocsin.domain.history import Status
+from tocsin.domain.totals import MAX_UNREGISTERED_JOBS, OTHER, Total
 from tocsin.ports import DeadLetterRow, ExecutionRow, History, JobRow, SequenceConflict
 from tocsin.ports.queries import (
     DeadLetterQuery,
@@ -834,3 +835,129 @@ async def test_streams_of_another_installation_are_recorded_from_start(
         await other.record(Stream.LOG, recorded(story("admitted", execution_id="2")), after=0, upto=3)
         assert (await one.offset(Stream.LOG), await other.offset(Stream.LOG)) == (7, 3)
         assert await one.count() == 2
+
+
+# --- totals ----------------------------------------------------------------------------------------------------------
+
+
+async def test_totals_grow_with_the_rows_and_survive_them(empty_database: EmptyDatabase) -> None:
+    facts = [*story(*A_FAILURE, execution_id="1"), *story(*A_SUCCESS, execution_id="2")]
+    async with empty_database() as database:
+        async with database.open() as history:
+            assert await history.totals() == {}
+            await record_all(history, recorded(facts))
+        async with database.open() as history:
+            totals = await history.totals()
+            assert totals is not None
+            assert totals[Total("executions", "nightly", "cron", "failed")] == 1
+            assert totals[Total("executions", "nightly", "cron", "completed")] == 1
+            assert totals[Total("retries", "nightly")] == totals[Total("dead_letters", "nightly")] == 1
+            assert totals[Total("steps", "nightly", "next", "cancelled")] == 1
+            assert totals[Total("steps", "nightly", "next", "completed")] == 1
+            assert totals[Total("duration", "nightly", "5")] == 2
+            assert totals[Total("duration_ms", "nightly")] == 5_000
+            day = timedelta(days=1)
+            await history.record(
+                Stream.LEDGER,
+                recorded([Defined(job="nightly", definition=JobDefinition(name="nightly", function="f"))]),
+                after=0,
+                upto=1,
+            )
+            while await history.expire(NOON + 3 * day, after=day):
+                pass
+            assert await history.execution("1") is None
+            assert await history.totals() == totals
+
+
+async def test_ends_are_totals_also_without_rows(empty_database: EmptyDatabase) -> None:
+    async with empty_database() as database, database.open() as history:
+        await history.record(Stream.LOG, recorded(story(*A_FAILURE)), after=0, upto=7, opens=False)
+        totals = await history.totals()
+        assert totals is not None
+        assert totals[Total("executions", "nightly", "cron", "failed")] == totals[Total("retries", "nightly")] == 1
+        assert totals[Total("dead_letters", "")] == 1
+
+
+async def test_missed_instants_are_totals(empty_database: EmptyDatabase) -> None:
+    at = [NOON, NOON + timedelta(hours=3)]
+    missed = Passed(job="nightly", start=at[0], until=at[1], reason="missed", count=3, definition=1)
+    paused = missed.model_copy(update={"reason": "paused"})
+    async with empty_database() as database, database.open() as history:
+        await history.record(Stream.LEDGER, recorded([missed, paused, missed]), after=0, upto=3)
+        assert await history.totals() == {Total("missed", "nightly", "missed"): 6}
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> list[Recorded[Message]]:
+    """Events of three executions in any order that the guards of their scopes allow."""
+    stories = st.sampled_from([A_SUCCESS, A_FAILURE, ("skipped",), ("admitted", "cancelled"), ("refused",)])
+    rest = [story(*draw(stories), execution_id=execution_id) for execution_id in "123"]
+    facts = []
+    while any(rest):
+        facts.append(draw(st.sampled_from([life for life in rest if life])).pop(0))
+    return recorded(facts)
+
+
+@settings(deadline=None, max_examples=20)
+@given(facts=lives(), data=st.data())
+async def test_any_split_into_batches_gives_the_same_totals(
+    empty_database: EmptyDatabase, facts: list[Recorded[Message]], data: st.DataObject
+) -> None:
+    async def totals(cuts: set[int]) -> object:
+        async with empty_database() as database, database.open() as one, database.open() as other:
+            for history, (after, upto) in zip(
+                cycle((one, other)), pairwise(sorted({0, *cuts, len(facts)})), strict=False
+            ):
+                await history.record(Stream.LOG, facts[after:upto], after=after, upto=upto)
+                with pytest.raises(SequenceConflict):
+                    await history.record(Stream.LOG, facts[after:upto], after=after, upto=upto)
+            return await one.totals()
+
+    assert await totals(data.draw(st.sets(st.integers(1, len(facts))))) == await totals(set())
+
+
+async def test_totals_are_hidden_until_a_rebuild_is_complete(empty_database: EmptyDatabase) -> None:
+    facts = recorded(story(*A_FAILURE))
+    async with empty_database() as database, database.open() as history:
+        await record_all(history, facts)
+        before = await history.totals()
+        await history.forget()
+        assert await history.totals() is None
+        await history.record(Stream.LOG, facts[:3], after=0, upto=3)
+        await history.forget()  # the first rebuild was interrupted
+        await history.record(Stream.LOG, facts[:5], after=0, upto=5)
+        assert await history.totals() is None
+        await history.record(Stream.LOG, facts[5:], after=5, upto=len(facts))
+        assert await history.totals() == before != {}
+
+
+async def test_names_of_unregistered_jobs_are_limited(empty_database: EmptyDatabase) -> None:
+    kept, beyond = MAX_UNREGISTERED_JOBS, 5
+
+    def refused(numbers: range) -> list[Recorded[Message]]:
+        return recorded(
+            [facts_of(f"{n:05}", f"job-{n:05}")["skipped"].model_copy(update={"definition": 0}) for n in numbers]
+        )
+
+    async with empty_database() as database, database.open() as history:
+        await history.record(Stream.LOG, refused(range(kept - 1)), after=0, upto=1)
+        await history.record(Stream.LOG, refused(range(kept - 1, kept + beyond)), after=1, upto=2)
+        await history.record(Stream.LOG, refused(range(9_000, 9_001)), after=2, upto=3)
+        totals = await history.totals()
+        assert totals is not None
+        assert totals[Total("executions", OTHER, "cron", "skipped")] == beyond + 1
+        assert totals[Total("executions", "", "cron", "skipped")] == kept + beyond + 1
+        assert len(totals) == kept + 2
+
+        day = timedelta(days=1)
+        while await history.expire(NOON + 3 * day, after=day):
+            pass
+        assert await history.totals() == {
+            Total("executions", OTHER, "cron", "skipped"): beyond + 1,
+            Total("executions", "", "cron", "skipped"): kept + beyond + 1,
+        }
+        # The names are free again.
+        await history.record(Stream.LOG, refused(range(9_001, 9_002)), after=3, upto=4)
+        totals = await history.totals()
+        assert totals is not None
+        assert totals[Total("executions", "job-09001", "cron", "skipped")] == 1

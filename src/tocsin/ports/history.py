@@ -1,6 +1,6 @@
 """The history: the read model of executions, dead letters and jobs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from ..domain.errors import TocsinError
 from ..domain.events import Message, Recorded
+from ..domain.totals import Total
 from ..subjects import Stream
 from .queries import EVERY_DEAD_LETTER, EVERY_EXECUTION, DeadLetterQuery, ExecutionQuery, Page
 
@@ -141,11 +142,15 @@ class History(Protocol):
         """Return every job by name, also deleted jobs."""
         ...
 
+    async def totals(self) -> Mapping[Total, int] | None:
+        """Return every total; None: after `forget`, until everything that was recorded before is recorded again."""
+        ...
+
     async def expire(self, now: datetime, *, after: timedelta) -> int:
         """Delete some expired executions and resolved dead letters; return their number.
 
         A row expires `after` its end, or after the time that the job's own definition sets. Call again until nothing is
-        left.
+        left. The totals of jobs that are neither registered nor in the history are deleted then.
         """
         ...
 

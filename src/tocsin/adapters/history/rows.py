@@ -21,13 +21,15 @@ from ...subjects import Stream
 OPEN_EXECUTIONS: Final = 20_000
 JOBS: Final = 100_000
 """The number of open records in memory."""
+OWNERS: Final = 20_000
+"""The number of jobs in memory whose steps have names among the totals."""
 
-R = TypeVar("R", ExecutionRecord, JobRecord)
+R = TypeVar("R", ExecutionRecord, JobRecord, frozenset[str])
 
 
 @dataclass(slots=True)
 class RowCache(Generic[R]):
-    """The records of open executions or of jobs, as they are stored.
+    """The records of open executions or jobs, or names of totals, as stored.
 
     They are valid as long as no other recorder writes.
     """
@@ -66,6 +68,7 @@ class RecorderCache:
             OPEN_EXECUTIONS, lambda record: record.completed_at is not None
         )
         self.jobs: RowCache[JobRecord] = RowCache(JOBS, lambda record: record.deleted)
+        self.total_names: RowCache[frozenset[str]] = RowCache(OWNERS, lambda _: False)
         self._offsets: dict[Stream, int] = {}
 
     def begin(self, stream: Stream, after: int) -> None:
@@ -83,7 +86,11 @@ class RecorderCache:
     def forget(self, stream: Stream) -> None:
         """Drop the rows of a stream."""
         self._offsets.pop(stream, None)
-        (self.jobs if stream is Stream.LEDGER else self.executions).records.clear()
+        if stream is Stream.LEDGER:
+            self.jobs.records.clear()
+        else:
+            self.executions.records.clear()
+            self.total_names.records.clear()
 
 
 def offset_conflict(stream: Stream, after: int) -> SequenceConflict:

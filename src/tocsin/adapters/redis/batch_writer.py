@@ -17,10 +17,11 @@ from redis.exceptions import WatchError
 from ...domain import dead_letter, history, job_record
 from ...domain.events import Message, Recorded
 from ...domain.history import ExecutionRecord
+from ...domain.totals import growth_of_ledger, growth_of_log
 from ...ports.queries import microseconds
 from ...subjects import Stream
 from ..history.rows import RecorderCache, offset_conflict
-from . import keys
+from . import keys, totals
 from .keys import Hash, execution_record
 
 CHUNK: Final = 500
@@ -71,14 +72,18 @@ class BatchWriter:
         for stored in await self._stored(map(keys.execution, missing)):
             known[stored["execution_id"]] = keys.execution_record(stored)
         changed = history.fold(known, messages, opens=opens)
+        letters = dead_letter.dead_letters(messages).values()
+        growth = growth_of_log(known, changed, messages, letters)
+        total_names = await totals.known_names(self._client, growth, self._cache)
         transaction.multi()  # type: ignore[no-untyped-call]
         for name, record in changed.items():
             _write_execution(transaction, record, known.get(name))
-        for letter in dead_letter.dead_letters(messages).values():
+        for letter in letters:
             _write_dead_letter(transaction, letter)
         for name in dead_letter.resolved(messages):
             transaction.hset(keys.dead_letter(name), "resolved", "1")
             transaction.zrem(keys.UNRESOLVED, name)
+        totals.add(transaction, growth, total_names, self._cache)
         self._cache.executions.keep(changed)
 
     async def _record_jobs(self, transaction: Pipeline, messages: Sequence[Recorded[Message]]) -> None:
@@ -96,6 +101,7 @@ class BatchWriter:
             elif record.definition is not None:
                 transaction.hdel(keys.RETENTIONS, name)
             transaction.hset(keys.JOBS, name, keys.job_text(record, definition or before))
+        totals.add(transaction, growth_of_ledger(messages), {}, self._cache)
         self._cache.jobs.keep({name: record.without_definition() for name, record in changed.items()})
 
     async def _stored(self, wanted_keys: Iterable[str]) -> list[keys.Hash]:
@@ -172,7 +178,10 @@ async def expire(client: Redis, *, now: datetime, after: timedelta) -> int:
     removed = await _executions(client, keys.EXECUTIONS, now - after, but=frozenset(retentions))
     for job, seconds in retentions.items():
         removed += await _executions(client, keys.executions_by("job", job), now - timedelta(seconds=seconds))
-    return removed + await _dead_letters(client, now - after)
+    removed += await _dead_letters(client, now - after)
+    if not removed:
+        await totals.forget_jobs(client)
+    return removed
 
 
 async def _executions(client: Redis, among: str, before: datetime, *, but: frozenset[str] = frozenset()) -> int:

@@ -1,6 +1,6 @@
 """Implementation of `ports.History` in Redis."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Final, cast
@@ -11,6 +11,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from ...domain.events import Message, Recorded
+from ...domain.totals import Total
 from ...ports import (
     DeadLetterRow,
     ExecutionRow,
@@ -30,7 +31,7 @@ from ...ports.queries import (
 )
 from ...subjects import Stream
 from ..history.factory import without_credentials
-from . import batch_writer, keys, pages
+from . import batch_writer, keys, pages, totals
 from .batch_writer import BatchWriter
 from .keys import Hash, dead_letter_row, execution_row, job_row
 from .pages import Pages
@@ -109,6 +110,10 @@ class RedisHistory:
         stored = cast("Hash", await self._client.hgetall(keys.JOBS))
         return [job_row(text) for _, text in sorted(stored.items())]
 
+    async def totals(self) -> Mapping[Total, int] | None:
+        """See `ports.History`."""
+        return await totals.read(self._client, self._installation)
+
     async def expire(self, now: datetime, *, after: timedelta) -> int:
         """See `ports.History`."""
         return await batch_writer.expire(self._client, now=now, after=after)
@@ -118,9 +123,10 @@ class RedisHistory:
         own_places = [keys.place(self._installation, stream) for stream in Stream]
         other_places = [key async for key in self._client.scan_iter(match=f"{keys.ROOT}:place:*")]
         places = {*own_places, *other_places}
+        await totals.keep_places(self._client, places)
         await self._client.mset(dict.fromkeys(places, EMPTYING))  # from here on, no recorder can write
         async for key in self._client.scan_iter(match=f"{keys.ROOT}:*", count=1_000):
-            if key not in places and key != keys.SCHEMA:
+            if key not in places and key not in {keys.SCHEMA, keys.FORMER_PLACES}:
                 await self._client.unlink(key)
         await self._client.delete(*places)
 

@@ -7,6 +7,9 @@ All keys have the same prefix, so that a database may be shared.
     tocsin:history:dead-letter:<id>                the same.
     tocsin:history:jobs                            a hash of JSON by job name.
     tocsin:history:retentions                      a hash of seconds, for jobs with their own retention.
+    tocsin:history:totals                          a hash of counts by the JSON of a total.
+    tocsin:history:total-names:<owner>             a set of names.
+    tocsin:history:former-places                   a hash of the places before the history was emptied, by their keys.
     tocsin:history:executions…                     sorted sets of ids: all, by condition, and by order.
     tocsin:history:dead-letters…                   the same.
 
@@ -36,6 +39,8 @@ ROOT: Final = "tocsin:history"
 SCHEMA: Final = f"{ROOT}:schema"
 JOBS: Final = f"{ROOT}:jobs"
 RETENTIONS: Final = f"{ROOT}:retentions"
+TOTALS: Final = f"{ROOT}:totals"
+FORMER_PLACES: Final = f"{ROOT}:former-places"
 
 EXECUTIONS: Final = f"{ROOT}:executions"
 STARTED: Final = f"{EXECUTIONS}:started"
@@ -61,6 +66,11 @@ def execution(execution_id: str) -> str:
 def dead_letter(letter_id: str) -> str:
     """Return the key of a dead letter's hash."""
     return f"{ROOT}:dead-letter:{letter_id}"
+
+
+def total_names(owner: str) -> str:
+    """Return the set of an owner's names among the totals."""
+    return f"{ROOT}:total-names:{owner}"
 
 
 def executions_by(field: str, value: str) -> str:

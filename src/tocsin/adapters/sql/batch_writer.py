@@ -16,7 +16,7 @@ from typing import Any, Final
 from sqlalchemy import Column, Connection, Table, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from ...domain import dead_letter, history, job_record
+from ...domain import dead_letter, history, job_record, totals
 from ...domain.events import Message, Recorded
 from ...domain.history import ExecutionRecord
 from ...subjects import Stream
@@ -24,6 +24,7 @@ from ..history.rows import RecorderCache, offset_conflict
 from . import rows
 from .engine import Encoding
 from .tables import dead_letters, execution_tags, executions, jobs, offsets
+from .totals import TotalsWriter
 
 CHUNK: Final = 500
 """The number of rows in one request; databases limit the parameters of a statement."""
@@ -44,6 +45,7 @@ class BatchWriter:
         self._job = encoding.upsert(jobs, rows.JOB, "job_name")
         self._job_in_time = encoding.upsert(jobs, rows.JOB_IN_TIME, "job_name")
         self._job_time = encoding.update(jobs, rows.JOB_TIME, "job_name")
+        self._totals = TotalsWriter(is_file=encoding.is_file)
 
     def record(
         self,
@@ -88,6 +90,7 @@ class BatchWriter:
         self._write(connection, self._letter, [rows.dead_letter_values(letter, encoding) for letter in letters])
         if resolved := dead_letter.resolved(messages):
             connection.execute(update(dead_letters).where(dead_letters.c.letter_id.in_(resolved)).values(resolved=True))
+        self._totals.add(connection, totals.growth_of_log(known, changed, messages, letters), self.cache)
         self.cache.executions.keep(changed)
 
     def _tags(
@@ -116,6 +119,7 @@ class BatchWriter:
         self._write(connection, self._job, complete_rows)
         self._write(connection, self._job_in_time, in_time)
         self._write(connection, self._job_time, time)
+        self._totals.add(connection, totals.growth_of_ledger(messages), self.cache)
         self.cache.jobs.keep({name: record.without_definition() for name, record in changed.items()})
 
     def _move(self, connection: Connection, stream: Stream, after: int, upto: int) -> None:

@@ -4,7 +4,7 @@ Every call is one transaction, in one of the threads that own the connections.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -20,6 +20,7 @@ from sqlalchemy import (
     Select,
     delete,
     func,
+    insert,
     literal,
     not_,
     select,
@@ -27,6 +28,7 @@ from sqlalchemy import (
 )
 
 from ...domain.events import Message, Recorded
+from ...domain.totals import Total
 from ...ports import DeadLetterRow, ExecutionRow, JobRow
 from ...ports.queries import (
     EVERY_DEAD_LETTER,
@@ -38,7 +40,7 @@ from ...ports.queries import (
     microseconds,
 )
 from ...subjects import Stream
-from . import tables
+from . import tables, totals
 from .batch_writer import BatchWriter
 from .database_file import DatabaseFile
 from .engine import connect, writing
@@ -157,13 +159,18 @@ def expire(connection: Connection, *, now: datetime, after: timedelta) -> int:
     letters = select(_DEAD_LETTERS.id).where(_DEAD_LETTERS.resolved, _DEAD_LETTERS.last_attempt < now - after)
     resolved = connection.execute(letters.limit(EXPIRED_AT_ONCE)).scalars().all()
     connection.execute(delete(tables.dead_letters).where(_DEAD_LETTERS.id.in_(resolved)))
+    if not (removed or resolved):
+        totals.forget_jobs(connection)
     return removed + len(resolved)
 
 
 def forget(connection: Connection) -> None:
-    """Delete all rows of all tables."""
+    """Delete all rows; keep the places up to which totals are incomplete."""
+    places = totals.former_places(connection)
     for table in tables.metadata.sorted_tables:
         connection.execute(delete(table))
+    if places:
+        connection.execute(insert(tables.totals), places)
 
 
 def _execution_conditions(query: ExecutionQuery, time: Column[Any]) -> list[ColumnElement[bool]]:
@@ -291,6 +298,10 @@ class SqlHistory:
     async def jobs(self) -> Sequence[JobRow]:
         """See `ports.History`."""
         return await self._read(jobs)
+
+    async def totals(self) -> Mapping[Total, int] | None:
+        """See `ports.History`."""
+        return await self._read(partial(totals.read, installation=self._installation))
 
     async def expire(self, now: datetime, *, after: timedelta) -> int:
         """See `ports.History`."""

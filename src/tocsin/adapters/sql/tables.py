@@ -182,3 +182,14 @@ offsets: Final = Table(
     Column("stream", Text, primary_key=True),
     Column("sequence", BigInteger, nullable=False),
 )
+
+totals: Final = Table(
+    "scheduler_totals",
+    metadata,
+    Column("kind", Text, primary_key=True),
+    Column("job_name", Bytewise, primary_key=True),
+    Column("label", Text, primary_key=True),
+    Column("status", Text, primary_key=True),
+    Column("total", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)

@@ -1,0 +1,84 @@
+"""The totals in Redis: one hash, increased in the transaction of the batch."""
+
+from collections.abc import Iterable
+from typing import Final, cast
+
+from pydantic_core import from_json
+from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
+
+from ...domain.totals import OTHER, UNREGISTERED, Growth, Total
+from ...subjects import Stream
+from ..history.rows import RecorderCache, json_text
+from . import keys
+from .keys import Hash
+
+_CHUNK: Final = 1_000
+
+
+async def known_names(client: Redis, growth: Growth, cache: RecorderCache) -> dict[str, frozenset[str]]:
+    """Return the names that `growth.limited` must know."""
+    known, missing = cache.total_names.recall(growth.owners)
+    async with client.pipeline(transaction=False) as reading:
+        for owner in missing:
+            reading.smembers(keys.total_names(owner))
+        answers = await reading.execute() if missing else []
+    return known | {owner: frozenset(names) for owner, names in zip(missing, answers, strict=True)}
+
+
+def add(transaction: Pipeline, growth: Growth, known: dict[str, frozenset[str]], cache: RecorderCache) -> None:
+    """Add the growth of a batch to its transaction."""
+    grown, new = growth.limited(known)
+    for total, count in grown.items():
+        transaction.hincrby(keys.TOTALS, json_text(total), count)
+    for owner, name in new:
+        transaction.sadd(keys.total_names(owner), name)
+        known[owner] = known.get(owner, frozenset()) | {name}
+    cache.total_names.keep({owner: names for owner, names in known.items() if owner != UNREGISTERED})
+
+
+async def read(client: Redis, installation: str) -> dict[Total, int] | None:
+    """Return all totals; None: a rebuild has not reached its former place."""
+    places = [keys.place(installation, stream) for stream in Stream]
+    async with client.pipeline(transaction=True) as reading:
+        reading.mget(places)
+        reading.hmget(keys.FORMER_PLACES, places)
+        reading.hgetall(keys.TOTALS)
+        now, former, stored = await reading.execute()
+    if any(int(place or 0) < int(before or 0) for place, before in zip(now, former, strict=True)):
+        return None
+    return {Total(*from_json(name)): int(count) for name, count in stored.items()}
+
+
+async def forget_jobs(client: Redis) -> None:
+    """Remove the totals of jobs that are neither registered nor in the history."""
+    stored = cast("Hash", await client.hgetall(keys.TOTALS))
+    names: dict[str, list[str]] = {}
+    for name in stored:
+        names.setdefault(Total(*from_json(name)).job, []).append(name)
+    jobs = cast("Hash", await client.hgetall(keys.JOBS))
+    registered = {name for name, text in jobs.items() if from_json(text)["state"] != "DELETED"}
+    candidates = sorted(names.keys() - registered - {"", OTHER})
+    for start in range(0, len(candidates), _CHUNK):
+        await _forget(client, candidates[start : start + _CHUNK], names)
+
+
+async def _forget(client: Redis, candidates: list[str], names: dict[str, list[str]]) -> None:
+    async with client.pipeline(transaction=False) as reading:
+        for job in candidates:
+            reading.exists(keys.executions_by("job", job), keys.dead_letters_of(job))
+        is_used = await reading.execute()
+    gone = [job for job, used in zip(candidates, is_used, strict=True) if not used]
+    if gone:
+        async with client.pipeline(transaction=True) as removing:
+            removing.hdel(keys.TOTALS, *(name for job in gone for name in names[job]))
+            removing.unlink(*map(keys.total_names, gone))
+            removing.srem(keys.total_names(UNREGISTERED), *gone)
+            await removing.execute()
+
+
+async def keep_places(client: Redis, places: Iterable[str]) -> None:
+    """Keep the places of the history before it is emptied."""
+    for place in places:
+        before = int(await client.hget(keys.FORMER_PLACES, place) or 0)
+        await client.hset(keys.FORMER_PLACES, place, str(max(before, int(await client.get(place) or 0))))

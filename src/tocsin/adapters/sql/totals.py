@@ -1,0 +1,125 @@
+"""The totals in a SQL database.
+
+The table holds, beside the totals, the `name` rows of the limited names, and `rebuild` rows with the places up to which the history
+was recorded before it was emptied.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from sqlalchemy import Connection, and_, delete, or_, select
+
+from ...domain.totals import OTHER, UNREGISTERED, Growth, Total
+from ..history.rows import RecorderCache, plain
+from . import tables
+
+_TOTALS: Final = tables.totals.c
+_NAME: Final = "name"
+_REBUILD: Final = "rebuild"
+_COLUMNS: Final = ("kind", "job_name", "label", "status", "total")
+_NO_TOTALS: Final = (_NAME, _REBUILD)
+_CHUNK: Final = 500
+_FORGOTTEN_AT_ONCE: Final = 1_000
+
+
+def upsert_total(placeholder: str) -> str:
+    """Return the statement that increases a total."""
+    names, values = ", ".join(_COLUMNS), ", ".join(placeholder for _ in _COLUMNS)
+    return (
+        f"INSERT INTO scheduler_totals ({names}) VALUES ({values}) "  # noqa: S608 - our own names
+        f"ON CONFLICT ({', '.join(_COLUMNS[:-1])}) DO UPDATE SET total = scheduler_totals.total + excluded.total"
+    )
+
+
+def insert_name(placeholder: str) -> str:
+    """Return the statement that stores a name unless it is stored."""
+    names, values = ", ".join(_COLUMNS), ", ".join(placeholder for _ in _COLUMNS)
+    return f"INSERT INTO scheduler_totals ({names}) VALUES ({values}) ON CONFLICT DO NOTHING"  # noqa: S608 - our own names
+
+
+class TotalsWriter:
+    """Adds the growth of a batch to the totals."""
+
+    def __init__(self, *, is_file: bool) -> None:
+        placeholder = "?" if is_file else "%s"
+        self._upsert = upsert_total(placeholder)
+        self._insert = insert_name(placeholder)
+
+    def add(self, connection: Connection, growth: Growth, cache: RecorderCache) -> None:
+        """Add the growth of a batch, in the batch's transaction."""
+        known, missing = cache.total_names.recall(growth.owners)
+        known |= _names(connection, missing)
+        grown, new = growth.limited(known)
+        # In one order, so that no two transactions wait for each other.
+        rows = sorted((total.kind, plain(total.job), plain(total.label), total.status, n) for total, n in grown.items())
+        names = sorted((_NAME, plain(owner), plain(name), "", 1) for owner, name in new)
+        for statement, values in ((self._upsert, rows), (self._insert, names)):
+            if values:
+                connection.exec_driver_sql(statement, values)
+        for owner, name in new:
+            known[owner] = known.get(owner, frozenset()) | {name}
+        cache.total_names.keep({owner: names for owner, names in known.items() if owner != UNREGISTERED})
+
+
+def _names(connection: Connection, owners: Iterable[str]) -> dict[str, frozenset[str]]:
+    names: dict[str, set[str]] = {owner: set() for owner in owners}
+    rest = list(names)
+    for start in range(0, len(rest), _CHUNK):
+        of_owners = _TOTALS.job_name.in_(rest[start : start + _CHUNK])
+        for owner, name in connection.execute(
+            select(_TOTALS.job_name, _TOTALS.label).where(_TOTALS.kind == _NAME, of_owners)
+        ):
+            names[owner].add(name)
+    return {owner: frozenset(found) for owner, found in names.items()}
+
+
+def read(connection: Connection, *, installation: str) -> dict[Total, int] | None:
+    """Return all totals; None: a rebuild has not reached its former place."""
+    offsets = tables.offsets.c
+    is_behind = and_(
+        _TOTALS.kind == _REBUILD,
+        _TOTALS.job_name == installation,
+        or_(offsets.sequence.is_(None), offsets.sequence < _TOTALS.total),
+    )
+    place = and_(offsets.installation == _TOTALS.job_name, offsets.stream == _TOTALS.label)
+    behind = select(_TOTALS.total).outerjoin(tables.offsets, place).where(is_behind).limit(1)
+    if connection.execute(behind).first() is not None:
+        return None
+    columns = select(_TOTALS.kind, _TOTALS.job_name, _TOTALS.label, _TOTALS.status, _TOTALS.total)
+    return {Total(*key): count for *key, count in connection.execute(columns.where(_TOTALS.kind.not_in(_NO_TOTALS)))}
+
+
+def forget_jobs(connection: Connection) -> None:
+    """Remove the totals of some jobs that are neither registered nor in the history."""
+    jobs, executions, letters = (table.c for table in (tables.jobs, tables.executions, tables.dead_letters))
+    unknown = (
+        select(_TOTALS.job_name)
+        .distinct()
+        .where(
+            _TOTALS.kind.not_in(_NO_TOTALS),
+            _TOTALS.job_name.not_in(("", OTHER)),
+            _TOTALS.job_name.not_in(select(jobs.job_name).where(jobs.state != "DELETED")),
+            ~select(executions.job_name).where(executions.job_name == _TOTALS.job_name).exists(),
+            _TOTALS.job_name.not_in(select(letters.job_name)),
+        )
+        .limit(_FORGOTTEN_AT_ONCE)
+    )
+    if gone := connection.execute(unknown).scalars().all():
+        is_name = and_(_TOTALS.kind == _NAME, _TOTALS.job_name == UNREGISTERED, _TOTALS.label.in_(gone))
+        is_total = and_(_TOTALS.kind != _REBUILD, _TOTALS.job_name.in_(gone))
+        connection.execute(delete(tables.totals).where(or_(is_total, is_name)))
+
+
+def former_places(connection: Connection) -> list[dict[str, object]]:
+    """Return rows with the places of the history before it is emptied."""
+    places = {
+        (row.job_name, row.label): row.total
+        for row in connection.execute(select(tables.totals).where(_TOTALS.kind == _REBUILD))
+    }
+    for row in connection.execute(select(tables.offsets)):
+        key = row.installation, row.stream
+        places[key] = max(row.sequence, places.get(key, 0))
+    return [
+        {"kind": _REBUILD, "job_name": installation, "label": stream, "status": "", "total": sequence}
+        for (installation, stream), sequence in places.items()
+    ]

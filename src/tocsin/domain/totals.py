@@ -1,0 +1,228 @@
+"""Totals of the history: the counters of `/metrics`, folded from the log.
+
+A total grows in the transaction that records its events, so it is exact after any restart and equal for every reader. It outlives the
+rows. Names from outside are limited: those beyond a limit count under `OTHER`.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from .dead_letter import DeadLetterRecord
+from .events import (
+    MISSED_REASONS,
+    Cancelled,
+    Completed,
+    ExecutionFact,
+    Failed,
+    Message,
+    Passed,
+    Recorded,
+    Recovered,
+    RetryScheduled,
+    Skipped,
+)
+from .history import ExecutionRecord
+
+Kind: TypeAlias = Literal[
+    "executions",
+    "retries",
+    "dead_letters",
+    "steps",
+    "duration",
+    "duration_ms",
+    "lateness",
+    "lateness_ms",
+    "missed",
+    "lost",
+    "recovered",
+    "abandoned",
+]
+"""What a total counts. `duration` and `lateness` count in buckets; those with `_ms` are sums of milliseconds."""
+
+OTHER: Final = "(other)"
+"""The name for all names beyond a limit. No job and no step can have it."""
+MAX_UNREGISTERED_JOBS: Final = 1_000
+"""Names of jobs that were never registered, such as those of enqueued jobs, that count under their own name."""
+MAX_STEPS: Final = 1_000
+"""Names of steps of a job that count under their own name: as many as a definition may have."""
+
+BUCKETS_S: Final[Mapping[str, Sequence[float]]] = {
+    "duration": (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 14_400),
+    "lateness": (0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300, 3_600),
+}
+"""The upper bounds of the buckets of a kind; a last bucket has no bound."""
+NO_BOUND: Final = "+Inf"
+
+UNREGISTERED: Final = ""
+"""The owner of the names of jobs that were never registered. The other owners are jobs, which own the names of their steps."""
+
+_OF_INSTALLATION: Final = frozenset({"executions", "retries", "dead_letters"})
+"""The kinds of which the installation has totals beside those of its jobs. They outlive every job."""
+_OPEN: Final = frozenset({"pending", "running"})
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+class Total(NamedTuple):
+    """The name of a total.
+
+    `job` is empty if the total belongs to the installation. `label` is a trigger, a step, the upper bound of a bucket, or a reason.
+    """
+
+    kind: Kind
+    job: str = ""
+    label: str = ""
+    status: str = ""
+
+
+@dataclass(slots=True)
+class Growth:
+    """The growth of totals by a batch of events, before names are limited."""
+
+    of_registered: Counter[Total] = field(default_factory=Counter)
+    of_others: Counter[Total] = field(default_factory=Counter)
+    """That of jobs that were not registered, as far as their events tell."""
+
+    def of(self, definition: int | None) -> Counter[Total]:
+        """Return the totals of an execution under a definition."""
+        return self.of_registered if definition else self.of_others
+
+    @property
+    def owners(self) -> set[str]:
+        """Return the owners whose names `limited` must know."""
+        steps = {total.job for totals in (self.of_registered, self.of_others) for total in totals if _is_step(total)}
+        return {*steps, OTHER, UNREGISTERED} if self.of_others else steps
+
+    def limited(self, known: Mapping[str, frozenset[str]]) -> tuple[Counter[Total], set[tuple[str, str]]]:
+        """Return the growth under limited names, and the new names with their owner.
+
+        `known`: the names of `owners` that count already.
+        """
+        names = _Names(known)
+        grown: Counter[Total] = Counter()
+        for total, count in self.of_registered.items():
+            grown[names.with_step(total)] += count
+        for total, count in self.of_others.items():
+            job = total.job and names.name(UNREGISTERED, total.job, MAX_UNREGISTERED_JOBS)
+            grown[names.with_step(total._replace(job=job))] += count
+        for total, count in list(grown.items()):
+            if total.job and total.kind in _OF_INSTALLATION:
+                grown[total._replace(job="")] += count
+        return grown, names.new
+
+
+class _Names:
+    def __init__(self, known: Mapping[str, frozenset[str]]) -> None:
+        self._known = {owner: set(names) for owner, names in known.items()}
+        self.new: set[tuple[str, str]] = set()
+
+    def name(self, owner: str, name: str, limit: int) -> str:
+        known = self._known.setdefault(owner, set())
+        if name not in known:
+            if len(known) >= limit:
+                return OTHER
+            known.add(name)
+            self.new.add((owner, name))
+        return name
+
+    def with_step(self, total: Total) -> Total:
+        return total._replace(label=self.name(total.job, total.label, MAX_STEPS)) if _is_step(total) else total
+
+
+def _is_step(total: Total) -> bool:
+    return total.kind == "steps"
+
+
+def growth_of_log(
+    before: Mapping[str, ExecutionRecord],
+    after: Mapping[str, ExecutionRecord],
+    messages: Iterable[Recorded[Message]],
+    letters: Iterable[DeadLetterRecord],
+) -> Growth:
+    """Return the growth by a batch of the log.
+
+    `before` and `after`: the records of the changed executions that the history keeps, and `letters`: the dead letters among the
+    messages. Of other executions only ends and retries are counted.
+    """
+    growth = Growth()
+    for execution_id, record in after.items():
+        _count_execution(growth.of(record.definition), before.get(execution_id), record)
+    for letter in letters:
+        growth.of(letter.definition)[Total("dead_letters", letter.job)] += 1
+    for recorded in messages:
+        fact: Any = recorded.message
+        if type(fact) is RetryScheduled:
+            growth.of(_definition(after, fact))[Total("retries", fact.job)] += 1
+        elif type(fact) in _ENDS and fact.execution_id not in after:  # the policy keeps no history
+            growth.of_others[Total("executions", fact.job, fact.trigger, fact.type)] += 1
+        if (count := _RARE.get(type(fact))) is not None:
+            count(growth.of_registered, fact)
+    return growth
+
+
+def _definition(records: Mapping[str, ExecutionRecord], fact: ExecutionFact) -> int | None:
+    record = records.get(fact.execution_id)
+    return None if record is None else record.definition
+
+
+def growth_of_ledger(messages: Iterable[Recorded[Message]]) -> Growth:
+    """Return the growth by a batch of the ledger."""
+    growth = Growth()
+    for recorded in messages:
+        fact = recorded.message
+        if type(fact) is Passed and fact.reason in MISSED_REASONS:
+            growth.of_registered[Total("missed", fact.job, fact.reason)] += fact.count
+    return growth
+
+
+def _count_execution(totals: Counter[Total], before: ExecutionRecord | None, record: ExecutionRecord) -> None:
+    job, old_steps = record.job, {} if before is None else before.steps
+    for name, step in record.steps.items():
+        if step.status not in _OPEN and ((old := old_steps.get(name)) is None or old.status in _OPEN):
+            totals[Total("steps", job, name, step.status)] += 1
+    if record.trigger == "cron" and record.has_started and (before is None or not before.has_started):
+        late = _utc(record.started_at) - _utc(record.scheduled_time)
+        _count_time(totals, "lateness", "lateness_ms", "", max(0, late // _MILLISECOND))
+    if record.completed_at is None or (before is not None and before.completed_at is not None):
+        return
+    totals[Total("executions", job, record.trigger, record.status)] += 1
+    if (duration := record.duration_ms) is not None:
+        _count_time(totals, "duration", "duration_ms", job, duration)
+
+
+def _count_time(totals: Counter[Total], kind: Kind, sum_kind: Kind, job: str, milliseconds: int) -> None:
+    totals[Total(kind, job, bucket(kind, milliseconds / 1_000))] += 1
+    totals[Total(sum_kind, job)] += milliseconds
+
+
+def _count_recovered(totals: Counter[Total], fact: Recovered) -> None:
+    totals[Total("recovered")] += 1
+    for lost in fact.lost:
+        totals[Total("lost", label=lost.what)] += 1
+
+
+def _count_failed(totals: Counter[Total], fact: Failed) -> None:
+    if fact.reason == "abandoned":
+        totals[Total("abandoned")] += 1
+
+
+_ENDS: Final = frozenset({Completed, Failed, Cancelled, Skipped})
+_RARE: Final[Mapping[type[Message], Callable[[Counter[Total], Any], None]]] = {
+    Recovered: _count_recovered,
+    Failed: _count_failed,
+}
+
+
+def bucket(kind: Kind, seconds: float) -> str:
+    """Return the upper bound of the bucket that counts a time."""
+    bounds = BUCKETS_S[kind]
+    place = bisect_left(bounds, seconds)
+    return f"{bounds[place]:g}" if place < len(bounds) else NO_BOUND
+
+
+def _utc(time: datetime) -> datetime:
+    """Return a time with a zone. A time without a zone is in UTC."""
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
