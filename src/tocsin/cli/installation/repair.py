@@ -26,6 +26,7 @@ def repair(
 
     Reads both from their beginning, as the audit does, and stores an event for each message. Nothing is removed, and no job
     changes: readers skip such a message anyway. Afterwards `audit` lists these messages instead of reporting them.
+    It needs NATS and its user `operator`: an HTTP API (`--server`) has no such operation.
 
     Example: `tocsin repair --reason "replies of a wrong script, see INC-7"`
     """
