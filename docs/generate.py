@@ -26,6 +26,7 @@ from typer.main import get_command
 
 import tocsin
 from tocsin import Context, NonRetryableError, Worker
+from tocsin.adapters.http.metrics.catalog import METRICS
 from tocsin.adapters.imports import FINDING_CODES, LOSSES
 from tocsin.cli import app
 from tocsin.cli.runtime.errors import MEANINGS
@@ -104,6 +105,7 @@ def pages() -> Iterator[tuple[str, Iterator[str]]]:
     """Yield each page's name and lines."""
     yield "cli.md", _cli()
     yield "settings.md", _settings()
+    yield "metrics.md", _metrics()
     yield "jobs.md", _jobs()
     yield "worker.md", _worker()
     yield "events.md", _events()
@@ -459,6 +461,31 @@ def _subclasses(kind: type[TocsinError]) -> Iterator[type[TocsinError]]:
     for subclass in kind.__subclasses__():
         yield subclass
         yield from _subclasses(subclass)
+
+
+# --- metrics -----------------------------------------------------------------------------------------------------------
+
+
+def _metrics() -> Iterator[str]:
+    yield from (
+        "# Metrics",
+        "",
+        GENERATED,
+        "",
+        "## Of the installation",
+        "",
+        "Every copy of `tocsin serve` exports these on the port `metrics.port`. The counters are totals of the history: every copy exports the",
+        "same numbers, which go on after a restart. Combine the copies with `max without (instance)`, and scrape with `honor_labels: true`,",
+        "because `job` is the name of a job. Names beyond a limit count as `(other)`. The names of hip-62 begin with `metrics.prefix`.",
+        "",
+        "| metric | kind | labels | meaning |",
+        "|---|---|---|---|",
+    )
+    prefix = Settings().metrics.prefix
+    for metric in METRICS:
+        name = metric.full_name(prefix) + ("_total" if metric.kind == "counter" else "")
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        yield f"| `{name}` | {metric.kind} | {labels} | {_cell(metric.meaning)} |"
 
 
 # --- text --------------------------------------------------------------------------------------------------------------

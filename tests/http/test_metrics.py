@@ -1,30 +1,19 @@
-"""Figures under hip-62's names, from the facts of the log."""
+"""Metrics under hip-62's names, from the totals of the history."""
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.domain.given import NOON, admitted, recorded, started
+from tests.conformance.test_history import A_FAILURE, story
+from tests.domain.given import recorded
 from tests.http.conftest import World
 from tocsin.adapters.http.metrics import REFRESH_INTERVAL_S, Metrics
-from tocsin.domain.events import (
-    Advanced,
-    Completed,
-    DeadLettered,
-    Failed,
-    Failure,
-    Message,
-    RetryScheduled,
-    Skipped,
-)
 from tocsin.domain.queue_backlog import HeldBack, HeldGroup, QueueBacklog
-from tocsin.subjects import TICKER_LEASE, Bucket, lock_key
-
-RUN = {"job": "nightly", "execution_id": "0193a5b0-0000-7000-8000-000000000001"}
+from tocsin.subjects import TICKER_LEASE, Bucket, Stream, lock_key
 
 
 @pytest.fixture
 def metrics(world: World) -> Metrics:
-    return Metrics(world.parts(), "hanzo_scheduler")
+    return Metrics(world.parts(), "hanzo_scheduler", max_jobs=3)
 
 
 async def result(metrics: Metrics) -> dict[tuple[str, ...], float]:
@@ -33,49 +22,54 @@ async def result(metrics: Metrics) -> dict[tuple[str, ...], float]:
     return {(s.name, *(s.labels[name] for name in sorted(s.labels))): s.value for f in families for s in f.samples}
 
 
-def count(metrics: Metrics, *facts: Message) -> None:
-    for one in recorded(facts):
-        metrics.count(one)
-
-
-async def test_ends_retries_steps_and_dead_letters_are_counted(metrics: Metrics) -> None:
-    error = Failure(type="E")
-    retry = RetryScheduled.model_validate(
-        {**RUN, "step": "main", "attempt": 1, "error": error, "delay": 1, "next_attempt_at": NOON}
-    )
-    ended = {**RUN, "scheduled_time": NOON, "trigger": "cron"}
-    letter = DeadLettered(
-        job="nightly",
-        id="x",
-        execution_id="x",
-        scheduled_time=NOON,
-        trigger="cron",
-        attempts=(),
-        first_attempt=NOON,
-        last_attempt=NOON,
-    )
-    count(
-        metrics,
-        admitted(),
-        started(),
-        retry,
-        Advanced.model_validate({**RUN, "step": "extract", "attempt": 1}),
-        Completed.model_validate({**ended, "step": "load"}),
-        Failed.model_validate({**ended, "step": "load", "cancelled_steps": ("notify",)}),
-        Skipped.model_validate({**ended, "reason": "overlap_skip", "definition": 1}),
-        letter,
-    )
+async def test_counters_of_every_copy_are_the_totals(world: World, metrics: Metrics) -> None:
+    await world.history.record(Stream.LOG, recorded(story(*A_FAILURE)), after=0, upto=7)
     counts = await result(metrics)
-    assert counts["hanzo_scheduler_executions_total", "nightly", "completed", "cron"] == 1
     assert counts["hanzo_scheduler_executions_total", "nightly", "failed", "cron"] == 1
-    assert counts["hanzo_scheduler_executions_total", "nightly", "skipped", "cron"] == 1
     assert counts["hanzo_scheduler_retries_total", "nightly"] == 1
     assert counts["hanzo_scheduler_dead_letters_total", "nightly"] == 1
-    assert counts["hanzo_scheduler_dag_steps_total", "nightly", "completed", "extract"] == 1
-    assert counts["hanzo_scheduler_dag_steps_total", "nightly", "failed", "load"] == 1
-    assert counts["hanzo_scheduler_dag_steps_total", "nightly", "cancelled", "notify"] == 1
+    assert counts["hanzo_scheduler_dag_steps_total", "nightly", "failed", "main"] == 1
+    assert counts["hanzo_scheduler_dag_steps_total", "nightly", "cancelled", "next"] == 1
     assert counts["hanzo_scheduler_execution_duration_seconds_count", "nightly"] == 1
     assert counts["hanzo_scheduler_execution_duration_seconds_sum", "nightly"] == 3
+    assert counts["hanzo_scheduler_execution_duration_seconds_bucket", "nightly", "1"] == 0
+    assert counts["hanzo_scheduler_execution_duration_seconds_bucket", "nightly", "5"] == 1
+    assert counts["tocsin_executions_total", "failed", "cron"] == counts["tocsin_dead_letters_total",] == 1
+    assert counts["tocsin_start_lateness_seconds_count",] == 1
+    other = Metrics(world.parts(), "hanzo_scheduler", max_jobs=3)
+    assert await result(other) == counts
+
+
+async def test_registered_job_has_series_before_it_runs(world: World, metrics: Metrics) -> None:
+    await world.given(name="nightly", schedule="0 3 * * *")
+    counts = await result(metrics)
+    for trigger in ("cron", "manual", "api", "event", "replay", "recovery", "backfill"):
+        assert counts["hanzo_scheduler_executions_total", "nightly", "failed", trigger] == 0
+    assert counts["hanzo_scheduler_executions_total", "nightly", "completed", "cron"] == 0
+    assert counts["hanzo_scheduler_dead_letters_total", "nightly"] == 0
+    assert counts["hanzo_scheduler_retries_total", "nightly"] == 0
+    assert counts["hanzo_scheduler_execution_duration_seconds_count", "nightly"] == 0
+    assert counts["tocsin_instants_missed_total", "nightly", "missed"] == 0
+    assert counts["tocsin_dead_letters_total",] == 0
+
+
+async def test_oldest_jobs_keep_their_series(world: World, metrics: Metrics) -> None:
+    for number in range(5):
+        await world.given(name=f"job-{9 - number}", schedule=None)
+        world.clock.advance(1)
+    counts = await result(metrics)
+    shown = {key[1] for key in counts if key[0] == "hanzo_scheduler_retries_total"}
+    assert shown == {"job-9", "job-8", "job-7"}
+    assert counts["tocsin_metrics_jobs_left_out",] == 2
+
+
+async def test_totals_of_an_incomplete_rebuild_are_left_out(world: World, metrics: Metrics) -> None:
+    await world.history.record(Stream.LOG, recorded(story(*A_FAILURE)), after=0, upto=7)
+    await world.history.forget()
+    counts = await result(metrics)
+    assert counts["tocsin_metrics_part_up", "totals"] == 0
+    assert counts["tocsin_metrics_part_up", "jobs"] == 1
+    assert not any(name[0] == "tocsin_dead_letters_total" for name in counts)
 
 
 async def test_tasks_of_matched_queues_are_reported(world: World, metrics: Metrics) -> None:
@@ -89,7 +83,7 @@ async def test_tasks_of_matched_queues_are_reported(world: World, metrics: Metri
         await world.projections.put(Bucket.QUEUES, backlog.queue, body)
     await world.projections.put(Bucket.QUEUES, "rate.mail", b'{"used_until": 1}')
     counts = await result(metrics)
-    tasks = {key[1:]: value for key, value in counts.items() if key[0] == "hanzo_scheduler_queue_tasks"}
+    tasks = {key[1:]: value for key, value in counts.items() if key[0] == "tocsin_queue_tasks"}
     assert {key: value for key, value in tasks.items() if value} == {
         ("default", "waiting"): 3,
         ("default", "running"): 1,

@@ -130,16 +130,13 @@ async def _metrics(parts: Components, host: str, any_port: Collection[str]) -> A
     """Serve the metrics on a separate port."""
     settings = parts.settings
     listener = _listen(host, settings.metrics.port, "metrics.port", any_port)
-    metrics = Metrics(parts, settings.metrics.prefix)
-    counting = asyncio.create_task(metrics.run())
+    metrics = Metrics(parts, settings.metrics.prefix, max_jobs=settings.metrics.max_jobs)
     try:
         async with answering(metrics_app(metrics), listener, settings.server):
             _log.info("metrics serving", action="metrics-serving", url=f"{url_of(listener)}/metrics")
             yield
     finally:
         listener.close()
-        counting.cancel()
-        await asyncio.gather(counting, return_exceptions=True)
 
 
 async def _status(installation: Installation) -> dict[str, Any]:

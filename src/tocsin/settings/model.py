@@ -297,7 +297,10 @@ class Metrics(Section):
     port: Port = 9090
     """TCP port of `/metrics`; 0 takes a free port."""
     prefix: Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$")] = "hanzo_scheduler"
-    """Prefix of metric names; the default is hip-62's, so that its alerts work."""
+    """Prefix of hip-62's metric names; the default is hip-62's, so that its alerts work. The other names begin with `tocsin_`."""
+    max_jobs: int = Field(default=2_000, ge=1, le=1_000_000)
+    """Jobs with series of their own, the oldest first. A job has about 30; 1,000 jobs take 0.3 seconds of processor time for each scrape. The
+    totals of the installation count all jobs."""
 
 
 class QueueRate(Section):

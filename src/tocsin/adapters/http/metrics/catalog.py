@@ -1,0 +1,91 @@
+"""Every metric of an installation: its name, labels and meaning. docs/reference/metrics.md is generated from this."""
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+
+OWN_PREFIX: Final = "tocsin"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric; `is_hip_62`: hip-62 names it, and it has the prefix of the settings."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    meaning: str
+    labels: tuple[str, ...] = ()
+    is_hip_62: bool = False
+
+    def full_name(self, prefix: str) -> str:
+        """Return the name with its prefix; a counter's samples add `_total`."""
+        return f"{prefix if self.is_hip_62 else OWN_PREFIX}_{self.name}"
+
+    def counter(self, prefix: str) -> CounterMetricFamily:
+        """Return a family for the samples of a counter."""
+        return CounterMetricFamily(self.full_name(prefix), self.meaning, labels=self.labels)
+
+    def gauge(self, prefix: str) -> GaugeMetricFamily:
+        """Return a family for the samples of a gauge."""
+        return GaugeMetricFamily(self.full_name(prefix), self.meaning, labels=self.labels)
+
+    def histogram(self, prefix: str) -> HistogramMetricFamily:
+        """Return a family for the samples of a histogram."""
+        return HistogramMetricFamily(self.full_name(prefix), self.meaning, labels=self.labels)
+
+
+# --- hip-62, Integration with O11y -----------------------------------------------------------------------------------
+
+JOB_EXECUTIONS: Final = Metric(
+    "executions", "counter", "Executions that ended.", ("job", "status", "trigger"), is_hip_62=True
+)
+JOB_RETRIES: Final = Metric("retries", "counter", "Failed attempts that are retried.", ("job",), is_hip_62=True)
+JOB_DEAD_LETTERS: Final = Metric("dead_letters", "counter", "New dead letters.", ("job",), is_hip_62=True)
+DURATION: Final = Metric(
+    "execution_duration_seconds", "histogram", "Time from the first claim to the end.", ("job",), is_hip_62=True
+)
+JOBS: Final = Metric("jobs_registered", "gauge", "Registered jobs.", is_hip_62=True)
+NEXT_FIRE: Final = Metric("next_fire_seconds", "gauge", "Seconds until a job fires next.", ("job",), is_hip_62=True)
+LOCKS: Final = Metric("lock_held", "gauge", "1: an execution holds the job's lock.", ("job",), is_hip_62=True)
+STEPS: Final = Metric("dag_steps", "counter", "Steps that ended.", ("job", "step", "status"), is_hip_62=True)
+LEADER: Final = Metric(
+    "leader_active", "gauge", "1: a ticker leads; absent: no ticker leads.", ("lease",), is_hip_62=True
+)
+
+# --- from the totals of the history ----------------------------------------------------------------------------------
+
+EXECUTIONS: Final = Metric("executions", "counter", "Executions of all jobs that ended.", ("status", "trigger"))
+RETRIES: Final = Metric("retries", "counter", "Failed attempts of all jobs that are retried.")
+DEAD_LETTERS: Final = Metric("dead_letters", "counter", "New dead letters of all jobs.")
+LATENESS: Final = Metric(
+    "start_lateness_seconds",
+    "histogram",
+    "Time from the scheduled instant to the first claim by a worker, of executions with the trigger `cron`.",
+)
+MISSED: Final = Metric(
+    "instants_missed", "counter", "Instants that passed without firing, against the schedule.", ("job", "reason")
+)
+RECOVERED: Final = Metric("executions_recovered", "counter", "Recoveries of executions that were lost on their way.")
+LOST: Final = Metric("messages_lost", "counter", "Messages that were lost and recovered, by their type.", ("what",))
+ABANDONED: Final = Metric("executions_abandoned", "counter", "Executions that could not be recovered.")
+LEFT_OUT: Final = Metric(
+    "metrics_jobs_left_out", "gauge", "Jobs without series of their own: those beyond `metrics.max_jobs`."
+)
+
+# --- of the installation ---------------------------------------------------------------------------------------------
+
+QUEUE_TASKS: Final = Metric(
+    "queue_tasks",
+    "gauge",
+    "Tasks of matched queues: `waiting`, `running`, and `held_back` (waiting because of a limit).",
+    ("queue", "state"),
+)
+PARTS: Final = Metric(
+    "metrics_part_up", "gauge", "1: the metrics of a part are current; 0: they could not be read.", ("part",)
+)
+
+METRICS: Final = tuple(value for value in globals().values() if isinstance(value, Metric))
+"""All metrics of an installation, in the order of the documentation."""

@@ -1,0 +1,149 @@
+"""The metrics of an installation in Prometheus' text format, under hip-62's names (Integration with O11y).
+
+Counters are the totals of the history, so every copy of the API exports the same numbers, also after a restart. Combine the copies with
+`max without (instance)`. A part that cannot be read is left out: `metrics_part_up` says so. `leader_active` exists only while a ticker
+leads, because hip-62's alert tests for its absence.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from .... import telemetry
+from ....ports import HistoryIncomplete
+from ....services.agents import backlogs
+from ....subjects import TICKER_LEASE, Bucket
+from ..api.dependencies import Components
+from . import catalog, totals
+from .catalog import Family, Metric
+
+MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+REFRESH_INTERVAL_S: Final = 5.0
+"""How long the metrics are cached."""
+_LOCK: Final = "scheduler.lock."
+
+_log = telemetry.get_logger("tocsin.metrics")
+
+
+class Metrics:
+    """Reads the metrics of an installation, at most once in `REFRESH_INTERVAL_S`."""
+
+    def __init__(self, parts: Components, prefix: str, *, max_jobs: int) -> None:
+        """Begin the names of hip-62 with `prefix`. Jobs beyond `max_jobs` have no series."""
+        self._parts = parts
+        self._prefix = prefix
+        self._max_jobs = max_jobs
+        self._text = b""
+        self._read_at: float | None = None
+        self._reading = asyncio.Lock()
+        self._readers: dict[str, Callable[[], Awaitable[list[Family]]]] = {
+            "jobs": self._jobs,
+            "locks": self._locks,
+            "leader": self._leader,
+            "queues": self._queues,
+            "totals": self._totals,
+        }
+
+    async def text(self) -> bytes:
+        """Return the metrics in Prometheus' text format."""
+        async with self._reading:
+            now = self._parts.clock.monotonic()
+            if self._read_at is None or now - self._read_at >= REFRESH_INTERVAL_S:
+                families = await self._families()
+                self._text = await asyncio.to_thread(_text, families)
+                self._read_at = now
+        return self._text
+
+    async def _families(self) -> list[Family]:
+        answers = await asyncio.gather(*(reader() for reader in self._readers.values()), return_exceptions=True)
+        families: list[Family] = []
+        is_up = self._gauge(catalog.PARTS)
+        for part, answer in zip(self._readers, answers, strict=True):
+            is_up.add_metric((part,), not isinstance(answer, BaseException))
+            if isinstance(answer, Exception):
+                _log.warning("metrics of a part could not be read", action="metrics-part", part=part, error=str(answer))
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                families += answer
+        return [*families, is_up]
+
+    def _gauge(self, metric: Metric) -> GaugeMetricFamily:
+        return metric.gauge(self._prefix)
+
+    async def _jobs(self) -> list[Family]:
+        number, next_fire = self._gauge(catalog.JOBS), self._gauge(catalog.NEXT_FIRE)
+        now = self._parts.clock.now()
+        jobs = await self._parts.registry.jobs()
+        number.add_metric((), len(jobs))
+        oldest = sorted(jobs, key=lambda job: (job.created_at, job.name))[: self._max_jobs]
+        next_times = await self._parts.calculations.run(
+            lambda _: [(job.name, job.next_fire_time(now)) for job in oldest]
+        )
+        for name, next_time in next_times:
+            if next_time is not None:
+                next_fire.add_metric((name,), (next_time - now).total_seconds())
+        return [number, next_fire]
+
+    async def _locks(self) -> list[Family]:
+        held = self._gauge(catalog.LOCKS)
+        for key in await self._parts.projections.entries(Bucket.LOCKS):
+            held.add_metric((key.removeprefix(_LOCK),), 1)
+        return [held]
+
+    async def _leader(self) -> list[Family]:
+        leader = self._gauge(catalog.LEADER)
+        if await self._parts.projections.get(Bucket.LEADER, TICKER_LEASE) is not None:
+            leader.add_metric((TICKER_LEASE,), 1)
+        return [leader]
+
+    async def _queues(self) -> list[Family]:
+        tasks = self._gauge(catalog.QUEUE_TASKS)
+        for queue, backlog in (await backlogs(self._parts.projections)).items():
+            tasks.add_metric((queue, "waiting"), backlog.waiting)
+            tasks.add_metric((queue, "running"), backlog.running)
+            tasks.add_metric((queue, "held_back"), backlog.all_held_back)
+        return [tasks]
+
+    async def _totals(self) -> list[Family]:
+        stored = await self._parts.history.totals()
+        if stored is None:
+            raise HistoryIncomplete("the history is being rebuilt")
+        jobs = sorted(await self._parts.registry.jobs(), key=lambda job: (job.created_at, job.name))
+        scheduled = {job.name: job.definition.schedule is not None for job in jobs}
+        return await asyncio.to_thread(totals.families, stored, scheduled, self._prefix, max_jobs=self._max_jobs)
+
+
+class _Families(Collector):
+    """A collector of families that are complete."""
+
+    def __init__(self, families: list[Family]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Family]:
+        yield from self._families
+
+
+def _text(families: list[Family]) -> bytes:
+    registry = CollectorRegistry()
+    registry.register(_Families(families))
+    return generate_latest(registry)
+
+
+def metrics_app(metrics: Metrics) -> Starlette:
+    """Return the application for the port of the metrics."""
+
+    async def export(_: Request) -> Response:
+        return Response(await metrics.text(), media_type=MEDIA_TYPE)
+
+    app = Starlette(routes=[Route("/metrics", export)])
+    app.state.closing = asyncio.Event()
+    return app

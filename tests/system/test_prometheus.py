@@ -1,0 +1,160 @@
+"""The alerts in a real Prometheus, which scrapes two copies of the API's metrics."""
+
+import asyncio
+import json
+import shutil
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+import yaml
+
+from tests.conformance.test_history import A_FAILURE, story
+from tests.domain.given import recorded
+from tests.http.conftest import World
+from tocsin.adapters.http.metrics import Metrics, metrics_app
+from tocsin.adapters.http.server import answering
+from tocsin.adapters.http.sockets import listen
+from tocsin.adapters.sql import open_history
+from tocsin.settings import Server
+from tocsin.subjects import TICKER_LEASE, Bucket, Stream
+
+PROMETHEUS: Final = Path(__file__).parents[2] / "compose/prometheus"
+PATIENCE_S: Final = 60.0
+
+pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="the program `prometheus` is not installed")
+
+
+class Copies:
+    """Copies of the metrics, on ports that stay the same after a restart."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._stacks: dict[int, AsyncExitStack] = {}
+
+    async def start(self, port: int = 0) -> int:
+        """Serve a copy; return its port."""
+        listener = listen("127.0.0.1", port)
+        stack = AsyncExitStack()
+        stack.callback(listener.close)
+        metrics = Metrics(self._world.parts(), "hanzo_scheduler", max_jobs=100)
+        await stack.enter_async_context(answering(metrics_app(metrics), listener, Server(shutdown_timeout=1)))
+        port = int(listener.getsockname()[1])
+        self._stacks[port] = stack
+        return port
+
+    async def stop(self, port: int) -> None:
+        """Stop a copy."""
+        await self._stacks.pop(port).aclose()
+
+    async def close(self) -> None:
+        """Stop all copies."""
+        for port in list(self._stacks):
+            await self.stop(port)
+
+
+@asynccontextmanager
+async def prometheus(folder: Path, ports: list[int]) -> AsyncIterator[httpx.AsyncClient]:
+    """Run Prometheus with the alerts of `compose/`; yield a client of its API."""
+    configuration: dict[str, Any] = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())
+    [scrape] = [each for each in configuration["scrape_configs"] if each["job_name"] == "tocsin"]
+    del scrape["dns_sd_configs"]
+    scrape["static_configs"] = [{"targets": [f"127.0.0.1:{port}" for port in ports]}]
+    rules = yaml.safe_load((PROMETHEUS / "alerts.yml").read_text())
+    for group in rules["groups"]:
+        for rule in group["rules"]:
+            if "for" in rule:
+                rule["for"] = "2s"
+    (folder / "alerts.yml").write_text(yaml.safe_dump(rules))
+    written = {
+        "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"},
+        "rule_files": ["alerts.yml"],
+        "scrape_configs": [scrape],
+    }
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(written))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program = await asyncio.create_subprocess_exec(
+        "prometheus",
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+            yield client
+    finally:
+        program.terminate()
+        await program.wait()
+
+
+async def values(client: httpx.AsyncClient, expression: str) -> list[float]:
+    """Return the values of an instant query, in order."""
+    try:
+        answer = await client.get("/api/v1/query", params={"query": expression})
+    except httpx.TransportError:  # it starts
+        return []
+    if answer.status_code != httpx.codes.OK:
+        return []
+    return sorted(float(each["value"][1]) for each in json.loads(answer.text)["data"]["result"])
+
+
+async def until(client: httpx.AsyncClient, expression: str, expected: list[float]) -> None:
+    """Wait until an instant query has these values."""
+    seen: list[float] = []
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while (seen := await values(client, expression)) != expected:  # noqa: ASYNC110 - Prometheus announces nothing
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        pytest.fail(f"{expression} is {seen}, not {expected}")
+
+
+def firing(alert: str, *, job: str | None = None) -> str:
+    """Return the expression that counts an alert that fires."""
+    of_job = f', job="{job}"' if job else ""
+    return f'count(ALERTS{{alertname="{alert}", alertstate="firing"{of_job}}})'
+
+
+async def test_first_failures_fire_alerts_despite_a_restart(tmp_path: Path) -> None:
+    async with open_history(f"sqlite:///{tmp_path}/history.db") as history:
+        world = World(tmp_path, history)
+        world.clock.monotonic = asyncio.get_running_loop().time  # type: ignore[method-assign] # the cache ends by it
+        await world.given(name="nightly", schedule="0 3 * * *")
+        await world.projections.put(Bucket.LEADER, TICKER_LEASE, b"{}")
+        copies = Copies(world)
+        ports = [await copies.start(), await copies.start()]
+        try:
+            async with prometheus(tmp_path, ports) as client:
+                await until(client, 'hanzo_scheduler_dead_letters_total{job="nightly"}', [0, 0])
+                assert await values(client, firing("DeadLettersAccumulating")) == []
+
+                failures = [fact for n in range(5) for fact in story(*A_FAILURE, execution_id=str(n))]
+                await history.record(Stream.LOG, recorded(failures), after=0, upto=len(failures))
+                await until(client, firing("DeadLettersAccumulating", job="nightly"), [1])
+                await until(client, firing("ScheduledJobFailing", job="nightly"), [1])
+
+                # A restarted copy continues at the same number, and no expression doubles or falls.
+                await copies.stop(ports[0])
+                await until(client, 'up{job="tocsin"} == 0', [0])
+                await copies.start(ports[0])
+                await until(client, 'up{job="tocsin"} == 1', [1, 1])
+                await until(client, 'hanzo_scheduler_dead_letters_total{job="nightly"}', [5, 5])
+                assert (
+                    await values(client, "max without (instance) (resets(hanzo_scheduler_dead_letters_total[1h])) > 0")
+                    == []
+                )
+                assert await values(client, firing("DeadLettersAccumulating", job="nightly")) == [1]
+
+                await world.projections.remove(Bucket.LEADER, TICKER_LEASE)
+                await until(client, firing("SchedulerLeaderLost"), [1])
+        finally:
+            await copies.close()
+            world.calculations.close()
