@@ -210,6 +210,78 @@ async def test_view_shows_rows_affected_by_a_statement(url: str) -> None:
     assert tuple(row) == ("COMPLETED", 3, result["message"])
 
 
+JOBS = (
+    {"name": "extract", "function": "f"},
+    {
+        "name": "calls",
+        "procedure": {"connection": "dwh", "name": "p"},
+        "schedule": "@daily",
+        "depends_on": ["extract", "gone"],
+    },
+    {"name": "states", "sql": {"connection": "dwh", "statement": "SELECT 1"}, "job_class": "LEADER_ONLY"},
+    {"name": "runs", "command": ["true"]},
+)
+AGENT = "01890f3e-0000-7000-8000-000000000001"
+
+
+async def given_jobs(url: str) -> None:
+    """Record the jobs, and a run of one of them that an agent has."""
+    definitions = [JobDefinition.model_validate(job) for job in JOBS]
+    defined = recorded([Defined(job=each.name, definition=each) for each in definitions])
+    facts = story(*A_SUCCESS, job="extract")
+    facts[2] = facts[2].model_copy(update={"agent": AGENT})
+    async with open_history(url, installation="", max_connections=2) as history:
+        await history.record(Stream.LEDGER, defined, after=0, upto=len(defined))
+        await history.record(Stream.LOG, recorded(facts), after=0, upto=len(facts))
+
+
+async def test_views_show_types_agents_and_dependencies(url: str) -> None:
+    await given_jobs(url)
+    engine = connect(url)
+    prefixes = ("sys_", "sys.") if engine.dialect.name == "postgresql" else ("sys_",)
+    with engine.connect() as connection:
+        for prefix in prefixes:
+            jobs = connection.execute(text(f"SELECT job_name, job_class, job_type FROM {prefix}jobs ORDER BY 1"))  # noqa: S608
+            assert [tuple(row) for row in jobs] == [
+                ("calls", "LOCAL_SAFE", "PROCEDURE"),
+                ("extract", "LOCAL_SAFE", "EXTERNAL"),
+                ("runs", "LOCAL_SAFE", "EXTERNAL"),
+                ("states", "LEADER_ONLY", "SQL"),
+            ]
+            runs = connection.execute(text(f"SELECT job_name, assigned_node_uuid FROM {prefix}job_runs"))  # noqa: S608
+            assert [tuple(row) for row in runs] == [("extract", AGENT)]
+            query = (
+                f"SELECT d.job_name, j.job_name, d.depends_on_job_name, d.depends_on_job_uuid = o.job_uuid "  # noqa: S608
+                f"FROM {prefix}job_dependencies d JOIN {prefix}jobs j ON j.job_uuid = d.job_uuid "
+                f"LEFT JOIN {prefix}jobs o ON o.job_name = d.depends_on_job_name ORDER BY 3"
+            )
+            rows = connection.execute(text(query))
+            assert [tuple(row) for row in rows] == [
+                ("calls", "calls", "extract", True),
+                ("calls", "calls", "gone", None),
+            ]
+    engine.dispose()
+
+
+async def test_older_database_gets_the_views(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(migration, "REVISIONS", ("r0001",))
+    monkeypatch.setattr(migration, "HEAD", "r0001")
+    engine = connect(url)
+    migrate(engine)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE VIEW report AS SELECT job_name, job_type FROM sys_jobs"))
+    monkeypatch.undo()
+    migrate(engine)
+    await given_jobs(url)
+    with engine.connect() as connection:
+        assert set(connection.execute(text("SELECT job_type FROM report")).scalars()) == {
+            "EXTERNAL",
+            "SQL",
+            "PROCEDURE",
+        }
+    engine.dispose()
+
+
 async def test_queries_of_the_docs_are_answered(url: str) -> None:
     defined = Defined(
         job="nightly",

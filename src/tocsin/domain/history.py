@@ -99,6 +99,8 @@ class ExecutionRecord:
     replay_of: str | None = None
     definition: int | None = None
     """The sequence of its definition; 0: the job was not registered; None: unknown, or its trigger was refused."""
+    agent: str | None = None
+    """The id of the agent's process that claimed a step last; None: no step was claimed, or the worker is no agent."""
 
     @property
     def request_fields(self) -> tuple[object, ...]:
@@ -215,7 +217,7 @@ def _dispatched(record: ExecutionRecord, fact: Dispatched, at: datetime) -> None
 def _started(record: ExecutionRecord, fact: Started, at: datetime) -> None:
     if not record.has_started:
         record.started_at = at
-    record.worker = fact.worker
+    record.worker, record.agent = fact.worker, fact.agent
     if (step := _running_step(record, fact.step, fact.attempt)) is not None:
         step.status = "running"
         step.started_at = step.started_at or at

@@ -42,6 +42,8 @@ class ExecutionRow:
     """The dead letter that this execution replays."""
     definition: int | None = None
     """The sequence of its definition; 0: the job was not registered; None: its trigger was refused, or it is unknown."""
+    agent: str | None = None
+    """The id of the agent's process that claimed a step last; None: no step was claimed, or the worker is no agent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "job_runs": (
         *("job_run_uuid", "job_uuid", "job_name", "assigned_node", "scheduled_time", "started_at", "completed_at"),
-        *("state", "retry_count", "result_message", "rows_affected", "result_data", "error_code"),
+        *("state", "retry_count", "result_message", "rows_affected", "result_data", "error_code", "assigned_node_uuid"),
     ),
     "job_dependencies": ("job_uuid", "depends_on_job_uuid", "job_name", "depends_on_job_name"),
     "agents": (
@@ -84,6 +84,7 @@ def run_rows(runs: Iterable[ExecutionRow], jobs: Mapping[str, Job]) -> Iterator[
             rows if rows is not None and -(2**63) <= rows < 2**63 else None,
             _data(run.result),
             run.error_type,
+            run.agent,
         )
 
 

@@ -119,6 +119,7 @@ def execution_hash(record: ExecutionRecord) -> Values:
         "result": None if record.result is None else json_text(record.result),
         "tags": json_text(record.tags) if record.tags else None,
         "created_by": plain(record.created_by),
+        "agent": plain(record.agent),
         "replay_of": record.replay_of,
         "definition": record.definition,
     }

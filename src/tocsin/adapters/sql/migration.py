@@ -18,8 +18,10 @@ from .engine import writing
 
 VERSION_TABLE: Final = "scheduler_migrations"
 SCRIPTS: Final = Path(__file__).with_name("migrations")
-REVISIONS: Final = ("r0001", "r0002")
+REVISIONS: Final = ("r0001", "r0002", "r0003")
 """All revisions, oldest first."""
+HEAD: Final = REVISIONS[-1]
+"""The newest revision."""
 
 _LOCK: Final = 7_062_062
 """The key of PostgreSQL's advisory lock for migrations."""
@@ -70,10 +72,10 @@ def _is_newest(connection: Connection) -> bool:
     if revision is not None and revision not in REVISIONS:
         raise HistoryTooNew(
             f"`database.url` is {without_credentials(_url(connection.engine))}, and a newer version of "
-            f"Tocsin has migrated it: the tables are at {revision}, and this version knows {REVISIONS[-1]} at most. There is "
+            f"Tocsin has migrated it: the tables are at {revision}, and this version knows {HEAD} at most. There is "
             "no downgrade: run the newer version, or use another database, which is filled from the log"
         )
-    return revision == REVISIONS[-1]
+    return revision == HEAD
 
 
 def _revision(connection: Connection) -> str | None:
@@ -88,4 +90,4 @@ def _upgrade(connection: Connection) -> None:
 
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(SCRIPTS).replace("%", "%%"))
-    command.upgrade(config, "head")
+    command.upgrade(config, HEAD)

@@ -35,7 +35,7 @@ REQUEST: Final = (
 
 PROGRESS: Final = (
     *("started_at", "completed_at", "status", "duration_ms", "attempt", "error", "dag_state", "worker", "error_type"),
-    *("traceback", "reason", "result"),
+    *("traceback", "reason", "result", "agent"),
 )
 """The columns of the progress."""
 
@@ -75,6 +75,7 @@ def progress_values(record: ExecutionRecord, encoding: Encoding) -> Values:
         plain(record.traceback),
         plain(record.reason),
         None if record.result is None else json_text(record.result),
+        plain(record.agent),
         record.execution_id,
     )
 
@@ -101,6 +102,7 @@ def execution_record(row: Row) -> ExecutionRecord:
         created_by=row.created_by,
         replay_of=row.replay_of,
         definition=row.definition,
+        agent=row.agent,
     )
 
 
@@ -127,6 +129,7 @@ def execution_row(row: Row) -> ExecutionRow:
         created_by=row.created_by,
         replay_of=row.replay_of,
         definition=row.definition,
+        agent=row.agent,
     )
 
 

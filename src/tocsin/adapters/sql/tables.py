@@ -111,6 +111,7 @@ executions: Final = Table(
     Column("created_by", Text),
     Column("replay_of", Text),
     Column("definition", BigInteger),
+    Column("agent", Text),
 )
 _NEWEST: Final = executions.c.scheduled_time, executions.c.execution_id
 for _name, _columns, _where in (
