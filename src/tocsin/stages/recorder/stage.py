@@ -110,7 +110,7 @@ class Recorder:
         place = await self._history.offset(self._stream)
         async with aclosing(self._gathered(after=place)) as batches:
             async for batch in batches:
-                opens = not batch.messages or await self._opens_executions()
+                opens = await self._opens_executions(batch)
                 await self._history.record(self._stream, batch.messages, after=place, upto=batch.upto, opens=opens)
                 place = batch.upto
                 if self._traces is not None:
@@ -120,9 +120,9 @@ class Recorder:
                 if self._gathering and batch.caught_up:
                     await self._clock.sleep(self._gathering)
 
-    async def _opens_executions(self) -> bool:
+    async def _opens_executions(self, batch: Batch) -> bool:
         """Return whether the policy lets the history record executions that it does not have yet."""
-        if self._stream is not Stream.LOG:
+        if self._stream is not Stream.LOG or not batch.messages:
             return True
         return policy.fold(await self._log.load(subjects.policy())).enable_job_history is not False
 
