@@ -702,7 +702,12 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     _bug("tell no agent that it drains", AgentKeeper._hear, "hold_list.mode != mode", "hold_list.mode == 'starting'"),
     # --- read models -------------------------------------------------------------------------------------------------
-    _bug("move the recorder's place without the rows", Recorder.recorded, "batch.messages", "batch.messages[:3]"),
+    _bug(
+        "move the recorder's place without the rows",
+        Recorder.recorded,
+        "batch.messages, after",
+        "batch.messages[:3], after",
+    ),
     _bug("record from a place of one's own", Recorder.recorded, "upto=batch.upto", "upto=place"),
     _bug(
         "replace a definition without its revision",
