@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,16 @@ from tocsin import Context, Worker, bootstrap
 from tocsin.adapters.nats.admin.permissions import Permissions
 from tocsin.adapters.nats.agents import NatsAgentChannel
 from tocsin.bootstrap.nats_roles import permissions
-from tocsin.domain.events import AgentEnded, Cancelled, Completed, ExecutionFact, Released, Report, Started
+from tocsin.domain.events import (
+    AgentEnded,
+    AgentRegistered,
+    Cancelled,
+    Completed,
+    ExecutionFact,
+    Released,
+    Report,
+    Started,
+)
 from tocsin.ports import HandOver, NotAllowed
 from tocsin.services.agents import AgentRegistry
 from tocsin.services.operations import execution_requests
@@ -38,6 +48,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
+FLOOD: Final = 20
 OTHER: Final = "01890f3e-0000-7000-8000-000000000002"
 
 
@@ -174,6 +185,40 @@ async def test_worker_of_an_account_runs_its_tasks(secured: Server, tmp_path: Pa
         worker.stop()
         await serving
     assert "Violation" not in secured.log[before:]
+
+
+async def test_invented_agents_stop_no_other_account(
+    secured: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker of the shared account sends hold lists under more names and ids than there is room for."""
+    for module in ("engine.hold_list_inbox", "stages.matcher.agents", "stages.agent_keeper.stage"):
+        monkeypatch.setattr(f"tocsin.{module}.MAX_AGENTS", FLOOD // 2)
+    worker, shared = Worker(name="mail", queues=["mail"]), Worker()
+    worker.task("send")(lambda _: "sent")
+
+    async def flood(channel: NatsAgentChannel) -> None:
+        for number in count(1):
+            for invented in range(FLOOD):
+                agent_id = f"{ID[:-4]}{invented:04x}"
+                await channel.announce(f"n{invented}", agent_id, b'{"number": %d, "mode": "enabled"}' % number)
+            await asyncio.sleep(0.01)
+
+    async with (
+        everybody(secured, tmp_path, shared) as tocsin,
+        connected(secured, tmp_path, "worker") as outside,
+        connected(secured, tmp_path, "worker-mail") as mine,
+    ):
+        flooding = asyncio.create_task(flood(NatsAgentChannel(outside.connection, outside.names)))
+        await tocsin.stored("agent.>", AgentRegistered, FLOOD // 2)
+        async with bootstrap.worker_connection(mine, worker.options) as connection:
+            serving = asyncio.create_task(worker.serve(connection))
+            await tocsin.apply({"name": "posting", "function": "send", "queue": "mail"})
+            await tocsin.trigger("posting")
+            await tocsin.ended("posting", Completed)
+            worker.stop()
+            await serving
+        flooding.cancel()
+        await asyncio.gather(flooding, return_exceptions=True)
 
 
 # --- what the account alone prevents ------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
@@ -47,7 +47,7 @@ class Office:
         self._stack = stack
         self._keepers: list[AgentKeeper] = []
 
-    async def keeper(self, *, leads: bool = True) -> AgentKeeper:
+    async def keeper(self, *, leads: bool = True, reserved: Collection[str] = ()) -> AgentKeeper:
         """Start another keeper; two may believe that they lead."""
         election = LeaderElection(
             InMemoryProjections(self.clock),
@@ -58,7 +58,7 @@ class Office:
         )
         if leads:
             await election.run_once()
-        keeper = AgentKeeper(self.log, self.projections, self.channel, election, self.clock)
+        keeper = AgentKeeper(self.log, self.projections, self.channel, election, self.clock, reserved=reserved)
         following = asyncio.create_task(keeper.follow())
         self._stack.callback(following.cancel)
         await self._stack.enter_async_context(self.channel.hold_lists(keeper.receive))
@@ -384,6 +384,34 @@ async def test_agents_are_bounded(office: Office, monkeypatch: pytest.MonkeyPatc
     await office.round()
     assert len(await office.facts()) == 5
     assert len(keeper.roster) == 5
+
+
+async def test_invented_agents_silence_no_other(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tocsin.engine.hold_list_inbox.MAX_AGENTS", 4)
+    keeper = await office.keeper()
+    await office.announce()
+    await office.round()
+    for number in range(1, 9):
+        await office.announce(name=f"n{number}", agent_id=some_id(number))
+    await office.announce(labels={"heard": "again"})
+    await office.round()
+    entry = keeper.roster.find(NAME, ID)
+    assert entry is not None
+    assert entry.hold_list is not None
+    assert entry.hold_list.labels == {"heard": "again"}
+
+
+async def test_account_of_an_agent_has_own_room(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("tocsin.engine.hold_list_inbox", "tocsin.stages.agent_keeper.stage"):
+        monkeypatch.setattr(f"{module}.MAX_AGENTS", 4)
+        monkeypatch.setattr(f"{module}.MAX_PER_NAME", 2)
+    keeper = await office.keeper(reserved=["mail"])
+    for number in range(1, 9):
+        await office.announce(name=f"n{number}", agent_id=some_id(number))
+    for number in range(9, 13):
+        await office.announce(name="mail", agent_id=some_id(number))
+    await office.round()
+    assert (len(keeper.roster), keeper.roster.number("mail")) == (4 + 2, 2)
 
 
 async def test_standby_drops_agents_that_never_registered(office: Office) -> None:

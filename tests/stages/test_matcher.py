@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
@@ -118,7 +119,9 @@ class Hall:
         self._triggers = 0
         self.queues = {name: Queue(transport="matched") for name in ("default", "mail")}
 
-    async def matcher(self, *, leads: bool = True, requires_grant: bool = False) -> Matcher:
+    async def matcher(
+        self, *, leads: bool = True, requires_grant: bool = False, reserved: Collection[str] = ()
+    ) -> Matcher:
         """Start a matcher; two may believe that they lead."""
         world = self.world
         projections = InMemoryProjections(world.clock)
@@ -137,6 +140,7 @@ class Hall:
             self.queues.__contains__,
             key=KEY,
             requires_grant=requires_grant,
+            reserved=reserved,
         )
         own = await self._stack.enter_async_context(AsyncExitStack())
         await own.enter_async_context(self.channel.hold_lists(matcher.receive))
@@ -1018,6 +1022,36 @@ async def test_invented_agents_leave_room_for_other_names(hall: Hall, monkeypatc
         await hall.channel.announce("thief", agent_id, b'{"number": 1, "mode": "enabled"}')
     agent = await hall.agent()
     assert {heard.name for heard in matcher.agents} == {"thief", agent.name}
+
+
+def invented(number: int) -> str:
+    return f"01890f3e-0000-7000-8000-{number:012x}"
+
+
+async def test_invented_agents_silence_no_other(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tocsin.engine.hold_list_inbox.MAX_AGENTS", 4)
+    matcher = await hall.matcher()
+    agent = await hall.agent()
+    for number in range(1, 9):
+        await hall.channel.announce(f"thief-{number}", invented(number), b'{"number": 1, "mode": "enabled"}')
+    await agent.announce(labels={"heard": "again"})
+    await hall.work()
+    [heard] = [heard for heard in matcher.agents if heard.name == agent.name]
+    assert heard.hold_list.labels == {"heard": "again"}
+
+
+async def test_account_of_an_agent_has_own_room(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("tocsin.engine.hold_list_inbox", "tocsin.stages.matcher.agents"):
+        monkeypatch.setattr(f"{module}.MAX_AGENTS", 4)
+        monkeypatch.setattr(f"{module}.MAX_PER_NAME", 2)
+    matcher = await hall.matcher(reserved=["mail"])
+    for number in range(1, 9):
+        await hall.channel.announce(f"thief-{number}", invented(number), b'{"number": 1, "mode": "enabled"}')
+    for number in range(9, 13):
+        await hall.channel.announce("mail", invented(number), b'{"number": 1, "mode": "enabled"}')
+    await hall.work()
+    names = Counter(heard.name for heard in matcher.agents)
+    assert (names.total(), names["mail"]) == (4 + 2, 2)
 
 
 async def test_process_that_ended_makes_room(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ Only the newest hold list of each process is looked at, a few times a second, so
 number of processes is bounded, over all and for each name.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -40,7 +40,7 @@ FORGET_LOST: Final = timedelta(hours=24)
 CHANGE_INTERVAL_S: Final = 10.0
 """The least time between two stored changes of what one process registered with."""
 MAX_AGENTS: Final = 5_000
-"""Processes that are not forgotten."""
+"""Processes without an account of their own that are not forgotten."""
 KEPT_PER_NAME: Final = 100
 """From this number of processes of a name on, the keeper forgets the oldest that is over before it registers another."""
 TRIES: Final = 3
@@ -61,6 +61,7 @@ class AgentKeeper:
         clock: Clock,
         *,
         requires_grant: bool = False,
+        reserved: Collection[str] = (),
     ) -> None:
         self._log = log
         self._channel = channel
@@ -68,7 +69,8 @@ class AgentKeeper:
         self._clock = clock
         self._mirror = Mirror(projections, clock, requires_grant=requires_grant)
         self.roster = Roster(log)
-        self._inbox = HoldListInbox()
+        self._reserved = frozenset(reserved)
+        self._inbox = HoldListInbox(lambda name, agent_id: self.roster.find(name, agent_id) is not None, reserved)
         self._listens_since = float("inf")
         self._refused_at = float("-inf")
 
@@ -137,7 +139,8 @@ class AgentKeeper:
             over = self.roster.first_over(name)
             if over is not None:
                 await self._forget(over)
-        if self.roster.number(name) < MAX_PER_NAME and len(self.roster) < MAX_AGENTS:
+        shared = len(self.roster) - sum(map(self.roster.number, self._reserved))
+        if self.roster.number(name) < MAX_PER_NAME and (name in self._reserved or shared < MAX_AGENTS):
             return True
         if self._clock.monotonic() - self._refused_at >= SILENCE_S:
             self._refused_at = self._clock.monotonic()
@@ -220,6 +223,7 @@ def _start(context: StageContext) -> AgentKeeper | None:
         context.elect(AGENT_KEEPER_LEASE),
         context.clock,
         requires_grant=context.settings.agents.require_grant,
+        reserved=context.settings.agents.accounts,
     )
 
 

@@ -17,6 +17,7 @@ SILENCE_S: Final = 30.0
 KEPT_S: Final = 300.0
 """Time after which a silent agent without claims is forgotten."""
 MAX_AGENTS: Final = 5_000
+"""The number of processes without an account of their own that are kept."""
 
 _log = telemetry.get_logger("tocsin.matcher")
 
@@ -62,10 +63,16 @@ class HeardAgents:
     """All agents that were heard, by key."""
 
     monotonic: Callable[[], float]
-    _inbox: HoldListInbox = field(default_factory=HoldListInbox)
+    reserved: frozenset[str] = frozenset()
+    """The names of agents with an account of their own."""
+    _inbox: HoldListInbox = field(init=False)
     _all: dict[str, HeardAgent] = field(default_factory=dict)
     _of_name: defaultdict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
     """The keys of each name, in the order in which they were heard last."""
+
+    def __post_init__(self) -> None:
+        """Create the inbox."""
+        self._inbox = HoldListInbox(lambda name, agent_id: agent_key(name, agent_id) in self._all, self.reserved)
 
     def receive(self, name: str, agent_id: str, body: bytes) -> None:
         """Take a hold list."""
@@ -104,7 +111,7 @@ class HeardAgents:
         key = agent_key(name, agent_id)
         known = self._all.get(key)
         if known is None:
-            if len(self._all) >= MAX_AGENTS or not self._has_room(name):
+            if not self._has_room(name):
                 return
         elif hold_list.number <= known.hold_list.number or known.hold_list.ended:
             return  # the hold list is late
@@ -125,6 +132,8 @@ class HeardAgents:
 
         If needed, the process that was heard longest ago makes room, if it is over. No other is looked at: ids may be invented.
         """
+        if name not in self.reserved and self._shared >= MAX_AGENTS:
+            return False
         if len(self._of_name[name]) < MAX_PER_NAME:
             return True
         oldest = self._all[next(iter(self._of_name[name]))]
@@ -132,6 +141,11 @@ class HeardAgents:
             return False
         self._forget(oldest)
         return True
+
+    @property
+    def _shared(self) -> int:
+        """The number of processes without an account of their own."""
+        return len(self._all) - sum(len(self._of_name.get(name, ())) for name in self.reserved)
 
     def _forget(self, entry: HeardAgent) -> None:
         del self._all[entry.key]

@@ -84,10 +84,11 @@ class Matcher:
         *,
         key: bytes,
         requires_grant: bool = False,
+        reserved: Collection[str] = (),
     ) -> None:
         """Assign the tasks of the queues that it `serves`; `queues` are always shown.
 
-        `key` proves reports and heartbeats.
+        `key` proves reports and heartbeats. `reserved`: the names of agents with an account of their own.
         """
         self._log = log
         self._channel = channel = channels.agents
@@ -97,7 +98,7 @@ class Matcher:
         limits = {name: queue.concurrency for name, queue in queues.items() if queue.concurrency is not None}
         self.board = TaskBoard(limits)
         self._rates = QueueRates(projections, clock, rates_of(queues))
-        self.agents = HeardAgents(clock.monotonic)
+        self.agents = HeardAgents(clock.monotonic, frozenset(reserved))
         self._display = BacklogDisplay(projections, clock, tuple(queues), limits)
         self._decisions = OperatorDecisions(self.board, requires_grant=requires_grant)
         self._purges = Purges(log, self.board, self._decisions)
@@ -320,6 +321,7 @@ def _start(context: StageContext) -> Matcher | None:
         settings.is_matched,
         key=context.report_key,
         requires_grant=settings.agents.require_grant,
+        reserved=settings.agents.accounts,
     )
 
 
