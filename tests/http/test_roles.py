@@ -372,6 +372,27 @@ async def test_program_is_changed_with_the_permission_only(world: World, method:
     assert (await as_roles(world, (AUTHOR, Role.EXTERNAL), method, path, body)).status_code == 200
 
 
+STATEMENT = {"connection": "dwh", "statement": "SELECT 1"}
+
+
+@pytest.mark.parametrize(
+    ("body", "needs_it"),
+    [
+        ({"sql": STATEMENT}, True),
+        ({"dag": [{"name": "a", "function": "f"}, {"name": "b", "sql": STATEMENT}]}, True),
+        ({"job_sql": "SELECT 1", "connection": "dwh"}, True),
+        ({"procedure": {"connection": "dwh", "name": "p"}}, False),
+        ({"http": "https://example.com"}, False),
+    ],
+)
+async def test_statement_needs_the_permission_of_programs(
+    world: World, body: dict[str, object], *, needs_it: bool
+) -> None:
+    for roles, status in (((AUTHOR,), 403 if needs_it else 201), ((AUTHOR, Role.EXTERNAL), 201 if needs_it else 200)):
+        answer = await as_roles(world, roles, "POST", "/v1/jobs", {"name": "new", **body})
+        assert answer.status_code == status, answer.text
+
+
 async def test_owner_may_do_the_rest_with_a_program(world: World) -> None:
     await world.given(**PROGRAM, function=None, owner="token:ada")
     same = (await world.registry.job("new")).definition.model_dump(mode="json", exclude_none=True)

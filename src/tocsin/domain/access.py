@@ -6,7 +6,7 @@ to its creator and its owner. A job that names viewers is invisible to all other
 A fifth, `scheduler-worker`, fetches tasks and answers for them, in the queues and functions that its token names.
 
 Two more divide rights further, as scratchbird's privileges do (§10.2): `scheduler-external` adds the right to register jobs that
-run programs, and `scheduler-catalog` sees jobs without their executions.
+run programs or statements, and `scheduler-catalog` sees jobs without their executions.
 """
 
 import re
@@ -45,7 +45,7 @@ class Permission(StrEnum):
     HISTORY = "history"
     """See the executions of the jobs that the identity sees."""
     EXTERNAL = "external"
-    """Register and change jobs that run programs on workers, beside `register`."""
+    """Register and change jobs that run programs or SQL statements on workers, beside `register`."""
     WORK = "work"
     """Fetch tasks, and answer for them."""
     ADMINISTER = "administer"
@@ -157,7 +157,7 @@ class Principal:
     def may_with(self, permission: Permission, job: Owned) -> bool:
         """Return whether the identity may perform an action on a job.
 
-        Authors may do with their own jobs what needs another role for other jobs, except letting them run programs.
+        Authors may do with their own jobs what needs another role for other jobs, except letting them run programs or statements.
         """
         if self.may(Permission.ADMINISTER):
             return True

@@ -16,8 +16,11 @@ FIELDS: Final = ("command", "http", "sql", "procedure")
 """The fields with the specification of a built-in function."""
 
 
-_PROGRAMS: Final = ("command",)
-"""The fields of work that runs a program with the rights of a worker."""
+_CODE: Final = ("command", "sql")
+"""The fields with code of a job's author, which runs with the rights of a worker.
+
+The settings of a worker list the procedures and the URLs that jobs may name, so `procedure` and `http` run no such code.
+"""
 
 
 class Work(Protocol):
@@ -83,9 +86,9 @@ def specification(work: Work) -> dict[str, JsonValue] | None:
     return None if part is None else part.model_dump(mode="json", exclude_defaults=True)
 
 
-def runs_programs(definition: Steps) -> bool:
-    """Return whether a job runs programs on workers, in one of its steps at least."""
-    return any(getattr(work, field) is not None for work in (definition, *definition.dag) for field in _PROGRAMS)
+def runs_code(definition: Steps) -> bool:
+    """Return whether a step of a job runs a program or a statement."""
+    return any(getattr(work, field) is not None for work in (definition, *definition.dag) for field in _CODE)
 
 
 def work_problems(work: Work) -> Iterator[DefinitionProblem]:

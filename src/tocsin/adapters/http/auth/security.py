@@ -15,7 +15,7 @@ from fastapi.security import HTTPBearer
 from .... import telemetry
 from ....domain.access import Permission, Principal, Role
 from ....domain.definition import JobDefinition
-from ....domain.definition.builtin_work import runs_programs
+from ....domain.definition.builtin_work import runs_code
 from ....domain.events import Actor
 from ....domain.ledger import JobNotFound
 from ....services.jobs import Check, Job
@@ -219,7 +219,7 @@ def permitted(caller: Principal, permission: Permission) -> Check:
 def defining(caller: Principal, definition: JobDefinition) -> Check:
     """Return a check of the caller's right to give a job a definition.
 
-    A job that runs programs, before or after, needs the permission `external` too.
+    A job that runs a program or a statement, before or after, needs the permission `external` too.
     """
     is_permitted = permitted(caller, Permission.REGISTER)
 
@@ -227,11 +227,11 @@ def defining(caller: Principal, definition: JobDefinition) -> Check:
         is_permitted(job)
         if caller.may(Permission.EXTERNAL) or (job is not None and job.definition == definition):
             return
-        if runs_programs(definition) or (job is not None and runs_programs(job.definition)):
+        if runs_code(definition) or (job is not None and runs_code(job.definition)):
             raise Problem(
                 403,
                 "forbidden",
-                f"job {definition.name!r} runs a program, which requires the permission `{Permission.EXTERNAL}`: the role "
+                f"job {definition.name!r} runs a program or a statement, which requires the permission `{Permission.EXTERNAL}`: the role "
                 f"`{Role.EXTERNAL}` grants it",
             )
 
