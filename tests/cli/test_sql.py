@@ -61,6 +61,15 @@ def test_a_failure_has_a_code(world: World, arguments: tuple[str, ...], failure:
     assert world.call("-o", "json", "sql", *arguments).failure == failure
 
 
+def test_function_without_a_worker_is_named(world: World) -> None:
+    result = world.call("sql", f"{CREATE}; SHOW JOBS")
+    assert "warning: no worker reads queue `default` (job nightly)" in result.err
+    answer = world.call("-o", "json", "sql", "ALTER JOB nightly SET QUEUE = 'mail'").json
+    assert [(each["queue"], each["jobs"]) for each in answer["unserved"]] == [("mail", ["nightly"])]
+    assert world.call("sql", "SHOW JOBS").err == ""
+    assert world.call("sql", "CREATE JOB brief FUNCTION 'f'; DROP JOB brief").err == ""
+
+
 def test_select_prints_a_table(world: World) -> None:
     world.call("sql", CREATE)
     result = world.call("sql", "SELECT job_name, state FROM sys.jobs")

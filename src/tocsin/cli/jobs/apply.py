@@ -1,7 +1,7 @@
 """`tocsin jobs apply` and `jobs diff`: a plan from definition files to registered jobs."""
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Final
@@ -75,15 +75,9 @@ def apply(
     plan, missing = run(
         _apply(session, definitions, owners(definitions, owner) if prune else (), dry_run=dry_run, yes=yes)
     )
-    warnings: list[object] = [*plan.unknown, *missing]
-    for each in warnings[:MAX_WARNINGS]:
-        typer.echo(f"warning: {printable_lines(str(each))}", err=True)
-    if len(warnings) > MAX_WARNINGS:
-        typer.echo(f"warning: {len(warnings) - MAX_WARNINGS:,} more; run `tocsin doctor`", err=True)
+    warn([*plan.unknown, *missing])
     if session.output.is_json:
-        session.output.answer(
-            {**as_json(plan), "dry_run": dry_run, "unserved": [asdict(each) for each in missing[:MAX_LISTED]]}, list
-        )
+        session.output.answer({**as_json(plan), "dry_run": dry_run, "unserved": unserved_json(missing)}, list)
 
 
 def diff(context: typer.Context, file: File = None, owner: Owner = OWNER, prune: Prune = False) -> None:
@@ -113,15 +107,28 @@ async def _apply(
         if not session.output.is_json:
             session.output.answer(None, lambda: lines(plan))
         if dry_run:
-            return plan, await _unserved(session, operator, definitions)
+            return plan, await unserved_by(session, operator, definitions)
         deletions = len(plan.of("delete"))
         if deletions:
             confirm(f"delete {counted(deletions, 'job')}?", yes=yes, otherwise="nothing was changed")
         await operator.carry_out(plan)
-        return plan, await _unserved(session, operator, definitions)
+        return plan, await unserved_by(session, operator, definitions)
 
 
-async def _unserved(session: Session, operator: Operator, definitions: Collection[JobDefinition]) -> "list[Unserved]":
+def warn(warnings: Sequence[object]) -> None:
+    """Print warnings, at most `MAX_WARNINGS`."""
+    for each in warnings[:MAX_WARNINGS]:
+        typer.echo(f"warning: {printable_lines(str(each))}", err=True)
+    if len(warnings) > MAX_WARNINGS:
+        typer.echo(f"warning: {len(warnings) - MAX_WARNINGS:,} more; run `tocsin doctor`", err=True)
+
+
+def unserved_json(missing: "Sequence[Unserved]") -> list[dict[str, object]]:
+    """Return queues and functions without a worker for a JSON document."""
+    return [asdict(each) for each in missing[:MAX_LISTED]]
+
+
+async def unserved_by(session: Session, operator: Operator, definitions: Collection[JobDefinition]) -> "list[Unserved]":
     """Return the queues that no worker reads, and the functions that no worker has."""
     from ...services.unserved import unserved  # noqa: PLC0415 - most commands need no agents
 

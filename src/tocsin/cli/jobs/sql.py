@@ -2,28 +2,36 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import RenderableType
 from rich.text import Text
 
 from ...adapters.files.text_files import decoded, read_bytes
-from ...domain.definition import DefinitionError, DefinitionProblem
+from ...domain.definition import DefinitionError, DefinitionProblem, JobDefinition
+from ...domain.ledger import JobNotFound
 from ...domain.statements import Statement, read_statements
 from ...domain.statements.grammar import MAX_CHARACTERS
 from ...domain.text import printable_lines
+from ...services.operator import Operator
 from ...services.statements import StatementResult
 from ..output.tables import table
 from ..runtime.errors import UsageError
 from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
+from .apply import unserved_by, unserved_json, warn
+
+if TYPE_CHECKING:
+    from ...services.unserved import Unserved
 
 MAX_BYTES: Final = 4 * MAX_CHARACTERS
 _STDIN: Final = "-"
+_DEFINING: Final = frozenset({"CREATE JOB", "ALTER JOB"})
 
 
 def sql(
@@ -45,13 +53,20 @@ def sql(
     """
     session = session_of(context)
     statements = read_statements(_text(statement, file))
-    results = run(_carry_out(session, statements, reason))
+    results, missing = run(_carry_out(session, statements, reason))
+    warn(missing)
     if session.output.is_json:
-        session.output.answer({"results": [asdict(result) for result in results]}, list)
+        answer = {"results": [asdict(result) for result in results], "unserved": unserved_json(missing)}
+        session.output.answer(answer, list)
 
 
-async def _carry_out(session: Session, statements: Sequence[Statement], reason: str | None) -> list[StatementResult]:
-    """Return all results, and print each as soon as it is known unless as JSON."""
+async def _carry_out(
+    session: Session, statements: Sequence[Statement], reason: str | None
+) -> "tuple[list[StatementResult], list[Unserved]]":
+    """Return all results, and what the defined jobs need and no worker serves.
+
+    Each result is printed as soon as it is known, unless the output is JSON.
+    """
     results: list[StatementResult] = []
     async with session.operator() as operator:
         for number, statement in enumerate(statements, 1):
@@ -66,7 +81,16 @@ async def _carry_out(session: Session, statements: Sequence[Statement], reason: 
                 if not session.output.is_json:
                     session.output.answer(None, partial(_shown, result))
                 results.append(result)
-    return results
+        return results, await _unserved(session, operator, results)
+
+
+async def _unserved(session: Session, operator: Operator, results: Sequence[StatementResult]) -> "list[Unserved]":
+    names = {result.job: None for result in results if result.job and result.changed and result.statement in _DEFINING}
+    definitions: list[JobDefinition] = []
+    for name in names:
+        with suppress(JobNotFound):  # a later statement dropped it
+            definitions.append((await operator.job(name)).definition)
+    return await unserved_by(session, operator, definitions) if definitions else []
 
 
 def _shown(result: StatementResult) -> list[RenderableType]:
