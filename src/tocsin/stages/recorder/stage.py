@@ -7,6 +7,7 @@ Any number of recorders may run. The first to commit a batch wins; a recorder th
 so that in effect a single recorder works and the others stand by.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Final, cast
@@ -192,8 +193,10 @@ class Recorders:
         await self._of[Stream.LEDGER].run()
 
     async def export_traces(self) -> None:
-        """Export the traces of recorded executions, if anything takes them."""
-        if self._traces is not None:
+        """Export the traces of recorded executions; wait until cancelled if nothing takes them."""
+        if self._traces is None:
+            await asyncio.Event().wait()
+        else:
             await self._traces.run()
 
 
