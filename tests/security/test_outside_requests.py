@@ -15,7 +15,7 @@ from tests.security.server import Server
 from tests.system.running import DEADLINE, Running
 from tocsin import bootstrap, subjects
 from tocsin.bootstrap import STAGE_NAMES
-from tocsin.domain.events import Actor, Admitted, CancelRequest, CronAnswer, Requested, Trigger
+from tocsin.domain.events import Actor, Admitted, CancelRequest, CronAnswer, Envelope, Requested, Trigger
 from tocsin.subjects import DecodeError, Stream
 
 PUBLIC = Actor(identity="public", kind="program", source="nats")
@@ -121,6 +121,23 @@ async def test_full_stream_stops_only_programs_outside(secured: Server, tmp_path
         assert await it.log.publish(subjects.trigger("j"), Trigger(), message_id="m0") == 1
         assert await it.log.publish(subjects.cancel("j", "0198"), CancelRequest(), message_id="cancel") == 2
         assert await it.log.end(Stream.LEDGER) > 0
+
+
+async def test_executor_cannot_fill_the_disk(secured: Server, tmp_path: Path) -> None:
+    """The bridge works off completions, and a flood may be faster; then the server refuses them."""
+    async with connected(secured, tmp_path, "admin") as installation:
+        archive = installation.settings.archive.model_copy(update={"max_input_bytes": 1_048_576})
+        small = installation.settings.model_copy(update={"archive": archive})
+        await bootstrap.initialize(replace(installation, settings=small))
+    async with connected(secured, tmp_path, "mq-executor") as outside:
+        client = outside.connection.client
+        completions = (f"mq.scheduler.complete.j.{number}" for number in range(6))
+        replies = [await client.request(subject, b"x" * 200_000, timeout=DEADLINE) for subject in completions]
+        assert "error" in json.loads(replies[-1].data)
+    async with connected(secured, tmp_path, "operator") as it, deciding(secured, tmp_path):
+        await Running(it).apply({"name": "j", "function": "f", "queue": "outside"})
+        await Running(it).trigger("j")
+        await Running(it).stored("mq.scheduled.>", Envelope, 1)  # the bridge has made room
 
 
 async def test_number_of_requests_from_outside_is_limited(secured: Server, tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ class Archive(Section):
     max_input_bytes: int = Field(default=1_073_741_824, ge=1_048_576)
     """Size at which a stream of inputs, requests or reports refuses messages; from half of it on they are archived earlier.
 
-    Each server reserves this size for each such stream. Without the archiver the streams are unlimited.
+    The stream of the MQ bridge has this limit too, and is not archived. Each server reserves this size for each such stream. Without the archiver the streams are unlimited.
     """
     max_outside_messages: int = Field(default=100_000, ge=1)
     """Number of requests of programs outside at which their stream refuses more; from half of it on they are archived earlier.

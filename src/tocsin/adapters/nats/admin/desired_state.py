@@ -31,7 +31,7 @@ class InputLimits:
     """The limits of the streams of inputs. A full stream refuses messages; -1: unlimited."""
 
     size: int = 1_073_741_824
-    """Bytes of each stream."""
+    """Bytes of each stream, and of that of the MQ bridge."""
     outside: int = 100_000
     """Messages in the stream of programs outside."""
 
@@ -71,7 +71,8 @@ def stream_config(
 
     The stream of the MQ bridge is a work queue. An external worker's task is not needed once it was taken, because the
     log has it. A completion is not needed once the bridge has turned it into a report. Until then, neither is removed.
-    A work queue also rejects a second reader of the same subjects, so no external worker can take completions.
+    A work queue also rejects a second reader of the same subjects, so no external worker can take completions. Its
+    size is limited, because external workers may complete faster than the bridge reads; full, it refuses tasks too.
     """
     config: Json = {
         "name": names.stream(stream),
@@ -96,7 +97,8 @@ def stream_config(
     elif stream in OUTPUT_STREAMS:
         config |= _limits_of_output(stream, output or OutputLimits())
     elif stream is Stream.MQ:
-        config["allow_msg_ttl"] = True
+        size = (inputs or InputLimits()).size
+        config |= {"discard": "new", "max_bytes": size, "allow_msg_ttl": True}
     elif stream is Stream.TIMERS:
         config |= {"allow_msg_schedules": True, "allow_msg_ttl": True, "deny_delete": True}
     else:

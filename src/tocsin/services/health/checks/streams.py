@@ -3,7 +3,7 @@
 from typing import Final
 
 from ....ports.server_inspection import Drift, StreamState
-from ....subjects import INPUT_STREAMS, Bucket
+from ....subjects import INPUT_STREAMS, Bucket, Stream
 from ..findings import CheckContext, Finding, Level, OverdueKind, bad, ok, warn
 from ..status import LAID_OUT, UNAVAILABLE, HealthTarget, unsupported_layout
 
@@ -61,8 +61,8 @@ async def streams(context: CheckContext) -> list[Finding]:
 
 
 async def room(context: CheckContext) -> list[Finding]:
-    """Report streams of inputs that are half full (`stream-filling`)."""
-    names = map(context.target.inspection.stream_name, sorted(INPUT_STREAMS))
+    """Report streams of inputs, and of the MQ bridge, that are half full (`stream-filling`)."""
+    names = map(context.target.inspection.stream_name, sorted({*INPUT_STREAMS, Stream.MQ}))
     states = [state for name in names if (state := context.status.streams.get(name)) is not None]
     full = [
         (state.name, f"{held:,} of at most {limit:,} {unit}", setting)
