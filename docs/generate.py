@@ -28,6 +28,7 @@ import tocsin
 from tocsin import Context, NonRetryableError, Worker
 from tocsin.adapters.http.metrics.catalog import METRICS
 from tocsin.adapters.imports import FINDING_CODES, LOSSES
+from tocsin.adapters.otel.process_metrics import SHOWN_AS_TOTALS
 from tocsin.cli import app
 from tocsin.cli.runtime.errors import MEANINGS
 from tocsin.domain import duration, events
@@ -486,6 +487,41 @@ def _metrics() -> Iterator[str]:
         name = metric.full_name(prefix) + ("_total" if metric.kind == "counter" else "")
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         yield f"| `{name}` | {metric.kind} | {labels} | {_cell(metric.meaning)} |"
+    yield from _process_metrics()
+
+
+_INSTRUMENTS: Final = {
+    "create_counter": ("counter", "_total"),
+    "create_up_down_counter": ("gauge", ""),
+    "create_gauge": ("gauge", ""),
+    "create_histogram": ("histogram", ""),
+}
+"""The kind and the suffix of the metric of each instrument."""
+
+
+def _process_metrics() -> Iterator[str]:
+    yield from (
+        "",
+        "## Of a process",
+        "",
+        "`tocsin run` and `tocsin worker` serve these on `metrics.process_port`, and `tocsin serve` adds its own to those of the installation. A",
+        "series begins with its first value, and each process has its own: sum them. The metrics of Python and of the operating system's process",
+        "(`process_cpu_seconds_total` and others) are there too.",
+        "",
+        "| metric | kind | meaning |",
+        "|---|---|---|",
+    )
+    rows = []
+    for path in sorted(Path(tocsin.__path__[0]).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(ast.Attribute(attr=create), [ast.Constant(str() as name), *_], keywords) if (
+                    create in _INSTRUMENTS and name not in SHOWN_AS_TOTALS
+                ):
+                    kind, suffix = _INSTRUMENTS[create]
+                    meaning = next(ast.literal_eval(each.value) for each in keywords if each.arg == "description")
+                    rows.append(f"| `{name}{suffix}` | {kind} | {_cell(meaning)} |")
+    yield from sorted(rows)
 
 
 # --- text --------------------------------------------------------------------------------------------------------------

@@ -162,6 +162,16 @@ def test_prometheus_scrapes_the_service_with_metrics(services: dict[str, Any]) -
     assert "api" in services
 
 
+def test_prometheus_scrapes_the_stages_and_workers(services: dict[str, Any]) -> None:
+    [scraped] = [
+        one for one in read("prometheus/prometheus.yml")["scrape_configs"] if one["job_name"] == "tocsin-processes"
+    ]
+    [discovery] = scraped["dns_sd_configs"]
+    commands = {name: service.get("command") or ["run"] for name, service in ours(services)}
+    assert set(discovery["names"]) == {name for name, command in commands.items() if command[0] in {"run", "worker"}}
+    assert discovery["port"] == read("tocsin.yaml")["metrics"]["process_port"]
+
+
 def test_the_figures_are_those_of_hip_62() -> None:
     rules = [rule for group in read("prometheus/alerts.yml")["groups"] for rule in group["rules"]]
     assert {rule["alert"] for rule in rules} == {

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from ..ports import Unreachable
     from .installation import Installation, await_log, connect, is_set_up, names_of
+    from .process_metrics import process_metrics_served
     from .provision import durables_of, health_target, initialize, installed_stages
     from .stage_runner import STAGE_NAMES, compose, rebuild_history, run_stages
     from .worker_connection import connect_worker, worker_connection
@@ -28,6 +29,7 @@ __all__ = [
     "installed_stages",
     "is_set_up",
     "names_of",
+    "process_metrics_served",
     "rebuild_history",
     "run_stages",
     "worker_connection",
@@ -35,6 +37,7 @@ __all__ = [
 
 _MODULES: Final = {
     "installation": ("Installation", "Unreachable", "await_log", "connect", "is_set_up", "names_of"),
+    "process_metrics": ("process_metrics_served",),
     "provision": ("durables_of", "health_target", "initialize", "installed_stages"),
     "stage_runner": ("STAGE_NAMES", "compose", "rebuild_history", "run_stages"),
     "worker_connection": ("connect_worker", "worker_connection"),

@@ -29,6 +29,7 @@ from ..adapters.http.sockets import LOOPBACK, PortInUseError, listen, url_of
 from ..adapters.nats.admin.provision import wipe
 from ..adapters.nats.fetches import NatsFetchChannel
 from ..adapters.nats.micro_service import ApiRequest, Operation, serve_operations
+from ..adapters.otel.process_metrics import process_metrics
 from ..engine.timezone_refresh import TimezoneWatch
 from ..services.health import Finding, examine
 from ..services.health.status import as_json, status
@@ -130,7 +131,7 @@ async def _metrics(parts: Components, host: str, any_port: Collection[str]) -> A
     """Serve the metrics on a separate port."""
     settings = parts.settings
     listener = _listen(host, settings.metrics.port, "metrics.port", any_port)
-    metrics = Metrics(parts, settings.metrics.prefix, max_jobs=settings.metrics.max_jobs)
+    metrics = Metrics(parts, settings.metrics.prefix, max_jobs=settings.metrics.max_jobs, process=process_metrics())
     try:
         async with answering(metrics_app(metrics), listener, settings.server):
             _log.info("metrics serving", action="metrics-serving", url=f"{url_of(listener)}/metrics")

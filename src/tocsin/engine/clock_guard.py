@@ -29,6 +29,9 @@ MAX_DRIFT: Final = 0.001
 """Difference between the rates of two clocks, both of which may be slewed at 500 parts per million."""
 
 _log = telemetry.get_logger("tocsin.clock")
+_clock_offset: Final = telemetry.meter().create_gauge(
+    "tocsin_clock_offset_seconds", description="Seconds by which the clock of this process is ahead of the log's."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,3 +211,4 @@ class ClockGuard:
             else:
                 _log.warning("clock is not credible; leading nothing", action="clock-not-credible", **fields)
         self._time, self._checked, self._offset, self._is_within = time, reading, offset, is_within
+        _clock_offset.set(offset.middle)

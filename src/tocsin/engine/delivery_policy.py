@@ -61,6 +61,9 @@ _BACKOFF_S: Final = (0.2, 1.0, 5.0, 15.0)
 IsDecided: TypeAlias = Callable[[Stream, int, datetime], Awaitable[bool]]
 
 _log = telemetry.get_logger("tocsin.stages")
+_redeliveries: Final = telemetry.meter().create_counter(
+    "tocsin_redeliveries", description="Messages that were delivered to this process again, by durable."
+)
 
 
 class _Refusal(msgspec.Struct, frozen=True):
@@ -127,6 +130,8 @@ class DeliveryPolicy:
         During a rush, return the messages that are not settled, because their next decisions can wait.
         """
         batch = _Batch(subscription)
+        if repeated := sum(delivery.delivered > 1 for delivery in deliveries):
+            _redeliveries.add(repeated, {"durable": subscription.durable})
         items: list[tuple[Delivery, Item]] = []
         for delivery in deliveries:
             try:

@@ -301,6 +301,10 @@ class Metrics(Section):
     max_jobs: int = Field(default=2_000, ge=1, le=1_000_000)
     """Jobs with series of their own, the oldest first. A job has about 30; 1,000 jobs take 0.3 seconds of processor time for each scrape. The
     totals of the installation count all jobs."""
+    process_port: Port | None = None
+    """TCP port of the metrics of each `tocsin run` and `tocsin worker` (`/metrics`); absent: none, 0 takes a free port. It needs the extra `metrics`."""
+    process_host: str = "127.0.0.1"
+    """Address of `process_port`. Requests need no token: use a network that only Prometheus reaches."""
 
 
 class QueueRate(Section):

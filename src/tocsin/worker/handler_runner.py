@@ -7,7 +7,7 @@ Sync handlers run in daemon threads, unlike those of `concurrent.futures`: an ab
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from concurrent.futures import Future
 from contextvars import copy_context
 from datetime import timedelta
@@ -17,6 +17,7 @@ from typing import Final, TypeAlias, cast
 
 from pydantic import JsonValue
 
+from .. import telemetry
 from ..domain.events import Dispatched, Input
 from ..domain.ownership import EXECUTOR
 from ..domain.secret_reference import SecretReferenceError
@@ -92,6 +93,15 @@ _OJS_FIELDS: Final = "ojs"
 """The key of the metadata with the fields that only the Open Job Spec's protocol needs."""
 
 
+_running: Final = telemetry.meter().create_up_down_counter(
+    "tocsin_running_tasks", description="Tasks whose handler runs in this worker, by function."
+)
+_outcomes: Final = telemetry.meter().create_counter(
+    "tocsin_handler_outcomes", description="Attempts that ended in this worker, by function."
+)
+_OUTCOMES: Final[Mapping[type[Outcome], str]] = {Succeeded: "succeeded", Failed: "failed", Stopped: "stopped"}
+
+
 class HandlerRunner:
     """Runs the handlers of one worker."""
 
@@ -124,10 +134,14 @@ class HandlerRunner:
         """
         secrets = SecretValues(self._secrets)
         output = self._output.of(task, secrets.redact)
+        labels = {"function": task.function}
+        _running.add(1, labels)
         try:
             outcome = await self._run(handler, task, held_task, secrets, output)
         finally:
+            _running.add(-1, labels)
             output.close()
+        _outcomes.add(1, {**labels, "outcome": _OUTCOMES[type(outcome)]})
         if not isinstance(outcome, Succeeded):
             await self._output.settle(output)
         return outcome

@@ -76,7 +76,7 @@ def _refresh_timezones() -> None:
 
 
 async def _run_stages(session: Session, names: tuple[str, ...]) -> None:
-    async with session.installation(within=None) as installation:
+    async with session.backend.process_metrics(session.settings()), session.installation(within=None) as installation:
         applying = asyncio.create_task(_apply_jobs_file(session, installation, names))
         try:
             await session.backend.run_stages(installation, names)
@@ -192,5 +192,8 @@ def worker(
 
 
 async def _run_worker(session: Session, instance: "Worker") -> None:
-    async with session.installation(within=None, checked=False) as installation:
+    async with (
+        session.backend.process_metrics(session.settings()),
+        session.installation(within=None, checked=False) as installation,
+    ):
         await session.backend.run_worker(installation, instance)

@@ -120,6 +120,12 @@ class Backend:
 
         await bootstrap.run_stages(installation, names, ready=ready)
 
+    def process_metrics(self, settings: "Settings") -> "AbstractAsyncContextManager[None]":
+        """See `bootstrap.process_metrics_served`."""
+        from ... import bootstrap  # noqa: PLC0415
+
+        return bootstrap.process_metrics_served(settings)
+
     async def rebuild_history(self, installation: "Installation") -> int:
         """See `bootstrap.rebuild_history`."""
         from ... import bootstrap  # noqa: PLC0415

@@ -18,6 +18,7 @@ from ..auth.security import Authenticator
 from ..middleware.guards import BodyLimit, SafeHeaders, Timeouts
 from ..middleware.idempotency import HEADER as IDEMPOTENCY_KEY
 from ..middleware.idempotency import MAX_KEY, Answers, IdempotentRoute
+from ..middleware.latency import Latency
 from ..middleware.rate_limit import RateLimit
 from ..ojs import cron, manifest, progress, protocol, queues, workers
 from ..ojs import dead_letters as ojs_dead_letters
@@ -239,6 +240,7 @@ def api(parts: Components, authenticator: Authenticator, rate: RateLimit) -> Fas
     app.add_middleware(Timeouts, seconds=server.request_timeout)
     app.add_middleware(protocol.OjsHeaders)
     app.add_middleware(SafeHeaders)
+    app.add_middleware(Latency)
     return app
 
 

@@ -36,8 +36,14 @@ _log = telemetry.get_logger("tocsin.metrics")
 class Metrics:
     """Reads the metrics of an installation, at most once in `REFRESH_INTERVAL_S`."""
 
-    def __init__(self, parts: Components, prefix: str, *, max_jobs: int) -> None:
-        """Begin the names of hip-62 with `prefix`. Jobs beyond `max_jobs` have no series."""
+    def __init__(
+        self, parts: Components, prefix: str, *, max_jobs: int, process: CollectorRegistry | None = None
+    ) -> None:
+        """Begin the names of hip-62 with `prefix`. Jobs beyond `max_jobs` have no series.
+
+        `process`: the metrics of this process, which follow those of the installation.
+        """
+        self._process = process
         self._parts = parts
         self._prefix = prefix
         self._max_jobs = max_jobs
@@ -60,7 +66,7 @@ class Metrics:
                 families = await self._families()
                 self._text = await asyncio.to_thread(_text, families)
                 self._read_at = now
-        return self._text
+        return self._text if self._process is None else self._text + generate_latest(self._process)
 
     async def _families(self) -> list[Family]:
         answers = await asyncio.gather(*(reader() for reader in self._readers.values()), return_exceptions=True)

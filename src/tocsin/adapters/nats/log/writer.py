@@ -6,15 +6,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import compress
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from .... import subjects
+from .... import subjects, telemetry
 from ....domain.events import Message, PublicEvent
 from ....domain.formats import cloud_events
 from ....ports import (
     Append,
     Delay,
     Publish,
+    SequenceConflict,
     Write,
     Written,
     check_scopes,
@@ -27,6 +28,16 @@ from ..client.names import Names
 from ..client.transport import Headers, Outgoing
 from . import decision_lines
 from .group_commits import Decision, GroupCommit, GroupCommits
+
+_appends: Final = telemetry.meter().create_counter(
+    "tocsin_appends", unit="{message}", description="Messages that this process stored, by stream."
+)
+_conflicts: Final = telemetry.meter().create_counter(
+    "tocsin_append_conflicts",
+    unit="{write}",
+    description="Writes whose guard failed, by stream: another writer was faster.",
+)
+_LABELS: Final = {stream: {"stream": stream.value} for stream in Stream}
 
 
 class LogWriter:
@@ -71,7 +82,9 @@ class LogWriter:
         gathered = self._gathered.pop(stream)
         waiting = [is_stored for _, is_stored in gathered.writes]
         try:
-            await self._store_next([pending for pending, _ in gathered.writes])
+            writes = [pending for pending, _ in gathered.writes]
+            await self._store_next(writes)
+            _count(writes)
         except asyncio.CancelledError:
             for is_stored in waiting:
                 is_stored.cancel()
@@ -100,6 +113,7 @@ class LogWriter:
         while wave:
             await self._store_next(wave)
             wave = [decision for decision in wave if decision.is_open]
+        _count(pending)
         for decision in pending:
             if decision.sequences:
                 decision_lines.tell(decision.write, decision.sequences)
@@ -190,6 +204,19 @@ class LogWriter:
     def _outgoing(self, subject: str, message: Message, headers: Headers) -> Outgoing:
         check_subject(subject)
         return Outgoing(self._names.to_wire(subject), message.encode(), headers)
+
+
+def _count(writes: "Sequence[_Pending]") -> None:
+    """Count the messages and conflicts of writes, once for each stream."""
+    stored: dict[Stream, int] = {}
+    for write in writes:
+        stream = write.stream
+        stored[stream] = stored.get(stream, 0) + len(write.sequences)
+        if write.error is not None and isinstance(write.error, SequenceConflict):
+            _conflicts.add(1, _LABELS[stream])
+    for stream, count in stored.items():
+        if count:
+            _appends.add(count, _LABELS[stream])
 
 
 class _Gathered(NamedTuple):
