@@ -43,6 +43,7 @@ from tocsin.domain.events import (
     Exhausted,
     Failed,
     Failure,
+    FannedOut,
     Message,
     Passed,
     Paused,
@@ -518,6 +519,35 @@ async def test_history_that_is_off_ends_what_it_has(empty_database: EmptyDatabas
 
 
 # --- listing ---------------------------------------------------------------------------------------------------------
+
+
+async def test_executions_of_an_occurrence_are_listed(empty_database: EmptyDatabase) -> None:
+    facts: list[Message] = []
+    for execution_id, shard in (("1", "a"), ("2", "b"), ("3", None)):
+        for fact in story(*A_SUCCESS, execution_id=execution_id):
+            if isinstance(fact, Admitted) and shard is not None:
+                divided = fact.plan.model_copy(update={"shard": shard, "occurrence": "0"})
+                facts.append(fact.model_copy(update={"plan": divided}))
+            else:
+                facts.append(fact)
+    fanned = FannedOut(
+        job="nightly",
+        execution_id="0",
+        scheduled_time=NOON,
+        trigger="cron",
+        definition=1,
+        map=1,
+        shards=("a", "b"),
+    )
+    async with empty_database() as database, database.open() as history:
+        await record_all(history, recorded([fanned, *facts]))
+        assert await history.execution("0") is None
+        rows = (await history.executions(ExecutionQuery(occurrence="0"))).rows
+        assert [(row.execution_id, row.shard, row.occurrence_id) for row in rows] == [("2", "b", "0"), ("1", "a", "0")]
+        assert await history.count(ExecutionQuery(occurrence="0", status="completed")) == 2
+        assert await history.count(ExecutionQuery(occurrence="1")) == 0
+        [other] = [row for row in (await history.executions(ExecutionQuery())).rows if row.execution_id == "3"]
+        assert (other.shard, other.occurrence_id) == (None, None)
 
 
 async def test_listing(empty_database: EmptyDatabase) -> None:

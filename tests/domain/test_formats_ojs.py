@@ -7,6 +7,7 @@ from pydantic import JsonValue
 
 from tocsin.domain.definition import Concurrency, JobDefinition, JobDependency, RetryPolicy, Step
 from tocsin.domain.definition.builtin_work import FIELDS
+from tocsin.domain.definition.partition import Partition
 from tocsin.domain.formats import DefinitionError, ojs, read
 from tocsin.domain.schedule import DstPolicy
 
@@ -213,6 +214,9 @@ SAYABLE = st.builds(
     ),
     dependency_timeout=MILLISECONDS,
     job_class=st.sampled_from(["LOCAL_SAFE", "QUORUM_REQUIRED"]),
+    partition=st.sampled_from(
+        [None, Partition(all_shards=True), Partition(shard_set=("a", "b")), Partition(single_shard="a")]
+    ),
     dead_letter=st.booleans(),
     tags=st.lists(TEXT, max_size=2).map(tuple),
     queue=st.just("default") | st.just("a.b-c"),

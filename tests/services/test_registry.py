@@ -12,11 +12,12 @@ from tocsin import subjects
 from tocsin.domain import execution_plan
 from tocsin.domain.definition import DefinitionError, JobDefinition
 from tocsin.domain.definition_changes import DefinitionDiff
-from tocsin.domain.events import Actor, Defined, Deleted, Message, Paused, Recorded, Trigger
+from tocsin.domain.events import Actor, Defined, Deleted, Message, Paused, Recorded, Shard, ShardState, Trigger
 from tocsin.domain.job_record import Registration
 from tocsin.domain.ledger import JobNotFound
 from tocsin.ports import SequenceConflict
 from tocsin.services.jobs import TRIES, Registry
+from tocsin.services.shards import ShardMaps
 from tocsin.subjects import Bucket
 from tocsin.testing import START, InMemoryEventLog, InMemoryProjections, ManualClock
 
@@ -382,3 +383,57 @@ async def test_leader_takes_no_tasks_of_executors_outside(fields: dict[str, Any]
     assert (problem.job, problem.field, problem.code) == ("job `nightly`", "job_class", "exclusive-fields")
     assert await registry.define(job(job_class="LEADER_ONLY")) == "create"
     assert await registry.define(job("other", **fields)) == "create"
+
+
+# --- shards ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shards", "partition", "reason"),
+    [
+        ({}, "all_shards", "no shard is active"),
+        ({"a": "DISABLED"}, "all_shards", "no shard is active"),
+        ({"a": "ACTIVE"}, {"single_shard": "b"}, "no shard b in the shard map (a)"),
+        ({"a": "ACTIVE"}, {"shard_set": ["a", "c"]}, "no shard c in the shard map (a)"),
+    ],
+)
+async def test_job_on_an_unknown_shard_is_refused(
+    world: World, shards: dict[str, str], partition: object, reason: str
+) -> None:
+    await ShardMaps(world.log).apply(Shard(shard_id=name, state=ShardState(state)) for name, state in shards.items())
+    with pytest.raises(DefinitionError) as refused:
+        await world.registry.define(job(partition=partition))
+    [problem] = refused.value.problems
+    assert (problem.code, problem.field) == ("unknown-shard", "partition")
+    assert reason in problem.reason
+
+
+async def test_dependency_on_several_runs_is_refused(world: World) -> None:
+    await ShardMaps(world.log).apply([Shard(shard_id="a"), Shard(shard_id="b")])
+    await world.registry.define(job("divided", partition="all_shards"))
+    await world.registry.define(job("single", partition={"single_shard": "a"}))
+    await world.registry.define(job("after-single", depends_on=["single"]))
+    for definition in (job("after", depends_on=["divided"]), job("single", partition="all_shards")):
+        with pytest.raises(DefinitionError) as refused:
+            await world.registry.define(definition)
+        assert [problem.code for problem in refused.value.problems] == ["not-supported"]
+        with pytest.raises(DefinitionError):
+            await world.registry.plan([definition])
+
+
+async def test_divided_job_may_depend_on_others(world: World) -> None:
+    await ShardMaps(world.log).apply([Shard(shard_id="a")])
+    await world.registry.apply([job("load"), job("divided", partition="all_shards", depends_on=["load"])])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"partition": "all_shards", "job_class": "LEADER_ONLY"},
+        {"partition": {"shard_key": "input.customer"}},
+        {"partition": {"shard_key": "customer"}, "schedule": None},
+    ],
+)
+def test_wrong_partition_is_no_definition(fields: dict[str, Any]) -> None:
+    with pytest.raises((DefinitionError, ValueError)):
+        job(**fields)

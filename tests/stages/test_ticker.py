@@ -14,8 +14,9 @@ from typing_extensions import override
 
 from tests.clocks import ShiftedClock
 from tests.stages.world import World
+from tocsin import subjects
 from tocsin.domain import ledger
-from tocsin.domain.events import Actor, Deleted, Dispatched, Due, Message, Passed, Recorded
+from tocsin.domain.events import Actor, Deleted, Dispatched, Due, Message, Passed, Recorded, Shard, ShardsDefined
 from tocsin.domain.schedule.instants import CalendarRule
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.due_queue import MAX_FIRED_PER_MINUTE
@@ -607,3 +608,18 @@ async def test_heartbeat_ends_while_decisions_cannot_be_stored(world: World, mon
         await tick(world, ticker, 2)
     assert passes == [True, False, True]
     assert len(await fired(world)) == 1
+
+
+async def test_due_of_a_divided_job_names_the_map(world: World) -> None:
+    async with leading(world) as ticker:
+        await world.define({"name": "plain", "schedule": "* * * * *", "function": "f"})
+        await world.define({"name": "divided", "schedule": "* * * * *", "function": "f", "partition": "all_shards"})
+        versions = [0]
+        for shard_id in ("a", "b"):
+            await tick(world, ticker, 60)
+            await world.given(ShardsDefined(shards=(Shard(shard_id=shard_id),)))
+            versions.append((await world.log.load(subjects.shard_map()))[-1].sequence)
+        await tick(world, ticker, 60)
+    dues = await world.stored(Due)
+    assert [due.shards for due in dues if due.job == "divided"] == versions
+    assert {due.shards for due in dues if due.job == "plain"} == {0}

@@ -12,8 +12,9 @@ from structlog.testing import capture_logs
 
 from tests.stages.test_ticker import candidate
 from tests.stages.world import World
+from tocsin import subjects
 from tocsin.adapters.system_clock import SystemClock
-from tocsin.domain.events import Deleted, Due, Message
+from tocsin.domain.events import Deleted, Due, Message, Shard, ShardsDefined
 from tocsin.engine import ledger_snapshot
 from tocsin.engine.ledger_snapshot import HEAD, LedgerSnapshots, Policy
 from tocsin.ports import Batch, LogUnavailable, SequenceConflict
@@ -415,3 +416,16 @@ async def test_deleted_job_stays_deleted(world: World, followed: list[int | None
         await tick(world, second)
     assert followed[-1] == JOBS + 1
     assert "job-3" not in {due.job for due in await world.stored(Due)}
+
+
+async def test_due_names_the_map_before_a_snapshot(world: World) -> None:
+    await world.given(ShardsDefined(shards=(Shard(shard_id="a"),)))
+    version = (await world.log.load(subjects.shard_map()))[-1].sequence
+    for number in range(JOBS):
+        await world.define(job(number, partition="all_shards"))
+    async with ticker(world) as (first, snapshots):
+        await tick(world, first)
+        assert await saved(first, snapshots)
+    async with ticker(world) as (second, _):
+        await tick(world, second)
+    assert [due.shards for due in await world.stored(Due)] == [version] * 2 * JOBS

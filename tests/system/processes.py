@@ -55,7 +55,7 @@ BACKLOG: Final = 300
 """Messages that all durables together may still have before them while more work is given."""
 STUCK_S: Final = SILENCE_S + 15
 """Seconds without a change after which open executions never end; the tasks of a killed worker wait for its silence."""
-_OVER: Final = frozenset({"completed", "failed", "cancelled", "skipped"})
+_OVER: Final = frozenset({"completed", "failed", "cancelled", "skipped", "fanned-out"})
 
 
 class Program:

@@ -92,7 +92,7 @@ _TIMES: Final = frozenset({"due", "passed"})
 _ANSWERS: Final = "cron.answer."
 """The beginning of the subjects of answers to triggers: each has its own, and no later message replaces it."""
 ENDS: Final = {
-    "execution": frozenset({"completed", "failed", "cancelled", "skipped"}),
+    "execution": frozenset({"completed", "failed", "cancelled", "skipped", "fanned-out"}),
     "dead-letter": frozenset({"resolved"}),
     "agent": frozenset({"forgotten"}),
 }

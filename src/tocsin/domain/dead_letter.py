@@ -183,6 +183,7 @@ def of_failed(failed: Failed, facts: Iterable[Recorded[Message]]) -> DeadLettere
         last_error=failed.error,
         first_attempt=min(ends),
         last_attempt=max(ends),
+        shard=failed.shard,
         **_asked(history),
     )
     return _fitting(letter)

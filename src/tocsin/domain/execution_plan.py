@@ -34,6 +34,7 @@ from .events import (
     TriggerKind,
     occurrence_meta,
 )
+from .fan_out import on_shard
 from .trace_context import Sampling
 
 MAX_REFUSAL_CHARACTERS: Final = 4_000
@@ -124,7 +125,9 @@ def from_replay(
         replay_of=fact.id,
         repeats_occurrence=isinstance(original, DeadLettered) and original.trigger == "cron",
     )
-    return _requested(definition, sequence, wish)
+    request = _requested(definition, sequence, wish)
+    shard = original.shard if isinstance(original, DeadLettered) else None
+    return request if shard is None or definition.partition is None else on_shard(request, shard)
 
 
 def from_replay_of(replayed: Recorded[Replayed], before: Requested) -> Admitted:

@@ -101,11 +101,15 @@ class ExecutionRecord:
     """The sequence of its definition; 0: the job was not registered; None: unknown, or its trigger was refused."""
     agent: str | None = None
     """The id of the agent's process that claimed a step last; None: no step was claimed, or the worker is no agent."""
+    shard: str | None = None
+    occurrence_id: str | None = None
+    """The id under which it was fanned out; None: it stands for itself."""
 
     @property
     def request_fields(self) -> tuple[object, ...]:
         """Return the fields of the request, which later events do not change."""
-        return self.trigger, self.scheduled_time, self.tags, self.created_by, self.replay_of, self.definition
+        request = self.trigger, self.scheduled_time, self.tags, self.created_by, self.replay_of, self.definition
+        return *request, self.shard, self.occurrence_id
 
     @property
     def has_started(self) -> bool:
@@ -194,6 +198,7 @@ def _requested(record: ExecutionRecord, fact: Requested, at: datetime) -> None:
     record.trigger, record.scheduled_time = fact.trigger, fact.scheduled_time
     record.tags = fact.plan.tags
     record.replay_of, record.definition = fact.replay_of, fact.plan.definition
+    record.shard, record.occurrence_id = fact.plan.shard, fact.plan.occurrence
     if fact.by is not None:
         record.created_by = fact.by.identity
     steps = record.steps  # in the order of the plan, followed by steps that the plan does not name

@@ -6,7 +6,7 @@ same digest, so that a redelivered message draws the same number.
 """
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import Final
@@ -116,6 +116,15 @@ def event_id(kind: str, job: str, at: datetime, *parts: str) -> str:
     `parts` tell events of one kind and job apart.
     """
     return _uuid7(at, "event", kind, job, *parts)
+
+
+def shard_id(occurrence: str, shard: str) -> str:
+    """Return the id of the execution on a shard.
+
+    `occurrence` is the id that the only execution of the occurrence or trigger would have. Both ids have the same time.
+    """
+    milliseconds = int(occurrence[:8] + occurrence[9:13], 16)
+    return _uuid7(_EPOCH + timedelta(milliseconds=milliseconds), "shard", occurrence, shard)
 
 
 def agent_id(name: str, at: datetime, noise: str) -> str:

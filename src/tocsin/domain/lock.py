@@ -177,7 +177,7 @@ def first_needed(newest: Sequence[Recorded[Message]]) -> int:
 # --- decide ----------------------------------------------------------------------------------------------------------
 
 
-def acquire(state: Lock, job: str, wanted: Waiter, *, ttl: float) -> list[Acquired]:
+def acquire(state: Lock, job: str, wanted: Waiter, *, ttl: float, shard: str | None = None) -> list[Acquired]:
     """Acquire a free lock for `ttl` seconds; return nothing if the execution already holds it."""
     if state.holder == wanted.execution_id:
         return []
@@ -185,6 +185,7 @@ def acquire(state: Lock, job: str, wanted: Waiter, *, ttl: float) -> list[Acquir
         Acquired.trusted(
             job=job,
             execution_id=wanted.execution_id,
+            shard=shard,
             scheduled_time=wanted.scheduled_time,
             ttl=ttl,
             oldest=state.waiting.remove(wanted.execution_id).oldest,
@@ -192,7 +193,7 @@ def acquire(state: Lock, job: str, wanted: Waiter, *, ttl: float) -> list[Acquir
     ]
 
 
-def queue(state: Lock, job: str, wanted: Waiter) -> list[Queued]:
+def queue(state: Lock, job: str, wanted: Waiter, *, shard: str | None = None) -> list[Queued]:
     """Wait for the lock; return nothing if the execution holds it or already waits."""
     if state.holder == wanted.execution_id or state.has_waiter(wanted.execution_id):
         return []
@@ -200,6 +201,7 @@ def queue(state: Lock, job: str, wanted: Waiter) -> list[Queued]:
         Queued.trusted(
             job=job,
             execution_id=wanted.execution_id,
+            shard=shard,
             scheduled_time=wanted.scheduled_time,
             yields=wanted.yields,
             oldest=state.waiting.oldest,

@@ -9,7 +9,7 @@ from .. import subjects
 from ..domain import dead_letter, execution, queue
 from ..domain.dead_letter import DeadLetter
 from ..domain.definition import JobDefinition
-from ..domain.events import Defined, Message, Recorded
+from ..domain.events import Defined, Message, Recorded, Shard, ShardsDefined
 from ..domain.execution import Execution
 from ..domain.ledger import Ledger
 from ..domain.queue import Queue
@@ -141,6 +141,36 @@ IN_FORCE_NOW: Final = Reading("definition in force now", _in_force_now)
 
 Messages of other streams have no place in the ledger. A decision that rests on this reading can come out differently on
 a redelivery, so the first that is stored must stand: the guard of one scope decides.
+"""
+
+
+async def _shard_maps(sources: Sources, versions: Sequence[int]) -> Mapping[int, tuple[Shard, ...]]:
+    maps: dict[int, tuple[Shard, ...]] = {}
+    for version in versions:
+        recorded = await sources.log.get(subjects.shard_map(), version) if version else None
+        if version and (recorded is None or not isinstance(recorded.message, ShardsDefined)):
+            raise StaleRead.of(subjects.shard_map())
+        maps[version] = recorded.message.shards if recorded and isinstance(recorded.message, ShardsDefined) else ()
+    return maps
+
+
+SHARD_MAP: Final = Reading("shard map", _shard_maps, is_lasting=True)
+"""The shards of the map that was stored at a sequence of the ledger; 0: there is no map, and there are no shards."""
+
+
+async def _newest_shard_map(sources: Sources, keys: Sequence[None]) -> Mapping[None, tuple[int, tuple[Shard, ...]]]:
+    scope = subjects.shard_map()
+    tail, stored = await sources.log.tail(scope), await sources.log.load(scope)
+    if (stored[-1].sequence if stored else 0) < tail:
+        raise StaleRead.of(scope)
+    maps = [(r.sequence, r.message.shards) for r in stored if isinstance(r.message, ShardsDefined)]
+    return dict.fromkeys(keys, maps[-1] if maps else (0, ()))
+
+
+NEWEST_SHARD_MAP: Final = Reading("newest shard map", _newest_shard_map)
+"""The version of the newest shard map, and its shards. The key is None.
+
+Messages of other streams have no place in the ledger, so the first decision that is stored must stand (`IN_FORCE_NOW`).
 """
 
 

@@ -39,14 +39,16 @@ ARCHIVED: Final = Reading("archive's cursor", _archived)
 """The sequence of a stream up to which finished executions may be archived."""
 
 
-def lock_state(job: str) -> Ref[Lock]:
-    """Refer to the lock of a job."""
-    return LOCK(subjects.lock(job))
+def lock_state(job: str, shard: str | None = None) -> Ref[Lock]:
+    """Refer to the lock of a job, or of one of its shards."""
+    return LOCK(subjects.lock(job, shard))
 
 
-def states_of_beginning(job: str, execution_id: str, trigger: TriggerKind) -> tuple[Ref[Any], ...]:
+def states_of_beginning(
+    job: str, execution_id: str, trigger: TriggerKind, shard: str | None = None
+) -> tuple[Ref[Any], ...]:
     """Refer to the states on which the beginning of an execution with a lock depends."""
-    refs = execution_state(job, execution_id), lock_state(job)
+    refs = execution_state(job, execution_id), lock_state(job, shard)
     return (*refs, triggered_event(job)) if trigger == "cron" else refs
 
 
@@ -63,11 +65,21 @@ def is_over(job: str, execution_id: str, fence: int, states: States) -> tuple[bo
     return state.status is Status.UNKNOWN and fence <= states(ARCHIVED(Stream.LOG)), (ref,)
 
 
-def acquire(job: str, waiter: Waiter, ttl: float, states: States, *, rests_on: tuple[Ref[Any], ...] = ()) -> Step:
+def acquire(
+    job: str,
+    shard: str | None,
+    waiter: Waiter,
+    ttl: float,
+    states: States,
+    *,
+    rests_on: tuple[Ref[Any], ...] = (),
+) -> Step:
     """Acquire a free lock for an execution, and decide again."""
-    ref = lock_state(job)
-    events = lock.acquire(states(ref), job, waiter, ttl=ttl)
-    return again(Events(ref, tuple(events)), rests_on=rests_on, signals=(Held(job, waiter.execution_id, ttl),))
+    ref = lock_state(job, shard)
+    events = lock.acquire(states(ref), job, waiter, ttl=ttl, shard=shard)
+    # The bucket has a key for each job, and so shows no locks of shards.
+    held = () if shard is not None else (Held(job, waiter.execution_id, ttl),)
+    return again(Events(ref, tuple(events)), rests_on=rests_on, signals=held)
 
 
 def begin(
@@ -90,8 +102,9 @@ def _begin_with_lock(first: Planned, states: States, now: datetime, key: bytes) 
     The lock keeper then decides. This process does not hear of the ends of executions, so it reads again whether the lock
     is held, once for all decisions of a wave.
     """
-    job, ref, lock_ref = first.job, execution_state(first.job, first.execution_id), lock_state(first.job)
-    states.expect(lambda: states_of_beginning(job, first.execution_id, first.trigger))
+    job, shard = first.job, first.plan.shard
+    ref, lock_ref = execution_state(job, first.execution_id), lock_state(job, shard)
+    states.expect(lambda: states_of_beginning(job, first.execution_id, first.trigger, shard))
     held = states(lock_ref)
     if held.holder not in {None, first.execution_id}:
         held = states.fresh(lock_ref, execution_state(job, held.holder or ""))
@@ -110,5 +123,5 @@ def _begin_with_lock(first: Planned, states: States, now: datetime, key: bytes) 
     if held.waiting.first is None:
         is_free, rests_on = (True, ()) if held.holder is None else is_over(job, held.holder, held.fence, states)
         if is_free:
-            return acquire(job, lock.waiting(first), lock.ttl(first), states, rests_on=rests_on)
+            return acquire(job, shard, lock.waiting(first), lock.ttl(first), states, rests_on=rests_on)
     return done(Events(ref, (first,)))

@@ -31,6 +31,7 @@ from ..domain.events import (
     CronTriggered,
     CronTriggeredData,
     Dispatched,
+    FannedOut,
     Message,
     MissedReason,
     Passed,
@@ -103,6 +104,7 @@ def _triggered(decision: Admitted, sequence: int, now: datetime) -> RequiredEven
                 scheduled_time=decision.scheduled_time,
                 actual_time=now,
                 traceparent=_root(decision),
+                shard=decision.plan.shard,
             ),
         )
 
@@ -124,6 +126,7 @@ def _skipped(decision: Skipped, sequence: int, now: datetime) -> RequiredEvent:
                 active_job_id=decision.active_execution_id,
                 scheduled_time=decision.scheduled_time,
                 traceparent=_root(decision),
+                shard=decision.shard,
             ),
         )
 
@@ -132,7 +135,8 @@ def _skipped(decision: Skipped, sequence: int, now: datetime) -> RequiredEvent:
             return False
         # A local time that does not exist may fall on an instant that is skipped for another reason.
         data = message.data
-        return (data.scheduled_time, data.reason) == (decision.scheduled_time, decision.reason)
+        told = data.scheduled_time, data.reason, data.shard
+        return told == (decision.scheduled_time, decision.reason, decision.shard)
 
     return RequiredEvent(public_event("skipped", decision.job), sequence, make, matches)
 
@@ -297,7 +301,7 @@ def is_announced(decision: Message) -> bool:
     return isinstance(decision, Admitted | Dispatched) and decision.trigger == "cron"
 
 
-BEGINNINGS: Final = (Planned, Admitted, Dispatched, Skipped, PoisonMessage)
+BEGINNINGS: Final = (Planned, Admitted, Dispatched, Skipped, FannedOut, PoisonMessage)
 """The messages that planning an execution stores."""
 
 

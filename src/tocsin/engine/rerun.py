@@ -6,6 +6,7 @@ The rerun of a failed execution is a new execution. The rerun of a refused input
 from base64 import b64decode
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from .. import subjects
@@ -35,6 +36,7 @@ from ..domain.ledger import JobNotFound
 from ..domain.trace_context import Sampling
 from ..ports import EventLog, StaleRead
 from ..subjects import ANY, DecodeError
+from .fan_out import begin_divided
 from .kinds import DEFINITION, FACTS, IN_FORCE, TAIL, dead_letter_state
 from .locks import begin
 from .public_events import refuse_request
@@ -75,7 +77,7 @@ def rerun(recorded: Recorded[Message], states: States, now: datetime, *, key: by
     except NotRerunnable as error:
         return refuse_request(error, states, job=fact.job, execution_id=replay.execution_id)
     if isinstance(message, DeadLettered | Trigger):
-        first = _planned(recorded, replay, message, states)
+        first = _planned(recorded, replay, message, states, now, key, sampling)
         return first if isinstance(first, Step) else begin(first, states, now, key=key, sampling=sampling)
     if state.resolved is not None:
         return DONE
@@ -118,9 +120,18 @@ def _message_id(fact: Replayed, key: bytes) -> str:
 
 
 def _planned(
-    recorded: Recorded[Message], replay: Replay, cause: DeadLettered | Trigger, states: States
+    recorded: Recorded[Message],
+    replay: Replay,
+    cause: DeadLettered | Trigger,
+    states: States,
+    now: datetime,
+    key: bytes,
+    sampling: Sampling | None,
 ) -> Planned | Admitted | Step:
-    """Return the first event of a replay's execution, or its refusal."""
+    """Return the first event of a replay's execution.
+
+    Return a step if it is refused, or begins on several shards.
+    """
     fact, job = replay.fact, replay.fact.job
     request = Recorded(fact, recorded.subject, recorded.sequence, recorded.time)
     if isinstance(cause, DeadLettered) and (original := _unregistered_request(cause, states)) is not None:
@@ -137,6 +148,9 @@ def _planned(
         check_input(definition, trigger.input or {}, trigger.args, written=written)
     except DefinitionError as error:
         return refuse_request(error, states, job=job, execution_id=replay.execution_id)
+    if isinstance(cause, Trigger) and definition.partition is not None:
+        make = partial(execution_plan.from_replay, request, cause, before=old)
+        return begin_divided(make, definition, sequence, states, now, key=key, version=None, sampling=sampling)
     return execution_plan.from_replay(request, cause, definition, sequence, before=old)
 
 

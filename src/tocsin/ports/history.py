@@ -44,6 +44,10 @@ class ExecutionRow:
     """The sequence of its definition; 0: the job was not registered; None: its trigger was refused, or it is unknown."""
     agent: str | None = None
     """The id of the agent's process that claimed a step last; None: no step was claimed, or the worker is no agent."""
+    shard: str | None = None
+    """The shard on which it runs; None: the job is not divided."""
+    occurrence_id: str | None = None
+    """The id under which it and those of other shards were fanned out; None: it stands for itself."""
 
 
 @dataclass(frozen=True, slots=True)

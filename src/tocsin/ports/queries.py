@@ -177,6 +177,8 @@ class ExecutionQuery(_ListQuery):
     trigger: str | None = None
     tag: str | None = None
     """Tag of the job."""
+    occurrence: str | None = None
+    """The id under which the executions were fanned out."""
     sort: ExecutionSort = "newest"
 
 

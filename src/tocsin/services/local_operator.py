@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .operations.dead_letters import Replay, Resolution
     from .operations.execution_output import ExecutionOutput
     from .operations.execution_requests import Cancellation
+    from .operations.fan_out import FanOut
     from .operations.lookup import ExecutionMatch
     from .policies import PolicyVersion
     from .queue_decisions import PurgeAnswer
@@ -160,6 +161,16 @@ class LocalOperator:
         from .operations import execution_output  # noqa: PLC0415 - see above
 
         return await execution_output.read_output(self._log, match, after=after, stored=self._stored)
+
+    async def fan_out(self, match: "ExecutionMatch") -> "FanOut | None":
+        """See `Operator`."""
+        from .operations import fan_out  # noqa: PLC0415 - see above
+
+        async def recorded(execution_id: str) -> ExecutionRow | None:
+            async with self._history() as history:
+                return await history.execution(execution_id)
+
+        return await fan_out.read_fan_out(self._log, match, recorded)
 
     async def cancel(self, given: str, *, reason: str | None = None, job: str | None = None) -> "Cancellation":
         """See `Operator`."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .operations.dead_letters import Replay, Resolution
     from .operations.execution_output import ExecutionOutput
     from .operations.execution_requests import Cancellation
+    from .operations.fan_out import FanOut
     from .operations.lookup import ExecutionMatch
     from .policies import PolicyVersion
     from .queue_decisions import PurgeAnswer
@@ -184,6 +185,10 @@ class Operator(Protocol):
         Raises:
             LogUnavailable: the log does not answer.
         """
+        ...
+
+    async def fan_out(self, match: "ExecutionMatch") -> "FanOut | None":
+        """Return the executions of an occurrence (see `fan_out.read_fan_out`)."""
         ...
 
     async def cancel(self, given: str, *, reason: str | None = None, job: str | None = None) -> "Cancellation":

@@ -26,6 +26,7 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "job_runs": (
         *("job_run_uuid", "job_uuid", "job_name", "assigned_node", "scheduled_time", "started_at", "completed_at"),
         *("state", "retry_count", "result_message", "rows_affected", "result_data", "error_code", "assigned_node_uuid"),
+        "shard",
     ),
     "job_dependencies": ("job_uuid", "depends_on_job_uuid", "job_name", "depends_on_job_name"),
     "agents": (
@@ -85,6 +86,7 @@ def run_rows(runs: Iterable[ExecutionRow], jobs: Mapping[str, Job]) -> Iterator[
             _data(run.result),
             run.error_type,
             run.agent,
+            run.shard,
         )
 
 

@@ -49,16 +49,18 @@ _log = telemetry.get_logger("tocsin.stages")
 
 
 async def _acquisitions(
-    sources: Sources, keys: Sequence[tuple[str, int]]
-) -> dict[tuple[str, int], Sequence[Recorded[Message]]]:
+    sources: Sources, keys: Sequence[tuple[str, str | None, int]]
+) -> dict[tuple[str, str | None, int], Sequence[Recorded[Message]]]:
     return {
-        (job, after): await sources.log.read(subjects.acquisitions(job), after=after, limit=ACQUISITIONS_PER_READ)
-        for job, after in keys
+        (job, shard, after): await sources.log.read(
+            subjects.acquisitions(job, shard), after=after, limit=ACQUISITIONS_PER_READ
+        )
+        for job, shard, after in keys
     }
 
 
 ACQUISITIONS: Final = Reading("acquisitions", _acquisitions)
-"""The next acquisitions of a job's lock after a sequence: the key is (job, sequence)."""
+"""The next acquisitions of a lock after a sequence: the key is (job, shard, sequence)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,8 @@ class LockKeeper:
             return DONE
         ref = execution_state(message.job, message.execution_id)
         trigger: TriggerKind = message.trigger if isinstance(message, Planned) else "recovery"
-        states.expect(lambda: states_of_beginning(message.job, message.execution_id, trigger))
+        shard = message.plan.shard if isinstance(message, Planned) else None
+        states.expect(lambda: states_of_beginning(message.job, message.execution_id, trigger, shard))
         state = states(ref)
         if states.at(ref) < recorded.sequence:
             raise StaleRead.of(ref.key)
@@ -125,13 +128,15 @@ class LockKeeper:
 
     def _request(self, request: Requested, states: States, now: datetime) -> Step:
         """Request a job's lock for a planned execution."""
-        job, ref = request.job, lock_state(request.job)
+        job, ref = request.job, lock_state(request.job, request.plan.shard)
         job_lock = states(ref)
         if job_lock.holder in {None, request.execution_id}:
             return self._take(request, job_lock, states)
         is_free, rests_on = is_over(job, job_lock.holder or "", job_lock.fence, states)
         if is_free:
-            return _hand_on(job, job_lock, states, rests_on) or self._take(request, job_lock, states, rests_on)
+            return _hand_on(job, request.plan.shard, job_lock, states, rests_on) or self._take(
+                request, job_lock, states, rests_on
+            )
         if step := _finish_admission(job, job_lock, states, now, self._key):
             return step
         if job_lock.has_waiter(request.execution_id):
@@ -154,7 +159,10 @@ class LockKeeper:
                 skips = execution.skip(states(me), active=holder, reason="queue_full")
                 return again(Events(me, tuple(skips)), rests_on=rests_on)
             case "enqueue":
-                entry = Events(lock_state(job), tuple(lock.queue(job_lock, job, lock.waiting(request))))
+                entry = Events(
+                    lock_state(job, request.plan.shard),
+                    tuple(lock.queue(job_lock, job, lock.waiting(request), shard=request.plan.shard)),
+                )
                 # The next decision sees whether the holder ended before this was stored: no later event would wake it.
                 return again(entry, rests_on=rests_on, signals=(Waiting(job, len(job_lock.waiting) + 1),))
             case _:
@@ -165,7 +173,7 @@ class LockKeeper:
         job, ref = request.job, execution_state(request.job, request.execution_id)
         if job_lock.holder == request.execution_id:
             return again(_admission(ref, job_lock.fence, states, self._key))
-        return acquire(job, lock.waiting(request), lock.ttl(request), states, rests_on=rests_on)
+        return acquire(job, request.plan.shard, lock.waiting(request), lock.ttl(request), states, rests_on=rests_on)
 
     # --- ended -------------------------------------------------------------------------------------------------------
 
@@ -174,7 +182,7 @@ class LockKeeper:
         end = recorded.message
         if not _may_hold(end):
             return DONE
-        ref = lock_state(end.job)
+        ref = lock_state(end.job, end.shard)
         # An execution that queues after this end reads the end and acquires the lock itself.
         job_lock = states.up_to(ref, recorded.sequence)
         rests_on: tuple[Ref[Any], ...] = ()
@@ -182,7 +190,7 @@ class LockKeeper:
             is_free = job_lock.holder == end.execution_id
             if not is_free:
                 is_free, rests_on = is_over(end.job, job_lock.holder, job_lock.fence, states)
-            if is_free and (step := _hand_on(end.job, job_lock, states, rests_on)):
+            if is_free and (step := _hand_on(end.job, end.shard, job_lock, states, rests_on)):
                 return step
         if job_lock.holder is not None and job_lock.holder != end.execution_id:
             step, last = _announce_successors(end, job_lock, states, now)
@@ -192,17 +200,20 @@ class LockKeeper:
             holder = execution_state(end.job, job_lock.holder)
             unknown = (holder,) if states(holder).status is Status.UNKNOWN else ()
             rests_on = (*rests_on, *last, *unknown)
-        return done(rests_on=rests_on, signals=(Released(end.job, end.execution_id),))
+        released = () if end.shard is not None else (Released(end.job, end.execution_id),)
+        return done(rests_on=rests_on, signals=released)
 
 
-def _hand_on(job: str, job_lock: Lock, states: States, rests_on: tuple[Ref[object], ...]) -> Step | None:
+def _hand_on(
+    job: str, shard: str | None, job_lock: Lock, states: States, rests_on: tuple[Ref[object], ...]
+) -> Step | None:
     """Hand a free lock to the earliest waiting execution; None: no execution waits."""
     if (first := job_lock.waiting.first) is None:
         return None
     ref = execution_state(job, first.execution_id)
     request = states(ref).requested
     ttl = lock.ttl(request) if request else lock.GRACE_S
-    return acquire(job, first, ttl, states, rests_on=rests_on if request else (*rests_on, ref))
+    return acquire(job, shard, first, ttl, states, rests_on=rests_on if request else (*rests_on, ref))
 
 
 def _finish_admission(
@@ -247,7 +258,7 @@ def _announce_successors(
     after, has_passed = end.fence, True
     if after is None:  # cancelled before it was admitted, but it may have had the lock
         after, has_passed = _planned_at(end, states), False
-    while acquisitions := states(ACQUISITIONS((end.job, after))):
+    while acquisitions := states(ACQUISITIONS((end.job, end.shard, after))):
         for recorded in acquisitions:
             after, event = recorded.sequence, recorded.message
             if not isinstance(event, Acquired):
@@ -264,7 +275,7 @@ def _announce_successors(
                     return None, ()
             has_passed = has_passed or event.execution_id == end.execution_id
     if after < job_lock.fence:
-        raise StaleRead.of(subjects.lock(end.job))
+        raise StaleRead.of(subjects.lock(end.job, end.shard))
     return None, ()
 
 

@@ -5,11 +5,12 @@ A trigger or replay of a job that does not exist, or with input that the job rej
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from .. import subjects
 from ..domain import execution_plan, ids
-from ..domain.definition import DefinitionError, check_input, is_name
+from ..domain.definition import DefinitionError, JobDefinition, check_input, is_name
 from ..domain.events import (
     Acquired,
     CronMissed,
@@ -24,7 +25,8 @@ from ..domain.events import (
 )
 from ..domain.ledger import JobNotFound
 from ..domain.trace_context import Sampling
-from ..engine.kinds import DEFINITION, IN_FORCE_NOW
+from ..engine.fan_out import begin_divided, finish_fan_out
+from ..engine.kinds import DEFINITION, IN_FORCE_NOW, execution_state
 from ..engine.lock_projection import LockProjection
 from ..engine.locks import begin, states_of_beginning
 from ..engine.public_events import ANNOUNCED, BEGINNINGS, announce, answer_to_refused, skip_trigger
@@ -70,15 +72,24 @@ class Planner:
             states.expect(lambda: _states_of_occurrence(fact))
         definition = states(DEFINITION((fact.job, fact.definition)))
         if isinstance(fact, Due) and not fact.dst_skip:
-            return begin(execution_plan.from_due(fact, definition), states, now, key=self._key, sampling=self._sampling)
-        first = [execution_plan.from_due(fact, definition)] if isinstance(fact, Due) else []
-        steps = [
-            begin(event, states, now, key=self._key, sampling=self._sampling)
-            for event in (*first, *execution_plan.skipped_instants(fact, definition))
-        ]
+            return self._begin_due(fact, definition, states, now)
+        steps = [self._begin_due(fact, definition, states, now)] if isinstance(fact, Due) else []
+        skips = execution_plan.skipped_instants(fact, definition)
+        steps += [begin(event, states, now, key=self._key, sampling=self._sampling) for event in skips]
         if isinstance(fact, Passed):
             steps.append(announce(recorded, states, now, definition=definition))
         return _first_of_each_scope(steps)
+
+    def _begin_due(self, due: Due, definition: JobDefinition, states: States, now: datetime) -> Step:
+        if definition.partition is None:
+            return begin(execution_plan.from_due(due, definition), states, now, key=self._key, sampling=self._sampling)
+        return begin_divided(
+            lambda rule, _: execution_plan.from_due(due, rule),
+            *(definition, due.definition, states, now),
+            key=self._key,
+            version=due.shards,
+            sampling=self._sampling,
+        )
 
     def on_trigger(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Plan the execution that a trigger requests."""
@@ -89,6 +100,20 @@ class Planner:
         publisher = subjects.publisher_of(recorded.subject)
         if not is_name(job):
             return refuse(str(JobNotFound(job)), code=JobNotFound.code, job=job)
+        step = self._decide_trigger(trigger, job, publisher, states, now)
+        if step.changes or step.then is not Then.DONE:
+            return step
+        # An earlier delivery may have begun to fan out, by a definition that is not in force any more.
+        ref = execution_state(job, execution_plan.execution_id_of(trigger, job, publisher))
+        make = partial(execution_plan.from_trigger, trigger, publisher=publisher)
+        if not states.guess(ref).is_fanned_out:
+            return step
+        return finish_fan_out(make, ref, states, now, key=self._key, sampling=self._sampling)
+
+    def _decide_trigger(
+        self, trigger: Recorded[Trigger], job: str, publisher: str | None, states: States, now: datetime
+    ) -> Step:
+        message = trigger.message
         in_force = states(IN_FORCE_NOW(job))
         if in_force is None:
             return self._skip(execution_plan.refused(trigger, job, JobNotFound(job), publisher), states)
@@ -98,10 +123,15 @@ class Planner:
         try:
             if publisher is not None:
                 execution_plan.check_public_priority(message, definition)
-            if not is_checked or message.input or message.args is not None:
+            if not is_checked or message.input or message.args is not None or definition.partition is not None:
                 check_input(definition, message.input or {}, message.args)
         except DefinitionError as error:
             return self._skip(execution_plan.refused(trigger, job, error, publisher), states)
+        if definition.partition is not None:
+            make = partial(execution_plan.from_trigger, trigger, publisher=publisher)
+            return begin_divided(
+                make, definition, sequence, states, now, key=self._key, version=None, sampling=self._sampling
+            )
         first = execution_plan.from_trigger(trigger, definition, sequence, publisher)
         return begin(first, states, now, key=self._key, sampling=self._sampling)
 
@@ -157,7 +187,7 @@ PLANNER: Final = Stage(
     name="planner",
     purpose="makes executions",
     consumes="`due`, `passed`, triggers, enqueued jobs, replays, refused triggers",
-    decides="`acquired` and `admitted` if the lock is free or not needed, else `planned`",
+    decides="`acquired` and `admitted` if the lock is free or not needed, else `planned`; `fanned-out` before executions on several shards",
     access=Access(
         appends=(*BEGINNINGS, Acquired, *SENT_AGAIN, *ANNOUNCED, CronMissed),
         reads=(Stream.LEDGER, Stream.LOG),

@@ -12,7 +12,7 @@ from typing import Final
 
 from .. import telemetry
 from ..domain import ledger
-from ..domain.events import MISSED_REASONS, Deleted, Due, LedgerFact, Message, Passed, Recorded
+from ..domain.events import MISSED_REASONS, Deleted, Due, LedgerFact, Message, Passed, Recorded, ShardsDefined
 from ..domain.ledger import Ledger, Ledgers, Lookahead
 from ..domain.schedule import ScheduleError, timezone_database
 from ..engine import timezone_refresh
@@ -24,7 +24,7 @@ from ..engine.ledger_reader import FACTS, LedgerReader, decode_timetables, jobs_
 from ..engine.ledger_snapshot import LedgerSnapshots
 from ..engine.stage import Access, Stage
 from ..ports import Append, Clock, EventLog, LogUnavailable, OutdatedState, Projections, Written
-from ..subjects import TICKER_LEASE, TIMEZONE_REPORT, Bucket, Stream, subject_of
+from ..subjects import TICKER_LEASE, TIMEZONE_REPORT, Bucket, Stream, filter_for, shard_map, subject_of
 
 AT_ONCE: Final = 256
 """Jobs whose events are stored in one write; more would delay the first of them."""
@@ -35,6 +35,8 @@ STANDBY_INTERVAL_S: Final = 0.2
 """How often a candidate checks whether it leads."""
 RETRY_UNDECIDABLE: Final = timedelta(seconds=30)
 """How long the ticker leaves a job alone after an unexpected error."""
+
+SHARD_MAPS: Final = filter_for("shards.shards-defined")
 
 _log = telemetry.get_logger("tocsin.ticker")
 _missed_instants: Final = telemetry.meter().create_counter(
@@ -94,6 +96,8 @@ class Ticker:
         self._agenda = DueQueue()
         self._breaker = CircuitBreaker(clock)
         self._caught_up = False
+        self._shard_map = 0
+        """The version of the newest shard map; 0: no map."""
         self._doubtful: set[str] = set()
         """Jobs whose ledgers may lack an event that a foreign message hides."""
         self._snapshots = snapshots
@@ -107,7 +111,10 @@ class Ticker:
         if restored is not None:
             self._ledgers = restored.ledgers
         after = None if restored is None else restored.position.upto
-        async for batch in self._log.follow(Stream.LEDGER, *FACTS, after=after, decode=decode_timetables):
+        if restored is not None:  # the map may be older than the snapshot
+            for recorded in await self._log.load(shard_map()):
+                self.learn(recorded)
+        async for batch in self._log.follow(Stream.LEDGER, *FACTS, SHARD_MAPS, after=after, decode=decode_timetables):
             for recorded in batch.messages:
                 self.learn(recorded)
             for job in jobs_of(batch.foreign):
@@ -150,6 +157,8 @@ class Ticker:
     def learn(self, recorded: Recorded[Message]) -> None:
         """Fold an event of a ledger."""
         fact = recorded.message
+        if isinstance(fact, ShardsDefined):
+            self._shard_map = max(self._shard_map, recorded.sequence)
         if not isinstance(fact, LedgerFact):
             return
         state, sequence = self._ledgers[fact.job]
@@ -275,7 +284,11 @@ class Ticker:
                 turn.is_stale = True
                 return
             allowance = self._breaker.left(job)
-            turn.facts = [*ledger.decide_instants(turn.state, now, allowance=allowance, lookahead=lookahead)]
+            turn.facts = [
+                *ledger.decide_instants(
+                    turn.state, now, allowance=allowance, lookahead=lookahead, shards=self._shard_map
+                )
+            ]
             turn.facts = turn.facts or [*ledger.complete(turn.state)]
             if not turn.facts:
                 self._end(turn, ledger.next_instant(turn.state, turn.state.watermark or now, lookahead=lookahead))

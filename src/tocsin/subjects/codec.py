@@ -143,7 +143,17 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
     **{
         f"execution.{m.model_fields['type'].default}": m
         for m in (
-            *(e.Planned, e.Admitted, e.Skipped, e.Dispatched, e.Started, e.RetryScheduled, e.Advanced, e.Exhausted),
+            *(
+                e.Planned,
+                e.Admitted,
+                e.Skipped,
+                e.FannedOut,
+                e.Dispatched,
+                e.Started,
+                e.RetryScheduled,
+                e.Advanced,
+                e.Exhausted,
+            ),
             *(e.DependenciesSettled, e.Recovered, e.Released, e.Completed, e.Failed, e.Cancelled),
         )
     },

@@ -116,7 +116,9 @@ _SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
     e.Released: lambda fact: f"{execution_prefix(fact)}.released.{_attempt(fact)}.{fact.task}",
     e.Recovered: lambda fact: f"{execution_prefix(fact)}.recovered.{fact.recovery}",
     **dict.fromkeys((e.Advanced, e.Exhausted), _event_of_step),
-    **dict.fromkeys((e.Admitted, e.DependenciesSettled, e.Skipped, e.Failed, e.Cancelled), _event_of_execution),
+    **dict.fromkeys(
+        (e.Admitted, e.DependenciesSettled, e.Skipped, e.FannedOut, e.Failed, e.Cancelled), _event_of_execution
+    ),
     e.Planned: _planned,
     e.Completed: _completed,
     **dict.fromkeys((e.Defined, e.Paused, e.Resumed, e.Deleted, e.Due, e.Passed), _event_of_ledger),
@@ -156,9 +158,9 @@ def ledger_subjects(job: str, *facts: str) -> tuple[str, ...]:
     return tuple(f"ledger.{token(job)}.{fact}" for fact in facts)
 
 
-def acquisitions(job: str) -> str:
-    """Return the subject of all acquisitions of a job's lock."""
-    return f"lock.{token(job)}.acquired"
+def acquisitions(job: str, shard: str | None = None) -> str:
+    """Return the subject of all acquisitions of a lock."""
+    return lock(job, shard).removesuffix("*") + "acquired"
 
 
 def admissions(job: str, execution_id: str) -> tuple[str, ...]:

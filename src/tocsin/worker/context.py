@@ -90,6 +90,8 @@ class Context:
     """The scheduled time of a recovered execution."""
     recovery_attempt_time: datetime | None = None
     """The time at which a recovered execution was last recovered."""
+    shard: str | None = None
+    """The shard on which the execution runs; None: the job is not divided."""
     leader_epoch: int | None = None
     """The epoch of this worker as the executor leader, a number that grows with each new leader; None unless the job is `LEADER_ONLY`.
 

@@ -246,6 +246,7 @@ class HandlerRunner:
             is_recovery=task.is_recovery,
             original_scheduled_time=task.original_scheduled_time,
             recovery_attempt_time=task.recovery_attempt_time,
+            shard=task.shard,
             leader_epoch=held_task.assigned.epoch if task.resource == EXECUTOR else None,
             last_heartbeat=held_task.assigned.heartbeat,
             traceparent=None if trace is None else trace.traceparent,

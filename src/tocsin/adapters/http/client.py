@@ -35,6 +35,7 @@ from ...services.operations.dead_letters import Replay, Resolution
 from ...services.operations.errors import NotFound, OperationError
 from ...services.operations.execution_output import ExecutionOutput
 from ...services.operations.execution_requests import Cancellation
+from ...services.operations.fan_out import FanOut, fanned_out
 from ...services.operations.lookup import ExecutionMatch, match_execution
 from ...services.operator import NotServed
 from ...services.policies import PolicyVersion
@@ -57,6 +58,7 @@ _SHARDS: Final = TypeAdapter(ShardMap)
 _GRANTS: Final = TypeAdapter(GrantAnswer)
 _POLICY: Final = TypeAdapter(PolicyVersion)
 _HOLD_UPS: Final = TypeAdapter(tuple[HoldUp, ...])
+_FAN_OUT: Final = TypeAdapter(FanOut | None)
 _RESULTS: Final = TypeAdapter(tuple[StatementResult, ...])
 _PURGE: Final = TypeAdapter(PurgeAnswer)
 _EXECUTIONS: Final = TypeAdapter(list[ExecutionRow])
@@ -179,6 +181,13 @@ class HttpOperator:
         """See `Operator`."""
         result = await self._api.request("GET", f"/v1/executions/{match.execution_id}/logs", query={"after": after})
         return _OUTPUT.validate_python({**result, "job": result["job_name"]})
+
+    async def fan_out(self, match: ExecutionMatch) -> FanOut | None:
+        """See `Operator`."""
+        if fanned_out(match) is None:
+            return None
+        result = await self._api.request("GET", f"/v1/executions/{match.execution_id}")
+        return _FAN_OUT.validate_python(result.get("fan_out"))
 
     async def cancel(self, given: str, *, reason: str | None = None, job: str | None = None) -> Cancellation:
         """See `Operator`."""

@@ -157,6 +157,8 @@ def _sets(record: ExecutionRecord) -> Iterator[str]:
     yield keys.executions_by("trigger", record.trigger)
     for tag in record.tags:
         yield keys.executions_by("tag", tag)
+    if record.occurrence_id is not None:
+        yield keys.executions_by("occurrence", record.occurrence_id)
     if record.error is not None:
         yield keys.WITH_ERROR
 

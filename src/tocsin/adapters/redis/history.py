@@ -182,7 +182,7 @@ def _executions(query: ExecutionQuery, *, order: tuple[str, bool] | None = None)
     scored_by, is_downwards = order or _ORDERS[query.sort]
     narrowed_by = [
         keys.executions_by(field, value)
-        for field in ("job", "status", "trigger", "tag")
+        for field in ("job", "status", "trigger", "tag", "occurrence")
         if (value := getattr(query, field)) is not None
     ]
     if query.error is not None:

@@ -74,7 +74,7 @@ def total_names(owner: str) -> str:
 
 
 def executions_by(field: str, value: str) -> str:
-    """Return the set of executions with a `job`, `status`, `trigger` or `tag`."""
+    """Return the set of executions with a `job`, `status`, `trigger`, `tag` or `occurrence`."""
     return f"{EXECUTIONS}:{field}:{value}"
 
 
@@ -122,6 +122,8 @@ def execution_hash(record: ExecutionRecord) -> Values:
         "agent": plain(record.agent),
         "replay_of": record.replay_of,
         "definition": record.definition,
+        "shard": record.shard,
+        "occurrence_id": record.occurrence_id,
     }
     return {name: value for name, value in values.items() if value is not None}
 

@@ -180,6 +180,7 @@ def _execution_conditions(query: ExecutionQuery, time: Column[Any]) -> list[Colu
             (_EXECUTIONS.job_name, query.job),
             (_EXECUTIONS.status, query.status),
             (_EXECUTIONS.trigger, query.trigger),
+            (_EXECUTIONS.occurrence_id, query.occurrence),
         )
         if value is not None
     ]

@@ -29,7 +29,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 REQUEST: Final = (
     *("id", "job_name", "trigger", "scheduled_time", "tags", "created_by", "replay_of", "definition"),
-    "execution_id",
+    *("shard", "occurrence_id", "execution_id"),
 )
 """The columns of the request, which never change."""
 
@@ -55,6 +55,8 @@ def execution_values(record: ExecutionRecord, encoding: Encoding) -> Values:
         plain(record.created_by),
         record.replay_of,
         record.definition,
+        record.shard,
+        record.occurrence_id,
         record.execution_id,
     )
 
@@ -103,6 +105,8 @@ def execution_record(row: Row) -> ExecutionRecord:
         replay_of=row.replay_of,
         definition=row.definition,
         agent=row.agent,
+        shard=row.shard,
+        occurrence_id=row.occurrence_id,
     )
 
 
@@ -130,6 +134,8 @@ def execution_row(row: Row) -> ExecutionRow:
         replay_of=row.replay_of,
         definition=row.definition,
         agent=row.agent,
+        shard=row.shard,
+        occurrence_id=row.occurrence_id,
     )
 
 

@@ -112,6 +112,8 @@ executions: Final = Table(
     Column("replay_of", Text),
     Column("definition", BigInteger),
     Column("agent", Text),
+    Column("shard", Text),
+    Column("occurrence_id", Bytewise),
 )
 _NEWEST: Final = executions.c.scheduled_time, executions.c.execution_id
 for _name, _columns, _where in (
@@ -120,6 +122,7 @@ for _name, _columns, _where in (
     ("by_status", (executions.c.status, *_NEWEST), None),
     ("by_trigger", (executions.c.trigger, *_NEWEST), None),
     ("with_error", _NEWEST, "error IS NOT NULL"),
+    ("of_occurrence", (executions.c.occurrence_id, *_NEWEST), "occurrence_id IS NOT NULL"),
     ("by_start", (executions.c.started_at, executions.c.execution_id), None),
     ("by_duration", (executions.c.duration_ms, executions.c.execution_id), "duration_ms IS NOT NULL"),
 ):

@@ -36,22 +36,28 @@ def show(
 ) -> None:
     """Show the current state of an execution: steps, attempts and events.
 
-    Reads the log, not the history.
+    Of an occurrence that fanned out, it shows the executions on its shards. Reads the log, not the history.
 
     Example: `tocsin executions show 0193a5b0`
     """
     from ...services.operations.execution_output import output_if_readable  # noqa: PLC0415 - `cancel` needs none
+    from .fan_out import FanOutDetails  # noqa: PLC0415 - see above
     from .page import ExecutionDetails, as_json, page  # noqa: PLC0415 - see above
 
     session = session_of(context)
 
-    async def read() -> ExecutionDetails:
+    async def read() -> ExecutionDetails | FanOutDetails:
         async with session.operator() as operator:
             match = await operator.execution(execution_id)
+            if (fan_out := await operator.fan_out(match)) is not None:
+                return FanOutDetails(match, fan_out)
             output = await output_if_readable(operator.output(match))
             return ExecutionDetails.of(match, output, await operator.hold_ups(match))
 
     details = run(read())
+    if isinstance(details, FanOutDetails):
+        session.output.answer(details.as_json(), details.page)
+        return
     session.output.answer(as_json(details), lambda: page(details))
 
 
@@ -103,7 +109,8 @@ def cancel(
 ) -> None:
     """Cancel planned, pending and running executions; leave finished executions unchanged.
 
-    Pending steps never start, workers stop the running handlers, and the next execution in line gets the lock.
+    Pending steps never start, workers stop the running handlers, and the next execution in line gets the lock. The id of an
+    occurrence that fanned out cancels the executions on all its shards.
 
     Example: `tocsin executions cancel 0193a5b0 --reason "wrong day"`
     """
@@ -129,6 +136,10 @@ def list_executions(  # noqa: PLR0913, PLR0917 - each is an option of the comman
     status: Annotated[Status | None, typer.Option(help="Filter by status.")] = None,
     trigger: Annotated[TriggerKind | None, typer.Option(help="Filter by trigger.")] = None,
     tag: Annotated[str | None, typer.Option(help="Filter by a tag of the job.")] = None,
+    occurrence: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Filter by the id under which executions were fanned out over shards."),
+    ] = None,
     since: Annotated[str | None, typer.Option(metavar="TIME", help="Scheduled at this time or later.")] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="Scheduled before this time.")] = None,
     error: Error = None,
@@ -152,6 +163,7 @@ def list_executions(  # noqa: PLR0913, PLR0917 - each is an option of the comman
         status=status,
         trigger=trigger,
         tag=tag,
+        occurrence=occurrence,
         since=instant(since, "--since", now=now),
         until=instant(until, "--until", now=now),
         error=error,

@@ -93,6 +93,8 @@ def as_json(details: ExecutionDetails) -> dict[str, object]:
         "ended_at": record.completed_at,
         "duration_ms": record.duration_ms,
         "fence": details.state.fence,
+        "shard": record.shard,
+        "occurrence_id": record.occurrence_id,
         "steps": {name: _step_as_json(details, name, step) for name, step in record.steps.items()},
         "attempts": details.attempts,
         "lines": [line_as_json(line) for line in details.output.lines] if details.output else [],
@@ -135,7 +137,8 @@ def page(details: ExecutionDetails) -> list[RenderableType]:
     if wait == "dependency":
         waiting += f": {', '.join(upstream_jobs(details.state.request.plan.depends_on))}"
     heading = Text.assemble((record.job, "bold"), "  ", state(record.status), took, waiting, reasons and f": {reasons}")
-    origin = Text(f"{record.trigger}, scheduled for {local(record.scheduled_time)}", style="dim")
+    shard = f", on shard {record.shard}" if record.shard is not None else ""
+    origin = Text(f"{record.trigger}, scheduled for {local(record.scheduled_time)}{shard}", style="dim")
     lines: list[RenderableType] = [heading, Text(record.execution_id, style="dim"), origin]
     if record.steps:
         rows = [_step_row(details, name, step) for name, step in record.steps.items()]

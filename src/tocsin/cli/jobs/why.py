@@ -118,6 +118,7 @@ def _outcome_json(outcome: Outcome) -> dict[str, Any]:
         "error": outcome.error,
         "active_execution_id": outcome.active_execution_id,
         "reason": outcome.reason,
+        "shards": outcome.shards,
         "dead_lettered": outcome.dead_lettered,
         "held_up_by": [asdict(hold_up) for hold_up in outcome.held_up_by],
     }
@@ -132,7 +133,7 @@ def _page(answer: Answer, *, twice: bool, assumed: bool) -> list[RenderableType]
     )
     page: list[RenderableType] = [heading, Text(sentence(answer), style=STYLES.get(answer.verdict, "yellow"))]
     page += [
-        Text(f"Backfill `{backfill.backfill}` ran it, and {_describe_outcome(backfill.outcome)}.")
+        Text(f"Backfill `{backfill.backfill}` ran it, and {_describe(backfill.outcome)}.")
         for backfill in answer.backfills
     ]
     if near := _nearest(answer):
@@ -148,7 +149,7 @@ def sentence(answer: Answer) -> str:  # noqa: C901, PLR0911, PLR0912 - one line 
     since = _clock(answer, answer.since) if answer.since else "an unknown time"
     match answer.verdict:
         case "fired":
-            return f"It fired{_late(answer)}, and {_describe_outcome(answer.outcome)}."
+            return f"It fired{_late(answer)}, and {_describe(answer.outcome)}."
         case "paused":
             return f"It did not fire: the job was paused since {since}{_by(answer)}."
         case "disabled":
@@ -189,7 +190,13 @@ def sentence(answer: Answer) -> str:  # noqa: C901, PLR0911, PLR0912 - one line 
             return f"The job did not exist any more: it was deleted at {since}{_by(answer)}."
 
 
-def _describe_outcome(outcome: Outcome | None) -> str:  # noqa: PLR0911 - one line a status
+def _describe(outcome: Outcome | None) -> str:
+    if outcome is not None and outcome.shards is not None:
+        return f"{outcome.execution_id} fanned out: {outcome.shards}"
+    return _describe_execution(outcome)
+
+
+def _describe_execution(outcome: Outcome | None) -> str:  # noqa: PLR0911 - one line a status
     if outcome is None:
         return "the log has no execution of it: it is not planned yet, or was archived"
     tries = f" after {outcome.attempts} attempts" if outcome.attempts > 1 else ""

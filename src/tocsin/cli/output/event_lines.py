@@ -31,6 +31,7 @@ from ...domain.events import (
     Exhausted,
     Failed,
     Failure,
+    FannedOut,
     Message,
     OwnershipAssigned,
     Passed,
@@ -121,7 +122,7 @@ def as_json(recorded: Recorded[Message]) -> dict[str, Any]:
     }
 
 
-def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912 - the table has a case for each event
+def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912, PLR0915 - the table has a case for each event
     """Describe an event in words."""
     match fact:
         case Defined():
@@ -148,6 +149,8 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912 - the 
         case Dispatched(admits=Admission(catch_up=catch_up)):
             task = f", {_attempt(fact.step, fact.attempt, fact.max_attempts)}"
             return Described("▶", "cyan", "triggered", fact.trigger + (", late" if catch_up else "") + task)
+        case FannedOut():
+            return Described("▶", "cyan", "fanned out", f"{fact.trigger}, on {counted(len(fact.shards), 'shard')}")
         case Skipped():
             active = f": …{fact.active_execution_id[-8:]} is active" if fact.active_execution_id else ""
             return Described("↷", "yellow", "skipped", fact.reason + active)

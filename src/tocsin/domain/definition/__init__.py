@@ -46,6 +46,7 @@ from .model import (
     JobDefinition,
     Step,
     check_input,
+    fans_out,
 )
 from .retry_policy import RetryPolicy
 
@@ -86,6 +87,7 @@ __all__ = [
     "Text",
     "Timeout",
     "check_input",
+    "fans_out",
     "is_name",
     "shorten",
     "show",

@@ -33,7 +33,8 @@ from .fields import (
 )
 from .http_request import HttpField
 from .inputs import input_problems, reference_problems
-from .job_class import JobClass
+from .job_class import LEADER_ONLY, JobClass
+from .partition import PartitionField, key_problems, partition_problems
 from .retry_policy import RetryPolicy
 from .sql_work import ProcedureCall, SqlStatement
 from .stored_model import StoredModel
@@ -154,6 +155,12 @@ class JobDefinition(StoredModel):
     A job with `QUORUM_REQUIRED` is refused unless the ledger and the log have these, so that a majority of servers has stored each of its
     decisions. Executors of hip-62's queue and workers over HTTP get no tasks of `LEADER_ONLY`.
     """
+    partition: PartitionField | None = None
+    """The shards on which an occurrence or a trigger runs, with one execution on each; None: the job is not divided.
+
+    `all_shards`, `{single_shard: eu-1}`, `{shard_set: [eu-1, eu-2]}`, or `{shard_key: input.customer_id}`, which names a value of the
+    input whose shard a fixed hash finds.
+    """
     description: Text | None = None
     """A text for readers."""
     enabled: Flag = True
@@ -252,6 +259,7 @@ def check_input(
     merged = {**definition.input, **input}
     problems = tuple(input_problems(merged, definition.args if args is None else args, definition.input_schema))
     problems = problems or tuple(_copies_problems(definition, input))
+    problems = problems or tuple(key_problems(definition.partition, merged))
     if written is None:
         new = {key: value for key, value in input.items() if definition.input.get(key) != value}
         written = [new, [] if args is None or tuple(args) == definition.args else [*args]]
@@ -284,6 +292,12 @@ def _problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
         return
     yield from _schedule_problems(definition)
     yield from _work_problems(definition)
+    yield from partition_problems(
+        definition.partition,
+        definition.input,
+        is_scheduled=definition.schedule is not None,
+        leads=definition.job_class == LEADER_ONLY,
+    )
     for name, count in step_graph.namesakes(definition.dag).items():
         yield DefinitionProblem(
             f"{count} steps have this name, and each needs its own", field="name", step=name, code="duplicate-name"
@@ -375,3 +389,8 @@ def _size_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
         "keep large data in a store, or divide the job"
     )
     yield DefinitionProblem(reason, field=field, code="too-large")
+
+
+def fans_out(definition: JobDefinition | None) -> bool:
+    """Return whether an occurrence of a job becomes several executions."""
+    return definition is not None and definition.partition is not None and not definition.partition.has_one

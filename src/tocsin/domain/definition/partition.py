@@ -118,6 +118,17 @@ def partition_problems(
         yield DefinitionProblem(reason, field="partition.shard_key", value=show(key), code="required")
 
 
+def key_problems(
+    partition: Partition | None,
+    input: Mapping[str, JsonValue],  # noqa: A002 - the name of the field
+) -> Iterator[DefinitionProblem]:
+    """Yield a problem if a run's input does not name its shard."""
+    key = None if partition is None else partition.shard_key
+    if key is not None and value_of(key, {"input": input}) is None:
+        reason = f"the shard of a run is that of its `{key}`, and its input has none: add it"
+        yield DefinitionProblem(reason, field=key, code="required")
+
+
 def shown(ids: Sequence[str], most: int = 5) -> str:
     """Return ids for people, shortened."""
     return ", ".join(ids[:most]) + (f" and {len(ids) - most:,} more" if len(ids) > most else "")

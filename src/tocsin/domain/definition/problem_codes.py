@@ -50,6 +50,7 @@ PROBLEM_CODES: Final[Mapping[str, str]] = {
     "too-large": "A definition or an input is larger than its limit, or than a message of the server.",
     "unclosed-quote": "A quotation mark is never closed.",
     "unknown-choice": "A value is not among the allowed values.",
+    "unknown-shard": "A job runs on a shard that the shard map does not have, or no shard is active.",
     "unknown-field": "A field is unknown.",
     "unquoted-value": "A value of YAML has to be in quotes.",
     "wrong-type": "A value has the wrong type.",

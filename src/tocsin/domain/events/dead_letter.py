@@ -88,6 +88,8 @@ class DeadLettered(DeadLetterFact):
     """The positional arguments of the plan."""
     replay_of: str | None = None
     """The dead letter that the failed execution was a replay of."""
+    shard: str | None = None
+    """The shard of the failed execution, on which a replay runs."""
 
 
 class PoisonMessage(DeadLetterFact):

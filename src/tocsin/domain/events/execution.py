@@ -84,6 +84,10 @@ class Plan(Message):
     """The time (UTC) before which no task is dispatched."""
     expires_at: datetime | None = None
     """The time (UTC) from which on no task is dispatched any more (ojs-core §5.5)."""
+    shard: str | None = None
+    """The shard on which the execution runs; absent: the job is not divided."""
+    occurrence: str | None = None
+    """The id under which the execution and those of other shards were fanned out; absent: it stands for itself."""
 
 
 # --- the beginning ---------------------------------------------------------------------------------------------------
@@ -129,11 +133,12 @@ class Requested(ExecutionFact):
 def meta_of(plan: Plan, job: str, trigger: TriggerKind, scheduled_time: datetime) -> dict[str, JsonValue]:
     """Return the metadata of an execution's tasks.
 
-    An occurrence also carries the name of its job and its instant (ojs-cron §6.3, CRON-20).
+    An occurrence also carries the name of its job and its instant (ojs-cron §6.3, CRON-20), and an execution on a shard the shard.
     """
+    shard: dict[str, JsonValue] = {} if plan.shard is None else {"shard": plan.shard}
     if trigger not in OCCURRENCES:
-        return plan.meta
-    return {**plan.meta, **occurrence_meta(job, scheduled_time)}
+        return {**plan.meta, **shard} if shard else plan.meta
+    return {**plan.meta, **occurrence_meta(job, scheduled_time), **shard}
 
 
 def occurrence_meta(job: str, scheduled_time: datetime) -> dict[str, JsonValue]:
@@ -168,7 +173,9 @@ class Admitted(Requested):
 
 
 DependencySkipReason: TypeAlias = Literal["dependency_missing", "dependency_failed"]
-AnnouncedSkipReason: TypeAlias = Literal["overlap_skip", "queue_full", "disabled", "dst_skip"] | DependencySkipReason
+AnnouncedSkipReason: TypeAlias = (
+    Literal["overlap_skip", "queue_full", "disabled", "dst_skip", "no_shard"] | DependencySkipReason
+)
 SkipReason: TypeAlias = AnnouncedSkipReason | Literal["refused"]
 DEPENDENCY_SKIPS: Final = frozenset({"dependency_missing", "dependency_failed"})
 LOCK_SKIPS: Final = frozenset({"overlap_skip", "queue_full"}) | DEPENDENCY_SKIPS
@@ -190,7 +197,8 @@ class Skipped(ExecutionFact):
     The lock keeper stores this if another execution holds the lock (`overlap_skip`), if too many wait for it (`queue_full`), or
     if the jobs on which it depends did not run in time (`dependency_missing`) or failed (`dependency_failed`).
     The planner stores it for instants that passed while the job was paused or disabled (`disabled`) or that the clocks
-    skipped (`dst_skip`), and for a trigger that the job does not accept (`refused`), which then becomes a dead letter.
+    skipped (`dst_skip`), and if no shard of a divided job is active (`no_shard`). It also stores it for a trigger that the job does
+    not accept (`refused`), which then becomes a dead letter.
     """
 
     type: Literal["skipped"] = "skipped"
@@ -215,6 +223,31 @@ class Skipped(ExecutionFact):
     """The error of the trigger; set if the reason is `refused`."""
     traceparent: str | None = None
     """The trace that the execution belongs to, as the header of W3C Trace Context; absent: none is made."""
+    shard: str | None = None
+    """The shard of the execution."""
+
+
+class FannedOut(ExecutionFact):
+    """An occurrence or a trigger became one execution on each of some shards.
+
+    The planner stores this under the id that a single execution would have, before the executions begin. Their ids are made of this id
+    and the shard (`ids.shard_id`), so that a redelivery begins the same executions. No event follows under this id.
+    """
+
+    type: Literal["fanned-out"] = "fanned-out"
+    """The type of the event."""
+    scheduled_time: datetime
+    """The instant (UTC) of the occurrence, or the time at which the trigger was stored."""
+    trigger: TriggerKind
+    """The cause of the executions."""
+    definition: Sequence
+    """The sequence of the definition in the job's ledger."""
+    map: Sequence
+    """The version of the shard map: the sequence of its event in the ledger."""
+    shards: tuple[str, ...]
+    """The shards, sorted."""
+    by: Actor | None = None
+    """The identity that requested the executions; absent: the schedule."""
 
 
 # --- recovery --------------------------------------------------------------------------------------------------------
@@ -271,6 +304,8 @@ class Terminal(ExecutionFact):
     """The step that ended last; absent: the execution was ended as a whole."""
     attempt: int | None = None
     """The attempt of that step."""
+    shard: str | None = None
+    """The shard of the execution, whose lock is now free."""
 
 
 class Completed(Terminal):

@@ -112,6 +112,8 @@ class Due(LedgerFact):
     """True: the instant fires late, under the job's catch-up policy."""
     dst_skip: bool = False
     """True: a skipped local time falls on the same instant; that local time does not fire."""
+    shards: Sequence = 0
+    """For a job with a partition: the version of the shard map, the sequence of its event; 0: no map."""
 
 
 PassedReason: TypeAlias = Literal["paused", "dst_skip", "missed", "superseded", "throttled"]

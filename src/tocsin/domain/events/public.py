@@ -23,13 +23,15 @@ class CronTriggeredData(Message):
     job_type: str
     """The function of the job."""
     run_count: int
-    """The number of this run of the job, counted from 1."""
+    """The number of this run of the job, counted from 1; each shard has a run of its own."""
     scheduled_time: datetime
     """The instant (UTC) of the occurrence."""
     actual_time: datetime
     """The time (UTC) of the announcement, right after the admission."""
     traceparent: str | None = None
     """The trace context of the execution's own span (W3C Trace Context); absent: no trace is made."""
+    shard: str | None = None
+    """The shard of the execution; absent: the job is not divided."""
 
 
 class CronTriggered(Message):
@@ -64,6 +66,8 @@ class CronSkippedData(Message):
     """The instant (UTC) of the occurrence."""
     traceparent: str | None = None
     """The trace context of the execution's own span (W3C Trace Context); absent: no trace is made."""
+    shard: str | None = None
+    """The shard of the execution; absent: the job is not divided, or no shard is active."""
 
 
 class CronSkipped(Message):

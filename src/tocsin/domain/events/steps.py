@@ -74,6 +74,8 @@ class Dispatched(ExecutionFact):
     """The concurrency limit of the task; absent: unlimited."""
     resource: str | None = None
     """The resource whose owner alone gets the task; absent: any worker gets it."""
+    shard: str | None = None
+    """The shard on which the execution runs; absent: the job is not divided."""
     input: Input = {}
     """The input of the function."""
     args: tuple[JsonValue, ...] = ()

@@ -72,6 +72,7 @@ def skip(state: Execution, *, active: str | None, reason: SkipReason = "overlap_
             active_execution_id=active,
             trigger_id=requested.trigger_id if isinstance(requested, Planned) else None,
             traceparent=requested.traceparent,
+            shard=requested.plan.shard,
         )
     ]
 

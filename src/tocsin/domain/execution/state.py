@@ -17,6 +17,7 @@ from ..events import (
     Dispatched,
     Exhausted,
     Failed,
+    FannedOut,
     Message,
     Plan,
     Planned,
@@ -44,17 +45,21 @@ class Status(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     SKIPPED = "skipped"
+    FANNED_OUT = "fanned-out"
+    """It stands for executions on several shards."""
 
 
-TERMINAL_STATUSES: Final = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.SKIPPED})
+TERMINAL_STATUSES: Final = frozenset(
+    {Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.SKIPPED, Status.FANNED_OUT}
+)
 
 
 class Execution(msgspec.Struct, frozen=True):
     """An execution, folded from its events.
 
     `recoveries` counts how often the execution was lost, `recovered_at` is the time of the last recovery. `lapsed`
-    holds the leases that expired without a report: (step, attempt, task). `decided` is the event that admitted or skipped
-    the execution, as stored. `settled` says how the wait for other jobs ended, until the execution is admitted.
+    holds the leases that expired without a report: (step, attempt, task). `decided` is the event that admitted, skipped
+    or fanned out the execution, as stored. `settled` says how the wait for other jobs ended, until the execution is admitted.
     """
 
     status: Status = Status.UNKNOWN
@@ -82,6 +87,11 @@ class Execution(msgspec.Struct, frozen=True):
     def is_over(self) -> bool:
         """Return whether the execution has ended; no event follows."""
         return self.status in TERMINAL_STATUSES
+
+    @property
+    def is_fanned_out(self) -> bool:
+        """Return whether it stands for executions on several shards."""
+        return self.status is Status.FANNED_OUT
 
     @property
     def is_dependent(self) -> bool:
@@ -154,6 +164,7 @@ class Ending(Identity):
     scheduled_time: datetime
     trigger: TriggerKind
     fence: int | None
+    shard: str | None
 
 
 class Request(Identity):
@@ -182,6 +193,7 @@ def terminal_fields(state: Execution) -> Ending:
         "scheduled_time": requested.scheduled_time,
         "trigger": requested.trigger,
         "fence": state.fence,
+        "shard": requested.plan.shard,
     }
 
 
@@ -241,6 +253,8 @@ def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa:
             return msgspec.structs.replace(state, status=Status.CANCELLED)
         case Skipped():
             return msgspec.structs.replace(state, status=Status.SKIPPED, decided=recorded)
+        case FannedOut():
+            return msgspec.structs.replace(state, status=Status.FANNED_OUT, decided=recorded)
         case _:
             return state
 

@@ -121,6 +121,7 @@ def _task(
         priority=step.priority,
         concurrency=_limit_of(requested, step),
         resource=EXECUTOR if requested.plan.job_class == LEADER_ONLY else None,
+        shard=requested.plan.shard,
         upstream=results,
         upstream_left_out=tuple(name for name in step.depends_on if name not in results),
         timeout=step.timeout,
@@ -167,8 +168,8 @@ class _Content(TypedDict):
 
 def _sole_token(state: Execution, step: PlannedStep, attempt: int, key: bytes) -> str | None:
     requested = state.request
-    if len(requested.plan.steps) != 1:
-        return None
+    if len(requested.plan.steps) != 1 or requested.plan.shard is not None:
+        return None  # the end names the shard, which a report does not repeat
     end = EndFields(requested.scheduled_time, requested.trigger, state.fence, requested.replay_of)
     return sole_token(key, requested.job, requested.execution_id, (step.name, attempt), end)
 

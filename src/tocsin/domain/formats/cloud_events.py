@@ -46,7 +46,7 @@ def _id_of(event: PublicEvent) -> str:
         case CronTriggered(data=data):
             parts = [data.job_id]
         case CronSkipped(data=data):
-            parts = [utc_text(data.scheduled_time), data.reason]
+            parts = [utc_text(data.scheduled_time), data.reason, *([] if data.shard is None else [data.shard])]
         case CronMissed(data=data):
             parts = [utc_text(data.until), data.reason]
         case CronAnswer(data=data):

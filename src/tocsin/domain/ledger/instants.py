@@ -131,12 +131,13 @@ def decide_instants(
     *,
     allowance: int = MAX_INSTANTS_PER_DECISION,
     lookahead: Lookahead | None = None,
+    shards: int = 0,
 ) -> list[Due | Passed]:
     """Decide on the instants between the watermark and `now` (UTC), oldest first.
 
     One call decides at most `MAX_INSTANTS_PER_DECISION` instants; call again until it returns nothing. At most
     `allowance` of them fire. If more come due, a clock or a schedule is wrong, and the rest pass as `throttled`.
-    A `lookahead` saves repeated searches.
+    A `lookahead` saves repeated searches. `shards`: the version of the newest shard map; 0: no map.
     """
     undecided = list(islice(undecided_occurrences(state, now, lookahead=lookahead), MAX_INSTANTS_PER_DECISION + 1))
     is_partial = len(undecided) > MAX_INSTANTS_PER_DECISION
@@ -153,7 +154,7 @@ def decide_instants(
     for (reason, regime), group in groupby(zip(reasons, undecided, strict=True), key=lambda v: (v[0], v[1][0])):
         occurrences = [occurrence for _, (_, occurrence) in group]
         if reason is None:
-            facts += (_due(state, regime, occurrence, now) for occurrence in occurrences)
+            facts += (_due(state, regime, occurrence, now, shards) for occurrence in occurrences)
         elif alone := [o for o in occurrences if reason != "dst_skip" or o.at not in firing]:
             facts.append(_passed(state, regime, alone, reason, start))
         start = occurrences[-1].at
@@ -251,9 +252,10 @@ def _still_holds(state: Ledger, timetable: Timetable) -> bool:
     return now is not None and now.has_same_instants_as(timetable) and now.enabled and not state.is_paused
 
 
-def _due(state: Ledger, regime: Regime, occurrence: Occurrence, now: datetime) -> Due:
+def _due(state: Ledger, regime: Regime, occurrence: Occurrence, now: datetime, shards: int) -> Due:
     late = now - occurrence.at > PUNCTUALITY
-    return Due(job=state.job, scheduled_time=occurrence.at, definition=regime.definition, catch_up=late)
+    version = shards if state.definitions[regime.definition].timetable.is_divided else 0
+    return Due(job=state.job, scheduled_time=occurrence.at, definition=regime.definition, catch_up=late, shards=version)
 
 
 def _passed(

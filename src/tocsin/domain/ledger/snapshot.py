@@ -91,6 +91,7 @@ class _TimetableRow(msgspec.Struct, array_like=True, frozen=True, gc=False, forb
     catch_up_max_age: float
     starting_deadline: float | None
     on_completion: OnCompletion
+    is_divided: bool
 
 
 class _Part(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):

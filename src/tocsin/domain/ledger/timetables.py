@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import ClassVar, Final, Literal, NamedTuple
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, JsonValue
 
 from .. import json_codec
 from ..definition import CatchUp, JobDefinition, OnCompletion
@@ -37,6 +37,8 @@ class Timetable:
     catch_up_max_age: float
     starting_deadline: float | None
     on_completion: OnCompletion
+    is_divided: bool = False
+    """Whether the job has a partition, so that `due` names the shard map."""
 
     @classmethod
     def of(cls, definition: "JobDefinition | TimetableFields") -> "Timetable":
@@ -51,6 +53,7 @@ class Timetable:
             definition.catch_up_max_age,
             definition.starting_deadline,
             definition.on_completion,
+            definition.partition is not None,
         )
 
     def has_same_instants_as(self, other: "Timetable") -> bool:
@@ -77,6 +80,7 @@ class TimetableFields(Message):
     catch_up_max_age: Seconds = 86_400.0
     starting_deadline: Timeout | None = None
     on_completion: OnCompletion = "preserve"
+    partition: dict[str, JsonValue] | None = None
 
 
 class TimetableDefined(LedgerFact):

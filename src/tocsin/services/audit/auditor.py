@@ -16,6 +16,7 @@ from .coordination import Agents, Locks
 from .dependencies import Dependencies
 from .execution_reports import is_proven
 from .executions import Executions
+from .fan_outs import FanOuts
 from .ledger_time import LedgerTime
 from .ownership import Ownership
 from .policies import PolicyVersions
@@ -93,6 +94,7 @@ class Auditor:
             Dependencies(since),
             Ownership(is_whole=is_whole),
             PolicyVersions(is_whole=is_whole),
+            FanOuts(is_whole=is_whole),
         )
         self._handlers: dict[type[Message], list[Handler]] = {}
         for check in self._checks:

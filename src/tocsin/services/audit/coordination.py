@@ -68,7 +68,7 @@ class Locks:
         self._executions = executions
         self._is_whole = is_whole
         self._held: dict[str, Recorded[Acquired]] = {}
-        self._running: dict[str, Recorded[Admitted]] = {}
+        self._running: dict[tuple[str, str | None], Recorded[Admitted]] = {}
         self._tokens: dict[str, set[int]] = {}
         self._queues: defaultdict[str, _Queue] = defaultdict(_Queue)
 
@@ -125,11 +125,12 @@ class Locks:
             yield check.violation(
                 "I5", entity, f"fence {admitted.fence} is not the token of a lock of its own", recorded
             )
-        before = self._running.get(admitted.job)
+        lock = admitted.job, admitted.plan.shard
+        before = self._running.get(lock)
         is_foreign = before is not None and before.message.execution_id != admitted.execution_id
         if before is not None and is_foreign and self._executions.is_open(before.message.execution_id):
             yield check.violation("I5", entity, "it runs beside another that holds the lock", before, recorded)
-        self._running[admitted.job] = recorded
+        self._running[lock] = recorded
 
     def debts(self) -> Iterator[Debt]:
         """See `Check`: a lock owes nothing."""

@@ -179,6 +179,8 @@ class ExecutionLife:
             return
         if (end.scheduled_time, end.trigger) != (request.scheduled_time, request.trigger):
             yield Wrong("I3", f"it ends as {end.trigger} of {end.scheduled_time.isoformat()}, which it is not")
+        if end.shard != request.plan.shard:
+            yield Wrong("I5", f"it ends on shard {end.shard}, and was planned on {request.plan.shard}")
         if isinstance(request, Admitted) and end.fence != request.fence:
             yield Wrong("I5", f"it ends under fence {end.fence}, and was admitted under {request.fence}")
 

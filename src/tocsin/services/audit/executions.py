@@ -19,6 +19,7 @@ from ...domain.events import (
     ExecutionFact,
     Exhausted,
     Failed,
+    FannedOut,
     Message,
     Planned,
     Recorded,
@@ -60,7 +61,12 @@ class Executions:
 
     def handlers(self) -> Mapping[type[Message], Handler]:
         """See `Check`."""
-        return {**dict.fromkeys(FACTS, self._fact), Report: self._report, DeadLettered: self._dead_letter}
+        return {
+            **dict.fromkeys(FACTS, self._fact),
+            FannedOut: self._fanned_out,
+            Report: self._report,
+            DeadLettered: self._dead_letter,
+        }
 
     def is_over(self, execution_id: str) -> bool:
         """Whether the end of an execution was taken."""
@@ -96,6 +102,13 @@ class Executions:
             self._over[fact.execution_id] = recorded.sequence
             if isinstance(fact, Failed) and fact.dead_letter:
                 self._letters[fact.execution_id] = Recorded(fact, recorded.subject, recorded.sequence, recorded.time)
+
+    def _fanned_out(self, recorded: Recorded[FannedOut]) -> Taken:
+        """Take the only event under an id that stands for several executions."""
+        fact = recorded.message
+        if fact.execution_id in self._open or self._over.get(fact.execution_id):
+            yield check.violation("I6", _entity(fact), "it fans out, although it began before", recorded)
+        self._over[fact.execution_id] = recorded.sequence
 
     def _report(self, recorded: Recorded[Report]) -> Taken:
         report = recorded.message

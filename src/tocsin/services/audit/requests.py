@@ -17,6 +17,7 @@ from ...domain.events import (
     Enqueued,
     ExecutionFact,
     Failed,
+    FannedOut,
     Message,
     Passed,
     Planned,
@@ -82,6 +83,7 @@ class Requests:
             Planned: self._planned,
             Admitted: self._admitted,
             Skipped: self._skipped,
+            FannedOut: self._fanned_out,
             Cancelled: self._ended,
             Failed: self._ended,
         }
@@ -156,10 +158,23 @@ class Requests:
 
     def _begun(self, recorded: Recorded[Requested]) -> Taken:
         fact = recorded.message
-        if fact.trigger == "cron" and fact.execution_id != ids.occurrence_id(fact.job, fact.scheduled_time):
+        plan = fact.plan
+        if plan.occurrence is not None and fact.execution_id != ids.shard_id(plan.occurrence, plan.shard or ""):
+            reason = f"its id is not that of shard {plan.shard} of {plan.occurrence}"
+            yield check.violation("I1", check.execution(fact.job, fact.execution_id), reason, recorded)
+        stands_for = plan.occurrence or fact.execution_id
+        if fact.trigger == "cron" and stands_for != ids.occurrence_id(fact.job, fact.scheduled_time):
             reason = f"{fact.scheduled_time.isoformat()} has an execution of its own, and this is another"
             yield check.violation("I1", check.execution(fact.job, fact.execution_id), reason, recorded)
         self._answer(recorded)
+
+    def _fanned_out(self, recorded: Recorded[FannedOut]) -> Taken:
+        """Await an execution on each shard; the fan-out itself answers the request."""
+        fact = recorded.message
+        self._answer(recorded)
+        for shard in fact.shards:
+            self._await_execution(ids.shard_id(fact.execution_id, shard), fact.job, recorded)
+        yield from ()
 
     def _planned(self, recorded: Recorded[Planned]) -> Taken:
         self._undecided.add(recorded.message.execution_id)

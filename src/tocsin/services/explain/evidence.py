@@ -91,6 +91,8 @@ class Outcome:
     """What holds back its tasks that wait for a worker."""
     waits_for_jobs: tuple[str, ...] = ()
     """The jobs for whose runs it waits."""
+    shards: str | None = None
+    """If it fanned out, the state of the executions on its shards in words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,18 +4,23 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, TypeVar, cast
 
 from ... import subjects
 from ...archive import decoded, wherever
-from ...domain import ids
+from ...archive.stream_reader import archived
+from ...domain import history, ids
 from ...domain.events import DefinitionFact, Due, Message, Passed, Recorded, Requested, unfold
+from ...domain.history import ExecutionRecord
 from ...ports import EventLog, StoredLog, StoredMessage
 from ...ports.queries import InvalidQuery
 from ...subjects import TICKER_LEASE, Stream
 from ..calculations import Calculator, in_place
 from ..hold_ups import HoldUpReader
-from .evidence import Answer, BackfilledRun, Evidence, outcome_of
+from ..operations.fan_out import read_fan_out
+from ..operations.lookup import ExecutionMatch
+from .evidence import Answer, BackfilledRun, Evidence, Outcome, outcome_of
 from .judgement import default_instant, judge
 
 M = TypeVar("M", bound=Message)
@@ -109,9 +114,17 @@ class ExplainReader:
         letter = subjects.dead_letter(answer.job, answer.execution_id)
         facts, letter_facts = [await wherever(self._log, self._stored, name) for name in (scope, letter)]
         outcome = outcome_of(answer.execution_id, [*facts, *letter_facts])
+        match = ExecutionMatch(answer.job, answer.execution_id, tuple(facts))
+        fan_out = await read_fan_out(self._log, match, partial(self._archived, answer.job))
+        if fan_out is not None:
+            outcome = Outcome(answer.execution_id, fan_out.status, shards=fan_out.summary)
         if outcome is not None and self._hold_ups is not None:
             outcome = replace(outcome, held_up_by=await self._hold_ups.of(facts))
         return replace(answer, outcome=outcome, facts=(*answer.facts, *facts, *letter_facts))
+
+    async def _archived(self, job: str, execution_id: str) -> ExecutionRecord | None:
+        facts = await archived(self._stored, subjects.execution(job, execution_id))
+        return history.fold({}, facts).get(execution_id)
 
     async def _with_backfills(self, answer: Answer, now: datetime) -> Answer:
         """Add the executions that backfills ran for the instant."""

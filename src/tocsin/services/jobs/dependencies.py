@@ -5,7 +5,7 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import groupby
 from typing import Final, NamedTuple, TypeAlias
 
-from ...domain.definition import DefinitionError, DefinitionProblem, JobDefinition, upstream_jobs
+from ...domain.definition import DefinitionError, DefinitionProblem, JobDefinition, fans_out, upstream_jobs
 from ...domain.ledger import Ledger
 
 MaySee: TypeAlias = Callable[[str], Awaitable[bool]]
@@ -39,9 +39,11 @@ async def check_dependencies(
     still make a circle together; then its executions end as `dependency_missing`.
 
     Raises:
-        DefinitionError: there is a circle, and it names its jobs, except those that the caller may not see.
+        DefinitionError: a dependency fans out; or there is a circle, and the error names its jobs, except those that the caller may
+            not see.
     """
     graph: dict[str, tuple[str, ...]] = {}
+    known: dict[str, JobDefinition] = dict(definitions)
     unknown: list[UnknownDependency] = []
     found = {name: definition for name, definition in definitions.items() if definition.depends_on}
     while found:
@@ -57,9 +59,11 @@ async def check_dependencies(
             for job in graph[name]
             if job in stored and stored[job] is None
         ]
+        known |= {job: definition for job, definition in stored.items() if definition is not None}
         found = {
             job: definition for job in wanted if (definition := definitions.get(job) or stored.get(job)) is not None
         }
+    await _refuse_fan_outs(definitions, known, may_see)
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -71,3 +75,17 @@ async def check_dependencies(
         problem = DefinitionProblem(reason, job=f"job `{name}`", field="depends_on", code="dependency-cycle")
         raise DefinitionError(problem) from None
     return tuple(unknown)
+
+
+async def _refuse_fan_outs(
+    definitions: Mapping[str, JobDefinition], known: Mapping[str, JobDefinition], may_see: MaySee
+) -> None:
+    """Refuse definitions that depend on a job with several executions for an instant."""
+    for name, definition in definitions.items():
+        for job in upstream_jobs(definition.depends_on):
+            if not fans_out(known.get(job)):
+                continue
+            shown = f"`{job}`" if job in definitions or await may_see(job) else HIDDEN
+            reason = f"{shown} runs on several shards, and a dependency is the last run of a job: depend on a job with one run"
+            problem = DefinitionProblem(reason, job=f"job `{name}`", field="depends_on", code="not-supported")
+            raise DefinitionError(problem)

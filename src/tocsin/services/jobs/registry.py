@@ -26,6 +26,7 @@ from .dependencies import MaySee, all_visible, check_dependencies
 from .job import Change, Check, Job, Plan, Verb, anything, plan_of
 from .job_class import check_class
 from .message_sizes import check_sizes
+from .partitions import check_dependents, check_partitions
 from .transports import check_transports
 
 TRIES: Final = 5
@@ -149,6 +150,7 @@ class Registry:
         """
         by_name = {definition.name: definition for definition in definitions}
         await self._check(by_name.values())
+        await check_dependents(by_name, self.jobs, may_see)
         states = await each(by_name, self._ledgers.load)
         plan = plan_of(
             by_name, [state for state, _ in states], await self.jobs() if prune else (), prune, now=self._clock.now()
@@ -161,6 +163,7 @@ class Registry:
         await check_class(definitions, self._log, self._bridged)
         check_transports(definitions, self._bridged)
         check_timeouts(definitions, (await self.policies.newest()).policy)
+        await check_partitions(definitions, self._log)
 
     async def _states(self, jobs: Sequence[str]) -> Sequence[Ledger]:
         return [state for state, _ in await each(jobs, self._ledgers.load)]
@@ -184,6 +187,7 @@ class Registry:
         """Register or update a job; return what changed (ojs-cron §8.1, CRON-26). `may_see`: see `plan`."""
         verb: Verb = "unchanged"
         await self._check([definition])
+        await check_dependents({definition.name: definition}, self.jobs, may_see)
         await check_dependencies({definition.name: definition}, self._states, may_see)
 
         def decide(state: Ledger) -> Sequence[DefinitionFact]:

@@ -15,11 +15,12 @@ from typing import Final, TypeAlias
 
 from ... import subjects
 from ...domain import execution
-from ...domain.events import Actor, Admitted, Dispatched, Enqueued
+from ...domain.events import Actor, Admitted, Dispatched, Enqueued, FannedOut
 from ...domain.execution import Status
 from ...ports import EventLog, OutdatedState, SequenceConflict
-from .errors import OperationError
+from .errors import NotFound, OperationError
 from .event_waiter import EventWaiter, Facts, awaited_of
+from .fan_out import execution_ids, fanned_out
 from .lookup import ExecutionMatch, ListExecutions, find
 
 MAX_TRIES: Final = 20
@@ -47,6 +48,8 @@ async def cancel(
 ) -> Cancellation:
     """Cancel a planned, waiting or running execution. A finished execution stays as it is.
 
+    The id of an occurrence that fanned out cancels the executions on all its shards.
+
     Args:
         log: holds the facts.
         given: a complete id or, with `list_executions`, its first characters.
@@ -61,6 +64,8 @@ async def cancel(
         SequenceConflict: another writer appended first on each try.
     """
     match = await find(log, given, job=job, list_executions=list_executions)
+    if (fanned := fanned_out(match)) is not None:
+        return await _cancel_each(log, fanned.message, by=by, reason=reason)
     for _ in range(MAX_TRIES):
         state = execution.fold(match.facts)
         facts = execution.cancel(state, reason=reason, by=by)
@@ -75,6 +80,21 @@ async def cancel(
     raise SequenceConflict(
         f"cannot cancel execution {match.execution_id}: another writer changed it on each of {MAX_TRIES} tries. Try again."
     )
+
+
+async def _cancel_each(log: EventLog, fact: FannedOut, *, by: Actor | None, reason: str | None) -> Cancellation:
+    """Cancel the executions on all shards; those that have not begun yet are left out."""
+    limit = asyncio.Semaphore(AT_ONCE)
+
+    async def cancelled(execution_id: str) -> bool:
+        async with limit:
+            try:
+                return (await cancel(log, execution_id, by=by, reason=reason, job=fact.job)).changed
+            except NotFound:
+                return False
+
+    changed = any(await asyncio.gather(*map(cancelled, execution_ids(fact).values())))
+    return Cancellation(fact.job, fact.execution_id, Status.CANCELLED if changed else Status.FANNED_OUT, changed)
 
 
 AT_ONCE: Final = 64

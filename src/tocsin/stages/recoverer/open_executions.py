@@ -163,7 +163,7 @@ class Evidence:
         if not await self._are_past(durables, stalled.sequence):
             return False
         request = state.request
-        scope = subjects.lock(request.job)
+        scope = subjects.lock(request.job, request.plan.shard)
         newest = await self._newest_lock(scope)
         if newest is None:
             return False  # a lagging replica answered; it may not know that the execution waits

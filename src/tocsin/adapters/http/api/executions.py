@@ -14,7 +14,7 @@ from ....domain import execution, history
 from ....domain.access import Permission, Principal
 from ....domain.dead_letter import attempts_of
 from ....domain.definition import Text
-from ....domain.events import Actor, Attempt, Completed, Failed
+from ....domain.events import Actor, Attempt, Completed, Failed, FannedOut, Recorded
 from ....domain.execution import WaitsFor
 from ....domain.history import Status
 from ....ports import ExecutionRow
@@ -23,6 +23,7 @@ from ....services.hold_ups import HoldUp
 from ....services.operations.errors import NotFound
 from ....services.operations.execution_output import MAX_LINES, Line, Progress, output_if_readable, read_output
 from ....services.operations.execution_requests import cancel
+from ....services.operations.fan_out import FanOut, fanned_out, read_fan_out
 from ....services.operations.lookup import ExecutionMatch, find
 from ..auth.security import Canceller, HistoryReader, actor, forbidden
 from ..auth.visibility import Run
@@ -48,6 +49,8 @@ class ExecutionFilters(BaseModel):
     trigger: Text | None = None
     tag: Text | None = None
     """Return executions of jobs with this tag only."""
+    occurrence: Text | None = None
+    """Return the executions on shards that were fanned out under this id."""
     since: datetime | None = None
     """The earliest scheduled time."""
     until: datetime | None = None
@@ -136,6 +139,37 @@ class ExecutionDetails(BaseModel):
     """The result of the last step to end."""
     steps: dict[str, ExecutionStep]
     attempts: list[Attempt]
+    shard: str | None = None
+    """The shard on which it runs; null: its job is not divided."""
+    occurrence_id: str | None = None
+    """The id under which it and those of other shards were fanned out."""
+    fan_out: FanOut | None = None
+    """The executions on the shards, of an occurrence that fanned out. `status` is then the state of all together."""
+
+    @classmethod
+    def of_fan_out(cls, fanned: Recorded[FannedOut], fan_out: FanOut) -> "ExecutionDetails":
+        """Return the state of an occurrence that fanned out."""
+        fact = fanned.message
+        return cls(
+            execution_id=fact.execution_id,
+            job_name=fact.job,
+            status=fan_out.status,
+            trigger=fact.trigger,
+            scheduled_time=fact.scheduled_time,
+            started_at=None,
+            waits_for=None,
+            held_up_by=[],
+            completed_at=None,
+            duration_ms=None,
+            attempt=max((run.attempt for run in fan_out.runs), default=0),
+            worker=None,
+            error=next((run.error for run in fan_out.runs if run.error), None),
+            by=fact.by,
+            definition=fact.definition,
+            steps={},
+            attempts=[],
+            fan_out=fan_out,
+        )
 
     @classmethod
     def of(
@@ -183,6 +217,8 @@ class ExecutionDetails(BaseModel):
             result=next((f.message.result for f in match.facts if isinstance(f.message, Completed | Failed)), None),
             steps=steps,
             attempts=list(attempts_of(match.facts)),
+            shard=record.shard,
+            occurrence_id=record.occurrence_id,
         )
 
 
@@ -218,8 +254,14 @@ async def list_executions(
 
 @router.get("/{id}", operation_id="getExecution", responses=documented(404))
 async def get_execution(here: Here, caller: HistoryReader, id: ExecutionId) -> ExecutionDetails:  # noqa: A002 - the path parameter has this name
-    """Show an execution: its state, its steps and its attempts."""
+    """Show an execution: its state, its steps and its attempts.
+
+    The id of an occurrence that fanned out shows the executions on its shards.
+    """
     match = await _visible_match(here, caller, id)
+    fanned, fan_out = fanned_out(match), await read_fan_out(here.log, match, here.history.execution)
+    if fanned is not None and fan_out is not None:
+        return ExecutionDetails.of_fan_out(fanned, fan_out)
     output = await output_if_readable(read_output(here.log, match, limit=1))
     return ExecutionDetails.of(match, output.progress, await here.hold_ups().of(match.facts))
 
@@ -268,7 +310,7 @@ async def cancel_execution(
 ) -> Ended:
     """Cancel an execution that is planned, waits for its lock, or runs.
 
-    An execution that has ended does not change.
+    An execution that has ended does not change. The id of an occurrence that fanned out cancels the executions on all its shards.
     """
     match = await _visible_match(here, caller, id)
     if not await here.visibility.permits(caller, Permission.CANCEL, Run.of(match)):

@@ -21,6 +21,7 @@ from ....domain.events import (
     Defined,
     DefinitionFact,
     ExecutionFact,
+    FannedOut,
     Message,
     PoisonMessage,
     Recorded,
@@ -82,6 +83,8 @@ class Run:
                     return cls(job, fact.plan.definition, recorded.time)
                 case Skipped() as fact:
                     return cls(job, fact.definition if fact.refusal is None else None, recorded.time)
+                case FannedOut() as fact:
+                    return cls(job, fact.definition, recorded.time)
                 case DeadLettered() as fact:
                     return cls(job, fact.definition or None, fact.first_attempt)
                 case PoisonMessage():

@@ -232,4 +232,6 @@ async def find(log: EventLog, id: str, stored: StoredLog | None = None) -> Execu
         record = ExecutionMatch(record.job, newest, tuple(facts))
     if status is Status.SKIPPED:
         raise NotFound(f"no job has the id {id!r}: the occurrence was skipped, so no job was enqueued")
+    if status is Status.FANNED_OUT:
+        raise NotFound(f"no job has the id {id!r}: it stands for executions on several shards, each of which is a job")
     return record

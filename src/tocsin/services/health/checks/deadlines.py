@@ -189,9 +189,10 @@ async def _overdue_codes(context: CheckContext, candidate: _OpenExecution, locks
         limit = timedelta(seconds=state.request.plan.dependency_timeout or 0.0)
         return ["undecided"] if age >= limit + GRACE else []
     if state.status is Status.PLANNED:
-        if candidate.job not in locks:
-            locks[candidate.job] = lock.fold(await context.target.log.load(subjects.lock(candidate.job)))
-        return ["undecided"] if age >= GRACE and not locks[candidate.job].has_waiter(candidate.id) else []
+        scope = subjects.lock(candidate.job, state.request.plan.shard)
+        if scope not in locks:
+            locks[scope] = lock.fold(await context.target.log.load(scope))
+        return ["undecided"] if age >= GRACE and not locks[scope].has_waiter(candidate.id) else []
     return sorted(_unmoved_codes(context, candidate))
 
 

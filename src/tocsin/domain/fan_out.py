@@ -1,0 +1,57 @@
+"""The executions of a job that is divided into shards."""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from . import ids
+from .events import Admitted, FannedOut, Planned, Requested, Skipped
+
+First: TypeAlias = Planned | Admitted
+"""The first event of an execution."""
+
+
+def on_shard(first: First, shard: str) -> First:
+    """Return the only execution of an occurrence or trigger, on a shard."""
+    plan = first.plan.model_copy(update={"shard": shard})
+    return type(first).trusted(**{**vars(first), "plan": plan})
+
+
+def on_each_shard(first: First, shard: str) -> First:
+    """Return the execution on one of several shards.
+
+    It answers no trigger: the executions of a trigger have different fates.
+    """
+    plan = first.plan.model_copy(update={"shard": shard, "occurrence": first.execution_id})
+    fields = {**vars(first), "execution_id": ids.shard_id(first.execution_id, shard), "plan": plan}
+    if isinstance(first, Planned):
+        return Planned.trusted(**{**fields, "trigger_id": None})
+    return Admitted.trusted(**fields)
+
+
+def fanned_out(first: Requested, version: int, shards: Sequence[str]) -> FannedOut:
+    """Return the event that fixes the shards of an occurrence or trigger."""
+    return FannedOut(
+        job=first.job,
+        execution_id=first.execution_id,
+        scheduled_time=first.scheduled_time,
+        trigger=first.trigger,
+        definition=first.plan.definition,
+        map=version,
+        shards=tuple(shards),
+        by=first.by,
+    )
+
+
+def without_shard(first: Requested) -> Skipped:
+    """Return the end of an occurrence or trigger for which no shard is active."""
+    return Skipped(
+        job=first.job,
+        execution_id=first.execution_id,
+        reason="no_shard",
+        scheduled_time=first.scheduled_time,
+        trigger=first.trigger,
+        definition=first.plan.definition,
+        cron_expression=first.plan.cron_expression,
+        timezone=first.plan.timezone,
+        trigger_id=first.trigger_id if isinstance(first, Planned) else None,
+    )

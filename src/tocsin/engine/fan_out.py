@@ -1,0 +1,131 @@
+"""Decisions on jobs with a partition: one execution on each shard, begun once.
+
+The event `fanned-out` is stored first, under the id and the guard of the only execution that a job without a partition would
+have. It lists the shards, so a redelivery begins exactly these, although the map or the definition may have changed. An execution
+on a single shard needs no such event, because its plan has the shard.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final, TypeAlias
+
+from ..domain import ids, shard_map
+from ..domain.definition import JobDefinition
+from ..domain.events import Admitted, CronTriggered, FannedOut, Planned, PublicEvent, Recorded
+from ..domain.execution import Execution, Status
+from ..domain.execution_plan import traced
+from ..domain.fan_out import fanned_out, on_each_shard, on_shard, without_shard
+from ..domain.trace_context import Sampling
+from ..ports import StaleRead
+from .kinds import DEFINITION, NEWEST_SHARD_MAP, RANGE, SHARD_MAP, execution_state
+from .locks import begin, states_of_beginning
+from .public_events import required_event, triggered_event
+from .step import DONE, Events, Ref, States, Step, Then, again
+
+BEGUN_AT_ONCE: Final = 64
+"""Executions that begin in one write; each has a copy of the plan."""
+ANNOUNCED_AT_ONCE: Final = 64
+
+Make: TypeAlias = Callable[[JobDefinition, int], Planned | Admitted]
+"""Makes the only execution of an occurrence or trigger from a definition and its sequence."""
+
+
+def begin_divided(
+    make: Make,
+    definition: JobDefinition,
+    sequence: int,
+    states: States,
+    now: datetime,
+    *,
+    key: bytes,
+    version: int | None,
+    sampling: Sampling | None = None,
+) -> Step:
+    """Begin the executions of an occurrence or trigger of a job with a partition.
+
+    `version`: the version of the shard map that the input names; None: it names none, and the newest counts.
+    """
+    first, partition = make(definition, sequence), definition.partition
+    ref = execution_state(first.job, first.execution_id)
+    state = states(ref)
+    if partition is None or state.status not in {Status.UNKNOWN, Status.FANNED_OUT}:
+        return begin(first, states, now, key=key, sampling=sampling)
+    if state.is_fanned_out:
+        return finish_fan_out(make, ref, states, now, key=key, sampling=sampling)
+    version, shards = states(NEWEST_SHARD_MAP(None)) if version is None else (version, states(SHARD_MAP(version)))
+    chosen = shard_map.resolve(partition, shards, first.plan.input)
+    if not chosen:
+        return begin(without_shard(first), states, now, key=key, sampling=sampling)
+    if not partition.has_one:
+        return again(Events(ref, (fanned_out(first, version, chosen),)))
+    request = traced(on_shard(first, chosen[0]), sampling)
+    if isinstance(request, Planned) and first.trigger != "cron":
+        # The newest map may be another on a redelivery: fix the shard before its lock is acquired.
+        return again(Events(ref, (request,)))
+    return begin(request, states, now, key=key, sampling=sampling)
+
+
+def finish_fan_out(
+    make: Make, ref: Ref[Execution], states: States, now: datetime, *, key: bytes, sampling: Sampling | None = None
+) -> Step:
+    """Begin the executions that `fanned-out` lists and that have not begun, then announce them."""
+    decided = states(ref).decided
+    if decided is None or not isinstance(decided.message, FannedOut):
+        return DONE
+    fact, job = decided.message, decided.message.job
+    execution_ids = {shard: ids.shard_id(fact.execution_id, shard) for shard in fact.shards}
+    states.expect(lambda: [execution_state(job, execution_id) for execution_id in execution_ids.values()])
+    missing = [
+        shard
+        for shard, execution_id in execution_ids.items()
+        if states(execution_state(job, execution_id)).status is Status.UNKNOWN
+    ]
+    if not missing:
+        return _announce(Recorded(fact, decided.subject, decided.sequence, decided.time), states, now)
+    first = make(states(DEFINITION((job, fact.definition))), fact.definition)
+    requests = [on_each_shard(first, shard) for shard in missing[:BEGUN_AT_ONCE]]
+    states.expect(
+        lambda: [
+            ref
+            for request in requests
+            for ref in states_of_beginning(job, request.execution_id, request.trigger, request.plan.shard)
+        ]
+    )
+    steps = [begin(request, states, now, key=key, sampling=sampling) for request in requests]
+    return Step(
+        tuple(change for step in steps for change in step.changes),
+        Then.AGAIN,
+        tuple(ref for step in steps for ref in step.rests_on),
+        tuple(signal for step in steps for signal in step.signals),
+    )
+
+
+def _announce(fanned: Recorded[FannedOut], states: States, now: datetime) -> Step:
+    """Announce the executions that were admitted and are not announced yet, in one write.
+
+    Raises:
+        StaleRead: a lagging replica left out events that the guard does not cover.
+    """
+    fact = fanned.message
+    if fact.trigger != "cron":
+        return DONE
+    ref = triggered_event(fact.job)
+    newest, last = states(ref), states.at(ref)
+    announced = set[str]()
+    if last > fanned.sequence:
+        events = states(RANGE((ref.key, fanned.sequence)))
+        if not events or events[-1].sequence < last:
+            raise StaleRead.of(ref.key)
+        announced = {event.message.data.job_id for event in events if isinstance(event.message, CronTriggered)}
+    count = newest.data.run_count if isinstance(newest, CronTriggered) else 0
+    missing = list[PublicEvent]()
+    for shard in fact.shards:
+        execution_id = ids.shard_id(fact.execution_id, shard)
+        decided = states(execution_state(fact.job, execution_id)).decided
+        if execution_id in announced or decided is None or len(missing) == ANNOUNCED_AT_ONCE:
+            continue
+        if isinstance(decided.message, Admitted):
+            required = required_event(decided.message, sequence=decided.sequence, now=now)
+            if required is not None:
+                missing.append(required.make(count + len(missing) + 1))
+    return again(Events(ref, tuple(missing)), low_priority=True) if missing else DONE

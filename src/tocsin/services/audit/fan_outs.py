@@ -1,0 +1,111 @@
+"""Fan-outs (I2): an occurrence goes by the map that its `due` names.
+
+`requests` judges that each listed shard has one execution, and that no other execution begins. Memory: the versions of the map,
+the occurrences of divided jobs that have not begun, and the fan-outs whose `due` or map is not taken yet.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from ...domain import ids
+from ...domain.events import (
+    Admitted,
+    Due,
+    FannedOut,
+    Message,
+    Planned,
+    Recorded,
+    Requested,
+    ShardsDefined,
+    ShardState,
+    Skipped,
+)
+from . import check
+from .check import Debt, Handler, Taken
+
+
+class FanOuts:
+    """Compares each fan-out with its `due` and with the map.
+
+    The streams may come in any order.
+    """
+
+    def __init__(self, *, is_whole: bool = True) -> None:
+        """Set `is_whole` if the log is read from its beginning."""
+        self._is_whole = is_whole
+        self._maps: dict[int, frozenset[str]] = {}
+        """The active shards of each version."""
+        self._newest = 0
+        self._due: dict[str, Recorded[Due]] = {}
+        self._undue: dict[str, Recorded[FannedOut]] = {}
+        self._unmapped: dict[int, list[Recorded[FannedOut]]] = {}
+
+    def handlers(self) -> Mapping[type[Message], Handler]:
+        """See `Check`."""
+        return {
+            ShardsDefined: self._defined,
+            Due: self._came_due,
+            FannedOut: self._fanned_out,
+            **dict.fromkeys((Planned, Admitted, Skipped), self._begun),
+        }
+
+    def debts(self) -> Iterator[Debt]:
+        """See `Check`: `requests` has what is still to come."""
+        yield from ()
+
+    def _defined(self, recorded: Recorded[ShardsDefined]) -> Taken:
+        fact = recorded.message
+        if self._is_whole and fact.previous != self._newest:
+            reason = f"it says that it follows map {fact.previous}, and it follows {self._newest}"
+            yield check.violation("I2", "shard map", reason, recorded)
+        self._newest = recorded.sequence
+        self._maps[recorded.sequence] = frozenset(
+            shard.shard_id for shard in fact.shards if shard.state is ShardState.ACTIVE
+        )
+        for fanned in self._unmapped.pop(recorded.sequence, ()):
+            yield from self._on_the_map(fanned)
+
+    def _came_due(self, recorded: Recorded[Due]) -> Taken:
+        due = recorded.message
+        if not due.shards:
+            return
+        execution_id = ids.occurrence_id(due.job, due.scheduled_time)
+        fanned = self._undue.pop(execution_id, None)
+        if fanned is None:
+            self._due[execution_id] = recorded
+        else:
+            yield from _compared(recorded, fanned)
+
+    def _fanned_out(self, recorded: Recorded[FannedOut]) -> Taken:
+        fact = recorded.message
+        if not fact.shards or len(set(fact.shards)) != len(fact.shards):
+            yield check.violation("I2", _entity(recorded), "it lists no shard, or a shard twice", recorded)
+        if fact.trigger == "cron":
+            due = self._due.pop(fact.execution_id, None)
+            if due is None:
+                self._undue[fact.execution_id] = recorded
+            else:
+                yield from _compared(due, recorded)
+        if fact.map in self._maps:
+            yield from self._on_the_map(recorded)
+        else:
+            self._unmapped.setdefault(fact.map, []).append(recorded)
+
+    def _on_the_map(self, recorded: Recorded[FannedOut]) -> Taken:
+        fact = recorded.message
+        if others := sorted(set(fact.shards) - self._maps[fact.map]):
+            reason = f"it runs on {', '.join(others)}, which map {fact.map} does not have as active"
+            yield check.violation("I2", _entity(recorded), reason, recorded)
+
+    def _begun(self, recorded: Recorded[Requested | Skipped]) -> Taken:
+        self._due.pop(recorded.message.execution_id, None)
+        yield from ()
+
+
+def _compared(due: Recorded[Due], fanned: Recorded[FannedOut]) -> Taken:
+    if due.message.shards != fanned.message.map:
+        reason = f"it goes by shard map {fanned.message.map}, and its `due` names {due.message.shards}"
+        yield check.violation("I2", _entity(fanned), reason, due, fanned)
+
+
+def _entity(recorded: Recorded[FannedOut]) -> str:
+    return check.execution(recorded.message.job, recorded.message.execution_id)

@@ -1,0 +1,103 @@
+"""The state of an occurrence that fans out: the executions on its shards, together."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias, cast
+
+from ... import subjects
+from ...domain import history, ids
+from ...domain.events import FannedOut, Message, Recorded
+from ...domain.history import ExecutionRecord, Status
+from ...ports import EventLog, ExecutionRow
+from .lookup import ExecutionMatch
+
+Elsewhere: TypeAlias = Callable[[str], Awaitable[ExecutionRow | ExecutionRecord | None]]
+"""Reads an execution that the log does not have any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRun:
+    """The execution on a shard."""
+
+    shard: str
+    execution_id: str
+    status: Status = "pending"
+    worker: str | None = None
+    attempt: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FanOut:
+    """The executions of an occurrence or trigger, by shard."""
+
+    map: int
+    """The version of the shard map."""
+    runs: tuple[ShardRun, ...]
+    counts: dict[Status, int] = field(default_factory=dict)
+    """The number of executions of each status that occurs."""
+
+    @property
+    def status(self) -> Status:
+        """The state of all together.
+
+        It is an end only after the last of them ended, and `completed` only if all completed.
+        """
+        kinds = self.counts.keys()
+        if kinds & {"pending", "running"}:
+            return "pending" if kinds == {"pending"} else "running"
+        for status in ("failed", "cancelled", "skipped"):
+            if status in kinds:
+                return status
+        return "completed"
+
+    @property
+    def summary(self) -> str:
+        """The state in words: `14 of 16 completed, 1 failed, 1 running`."""
+        others = [f"{number:,} {status}" for status, number in self.counts.items() if status != "completed"]
+        return ", ".join((f"{self.counts.get('completed', 0):,} of {len(self.runs):,} completed", *others))
+
+
+def fanned_out(match: ExecutionMatch) -> Recorded[FannedOut] | None:
+    """Return the event by which an id stands for several executions.
+
+    None: it is an execution.
+    """
+    for recorded in match.facts:
+        if isinstance(recorded.message, FannedOut):
+            return Recorded(recorded.message, recorded.subject, recorded.sequence, recorded.time)
+    return None
+
+
+def execution_ids(fact: FannedOut) -> dict[str, str]:
+    """Return the id of the execution on each shard."""
+    return {shard: ids.shard_id(fact.execution_id, shard) for shard in fact.shards}
+
+
+async def read_fan_out(log: EventLog, match: ExecutionMatch, elsewhere: Elsewhere) -> FanOut | None:
+    """Return the executions of an occurrence.
+
+    None: `match` is an execution of its own.
+
+    Raises:
+        LogUnavailable: the log does not answer.
+    """
+    fanned = fanned_out(match)
+    if fanned is None:
+        return None
+    fact = fanned.message
+    names = execution_ids(fact)
+    reads = await log.load_each(*(subjects.execution(fact.job, name) for name in names.values()))
+    runs = [
+        await _run(shard, name, facts, elsewhere)
+        for (shard, name), facts in zip(names.items(), reads.facts, strict=True)
+    ]
+    return FanOut(fact.map, tuple(runs), dict(Counter(run.status for run in runs)))
+
+
+async def _run(shard: str, execution_id: str, facts: Sequence[Recorded[Message]], elsewhere: Elsewhere) -> ShardRun:
+    run = history.fold({}, facts).get(execution_id) or await elsewhere(execution_id)
+    if run is None:
+        return ShardRun(shard, execution_id)  # it is about to begin
+    return ShardRun(shard, execution_id, cast("Status", run.status), run.worker, run.attempt, run.error)
