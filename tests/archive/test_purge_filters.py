@@ -119,8 +119,9 @@ def test_requests_of_all_programs_leave_by_one_filter() -> None:
     assert purges(messages, selected(messages)) == [("outside.*.trigger.>", 2), ("outside.*.cancel.>", 3)]
 
 
-def test_refused_requests_of_programs_outside_leave_unresolved() -> None:
-    outside, other = "dead-letter.a.planner-public-triggers-0-7", "dead-letter.a.planner-triggers-0-7"
+@pytest.mark.parametrize("durable", ["planner-public-triggers", "dag-advancer-public-cancels", "mq-bridge-completions"])
+def test_refused_messages_of_outsiders_leave_unresolved(durable: str) -> None:
+    outside, other = f"dead-letter.a.{durable}-0-7", "dead-letter.a.planner-triggers-0-7"
     messages = stream(f"{outside}.refused", f"{other}.refused")
     assert purges(messages, selected(messages)) == [("dead-letter.>", 1)]
     messages = stream(f"{outside}.refused", f"{outside}.replayed.1")

@@ -7,7 +7,7 @@ log, so appending its first fact would succeed again; a stage therefore checks o
 The messages are read in order, up to a sequence up to which everything is decided:
 
     execution.>                                            selected if the execution is over
-    dead-letter.>                                          selected if resolved, or a program's request
+    dead-letter.>                                          selected if resolved, or of an outsider
     agent.>                                                selected if the agent is forgotten
     agent.*.all.switched, agent.*.all.granted, queue.>     selected except the newest of each subject
     ownership.>, policy.>                                  likewise
@@ -38,6 +38,7 @@ from ..domain.events import LockFact
 from ..ports import Clock, LogUnavailable, Projections, StoredMessage
 from ..subjects import (
     ANY,
+    MQ_BRIDGE_COMPLETIONS,
     OUTSIDE_DURABLES,
     OUTSIDE_INPUTS,
     PUBLIC_INPUTS,
@@ -84,7 +85,7 @@ class Cursors:
 
 _DECISION: Final = 3
 """Index of the fact in a subject."""
-_OUTSIDE: Final = tuple(f"{durable}-" for durable in OUTSIDE_DURABLES)
+_OUTSIDE: Final = tuple(f"{durable}-" for durable in (*OUTSIDE_DURABLES, MQ_BRIDGE_COMPLETIONS))
 INPUTS: Final = frozenset({"report", "timer", "trigger", "cancel", "enqueue", "public", "outside"})
 _OF_NAMES: Final = frozenset({"switched", "granted"})
 """Events about the name of agents."""
@@ -148,7 +149,7 @@ class SegmentSelection:
         self.size -= len(known) if was_over else 0
         known.append(message)
         # A finished execution stays finished; a resolved dead letter can be replayed. Operators may never resolve the refused
-        # requests of programs outside, which must not fill the log.
+        # messages of programs and executors outside, which must not fill the log.
         is_over = decision in ENDS[scope.partition(".")[0]] or (decision == "refused" and _is_of_outsider(scope))
         if is_over or (was_over and scope.startswith("execution.")):
             self._over[scope] = known
@@ -186,7 +187,7 @@ class SegmentSelection:
 
 
 def _is_of_outsider(dead_letter: str) -> bool:
-    """Return whether a dead letter is a request of a program outside."""
+    """Return whether a dead letter is a message of a program or executor outside."""
     return dead_letter.rpartition(".")[2].startswith(_OUTSIDE)
 
 

@@ -340,7 +340,7 @@ MQ_BRIDGE: Final = Stage(
     subscriptions=(
         Subscription(subjects.MQ_BRIDGE, Stream.LOG, _tasks, decide=MqBridge.on_task),
         Subscription(
-            "mq-bridge-completions",
+            subjects.MQ_BRIDGE_COMPLETIONS,
             Stream.MQ,
             (subjects.filter_for("mq.scheduler.complete"),),
             decide=MqBridge.on_completion,
