@@ -11,7 +11,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from benchmarks import bare, charts, comparison, plots
+from benchmarks import bare, charts, comparison, plots, traces
 from benchmarks import system as a_system
 from benchmarks.__main__ import arguments, main
 from benchmarks.comparison import HEADLINES, Row
@@ -362,3 +362,9 @@ def test_results_are_written_although_a_workload_fails(
     assert "TimeoutError: 3 of 20,000 executions completed within 60 s" in output.err
     assert output.err.endswith("failed: W2, W2 durable\n")
     assert main(["W3", "--profile", "default"]) == 0
+
+
+def test_cost_of_traces_is_measured_by_ratio() -> None:
+    off, few, every = (traces.measure(sampling, 20) for sampling in traces.CASES.values())
+    assert off.recorder == 0
+    assert min(few.recorder, every.recorder, every.export) > 0

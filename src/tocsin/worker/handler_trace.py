@@ -1,20 +1,24 @@
 """The trace in which a handler and the spans that it makes run."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Final
 
 from ..domain.trace_context import TraceContext
 
+_OWN_TRACE: Final = nullcontext()
 
-@contextmanager
-def in_trace(trace: TraceContext | None) -> Iterator[None]:
+
+def in_trace(trace: TraceContext | None) -> AbstractContextManager[None]:
     """Make the span of a handler's run the current span of OpenTelemetry.
 
     It is current in this task and in the threads that it starts. The scheduler exports it. None: the current span stays.
     """
-    if trace is None:
-        yield
-        return
+    return _OWN_TRACE if trace is None else _within(trace)
+
+
+@contextmanager
+def _within(trace: TraceContext) -> Iterator[None]:
     from opentelemetry import context  # noqa: PLC0415 - most workers make no traces
     from opentelemetry import trace as api  # noqa: PLC0415
 

@@ -52,7 +52,7 @@ class OtlpSpanExporter:
 
     async def export(self, spans: Sequence[Span]) -> None:
         """Send finished spans."""
-        result = await _in_daemon(lambda: self._exporter.export([self._readable(span) for span in spans]))
+        result = await _in_daemon(lambda: self._exporter.export([self.readable(span) for span in spans]))
         if result is not SpanExportResult.SUCCESS:
             raise SpansLost(self._reasons.text)
 
@@ -61,7 +61,8 @@ class OtlpSpanExporter:
         logging.getLogger(trace_exporter.__name__).removeFilter(self._reasons)
         self._exporter.shutdown()  # type: ignore[no-untyped-call] # it has no annotation
 
-    def _readable(self, span: Span) -> ReadableSpan:
+    def readable(self, span: Span) -> ReadableSpan:
+        """Return a span as the exporters of OpenTelemetry take it."""
         return ReadableSpan(
             name=span.name,
             context=_context(span.context),
