@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
@@ -14,6 +15,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from tests.system.running import Running, running
 from tests.system.trace_store import IS_REMOTE, Trace, TraceStore, attributes, trace_store
 from tocsin import Context, Worker, subjects
+from tocsin.bootstrap.api_server import serving
 from tocsin.domain.events import Completed, DeadLettered, Failed
 from tocsin.domain.trace_context import trace_id_of
 from tocsin.services.operations import dead_letters
@@ -66,9 +68,9 @@ class Functions:
 
 
 @asynccontextmanager
-async def tocsin(nats_url: str, folder: Path, url: str) -> AsyncIterator[tuple[Running, Functions]]:
+async def tocsin(nats_url: str, folder: Path, url: str, **more: Any) -> AsyncIterator[tuple[Running, Functions]]:  # noqa: ANN401 - settings
     functions = Functions(url)
-    async with running(nats_url, folder, worker=functions.worker) as it:
+    async with running(nats_url, folder, worker=functions.worker, **more) as it:
         yield it, functions
     functions.provider.shutdown()
 
@@ -138,6 +140,21 @@ async def test_trace_of_a_publisher_goes_on(nats_url: str, tmp_path: Path, store
     assert root.flags & IS_REMOTE
     assert trace.of("query").parent_span_id == trace.of("process default").span_id
     assert functions.seen == [f"00-{PUBLISHER}-{trace.of('process default').span_id.hex()}-01"]
+
+
+async def test_caller_over_http_continues_its_trace(
+    nats_url: str, tmp_path: Path, store: tuple[TraceStore, str]
+) -> None:
+    spans, url = store
+    with_api: dict[str, Any] = {"server": {"host": "127.0.0.1", "port": 0}, "metrics": {"enabled": False}}
+    async with tocsin(nats_url, tmp_path, url, **with_api) as (it, _), serving(it.installation) as api:
+        await it.apply({"name": "one", "function": "f", "overlap_policy": "allow"})
+        async with httpx.AsyncClient(base_url=api) as client:
+            answer = await client.post("/v1/jobs/one/trigger", json={}, headers={"traceparent": GIVEN})
+        assert answer.status_code == httpx.codes.ACCEPTED, answer.text
+        await ended(it, "one")
+        trace = await exported(it, spans, PUBLISHER, "execute one")
+    assert trace.of("execute one").parent_span_id.hex() == PARENT
 
 
 async def test_invalid_header_starts_an_own_trace(nats_url: str, tmp_path: Path, store: tuple[TraceStore, str]) -> None:
