@@ -8,6 +8,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 import structlog
+from opentelemetry.metrics import set_meter_provider
+from opentelemetry.sdk.metrics import Counter, MeterProvider
+from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
 
 from tests.servers import REPLICAS, SERVER
 from tocsin.adapters.nats.server.cluster import EmbeddedCluster
@@ -31,6 +34,14 @@ hypothesis.settings.register_profile(
     database=None,
 )
 hypothesis.settings.load_profile("tocsin")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def instruments() -> InMemoryMetricReader:
+    """Return the reader of all instruments. It is there before any API, because a process has one provider."""
+    reader = InMemoryMetricReader(preferred_temporality={Counter: AggregationTemporality.DELTA})
+    set_meter_provider(MeterProvider([reader]))
+    return reader
 
 
 def pytest_configure(config: pytest.Config) -> None:

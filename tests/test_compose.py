@@ -174,7 +174,7 @@ def test_prometheus_scrapes_the_stages_and_workers(services: dict[str, Any]) -> 
 
 def test_the_figures_are_those_of_hip_62() -> None:
     rules = [rule for group in read("prometheus/alerts.yml")["groups"] for rule in group["rules"]]
-    assert {rule["alert"] for rule in rules} == {
+    assert {rule["alert"] for rule in rules if not rule["alert"].startswith("Tocsin")} == {
         "ScheduledJobFailing",
         "DeadLettersAccumulating",
         "SchedulerLeaderLost",

@@ -4,9 +4,7 @@ from collections import Counter as Counts
 from collections.abc import Awaitable, Callable
 
 import pytest
-from opentelemetry.metrics import set_meter_provider
-from opentelemetry.sdk.metrics import Counter, MeterProvider
-from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from tests.stages.world import Reads, World
 
@@ -33,16 +31,8 @@ def reads(world: World, monkeypatch: pytest.MonkeyPatch) -> Reads:
     return counted
 
 
-@pytest.fixture(scope="session")
-def _reader() -> InMemoryMetricReader:
-    """One for the process: an SDK can be installed once only."""
-    reader = InMemoryMetricReader(preferred_temporality={Counter: AggregationTemporality.DELTA})
-    set_meter_provider(MeterProvider([reader]))
-    return reader
-
-
 @pytest.fixture
-def metrics(_reader: InMemoryMetricReader) -> InMemoryMetricReader:
+def metrics(instruments: InMemoryMetricReader) -> InMemoryMetricReader:
     """Return the counts of instruments from now on."""
-    _reader.get_metrics_data()
-    return _reader
+    instruments.get_metrics_data()
+    return instruments

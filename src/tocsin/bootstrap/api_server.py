@@ -105,7 +105,7 @@ async def serving(
         if settings.server.over_nats:
             await stack.enter_async_context(_over_nats(installation, app))
         if settings.metrics.enabled:
-            await stack.enter_async_context(_metrics(parts, host, any_port))
+            await stack.enter_async_context(_metrics(parts, installation, host, any_port))
         watching = asyncio.create_task(TimezoneWatch(installation.projections, clock).run())
         stack.callback(watching.cancel)
         url = url_of(listener)
@@ -127,11 +127,19 @@ async def _over_nats(installation: Installation, app: FastAPI) -> AsyncIterator[
 
 
 @asynccontextmanager
-async def _metrics(parts: Components, host: str, any_port: Collection[str]) -> AsyncIterator[None]:
+async def _metrics(
+    parts: Components, installation: Installation, host: str, any_port: Collection[str]
+) -> AsyncIterator[None]:
     """Serve the metrics on a separate port."""
     settings = parts.settings
     listener = _listen(host, settings.metrics.port, "metrics.port", any_port)
-    metrics = Metrics(parts, settings.metrics.prefix, max_jobs=settings.metrics.max_jobs, process=process_metrics())
+    metrics = Metrics(
+        parts,
+        settings.metrics.prefix,
+        max_jobs=settings.metrics.max_jobs,
+        observe=partial(status, health_target(installation)),
+        process=process_metrics(),
+    )
     try:
         async with answering(metrics_app(metrics), listener, settings.server):
             _log.info("metrics serving", action="metrics-serving", url=f"{url_of(listener)}/metrics")

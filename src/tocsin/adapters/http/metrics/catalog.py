@@ -83,6 +83,35 @@ QUEUE_TASKS: Final = Metric(
     "Tasks of matched queues: `waiting`, `running`, and `held_back` (waiting because of a limit).",
     ("queue", "state"),
 )
+QUEUE_OLDEST: Final = Metric("queue_oldest_seconds", "gauge", "Age of the oldest task that waits.", ("queue",))
+QUEUE_WORKERS: Final = Metric("queue_workers", "gauge", "Workers that serve a queue.", ("queue",))
+WORKERS: Final = Metric(
+    "workers", "gauge", "Workers by kind (`agent`: those that register) and state.", ("kind", "state")
+)
+LEASE_RENEWAL: Final = Metric(
+    "lease_renewed_seconds", "gauge", "Time since a leader renewed its lease; absent: it has no leader.", ("lease",)
+)
+ASIDE: Final = Metric(
+    "candidates_aside", "gauge", "Processes that stand for no lease because their clocks are not credible."
+)
+HISTORY_LAG: Final = Metric("history_lag_seconds", "gauge", "Age of the oldest event that the history lacks.")
+HISTORY_BEHIND: Final = Metric(
+    "history_lag_messages", "gauge", "Messages of the log between the history and its newest event."
+)
+DURABLE_MESSAGES: Final = Metric(
+    "durable_messages", "gauge", "Messages that a stage has not handled.", ("stream", "durable")
+)
+DURABLE_OLDEST: Final = Metric(
+    "durable_oldest_seconds", "gauge", "Age of the oldest message that a stage has not handled.", ("stream", "durable")
+)
+STREAM_BYTES: Final = Metric("stream_bytes", "gauge", "Size of a stream of JetStream.", ("stream",))
+STREAM_MAX_BYTES: Final = Metric(
+    "stream_max_bytes",
+    "gauge",
+    "Size at which a stream refuses messages or drops the oldest; absent: no limit.",
+    ("stream",),
+)
+UNKNOWN_PARTS: Final = Metric("status_unknown_parts", "gauge", "Parts that did not answer `tocsin status`.")
 PARTS: Final = Metric(
     "metrics_part_up", "gauge", "1: the metrics of a part are current; 0: they could not be read.", ("part",)
 )

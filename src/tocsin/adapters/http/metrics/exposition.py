@@ -7,6 +7,7 @@ leads, because hip-62's alert tests for its absence.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -20,9 +21,10 @@ from starlette.routing import Route
 from .... import telemetry
 from ....ports import HistoryIncomplete
 from ....services.agents import backlogs
+from ....services.health.status import Status
 from ....subjects import TICKER_LEASE, Bucket
 from ..api.dependencies import Components
-from . import catalog, totals
+from . import catalog, installation, totals
 from .catalog import Family, Metric
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -37,11 +39,18 @@ class Metrics:
     """Reads the metrics of an installation, at most once in `REFRESH_INTERVAL_S`."""
 
     def __init__(
-        self, parts: Components, prefix: str, *, max_jobs: int, process: CollectorRegistry | None = None
+        self,
+        parts: Components,
+        prefix: str,
+        *,
+        max_jobs: int,
+        observe: Callable[[], Awaitable[Status]] | None = None,
+        process: CollectorRegistry | None = None,
     ) -> None:
         """Begin the names of hip-62 with `prefix`. Jobs beyond `max_jobs` have no series.
 
-        `process`: the metrics of this process, which follow those of the installation.
+        `observe` returns the status of the installation; None: it has none. `process`: the metrics of this process, which
+        follow those of the installation.
         """
         self._process = process
         self._parts = parts
@@ -57,6 +66,8 @@ class Metrics:
             "queues": self._queues,
             "totals": self._totals,
         }
+        if observe is not None:
+            self._readers["status"] = partial(self._status, observe)
 
     async def text(self) -> bytes:
         """Return the metrics in Prometheus' text format."""
@@ -118,6 +129,9 @@ class Metrics:
             tasks.add_metric((queue, "running"), backlog.running)
             tasks.add_metric((queue, "held_back"), backlog.all_held_back)
         return [tasks]
+
+    async def _status(self, observe: Callable[[], Awaitable[Status]]) -> list[Family]:
+        return installation.families(await observe(), self._prefix)
 
     async def _totals(self) -> list[Family]:
         stored = await self._parts.history.totals()

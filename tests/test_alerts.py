@@ -1,0 +1,63 @@
+"""The alerts and dashboards of `compose/`: they use metrics that exist, and fire when they should."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+ROOT: Final = Path(__file__).parents[1]
+RULES: Final = ROOT / "compose/prometheus/alerts.yml"
+RUNBOOK: Final = (ROOT / "docs/reference/alerts.md").read_text()
+METRICS: Final = (ROOT / "docs/reference/metrics.md").read_text()
+DOCUMENTED: Final = set(re.findall(r"^\| `(\w+)`", METRICS, re.MULTILINE))
+HISTOGRAMS: Final = set(re.findall(r"^\| `(\w+)` \| histogram", METRICS, re.MULTILINE))
+SUFFIXES: Final = ("_bucket", "_count", "_sum")
+
+
+def rules() -> list[dict[str, Any]]:
+    return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+
+
+def expressions() -> Iterator[str]:
+    yield from (rule["expr"] for rule in rules())
+    for path in (ROOT / "compose/grafana/dashboards").glob("*.json"):
+        for panel in json.loads(path.read_text())["panels"]:
+            yield from (target["expr"] for target in panel["targets"])
+
+
+def test_expressions_use_documented_metrics() -> None:
+    used = {name for text in expressions() for name in re.findall(r"\b(?:tocsin|hanzo_scheduler)_\w+", text)}
+    known = DOCUMENTED | {name + suffix for name in HISTOGRAMS for suffix in SUFFIXES}
+    assert used <= known, used - known
+
+
+def test_each_alert_has_a_runbook() -> None:
+    assert re.findall(r"^## (\w+)$", RUNBOOK, re.MULTILINE) == [rule["alert"] for rule in rules()]
+
+
+def promtool(folder: Path, *arguments: str) -> None:
+    """Run promtool; it must succeed."""
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("the program `promtool` is not installed")
+    done = subprocess.run([program, *arguments], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_expressions_are_valid(tmp_path: Path) -> None:
+    recorded = [{"record": f"expression_{n}", "expr": text} for n, text in enumerate(expressions())]
+    written = {"groups": [{"name": "all", "rules": recorded}]}
+    (tmp_path / "all.yml").write_text(yaml.safe_dump(written))
+    promtool(tmp_path, "check", "rules", "all.yml")
+
+
+def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
+    for path in (RULES, ROOT / "tests/alerts.test.yml"):
+        shutil.copy(path, tmp_path)
+    promtool(tmp_path, "test", "rules", "alerts.test.yml")
