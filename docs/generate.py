@@ -66,6 +66,8 @@ _JOB_SECTIONS: Final = (
     ("http", "HttpRequest", "The field `http` of a job or a step. A text is short for `url`."),
     ("sql", "SqlStatement", "The field `sql` of a job or a step."),
     ("procedure", "ProcedureCall", "The field `procedure` of a job or a step."),
+    ("container", "Container", "The field `container` of a job or a step. A text is short for `image`."),
+    ("resources", "Resources", "The field `resources` of a container."),
     ("retry", "RetryPolicy", "The field `retry` of a job or a step."),
     ("dst", "DstPolicy", "The field `dst` of a job."),
 )

@@ -40,6 +40,13 @@ def test_missing_extra_is_named(module: str, monkeypatch: pytest.MonkeyPatch) ->
     assert (raised.value.part, raised.value.extra) == ("tocsin worker --builtin sql", "sql")
 
 
+def test_missing_client_of_kubernetes_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kubernetes", None)
+    with pytest.raises(ExtraNotInstalled) as raised:
+        offer(builtin_worker(["container"], ["default"], None), ["container"], Builtin())
+    assert (raised.value.part, raised.value.extra) == ("tocsin worker --builtin container", "container")
+
+
 def test_worker_offers_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tocsin.cli.processes.builtin_worker.hide_memory", hide_memory := _Calls())
     worker = builtin_worker(["command"], ["reports"], "w-1")

@@ -92,10 +92,13 @@ def test_no_name(name: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({}, "give either `function` or `dag`, or a built-in function, one of `command`, `http`, `sql`, `procedure`"),
+        (
+            {},
+            "give either `function` or `dag`, or a built-in function, one of `command`, `http`, `sql`, `procedure`, `container`",
+        ),
         (
             {"dag": ()},
-            "give either `function` or `dag`, or a built-in function, one of `command`, `http`, `sql`, `procedure`",
+            "give either `function` or `dag`, or a built-in function, one of `command`, `http`, `sql`, `procedure`, `container`",
         ),
         (
             {"function": "f", "dag": (Step(name="a", function="f"),)},

@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from tocsin.domain import events, json_codec
 from tocsin.domain.definition import STORED, Concurrency, JobDefinition, JobDependency, RetryPolicy, Step
 from tocsin.domain.definition.command import Command
+from tocsin.domain.definition.container_work import Container, Resources
 from tocsin.domain.definition.http_request import HttpRequest
 from tocsin.domain.definition.sql_work import ProcedureCall, SqlStatement
 from tocsin.domain.events import Admitted, Due, Message, Plan, PlannedStep, Trigger
@@ -92,6 +93,18 @@ CHECKED: Final[Mapping[type[BaseModel], Mapping[str, SearchStrategy[Any]]]] = {
         "max_rows": st.integers(0, 1_000),
     },
     ProcedureCall: {"connection": st.just("dwh"), "name": st.sampled_from(["x", "é"])},
+    Resources: dict.fromkeys(
+        ("requests", "limits"),
+        st.dictionaries(st.sampled_from(["cpu", "memory"]), st.sampled_from(["1", "2Gi"]), max_size=2),
+    ),
+    Container: {
+        "image": st.sampled_from(["etl:1", "é"]),
+        **dict.fromkeys(("command", "args"), st.lists(st.sampled_from(["x", "é"]), max_size=2)),
+        "env": st.dictionaries(st.sampled_from(["A", "B"]), st.sampled_from(["x", "é"]), max_size=2),
+        **dict.fromkeys(("namespace", "service_account", "template"), st.none() | st.just("batch")),
+        "retryable_exit_codes": st.none() | st.lists(st.integers(1, 255), max_size=2),
+        "grace": st.floats(0, 30),
+    },
     JobDependency: {"job": st.sampled_from(["a", "b"]), "within": st.none() | st.floats(0.5, 1e6)},
     Concurrency: {"limit": st.integers(1, 100_000), "key": st.sampled_from(["input.customer", "meta.a.b-c"])},
     Trigger: {"priority": st.integers(-100, 100)},

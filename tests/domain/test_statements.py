@@ -347,6 +347,7 @@ WORK = st.one_of(
     st.just({"http": {"url": "https://example.org/a"}}),
     st.just({"sql": {"connection": "dwh", "statement": "SELECT ':a', :day", "parameters": {"day": 1, "a": None}}}),
     st.just({"procedure": {"connection": "dwh", "name": "reports.refresh", "arguments": ["it's", 1.5]}}),
+    st.just({"container": {"image": "etl:1", "args": ["it's"], "resources": {"limits": {"memory": "1Gi"}}}}),
     st.just({"command": {"argv": ["x"], "cwd": "/tmp", "env": {"A": "b"}}}),  # noqa: S108 - nothing is written
 )
 FIELDS = st.fixed_dictionaries(

@@ -376,6 +376,7 @@ async def test_list_is_paged(world: World, monkeypatch: pytest.MonkeyPatch) -> N
             {"connection": "dwh", "statement": "SELECT :day", "parameters": {"day": "{{ input.day }}"}, "max_rows": 1},
         ),
         ("procedure", {"connection": "dwh", "name": "reports.refresh", "arguments": ["{{ input.day }}", 1.5]}),
+        ("container", {"image": "etl:1", "args": ["{{ input.day }}"], "resources": {"limits": {"memory": "1Gi"}}}),
     ],
 )
 async def test_job_without_code_survives_a_round_trip(field: str, work: dict[str, Any], world: World) -> None:

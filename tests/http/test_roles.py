@@ -381,6 +381,7 @@ STATEMENT = {"connection": "dwh", "statement": "SELECT 1"}
         ({"sql": STATEMENT}, True),
         ({"dag": [{"name": "a", "function": "f"}, {"name": "b", "sql": STATEMENT}]}, True),
         ({"job_sql": "SELECT 1", "connection": "dwh"}, True),
+        ({"container": "etl:1"}, True),
         ({"procedure": {"connection": "dwh", "name": "p"}}, False),
         ({"http": "https://example.com"}, False),
     ],

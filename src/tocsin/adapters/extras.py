@@ -13,11 +13,13 @@ from ..domain.errors import TocsinError
 from ..ports import HistoryUnavailable
 
 MODULES: Final = {
+    "aiohttp": "container",
     "alembic": "server",
     "fastapi": "server",
     "faststream": "server",
     "httptools": "server",
     "jwt": "server",
+    "kubernetes": "container",
     "prometheus_client": "server",
     "psycopg": "postgres",
     "redis": "redis",

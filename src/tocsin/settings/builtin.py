@@ -6,7 +6,9 @@ from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, Field
 
+from ..domain.definition.container_work import KubernetesName
 from ..domain.definition.http_request import split_url, target_problem
+from ..domain.definition.image import ImageError, read_pattern
 from .fields import Duration, Token
 from .section import Section
 
@@ -52,11 +54,20 @@ def _procedure(text: str) -> str:
     return text
 
 
+def _image(text: str) -> str:
+    try:
+        read_pattern(text)
+    except ImageError as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
 AbsolutePath: TypeAlias = Annotated[str, AfterValidator(_path)]
 UrlPrefix: TypeAlias = Annotated[str, AfterValidator(_url_prefix)]
 Network: TypeAlias = Annotated[str, AfterValidator(_network)]
 DatabaseUrl: TypeAlias = Annotated[str, AfterValidator(_database_url)]
 ProcedurePattern: TypeAlias = Annotated[str, AfterValidator(_procedure)]
+ImagePattern: TypeAlias = Annotated[str, AfterValidator(_image)]
 VariablePattern: TypeAlias = Annotated[str, AfterValidator(_variable)]
 
 
@@ -115,9 +126,39 @@ class SqlRules(Section):
     """Databases, by the names that jobs give them. A statement of `--builtin sql` may do there what the user of the database may."""
 
 
+class ContainerRules(Section):
+    """The rules of `tocsin worker --builtin container`. Nothing runs by default.
+
+    Workers of one queue need the same rules, because a worker continues the Jobs of another.
+    """
+
+    namespaces: tuple[KubernetesName, ...] = ()
+    """Namespaces in which Jobs may run. The first is the default."""
+    images: tuple[ImagePattern, ...] = ()
+    """Images that may run: `HOST/` and `HOST/PATH/` cover each image below, `HOST/PATH` also this repository, and `HOST/PATH:TAG` or
+    `HOST/PATH@sha256:DIGEST` one image.
+
+    A short name such as `busybox` is `docker.io/library/busybox`."""
+    service_accounts: tuple[KubernetesName, ...] = ()
+    """Service accounts that a pod may have. By default pods have the namespace's own, and no token of it."""
+    templates: dict[Token, AbsolutePath] = {}  # noqa: RUF012 - pydantic copies it
+    """Pod templates, by the names that jobs give them: files with `metadata` and `spec` of a pod, read when the worker starts.
+
+    A job that names none has the template `default`, if there is one."""
+    kubeconfig: AbsolutePath | None = None
+    """The file that names the API server; null: that of the cluster in which the worker runs."""
+    context: str | None = None
+    """The context of the kubeconfig; null: the current one."""
+    start_within: Duration = 600.0
+    """Time after which a container fails whose image cannot be pulled, or that cannot be created."""
+    keep: Annotated[Duration, Field(ge=600)] = 3_600.0
+    """Time for which Kubernetes keeps a finished Job, at least ten minutes. A worker that follows another reads its result there."""
+
+
 class Builtin(Section):
     """Built-in functions of the workers of this process."""
 
     command: CommandRules = CommandRules()
     http: HttpRules = HttpRules()
     sql: SqlRules = SqlRules()
+    container: ContainerRules = ContainerRules()

@@ -67,6 +67,8 @@ class BuiltinCall:
     """Replaces the secrets in a text by their references."""
     timeout: float
     """Seconds after which the attempt ends."""
+    is_handed_back: Callable[[], bool] = field(default=lambda: False, repr=False)
+    """Returns whether the worker stops, so that another continues the attempt."""
 
     @override
     def __str__(self) -> str:

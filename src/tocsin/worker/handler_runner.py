@@ -206,7 +206,10 @@ class HandlerRunner:
                 raise WrongInputError(f"`{task.function}` is built in, and the task has no specification for it")
             return partial(
                 handler.function,
-                BuiltinCall(context, task.builtin, output, secrets.look_up, secrets.redact, task.timeout),
+                BuiltinCall(
+                    *(context, task.builtin, output, secrets.look_up, secrets.redact, task.timeout),
+                    is_handed_back=lambda: held_task.stopped is StopReason.SHUTDOWN,
+                ),
             )
         if handler.parameters is None:
             return partial(handler.function, context)

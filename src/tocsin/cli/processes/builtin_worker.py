@@ -1,6 +1,7 @@
 """The worker of `tocsin worker --builtin`."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from ... import Worker
 from ...adapters.extras import ExtraNotInstalled, extra_of
@@ -11,6 +12,9 @@ from ...subjects import DEFAULT_QUEUE
 from ...worker.builtin import BUILTINS
 from ...worker.builtin.process import hide_memory
 from ..runtime.errors import UsageError
+
+_EXTRAS: Final = {"container": "container", "procedure": "sql", "sql": "sql"}
+"""The extra of each built-in function that needs one."""
 
 
 def builtin_worker(names: Sequence[str], queues: Sequence[str], name: str | None) -> Worker:
@@ -61,6 +65,6 @@ def offer(worker: Worker, names: Sequence[str], settings: Builtin) -> None:
         except ImportError as error:
             if extra_of(error) is None:
                 raise
-            raise ExtraNotInstalled(f"tocsin worker --builtin {name}", "sql") from None
+            raise ExtraNotInstalled(f"tocsin worker --builtin {name}", _EXTRAS[name]) from None
     if names:
         hide_memory()

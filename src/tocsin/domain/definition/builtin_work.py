@@ -6,20 +6,22 @@ from typing import Any, Final, Protocol
 from pydantic import JsonValue
 
 from .command import Command, command_problems
+from .container_work import Container, container_problems
 from .errors import DefinitionProblem, show
 from .http_request import HttpRequest, request_problems
 from .sql_work import ProcedureCall, SqlStatement, call_problems, statement_problems
 
 PREFIX: Final = "tocsin."
 """The beginning of the names of built-in functions; no other function has such a name."""
-FIELDS: Final = ("command", "http", "sql", "procedure")
+FIELDS: Final = ("command", "http", "sql", "procedure", "container")
 """The fields with the specification of a built-in function."""
 
 
-_CODE: Final = ("command", "sql")
+_CODE: Final = ("command", "sql", "container")
 """The fields with code of a job's author, which runs with the rights of a worker.
 
-The settings of a worker list the procedures and the URLs that jobs may name, so `procedure` and `http` run no such code.
+The settings of a worker list the procedures and the URLs that jobs may name, so `procedure` and `http` run no such code. They list images too,
+but a job chooses the program in an image, and its arguments.
 """
 
 
@@ -45,6 +47,10 @@ class Work(Protocol):
     @property
     def procedure(self) -> ProcedureCall | None:
         """The procedure that it calls."""
+
+    @property
+    def container(self) -> Container | None:
+        """The container that it runs."""
 
 
 class Steps(Work, Protocol):
@@ -108,3 +114,5 @@ def work_problems(work: Work) -> Iterator[DefinitionProblem]:
         yield from statement_problems(work.sql)
     if work.procedure is not None:
         yield from call_problems(work.procedure)
+    if work.container is not None:
+        yield from container_problems(work.container)

@@ -67,7 +67,7 @@ def command_problems(command: Command) -> Iterator[DefinitionProblem]:
         yield DefinitionProblem(reason, field="command.argv", code="too-large")
     yield from _program_problems(command)
     yield from _secret_problems(command)
-    yield from _variable_problems(command.env)
+    yield from variable_problems("command.env", command.env)
     yield from (problem for text in command.argv for problem in text_problems("command.argv", text))
     yield from size_problems("command", command, instead="install the program on the workers")
 
@@ -103,16 +103,17 @@ def _secret_problems(command: Command) -> Iterator[DefinitionProblem]:
                 )
 
 
-def _variable_problems(env: Mapping[str, str]) -> Iterator[DefinitionProblem]:
+def variable_problems(field: str, env: Mapping[str, str]) -> Iterator[DefinitionProblem]:
+    """Yield the problems of the variables that a definition sets."""
     for name, text in env.items():
         if not _VARIABLE.fullmatch(name):
             reason = "the name of a variable is made of letters, digits and underscores"
-            yield DefinitionProblem(reason, field="command.env", value=show(name))
+            yield DefinitionProblem(reason, field=field, value=show(name))
         elif name.startswith(RESERVED_VARIABLES):
             reason = f"names that begin with {RESERVED_VARIABLES} are set by the worker"
-            yield DefinitionProblem(reason, field="command.env", value=show(name), code="reserved-name")
+            yield DefinitionProblem(reason, field=field, value=show(name), code="reserved-name")
         else:
-            yield from text_problems(f"command.env.{name}", text)
+            yield from text_problems(f"{field}.{name}", text)
 
 
 def text_problems(place: str, text: str) -> Iterator[DefinitionProblem]:

@@ -12,6 +12,7 @@ from ..schedule import DstPolicy
 from .builtin_work import FIELDS, given_fields, with_function, work_problems
 from .command import CommandField
 from .concurrency import Concurrency
+from .container_work import ContainerField
 from .dependencies import DEFAULT_DEPENDENCY_TIMEOUT, Dependencies, dependency_problems
 from .errors import DefinitionError, DefinitionProblem, show
 from .fields import (
@@ -69,6 +70,8 @@ class Step(StoredModel):
     """A statement, which a worker with `--builtin sql` runs in a database."""
     procedure: ProcedureCall | None = None
     """A procedure of a database, which a worker with `--builtin procedure` calls."""
+    container: ContainerField | None = None
+    """A container, which a worker with `--builtin container` runs in Kubernetes. A text is short for its `image`."""
     depends_on: tuple[Text, ...] = ()
     """The steps that must complete before this step starts."""
     timeout: Timeout | None = None
@@ -112,6 +115,8 @@ class JobDefinition(StoredModel):
     """A statement, which a worker with `--builtin sql` runs in a database."""
     procedure: ProcedureCall | None = None
     """A procedure of a database, which a worker with `--builtin procedure` calls."""
+    container: ContainerField | None = None
+    """A container, which a worker with `--builtin container` runs in Kubernetes. A text is short for its `image`."""
     dag: tuple[Step, ...] = ()
     """The steps of the job and their dependencies. Either this or `function`."""
     input: Object = {}

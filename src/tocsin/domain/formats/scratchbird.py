@@ -32,7 +32,7 @@ CATCH_UP: Final = {"none": "skip", "last": "once", "all": "all"}
 """Policies for missed instants, here and in a definition."""
 _STATES: Final = ("ENABLED", "DISABLED", "PAUSED")
 _TYPES: Final = {
-    "EXTERNAL": ("external_command", "command", "http", "function"),
+    "EXTERNAL": ("external_command", "command", "http", "container", "function"),
     "SQL": ("job_sql", "sql"),
     "PROCEDURE": ("procedure",),
 }

@@ -4,6 +4,7 @@ A worker offers those that `tocsin worker --builtin` names, and each does only w
 
     command_rules      what a worker allows commands to do
     command            the function `tocsin.command`
+    arguments          the arguments and the result of a program
     process            a command's process
     supervisor         the parent of a command's process: a program without Tocsin
     lines              the output of a process as lines of the execution
@@ -11,6 +12,18 @@ A worker offers those that `tocsin worker --builtin` names, and each does only w
     guarded_network    the addresses that requests may reach
     sql                the functions `tocsin.sql` and `tocsin.procedure`
     database           transactions that can be cancelled
+
+Containers run in Kubernetes.
+
+    container          the function `tocsin.container`
+    container_job      the Job of Kubernetes that runs a container
+    container_run      a Job from its start to its end
+
+These modules talk to the API server.
+
+    cluster            requests to the API server of Kubernetes
+    pod_status         what Jobs and pods say of a container
+    pod_log            the log of a pod as lines of the execution
 """
 
 from collections.abc import Callable, Mapping
@@ -29,8 +42,17 @@ def _sql() -> ModuleType:
     return sql
 
 
+def _container() -> ModuleType:
+    import kubernetes.aio  # noqa: F401, PLC0415 - a missing extra is named at the start
+
+    from . import container  # noqa: PLC0415 - few workers need it
+
+    return container
+
+
 BUILTINS: Final[Mapping[str, Callable[[Builtin], BuiltinFunction]]] = {
     "command": lambda settings: CommandFunction(settings.command),
+    "container": lambda settings: _container().ContainerFunction(settings.container),
     "http": lambda settings: HttpFunction(settings.http),
     "procedure": lambda settings: _sql().ProcedureFunction(settings.sql),
     "sql": lambda settings: _sql().SqlFunction(settings.sql),

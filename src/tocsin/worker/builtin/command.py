@@ -15,15 +15,12 @@ from ...domain.definition.command import Command
 from ...settings import SettingsError
 from ...settings.builtin import CommandRules
 from ..builtin_call import BuiltinCall, BuiltinFailure
-from ..outcome import WRONG_INPUT
-from ..results import INVALID_RESULT, MAX_RESULT_BYTES
 from ..task_logger import Level
 from . import command_rules
+from .arguments import MAX_TEXT, identity, rendered_arguments, result_of
 from .lines import Lines
 from .process import Exit, Order, run
 
-MAX_TEXT: Final = 131_072
-"""Characters of an argument or a variable; Linux takes no more bytes."""
 _OUT: Final[Level] = "info"
 _ERR: Final[Level] = "warning"
 
@@ -54,7 +51,7 @@ class CommandFunction:
         out, err = Lines(call.output, _OUT), Lines(call.output, _ERR)
         end = await run(order, json.dumps(call.context.input, ensure_ascii=False).encode(), out, err)
         _check(end, command, order, err.shown(call.redact))
-        return _result(command, out)
+        return result_of(command.result, out)
 
     def _order(self, command: Command, call: BuiltinCall) -> Order:
         rules = self._rules
@@ -63,11 +60,11 @@ class CommandFunction:
         env = {
             **command_rules.environment(rules, self._environment),
             **{name: call.render(text, limit=MAX_TEXT) for name, text in command.env.items()},
-            **_identity(call),
+            **identity(call),
         }
         search_path = self._environment.get("PATH", os.defpath)
         if command.script is None:
-            argv = _arguments(command, call)
+            argv = rendered_arguments(command.argv, call)
             executable = command_rules.program(argv[0], rules.programs, folder, search_path)
         else:
             argv = command.interpreter
@@ -82,40 +79,6 @@ class CommandFunction:
             None if (cpu := _least(command.max_cpu, rules.max_cpu)) is None else max(1, math.ceil(cpu)),
             None if (memory := _least(command.max_memory, rules.max_memory)) is None else int(memory),
         )
-
-
-def _arguments(command: Command, call: BuiltinCall) -> tuple[str, ...]:
-    """Return the arguments, each rendered by itself.
-
-    Raises:
-        BuiltinFailure: a value would become an option of the program, or has a character that no argument has.
-    """
-    arguments, may_be_option = list[str](), False
-    for text in command.argv:
-        argument = call.render(text, limit=MAX_TEXT)
-        if "\0" in argument:
-            raise BuiltinFailure(WRONG_INPUT, f"the argument {text!r} has a character U+0000", retryable=False)
-        if argument.startswith("-") and not text.startswith("-") and not may_be_option:
-            message = (
-                f"the value of the argument {text!r} begins with `-`, so the program would read an option; "
-                "write `--name={{ … }}`, or an argument `--` before it"
-            )
-            raise BuiltinFailure(WRONG_INPUT, message, retryable=False)
-        may_be_option = may_be_option or text == "--"
-        arguments.append(argument)
-    return tuple(arguments)
-
-
-def _identity(call: BuiltinCall) -> dict[str, str]:
-    context = call.context
-    variables = {
-        "TOCSIN_JOB": context.job,
-        "TOCSIN_STEP": context.step,
-        "TOCSIN_EXECUTION_ID": context.execution_id,
-        "TOCSIN_ATTEMPT": str(context.attempt),
-        "TOCSIN_SCHEDULED_TIME": context.scheduled_time.isoformat(),
-    }
-    return variables if context.fence is None else {**variables, "TOCSIN_FENCE": str(context.fence)}
 
 
 def _check(end: Exit, command: Command, order: Order, shown: str) -> None:
@@ -139,23 +102,6 @@ def _check(end: Exit, command: Command, order: Order, shown: str) -> None:
         message = f"{name} ended with exit code {end.exit}{said}"
         is_retryable = codes is None or end.exit in codes
         raise BuiltinFailure(f"exit_code_{end.exit}", message, retryable=is_retryable, exit_code=end.exit)
-
-
-def _result(command: Command, out: Lines) -> JsonValue:
-    if command.result == "exit_code":
-        return {"exit_code": 0}
-    if out.is_last_cut:
-        message = f"the last line of the output has more than {MAX_RESULT_BYTES:,} bytes; keep the result in a store"
-        raise BuiltinFailure(INVALID_RESULT, message, retryable=False)
-    text = out.last.decode(errors="replace")
-    if command.result == "last_line":
-        return text
-    try:
-        result: JsonValue = json.loads(text)
-    except (ValueError, RecursionError):
-        message = "the last line of the output is not JSON, which `result: json` requires"
-        raise BuiltinFailure(INVALID_RESULT, message, retryable=False) from None
-    return result
 
 
 def _signal_name(number: int) -> str:

@@ -1,0 +1,123 @@
+"""The container of a job or a step, and its rules."""
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from ..secret_reference import SecretReferenceError, find_references
+from ..template import is_template
+from .command import LONGEST_GRACE_S, ExitCode, size_problems, text_problems, variable_problems
+from .errors import DefinitionProblem, show
+from .fields import Name, Seconds, Text
+from .image import ImageError, read_image
+from .stored_model import StoredModel
+
+MAX_ARGUMENTS: Final = 256
+_LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9\-]{0,61}[a-z0-9])?")
+_QUANTITY: Final = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,9})?(?:m|k|Ki|[MGTPE]i?)?")
+
+
+def _label(text: str) -> str:
+    if not _LABEL.fullmatch(text):
+        raise ValueError("must be a name of Kubernetes: lower-case letters, digits and hyphens, at most 63 characters")
+    return text
+
+
+def _quantity(written: object) -> object:
+    """Allow a plain number, as YAML has it."""
+    return str(written) if isinstance(written, int | float) and not isinstance(written, bool) else written
+
+
+def _readable(text: str) -> str:
+    if not _QUANTITY.fullmatch(text):
+        raise ValueError("must be a quantity of Kubernetes, such as 100m, 2 or 256Mi")
+    return text
+
+
+KubernetesName: TypeAlias = Annotated[Text, AfterValidator(_label)]
+Quantity: TypeAlias = Annotated[
+    Text, AfterValidator(_readable), BeforeValidator(_quantity, json_schema_input_type=str | float)
+]
+
+
+Quantities: TypeAlias = dict[Literal["cpu", "memory", "ephemeral-storage"], Quantity]
+
+
+class Resources(StoredModel):
+    """The resources of a container: `cpu`, `memory` and `ephemeral-storage`, each as Kubernetes writes it."""
+
+    requests: Quantities = {}
+    """What the scheduler of Kubernetes reserves."""
+    limits: Quantities = {}
+    """What the container may use at most."""
+
+
+class Container(StoredModel):
+    """A container, which a worker with `--builtin container` runs in Kubernetes.
+
+    A text is short for `image`.
+    """
+
+    image: Text
+    """The image. It is no template. The worker must allow it."""
+    command: tuple[Text, ...] = ()
+    """The program and its first arguments, instead of the image's entrypoint; each after the program is a template."""
+    args: tuple[Text, ...] = ()
+    """The arguments, each a template that stays one argument. `$(NAME)` stays as it is."""
+    env: dict[str, Text] = {}
+    """Variables of the container, each value a template. Those with a secret become a Secret that the Job owns."""
+    resources: Resources = Resources()
+    """`requests` and `limits` of the container."""
+    namespace: KubernetesName | None = None
+    """The namespace of the Job; by default the first that the worker allows."""
+    service_account: KubernetesName | None = None
+    """The service account of the pod. The worker must allow it."""
+    template: Name | None = None
+    """The name of a pod template in the settings of the worker; by default `default`, if the worker has it."""
+    result: Literal["exit_code", "last_line", "json"] = "exit_code"
+    """The result of the step: `exit_code`: `{"exit_code": 0}`. `last_line`: the last line of the log, as text. `json`: that line, read
+    as JSON."""
+    retryable_exit_codes: tuple[ExitCode, ...] | None = None
+    """The exit codes after which another attempt may help; None: all."""
+    grace: Annotated[Seconds, Field(le=LONGEST_GRACE_S)] = 10.0
+    """Seconds between SIGTERM and SIGKILL if the container has to end, at most 30; rounded up."""
+
+
+def _from_image(written: object) -> object:
+    return {"image": written} if isinstance(written, str) else written
+
+
+ContainerField: TypeAlias = Annotated[Container, BeforeValidator(_from_image, json_schema_input_type=Container | str)]
+
+
+def container_problems(work: Container) -> Iterator[DefinitionProblem]:
+    """Yield the problems of a container."""
+    try:
+        read_image(work.image)
+    except ImageError as error:
+        yield DefinitionProblem(str(error), field="container.image", value=show(work.image))
+    if work.command and (not work.command[0] or is_template(work.command[0])):
+        reason = "write the program itself: it is no template, because an input must not choose what runs"
+        yield DefinitionProblem(reason, field="container.command", value=show(work.command[0]))
+    if (number := len(work.command) + len(work.args)) > MAX_ARGUMENTS:
+        reason = f"{number:,} arguments, more than {MAX_ARGUMENTS}: keep them in a store"
+        yield DefinitionProblem(reason, field="container.args", code="too-large")
+    for name, texts in (("command", work.command), ("args", work.args)):
+        for text in texts:
+            yield from _argument_problems(f"container.{name}", text)
+    yield from variable_problems("container.env", work.env)
+    yield from size_problems("container", work, instead="put it into the image")
+
+
+def _argument_problems(field: str, text: str) -> Iterator[DefinitionProblem]:
+    try:
+        references = find_references(text)
+    except SecretReferenceError:
+        references = ()
+    if references:
+        reason = "everyone who may read the Job can see it; refer to the secret in `env`"
+        yield DefinitionProblem(reason, field=field, value=show(text), code="secret-reference-not-allowed")
+        return
+    yield from text_problems(field, text)

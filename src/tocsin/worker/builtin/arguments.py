@@ -1,0 +1,74 @@
+"""The arguments, the variables and the result of a program."""
+
+import json
+from collections.abc import Sequence
+from typing import Final, Literal, TypeAlias
+
+from pydantic import JsonValue
+
+from ..builtin_call import BuiltinCall, BuiltinFailure
+from ..outcome import WRONG_INPUT
+from ..results import INVALID_RESULT, MAX_RESULT_BYTES
+from .lines import Lines
+
+MAX_TEXT: Final = 131_072
+"""Characters of an argument or a variable; Linux takes no more bytes."""
+
+ResultKind: TypeAlias = Literal["exit_code", "last_line", "json"]
+
+
+def rendered_arguments(texts: Sequence[str], call: BuiltinCall) -> tuple[str, ...]:
+    """Return the arguments, each rendered by itself.
+
+    Raises:
+        BuiltinFailure: a value would become an option of the program, or has a character that no argument has.
+    """
+    arguments, may_be_option = list[str](), False
+    for text in texts:
+        argument = call.render(text, limit=MAX_TEXT)
+        if "\0" in argument:
+            raise BuiltinFailure(WRONG_INPUT, f"the argument {text!r} has a character U+0000", retryable=False)
+        if argument.startswith("-") and not text.startswith("-") and not may_be_option:
+            message = (
+                f"the value of the argument {text!r} begins with `-`, so the program would read an option; "
+                "write `--name={{ … }}`, or an argument `--` before it"
+            )
+            raise BuiltinFailure(WRONG_INPUT, message, retryable=False)
+        may_be_option = may_be_option or text == "--"
+        arguments.append(argument)
+    return tuple(arguments)
+
+
+def identity(call: BuiltinCall) -> dict[str, str]:
+    """Return the variables that name the attempt."""
+    context = call.context
+    variables = {
+        "TOCSIN_JOB": context.job,
+        "TOCSIN_STEP": context.step,
+        "TOCSIN_EXECUTION_ID": context.execution_id,
+        "TOCSIN_ATTEMPT": str(context.attempt),
+        "TOCSIN_SCHEDULED_TIME": context.scheduled_time.isoformat(),
+    }
+    return variables if context.fence is None else {**variables, "TOCSIN_FENCE": str(context.fence)}
+
+
+def result_of(kind: ResultKind, out: Lines) -> JsonValue:
+    """Return the result of a program that succeeded.
+
+    Raises:
+        BuiltinFailure: its last line is too long, or no JSON.
+    """
+    if kind == "exit_code":
+        return {"exit_code": 0}
+    if out.is_last_cut:
+        message = f"the last line of the output has more than {MAX_RESULT_BYTES:,} bytes; keep the result in a store"
+        raise BuiltinFailure(INVALID_RESULT, message, retryable=False)
+    text = out.last.decode(errors="replace")
+    if kind == "last_line":
+        return text
+    try:
+        result: JsonValue = json.loads(text)
+    except (ValueError, RecursionError):
+        message = "the last line of the output is not JSON, which `result: json` requires"
+        raise BuiltinFailure(INVALID_RESULT, message, retryable=False) from None
+    return result

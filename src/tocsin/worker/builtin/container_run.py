@@ -1,0 +1,273 @@
+"""A Job of Kubernetes from its start to its end.
+
+The Job of an attempt has one name. So a worker that gets the attempt again, after another died or stopped, follows the Job that is
+there, and reads its result if it has ended. A later attempt begins after the Jobs of earlier attempts are gone.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from ...telemetry import get_logger
+from ..builtin_call import BuiltinCall, BuiltinFailure
+from .cluster import ALREADY_EXISTS, NOT_FOUND, UNREACHABLE, Cluster, Refusal
+from .container_job import (
+    ATTEMPT,
+    WORK,
+    Order,
+    container_name,
+    is_own,
+    job_manifest,
+    job_name,
+    secret_manifest,
+    work_digest,
+)
+from .lines import Lines
+from .pod_log import PodLog
+from .pod_status import NO_POD, STUCK, End, Status, is_deleted, is_finished, read_status
+
+NAME_TAKEN: Final = "container_name_taken"
+JOB_DELETED: Final = "container_job_deleted"
+NOT_STARTED: Final = "container_not_started"
+NOT_ENDED: Final = "container_not_ended"
+_WATCH_S: Final = 10
+"""Seconds after which the status is read again although no change was seen."""
+_TURN_S: Final = 0.2
+"""The shortest time between two readings."""
+_DELETE_WITHIN_S: Final = 15.0
+"""Seconds for a deletion, beside the grace of the container."""
+_SETTLE_S: Final = 5.0
+"""Seconds for a creation that is under way when the attempt is cancelled."""
+_LOG_WITHIN_S: Final = 60.0
+_CREATIONS: Final = 3
+
+_OF_OTHERS: Final = frozenset({NAME_TAKEN, NOT_ENDED})
+"""Failures before this attempt has a Job, so that there is nothing to delete."""
+
+_log: Final = get_logger("tocsin.worker")
+
+
+class ContainerRun:
+    """One attempt of a container."""
+
+    def __init__(self, cluster: Cluster, order: Order, call: BuiltinCall, *, start_within: float, keep: float) -> None:
+        """Start nothing yet. `start_within` and `keep`: as in the settings."""
+        self._cluster = cluster
+        self._order = order
+        self._call = call
+        self._start_within = start_within
+        self._keep = keep
+        self._name = job_name(call.context)
+        self._jobs = f"/apis/batch/v1/namespaces/{order.namespace}/jobs"
+        self._pods = f"/api/v1/namespaces/{order.namespace}/pods"
+        self._secrets = f"/api/v1/namespaces/{order.namespace}/secrets"
+        self._container = container_name(order.template)
+        self._shown = ""
+        self.log: PodLog | None = None
+        """The log, once the container has begun."""
+
+    async def end(self, out: Lines) -> End:
+        """Run the container, and return its end; its log goes to `out`.
+
+        If this is cancelled, the Job is deleted, unless another worker continues the attempt.
+
+        Raises:
+            BuiltinFailure: the Job cannot be started or followed.
+        """
+        starting = asyncio.create_task(self._start())
+        try:
+            job = await asyncio.shield(starting)
+            return await self._follow(job, out)
+        except asyncio.CancelledError:
+            if not self._call.is_handed_back():
+                await self._settle(starting)
+                await self._discard()
+            raise
+        except BuiltinFailure as failure:
+            if failure.kind not in _OF_OTHERS:
+                await self._discard()
+            raise
+        finally:
+            starting.cancel()
+
+    async def _start(self) -> dict[str, Any]:
+        if self._call.context.attempt > 1:
+            await self._end_earlier_attempts()
+        job = await self._created()
+        if self._order.secrets:
+            try:
+                await self._cluster.create(self._secrets, secret_manifest(self._order, job))
+            except Refusal as refusal:
+                if refusal.reason != ALREADY_EXISTS:
+                    raise
+        return job
+
+    async def _created(self) -> dict[str, Any]:
+        """Create the Job, or return that of an earlier delivery of the attempt."""
+        call = self._call
+        manifest = job_manifest(self._order, call.context, timeout=call.timeout, keep=self._keep)
+        for _ in range(_CREATIONS):
+            try:
+                return await self._cluster.create(self._jobs, manifest)
+            except Refusal as refusal:
+                if refusal.reason != ALREADY_EXISTS:
+                    raise
+            try:
+                job = await self._cluster.get(f"{self._jobs}/{self._name}")
+            except Refusal as refusal:
+                if refusal.status != NOT_FOUND:
+                    raise
+                continue  # it went between the two requests
+            return self._adopted(job)
+        raise BuiltinFailure(JOB_DELETED, f"Job {self._name} is created and deleted again and again")
+
+    def _adopted(self, job: dict[str, Any]) -> dict[str, Any]:
+        if not is_own(job, self._call.context):
+            message = f"Job {self._name} is not of this attempt; delete it, or keep others from creating Jobs here"
+            raise BuiltinFailure(NAME_TAKEN, message)
+        if is_deleted(job):
+            raise BuiltinFailure(JOB_DELETED, f"Job {self._name} of this attempt is being deleted")
+        self._call.output.line("info", f"following Job {self._name}, which this attempt has already started")
+        return job
+
+    async def _end_earlier_attempts(self) -> None:
+        """Delete the Jobs of earlier attempts that may run, with their pods."""
+        context = self._call.context
+        listed = await self._cluster.get(self._jobs, labelSelector=f"{WORK}={work_digest(context)}")
+        for job in listed.get("items") or []:
+            metadata = job.get("metadata") or {}
+            attempt = str((metadata.get("labels") or {}).get(ATTEMPT))
+            if not attempt.isdecimal() or int(attempt) >= context.attempt or is_finished(job):
+                continue
+            if not await self._delete(str(metadata["name"])):
+                message = f"Job {metadata['name']} of attempt {attempt} does not end, so this attempt does not begin"
+                raise BuiltinFailure(NOT_ENDED, message)
+
+    async def _follow(self, job: Mapping[str, Any], out: Lines) -> End:
+        uid, loop = str(job["metadata"]["uid"]), asyncio.get_running_loop()
+        stuck_since: float | None = None
+        reading: asyncio.Task[None] | None = None
+        try:
+            while True:
+                status, version = await self._status(uid)
+                self._show(status)
+                if status.has_begun and self.log is None:
+                    self.log = PodLog(self._cluster, f"{self._pods}/{status.pod}/log", self._container, out)
+                    reading = asyncio.create_task(self.log.follow())
+                if status.end is not None:
+                    if self.log is not None and reading is not None:
+                        await _read_rest(self.log, reading)
+                    return status.end
+                stuck_since = (stuck_since or loop.time()) if _is_stuck(status) else None
+                if stuck_since is not None and loop.time() - stuck_since > self._start_within:
+                    raise self._not_started(status)
+                await self._change(uid, version)
+        finally:
+            if reading is not None:
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+
+    async def _status(self, uid: str) -> tuple[Status, str]:
+        """Return the status, and the version of the list of pods."""
+        try:
+            job = await self._cluster.get(f"{self._jobs}/{self._name}")
+        except Refusal as refusal:
+            if refusal.status != NOT_FOUND:
+                raise
+            job = {}
+        if not job or is_deleted(job) or job["metadata"]["uid"] != uid:
+            raise BuiltinFailure(JOB_DELETED, f"Job {self._name} was deleted while it ran")
+        pods = await self._cluster.get(self._pods, labelSelector=_selector(uid))
+        version = str((pods.get("metadata") or {}).get("resourceVersion") or "")
+        return read_status(job, pods.get("items") or [], self._container), version
+
+    async def _change(self, uid: str, version: str) -> None:
+        """Wait until a pod may have changed.
+
+        Only the next reading decides, so that an event may be lost.
+        """
+        query = {"watch": "true", "labelSelector": _selector(uid), "timeoutSeconds": str(_WATCH_S)}
+        begun = asyncio.get_running_loop().time()
+        with suppress(BuiltinFailure):
+            async with self._cluster.stream(self._pods, within=_WATCH_S + 5, resourceVersion=version, **query) as parts:
+                async for _ in parts:
+                    await asyncio.sleep(_TURN_S)
+                    return
+        # A server that closes watches at once gets one request a second at most.
+        await asyncio.sleep(max(_TURN_S, 1.0 - (asyncio.get_running_loop().time() - begun)))
+
+    def _show(self, status: Status) -> None:
+        if status.end is not None:
+            return
+        if status.has_begun:
+            text = f"runs in pod {status.pod}"
+        else:
+            text = f"{status.waits_for}: {status.message}" if status.message else str(status.waits_for)
+        if text != self._shown:
+            self._shown = text
+            self._call.output.progress(0.0, text)
+
+    def _not_started(self, status: Status) -> BuiltinFailure:
+        said = f": {status.message}" if status.message else ""
+        message = f"Job {self._name} did not start within {self._start_within:g}s: {status.waits_for}{said}"
+        return BuiltinFailure(NOT_STARTED, message, reason=status.waits_for)
+
+    async def _settle(self, starting: "asyncio.Task[dict[str, Any]]") -> None:
+        """Let a creation end that is under way.
+
+        A deletion before it would delete nothing.
+        """
+        await asyncio.wait([starting], timeout=_SETTLE_S)
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+
+    async def _discard(self) -> None:
+        """Delete the Job of this attempt, as far as that is possible."""
+        error = ""
+        try:
+            async with asyncio.timeout(self._order.work.grace + _DELETE_WITHIN_S):
+                job = await self._cluster.get(f"{self._jobs}/{self._name}")
+                if not is_own(job, self._call.context) or await self._delete(self._name):
+                    return
+        except TimeoutError:
+            error = "the API server does not answer"
+        except Refusal as refusal:
+            if refusal.status == NOT_FOUND:
+                return
+            error = str(refusal)
+        except BuiltinFailure as failure:
+            error = str(failure)
+        _log.warning("job not deleted", action="container-remains", job=self._name, error=error)
+
+    async def _delete(self, name: str) -> bool:
+        """Delete a Job with its pods; return whether they are gone."""
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}
+        try:
+            async with asyncio.timeout(self._order.work.grace + _DELETE_WITHIN_S):
+                await self._cluster.delete(f"{self._jobs}/{name}", body)
+                while True:
+                    await self._cluster.get(f"{self._jobs}/{name}")
+                    await asyncio.sleep(_TURN_S)
+        except TimeoutError:
+            return False
+        except Refusal as refusal:
+            if refusal.status != NOT_FOUND:
+                raise
+            return True
+
+
+async def _read_rest(log: PodLog, reading: "asyncio.Task[None]") -> None:
+    """Wait for the end of a log that grows no more."""
+    log.has_ended.set()
+    await asyncio.wait([reading], timeout=_LOG_WITHIN_S)
+    if not reading.done() or reading.exception() is not None:
+        log.problem = BuiltinFailure(UNREACHABLE, "the end of the log is missing")
+
+
+def _is_stuck(status: Status) -> bool:
+    return status.waits_for == NO_POD or status.waits_for in STUCK
+
+
+def _selector(uid: str) -> str:
+    return f"batch.kubernetes.io/controller-uid={uid}"
