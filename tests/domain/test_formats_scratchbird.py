@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tocsin.domain.definition import JobDefinition, JobDependency, RetryPolicy
 from tocsin.domain.definition.command import Command
 from tocsin.domain.definition.command_line import CommandLineError, join_command, split_command
+from tocsin.domain.definition.partition import Partition
 from tocsin.domain.duration import MAX_DURATION_S
 from tocsin.domain.formats import DefinitionError, read
 from tocsin.domain.retry import delay
@@ -109,7 +110,14 @@ def test_a_schedule_has_three_kinds(fields: dict[str, Any], schedule: str | None
         ({"procedure": "f", "function": None}, [("required", "connection")]),
         ({"connection": "dwh"}, [("exclusive-fields", "connection")]),
         ({"job_type": "SQL"}, [("exclusive-fields", "job_type")]),
-        ({"partition_rule": {"strategy": "ALL_SHARDS"}}, [("not-expressible", "partition_rule")]),
+        ({"partition_rule": "ALL_SHARDS"}, [("invalid-value", "partition_rule")]),
+        ({"partition_rule": {"strategy": "EACH"}}, [("invalid-value", "partition_rule")]),
+        ({"partition_rule": {"strategy": "ALL_SHARDS", "shard": "a"}}, [("invalid-value", "partition_rule")]),
+        ({"partition_rule": {"strategy": "SINGLE_SHARD"}}, [("invalid-value", "partition_rule")]),
+        (
+            {"partition_rule": {"strategy": "ALL_SHARDS"}, "partition": "all_shards"},
+            [("exclusive-fields", "partition")],
+        ),
         ({"state": "PAUSED"}, [("not-expressible", "state")]),
         ({"state": "on"}, [("unknown-choice", "state")]),
         ({"state": True}, [("unknown-choice", "state")]),
@@ -201,3 +209,16 @@ def test_arguments_are_written_and_read_back(arguments: list[str]) -> None:
         assert split_command(line) == arguments
     else:
         assert any(word and not word.strip("();<>|&") for word in arguments)
+
+
+@pytest.mark.parametrize(
+    ("rule", "partition"),
+    [
+        ({"strategy": "ALL_SHARDS"}, Partition(all_shards=True)),
+        ({"strategy": "single_shard", "shard_uuid": "a"}, Partition(single_shard="a")),
+        ({"strategy": "SHARD_SET", "shard_uuids": ["a", "b"]}, Partition(shard_set=("a", "b"))),
+        ({"strategy": "DYNAMIC", "partition_expression": "customer"}, Partition(shard_key="input.customer")),
+    ],
+)
+def test_partition_rule_is_a_partition(rule: dict[str, object], partition: Partition) -> None:
+    assert job(partition_rule=rule).partition == partition

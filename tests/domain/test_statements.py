@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tocsin.domain.definition import DefinitionError, JobDefinition
+from tocsin.domain.definition.partition import Partition
 from tocsin.domain.formats import read_job
 from tocsin.domain.statements import (
     AlterJob,
@@ -165,8 +166,8 @@ def test_error_has_its_place_and_what_is_allowed(text: str, place: tuple[int, in
         ("CREATE JOB a\n MAX_RETRIES = 100 FUNCTION 'f'", [("out-of-range", "max_retries", "line 2, column 2")]),
         ("CREATE JOB a\n CLASS = ANY_NODE FUNCTION 'f'", [("unknown-choice", "job_class", "line 2, column 2")]),
         (
-            "CREATE JOB a FUNCTION 'f'\n PARTITION BY SHARD 's'",
-            [("not-expressible", "partition_rule", "line 2, column 2")],
+            "CREATE JOB a FUNCTION 'f'\n PARTITION BY SHARD 'S'",
+            [("invalid-value", "partition_rule.single_shard", "line 2, column 2")],
         ),
         ("CREATE JOB a RUN AS dba FUNCTION 'f'", [("not-expressible", "run_as", "line 1, column 14")]),
         ("CREATE JOB a FUNCTION 'f' CRON '99 * * * *'", [("invalid-field", "cron_expression", "line 1, column 27")]),
@@ -405,3 +406,43 @@ def test_show_create_leaves_out_defaults() -> None:
     assert create_statement(definition) == (
         "CREATE JOB a\n  SCHEDULE = '0 2 * * *'\n  TIMEOUT = '1h'\n  DESCRIPTION = 'it''s'\n  DISABLED\n  EXEC 'sweep -a';"
     )
+
+
+@pytest.mark.parametrize(
+    ("clause", "partition", "written"),
+    [
+        ("ALL_SHARDS", Partition(all_shards=True), "ALL_SHARDS"),
+        ("SHARD 'eu-1'", Partition(single_shard="eu-1"), "SHARD 'eu-1'"),
+        ("SINGLE_SHARD 'eu-1'", Partition(single_shard="eu-1"), "SHARD 'eu-1'"),
+        ("SHARD_SET ('b', 'a')", Partition(shard_set=("b", "a")), "SHARD_SET ('b', 'a')"),
+        ("SHARD_KEY(customer_id)", Partition(shard_key="input.customer_id"), "DYNAMIC 'input.customer_id'"),
+        ("DYNAMIC 'input.order.id'", Partition(shard_key="input.order.id"), "DYNAMIC 'input.order.id'"),
+    ],
+)
+def test_partition_is_read_and_written(clause: str, partition: Partition, written: str) -> None:
+    (statement,) = read_statements(f"CREATE JOB a PARTITION BY {clause} FUNCTION 'f'")
+    assert isinstance(statement, CreateJob)
+    definition = defined(statement)
+    assert definition.partition == partition
+    text = create_statement(definition)
+    assert f"PARTITION BY {written}\n" in text
+
+
+@pytest.mark.parametrize("expression", ["hash(a)", "a + 1", "$.a", "meta.team"])
+def test_partition_by_an_expression_is_refused(expression: str) -> None:
+    (statement,) = read_statements(f"CREATE JOB a PARTITION BY DYNAMIC '{expression}' FUNCTION 'f'")
+    assert isinstance(statement, CreateJob)
+    with pytest.raises(DefinitionError, match="No other expressions"):
+        defined(statement)
+
+
+@pytest.mark.parametrize("clause", ["SHARD 'a'", "SHARD_KEY(customer)"])
+def test_partition_is_replaced_by_another(clause: str) -> None:
+    (create, alter) = read_statements(
+        f"CREATE JOB a PARTITION BY ALL_SHARDS FUNCTION 'f'; ALTER JOB a SET PARTITION BY {clause}"
+    )
+    assert isinstance(create, CreateJob)
+    assert isinstance(alter, AlterJob)
+    changed = altered(alter, defined(create)).partition
+    assert changed is not None
+    assert changed.has_one

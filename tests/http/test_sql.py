@@ -14,8 +14,9 @@ from tocsin.adapters.http.auth.authentication import Authentication
 from tocsin.adapters.http.auth.tokens import Tokens
 from tocsin.domain.access import Role
 from tocsin.domain.agent import AgentRecord, AgentState
-from tocsin.domain.events import Cancelled, Completed, Defined, Deleted, Paused, Resumed, Trigger
+from tocsin.domain.events import Cancelled, Completed, Defined, Deleted, Paused, Resumed, Shard, Trigger
 from tocsin.services import statements
+from tocsin.services.shards import ShardMaps
 from tocsin.subjects import Bucket, Stream
 
 RUN = "11111111-1111-7111-8111-111111111111"
@@ -263,6 +264,9 @@ async def test_tables_have_the_columns_of_the_specification(world: World) -> Non
     assert [row["depends_on_job_uuid"] for row in rows] == [extract["job_uuid"], None]
     agent = AgentRecord(name="mail-1", agent_id=RUN, state=AgentState.ENABLED, queues=["a", "b"], max_concurrent_jobs=3)
     await world.projections.put(Bucket.AGENTS, f"mail-1.{RUN}", agent.model_dump_json().encode())
+    await ShardMaps(world.log).apply([Shard(shard_id="eu-1", name="Europe", labels={"zone": "a"})])
+    [shard] = await selected(world, "SELECT * FROM sys.shards")
+    assert (shard["shard_id"], shard["shard_name"], shard["state"]) == ("eu-1", "Europe", "ACTIVE")
     [row] = await selected(world, "SELECT * FROM sys.agents")
     assert (row["agent_name"], row["queues"], row["max_concurrent_jobs"], row["running"]) == ("mail-1", "a, b", 3, 0)
 

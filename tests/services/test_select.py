@@ -33,7 +33,11 @@ def select(text: str, tables: Mapping[str, Iterable[CellRow]] | None = None) -> 
         ("SELECT count(*) FROM (SELECT 1)", set(), (1,)),
         ("SELECT count(*) FROM (SELECT 1 FROM sys.jobs)", {"jobs"}, (2_000,)),
         ("SELECT 1.5, 1e999, NULL, x'00'", set(), (1.5, None, None, None)),
-        ("SELECT r.state FROM sys.job_runs r, sys.agents, sys.job_dependencies", {*TABLES} - {"jobs"}, None),
+        (
+            "SELECT r.state FROM sys.job_runs r, sys.agents, sys.job_dependencies, sys.shards",
+            {*TABLES} - {"jobs"},
+            None,
+        ),
     ],
 )
 def test_a_statement_reads_tables(text: str, tables: set[str], first: CellRow | None) -> None:

@@ -41,7 +41,8 @@ from .operations.errors import OperationError
 from .operations.execution_requests import cancel
 from .operations.lookup import ExecutionMatch, ListExecutions, find
 from .select import SysDatabase
-from .sys_tables import CellRow, agent_rows, dependency_rows, job_rows, run_rows, state_of
+from .shards import ShardMaps
+from .sys_tables import CellRow, agent_rows, dependency_rows, job_rows, run_rows, shard_rows, state_of
 
 MAX_ROWS: Final = 1_000
 """The rows of an answer."""
@@ -294,6 +295,8 @@ class StatementRunner:
             tables["job_dependencies"] = list(dependency_rows(jobs))
         if "agents" in names and self.list_agents is not None:
             tables["agents"] = list(agent_rows(await self.list_agents()))
+        if "shards" in names:
+            tables["shards"] = list(shard_rows(await ShardMaps(self.log).newest()))
         if "job_runs" in names:
             tables["job_runs"], is_complete = await self._runs(jobs)
         return tables, is_complete

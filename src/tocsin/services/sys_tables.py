@@ -14,6 +14,7 @@ from ..domain.history import rows_affected
 from ..domain.ledger import schedule_type
 from ..ports import ExecutionRow
 from .jobs import Job
+from .shards import ShardMap
 
 Cell: TypeAlias = str | int | float | None
 CellRow: TypeAlias = tuple[Cell, ...]
@@ -29,6 +30,7 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
         "shard",
     ),
     "job_dependencies": ("job_uuid", "depends_on_job_uuid", "job_name", "depends_on_job_name"),
+    "shards": ("shard_id", "shard_name", "state", "labels", "map_version"),
     "agents": (
         *("agent_uuid", "agent_name", "kind", "state", "queues", "functions", "max_concurrent_jobs", "running"),
         *("host", "version", "state_changed_at"),
@@ -114,6 +116,13 @@ def agent_rows(agents: Iterable[AgentRecord]) -> Iterator[CellRow]:
             agent.version,
             _time(agent.since),
         )
+
+
+def shard_rows(newest: ShardMap) -> Iterator[CellRow]:
+    """Yield the rows of `sys.shards`."""
+    for shard in newest.shards:
+        labels = json.dumps(shard.labels, ensure_ascii=False) if shard.labels else None
+        yield (shard.shard_id, shard.name or None, shard.state.value, labels, newest.version)
 
 
 def _uuid(job: Job) -> str:

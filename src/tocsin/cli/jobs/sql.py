@@ -47,7 +47,7 @@ def sql(
     """Carry out statements about jobs, until the first that fails.
 
     All of them are read before the first is carried out: `CREATE JOB`, `ALTER JOB`, `DROP JOB`, `EXECUTE JOB`, `CANCEL JOB RUN`,
-    `SHOW JOBS`, `SHOW CREATE JOB`, and `SELECT` from `sys.jobs`, `sys.job_runs`, `sys.job_dependencies` and `sys.agents`.
+    `SHOW JOBS`, `SHOW CREATE JOB`, and `SELECT` from `sys.jobs`, `sys.job_runs`, `sys.job_dependencies`, `sys.agents` and `sys.shards`.
 
     Example: `tocsin sql "CREATE JOB nightly SCHEDULE = '0 3 * * *' FUNCTION 'report'"`
     """

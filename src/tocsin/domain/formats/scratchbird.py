@@ -17,6 +17,7 @@ from ..definition import DefinitionProblem, JobDefinition, RetryPolicy, show
 from ..definition.command_line import CommandLineError, split_command
 from ..definition.sql_work import BOUND
 from .document import Document, Path
+from .partition_rule import partition_of
 
 MANAGED: Final = frozenset({"job_uuid", "created_at", "created_by_user_uuid", "next_run_time"})
 """Fields that the system sets and a client cannot."""
@@ -38,7 +39,6 @@ _TYPES: Final = {
 }
 """The fields that a job of a type has, one of them."""
 _NOT_SERVED: Final = {
-    "partition_rule": "partitions of jobs are not served yet; leave it out",
     "run_as": (
         "Tocsin has no users of a database: a job runs with the rights of its worker. Give the work to a worker with these rights, by "
         "`queue`"
@@ -77,6 +77,7 @@ def reading(written: Mapping[Any, object]) -> Document:
     _retry(document, job, fields)
     document.implied = {"timeout": DEFAULT_TIMEOUT_S}
     _choices(document, job, fields)
+    _partition(document, job, fields)
     document.fields = fields
     return document
 
@@ -103,6 +104,7 @@ def _spelling(written: Mapping[Any, object]) -> Callable[[Path], Path]:
         "name": "job_name" if "job_name" in written else "name",
         "command": "external_command" if "external_command" in written else "command",
         "sql": "job_sql" if "job_sql" in written else "sql",
+        "partition": "partition_rule" if "partition_rule" in written else "partition",
     }
 
     def spelled(path: Path) -> Path:
@@ -150,6 +152,22 @@ def _work(document: Document, job: Mapping[str, object], fields: dict[str, objec
     if kind is not None and not any(job.get(field) is not None for field in _TYPES[kind]):
         reason = f"such a job has `{_TYPES[kind][0]}`; the type follows from the work, so leave it out"
         _refuse(document, "job_type", kind, reason, "exclusive-fields")
+
+
+def _partition(document: Document, job: Mapping[str, object], fields: dict[str, object]) -> None:
+    """Read `partition_rule`."""
+    if "partition_rule" not in job:
+        return
+    rule = job["partition_rule"]
+    if "partition" in job:
+        reason = "is the same as `partition_rule`: leave one of them out"
+        _refuse(document, "partition", job["partition"], reason, "exclusive-fields")
+        return
+    partition = partition_of(rule)
+    if isinstance(partition, str):
+        _refuse(document, "partition_rule", rule, partition)
+    else:
+        fields["partition"] = partition
 
 
 def _database_work(document: Document, job: Mapping[str, object], fields: dict[str, object]) -> None:

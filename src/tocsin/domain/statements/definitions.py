@@ -43,6 +43,8 @@ def altered(statement: AlterJob, before: JobDefinition) -> JobDefinition:
         document |= _unbounded(before, before.schedule)
     if written.keys() & _WORK:
         document = {name: value for name, value in document.items() if name not in _WORK}
+    if "partition_rule" in written:
+        document.pop("partition", None)
     _replace_retry(document, written, before)
     after = _read(statement, document | written)
     if "retry_backoff" in written:

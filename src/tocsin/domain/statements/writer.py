@@ -8,6 +8,7 @@ from typing import Any, Final
 from .. import duration
 from ..definition import DefinitionError, DefinitionProblem, JobDefinition
 from ..definition.command_line import join_command
+from ..formats.partition_rule import clause_of
 from ..formats.scratchbird import DEFAULT_BACKOFF_S, DEFAULT_RETRIES
 from ..statement_error import StatementError
 from .definitions import defined, document_of
@@ -54,6 +55,9 @@ def _clauses(document: dict[str, Any]) -> Iterator[str]:
     if "job_class" in document:
         yield f"CLASS = {document.pop('job_class')}"
     yield from _timing(document)
+    if "partition" in document and (rule := clause_of(document["partition"])) is not None:
+        del document["partition"]
+        yield f"PARTITION BY {rule}"
     dependencies = document.get("depends_on", [])
     if dependencies and all(dependency.keys() == {"job"} for dependency in dependencies):
         yield f"DEPENDS ON {', '.join(_name(dependency['job']) for dependency in document.pop('depends_on'))}"

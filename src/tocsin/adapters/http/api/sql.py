@@ -40,7 +40,7 @@ class SqlRequest(BaseModel):
 
     sql: Annotated[str, Field(max_length=MAX_SQL, examples=["SHOW JOBS"])]
     """`CREATE JOB`, `ALTER JOB`, `DROP JOB`, `EXECUTE JOB`, `CANCEL JOB RUN`, `SHOW JOBS`, `SHOW CREATE JOB`, and `SELECT` from
-    `sys.jobs`, `sys.job_runs`, `sys.job_dependencies` and `sys.agents`."""
+    `sys.jobs`, `sys.job_runs`, `sys.job_dependencies`, `sys.agents` and `sys.shards`."""
     reason: ReasonText | None = None
 
 
