@@ -49,7 +49,7 @@ __all__ = [
 HOST: Final = "127.0.0.1"
 USUAL_PORT: Final = 4222
 ANY_PORT: Final = 0
-MAX_FILE_STORE: Final = 2**40
+MAX_FILE_STORE: Final = 2**43
 """Bytes that streams may reserve. A stream of inputs reserves its limit, and a small disk must not refuse it."""
 
 
