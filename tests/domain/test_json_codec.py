@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta, timezone
+from enum import Enum
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
@@ -19,6 +20,7 @@ from tocsin.domain.definition import STORED, Concurrency, JobDefinition, JobDepe
 from tocsin.domain.definition.command import Command
 from tocsin.domain.definition.container_work import Container, Resources
 from tocsin.domain.definition.http_request import HttpRequest
+from tocsin.domain.definition.partition import Partition
 from tocsin.domain.definition.sql_work import ProcedureCall, SqlStatement
 from tocsin.domain.events import Admitted, Due, Message, Plan, PlannedStep, Trigger
 from tocsin.domain.job_record import Registration
@@ -105,6 +107,11 @@ CHECKED: Final[Mapping[type[BaseModel], Mapping[str, SearchStrategy[Any]]]] = {
         "retryable_exit_codes": st.none() | st.lists(st.integers(1, 255), max_size=2),
         "grace": st.floats(0, 30),
     },
+    Partition: {
+        "single_shard": st.none() | st.just("north"),
+        "shard_set": st.lists(st.sampled_from(["north", "south"]), unique=True, max_size=2),
+        "shard_key": st.none() | st.sampled_from(["input.customer", "input.a.b-c"]),
+    },
     JobDependency: {"job": st.sampled_from(["a", "b"]), "within": st.none() | st.floats(0.5, 1e6)},
     Concurrency: {"limit": st.integers(1, 100_000), "key": st.sampled_from(["input.customer", "meta.a.b-c"])},
     Trigger: {"priority": st.integers(-100, 100)},
@@ -133,6 +140,8 @@ def values_of(annotation: Any) -> SearchStrategy[Any]:  # noqa: ANN401, PLR0911 
         return st.dictionaries(TEXTS, values_of(arguments[1]), max_size=3)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return messages(annotation)
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return st.sampled_from(annotation)
     plain = {NoneType: st.none(), str: TEXTS, int: NUMBERS, bool: st.booleans(), float: FLOATS}
     return {**plain, JsonValue: JSON, datetime: TIMES, AwareDatetime: TIMES}[annotation]
 

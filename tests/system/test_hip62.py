@@ -193,10 +193,12 @@ def test_job_registry_is_the_example() -> None:
 
 def test_alerts_are_those_of_compose() -> None:
     deployed = yaml.safe_load((ROOT / "compose/prometheus/alerts.yml").read_text())
-    for group in deployed["groups"]:
-        for rule in group["rules"]:
-            rule.pop("annotations")
-    assert deployed == yaml.safe_load(ALERTS)
+    [ours] = [group for group in deployed["groups"] if group["name"] == "hanzo-scheduler"]
+    for rule in ours["rules"]:
+        rule.pop("annotations")
+        # Every copy of the API exports the same numbers, so that each alert would fire once for each copy.
+        rule["expr"] = re.sub(r"max without \(instance\) \((.+)\) >", r"\1 >", rule["expr"])
+    assert {"groups": [ours]} == yaml.safe_load(ALERTS)
 
 
 def test_deployment_has_the_ports_and_limits() -> None:
