@@ -25,7 +25,9 @@ async def test_stages_and_workers_serve_their_own_metrics(nats_url: str, tmp_pat
     async with site(nats_url, tmp_path, metrics={"enabled": False, "process_port": 0}) as tocsin:
         stages, worker = tocsin.start(), tocsin.start_worker()
         await tocsin.ready()
-        await tocsin.apply({"name": "job", "function": "work"}, {"name": "wrong", "function": "broken"})
+        await tocsin.apply(
+            {"name": "job", "function": "work"}, {"name": "wrong", "function": "broken", "retry": {"max_attempts": 1}}
+        )
         await tocsin.trigger("job")
         await tocsin.trigger("wrong")
 
