@@ -27,10 +27,10 @@ from ..domain.errors import TocsinError
 from ..ports import ArchiveStore, Extent, Projections, StoredMessage
 from ..subjects import ARCHIVE_STATE, STREAMS, Bucket, Stream, cursor
 from .export import ExportError, Manifest, encode_all, open_export
-from .stream_reader import Selection
+from .stream_reader import Extents, Selection
 
-CACHED_SEGMENTS: Final = 4
-"""Segments that a reader keeps in memory."""
+CACHED_OBJECTS: Final = 4
+"""Objects with messages that a reader keeps in memory."""
 
 
 class ArchiveDamaged(TocsinError):
@@ -182,14 +182,7 @@ class Archive:
         Raises:
             ArchiveDamaged: it is missing or changed.
         """
-        if segment.name in self._read:
-            self._read.move_to_end(segment.name)
-            return self._read[segment.name]
-        messages = await self._content(f"{segment.name}.jsonl.gz", segment.sha256)
-        self._read[segment.name] = messages
-        if len(self._read) > CACHED_SEGMENTS:
-            self._read.popitem(last=False)
-        return messages
+        return await self._content(f"{segment.name}.jsonl.gz", segment.sha256)
 
     async def lines(self, segment: Segment, execution_id: str) -> list[StoredMessage]:
         """Return the lines of an execution that are beside a segment, in their order.
@@ -206,6 +199,9 @@ class Archive:
 
     async def _content(self, name: str, digest: str) -> list[StoredMessage]:
         """Return the messages of an object."""
+        if name in self._read:
+            self._read.move_to_end(name)
+            return self._read[name]
         body = await self._store.get(name)
         if body is None:
             raise ArchiveDamaged(f"the archive has no {name}, to which its chain leads")
@@ -213,9 +209,13 @@ class Archive:
             raise ArchiveDamaged(f"{name} of the archive was changed: its digest differs from its manifest")
         try:
             with open_export(Path("-"), io.BufferedReader(io.BytesIO(body))) as export:
-                return list(export.messages)
+                messages = list(export.messages)
         except ExportError as error:
             raise ArchiveDamaged(f"{name} of the archive: {error}") from None
+        self._read[name] = messages
+        if len(self._read) > CACHED_OBJECTS:
+            self._read.popitem(last=False)
+        return messages
 
     async def write_lines(self, lines: Sequence[StoredMessage], state: State, origin: "Origin") -> LinesObject:
         """Store lines for the segment that follows `state`.
@@ -223,7 +223,7 @@ class Archive:
         `write` then names them in the segment.
         """
         ids = sorted({_entity_of(line) for line in lines})
-        body = _encoded(lines, (Stream.OUTPUT,), origin)
+        body = _encoded(lines, _extents(lines, (Stream.OUTPUT,)), origin)
         stored = LinesObject(sha256=sha256(body).hexdigest(), ids=(ids[0], ids[-1]))
         await self._store.put(stored.name(state.number + 1), body)
         return stored
@@ -241,7 +241,7 @@ class Archive:
         `output`: what `write_lines` returned for its executions.
         """
         extents = _extents(messages, STREAMS)
-        body = _encoded(messages, STREAMS, origin)
+        body = _encoded(messages, extents, origin)
         ids = _ids(messages, "execution")
         letters = _ids(messages, "dead-letter")
         segment = Segment(
@@ -274,13 +274,12 @@ class Origin(_Model):
     version: str
 
 
-def _encoded(messages: Sequence[StoredMessage], streams: tuple[Stream, ...], origin: Origin) -> bytes:
-    selection, extents = Selection(streams), _extents(messages, streams)
-    manifest = Manifest(origin.installation, origin.root, origin.version, selection, extents)
+def _encoded(messages: Sequence[StoredMessage], extents: Extents, origin: Origin) -> bytes:
+    manifest = Manifest(origin.installation, origin.root, origin.version, Selection(tuple(extents)), extents)
     return gzip.compress(b"".join(encode_all(manifest, messages)), mtime=0)
 
 
-def _extents(messages: Sequence[StoredMessage], streams: tuple[Stream, ...]) -> dict[Stream, Extent]:
+def _extents(messages: Sequence[StoredMessage], streams: tuple[Stream, ...]) -> Extents:
     sequences = {stream: [message.sequence for message in messages if message.stream is stream] for stream in streams}
     return {stream: Extent(of[0], of[-1], len(of)) if of else Extent(0, 0, 0) for stream, of in sequences.items()}
 
