@@ -225,7 +225,7 @@ def test_secrets_are_never_shown() -> None:
     assert values["nats.password"] == values["heartbeat.url"] == MASK
     assert values["nats.url"] == f"nats://me:{MASK}@a:1,nats://{MASK}@b:1,nats://c:1"
     assert values["database.url"] == f"postgresql://me:{MASK}@db/x"
-    assert "hunter2" not in str(values) + repr(settings.nats.password)
+    assert "hunter2" not in str(values) + repr(settings.nats.password) + repr(settings.heartbeat)
 
 
 def test_a_wrong_password_is_not_repeated(write: Write) -> None:

@@ -103,7 +103,7 @@ def _heartbeat(installation: Installation) -> Heartbeat | None:
         return None
     from ..adapters.http.heartbeat import HttpPing  # noqa: PLC0415 - httpx takes long to import
 
-    return Heartbeat(HttpPing(heartbeat.url, __version__), installation.clock, every=heartbeat.every)
+    return Heartbeat(HttpPing(heartbeat.url.get_secret_value(), __version__), installation.clock, every=heartbeat.every)
 
 
 def _report_idle(names: Collection[str], *, is_named: bool) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SecretStr
 
 from ..domain import duration
 
@@ -48,18 +48,21 @@ Prefix: TypeAlias = Annotated[str, AfterValidator(_prefix)]
 Folder: TypeAlias = Annotated[Path, AfterValidator(Path.expanduser)]
 
 
-def _monitor(url: str) -> str:
+def monitor_url(secret: SecretStr | None) -> SecretStr | None:
+    """Check the URL of a monitor.
+
+    Raises:
+        ValueError: it is no URL that a request can have.
+    """
+    url = "" if secret is None else secret.get_secret_value()
     try:
         parts = urlsplit(url)
         is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:  # the port is not a number, or too large
         is_url = False
-    if not is_url or not url.isascii() or not url.isprintable():
+    if secret is not None and not (is_url and url.isascii() and url.isprintable()):
         raise ValueError("must be a URL of a monitor, such as `https://monitor.example.com/ping/…`")
-    return url
-
-
-MonitorUrl: TypeAlias = Annotated[str, AfterValidator(_monitor)]
+    return secret
 
 
 def _is_server(url: str) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, get_args
 from urllib.parse import urlsplit
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue, SecretStr, ValidationError
 from pydantic_settings import EnvSettingsSource
 
 from ..domain.definition import DefinitionProblem, show
@@ -65,7 +65,8 @@ def without_password(url: str) -> str:
 
 def is_secret(path: Sequence[str]) -> bool:
     """Return whether a field holds a secret."""
-    return path[-1:] in {("password",), ("token",)} or tuple(path) == ("heartbeat", "url")
+    field = _fields_of(tuple(path[:-1])).get(path[-1]) if path else None
+    return field is not None and SecretStr in get_args(field.annotation)
 
 
 CONFIG_VARIABLE: Final = "TOCSIN_CONFIG"

@@ -14,12 +14,12 @@ from .fields import (
     DistinctTokens,
     Duration,
     Folder,
-    MonitorUrl,
     Patience,
     Port,
     Prefix,
     Servers,
     archive_target,
+    monitor_url,
 )
 from .section import Section
 
@@ -206,7 +206,7 @@ class Notary(Section):
 class Heartbeat(Section):
     """Signs of life for a monitor outside, which notices when Tocsin itself is gone."""
 
-    url: MonitorUrl | None = None
+    url: Annotated[SecretStr | None, AfterValidator(monitor_url)] = None
     """URL that the leading ticker requests while instants are decided on time; by default none. It is shown masked."""
     every: Duration = Field(default=60.0, ge=10)
     """Time between two requests. Let the monitor wait for a few of them, and for `leader.ttl`."""
