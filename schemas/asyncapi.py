@@ -53,6 +53,7 @@ _ATTRIBUTES: Final = {
     "ce-time": "The time (UTC) of the event.",
     "ce-subject": "The id of the execution, or the name of the job if it has no execution.",
     "ce-datacontenttype": "The media type of the body.",
+    "ce-traceparent": "The trace of the execution (the extension for distributed tracing). It is absent if no trace is made.",
 }
 """The headers of public events: CloudEvents in the binary content mode of its protocol binding for NATS."""
 
@@ -343,7 +344,7 @@ def _message(public: PublicSubject) -> dict[str, Any]:
     }
     if headers is None:
         return message
-    fields = {name: {"type": "string", "description": _ATTRIBUTES[name]} for name in headers}
+    fields = {name: {"type": "string", "description": meaning} for name, meaning in _ATTRIBUTES.items()}
     example["headers"] = headers
     return message | {"headers": {"type": "object", "required": [*headers], "properties": fields}}
 
