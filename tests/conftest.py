@@ -1,5 +1,6 @@
 """The shared fixtures of all tests: one throw-away nats-server per test process."""
 
+import logging
 import os
 from collections.abc import Iterator
 from itertools import chain
@@ -94,3 +95,15 @@ def _logging_as_at_first() -> None:
     *others, _ = structlog.get_config()["processors"]
     renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(processors=[*others, renderer])
+    for name in ("tocsin", "tocsin.task"):  # a level of an earlier test would have this test write lines
+        logging.getLogger(name).setLevel(logging.NOTSET)
+
+
+@pytest.fixture
+def restored_logging() -> Iterator[None]:
+    """Restore the handlers of the process after a test that configures them."""
+    root = logging.getLogger()
+    before = root.handlers, root.level
+    yield
+    root.handlers, root.level = before
+    structlog.reset_defaults()

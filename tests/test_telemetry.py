@@ -5,7 +5,6 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import pytest
@@ -17,14 +16,7 @@ from tocsin import telemetry
 from tocsin.engine.stage import BoundStage, BoundSubscription
 from tocsin.subjects import Stream
 
-
-@pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    root = logging.getLogger()
-    before = root.handlers, root.level
-    yield
-    root.handlers, root.level = before
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("restored_logging")
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:

@@ -1,8 +1,6 @@
 """The log lines of jobs, in the live view."""
 
 import io
-import logging
-from collections.abc import Iterator
 
 import pytest
 import structlog
@@ -13,14 +11,10 @@ from tocsin.cli.output.format import Output
 
 
 @pytest.fixture
-def log() -> Iterator[io.StringIO]:
-    root = logging.getLogger()
-    before = root.handlers, root.level
+def log(restored_logging: None) -> io.StringIO:  # noqa: ARG001 - a fixture
     stream = io.StringIO()
     telemetry.configure("error", tasks="info", stream=stream)
-    yield stream
-    root.handlers, root.level = before
-    structlog.reset_defaults()
+    return stream
 
 
 def test_they_are_as_short_as_those_about_facts(log: io.StringIO, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,6 @@
 
 import io
 import json
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +17,7 @@ TRACEPARENT = f"00-{TRACE_ID}-b7ad6b7169203331-01"
 RETRY = {"max_attempts": 2, "initial_delay": "10ms"}
 
 
-@pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    root = logging.getLogger()
-    before = root.handlers, root.level
-    yield
-    root.handlers, root.level = before
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("restored_logging")
 
 
 async def lines_of(level: telemetry.Level, url: str, folder: Path) -> list[dict[str, Any]]:
