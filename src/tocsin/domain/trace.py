@@ -10,7 +10,7 @@ spans are no events: its process exports them, as children of `process`.
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeAlias
 
 from .attempt_trace import Attempt, attempt_spans, failure_event, text_of
 from .events import (
@@ -39,6 +39,9 @@ from .events import (
 from .spans import Attributes, Link, Span, SpanEvent
 from .text import utc_text
 from .trace_context import SpanKey, TraceContext, own_context, parse, span_id
+
+Attempts: TypeAlias = dict[str, dict[int, Attempt]]
+"""The attempts of each step, by number."""
 
 PROMPT: Final = frozenset({"cron", "api", "manual", "event"})
 """Triggers whose scheduled time is when the request came; that of a backfill or a replay may be long ago."""
@@ -190,8 +193,8 @@ class _Trace:
 
     # --- steps -------------------------------------------------------------------------------------------------------
 
-    def _attempts(self, reports: Sequence[Recorded[Message]]) -> dict[tuple[str, int], Attempt]:
-        attempts: dict[tuple[str, int], Attempt] = {}
+    def _attempts(self, reports: Sequence[Recorded[Message]]) -> Attempts:
+        attempts: Attempts = {}
         for recorded in self._facts:
             message = recorded.message
             match message:
@@ -210,13 +213,13 @@ class _Trace:
                     pass
         for recorded in reports:
             report = recorded.message
-            if isinstance(report, Report) and (of_report := attempts.get((report.step, report.attempt))):
+            if isinstance(report, Report) and (of_report := attempts.get(report.step, {}).get(report.attempt)):
                 of_report.reports.append(recorded)
         return attempts
 
-    def _steps(self, attempts: dict[tuple[str, int], Attempt]) -> Iterable[Span]:
-        for step in dict.fromkeys(step for step, _ in attempts):
-            of_step = [attempts[key] for key in sorted(attempts) if key[0] == step]
+    def _steps(self, attempts: Attempts) -> Iterable[Span]:
+        for step, by_number in attempts.items():
+            of_step = [attempt for _, attempt in sorted(by_number.items())]
             context = self._context("step", step)
             children = list(self._within(step, of_step, context))
             failure = of_step[-1].failure
@@ -259,8 +262,8 @@ _STATUSES: Final[dict[type[Message], str]] = {
 }
 
 
-def _of(attempts: dict[tuple[str, int], Attempt], step: str, number: int) -> Attempt:
-    return attempts.setdefault((step, number), Attempt(step, number))
+def _of(attempts: Attempts, step: str, number: int) -> Attempt:
+    return attempts.setdefault(step, {}).setdefault(number, Attempt(step, number))
 
 
 def _failure_of(ended: Message) -> Failure | None:
