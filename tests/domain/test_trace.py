@@ -310,6 +310,17 @@ def test_graph_has_a_span_for_each_step() -> None:
     assert [span for span in spans if span[1].startswith("step")] == [(ROOT, "step a", 2, 4), (ROOT, "step b", 5, 7)]
 
 
+@pytest.mark.parametrize("error", [Failure(type="E" * 5_000), Failure(type="E" * 5_000, message="m" * 5_000)])
+def test_texts_of_a_worker_are_cut(error: Failure) -> None:
+    failed = Failed(**END, step="main", attempt=1, error=error)
+    spans = spans_of(recorded([begun(), task(), started(), failed]))
+    texts = [span.error for span in spans if span.error is not None]
+    texts += [str(value) for span in spans for event in span.events for value in event.attributes.values()]
+    texts += [str(value) for span in spans for value in span.attributes.values()]
+    assert {len(text) for text in texts if text.startswith("E")} == {1_000}
+    assert max(map(len, texts)) == 1_000
+
+
 @pytest.mark.parametrize("events", [(), (started(),), (begun(), task()), (completed(),)])
 def test_open_execution_has_no_spans(events: Sequence[Message]) -> None:
     assert spans_of(recorded(events)) == []

@@ -7,11 +7,12 @@ from typing import Final, TypeAlias
 import msgspec
 
 from .events import Dispatched, Exhausted, Failed, Failure, Message, Recorded, Released, Report, RetryScheduled, Started
+from .history import failure_summary
 from .spans import Attributes, Link, Span, SpanEvent
 from .trace_context import TraceContext
 
 MAX_ERROR_CHARACTERS: Final = 1_000
-"""Characters of an error's text in a span."""
+"""Characters of an error's type or text in a span: a worker may report any."""
 SYSTEM: Final = "tocsin"
 """The messaging system in the attributes of OpenTelemetry's conventions."""
 
@@ -83,13 +84,17 @@ def attempt_spans(
 
 def failure_event(failure: Failure, time: datetime) -> SpanEvent:
     """Return a failure as OpenTelemetry records an exception."""
-    attributes = {"exception.type": failure.type, "exception.message": failure.message[:MAX_ERROR_CHARACTERS]}
+    attributes = {"exception.type": _short(failure.type), "exception.message": _short(failure.message)}
     return SpanEvent("exception", time, attributes)
 
 
 def text_of(failure: Failure) -> str:
     """Return the text of a failure."""
-    return f"{failure.type}: {failure.message}"[:MAX_ERROR_CHARACTERS] if failure.message else failure.type
+    return _short(failure_summary(failure))
+
+
+def _short(text: str) -> str:
+    return text[:MAX_ERROR_CHARACTERS]
 
 
 def _outcome(attempt: Attempt) -> Attributes:
@@ -159,7 +164,7 @@ def _process(
     if isinstance(task, Dispatched):
         attributes["tocsin.function"] = task.function
     if failure is not None:
-        attributes["error.type"] = failure.type
+        attributes["error.type"] = _short(failure.type)
     return Span(
         name=f"process {attempt.queue}",
         context=context,

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from .... import telemetry
 from ....domain.events import Cancelled, Completed, Failed, Message, Skipped
+from ....domain.history import failure_summary
 from ....domain.trace_context import parse
 from ....ports import Append, Delay, Write
 
@@ -62,7 +63,7 @@ def _fields(message: Message) -> dict[str, Any]:
     fields = {name: _short(value) for name, value in values if value is not None}
     error = getattr(message, "error", None)
     if error is not None:
-        fields["error"] = _short(f"{error.type}: {error.message}")
+        fields["error"] = _short(failure_summary(error))
     trace = parse(getattr(message, "traceparent", None))
     return fields if trace is None else {**fields, "trace_id": trace.trace_id}
 
