@@ -10,7 +10,9 @@ import structlog
 
 from tests.system.running import running
 from tocsin import Context, NonRetryableError, Worker, telemetry
-from tocsin.domain.events import Completed, Failed
+from tocsin.adapters.nats.log import decision_lines
+from tocsin.domain.events import Completed, Completion, Failed
+from tocsin.ports import Publish
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 TRACEPARENT = f"00-{TRACE_ID}-b7ad6b7169203331-01"
@@ -88,3 +90,13 @@ async def test_debug_lines_show_the_way_of_an_execution(nats_url: str, tmp_path:
     assert stages["started"] == "matcher"
     assert stages["retry-scheduled"] == "retrier"
     assert stages["dispatched"] == "dag_advancer"
+
+
+def test_answer_sent_again_shows_no_json() -> None:
+    stream = io.StringIO()
+    telemetry.configure("debug", "json", stream=stream)
+    answer = Completion(status="failed", step="load", error="no such table", worker={"name": "x" * 5_000}, attempt=2)
+    decision_lines.tell(Publish("mq.scheduler.complete.etl", answer, "m1"), [7])
+    [line] = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert (line["subject"], line["step"], line["attempt"]) == ("mq.scheduler.complete.etl", "load", 2)
+    assert line.keys().isdisjoint({"worker", "error"})

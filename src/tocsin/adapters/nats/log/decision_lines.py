@@ -1,15 +1,17 @@
 """Log lines of what a process stores.
 
-The end of an execution has a line at info, every other message at debug. Each message is stored once, so all copies of a stage together write one line for it. Only a process that dies right after a
-write leaves its line out. Lines hold names and numbers, and no inputs or results of jobs.
+The end of an execution has a line at info, every other message at debug. Each message is stored once, so all copies of a
+stage together write one line for it. Only a process that dies right after a write leaves its line out. Lines hold names and
+numbers, and no inputs or results of jobs.
 """
 
 import logging
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from .... import telemetry
-from ....domain.events import Cancelled, Completed, Failed, Message, Skipped
+from ....domain.events import Cancelled, Completed, Failed, Failure, Message, Skipped
 from ....domain.history import failure_summary
 from ....domain.trace_context import parse
 from ....ports import Append, Delay, Write
@@ -22,6 +24,8 @@ _SHOWN: Final = (
     *("worker", "agent_id", "outcome", "reason", "fence", "recovery", "id"),
 )
 """The fields of messages that lines show."""
+_PLAIN: Final = (str, int, float, datetime)
+"""The types of values that lines show: an executor's answer that is sent again may hold any JSON in any field."""
 _NAME: Final = "tocsin.decisions"
 _level: Final = logging.getLogger(_NAME)
 _log: Final = telemetry.get_logger(_NAME)
@@ -60,9 +64,9 @@ def _name_of(message: Message) -> str:
 
 def _fields(message: Message) -> dict[str, Any]:
     values = ((name, getattr(message, name, None)) for name in _SHOWN)
-    fields = {name: _short(value) for name, value in values if value is not None}
+    fields: dict[str, Any] = {name: _short(value) for name, value in values if isinstance(value, _PLAIN)}
     error = getattr(message, "error", None)
-    if error is not None:
+    if isinstance(error, Failure):
         fields["error"] = _short(failure_summary(error))
     trace = parse(getattr(message, "traceparent", None))
     return fields if trace is None else {**fields, "trace_id": trace.trace_id}
