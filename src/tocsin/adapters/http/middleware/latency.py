@@ -7,8 +7,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .... import telemetry
 
-NO_ROUTE: Final = "(none)"
-"""The route of requests that none serves: their paths and methods are the client's choice."""
+NONE: Final = "(none)"
+"""The label of a path or a method that no route serves: both are the client's choice."""
 
 _latency: Final = telemetry.meter().create_histogram(
     "tocsin_http_request_seconds",
@@ -32,10 +32,11 @@ class Latency:
 
         async def measured(message: Message) -> None:
             if message["type"] == "http.response.start":
-                route = getattr(scope.get("route"), "path", None)
+                route = scope.get("route")
+                is_served = scope["method"] in (getattr(route, "methods", None) or ())
                 labels = {
-                    "route": route or NO_ROUTE,
-                    "method": scope["method"] if route else NO_ROUTE,
+                    "route": getattr(route, "path", NONE),
+                    "method": scope["method"] if is_served else NONE,
                     "status": message["status"],
                 }
                 _latency.record(perf_counter() - began, labels)

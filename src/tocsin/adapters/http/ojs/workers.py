@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeAlias
 
 from fastapi import APIRouter, Request
+from fastapi.routing import APIRoute
 from pydantic import JsonValue
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -297,6 +298,7 @@ DIRECT: Final[Mapping[str, Handler]] = {
     f"{PREFIX}/heartbeat": heartbeat,
 }
 """Path of a POST request -> its handler, as the routes declare it."""
+_ROUTES: Final = {route.path: route for route in router.routes if isinstance(route, APIRoute)}
 
 
 class FastRoutes:
@@ -312,6 +314,7 @@ class FastRoutes:
         if handle is None:
             await self._app(scope, receive, send)
             return
+        scope["route"] = _ROUTES[scope["path"]]  # as FastAPI has it; `Latency` reads it
         request = Request(scope, receive)
         caller = await permitted_to(request, Permission.WORK)
         body = await read_object(request)
