@@ -16,17 +16,23 @@ INSTANTS = st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1), timezones=st
 TEXT = st.text(max_size=20)
 
 
+def on_shard(job: str, shard: str) -> str:
+    return ids.shard_execution_id(ids.occurrence_id(job, NOON), shard)
+
+
 @given(TEXT, INSTANTS, TEXT)
 def test_id_is_a_uuid_7_of_the_instant(job: str, at: datetime, shard: str) -> None:
-    uuid = UUID(ids.occurrence_id(job, at, shard))
-    assert (uuid.version, uuid.variant) == (7, "specified in RFC 4122")
-    assert uuid.int >> 80 == (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    occurrence = ids.occurrence_id(job, at)
+    for uuid in (UUID(occurrence), UUID(ids.shard_execution_id(occurrence, shard))):
+        assert (uuid.version, uuid.variant) == (7, "specified in RFC 4122")
+        assert uuid.int >> 80 == (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
 @given(st.tuples(TEXT, TEXT), st.tuples(TEXT, TEXT))
 def test_different_things_have_different_ids(one: tuple[str, str], other: tuple[str, str]) -> None:
     same = one == other
-    assert (ids.occurrence_id(one[0], NOON, one[1]) == ids.occurrence_id(other[0], NOON, other[1])) == same
+    assert (ids.trigger_id(*one, NOON) == ids.trigger_id(*other, NOON)) == same
+    assert (on_shard(*one) == on_shard(*other)) == same
 
 
 def test_a_trigger_never_uses_up_a_scheduled_instant() -> None:

@@ -18,16 +18,16 @@ def public_id(publisher: str, *, key: str | None = None, message_id: str | None 
     ("made", "stored"),
     [
         (ids.occurrence_id("nightly", NOON), "01a1f8d3-ea00-7547-a8c6-412a2da51ca4"),
-        (ids.occurrence_id("nightly", NOON, "a"), "01a1f8d3-ea00-716d-be2e-5cd3b7013757"),
+        (ids.shard_execution_id(ids.occurrence_id("nightly", NOON), "a"), "01a1f8d3-ea00-72d8-b7c4-4e663dee0ec0"),
         (ids.passed_id("nightly", NOON), "01a1f8d3-ea00-7530-a6e2-19f1ff33cb42"),
         (ids.trigger_id("nightly", "m", NOON), "01a1f8d3-ea00-7ee0-94f7-0351e9384d15"),
-        (ids.trigger_id("nightly", "m", NOON, "a"), "01a1f8d3-ea00-733c-aefc-aad8abb3f1d2"),
         (ids.sequence_trigger_id("nightly", 7, NOON), "01a1f8d3-ea00-7ac8-8d3f-5749a26ea67b"),
         (public_id("shop", key="m"), "016f5e66-e800-7764-a4b0-409d798e1449"),
         (public_id("shop", message_id="m"), "01a1f8d3-ea00-7c9d-aa8c-f3869f0c7679"),
         (public_id(""), "01a1f8d3-ea00-7a98-b057-f9df3396f134"),
         (ids.replay_id("nightly", "letter", 2, NOON), "01a1f8d3-ea00-7f76-9d31-0797010d7823"),
         (ids.backfill_id("nightly", "november", NOON), "01a1f8d3-ea00-7e61-9ca0-f129c2edd079"),
+        (ids.event_id("missed", "nightly", NOON, "a"), "01a1f8d3-ea00-7b9d-981b-297771baffa1"),
         (ids.job_id("nightly", NOON), "01a1f8d3-ea00-799d-9da3-b3341b0e8d73"),
     ],
 )
@@ -77,6 +77,8 @@ def test_kinds_of_ids_never_meet(one: list[str], other: list[str]) -> None:
         ids.sequence_trigger_id(job, 7, NOON),
         ids.replay_id(job, name, 1, NOON),
         ids.backfill_id(job, name, NOON),
+        ids.shard_execution_id(ids.occurrence_id(job, NOON), name),
+        ids.event_id("missed", job, NOON, name),
         ids.job_id(job, NOON),
     ]
     assert len(set(made)) == len(made)

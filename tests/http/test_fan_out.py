@@ -18,7 +18,7 @@ SHARDS: Final = ("a", "b", "c", "d")
 
 
 def execution_id(shard: str) -> str:
-    return ids.shard_id(ROOT, shard)
+    return ids.shard_execution_id(ROOT, shard)
 
 
 async def prepare(world: World) -> None:

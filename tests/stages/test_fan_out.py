@@ -65,10 +65,10 @@ async def test_each_shard_has_an_execution(world: World, policy: str) -> None:
     await due(world, await world.define(job(overlap_policy=policy)), version)
     [fanned] = await world.stored(FannedOut)
     assert (fanned.execution_id, fanned.shards, fanned.map) == (ROOT, IDS, version)
-    assert await begun(world) == {shard: ids.shard_id(ROOT, shard) for shard in IDS}
+    assert await begun(world) == {shard: ids.shard_execution_id(ROOT, shard) for shard in IDS}
     tasks = await world.stored(Dispatched)
     assert sorted((task.shard, task.execution_id) for task in tasks) == sorted(
-        (shard, ids.shard_id(ROOT, shard)) for shard in IDS
+        (shard, ids.shard_execution_id(ROOT, shard)) for shard in IDS
     )
     locks = [event.shard for event in await world.stored(Acquired)]
     assert sorted(filter(None, locks)) == ([] if policy == "allow" else list(IDS))

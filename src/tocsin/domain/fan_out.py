@@ -22,7 +22,7 @@ def on_each_shard(first: First, shard: str) -> First:
     It answers no trigger: the executions of a trigger have different fates.
     """
     plan = first.plan.model_copy(update={"shard": shard, "occurrence": first.execution_id})
-    fields = {**vars(first), "execution_id": ids.shard_id(first.execution_id, shard), "plan": plan}
+    fields = {**vars(first), "execution_id": ids.shard_execution_id(first.execution_id, shard), "plan": plan}
     if isinstance(first, Planned):
         return Planned.trusted(**{**fields, "trigger_id": None})
     return Admitted.trusted(**fields)

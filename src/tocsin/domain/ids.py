@@ -25,9 +25,9 @@ _VERSION = 0x7000
 _VARIANT = 0x8000_0000_0000_0000
 
 
-def occurrence_id(job: str, scheduled_time: datetime, shard: str = "") -> str:
+def occurrence_id(job: str, scheduled_time: datetime) -> str:
     """Return the id of the only execution for a scheduled instant."""
-    return _uuid7(scheduled_time, "occurrence", job, scheduled_time.isoformat(), shard)
+    return _uuid7(scheduled_time, "occurrence", job, scheduled_time.isoformat(), "")
 
 
 def passed_id(job: str, scheduled_time: datetime) -> str:
@@ -38,12 +38,12 @@ def passed_id(job: str, scheduled_time: datetime) -> str:
     return _uuid7(scheduled_time, "passed", job, scheduled_time.isoformat())
 
 
-def trigger_id(job: str, message_id: str, at: datetime, shard: str = "") -> str:
+def trigger_id(job: str, message_id: str, at: datetime) -> str:
     """Return the id of the execution that a trigger message requests.
 
     These ids have their own namespace, so that a trigger never takes the id of an occurrence.
     """
-    return _uuid7(at, "trigger", job, message_id, shard)
+    return _uuid7(at, "trigger", job, message_id, "")
 
 
 def sequence_trigger_id(job: str, sequence: int, at: datetime) -> str:
@@ -118,7 +118,7 @@ def event_id(kind: str, job: str, at: datetime, *parts: str) -> str:
     return _uuid7(at, "event", kind, job, *parts)
 
 
-def shard_id(occurrence: str, shard: str) -> str:
+def shard_execution_id(occurrence: str, shard: str) -> str:
     """Return the id of the execution on a shard.
 
     `occurrence` is the id that the only execution of the occurrence or trigger would have. Both ids have the same time.

@@ -73,7 +73,7 @@ def finish_fan_out(
     if decided is None or not isinstance(decided.message, FannedOut):
         return DONE
     fact, job = decided.message, decided.message.job
-    execution_ids = {shard: ids.shard_id(fact.execution_id, shard) for shard in fact.shards}
+    execution_ids = {shard: ids.shard_execution_id(fact.execution_id, shard) for shard in fact.shards}
     states.expect(lambda: [execution_state(job, execution_id) for execution_id in execution_ids.values()])
     missing = [
         shard
@@ -120,7 +120,7 @@ def _announce(fanned: Recorded[FannedOut], states: States, now: datetime) -> Ste
     count = newest.data.run_count if isinstance(newest, CronTriggered) else 0
     missing = list[PublicEvent]()
     for shard in fact.shards:
-        execution_id = ids.shard_id(fact.execution_id, shard)
+        execution_id = ids.shard_execution_id(fact.execution_id, shard)
         decided = states(execution_state(fact.job, execution_id)).decided
         if execution_id in announced or decided is None or len(missing) == ANNOUNCED_AT_ONCE:
             continue

@@ -53,7 +53,7 @@ def fanned_out(**changes: object) -> FannedOut:
 
 def run(shard: str, **changes: object) -> Admitted:
     divided = plan().model_copy(update={"shard": shard, "occurrence": ROOT, "overlap_policy": "allow"})
-    execution_id = ids.shard_id(ROOT, shard)
+    execution_id = ids.shard_execution_id(ROOT, shard)
     first = Admitted(job=JOB, execution_id=execution_id, scheduled_time=NOON, trigger="cron", plan=divided)
     return first.model_copy(update=changes)
 
@@ -80,7 +80,10 @@ def test_whole_fan_out_is_clean() -> None:
     [
         ((*BEFORE, fanned_out(), run("a")), "is missing"),
         ((*WHOLE, run("c")), "it was not requested"),
-        ((*BEFORE, fanned_out(), run("a"), run("b", execution_id=ids.shard_id(ROOT, "c"))), "is not that of shard b"),
+        (
+            (*BEFORE, fanned_out(), run("a"), run("b", execution_id=ids.shard_execution_id(ROOT, "c"))),
+            "is not that of shard b",
+        ),
         ((MAP, DEFINED, due(7), fanned_out(), run("a"), run("b")), "its `due` names 7"),
         ((MAP, DEFINED, fanned_out(), run("a"), run("b"), due(7)), "its `due` names 7"),
         ((*BEFORE, fanned_out(shards=("a", "c")), run("a"), run("c")), "map 1 does not have as active"),
@@ -93,7 +96,11 @@ def test_whole_fan_out_is_clean() -> None:
             (
                 *WHOLE,
                 Cancelled(
-                    job=JOB, execution_id=ids.shard_id(ROOT, "a"), scheduled_time=NOON, trigger="cron", shard="b"
+                    job=JOB,
+                    execution_id=ids.shard_execution_id(ROOT, "a"),
+                    scheduled_time=NOON,
+                    trigger="cron",
+                    shard="b",
                 ),
             ),
             "it ends on shard b",

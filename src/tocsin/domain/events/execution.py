@@ -231,7 +231,7 @@ class FannedOut(ExecutionFact):
     """An occurrence or a trigger became one execution on each of some shards.
 
     The planner stores this under the id that a single execution would have, before the executions begin. Their ids are made of this id
-    and the shard (`ids.shard_id`), so that a redelivery begins the same executions. No event follows under this id.
+    and the shard, so that a redelivery begins the same executions. No event follows under this id.
     """
 
     type: Literal["fanned-out"] = "fanned-out"

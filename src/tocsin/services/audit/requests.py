@@ -159,7 +159,9 @@ class Requests:
     def _begun(self, recorded: Recorded[Requested]) -> Taken:
         fact = recorded.message
         plan = fact.plan
-        if plan.occurrence is not None and fact.execution_id != ids.shard_id(plan.occurrence, plan.shard or ""):
+        if plan.occurrence is not None and fact.execution_id != ids.shard_execution_id(
+            plan.occurrence, plan.shard or ""
+        ):
             reason = f"its id is not that of shard {plan.shard} of {plan.occurrence}"
             yield check.violation("I1", check.execution(fact.job, fact.execution_id), reason, recorded)
         stands_for = plan.occurrence or fact.execution_id
@@ -173,7 +175,7 @@ class Requests:
         fact = recorded.message
         self._answer(recorded)
         for shard in fact.shards:
-            self._await_execution(ids.shard_id(fact.execution_id, shard), fact.job, recorded)
+            self._await_execution(ids.shard_execution_id(fact.execution_id, shard), fact.job, recorded)
         yield from ()
 
     def _planned(self, recorded: Recorded[Planned]) -> Taken:

@@ -72,7 +72,7 @@ def fanned_out(match: ExecutionMatch) -> Recorded[FannedOut] | None:
 
 def execution_ids(fact: FannedOut) -> dict[str, str]:
     """Return the id of the execution on each shard."""
-    return {shard: ids.shard_id(fact.execution_id, shard) for shard in fact.shards}
+    return {shard: ids.shard_execution_id(fact.execution_id, shard) for shard in fact.shards}
 
 
 async def read_fan_out(log: EventLog, match: ExecutionMatch, elsewhere: Elsewhere) -> FanOut | None:
