@@ -9,12 +9,12 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from ..domain import ids, shard_map
+from ..domain import shard_map
 from ..domain.definition import JobDefinition
 from ..domain.events import Admitted, CronTriggered, FannedOut, Planned, PublicEvent, Recorded
 from ..domain.execution import Execution, Status
 from ..domain.execution_plan import traced
-from ..domain.fan_out import fanned_out, on_each_shard, on_shard, without_shard
+from ..domain.fan_out import execution_ids, fanned_out, on_each_shard, on_shard, without_shard
 from ..domain.trace_context import Sampling
 from ..ports import StaleRead
 from .kinds import DEFINITION, NEWEST_SHARD_MAP, RANGE, SHARD_MAP, execution_state
@@ -73,13 +73,9 @@ def finish_fan_out(
     if decided is None or not isinstance(decided.message, FannedOut):
         return DONE
     fact, job = decided.message, decided.message.job
-    execution_ids = {shard: ids.shard_execution_id(fact.execution_id, shard) for shard in fact.shards}
-    states.expect(lambda: [execution_state(job, execution_id) for execution_id in execution_ids.values()])
-    missing = [
-        shard
-        for shard, execution_id in execution_ids.items()
-        if states(execution_state(job, execution_id)).status is Status.UNKNOWN
-    ]
+    refs = {shard: execution_state(job, execution_id) for shard, execution_id in execution_ids(fact).items()}
+    states.expect(refs.values)
+    missing = [shard for shard, each in refs.items() if states(each).status is Status.UNKNOWN]
     if not missing:
         return _announce(Recorded(fact, decided.subject, decided.sequence, decided.time), states, now)
     first = make(states(DEFINITION((job, fact.definition))), fact.definition)
@@ -119,13 +115,13 @@ def _announce(fanned: Recorded[FannedOut], states: States, now: datetime) -> Ste
         announced = {event.message.data.job_id for event in events if isinstance(event.message, CronTriggered)}
     count = newest.data.run_count if isinstance(newest, CronTriggered) else 0
     missing = list[PublicEvent]()
-    for shard in fact.shards:
-        execution_id = ids.shard_execution_id(fact.execution_id, shard)
+    for execution_id in execution_ids(fact).values():
+        if len(missing) == ANNOUNCED_AT_ONCE:
+            break
         decided = states(execution_state(fact.job, execution_id)).decided
-        if execution_id in announced or decided is None or len(missing) == ANNOUNCED_AT_ONCE:
+        if execution_id in announced or decided is None or not isinstance(decided.message, Admitted):
             continue
-        if isinstance(decided.message, Admitted):
-            required = required_event(decided.message, sequence=decided.sequence, now=now)
-            if required is not None:
-                missing.append(required.make(count + len(missing) + 1))
+        required = required_event(decided.message, sequence=decided.sequence, now=now)
+        if required is not None:
+            missing.append(required.make(count + len(missing) + 1))
     return again(Events(ref, tuple(missing)), low_priority=True) if missing else DONE

@@ -28,6 +28,7 @@ from ...domain.events import (
     Skipped,
     Trigger,
 )
+from ...domain.fan_out import execution_ids
 from ...subjects import PUBLIC_TRIGGERS, REPLAYS, is_trigger, job_of, publisher_of
 from . import check
 from .check import Debt, Handler, Proof, Taken
@@ -174,8 +175,8 @@ class Requests:
         """Await an execution on each shard; the fan-out itself answers the request."""
         fact = recorded.message
         self._answer(recorded)
-        for shard in fact.shards:
-            self._await_execution(ids.shard_execution_id(fact.execution_id, shard), fact.job, recorded)
+        for execution_id in execution_ids(fact).values():
+            self._await_execution(execution_id, fact.job, recorded)
         yield from ()
 
     def _planned(self, recorded: Recorded[Planned]) -> Taken:

@@ -17,10 +17,11 @@ from ... import subjects
 from ...domain import execution
 from ...domain.events import Actor, Admitted, Dispatched, Enqueued, FannedOut
 from ...domain.execution import Status
+from ...domain.fan_out import execution_ids
 from ...ports import EventLog, OutdatedState, SequenceConflict
 from .errors import NotFound, OperationError
 from .event_waiter import EventWaiter, Facts, awaited_of
-from .fan_out import execution_ids, fanned_out
+from .fan_out import fanned_out
 from .lookup import ExecutionMatch, ListExecutions, find
 
 MAX_TRIES: Final = 20

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
 from ... import subjects
-from ...domain import history, ids
+from ...domain import history
 from ...domain.events import FannedOut, Message, Recorded
+from ...domain.fan_out import execution_ids
 from ...domain.history import ExecutionRecord, Status
 from ...ports import EventLog, ExecutionRow
 from .lookup import ExecutionMatch
@@ -68,11 +69,6 @@ def fanned_out(match: ExecutionMatch) -> Recorded[FannedOut] | None:
         if isinstance(recorded.message, FannedOut):
             return Recorded(recorded.message, recorded.subject, recorded.sequence, recorded.time)
     return None
-
-
-def execution_ids(fact: FannedOut) -> dict[str, str]:
-    """Return the id of the execution on each shard."""
-    return {shard: ids.shard_execution_id(fact.execution_id, shard) for shard in fact.shards}
 
 
 async def read_fan_out(log: EventLog, match: ExecutionMatch, elsewhere: Elsewhere) -> FanOut | None:
