@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from typing import Final
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.http.conftest import World
 from tests.http.served import served
 from tocsin.domain import ids
 from tocsin.domain.events import Admitted, Cancelled, Completed, Failed, Failure, FannedOut, Message
+from tocsin.ports import Loaded
 from tocsin.subjects import Stream
 
 ROOT: Final = ids.occurrence_id("nightly", NOON)
@@ -74,6 +76,22 @@ async def test_occurrence_counts_its_executions(divided: World) -> None:
     assert shown["fan_out"]["counts"] == {"completed": 1, "failed": 1, "pending": 2}
     one = (await divided.ask("GET", f"/v1/executions/{execution_id('b')}")).json()
     assert (one["shard"], one["occurrence_id"], one["fan_out"]) == ("b", ROOT, None)
+
+
+async def test_archived_executions_are_read_at_once(divided: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    execution, listing = AsyncMock(), AsyncMock(side_effect=divided.history.executions)
+    monkeypatch.setattr(divided.log, "load_each", AsyncMock(return_value=Loaded([[] for _ in SHARDS], 0)))
+    monkeypatch.setattr(divided.history, "execution", execution)
+    monkeypatch.setattr(divided.history, "executions", listing)
+    shown = (await divided.ask("GET", f"/v1/executions/{ROOT}")).json()
+    assert [(run["shard"], run["status"]) for run in shown["fan_out"]["runs"]] == [
+        ("a", "completed"),
+        ("b", "failed"),
+        ("c", "pending"),
+        ("d", "pending"),
+    ]
+    listing.assert_awaited_once()
+    execution.assert_not_awaited()
 
 
 async def test_executions_of_an_occurrence_are_listed(divided: World) -> None:

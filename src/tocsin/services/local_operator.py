@@ -166,11 +166,8 @@ class LocalOperator:
         """See `Operator`."""
         from .operations import fan_out  # noqa: PLC0415 - see above
 
-        async def recorded(execution_id: str) -> ExecutionRow | None:
-            async with self._history() as history:
-                return await history.execution(execution_id)
-
-        return await fan_out.read_fan_out(self._log, match, recorded)
+        elsewhere = fan_out.in_history(self.executions, match.execution_id)
+        return await fan_out.read_fan_out(self._log, match, elsewhere)
 
     async def cancel(self, given: str, *, reason: str | None = None, job: str | None = None) -> "Cancellation":
         """See `Operator`."""

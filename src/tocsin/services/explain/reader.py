@@ -1,6 +1,6 @@
 """The reads of a judgement: a job's definitions, and its time around an instant."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -122,9 +122,9 @@ class ExplainReader:
             outcome = replace(outcome, held_up_by=await self._hold_ups.of(facts))
         return replace(answer, outcome=outcome, facts=(*answer.facts, *facts, *letter_facts))
 
-    async def _archived(self, job: str, execution_id: str) -> ExecutionRecord | None:
-        facts = await archived(self._stored, subjects.execution(job, execution_id))
-        return history.fold({}, facts).get(execution_id)
+    async def _archived(self, job: str, execution_ids: Collection[str]) -> dict[str, ExecutionRecord]:
+        scopes = [subjects.execution(job, execution_id) for execution_id in execution_ids]
+        return history.fold({}, [fact for scope in scopes for fact in await archived(self._stored, scope)])
 
     async def _with_backfills(self, answer: Answer, now: datetime) -> Answer:
         """Add the executions that backfills ran for the instant."""

@@ -1,20 +1,23 @@
 """The state of an occurrence that fans out: the executions on its shards, together."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TypeAlias, cast
 
 from ... import subjects
 from ...domain import history
-from ...domain.events import FannedOut, Message, Recorded
+from ...domain.definition.partition import MAX_SHARDS
+from ...domain.events import FannedOut, Recorded
 from ...domain.fan_out import execution_ids
 from ...domain.history import ExecutionRecord, Status
 from ...ports import EventLog, ExecutionRow
-from .lookup import ExecutionMatch
+from ...ports.queries import ExecutionQuery
+from .lookup import ExecutionMatch, ListExecutions
 
-Elsewhere: TypeAlias = Callable[[str], Awaitable[ExecutionRow | ExecutionRecord | None]]
-"""Reads an execution that the log does not have any more."""
+Elsewhere: TypeAlias = Callable[[Collection[str]], Awaitable[Mapping[str, ExecutionRow | ExecutionRecord]]]
+"""Reads the executions that the log does not have any more, by id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +88,24 @@ async def read_fan_out(log: EventLog, match: ExecutionMatch, elsewhere: Elsewher
     fact = fanned.message
     names = execution_ids(fact)
     reads = await log.load_each(*(subjects.execution(fact.job, name) for name in names.values()))
-    runs = [
-        await _run(shard, name, facts, elsewhere)
-        for (shard, name), facts in zip(names.items(), reads.facts, strict=True)
-    ]
-    return FanOut(fact.map, tuple(runs), dict(Counter(run.status for run in runs)))
+    records: dict[str, ExecutionRow | ExecutionRecord] = dict(history.fold({}, chain.from_iterable(reads.facts)))
+    if missing := set(names.values()) - records.keys():
+        records.update(await elsewhere(missing))
+    runs = tuple(_run(shard, name, records.get(name)) for shard, name in names.items())
+    return FanOut(fact.map, runs, dict(Counter(run.status for run in runs)))
 
 
-async def _run(shard: str, execution_id: str, facts: Sequence[Recorded[Message]], elsewhere: Elsewhere) -> ShardRun:
-    run = history.fold({}, facts).get(execution_id) or await elsewhere(execution_id)
+def in_history(list_executions: ListExecutions, occurrence: str) -> Elsewhere:
+    """Read executions of an occurrence from the history, by one query."""
+
+    async def read(missing: Collection[str]) -> dict[str, ExecutionRow]:
+        page = await list_executions(ExecutionQuery(occurrence=occurrence, limit=MAX_SHARDS))
+        return {row.execution_id: row for row in page.rows if row.execution_id in missing}
+
+    return read
+
+
+def _run(shard: str, execution_id: str, run: ExecutionRow | ExecutionRecord | None) -> ShardRun:
     if run is None:
         return ShardRun(shard, execution_id)  # it is about to begin
     return ShardRun(shard, execution_id, cast("Status", run.status), run.worker, run.attempt, run.error)

@@ -23,7 +23,7 @@ from ....services.hold_ups import HoldUp
 from ....services.operations.errors import NotFound
 from ....services.operations.execution_output import MAX_LINES, Line, Progress, output_if_readable, read_output
 from ....services.operations.execution_requests import cancel
-from ....services.operations.fan_out import FanOut, fanned_out, read_fan_out
+from ....services.operations.fan_out import FanOut, fanned_out, in_history, read_fan_out
 from ....services.operations.lookup import ExecutionMatch, find
 from ..auth.security import Canceller, HistoryReader, actor, forbidden
 from ..auth.visibility import Run
@@ -259,7 +259,8 @@ async def get_execution(here: Here, caller: HistoryReader, id: ExecutionId) -> E
     The id of an occurrence that fanned out shows the executions on its shards.
     """
     match = await _visible_match(here, caller, id)
-    fanned, fan_out = fanned_out(match), await read_fan_out(here.log, match, here.history.execution)
+    elsewhere = in_history(here.history.executions, match.execution_id)
+    fanned, fan_out = fanned_out(match), await read_fan_out(here.log, match, elsewhere)
     if fanned is not None and fan_out is not None:
         return ExecutionDetails.of_fan_out(fanned, fan_out)
     output = await output_if_readable(read_output(here.log, match, limit=1))
