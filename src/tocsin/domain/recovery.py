@@ -34,6 +34,7 @@ from .events import (
     Requested,
     RetryScheduled,
     Started,
+    newest_of,
     unfold,
 )
 from .execution import Execution, Phase, Status
@@ -222,10 +223,10 @@ class _Times:
     def __init__(self, events: Iterable[Recorded[Message]]) -> None:
         facts = list(unfold(events))
         self.requested = next(fact for fact in facts if isinstance(fact.message, Requested))
-        self.settled = _newest(facts, DependenciesSettled)
-        self.admitted = _newest(facts, Admitted)
-        self.recovered = _newest(facts, Recovered)
-        self.advanced = _newest(facts, Advanced)
+        self.settled = newest_of(facts, DependenciesSettled)
+        self.admitted = newest_of(facts, Admitted)
+        self.recovered = newest_of(facts, Recovered)
+        self.advanced = newest_of(facts, Advanced)
         self.dispatched: dict[str, Recorded[Message]] = {}
         self.started: dict[str, Recorded[Message]] = {}
         self.retried: dict[str, Recorded[Message]] = {}
@@ -245,10 +246,6 @@ class _Times:
         """Return the newest of some events, of the recovery and of the request."""
         facts = [fact for fact in (*candidates, self.recovered, self.requested) if fact is not None]
         return max(facts, key=lambda fact: fact.sequence)
-
-
-def _newest(facts: Sequence[Recorded[Message]], kind: type[Message]) -> Recorded[Message] | None:
-    return next((fact for fact in reversed(facts) if isinstance(fact.message, kind)), None)
 
 
 def _end(begin: datetime, step: PlannedStep, policy: Policy) -> datetime:

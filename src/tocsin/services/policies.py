@@ -10,7 +10,7 @@ from typing import Final
 
 from .. import subjects
 from ..domain import policy
-from ..domain.events import Actor, Message, PolicyDefined, Recorded
+from ..domain.events import Actor, Message, PolicyDefined, Recorded, newest_of
 from ..domain.policy import NO_POLICY, Policy
 from ..ports import Clock, EventLog
 from .scope_decisions import decide, load
@@ -90,8 +90,9 @@ class Policies:
 
 
 def _newest(stored: Sequence[Recorded[Message]]) -> PolicyVersion:
-    for recorded in reversed(stored):
-        if isinstance(fact := recorded.message, PolicyDefined):
-            by = fact.by.full_name if fact.by else None
-            return PolicyVersion(policy.policy_of(fact), recorded.sequence, recorded.time, by, fact.reason)
-    return PolicyVersion()
+    newest = newest_of(stored, PolicyDefined)
+    if newest is None:
+        return PolicyVersion()
+    fact = newest.message
+    by = fact.by.full_name if fact.by else None
+    return PolicyVersion(policy.policy_of(fact), newest.sequence, newest.time, by, fact.reason)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from .. import subjects
 from ..domain import shard_map
-from ..domain.events import Actor, Message, Recorded, Shard, ShardsDefined
+from ..domain.events import Actor, Message, Recorded, Shard, ShardsDefined, newest_of
 from ..ports import EventLog
 from .scope_decisions import decide, load
 
@@ -52,7 +52,5 @@ class ShardMaps:
 
 
 def _newest(stored: Sequence[Recorded[Message]]) -> ShardMap:
-    for recorded in reversed(stored):
-        if isinstance(recorded.message, ShardsDefined):
-            return ShardMap(recorded.sequence, recorded.message.shards)
-    return ShardMap(0, ())
+    newest = newest_of(stored, ShardsDefined)
+    return ShardMap(0, ()) if newest is None else ShardMap(newest.sequence, newest.message.shards)

@@ -89,6 +89,7 @@ from .message import (
     Sequence,
     TriggerKind,
     TriggerSource,
+    newest_of,
 )
 from .mq import Completion, Envelope, EnvelopeData, MqCancel, MqCancelData
 from .output import HeartbeatDetails, OutputLine, OutputMessage, StepProgress
@@ -244,6 +245,7 @@ __all__ = [
     "Voided",
     "WaitOutcome",
     "admission_of",
+    "newest_of",
     "occurrence_meta",
     "unfold",
 ]

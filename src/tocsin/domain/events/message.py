@@ -1,8 +1,9 @@
 """Base classes and shared parts of all events and inputs."""
 
+from collections.abc import Reversible
 from datetime import datetime
 from functools import cache
-from typing import Annotated, Any, ClassVar, Final, Generic, Literal, Self, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Generic, Literal, Self, TypeAlias, TypeVar, cast
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
@@ -70,6 +71,7 @@ def _defaults(model: type[Message]) -> dict[str, object]:
     return {name: field.get_default(call_default_factory=True) for name, field in fields if not field.is_required()}
 
 
+M = TypeVar("M", bound=Message)
 M_co = TypeVar("M_co", bound=Message, covariant=True)
 
 
@@ -84,6 +86,12 @@ class Recorded(msgspec.Struct, Generic[M_co], frozen=True):
     sequence: int
     time: datetime
     message_id: str | None = None
+
+
+def newest_of(facts: Reversible[Recorded[Message]], kind: type[M]) -> Recorded[M] | None:
+    """Return the newest event of a type, if any; `facts` are oldest first."""
+    newest = next((recorded for recorded in reversed(facts) if isinstance(recorded.message, kind)), None)
+    return cast("Recorded[M] | None", newest)
 
 
 class Foreign(Message):
