@@ -9,7 +9,7 @@ import msgspec
 from ..domain import agent
 
 MAX_AGENTS: Final = 5_000
-"""The number of processes that the users of the shared account may have, and of their first hold lists that wait together."""
+"""The number of processes without an account of their own that a stage keeps, and the number whose first hold lists wait."""
 MAX_PER_NAME: Final = 1_000
 """The number of processes of one name: room for the copies of a large team, while invented ids leave room for other names."""
 

@@ -24,7 +24,7 @@ from ...domain.events import (
     AgentForgotten,
     AgentRegistered,
 )
-from ...engine.hold_list_inbox import MAX_PER_NAME, HoldListInbox
+from ...engine.hold_list_inbox import MAX_AGENTS, MAX_PER_NAME, HoldListInbox
 from ...engine.leader_election import LeaderElection, lease_access
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import AgentChannel, Clock, EventLog, LogUnavailable, OutdatedState, Projections
@@ -39,8 +39,6 @@ FORGET_ENDED: Final = timedelta(hours=1)
 FORGET_LOST: Final = timedelta(hours=24)
 CHANGE_INTERVAL_S: Final = 10.0
 """The least time between two stored changes of what one process registered with."""
-MAX_AGENTS: Final = 5_000
-"""Processes without an account of their own that are not forgotten."""
 KEPT_PER_NAME: Final = 100
 """From this number of processes of a name on, the keeper forgets the oldest that is over before it registers another."""
 TRIES: Final = 3

@@ -10,14 +10,12 @@ from pydantic import ValidationError
 from ... import telemetry
 from ...domain.agent import HoldList, agent_key
 from ...domain.task_offers import Granted
-from ...engine.hold_list_inbox import MAX_PER_NAME, HoldListInbox
+from ...engine.hold_list_inbox import MAX_AGENTS, MAX_PER_NAME, HoldListInbox
 
 SILENCE_S: Final = 30.0
 """Time without a hold list after which an agent is lost."""
 KEPT_S: Final = 300.0
 """Time after which a silent agent without claims is forgotten."""
-MAX_AGENTS: Final = 5_000
-"""The number of processes without an account of their own that are kept."""
 
 _log = telemetry.get_logger("tocsin.matcher")
 
