@@ -179,6 +179,17 @@ def etag(job: Job) -> str:
     return f'"{job.sequence}"'
 
 
+def has_expected_version(if_match: str | None, version: str | None) -> bool:
+    """Return whether an `If-Match` header permits a change.
+
+    `version`: the `ETag` of the resource; None: the resource does not exist.
+    """
+    if if_match is None:
+        return True
+    tags = {tag.strip().removeprefix("W/") for tag in if_match.split(",")}
+    return version is not None and not tags.isdisjoint({"*", version})
+
+
 def _precondition(
     if_match: Annotated[
         str | None,
@@ -188,12 +199,11 @@ def _precondition(
 ) -> Check:
     if if_none_match not in {None, "*"}:
         raise invalid("If-None-Match", if_none_match, "must be `*`")
-    accepted_tags = None if if_match is None else {tag.strip().removeprefix("W/") for tag in if_match.split(",")}
 
     def check(job: Job | None) -> None:
         if if_none_match == "*" and job is not None:
             raise _failed(job)
-        if accepted_tags is not None and (job is None or not accepted_tags & {"*", etag(job)}):
+        if not has_expected_version(if_match, None if job is None else etag(job)):
             raise _failed(job)
 
     return check

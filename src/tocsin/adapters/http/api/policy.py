@@ -9,7 +9,7 @@ from ....domain.definition import Timeout
 from ....domain.policy import UNUSED, Policy
 from ....services.policies import PolicyVersion
 from ..auth.security import Administrator, Reader, actor
-from .dependencies import Here, Reason, ReasonText
+from .dependencies import Here, Reason, ReasonText, has_expected_version
 from .problems import Problem, documented
 
 router = APIRouter(prefix="/v1/policy", tags=["policy"])
@@ -63,10 +63,9 @@ async def put_policy(
     registered again.
     """
     wanted = Policy.model_validate(body.model_dump(include=set(Policy.model_fields)))
-    expected = None if if_match is None else {tag.strip().removeprefix("W/") for tag in if_match.split(",")}
 
     def replaced(current: PolicyVersion) -> Policy:
-        if expected is not None and not expected & {"*", _etag(current)}:
+        if not has_expected_version(if_match, _etag(current)):
             detail = f"the policy does not have the expected version: its version is {_etag(current)}"
             raise Problem(412, "precondition-failed", detail, headers={"ETag": _etag(current)})
         return wanted
