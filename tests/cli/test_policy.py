@@ -59,6 +59,7 @@ def test_unused_field_is_accepted_with_a_note(world: World) -> None:
         ((), "fields-required"),
         (("job_timeout",), "invalid-field"),
         (("job_timeout=1h", "job_timeout=2h"), "invalid-field"),
+        (("job_timeout=1h", "job_timeout =2h"), "invalid-field"),
         (("job_timeout=soon",), "invalid-policy"),
         (("max_concurrent_jobs=0",), "invalid-policy"),
         (("max_concurrent_jobs=many",), "invalid-policy"),

@@ -3,7 +3,7 @@
 Each field is optional. A field that is not set changes nothing, so that a limit can be set alone.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Final, TypeAlias
 
@@ -144,8 +144,16 @@ def check_timeouts(definitions: Iterable[JobDefinition], policy: Policy) -> None
             code="timeout-above-policy",
         )
         for definition in definitions
-        for step, seconds in ((None, definition.timeout), *((step.name, step.timeout) for step in definition.dag))
-        if seconds is not None and seconds > ceiling
+        for step, seconds in timeouts_above(definition, ceiling)
     ]
     if found:
         raise DefinitionError(*found)
+
+
+def timeouts_above(definition: JobDefinition, ceiling: float) -> Iterator[tuple[str | None, float]]:
+    """Yield the timeouts of a job and its steps that exceed a ceiling.
+
+    Each comes with the name of its step; None: the timeout of the job itself.
+    """
+    timeouts = ((None, definition.timeout), *((step.name, step.timeout) for step in definition.dag))
+    return ((step, seconds) for step, seconds in timeouts if seconds is not None and seconds > ceiling)

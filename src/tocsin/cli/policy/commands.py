@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from rich.text import Text
 
-from ...domain.policy import SCRATCHBIRD, UNUSED, Policy, shown
+from ...domain.policy import SCRATCHBIRD, UNUSED, Policy, shown, timeouts_above
 from ...domain.text import counted
 from ..output.format import local
 from ..output.tables import table
@@ -81,8 +81,10 @@ def set_policy(
             changed = await operator.change_policy(changes, reason=reason)
             newest = await operator.policy()
             ceiling = newest.policy.job_timeout
-            jobs = await operator.jobs() if "job_timeout" in changes and ceiling is not None else ()
-            return changed, newest, [job for job in jobs if _longest(job) > (ceiling or 0.0)]
+            if "job_timeout" not in changes or ceiling is None:
+                return changed, newest, ()
+            longer = [job for job in await operator.jobs() if any(timeouts_above(job.definition, ceiling))]
+            return changed, newest, longer
 
     changed, newest, longer = run(request())
     notes = [*(f"{name}: {UNUSED[name]}" for name in written.keys() & UNUSED.keys()), *_note(longer)]
@@ -102,18 +104,13 @@ def _written(fields: Collection[str]) -> dict[str, object]:
     """
     values: dict[str, object] = {}
     for text in fields:
-        name, separator, value = text.partition("=")
+        name, separator, value = (part.strip() for part in text.partition("="))
         if not separator:
             raise UsageError(f"{text!r} has no `=`: write FIELD=VALUE, such as `job_timeout=30m`", code="invalid-field")
         if name in values:
             raise UsageError(f"`{name}` is given twice: give it once", code="invalid-field")
-        word = value.strip()
-        values[name.strip()] = _WORDS.get(word.lower(), int(word) if _INTEGER.fullmatch(word) else word)
+        values[name] = _WORDS.get(value.lower(), int(value) if _INTEGER.fullmatch(value) else value)
     return values
-
-
-def _longest(job: "Job") -> float:
-    return max((job.definition.timeout, *(step.timeout or 0.0 for step in job.definition.dag)))
 
 
 def _note(longer: "Sequence[Job]") -> Iterator[str]:
