@@ -3,10 +3,12 @@
 It implements cloacina's Guaranteed Cron Scheduling and hip-62's Distributed Locking. Three problems can keep an execution, and with it the lock of its job, open forever:
 
 - A worker claimed an attempt and died, and the task is not delivered again. The attempt is `Overdue` once its time
-limit and a grace period are over, and it has failed. - The execution as a whole takes longer than its job allows: it is
-`expired`. - The next event never followed, although the responsible stage has acknowledged the message that requires
-it. The execution is `Stalled` until this is proven, and then lost. Waiting behind other executions or tasks, for any
-time, is not a loss.
+  limit and a grace period are over, and it has failed.
+- The execution as a whole takes longer than its job allows: it is `expired`.
+- The next event never followed, although the responsible stage has acknowledged the message that requires it. The
+  execution is `Stalled` until this is proven, and then lost.
+
+Waiting behind other executions or tasks, for any time, is not a loss.
 
 `examine` evaluates the events at a time; `recover` applies the policy to losses.
 """
