@@ -75,7 +75,8 @@ PUBLIC_SUBJECTS: Final = (
         "receive",
         events.CancelRequest,
         "Cancel an execution",
-        "Publish to end an execution. The body may be empty. An execution that is already over stays as it is. `by` is "
+        "Publish to end an execution. The body may be empty. An execution that is already over stays as it is. The id of "
+        "an occurrence that runs on several shards ends its execution on each. `by` is "
         "ignored.",
         {"reason": "wrong input"},
     ),
@@ -84,7 +85,7 @@ PUBLIC_SUBJECTS: Final = (
         "send",
         events.CronTriggered,
         "An occurrence fired",
-        "Published once for each occurrence that became an execution (ojs-cron §9.1). `job_id` is the execution's id.",
+        "Published once for each execution of an occurrence, which are several on several shards (ojs-cron §9.1). `job_id` is the execution's id.",
         {
             "event": "cron.triggered",
             "timestamp": "2026-02-12T14:00:00.123Z",

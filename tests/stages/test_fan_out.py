@@ -11,6 +11,7 @@ from tocsin.domain import execution_plan, ids
 from tocsin.domain.events import (
     Acquired,
     Admitted,
+    Cancelled,
     Completed,
     CronAnswer,
     CronSkipped,
@@ -244,6 +245,24 @@ async def test_cancel_previous_cancels_on_the_same_shard(world: World) -> None:
         ("b", NOON),
     ]
     assert len(await world.stored(Admitted)) == 4
+
+
+async def test_cancel_request_names_an_occurrence(world: World) -> None:
+    """Cancel the open executions, in as many writes as they need."""
+    names = tuple(f"s{number:03}" for number in range(100))
+    version = await shards(world, *names)
+    await due(world, await world.define(job()), version)
+    [first, *rest] = await world.stored(Admitted)
+    await world.given(ended(first))
+    await world.ask_to_cancel("nightly", ROOT, reason="wrong day")
+    await world.run(world.dag_advancer)
+    cancelled = await world.stored(Cancelled)
+    assert {(end.execution_id, end.shard, end.reason) for end in cancelled} == {
+        (execution.execution_id, execution.plan.shard, "wrong day") for execution in rest
+    }
+    size = await world.size()
+    await world.redeliver(world.dag_advancer, is_fresh=True)
+    assert (await world.size(), await world.stored(PoisonMessage)) == (size, [])
 
 
 async def test_replay_runs_on_the_shard_of_the_failure(world: World) -> None:

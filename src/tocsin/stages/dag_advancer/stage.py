@@ -20,6 +20,7 @@ from ...domain.events import (
     Dispatched,
     ExpiryTimer,
     Failed,
+    FannedOut,
     Message,
     Recorded,
     Recovered,
@@ -30,6 +31,7 @@ from ...domain.events import (
     RetryTimer,
 )
 from ...domain.execution import Execution, Status
+from ...domain.fan_out import execution_ids
 from ...engine.kinds import LOG_TIME, TAIL, execution_state
 from ...engine.report_authentication import authentic_report, authentic_subject, claim_of
 from ...engine.rerun import resolve_replayed
@@ -48,6 +50,9 @@ FIRST_WAIT: Final = timedelta(seconds=2)
 
 Requests that wait count as unacknowledged, of which a durable has a limited number. So a flood of them must not wait for long.
 """
+
+CANCELLED_AT_ONCE: Final = 64
+"""Executions on the shards of an occurrence that are cancelled in one write."""
 
 
 class DagAdvancer:
@@ -143,7 +148,7 @@ class DagAdvancer:
         return decided(ref, execution.dispatch_retry(states(ref), timer, key=self._key))
 
     def on_cancel(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - the log's time counts
-        """Cancel an execution.
+        """Cancel an execution, or those on the shards of an occurrence.
 
         An id that no execution can have costs no read. An unknown one costs one read for each of its two or three
         decisions, and takes no place among the cached states.
@@ -159,6 +164,8 @@ class DagAdvancer:
         state = states.guess(ref)
         exists = state.status is not Status.UNKNOWN or states(TAIL(ref.key)) > 0
         if exists and (state := states(ref)).status is not Status.UNKNOWN:
+            if state.decided is not None and isinstance(state.decided.message, FannedOut):
+                return _cancel_each(state.decided.message, request, states)
             return decided(ref, execution.cancel(state, reason=request.reason, by=request.by))
         waited = states(LOG_TIME(None)) - recorded.time
         if waited < (FIRST_WAIT if is_public else PATIENCE):
@@ -166,6 +173,19 @@ class DagAdvancer:
             return wait((until - waited).total_seconds())
         missing = f"no execution of {job!r} has the id {execution_id!r}"
         return refuse(missing, code="not-found", job=job, rests_on=(ref,) if exists else ())
+
+
+def _cancel_each(fanned: FannedOut, request: CancelRequest, states: States) -> Step:
+    """Cancel the executions on all shards; those that have not begun yet are left out."""
+    refs = [execution_state(fanned.job, execution_id) for execution_id in execution_ids(fanned).values()]
+    states.expect(lambda: refs)
+    open_refs = [ref for ref in refs if not states(ref).is_over]
+    cancellations = [
+        Events(ref, tuple(facts))
+        for ref in open_refs
+        if (facts := execution.cancel(states(ref), reason=request.reason, by=request.by))
+    ]
+    return again(*cancellations[:CANCELLED_AT_ONCE]) if cancellations else done(rests_on=tuple(open_refs))
 
 
 def _schedule(ref: Ref[Execution], state: Execution) -> Step:
