@@ -50,7 +50,7 @@ PAGE_SIZE: Final = 500
 """Rows per request; the API returns at most 1,000."""
 TIMEOUT_S: Final = 60.0
 MAX_TRIES: Final = 5
-"""Tries to delete a job that other writers change meanwhile."""
+"""Tries to delete a job or to change the policy while other writers change it too."""
 
 _AGENTS: Final = TypeAdapter(list[AgentRecord])
 _QUEUES: Final = TypeAdapter(list[QueueDetails])

@@ -31,7 +31,7 @@ class InputLimits:
     """The limits of the streams of inputs. A full stream refuses messages; -1: unlimited."""
 
     size: int = 1_073_741_824
-    """Bytes of each stream, and of that of the MQ bridge."""
+    """Bytes of each stream of inputs, and of the stream of the MQ bridge."""
     outside: int = 100_000
     """Messages in the stream of programs outside."""
 
@@ -72,7 +72,8 @@ def stream_config(
     The stream of the MQ bridge is a work queue. An external worker's task is not needed once it was taken, because the
     log has it. A completion is not needed once the bridge has turned it into a report. Until then, neither is removed.
     A work queue also rejects a second reader of the same subjects, so no external worker can take completions. Its
-    size is limited, because external workers may complete faster than the bridge reads; full, it refuses tasks too.
+    size is limited, because external workers may complete tasks faster than the bridge reads. While it is full, it refuses
+    tasks too.
     """
     config: Json = {
         "name": names.stream(stream),
