@@ -1,8 +1,8 @@
 """The metrics of an installation in Prometheus' text format, under hip-62's names (Integration with O11y).
 
-Counters are the totals of the history, so every copy of the API exports the same numbers, also after a restart. Combine the copies with
-`max without (instance)`. A part that cannot be read is left out: `metrics_part_up` says so. `leader_active` exists only while a ticker
-leads, because hip-62's alert tests for its absence.
+Counters are the totals of the history, so every copy of the API exports the same numbers, also after a restart. Combine the
+copies with `max without (instance)`. A part that cannot be read is left out: `metrics_part_up` says so. `leader_active` exists
+only while a ticker leads, because hip-62's alert tests for its absence.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from .... import telemetry
 from ....ports import HistoryIncomplete
 from ....services.agents import backlogs
 from ....services.health.status import Status
+from ....services.jobs import Job
 from ....subjects import TICKER_LEASE, Bucket
 from ..api.dependencies import Components
 from . import catalog, installation, totals
@@ -99,11 +100,11 @@ class Metrics:
     async def _jobs(self) -> list[Family]:
         number, next_fire = self._gauge(catalog.JOBS), self._gauge(catalog.NEXT_FIRE)
         now = self._parts.clock.now()
-        jobs = await self._parts.registry.jobs()
+        jobs = await self._oldest_first()
         number.add_metric((), len(jobs))
-        oldest = sorted(jobs, key=lambda job: (job.created_at, job.name))[: self._max_jobs]
+        shown = jobs[: self._max_jobs]
         next_times = await self._parts.calculations.run(
-            lambda _: [(job.name, job.next_fire_time(now)) for job in oldest]
+            lambda _: [(job.name, job.next_fire_time(now)) for job in shown]
         )
         for name, next_time in next_times:
             if next_time is not None:
@@ -137,9 +138,12 @@ class Metrics:
         stored = await self._parts.history.totals()
         if stored is None:
             raise HistoryIncomplete("the history is being rebuilt")
-        jobs = sorted(await self._parts.registry.jobs(), key=lambda job: (job.created_at, job.name))
-        scheduled = {job.name: job.definition.schedule is not None for job in jobs}
+        scheduled = {job.name: job.definition.schedule is not None for job in await self._oldest_first()}
         return await asyncio.to_thread(totals.families, stored, scheduled, self._prefix, max_jobs=self._max_jobs)
+
+    async def _oldest_first(self) -> list[Job]:
+        """Return the registered jobs; the oldest keep their series."""
+        return sorted(await self._parts.registry.jobs(), key=lambda job: (job.created_at, job.name))
 
 
 class _Families(Collector):
