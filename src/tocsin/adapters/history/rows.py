@@ -15,6 +15,7 @@ from ...domain.definition import STORED, JobDefinition
 from ...domain.history import ExecutionRecord
 from ...domain.job_record import JobRecord
 from ...domain.ledger import Timetable
+from ...domain.totals import UNREGISTERED
 from ...ports import SequenceConflict
 from ...subjects import Stream
 
@@ -82,6 +83,17 @@ class RecorderCache:
     def committed(self, stream: Stream, upto: int) -> None:
         """Mark a batch as committed, so that the rows of the stream stay valid."""
         self._offsets[stream] = upto
+
+    def keep_total_names(self, known: Mapping[str, frozenset[str]], new: Iterable[tuple[str, str]]) -> None:
+        """Remember the names of totals, known and new.
+
+        The names of unregistered jobs are read for each batch, because `expire` makes room among them.
+        """
+        names = {owner: set(of_owner) for owner, of_owner in known.items() if owner != UNREGISTERED}
+        for owner, name in new:
+            if owner in names:
+                names[owner].add(name)
+        self.total_names.keep({owner: frozenset(of_owner) for owner, of_owner in names.items()})
 
     def forget(self, stream: Stream) -> None:
         """Drop the rows of a stream."""

@@ -1,6 +1,6 @@
 """The totals in Redis: one hash, increased in the transaction of the batch."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, cast
 
 from pydantic_core import from_json
@@ -26,15 +26,14 @@ async def known_names(client: Redis, growth: Growth, cache: RecorderCache) -> di
     return known | {owner: frozenset(names) for owner, names in zip(missing, answers, strict=True)}
 
 
-def add(transaction: Pipeline, growth: Growth, known: dict[str, frozenset[str]], cache: RecorderCache) -> None:
+def add(transaction: Pipeline, growth: Growth, known: Mapping[str, frozenset[str]], cache: RecorderCache) -> None:
     """Add the growth of a batch to its transaction."""
     grown, new = growth.limited(known)
     for total, count in grown.items():
         transaction.hincrby(keys.TOTALS, json_text(total), count)
     for owner, name in new:
         transaction.sadd(keys.total_names(owner), name)
-        known[owner] = known.get(owner, frozenset()) | {name}
-    cache.total_names.keep({owner: names for owner, names in known.items() if owner != UNREGISTERED})
+    cache.keep_total_names(known, new)
 
 
 async def read(client: Redis, installation: str) -> dict[Total, int] | None:

@@ -56,9 +56,7 @@ class TotalsWriter:
         for statement, values in ((self._upsert, rows), (self._insert, names)):
             if values:
                 connection.exec_driver_sql(statement, values)
-        for owner, name in new:
-            known[owner] = known.get(owner, frozenset()) | {name}
-        cache.total_names.keep({owner: names for owner, names in known.items() if owner != UNREGISTERED})
+        cache.keep_total_names(known, new)
 
 
 def _names(connection: Connection, owners: Iterable[str]) -> dict[str, frozenset[str]]:
