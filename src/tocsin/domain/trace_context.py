@@ -18,7 +18,6 @@ MAX_LENGTH: Final = 512
 _FORM: Final = re.compile(
     r"(?P<version>[0-9a-f]{2})-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})"
 )
-_LENGTH: Final = 55
 _SAMPLED: Final = 1
 _RANDOM_DIGITS: Final = 14
 """The digits at the end of a trace id that are random, as W3C Trace Context level 2 wants: also those of a UUIDv7."""
@@ -50,7 +49,7 @@ def parse(text: object) -> TraceContext | None:
     if not isinstance(text, str) or len(text) > MAX_LENGTH or not (form := _FORM.match(text)):
         return None
     version, trace_id, span_id, flags = form.groups()
-    rest = text[_LENGTH:]
+    rest = text[form.end() :]
     if version == "ff" or (rest and (version == "00" or not rest.startswith("-"))):
         return None
     if not int(trace_id, 16) or not int(span_id, 16):
@@ -133,6 +132,6 @@ def process_of(
 
 
 def _within(execution_id: str, traceparent: str | None, key: SpanKey, *place: str | int) -> TraceContext | None:
-    if traceparent is None or (context := parse(traceparent)) is None:
+    if (context := parse(traceparent)) is None:
         return None
     return TraceContext(context.trace_id, span_id(execution_id, key, *place), context.is_sampled)

@@ -15,17 +15,14 @@ import msgspec
 from ... import subjects, telemetry
 from ...domain import ids
 from ...domain.events import (
-    Admitted,
-    Cancelled,
-    Completed,
     Dispatched,
     Failed,
     Message,
-    Planned,
     Recorded,
     Requested,
     Skipped,
     Started,
+    Terminal,
 )
 from ...domain.spans import Span
 from ...domain.trace import context_of, spans_of
@@ -46,9 +43,6 @@ TRIES: Final = 5
 RETRY_DELAY_S: Final = 0.2
 LOSS_INTERVAL_S: Final = 60.0
 """The shortest time between two lines about lost traces."""
-
-_BEGINNINGS: Final = frozenset({Planned, Admitted, Dispatched, Skipped})
-_ENDS: Final = frozenset({Completed, Failed, Cancelled, Skipped})
 
 _log = telemetry.get_logger("tocsin.traces")
 _lost_traces: Final = telemetry.meter().create_counter(
@@ -86,11 +80,10 @@ class Traces:
         """Note the beginnings and ends of executions."""
         for recorded in messages:
             message = recorded.message
-            kind = type(message)
-            if kind in _BEGINNINGS:
+            if isinstance(message, Requested | Skipped) or (isinstance(message, Dispatched) and message.admits):
                 self._note_beginning(message)
-            if kind in _ENDS:
-                self._note_end(recorded)
+            if isinstance(message, Terminal | Skipped):
+                self._note_end(recorded, message)
 
     async def run(self) -> None:
         """Export until cancelled."""
@@ -117,20 +110,13 @@ class Traces:
             except Exception as error:  # noqa: BLE001 - a defect of a library must cost traces alone
                 self._lose(len(portion), error)
 
-    def _note_beginning(self, message: Message) -> None:
-        if not isinstance(message, Requested | Skipped | Dispatched):
-            return
-        if isinstance(message, Dispatched) and message.admits is None:
-            return
+    def _note_beginning(self, message: Requested | Skipped | Dispatched) -> None:
         context = parse(message.traceparent)
         self._selected[message.execution_id] = context is not None and context.is_sampled
         if len(self._selected) > MAX_OPEN:
             self._selected.popitem(last=False)
 
-    def _note_end(self, recorded: Recorded[Message]) -> None:
-        message = recorded.message
-        if not isinstance(message, Completed | Failed | Cancelled | Skipped):
-            return
+    def _note_end(self, recorded: Recorded[Message], message: Terminal | Skipped) -> None:
         # Of an execution that began before this process, the events say whether it was selected.
         is_selected = self._selected.pop(message.execution_id, True)
         is_failed = isinstance(message, Failed)
