@@ -1,4 +1,4 @@
-"""The way of spans to a trace store."""
+"""The export of spans to a trace store."""
 
 from collections.abc import Sequence
 from typing import Protocol

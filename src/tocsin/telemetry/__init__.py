@@ -118,7 +118,7 @@ def bound(**fields: object) -> Iterator[None]:
 
 def meter() -> "Meter":
     """Return the meter of Tocsin's instruments; callable before an SDK is installed."""
-    from opentelemetry import metrics  # noqa: PLC0415 - the command line has no instruments
+    from opentelemetry import metrics  # noqa: PLC0415 - many commands have no instruments
 
     return metrics.get_meter("tocsin")
 

@@ -1,1 +1,1 @@
-"""OpenTelemetry: the way of spans to a trace store. It needs the extra `otel`."""
+"""OpenTelemetry: the export of spans (extra `otel`) and the metrics of a process (extra `metrics`)."""

@@ -1,6 +1,7 @@
 """The metrics of this process: Tocsin's instruments of OpenTelemetry, in Prometheus' text format.
 
-A process has one meter provider. It is made at the first call, so processes that serve no metrics pay nothing for their instruments.
+A process has one meter provider. It is made at the first call, so processes that serve no metrics pay nothing for their
+instruments.
 """
 
 import asyncio
