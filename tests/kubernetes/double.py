@@ -55,6 +55,8 @@ class ApiServer:
         self.closes_watches = False
         self.cuts_logs: list[int] = []
         """Bytes after which the next connections for a log break."""
+        self.ends_cut_logs = False
+        """Connections for a log break as if the log had ended: a server that stops does so."""
         self.port = 0
         self._authority = trustme.CA()
 
@@ -196,6 +198,8 @@ class ApiServer:
             part = line if cut is None else line[: cut - sent]
             await response.write(part)
             sent += len(part)
+            if cut is not None and sent >= cut and self.ends_cut_logs:
+                break
             if cut is not None and sent >= cut:
                 assert request.transport is not None
                 request.transport.abort()

@@ -27,11 +27,15 @@ class Log:
         self._lines: list[tuple[str, bytes]] = []
         self._changed = asyncio.Event()
 
-    def write(self, *lines: bytes) -> None:
+    def write(self, *lines: bytes, stamp: str | None = None) -> None:
+        """Write lines, at a time that the clock of the node shows."""
         for line in lines:
+            if stamp is not None:
+                self._lines.append((stamp, line))
+                continue
             # Each line has a time of its own, as the clock of a node gives it in nanoseconds.
-            stamp = f"{now()[:-4]}{len(self._lines) % 1000:03}Z"
-            self._lines.append((max(stamp, self._lines[-1][0]) if self._lines else stamp, line))
+            time = f"{now()[:-4]}{len(self._lines) % 1000:03}Z"
+            self._lines.append((max(time, self._lines[-1][0]) if self._lines else time, line))
         self._wake()
 
     def close(self) -> None:

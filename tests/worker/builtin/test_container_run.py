@@ -187,6 +187,31 @@ async def test_broken_log_is_continued_without_repetition(containers: ContainerB
     assert await containers.lines() == [line.decode() for line in lines]
 
 
+async def test_line_cut_by_stopping_server_is_reread(containers: ContainerBench) -> None:
+    containers.server.cuts_logs, containers.server.ends_cut_logs = [60], True
+    async with containers.following(result="last_line") as pod:
+        containers.store.run(pod)
+        containers.store.logs[pod].write(b"line 0", b"line 1")
+        async with asyncio.timeout(30):
+            while containers.server.cuts_logs:  # noqa: ASYNC110 - until the log is followed
+                await asyncio.sleep(0.01)
+        containers.store.finish(pod)
+    assert await containers.result() == "line 1"
+    assert await containers.lines() == ["line 0", "line 1"]
+
+
+async def test_clock_set_back_costs_no_line(containers: ContainerBench) -> None:
+    async with containers.following(result="last_line") as pod:
+        containers.store.run(pod)
+        log = containers.store.logs[pod]
+        log.write(b"summer", stamp="2026-10-25T02:59:59.900000000+02:00")
+        log.write(b"winter", stamp="2026-10-25T02:00:00.100000000+01:00")
+        log.write(b"last", stamp="2026-10-25T02:00:00.100000000+01:00")
+        containers.store.finish(pod)
+    assert await containers.result() == "last"
+    assert await containers.lines() == ["summer", "winter", "last"]
+
+
 async def test_huge_line_is_cut(containers: ContainerBench) -> None:
     containers.store.on_pod = lambda pod: containers.store.finish(pod, lines=(b"x" * 3_000_000,))
     failure = await containers.fail(result="last_line")

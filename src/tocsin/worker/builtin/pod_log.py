@@ -1,7 +1,8 @@
 """The log of a pod as lines of the execution.
 
 The connection to a log may break, and a node rotates its files. So each line is read with its time: after a break the log is read
-from the time of the last whole line on, and what is known is left out.
+from the time of the last whole line on, and what is known is left out. Later lines may have an earlier time, because the clock of a node may
+be set back, and its time zone may change.
 """
 
 import asyncio
@@ -37,6 +38,9 @@ class PodLog:
         self._lines = lines
         self._line = bytearray()
         self._last = b""
+        """The time of the last whole line."""
+        self._known = b""
+        """The time up to which this connection repeats known lines."""
         self.has_ended = asyncio.Event()
         """Set by the reader of the pod's status: the log grows no more."""
         self.problem: BuiltinFailure | None = None
@@ -78,6 +82,7 @@ class PodLog:
 
     async def _read(self, *, is_last: bool) -> None:
         self._line.clear()
+        self._known = self._last
         query = {"container": self._container, "timestamps": "true"}
         if not is_last:
             query["follow"] = "true"
@@ -90,7 +95,7 @@ class PodLog:
             async for part in parts:
                 self._feed(part)
                 self._lines.flush()
-        if self._line:
+        if self._line and is_last:  # otherwise a server that stops has cut it, and the next connection has the whole
             self._end_line()
 
     async def _pause(self) -> None:
@@ -118,8 +123,8 @@ class PodLog:
         stamp, _, text = line.partition(b" ")
         if not _STAMP.fullmatch(stamp):
             text = line  # the node says why it has no log
-        elif stamp <= self._last:
+        elif stamp <= self._known:
             return
         else:
-            self._last = stamp
+            self._known, self._last = b"", stamp
         self._lines.feed(text + b"\n")
