@@ -42,7 +42,9 @@ async def test_cancelled_execution_deletes_its_job(nats_url: str, tmp_path: Path
 async def test_next_worker_follows_job_of_dead_worker(number: signal.Signals, nats_url: str, tmp_path: Path) -> None:
     """`tocsin worker --builtin container` as a process: no end of it starts a container twice, or ends one."""
     async with ApiServer().running() as server, running(nats_url, tmp_path) as tocsin:
-        tocsin.patience = 120  # an agent is lost after 30 seconds of silence
+        tocsin.patience = 120  # an agent that was killed is lost after 30 seconds of silence
+        module = tmp_path / "worker.py"
+        module.write_text("from tocsin import Worker\nworker = Worker(shutdown_timeout=1)\n")
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("TOCSIN_")},
             "TOCSIN_NATS__URL": nats_url,
@@ -50,18 +52,17 @@ async def test_next_worker_follows_job_of_dead_worker(number: signal.Signals, na
             "TOCSIN_BUILTIN__CONTAINER__NAMESPACES": json.dumps(RULES["namespaces"]),
             "TOCSIN_BUILTIN__CONTAINER__IMAGES": json.dumps(RULES["images"]),
             "TOCSIN_BUILTIN__CONTAINER__KUBECONFIG": str(server.kubeconfig(tmp_path)),
-            "TOCSIN_WORKER__SHUTDOWN_TIMEOUT": "1s",
         }
         await tocsin.apply({"name": "etl", "container": {"image": IMAGE, "result": "json"}})
         await tocsin.trigger("etl")
-        first = await container_worker(environment)
+        first = await container_worker(module, environment)
         await server.store.until(lambda: server.store.pods)
         [pod] = server.store.pods
         server.store.run(pod)
         first.send_signal(number)
         await first.wait()
         server.store.finish(pod, lines=(b'{"rows": 4}',))
-        second = await container_worker(environment)
+        second = await container_worker(module, environment)
         [completed] = await tocsin.ended("etl", Completed)
         assert completed.result == {"rows": 4}
         assert (len(server.store.created), server.store.deleted) == (1, [])
@@ -69,7 +70,7 @@ async def test_next_worker_follows_job_of_dead_worker(number: signal.Signals, na
         assert await second.wait() == 0
 
 
-async def container_worker(environment: dict[str, str]) -> asyncio.subprocess.Process:
+async def container_worker(module: Path, environment: dict[str, str]) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tocsin", "worker", "--builtin", "container"), env=environment
+        *(sys.executable, "-m", "tocsin", "worker", f"{module}:worker", "--builtin", "container"), env=environment
     )
