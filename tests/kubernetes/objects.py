@@ -135,12 +135,21 @@ class Store:
         self.logs[pod].has_begun = True
         self._set(pod, "Running", {"running": {"startedAt": now()}})
 
-    def finish(self, pod: str, exit_code: int = 0, *, reason: str | None = None, lines: tuple[bytes, ...] = ()) -> None:
+    def finish(
+        self,
+        pod: str,
+        exit_code: int = 0,
+        *,
+        reason: str | None = None,
+        message: str = "",
+        lines: tuple[bytes, ...] = (),
+    ) -> None:
         """Run a pod to its end."""
         self.run(pod)
         self.logs[pod].write(*lines)
         self.logs[pod].close()
         terminated = {"exitCode": exit_code, "reason": reason or ("Error" if exit_code else "Completed")}
+        terminated["message"] = message
         self._set(pod, "Failed" if exit_code else "Succeeded", {"terminated": terminated})
         self._finish_job(pod, "Failed" if exit_code else "Complete", "BackoffLimitExceeded" if exit_code else "")
 

@@ -32,6 +32,15 @@ async def test_failure_has_exit_code_and_last_lines(containers: ContainerBench) 
     assert failure.details == {"exit_code": 4, "reason": "Error"}
 
 
+async def test_secret_in_cut_message_is_replaced(containers: ContainerBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DB_PASSWORD", "pass-word")
+    message = "x" * 1_019 + "pass-word"
+    containers.store.on_pod = lambda pod: containers.store.finish(pod, 1, message=message)
+    failure = await containers.fail(env={"P": "${env:DB_PASSWORD}"})
+    assert "xxx" in failure.message
+    assert "pass" not in failure.message
+
+
 @pytest.mark.parametrize(
     ("end", "kind"),
     [

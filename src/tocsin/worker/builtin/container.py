@@ -1,7 +1,7 @@
 """The function `tocsin.container`: it runs the container of a definition as a Job of Kubernetes."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pydantic import JsonValue
@@ -16,7 +16,7 @@ from ..builtin_call import BuiltinCall, BuiltinFailure
 from ..outcome import WRONG_INPUT
 from ..results import TIMED_OUT
 from .arguments import MAX_TEXT, identity, rendered_arguments, result_of
-from .cluster import Cluster, missing_configuration
+from .cluster import MAX_REASON, Cluster, missing_configuration
 from .container_job import NOT_ALLOWED, Order, read_template
 from .container_run import ContainerRun
 from .lines import Lines
@@ -75,7 +75,7 @@ class ContainerFunction:
         async with self._connect(self._rules) as cluster:
             run = ContainerRun(cluster, order, call, start_within=self._rules.start_within, keep=self._rules.keep)
             end = await run.end(out)
-        _check(end, work, order, out.shown(call.redact))
+        _check(end, work, order, (call.redact(end.message)[:MAX_REASON], out.shown(call.redact)))
         if work.result != "exit_code" and (run.log is None or run.log.problem is not None):
             reason = f": {run.log.problem}" if run.log is not None else ""
             message = f"the container succeeded, and its log, which has the result, cannot be read{reason}"
@@ -141,14 +141,14 @@ def _is_secret(text: str, value: str, call: BuiltinCall) -> bool:
     return bool(find_references(text)) or call.redact(value) != value
 
 
-def _check(end: End, work: Container, order: Order, shown: str) -> None:
+def _check(end: End, work: Container, order: Order, texts: Sequence[str]) -> None:
     """Raise unless the container ended with exit code 0.
 
-    `shown`: what it wrote last.
+    `texts`: its message and what it wrote last, without secrets.
     """
     if end.exit_code == 0:
         return
-    said = "".join(f":\n{text}" for text in (end.message, shown) if text)
+    said = "".join(f":\n{text}" for text in texts if text)
     details: dict[str, Any] = {"exit_code": end.exit_code, "reason": end.reason}
     if end.reason == DEADLINE:
         raise BuiltinFailure(TIMED_OUT, f"{order.image} did not end within the timeout of its attempt{said}", **details)

@@ -19,6 +19,7 @@ from ...domain.definition.container_work import Container
 from ...settings import SettingsError
 from ..builtin_call import BuiltinFailure
 from ..context import Context
+from .pod_status import part_of
 
 NOT_ALLOWED: Final = "container_not_allowed"
 ATTEMPT: Final = "tocsin/attempt"
@@ -76,7 +77,7 @@ def work_digest(context: Context) -> str:
 
 def is_own(job: Mapping[str, Any], context: Context) -> bool:
     """Return whether a Job was made for an attempt."""
-    annotations = (job.get("metadata") or {}).get("annotations") or {}
+    annotations = part_of(part_of(job, "metadata"), "annotations")
     return bool(annotations.get(IDENTITY) == _identity(context))
 
 
@@ -117,14 +118,15 @@ def secret_manifest(order: Order, job: Mapping[str, Any]) -> dict[str, Any]:
 
     Kubernetes deletes it with the Job.
     """
-    metadata = job["metadata"]
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": metadata["name"], "uid": metadata["uid"]}
+    metadata = part_of(job, "metadata")
+    name = metadata.get("name")
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": metadata.get("uid")}
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "immutable": True,
         "metadata": {
-            "name": metadata["name"],
+            "name": name,
             "namespace": order.namespace,
             "labels": metadata.get("labels") or {},
             "ownerReferences": [owner],

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ...telemetry import get_logger
 from ..builtin_call import BuiltinCall, BuiltinFailure
-from .cluster import ALREADY_EXISTS, NOT_FOUND, UNREACHABLE, Cluster, Refusal
+from .cluster import ALREADY_EXISTS, MAX_REASON, NOT_FOUND, UNREACHABLE, Cluster, Refusal
 from .container_job import (
     ATTEMPT,
     WORK,
@@ -25,7 +25,18 @@ from .container_job import (
 )
 from .lines import Lines
 from .pod_log import PodLog
-from .pod_status import NO_POD, STUCK, End, Status, is_deleted, is_finished, read_status
+from .pod_status import (
+    NO_POD,
+    STUCK,
+    End,
+    Status,
+    is_deleted,
+    is_finished,
+    items_of,
+    part_of,
+    read_status,
+    uid_of,
+)
 
 NAME_TAKEN: Final = "container_name_taken"
 JOB_DELETED: Final = "container_job_deleted"
@@ -135,17 +146,17 @@ class ContainerRun:
         """Delete the Jobs of earlier attempts that may run, with their pods."""
         context = self._call.context
         listed = await self._cluster.get(self._jobs, labelSelector=f"{WORK}={work_digest(context)}")
-        for job in listed.get("items") or []:
-            metadata = job.get("metadata") or {}
-            attempt = str((metadata.get("labels") or {}).get(ATTEMPT))
+        for job in items_of(listed, "items"):
+            metadata = part_of(job, "metadata")
+            attempt, name = str(part_of(metadata, "labels").get(ATTEMPT)), str(metadata.get("name"))
             if not attempt.isdecimal() or int(attempt) >= context.attempt or is_finished(job):
                 continue
-            if not await self._delete(str(metadata["name"])):
-                message = f"Job {metadata['name']} of attempt {attempt} does not end, so this attempt does not begin"
+            if not await self._delete(name):
+                message = f"Job {name} of attempt {attempt} does not end, so this attempt does not begin"
                 raise BuiltinFailure(NOT_ENDED, message)
 
     async def _follow(self, job: Mapping[str, Any], out: Lines) -> End:
-        uid, loop = str(job["metadata"]["uid"]), asyncio.get_running_loop()
+        uid, loop = uid_of(job), asyncio.get_running_loop()
         stuck_since: float | None = None
         reading: asyncio.Task[None] | None = None
         try:
@@ -176,11 +187,11 @@ class ContainerRun:
             if refusal.status != NOT_FOUND:
                 raise
             job = {}
-        if not job or is_deleted(job) or job["metadata"]["uid"] != uid:
+        if not job or is_deleted(job) or uid_of(job) != uid:
             raise BuiltinFailure(JOB_DELETED, f"Job {self._name} was deleted while it ran")
         pods = await self._cluster.get(self._pods, labelSelector=_selector(uid))
-        version = str((pods.get("metadata") or {}).get("resourceVersion") or "")
-        return read_status(job, pods.get("items") or [], self._container), version
+        version = str(part_of(pods, "metadata").get("resourceVersion") or "")
+        return read_status(job, items_of(pods, "items"), self._container), version
 
     async def _change(self, uid: str, version: str) -> None:
         """Wait until a pod may have changed.
@@ -209,7 +220,7 @@ class ContainerRun:
             self._call.output.progress(0.0, text)
 
     def _not_started(self, status: Status) -> BuiltinFailure:
-        said = f": {status.message}" if status.message else ""
+        said = f": {self._call.redact(status.message)[:MAX_REASON]}" if status.message else ""
         message = f"Job {self._name} did not start within {self._start_within:g}s: {status.waits_for}{said}"
         return BuiltinFailure(NOT_STARTED, message, reason=status.waits_for)
 

@@ -1,6 +1,6 @@
 """The status of a container, as its Job and its pods show it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,7 +19,8 @@ STUCK: Final = frozenset(
 """Reasons for which a container waits that seldom end by themselves."""
 NO_POD: Final = "NoPod"
 DEADLINE: Final = "DeadlineExceeded"
-_MAX_MESSAGE: Final = 1_024
+_MAX_REASON: Final = 128
+"""Characters of a reason, which is a word of Kubernetes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class End:
     reason: str
     """As Kubernetes writes it, such as `OOMKilled` or `Evicted`."""
     message: str = ""
+    """As the container or the node wrote it, of any length, and perhaps with secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +49,9 @@ class Status:
     end: End | None
 
 
-def read_status(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], container: str) -> Status:
+def read_status(job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]], container: str) -> Status:
     """Return the status of a container in the newest pod of a Job."""
-    pod = max(pods, key=lambda each: str(_of(each, "metadata").get("creationTimestamp")), default=None)
+    pod = max(pods, key=lambda each: str(part_of(each, "metadata").get("creationTimestamp")), default=None)
     status = Status(None, has_begun=False, waits_for=NO_POD, message="", end=None)
     if pod is not None:
         status = _pod_status(pod, container)
@@ -57,31 +59,38 @@ def read_status(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], conta
 
 
 def is_finished(job: Mapping[str, Any]) -> bool:
-    """Return whether no pod of a Job runs any more."""
+    """Return whether no pod of a Job runs any more.
+
+    Before Kubernetes 1.31, a Job failed when its pods had begun to terminate.
+    """
+    if part_of(job, "status").get("terminating"):
+        return False
     return _condition(job, "Complete") is not None or _condition(job, "Failed") is not None
 
 
 def is_deleted(job: Mapping[str, Any]) -> bool:
     """Return whether a Job is being deleted."""
-    return _of(job, "metadata").get("deletionTimestamp") is not None
+    return part_of(job, "metadata").get("deletionTimestamp") is not None
 
 
 def _end(job: Mapping[str, Any], of_pod: End | None) -> End | None:
     failed = _condition(job, "Failed")
-    if failed is not None and failed.get("reason") == DEADLINE and (of_pod is None or of_pod.exit_code != 0):
-        return End(None, DEADLINE, _text(failed.get("message")))
+    # Kubernetes decides that a Job fails, ends its pods, and adds `Failed` after their end.
+    cause = failed if of_pod is None else failed or _condition(job, "FailureTarget")
+    if cause is not None and cause.get("reason") == DEADLINE and (of_pod is None or of_pod.exit_code != 0):
+        return End(None, DEADLINE, _text(cause.get("message")))
     if of_pod is not None:
         return of_pod
     if failed is not None:
-        return End(None, str(failed.get("reason") or "Failed"), _text(failed.get("message")))
+        return End(None, _reason(failed) or "Failed", _text(failed.get("message")))
     return End(0, "Completed") if _condition(job, "Complete") is not None else None
 
 
 def _pod_status(pod: Mapping[str, Any], container: str) -> Status:
-    status, name = _of(pod, "status"), str(_of(pod, "metadata").get("name"))
-    states = [_of(each, "state") for each in _items(status, "containerStatuses") if each.get("name") == container]
+    status, name = part_of(pod, "status"), str(part_of(pod, "metadata").get("name"))
+    states = [part_of(each, "state") for each in items_of(status, "containerStatuses") if each.get("name") == container]
     state = states[0] if states else {}
-    if terminated := _of(state, "terminated"):
+    if terminated := part_of(state, "terminated"):
         return Status(name, has_begun=True, waits_for=None, message="", end=_terminated(pod, terminated))
     if status.get("phase") == "Failed":
         end = End(
@@ -90,11 +99,11 @@ def _pod_status(pod: Mapping[str, Any], container: str) -> Status:
         return Status(name, has_begun=False, waits_for=None, message="", end=end)
     if "running" in state:
         return Status(name, has_begun=True, waits_for=None, message="", end=None)
-    waiting = _of(state, "waiting")
-    reason, message = str(waiting.get("reason") or ""), waiting.get("message")
+    waiting = part_of(state, "waiting")
+    reason, message = _reason(waiting), waiting.get("message")
     scheduled = _condition(pod, "PodScheduled", "False")
     if not reason and scheduled is not None:
-        reason, message = str(scheduled.get("reason") or "Unschedulable"), scheduled.get("message")
+        reason, message = _reason(scheduled) or "Unschedulable", scheduled.get("message")
     return Status(name, has_begun=False, waits_for=reason or "Pending", message=_text(message), end=None)
 
 
@@ -102,31 +111,41 @@ def _terminated(pod: Mapping[str, Any], terminated: Mapping[str, Any]) -> End:
     code = terminated.get("exitCode")
     exit_code = code if isinstance(code, int) else 1
     disruption = _disruption(pod) if exit_code else None
-    reason = disruption or str(terminated.get("reason") or "")
-    message = _of(pod, "status").get("message") if disruption else terminated.get("message")
+    reason = disruption or _reason(terminated)
+    message = part_of(pod, "status").get("message") if disruption else terminated.get("message")
     return End(exit_code, reason, _text(message))
 
 
 def _disruption(pod: Mapping[str, Any]) -> str | None:
     """Return why Kubernetes ended a pod, such as `Evicted` or `PreemptionByScheduler`."""
-    reason = _of(pod, "status").get("reason") or (_condition(pod, "DisruptionTarget") or {}).get("reason")
-    return str(reason) if reason else None
+    return _reason(part_of(pod, "status")) or _reason(_condition(pod, "DisruptionTarget") or {}) or None
 
 
 def _condition(thing: Mapping[str, Any], kind: str, status: str = "True") -> Mapping[str, Any] | None:
-    conditions = _items(_of(thing, "status"), "conditions")
+    conditions = items_of(part_of(thing, "status"), "conditions")
     return next((each for each in conditions if each.get("type") == kind and each.get("status") == status), None)
 
 
-def _items(thing: Mapping[str, Any], name: str) -> Iterable[Mapping[str, Any]]:
+def uid_of(thing: Mapping[str, Any]) -> str:
+    """Return the uid of an object; empty if it has none."""
+    return str(part_of(thing, "metadata").get("uid") or "")
+
+
+def items_of(thing: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """Return the objects in a list of an object, as far as it has them."""
     items = thing.get(name)
     return [each for each in items if isinstance(each, Mapping)] if isinstance(items, list) else []
 
 
-def _of(thing: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def part_of(thing: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a part of an object; empty if it has no such part."""
     part = thing.get(name)
     return part if isinstance(part, Mapping) else {}
 
 
+def _reason(thing: Mapping[str, Any]) -> str:
+    return str(thing.get("reason") or "")[:_MAX_REASON]
+
+
 def _text(written: object) -> str:
-    return str(written or "").strip()[:_MAX_MESSAGE]
+    return str(written or "").strip()
