@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from ....domain.definition import Timeout
 from ....domain.policy import UNUSED, Policy
@@ -20,8 +20,6 @@ class PolicyRequest(Policy):
 
     A field that is absent or null is not set. Then what applies without a policy applies.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     polling_interval: Timeout | None = None
     """Accepted, and without effect: no agent polls."""
