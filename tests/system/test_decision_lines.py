@@ -96,7 +96,7 @@ def test_answer_sent_again_shows_no_json() -> None:
     stream = io.StringIO()
     telemetry.configure("debug", "json", stream=stream)
     answer = Completion(status="failed", step="load", error="no such table", worker={"name": "x" * 5_000}, attempt=2)
-    decision_lines.tell(Publish("mq.scheduler.complete.etl", answer, "m1"), [7])
+    decision_lines.write_lines(Publish("mq.scheduler.complete.etl", answer, "m1"), [7])
     [line] = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert (line["subject"], line["step"], line["attempt"]) == ("mq.scheduler.complete.etl", "load", 2)
     assert line.keys().isdisjoint({"worker", "error"})

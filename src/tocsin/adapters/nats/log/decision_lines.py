@@ -31,11 +31,11 @@ _level: Final = logging.getLogger(_NAME)
 _log: Final = telemetry.get_logger(_NAME)
 
 
-def tell(write: Write, sequences: Sequence[int]) -> None:
+def write_lines(write: Write, sequences: Sequence[int]) -> None:
     """Write the lines of a write of which the messages under `sequences` were stored."""
     if isinstance(write, Append):
         for event, sequence in zip(write.events, sequences, strict=False):
-            _tell_event(event, sequence)
+            _write_event(event, sequence)
     elif not _level.isEnabledFor(logging.DEBUG):
         return
     elif isinstance(write, Delay):
@@ -46,7 +46,7 @@ def tell(write: Write, sequences: Sequence[int]) -> None:
         _log.debug(f"{name} sent", action=name, subject=write.subject, **_fields(write.message))
 
 
-def _tell_event(event: Message, sequence: int) -> None:
+def _write_event(event: Message, sequence: int) -> None:
     if type(event) in _ENDS:
         if _level.isEnabledFor(logging.INFO):
             name = _name_of(event)

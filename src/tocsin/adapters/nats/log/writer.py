@@ -71,7 +71,7 @@ class LogWriter:
         await is_stored
         if pending.error is not None:
             raise pending.error
-        decision_lines.tell(write, pending.sequences)
+        decision_lines.write_lines(write, pending.sequences)
         return pending.sequences[-1]
 
     async def _store_gathered(self, stream: Stream) -> None:
@@ -116,7 +116,7 @@ class LogWriter:
         _count(pending)
         for decision in pending:
             if decision.sequences:
-                decision_lines.tell(decision.write, decision.sequences)
+                decision_lines.write_lines(decision.write, decision.sequences)
         return [decision.written for decision in pending]
 
     async def _store_together(self, pending: Sequence["_Pending"]) -> None:
