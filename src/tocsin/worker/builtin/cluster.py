@@ -147,9 +147,10 @@ class Cluster:
         except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, KeyError) as error:
             message = f"the API server of Kubernetes is not known: {error}; set `builtin.container.kubeconfig`"
             raise BuiltinFailure(NOT_CONFIGURED, message) from None
-        await self.__aexit__()
         client.user_agent = "tocsin"
-        self._client = client
+        former, self._client = self._client, client  # a log that is read meanwhile must not meet a closed client
+        if former is not None:
+            await former.close()
 
     async def _repeated(
         self, method: str, path: str, query: Mapping[str, str], body: Mapping[str, Any] | None

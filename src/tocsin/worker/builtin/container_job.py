@@ -7,7 +7,6 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -89,8 +88,7 @@ def job_manifest(order: Order, context: Context, *, timeout: float, keep: float)
     name = job_name(context)
     labels = _labels(context)
     annotations = {IDENTITY: _identity(context), "tocsin/job": context.job}
-    pod = deepcopy(dict(order.template))
-    metadata = pod.get("metadata") or {}
+    metadata = order.template.get("metadata") or {}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -107,7 +105,7 @@ def job_manifest(order: Order, context: Context, *, timeout: float, keep: float)
                     "labels": {**(metadata.get("labels") or {}), **labels},
                     "annotations": {**(metadata.get("annotations") or {}), **annotations},
                 },
-                "spec": _pod_spec(order, pod.get("spec") or {}, name),
+                "spec": _pod_spec(order, order.template.get("spec") or {}, name),
             },
         },
     }
@@ -141,7 +139,7 @@ def container_name(template: Mapping[str, Any]) -> str:
     return str(containers[0].get("name") or _DEFAULT_CONTAINER)
 
 
-def _pod_spec(order: Order, spec: dict[str, Any], secret: str) -> dict[str, Any]:
+def _pod_spec(order: Order, spec: Mapping[str, Any], secret: str) -> dict[str, Any]:
     work, [own] = order.work, spec.get("containers") or [{}]
     defaults = {"automountServiceAccountToken": False, "enableServiceLinks": False}
     spec = {**defaults, **spec, "restartPolicy": "Never", "terminationGracePeriodSeconds": math.ceil(work.grace)}

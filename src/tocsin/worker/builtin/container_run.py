@@ -69,6 +69,7 @@ class ContainerRun:
         self._call = call
         self._start_within = start_within
         self._keep = keep
+        self._delete_within = order.work.grace + _DELETE_WITHIN_S
         self._name = job_name(call.context)
         self._jobs = f"/apis/batch/v1/namespaces/{order.namespace}/jobs"
         self._pods = f"/api/v1/namespaces/{order.namespace}/pods"
@@ -151,9 +152,12 @@ class ContainerRun:
             attempt, name = str(part_of(metadata, "labels").get(ATTEMPT)), str(metadata.get("name"))
             if not attempt.isdecimal() or int(attempt) >= context.attempt or is_finished(job):
                 continue
-            if not await self._delete(name):
+            try:
+                async with asyncio.timeout(self._delete_within):
+                    await self._delete(name)
+            except TimeoutError:
                 message = f"Job {name} of attempt {attempt} does not end, so this attempt does not begin"
-                raise BuiltinFailure(NOT_ENDED, message)
+                raise BuiltinFailure(NOT_ENDED, message) from None
 
     async def _follow(self, job: Mapping[str, Any], out: Lines) -> End:
         uid, loop = uid_of(job), asyncio.get_running_loop()
@@ -205,7 +209,7 @@ class ContainerRun:
                 async for _ in parts:
                     await asyncio.sleep(_TURN_S)
                     return
-        # A server that closes watches at once gets one request a second at most.
+        # A server that closes watches at once is read once a second at most.
         await asyncio.sleep(max(_TURN_S, 1.0 - (asyncio.get_running_loop().time() - begun)))
 
     def _show(self, status: Status) -> None:
@@ -235,37 +239,31 @@ class ContainerRun:
 
     async def _discard(self) -> None:
         """Delete the Job of this attempt, as far as that is possible."""
-        error = ""
         try:
-            async with asyncio.timeout(self._order.work.grace + _DELETE_WITHIN_S):
+            async with asyncio.timeout(self._delete_within):
                 job = await self._cluster.get(f"{self._jobs}/{self._name}")
-                if not is_own(job, self._call.context) or await self._delete(self._name):
-                    return
+                if is_own(job, self._call.context):
+                    await self._delete(self._name)
+            return
         except TimeoutError:
-            error = "the API server does not answer"
-        except Refusal as refusal:
-            if refusal.status == NOT_FOUND:
-                return
-            error = str(refusal)
+            error = f"it does not end within {self._delete_within:g}s"
         except BuiltinFailure as failure:
+            if isinstance(failure, Refusal) and failure.status == NOT_FOUND:
+                return
             error = str(failure)
         _log.warning("job not deleted", action="container-remains", job=self._name, error=error)
 
-    async def _delete(self, name: str) -> bool:
-        """Delete a Job with its pods; return whether they are gone."""
+    async def _delete(self, name: str) -> None:
+        """Delete a Job with its pods, and wait until they are gone."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}
         try:
-            async with asyncio.timeout(self._order.work.grace + _DELETE_WITHIN_S):
-                await self._cluster.delete(f"{self._jobs}/{name}", body)
-                while True:
-                    await self._cluster.get(f"{self._jobs}/{name}")
-                    await asyncio.sleep(_TURN_S)
-        except TimeoutError:
-            return False
+            await self._cluster.delete(f"{self._jobs}/{name}", body)
+            while True:
+                await self._cluster.get(f"{self._jobs}/{name}")
+                await asyncio.sleep(_TURN_S)
         except Refusal as refusal:
             if refusal.status != NOT_FOUND:
                 raise
-            return True
 
 
 async def _read_rest(log: PodLog, reading: "asyncio.Task[None]") -> None:
