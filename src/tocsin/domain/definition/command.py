@@ -1,7 +1,7 @@
 """The command that a job or a step runs, and its rules."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
@@ -22,6 +22,7 @@ LONGEST_GRACE_S: Final = 30.0
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 ExitCode: TypeAlias = Annotated[int, Field(ge=1, le=255, strict=True)]
+ResultKind: TypeAlias = Literal["exit_code", "last_line", "json"]
 
 
 class Command(StoredModel):
@@ -37,7 +38,7 @@ class Command(StoredModel):
     """The working folder; by default the first that the worker allows."""
     env: dict[str, Text] = {}
     """Variables of the command, each value a template. The worker must allow their names."""
-    result: Literal["exit_code", "last_line", "json"] = "exit_code"
+    result: ResultKind = "exit_code"
     """The result of the step: `exit_code`: `{"exit_code": 0}`. `last_line`: the last line of the output, as text. `json`: that
     line, read as JSON."""
     retryable_exit_codes: tuple[ExitCode, ...] | None = None
@@ -65,7 +66,10 @@ def command_problems(command: Command) -> Iterator[DefinitionProblem]:
     if len(command.argv) > MAX_ARGUMENTS:
         reason = f"{len(command.argv):,} arguments, more than {MAX_ARGUMENTS}: pass them as `input`"
         yield DefinitionProblem(reason, field="command.argv", code="too-large")
-    yield from _program_problems(command)
+    if not command.interpreter:
+        yield DefinitionProblem("name the program that runs `script`", field="command.interpreter", code="required")
+    yield from program_problems("command.argv", command.argv)
+    yield from program_problems("command.interpreter", command.interpreter)
     yield from _secret_problems(command)
     yield from variable_problems("command.env", command.env)
     yield from (problem for text in command.argv for problem in text_problems("command.argv", text))
@@ -82,13 +86,11 @@ def size_problems(field: str, work: StoredModel, *, instead: str) -> Iterator[De
         yield DefinitionProblem(reason, field=field, code="too-large")
 
 
-def _program_problems(command: Command) -> Iterator[DefinitionProblem]:
-    if not command.interpreter:
-        yield DefinitionProblem("name the program that runs `script`", field="command.interpreter", code="required")
-    for field, program in (("argv", command.argv[:1]), ("interpreter", command.interpreter[:1])):
-        if program and (not program[0] or is_template(program[0])):
-            reason = "write the program itself: it is no template, because an input must not choose what runs"
-            yield DefinitionProblem(reason, field=f"command.{field}", value=show(program[0]))
+def program_problems(field: str, words: Sequence[str]) -> Iterator[DefinitionProblem]:
+    """Yield the problem of the first of these words, if there are any: the program."""
+    if words and (not words[0] or is_template(words[0])):
+        reason = "write the program itself: it is no template, because an input must not choose what runs"
+        yield DefinitionProblem(reason, field=field, value=show(words[0]))
 
 
 def _secret_problems(command: Command) -> Iterator[DefinitionProblem]:
@@ -96,7 +98,7 @@ def _secret_problems(command: Command) -> Iterator[DefinitionProblem]:
     texts = {"argv": command.argv, "interpreter": command.interpreter, "cwd": (command.cwd or "",)}
     for field, written in texts.items():
         for text in written:
-            if _has_reference(text):
+            if has_reference(text):
                 reason = "other users of the machine can see it; refer to the secret in `env`, or in `input`"
                 yield DefinitionProblem(
                     reason, field=f"command.{field}", value=show(text), code="secret-reference-not-allowed"
@@ -128,7 +130,8 @@ def text_problems(place: str, text: str) -> Iterator[DefinitionProblem]:
         yield DefinitionProblem(str(error), field=place, code="malformed-secret-reference")
 
 
-def _has_reference(text: str) -> bool:
+def has_reference(text: str) -> bool:
+    """Return whether a text refers to a secret."""
     try:
         return bool(find_references(text))
     except SecretReferenceError:

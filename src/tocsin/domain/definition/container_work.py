@@ -6,15 +6,22 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from ..secret_reference import SecretReferenceError, find_references
-from ..template import is_template
-from .command import LONGEST_GRACE_S, ExitCode, size_problems, text_problems, variable_problems
+from .command import (
+    LONGEST_GRACE_S,
+    MAX_ARGUMENTS,
+    ExitCode,
+    ResultKind,
+    has_reference,
+    program_problems,
+    size_problems,
+    text_problems,
+    variable_problems,
+)
 from .errors import DefinitionProblem, show
 from .fields import Name, Seconds, Text
 from .image import ImageError, read_image
 from .stored_model import StoredModel
 
-MAX_ARGUMENTS: Final = 256
 _LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9\-]{0,61}[a-z0-9])?")
 _QUANTITY: Final = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,9})?(?:m|k|Ki|[MGTPE]i?)?")
 
@@ -76,7 +83,7 @@ class Container(StoredModel):
     """The service account of the pod. The worker must allow it."""
     template: Name | None = None
     """The name of a pod template in the settings of the worker; by default `default`, if the worker has it."""
-    result: Literal["exit_code", "last_line", "json"] = "exit_code"
+    result: ResultKind = "exit_code"
     """The result of the step: `exit_code`: `{"exit_code": 0}`. `last_line`: the last line of the log, as text. `json`: that line, read
     as JSON."""
     retryable_exit_codes: tuple[ExitCode, ...] | None = None
@@ -98,9 +105,7 @@ def container_problems(work: Container) -> Iterator[DefinitionProblem]:
         read_image(work.image)
     except ImageError as error:
         yield DefinitionProblem(str(error), field="container.image", value=show(work.image))
-    if work.command and (not work.command[0] or is_template(work.command[0])):
-        reason = "write the program itself: it is no template, because an input must not choose what runs"
-        yield DefinitionProblem(reason, field="container.command", value=show(work.command[0]))
+    yield from program_problems("container.command", work.command)
     if (number := len(work.command) + len(work.args)) > MAX_ARGUMENTS:
         reason = f"{number:,} arguments, more than {MAX_ARGUMENTS}: keep them in a store"
         yield DefinitionProblem(reason, field="container.args", code="too-large")
@@ -112,11 +117,7 @@ def container_problems(work: Container) -> Iterator[DefinitionProblem]:
 
 
 def _argument_problems(field: str, text: str) -> Iterator[DefinitionProblem]:
-    try:
-        references = find_references(text)
-    except SecretReferenceError:
-        references = ()
-    if references:
+    if has_reference(text):
         reason = "everyone who may read the Job can see it; refer to the secret in `env`"
         yield DefinitionProblem(reason, field=field, value=show(text), code="secret-reference-not-allowed")
         return
