@@ -76,6 +76,12 @@ async def test_command_has_no_variable_of_the_worker(commands: CommandBench) -> 
     assert (env["TOCSIN_ATTEMPT"], env["TOCSIN_FENCE"]) == ("1", "7")
 
 
+async def test_null_character_in_variable_is_final(commands: CommandBench) -> None:
+    command = {"argv": [commands.program("work", "exit 0")], "env": {"REPORT_DAY": "{{ input.day }}"}}
+    failure = await commands.fail(command, input={"day": "a\0b"})
+    assert (failure.type, failure.retryable) == ("wrong_input", False)
+
+
 async def test_variable_gets_secret_that_is_redacted(commands: CommandBench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DB_PASSWORD", "hunter-{{ job }}")
     program = commands.program("show", 'echo "$REPORT_LOGIN"')

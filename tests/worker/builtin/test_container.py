@@ -97,6 +97,12 @@ async def test_secret_of_the_input_is_no_argument(containers: ContainerBench, mo
     assert not containers.store.created
 
 
+async def test_null_character_in_variable_is_final(containers: ContainerBench) -> None:
+    failure = await containers.fail(env={"DAY": "{{ input.day }}"}, input={"day": "a\0b"})
+    assert (failure.type, failure.retryable) == ("wrong_input", False)
+    assert not containers.store.created
+
+
 async def test_template_of_the_operator_is_filled(containers: ContainerBench, tmp_path: Path) -> None:
     template = {
         "metadata": {"labels": {"team": "etl", "tocsin/attempt": "9"}},

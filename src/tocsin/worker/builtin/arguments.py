@@ -1,11 +1,12 @@
 """The arguments, the variables and the result of a program."""
 
 import json
-from collections.abc import Sequence
-from typing import Final, Literal, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from pydantic import JsonValue
 
+from ...domain.definition.command import ResultKind
 from ..builtin_call import BuiltinCall, BuiltinFailure
 from ..outcome import WRONG_INPUT
 from ..results import INVALID_RESULT, MAX_RESULT_BYTES
@@ -13,8 +14,6 @@ from .lines import Lines
 
 MAX_TEXT: Final = 131_072
 """Characters of an argument or a variable; Linux takes no more bytes."""
-
-ResultKind: TypeAlias = Literal["exit_code", "last_line", "json"]
 
 
 def rendered_arguments(texts: Sequence[str], call: BuiltinCall) -> tuple[str, ...]:
@@ -37,6 +36,20 @@ def rendered_arguments(texts: Sequence[str], call: BuiltinCall) -> tuple[str, ..
         may_be_option = may_be_option or text == "--"
         arguments.append(argument)
     return tuple(arguments)
+
+
+def rendered_variables(texts: Mapping[str, str], call: BuiltinCall) -> dict[str, str]:
+    """Return the variables of a definition, each value rendered by itself.
+
+    Raises:
+        BuiltinFailure: a value has a character that no variable has.
+    """
+    variables = dict[str, str]()
+    for name, text in texts.items():
+        variables[name] = call.render(text, limit=MAX_TEXT)
+        if "\0" in variables[name]:
+            raise BuiltinFailure(WRONG_INPUT, f"the variable {name} has a character U+0000", retryable=False)
+    return variables
 
 
 def identity(call: BuiltinCall) -> dict[str, str]:

@@ -17,7 +17,7 @@ from ...settings.builtin import CommandRules
 from ..builtin_call import BuiltinCall, BuiltinFailure
 from ..task_logger import Level
 from . import command_rules
-from .arguments import MAX_TEXT, identity, rendered_arguments, result_of
+from .arguments import identity, rendered_arguments, rendered_variables, result_of
 from .lines import Lines
 from .process import Exit, Order, run
 
@@ -59,7 +59,7 @@ class CommandFunction:
         folder = command_rules.working_folder(rules, command.cwd)
         env = {
             **command_rules.environment(rules, self._environment),
-            **{name: call.render(text, limit=MAX_TEXT) for name, text in command.env.items()},
+            **rendered_variables(command.env, call),
             **identity(call),
         }
         search_path = self._environment.get("PATH", os.defpath)

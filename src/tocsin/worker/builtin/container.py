@@ -15,7 +15,7 @@ from ...settings.builtin import ContainerRules
 from ..builtin_call import BuiltinCall, BuiltinFailure
 from ..outcome import WRONG_INPUT
 from ..results import TIMED_OUT
-from .arguments import MAX_TEXT, identity, rendered_arguments, result_of
+from .arguments import identity, rendered_arguments, rendered_variables, result_of
 from .cluster import MAX_REASON, Cluster, missing_configuration
 from .container_job import NOT_ALLOWED, Order, read_template
 from .container_run import ContainerRun
@@ -90,7 +90,7 @@ class ContainerFunction:
                     f"the argument {written!r} has a secret, which everyone who may read the Job would see; use `env`"
                 )
                 raise BuiltinFailure(WRONG_INPUT, message, retryable=False)
-        variables = {name: _variable(name, text, call) for name, text in work.env.items()}
+        variables = rendered_variables(work.env, call)
         if sum(len(value.encode(errors="replace")) for value in (*words, *variables.values())) > MAX_VALUES:
             message = f"the arguments and variables have more than {MAX_VALUES:,} bytes; keep the data in a store"
             raise BuiltinFailure(WRONG_INPUT, message, retryable=False)
@@ -127,13 +127,6 @@ class ContainerFunction:
         if work.template not in self._templates:
             raise BuiltinFailure(NOT_ALLOWED, _refusal("the template", work.template, "templates"))
         return self._templates[work.template]
-
-
-def _variable(name: str, text: str, call: BuiltinCall) -> str:
-    value = call.render(text, limit=MAX_TEXT)
-    if "\0" in value:
-        raise BuiltinFailure(WRONG_INPUT, f"the variable {name} has a character U+0000", retryable=False)
-    return value
 
 
 def _is_secret(text: str, value: str, call: BuiltinCall) -> bool:
