@@ -5,10 +5,11 @@ Every candidate follows the whole ledger and keeps each job's ledger folded, so 
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, cast
 
 from .. import telemetry
 from ..domain import ledger
@@ -23,8 +24,8 @@ from ..engine.leader_election import TERM_EVENTS, TICKER_SIGNS, LeaderElection, 
 from ..engine.ledger_reader import FACTS, LedgerReader, decode_timetables, jobs_of
 from ..engine.ledger_snapshot import LedgerSnapshots
 from ..engine.stage import Access, Stage
-from ..ports import Append, Clock, EventLog, LogUnavailable, OutdatedState, Projections, Written
-from ..subjects import TICKER_LEASE, TIMEZONE_REPORT, Bucket, Stream, filter_for, shard_map, subject_of
+from ..ports import Append, Batch, Clock, EventLog, LogUnavailable, OutdatedState, Projections, Written
+from ..subjects import TICKER_LEASE, TIMEZONE_REPORT, Bucket, Stream, filter_for, subject_of
 
 AT_ONCE: Final = 256
 """Jobs whose events are stored in one write; more would delay the first of them."""
@@ -111,9 +112,8 @@ class Ticker:
         if restored is not None:
             self._ledgers = restored.ledgers
         after = None if restored is None else restored.position.upto
-        if restored is not None:  # the map may be older than the snapshot
-            for recorded in await self._log.load(shard_map()):
-                self.learn(recorded)
+        if restored is not None:
+            await self._catch_up_with_shard_map()
         async for batch in self._log.follow(Stream.LEDGER, *FACTS, SHARD_MAPS, after=after, decode=decode_timetables):
             for recorded in batch.messages:
                 self.learn(recorded)
@@ -124,6 +124,19 @@ class Ticker:
             if batch.caught_up and not self._caught_up:
                 await self._schedule_all()
                 self._caught_up = True
+
+    async def _catch_up_with_shard_map(self) -> None:
+        """Learn the newest shard map, which may be older than the snapshot.
+
+        It waits until the log answers.
+        """
+        follower = cast("AsyncGenerator[Batch, None]", self._log.follow(Stream.LEDGER, SHARD_MAPS, after=None))
+        async with aclosing(follower):
+            async for batch in follower:
+                for recorded in batch.messages:
+                    self.learn(recorded)
+                if batch.caught_up:
+                    return
 
     async def keep_snapshots(self) -> None:
         """Write snapshots of the ledgers, as long as this ticker leads."""
