@@ -58,6 +58,8 @@ class _Turn:
     is_open: bool = True
     is_stale: bool = False
     has_begun: bool = False
+    is_delayed: bool = False
+    """The log did not store its decision."""
     conflicts: int = 0
 
     @property
@@ -103,8 +105,6 @@ class Ticker:
         """Jobs whose ledgers may lack an event that a foreign message hides."""
         self._snapshots = snapshots
         self._heartbeat = heartbeat
-        self._is_clean = True
-        """The log stored every decision of this pass."""
 
     async def follow(self) -> None:
         """Keep every ledger folded, whether leading or not, so that a new leader reads nothing."""
@@ -213,9 +213,7 @@ class Ticker:
 
     async def keep_heartbeat(self) -> None:
         """Send signs of life to a monitor outside, as long as this ticker leads."""
-        if self._heartbeat is None:
-            await asyncio.Event().wait()
-        else:
+        if self._heartbeat is not None:
             await self._heartbeat.run(lambda: self._leadership.is_leading)
 
     async def lead(self) -> None:
@@ -243,14 +241,14 @@ class Ticker:
         A wave stores the next event of up to `AT_ONCE` jobs in one write. A job that has more events, or whose ledger
         has changed, follows in a later wave, after the first event of every other job.
         """
-        self._is_clean = True
-        turns = deque(_Turn(job, is_stale=job in self._doubtful) for job in self._agenda.take(now))
-        while turns:
-            wave = [turns.popleft() for _ in range(min(AT_ONCE, len(turns)))]
+        turns = [_Turn(job, is_stale=job in self._doubtful) for job in self._agenda.take(now)]
+        queue = deque(turns)
+        while queue:
+            wave = [queue.popleft() for _ in range(min(AT_ONCE, len(queue)))]
             await self._wave(wave, now)
-            turns.extend(turn for turn in wave if turn.is_open)
+            queue.extend(turn for turn in wave if turn.is_open)
         if self._heartbeat is not None:
-            self._heartbeat.pass_ended(is_clean=self._is_clean)
+            self._heartbeat.pass_ended(is_clean=not any(turn.is_delayed for turn in turns))
 
     async def _wave(self, wave: Sequence[_Turn], now: datetime) -> None:
         """Decide on jobs, and store the next events of each."""
@@ -347,7 +345,7 @@ class Ticker:
                 if turn.conflicts >= TRIES:
                     self._end(turn, now + SOON)
             case LogUnavailable():
-                self._is_clean = False
+                turn.is_delayed = True
                 _log.warning(
                     "decision delayed; waiting for JetStream", action="log-unavailable", job=turn.job, error=str(error)
                 )
