@@ -191,7 +191,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "make one id of two triggers",
         ids.trigger_id,
-        '_uuid7(at, "trigger", job, message_id, shard)',
+        '_uuid7(at, "trigger", job, message_id, "")',
         '_uuid7(at.replace(second=0, microsecond=0), "trigger", job)',
     ),
     _bug(

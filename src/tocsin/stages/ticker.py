@@ -213,7 +213,9 @@ class Ticker:
 
     async def keep_heartbeat(self) -> None:
         """Send signs of life to a monitor outside, as long as this ticker leads."""
-        if self._heartbeat is not None:
+        if self._heartbeat is None:
+            await asyncio.Event().wait()  # a loop of a stage ends only when it is cancelled
+        else:
             await self._heartbeat.run(lambda: self._leadership.is_leading)
 
     async def lead(self) -> None:
