@@ -143,6 +143,12 @@ async def test_template_of_the_operator_is_filled(containers: ContainerBench, tm
         "spec: {containers: [{}, {}]}",
         "{containers: []}",
         "spec: [",
+        "metadata: [x]",
+        "metadata: {labels: [team]}",
+        "spec: {securityContext: restricted}",
+        "spec: {containers: [{env: {PROXY: x}}]}",
+        "spec: {containers: [{env: [PROXY]}]}",
+        "spec: {containers: [{resources: {limits: 1Gi}}]}",
     ],
 )
 async def test_wrong_template_is_refused_at_the_start(

@@ -30,6 +30,12 @@ _POD_SECURITY: Final = {"runAsNonRoot": True, "seccompProfile": {"type": "Runtim
 _CONTAINER_SECURITY: Final = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 _TEMPLATE_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "spec"})
 _FILLED: Final = ("image", "command", "args")
+_TEMPLATE_MAPPINGS: Final[Mapping[str, Any]] = {
+    "metadata": {"labels": {}, "annotations": {}},
+    "spec": {"securityContext": {}},
+}
+"""Mappings of a pod template to which the Job adds its own values."""
+_CONTAINER_MAPPINGS: Final[Mapping[str, Any]] = {"securityContext": {}, "resources": {"requests": {}, "limits": {}}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,13 +221,35 @@ def _digest(text: str) -> str:
 
 
 def _template_problem(written: object) -> str | None:
-    if not isinstance(written, dict) or not isinstance(spec := written.get("spec") or {}, dict):
+    if not isinstance(written, dict):
         return "must be a mapping with `spec`, that of a pod"
     if unknown := written.keys() - _TEMPLATE_FIELDS:
         return f"has {min(map(str, unknown))!r}, and a pod template has `metadata` and `spec`"
-    containers = spec.get("containers") or [{}]
+    if wrong := _wrong_mapping(written, _TEMPLATE_MAPPINGS):
+        return f"`{wrong}` must be a mapping"
+    containers = (written.get("spec") or {}).get("containers") or [{}]
     if not isinstance(containers, list) or len(containers) != 1 or not isinstance(containers[0], dict):
         return "must have one container at most, which the job fills; write others as `initContainers`"
-    if filled := [name for name in _FILLED if name in containers[0]]:
+    return _container_problem(containers[0])
+
+
+def _container_problem(own: Mapping[str, Any]) -> str | None:
+    if filled := [name for name in _FILLED if name in own]:
         return f"the container has `{filled[0]}`, which the job says; leave it out"
+    if wrong := _wrong_mapping(own, _CONTAINER_MAPPINGS):
+        return f"`{wrong}` of the container must be a mapping"
+    variables = own.get("env") or []
+    if not isinstance(variables, list) or not all(isinstance(each, dict) for each in variables):
+        return "`env` of the container must be a list of mappings with `name` and `value`"
+    return None
+
+
+def _wrong_mapping(written: Mapping[str, Any], mappings: Mapping[str, Any]) -> str | None:
+    """Return the path of the first part that is not a mapping; None: all are."""
+    for name, inner in mappings.items():
+        part = written.get(name) or {}
+        if not isinstance(part, dict):
+            return name
+        if wrong := _wrong_mapping(part, inner):
+            return f"{name}.{wrong}"
     return None
