@@ -118,6 +118,14 @@ def event_id(kind: str, job: str, at: datetime, *parts: str) -> str:
     return _uuid7(at, "event", kind, job, *parts)
 
 
+def notification_id(job: str, at: datetime, kind: str, channel: str, about: str) -> str:
+    """Return the id of a notification.
+
+    `about`: the id of its execution, or its instant.
+    """
+    return _uuid7(at, "notification", job, kind, channel, about)
+
+
 def shard_execution_id(occurrence: str, shard: str) -> str:
     """Return the id of the execution on a shard.
 

@@ -51,6 +51,7 @@ from .history import (
     JobRow,
 )
 from .log_pages import pages
+from .notifications import ChannelRefused, NotificationChannel
 from .projections import EntryWrite, Projections, check_keys, write_entries, write_entry
 from .span_exporter import SpanExporter, SpansLost
 from .stored_log import ArchiveStore, Extent, StoredLog, StoredMessage, StreamPurge
@@ -60,6 +61,7 @@ __all__ = [
     "Append",
     "ArchiveStore",
     "Batch",
+    "ChannelRefused",
     "Clock",
     "ConnectionEnded",
     "DeadLetterRow",
@@ -87,6 +89,7 @@ __all__ = [
     "MessageTooLarge",
     "NoResponder",
     "NotAllowed",
+    "NotificationChannel",
     "OutdatedState",
     "Progress",
     "Projections",
