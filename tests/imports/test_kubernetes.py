@@ -28,23 +28,27 @@ def test_every_rule_of_a_manifest_is_written(tmp_path: Path) -> None:
     assert (job.execution_timeout, job.retention) == (3_600.0, 86_400.0)
     assert (job.retry.max_attempts, job.retry.initial_delay, job.retry.max_delay) == (3, 10.0, 360.0)
     assert [(step.name, step.depends_on) for step in job.dag] == [("wait", ()), ("dump", ("wait",))]
-    command = job.dag[1].command
-    assert command is not None
-    assert (command.script, command.interpreter) == ("pg_dump app > /backup/${DATABASE}.sql", ("/bin/sh",))
-    assert command.env == {"DATABASE": "app"}
+    container = job.dag[1].container
+    assert container is not None
+    assert (container.image, container.command) == ("postgres:16", ("/bin/sh", "-c"))
+    assert rendered(container.args) == ["pg_dump app > /backup/$${DATABASE}.sql"]
+    assert (container.env, container.grace) == ({"DATABASE": "app"}, 30.0)
+    assert (container.namespace, container.service_account) == ("database", "backup")
     assert job.meta["kubernetes"] == {
         "namespace": "database",
         "labels": {"app.kubernetes.io/name": "postgres-backup"},
     }
     assert codes(written) >= {
-        "container-image",
+        "container-settings",
         "containers-as-steps",
         "environment-not-supported",
         "field-not-supported",
         "fold-fires-once",
         "history-limit-not-supported",
+        "pod-restricted",
     }
-    for lost in ("pod.serviceAccountName", "pod.volumes", "container dump.volumeMounts", "PGPASSWORD"):
+    assert "images: [docker.io/library/busybox, docker.io/library/postgres]" in written.text
+    for lost in ("pod.volumes", "container dump.volumeMounts", "PGPASSWORD"):
         assert lost in written.text
 
 
@@ -60,46 +64,77 @@ def test_lists_and_documents_become_jobs(tmp_path: Path) -> None:
     assert (jobs["prune"].enabled, jobs["prune"].overlap_policy) == (False, "cancel_previous")
     assert jobs["prune"].retry.max_attempts == 1
     assert jobs["hello"].retry.max_attempts == 7
-    assert codes(written, "prune") >= {"parallel-runs-not-supported", "container-image"}
+    assert codes(written, "prune") >= {"parallel-runs-not-supported"}
     assert "interval-anchor" not in codes(written, "every")
     assert codes(written) >= {"document-skipped", "timezone-assumed"}
     for job in (jobs["hello"], jobs["prune"], jobs["starred"]):
         assert instants(job) == robfig(job.schedule or "", job.timezone)
 
 
+def rendered(words: tuple[str, ...]) -> list[str]:
+    return [render(word, {}, limit=1_000) for word in words]
+
+
 @pytest.mark.parametrize(
-    ("container", "argv", "script", "interpreter"),
+    ("fields", "command", "args"),
     [
         (
             "command: [run, '{{ x }}', '${Y}', '$(Z)', '{% a %}']",
             ["run", "{{ x }}", "$${Y}", "$(Z)", "{% a %}"],
-            None,
-            None,
+            [],
         ),
-        ("command: [bash, -exc, 'echo {{ x }}']", None, "echo {{ x }}", ("bash", "-ex")),
-        ("command: [sh], args: [-c, 'echo $${X}']", None, "echo $${X}", ("sh",)),
-        ("command: [sh, -c, 'echo $0', name]", ["sh", "-c", "echo $0", "name"], None, None),
-        ("command: [python, -c, 'print(1)']", ["python", "-c", "print(1)"], None, None),
-        ("command: [run, 5, true, null]", ["run", "5", "true", ""], None, None),
+        ("command: [sh], args: [-c, 'echo $${X} $$$$']", ["sh"], ["-c", "echo $${X} $$"]),
+        ("args: [5, true, null]", [], ["5", "true", ""]),
+        ("args: [$(A)-$(B), $$(A)], env: [{ name: A, value: '1' }, { name: B, value: $(A)2 }]", [], ["1-12", "$(A)"]),
+        ("args: [$(A)], env: [{ name: A, valueFrom: { secretKeyRef: { name: a, key: a } } }]", [], ["$(A)"]),
     ],
 )
-def test_container_is_a_command(
-    container: str, argv: list[str] | None, script: str | None, interpreter: tuple[str, ...] | None, tmp_path: Path
-) -> None:
-    text = _cron_job('schedule: "0 5 * * *"').replace("command: [run]", container)
+def test_container_keeps_its_program(fields: str, command: list[str], args: list[str], tmp_path: Path) -> None:
+    text = _cron_job('schedule: "0 5 * * *"').replace("command: [run]", fields)
     _, jobs = imported("kubernetes", text, tmp_path)
-    command = jobs["a"].command
-    assert command is not None
-    assert command.script == script
-    assert argv is None or [command.argv[0], *(render(word, {}, limit=1_000) for word in command.argv[1:])] == argv
-    assert interpreter is None or command.interpreter == interpreter
+    container = jobs["a"].container
+    assert container is not None
+    assert (container.image, rendered(container.command), rendered(container.args)) == ("b", command, args)
 
 
-def test_entrypoint_of_an_image_is_a_function(tmp_path: Path) -> None:
-    text = _cron_job('schedule: "0 5 * * *"').replace(", command: [run]", "")
+def test_resources_of_a_container_are_kept(tmp_path: Path) -> None:
+    resources = (
+        "{ requests: { cpu: 0.5, memory: 64Mi }, limits: { memory: '1e9', nvidia.com/gpu: 1 }, claims: [{ name: a }] }"
+    )
+    text = _cron_job('schedule: "0 5 * * *"').replace("command: [run]", f"resources: {resources}")
     written, jobs = imported("kubernetes", text, tmp_path)
-    assert (jobs["a"].command, jobs["a"].function) == (None, "a")
-    assert "entrypoint" in written.text
+    container = jobs["a"].container
+    assert container is not None
+    assert (container.resources.requests, container.resources.limits) == ({"cpu": "0.5", "memory": "64Mi"}, {})
+    for lost in ("limits.memory", "limits.nvidia.com/gpu", "resources.claims"):
+        assert f"container a.{'' if lost.startswith('resources') else 'resources.'}{lost}`" in written.text
+
+
+def test_rules_of_a_pod_are_kept_or_said(tmp_path: Path) -> None:
+    pod = "serviceAccountName: Not_A_Name, terminationGracePeriodSeconds: 600, tolerations: [{ key: gpu }], containers"
+    text = _cron_job('schedule: "0 5 * * *"').replace("containers", pod)
+    written, jobs = imported("kubernetes", text, tmp_path)
+    container = jobs["a"].container
+    assert container is not None
+    assert (container.service_account, container.namespace, container.grace) == (None, None, 30.0)
+    for lost in ("pod.serviceAccountName", "pod.terminationGracePeriodSeconds", "pod.tolerations"):
+        assert f"`{lost}`" in written.text
+
+
+def test_container_without_an_image_is_a_comment(tmp_path: Path) -> None:
+    text = _cron_job('schedule: "0 5 * * *"').replace("image: b, ", "")
+    written, jobs = imported("kubernetes", text, tmp_path)
+    assert (jobs, "job-not-registrable" in codes(written)) == ({}, True)
+
+
+def test_variables_do_not_multiply(tmp_path: Path) -> None:
+    env = "{ name: A0, value: 0123456789 }"
+    for number in range(60):
+        env += f", {{ name: A{number + 1}, value: {f'$(A{number})' * 4} }}"
+    text = _cron_job('schedule: "0 5 * * *"').replace("command: [run]", f"env: [{env}], args: [$(A60)]")
+    written, jobs = imported("kubernetes", text, tmp_path)
+    assert (jobs, "job-not-registrable" in codes(written)) == ({}, True)
+    assert len(written.text) < 50_000
 
 
 @pytest.mark.parametrize("start", [datetime(2026, 3, 27, tzinfo=UTC), datetime(2026, 10, 23, tzinfo=UTC)])

@@ -28,7 +28,7 @@ class StepDraft:
     after: list[str] = field(default_factory=list)
     """The steps before it."""
     command: dict[str, Any] | None = None
-    """Its command; None: `fields` name a function."""
+    """Its command; None: `fields` have its work."""
     fields: dict[str, JsonValue] = field(default_factory=dict)
 
 

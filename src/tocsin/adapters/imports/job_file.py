@@ -8,13 +8,27 @@ from ...domain.definition import DefinitionError, shorten
 from ...domain.formats.reader import read_job
 from ...domain.text import printable
 from ..files import dump_yaml
-from .commands import fill_command, settings_note
+from .commands import fields_with_work, settings_note
 from .drafts import Draft, Draftings, Names
 from .findings import Finding
 
 _WIDTH: Final = 400
 """Characters of a comment."""
-_FIRST: Final = ("description", "enabled", "schedule", "timezone", "dst", "function", "command", "input", "args", "dag")
+_FIRST: Final = (
+    *(
+        "description",
+        "enabled",
+        "schedule",
+        "timezone",
+        "dst",
+        "function",
+        "command",
+        "container",
+        "input",
+        "args",
+        "dag",
+    ),
+)
 """Fields that come first, because readers look for them."""
 _LINES: Final = 20
 """Lines of the original in a comment."""
@@ -76,7 +90,7 @@ def write(kind: str, sources: Iterable[str], read: Iterable[Draftings]) -> JobFi
 
 def _job(draft: Draft, name: str) -> tuple[list[Finding], list[str]]:
     """Return the findings of a job, and its lines."""
-    filled = fill_command(draft, name)
+    filled = fields_with_work(draft)
     fields = {
         key: filled[key]
         for key in (*(key for key in _FIRST if key in filled), *(key for key in filled if key not in _FIRST))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from ...domain.definition import DefinitionError, show
+from ...domain.definition import DefinitionError, shorten, show
 from ...domain.schedule import ScheduleError
 from ...domain.schedule.expression import ALIASES
 from ...domain.schedule.rules import parse_duration
@@ -19,7 +19,7 @@ from .cron_dialects import ROBFIG
 from .drafts import UNLIMITED, Draft, Draftings
 from .findings import Finding
 from .manifests import Manifest, mapping_of, report_rest, text_of, whole_number
-from .pods import set_containers
+from .pods import set_containers, settings_note
 from .schedules import Zone, set_clock_changes, set_cron, set_interval, set_timezone
 
 MAX_DOCUMENTS: Final = 5_000
@@ -73,6 +73,11 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
         drafted.findings.append(Finding("document-skipped", "no document is in this file", source))
     if any(draft.names_no_zone for draft in drafted.drafts):
         zone.note_in(drafted, source, "the cluster's kube-controller-manager")
+    if note := settings_note(drafted.drafts):
+        restricted = "pods run as a user that is not root, without a token of their service account"
+        said = f"{restricted}, unless a pod template of the worker says otherwise"
+        drafted.findings.append(Finding("container-settings", shorten(note, 400), source))
+        drafted.findings.append(Finding("pod-restricted", said, source))
     if drafted.drafts:
         said = f"an attempt is stopped after {UNLIMITED} unless the pod has activeDeadlineSeconds: set `timeout` of each job"
         drafted.findings.append(Finding("no-time-limit", said, source))
@@ -115,7 +120,7 @@ def _draft(reader: _Reader, place: str, manifest: Mapping[str, Any]) -> Draft:
     if seconds:
         draft.fields["timeout"] = f"{seconds}s"
     _set_meta(draft, metadata)
-    set_containers(draft, pod)
+    set_containers(draft, pod, namespace)
     report_rest(draft, "spec", spec, _SPEC)
     report_rest(draft, "spec.jobTemplate.spec", job, _JOB)
     return draft

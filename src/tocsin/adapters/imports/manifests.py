@@ -68,10 +68,12 @@ def whole_number(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-def report_rest(draft: Draft, path: str, fields: Mapping[str, Any], known: Collection[str]) -> None:
-    """Report the fields that nothing reads."""
+def report_rest(
+    draft: Draft, path: str, fields: Mapping[str, Any], known: Collection[str], *, instead: str = "it has no equivalent"
+) -> None:
+    """Report the fields that nothing reads, and what to do instead."""
     rest = [name for name in fields if name not in known and fields[name] not in (None, {}, [])]
     for name in rest[:MAX_REPORTED]:
-        draft.add("field-not-supported", f"`{path}.{name[:100]}` is {show(fields[name])}, which has no equivalent")
+        draft.add("field-not-supported", f"`{path}.{name[:100]}` is {show(fields[name])}: {instead}")
     if len(rest) > MAX_REPORTED:
-        draft.add("field-not-supported", f"`{path}` has {len(rest) - MAX_REPORTED:,} more fields without an equivalent")
+        draft.add("field-not-supported", f"`{path}` has {len(rest) - MAX_REPORTED:,} more fields: {instead}")
