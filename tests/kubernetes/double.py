@@ -16,6 +16,7 @@ from multidict import MultiMapping
 from .objects import Store, now, stamped
 
 TOKEN: Final = "token-of-the-worker"  # noqa: S105 - of the double
+_ROOT: Final = Path(__file__).parents[2]
 _DOCUMENT: Final = json.loads(Path(__file__).with_name("openapi-1.37.json").read_text())
 _KINDS: Final = {
     "Job": "io.k8s.api.batch.v1.Job",
@@ -50,8 +51,10 @@ class ApiServer:
         """The next answers: a refusal; `drop` closes the connection; `late` does so after the work is done."""
         self.fault_for = ""
         """Only requests whose method and path contain this text meet a fault."""
-        self.forbidden: set[str] = set()
-        """Verbs and resources that the worker may not use, such as `create secrets`."""
+        self.rights = granted_rights()
+        """Verbs and resources that the worker may use, such as `create secrets`."""
+        self.used: set[str] = set()
+        """Those that it used."""
         self.closes_watches = False
         self.cuts_logs: list[int] = []
         """Bytes after which the next connections for a log break."""
@@ -131,11 +134,12 @@ class ApiServer:
             raise Refused(401, "Unauthorized", "Unauthorized")
         parts = request.path.split("/")
         resource = "pods/log" if parts[-1] == "log" else next(p for p in parts if p in {"jobs", "pods", "secrets"})
-        verb = {"POST": "create", "DELETE": "delete"}.get(request.method, "get")
-        if f"{verb} {resource}" in self.forbidden:
-            raise Refused(
-                403, "Forbidden", f'{resource} is forbidden: User "worker" cannot {verb} resource "{resource}"'
-            )
+        right = f"{_verb(request, resource)} {resource}"
+        if right not in self.used:
+            self.used.add(right)
+            self.store.touch()
+        if right not in self.rights:
+            raise Refused(403, "Forbidden", f'{resource} is forbidden: User "worker" cannot {right}')
 
     def _fault(self, what: str) -> Refused | str | None:
         return self.faults.pop(0) if self.faults and self.fault_for in what else None
@@ -217,6 +221,22 @@ class ApiServer:
         name, _, value = query.get("labelSelector", "").partition("=")
         items = [each for each in objects if not name or each["metadata"]["labels"].get(name) == value]
         return {"kind": "List", "metadata": {"resourceVersion": str(self.store.version)}, "items": items}
+
+
+def granted_rights() -> set[str]:
+    """Return the rights of a worker in the example for Kubernetes, such as `create jobs`."""
+    documents = yaml.safe_load_all((_ROOT / "compose/kubernetes/containers.yaml").read_text())
+    [role] = (document for document in documents if document["kind"] == "Role")
+    return {f"{verb} {resource}" for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
+
+
+def _verb(request: web.Request, resource: str) -> str:
+    """Return the verb of a request, as the authorization of Kubernetes has it."""
+    if request.method != "GET":
+        return {"POST": "create", "DELETE": "delete"}[request.method]
+    if request.path.split("/")[-1] != resource:  # a named object
+        return "get"
+    return "watch" if request.query.get("watch") == "true" else "list"
 
 
 async def _answered(handler: Any, request: web.Request) -> web.StreamResponse:  # noqa: ANN401

@@ -229,7 +229,7 @@ async def test_huge_line_is_cut(containers: ContainerBench) -> None:
 
 async def test_forbidden_log_costs_only_its_result(containers: ContainerBench) -> None:
     done(containers)
-    containers.server.forbidden = {"get pods/log"}
+    containers.server.rights.remove("get pods/log")
     assert await containers.execute() == {"exit_code": 0}
     failure = await containers.another().fail(result="json")
     assert (failure.type, failure.retryable) == ("container_log_lost", False)
@@ -265,17 +265,29 @@ async def test_server_that_stays_away_is_named(containers: ContainerBench) -> No
     assert (failure.type, failure.retryable) == ("kubernetes_unreachable", True)
 
 
-@pytest.mark.parametrize("forbidden", ["create jobs", "get jobs", "get pods", "create secrets"])
+@pytest.mark.parametrize("forbidden", ["create jobs", "get jobs", "list pods", "create secrets"])
 async def test_missing_right_is_named(
     forbidden: str, containers: ContainerBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DB_PASSWORD", "pass-word")
-    containers.server.forbidden = {forbidden}
+    containers.server.rights.remove(forbidden)
     failure = await containers.fail(env={"P": "${env:DB_PASSWORD}"})
     assert (failure.type, failure.retryable) == ("kubernetes_status_403", True)
-    verb, _, resource = forbidden.partition(" ")
-    assert f'cannot {verb} resource "{resource}"' in failure.message
+    assert f"cannot {forbidden}" in failure.message
     assert "pass-word" not in failure.message
+
+
+async def test_role_of_the_example_has_no_unused_right(
+    containers: ContainerBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DB_PASSWORD", "pass-word")
+    async with containers.following(env={"P": "${env:DB_PASSWORD}"}) as pod:
+        containers.store.run(pod)
+        await containers.store.until(lambda: "watch pods" in containers.server.used)
+        later = containers.another()
+        done(later)
+        assert await later.execute(attempt=2) == {"exit_code": 0}
+    assert containers.server.used == containers.server.rights
 
 
 async def test_refused_object_is_not_tried_again(containers: ContainerBench) -> None:
