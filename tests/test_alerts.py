@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +14,7 @@ import yaml
 
 ROOT: Final = Path(__file__).parents[1]
 RULES: Final = ROOT / "compose/prometheus/alerts.yml"
+DASHBOARDS: Final = ROOT / "compose/grafana/dashboards"
 RUNBOOK: Final = (ROOT / "docs/reference/alerts.md").read_text()
 METRICS: Final = (ROOT / "docs/reference/metrics.md").read_text()
 DOCUMENTED: Final = set(re.findall(r"^\| `(\w+)`", METRICS, re.MULTILINE))
@@ -26,15 +28,38 @@ def rules() -> list[dict[str, Any]]:
 
 def expressions() -> Iterator[str]:
     yield from (rule["expr"] for rule in rules())
-    for path in (ROOT / "compose/grafana/dashboards").glob("*.json"):
+    for path in DASHBOARDS.glob("*.json"):
         for panel in json.loads(path.read_text())["panels"]:
-            yield from (target["expr"] for target in panel["targets"])
+            yield from (target["expr"] for target in panel.get("targets", ()))
 
 
 def test_expressions_use_documented_metrics() -> None:
     used = {name for text in expressions() for name in re.findall(r"\b(?:tocsin|hanzo_scheduler)_\w+", text)}
     known = DOCUMENTED | {name + suffix for name in HISTOGRAMS for suffix in SUFFIXES}
     assert used <= known, used - known
+
+
+def test_dashboards_and_manifest_are_current() -> None:
+    """Grafana's library makes the dashboards, so they follow its schema."""
+    check = [sys.executable, "compose/monitoring/generate.py", "--check"]
+    done = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_panels_use_the_chosen_source_and_known_variables() -> None:
+    for path in DASHBOARDS.glob("*.json"):
+        dashboard = json.loads(path.read_text())
+        variables = {variable["name"] for variable in dashboard["templating"]["list"]}
+        panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+        sources = [each["datasource"]["uid"] for panel in panels for each in (panel, *panel["targets"])]
+        assert set(sources) == {"${datasource}"}
+        used = {name for panel in panels for each in panel["targets"] for name in re.findall(r"\$(\w+)", each["expr"])}
+        assert used | {"datasource"} == variables, path
+        ids = [panel["id"] for panel in dashboard["panels"]]
+        assert len(ids) == len(set(ids))
+        places = [panel["gridPos"] for panel in panels]
+        assert all(place["x"] + place["w"] <= 24 for place in places)
+        assert len({(place["x"], place["y"]) for place in places}) == len(places)
 
 
 def test_each_alert_has_a_runbook() -> None:

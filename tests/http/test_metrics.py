@@ -6,8 +6,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.conformance.test_history import A_FAILURE, story
 from tests.domain.given import recorded
 from tests.http.conftest import World
-from tocsin.adapters.http.metrics import REFRESH_INTERVAL_S, Metrics
+from tocsin.adapters.http.metrics import REFRESH_INTERVAL_S, Metrics, queues
 from tocsin.domain.queue_backlog import HeldBack, HeldGroup, QueueBacklog
+from tocsin.services.queue_decisions import QueueDecisions
 from tocsin.subjects import TICKER_LEASE, Bucket, Stream, lock_key
 
 
@@ -91,6 +92,38 @@ async def test_tasks_of_matched_queues_are_reported(world: World, metrics: Metri
         ("mail", "waiting"): 4,
         ("mail", "held_back"): 4,
     }
+
+
+async def test_waiting_tasks_have_a_reason(world: World, metrics: Metrics) -> None:
+    held = HeldBack(waiting=2, groups=(HeldGroup("nightly", 1, 1, 2),))
+    for backlog in (
+        QueueBacklog(queue="default", waiting=3, held_back=held),
+        QueueBacklog(queue="mail", waiting=4, held_by="rate"),
+        QueueBacklog(queue="heavy", waiting=5, held_by="concurrency"),
+        QueueBacklog(queue="frozen", waiting=6, held_by="rate"),
+    ):
+        await world.projections.put(Bucket.QUEUES, backlog.queue, backlog.model_dump_json().encode())
+    await QueueDecisions(world.log).switch("frozen", paused=True, reason="maintenance")
+    counts = await result(metrics)
+    assert {key[1:]: value for key, value in counts.items() if key[0] == "tocsin_queue_waiting_tasks" and value} == {
+        ("default", "job_limit"): 2,
+        ("default", "worker"): 1,
+        ("mail", "queue_rate"): 4,
+        ("heavy", "queue_limit"): 5,
+        ("frozen", "queue_paused"): 6,
+    }
+
+
+async def test_queues_beyond_the_limit_share_a_series(
+    world: World, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queues, "MAX_QUEUES", 2)
+    for name in ("a", "b", "c", "default"):
+        backlog = QueueBacklog(queue=name, waiting=1)
+        await world.projections.put(Bucket.QUEUES, name, backlog.model_dump_json().encode())
+    counts = await result(metrics)
+    waiting = {key[1]: value for key, value in counts.items() if key[0] == "tocsin_queue_tasks" and key[2] == "waiting"}
+    assert waiting == {"a": 1, "default": 1, "(other)": 2}
 
 
 async def test_jobs_locks_and_leader_are_reported(world: World, metrics: Metrics) -> None:

@@ -1,19 +1,34 @@
-"""The metrics that real processes of stages and workers serve."""
+"""The metrics that real processes of stages, workers and the API serve, and the dashboards over them."""
 
+import json
 import re
+from collections.abc import Iterator
+from math import isnan
 from pathlib import Path
+from typing import Final
 
 import httpx
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.system.processes import Program, site
+from tests.system.processes import Program, Site, site
+from tests.system.prometheus import NEEDS_PROMETHEUS, prometheus, values
 
 Samples = dict[tuple[str, ...], float]
+DASHBOARDS: Final = Path(__file__).parents[2] / "compose/grafana/dashboards"
+CHOICES: Final = {"$job": "etl", "$durable": ".*"}
+"""What a reader chooses at the top of the dashboards."""
+
+
+def url_of(program: Program) -> str:
+    """Return the URL of the metrics that a program serves."""
+    [url] = set(re.findall(r"http://127\.0\.0\.1:\d+/metrics", program.said()))
+    return str(url)
 
 
 async def samples(program: Program) -> Samples:
     """Return the samples of a program by name and values of labels."""
-    [url] = set(re.findall(r"http://127\.0\.0\.1:\d+/metrics", program.said()))
+    url = url_of(program)
     async with httpx.AsyncClient() as client:
         text = (await client.get(url)).text
         assert (await client.get(url.removesuffix("/metrics"))).status_code == httpx.codes.NOT_FOUND
@@ -43,3 +58,68 @@ async def test_stages_and_workers_serve_their_own_metrics(nats_url: str, tmp_pat
         assert of_stages["tocsin_appends_total", "LOG"] >= 6
         assert abs(of_stages["tocsin_clock_offset_seconds",]) < 10
         assert of_stages["process_resident_memory_bytes",] > 0
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    """Yield each expression of the dashboards, with its dashboard and panel."""
+    for path in sorted(DASHBOARDS.glob("*.json")):
+        for panel in json.loads(path.read_text())["panels"]:
+            for target in panel.get("targets", ()):
+                expression = target["expr"]
+                for variable, value in CHOICES.items():
+                    expression = expression.replace(variable, value)
+                assert "$" not in expression
+                yield f"{path.stem}: {panel['title']}", expression
+
+
+async def everything_happens(tocsin: Site) -> None:
+    """Run a graph on a schedule with retries, let an execution fail and another wait, and ask the API."""
+    await tocsin.apply(
+        {
+            "name": "etl",
+            "schedule": "@every 1s",
+            "dag": [
+                {"name": "extract", "function": "work"},
+                {
+                    "name": "load",
+                    "function": "flaky",
+                    "args": [1],
+                    "depends_on": ["extract"],
+                    "retry": {"initial_delay": 0.01, "jitter": 0},
+                },
+            ],
+        },
+        {"name": "wrong", "function": "broken", "retry": {"max_attempts": 1}},
+        {"name": "waits", "function": "work", "queue": "empty"},
+    )
+    await tocsin.trigger("wrong")
+    await tocsin.trigger("waits")
+
+
+@NEEDS_PROMETHEUS
+async def test_every_expression_of_the_dashboards_has_data(nats_url: str, tmp_path: Path) -> None:
+    async with site(nats_url, tmp_path, metrics={"port": 0, "process_port": 0}) as tocsin:
+        stages, worker, gateway = tocsin.start(), tocsin.start_worker(), tocsin.start_gateway(0)
+        await tocsin.ready()
+        await everything_happens(tocsin)
+        [api] = set(re.findall(r"http://127\.0\.0\.1:\d+(?!\d|/metrics)", gateway.said()))
+        ports = {
+            program.name: int(url_of(program).split(":")[2].removesuffix("/metrics")) for program in tocsin.programs
+        }
+        async with (
+            prometheus(
+                tmp_path, tocsin=[ports[gateway.name]], processes=[ports[stages.name], ports[worker.name]]
+            ) as client,
+            httpx.AsyncClient(base_url=api) as caller,
+        ):
+            empty: list[tuple[str, str]] = list(expressions())
+
+            async def all_have_data() -> bool:
+                (await caller.get("/v1/jobs")).raise_for_status()
+                empty[:] = [each for each in empty if all(map(isnan, await values(client, each[1])))]
+                return not empty
+
+            try:
+                await tocsin.until(all_have_data)
+            except AssertionError:
+                pytest.fail(f"no data: {empty}")

@@ -1,21 +1,13 @@
 """The alerts in a real Prometheus, which scrapes two copies of the API's metrics."""
 
 import asyncio
-import json
-import shutil
-import socket
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Final
-
-import httpx
-import pytest
-import yaml
 
 from tests.conformance.test_history import A_FAILURE, story
 from tests.domain.given import recorded
 from tests.http.conftest import World
+from tests.system.prometheus import NEEDS_PROMETHEUS, prometheus, until, values
 from tocsin.adapters.http.metrics import Metrics, metrics_app
 from tocsin.adapters.http.server import answering
 from tocsin.adapters.http.sockets import listen
@@ -23,10 +15,7 @@ from tocsin.adapters.sql import open_history
 from tocsin.settings import Server
 from tocsin.subjects import TICKER_LEASE, Bucket, Stream
 
-PROMETHEUS: Final = Path(__file__).parents[2] / "compose/prometheus"
-PATIENCE_S: Final = 60.0
-
-pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="the program `prometheus` is not installed")
+pytestmark = NEEDS_PROMETHEUS
 
 
 class Copies:
@@ -57,66 +46,6 @@ class Copies:
             await self.stop(port)
 
 
-@asynccontextmanager
-async def prometheus(folder: Path, ports: list[int]) -> AsyncIterator[httpx.AsyncClient]:
-    """Run Prometheus with the alerts of `compose/`; yield a client of its API."""
-    configuration: dict[str, Any] = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())
-    [scrape] = [each for each in configuration["scrape_configs"] if each["job_name"] == "tocsin"]
-    del scrape["dns_sd_configs"]
-    scrape["static_configs"] = [{"targets": [f"127.0.0.1:{port}" for port in ports]}]
-    rules = yaml.safe_load((PROMETHEUS / "alerts.yml").read_text())
-    for group in rules["groups"]:
-        for rule in group["rules"]:
-            if "for" in rule:
-                rule["for"] = "2s"
-    (folder / "alerts.yml").write_text(yaml.safe_dump(rules))
-    written = {
-        "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"},
-        "rule_files": ["alerts.yml"],
-        "scrape_configs": [scrape],
-    }
-    (folder / "prometheus.yml").write_text(yaml.safe_dump(written))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    program = await asyncio.create_subprocess_exec(
-        "prometheus",
-        f"--config.file={folder / 'prometheus.yml'}",
-        f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
-            yield client
-    finally:
-        program.terminate()
-        await program.wait()
-
-
-async def values(client: httpx.AsyncClient, expression: str) -> list[float]:
-    """Return the values of an instant query, in order."""
-    try:
-        answer = await client.get("/api/v1/query", params={"query": expression})
-    except httpx.TransportError:  # it starts
-        return []
-    if answer.status_code != httpx.codes.OK:
-        return []
-    return sorted(float(each["value"][1]) for each in json.loads(answer.text)["data"]["result"])
-
-
-async def until(client: httpx.AsyncClient, expression: str, expected: list[float]) -> None:
-    """Wait until an instant query has these values."""
-    seen: list[float] = []
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            while (seen := await values(client, expression)) != expected:  # noqa: ASYNC110 - Prometheus announces nothing
-                await asyncio.sleep(0.1)
-    except TimeoutError:
-        pytest.fail(f"{expression} is {seen}, not {expected}")
-
-
 def firing(alert: str, *, job: str | None = None) -> str:
     """Return the expression that counts an alert that fires."""
     of_job = f', job="{job}"' if job else ""
@@ -132,7 +61,7 @@ async def test_first_failures_fire_alerts_despite_a_restart(tmp_path: Path) -> N
         copies = Copies(world)
         ports = [await copies.start(), await copies.start()]
         try:
-            async with prometheus(tmp_path, ports) as client:
+            async with prometheus(tmp_path, tocsin=ports) as client:
                 await until(client, 'hanzo_scheduler_dead_letters_total{job="nightly"}', [0, 0])
                 assert await values(client, firing("DeadLettersAccumulating")) == []
 

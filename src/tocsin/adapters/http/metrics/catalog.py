@@ -83,6 +83,13 @@ QUEUE_TASKS: Final = Metric(
     "Tasks of matched queues: `waiting`, `running`, and `held_back` (waiting because of a limit).",
     ("queue", "state"),
 )
+QUEUE_WAITING: Final = Metric(
+    "queue_waiting_tasks",
+    "gauge",
+    "Tasks that wait, by the first reason: `queue_paused`, `queue_limit`, `queue_rate`, `job_limit` (also of a key), or `worker` (none "
+    "with the function, a grant and a free slot).",
+    ("queue", "reason"),
+)
 QUEUE_OLDEST: Final = Metric("queue_oldest_seconds", "gauge", "Age of the oldest task that waits.", ("queue",))
 QUEUE_WORKERS: Final = Metric("queue_workers", "gauge", "Workers that serve a queue.", ("queue",))
 WORKERS: Final = Metric(

@@ -23,9 +23,10 @@ from ....ports import HistoryIncomplete
 from ....services.agents import backlogs
 from ....services.health.status import Status
 from ....services.jobs import Job
+from ....services.queue_decisions import pauses_of
 from ....subjects import TICKER_LEASE, Bucket
 from ..api.dependencies import Components
-from . import catalog, installation, totals
+from . import catalog, installation, queues, totals
 from .catalog import Family, Metric
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -124,15 +125,15 @@ class Metrics:
         return [leader]
 
     async def _queues(self) -> list[Family]:
-        tasks = self._gauge(catalog.QUEUE_TASKS)
-        for queue, backlog in (await backlogs(self._parts.projections)).items():
-            tasks.add_metric((queue, "waiting"), backlog.waiting)
-            tasks.add_metric((queue, "running"), backlog.running)
-            tasks.add_metric((queue, "held_back"), backlog.all_held_back)
-        return [tasks]
+        known = await backlogs(self._parts.projections)
+        shown = queues.own_series(known, self._parts.settings)
+        paused = await pauses_of(self._parts.log, [name for name in shown if known[name].waiting])
+        return queues.families(known, shown, paused)
 
     async def _status(self, observe: Callable[[], Awaitable[Status]]) -> list[Family]:
-        return installation.families(await observe(), self._prefix)
+        seen = await observe()
+        shown = queues.own_series((queue.name for queue in seen.queues), self._parts.settings)
+        return installation.families(seen, self._prefix, shown)
 
     async def _totals(self) -> list[Family]:
         stored = await self._parts.history.totals()

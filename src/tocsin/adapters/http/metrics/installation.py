@@ -1,15 +1,19 @@
 """The gauges of an installation, from its status."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from ....services.health.status import Status
 from . import catalog
 from .catalog import Family, Metric
+from .queues import gauge as of_queues
 
 
-def families(status: Status, prefix: str) -> list[Family]:
-    """Return the gauges; a part that did not answer has none."""
+def families(status: Status, prefix: str, shown: Collection[str]) -> list[Family]:
+    """Return the gauges; a part that did not answer has none.
+
+    `shown`: the queues with series of their own.
+    """
 
     def gauge(metric: Metric, samples: Iterable[tuple[tuple[str, ...], float]]) -> Family:
         family = metric.gauge(prefix)
@@ -31,8 +35,10 @@ def families(status: Status, prefix: str) -> list[Family]:
             catalog.WORKERS,
             (((kind, state), number) for kind, states in kinds.items() for state, number in states.items()),
         ),
-        gauge(catalog.QUEUE_OLDEST, (((queue.name,), age(queue.oldest)) for queue in status.queues)),
-        gauge(catalog.QUEUE_WORKERS, (((queue.name,), queue.executors) for queue in status.queues)),
+        of_queues(
+            catalog.QUEUE_OLDEST, (((queue.name,), age(queue.oldest)) for queue in status.queues), shown, combine=max
+        ),
+        of_queues(catalog.QUEUE_WORKERS, (((queue.name,), queue.executors) for queue in status.queues), shown),
         gauge(catalog.HISTORY_LAG, history),
         gauge(catalog.HISTORY_BEHIND, behind),
         gauge(
