@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -151,6 +152,21 @@ def test_shard_map_is_applied_and_listed(url: str, tmp_path: Path) -> None:
     assert call(url, "-o", "json", *apply).failure == (2, "confirmation-required")
     assert call(url, *apply, "--yes").out == "~ a  ACTIVE -> DRAINING\n- b\n"
     assert "DRAINING" in call(url, "shards", "list").out
+
+
+def test_shard_map_of_another_operator_is_kept(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "shards.yaml"
+    file.write_text("shards: [a, b]")
+    apply = ("-o", "json", "shards", "apply", "-f", str(file))
+    assert call(url, *apply).code == 0
+
+    def other_operator(*_: object, **__: object) -> None:
+        httpx.put(f"{url}/v1/shards", json={"shards": [{"shard_id": "c"}]}).raise_for_status()
+
+    monkeypatch.setattr("tocsin.cli.shards.commands.confirm", other_operator)
+    file.write_text("shards: [a]")
+    assert call(url, *apply).failure == (1, "conflict")
+    assert [shard["shard_id"] for shard in call(url, "-o", "json", "shards", "list").json["shards"]] == ["c"]
 
 
 @pytest.mark.parametrize(

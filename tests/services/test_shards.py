@@ -5,7 +5,8 @@ import pytest
 from tocsin import subjects
 from tocsin.domain.events import Actor, Shard, ShardsDefined, ShardState
 from tocsin.domain.shard_map import WrongShardMap
-from tocsin.services.shards import ShardMap, ShardMaps
+from tocsin.ports import SequenceConflict
+from tocsin.services.shards import ShardMap, ShardMaps, has_version
 from tocsin.testing import InMemoryEventLog
 
 A, B = Shard(shard_id="a"), Shard(shard_id="b")
@@ -31,6 +32,17 @@ async def test_map_has_a_version() -> None:
     old = await log.get(subjects.shard_map(), first.version)
     assert old is not None
     assert isinstance(old.message, ShardsDefined), "`due` names a version, which must stay readable"
+
+
+async def test_map_of_another_version_is_kept() -> None:
+    maps = ShardMaps(log := InMemoryEventLog())
+    assert await maps.apply([A], check=has_version(0))
+    read = await maps.newest()
+    assert await maps.apply([A, B], check=has_version(read.version))
+    with pytest.raises(SequenceConflict, match=f"its version is {(await maps.newest()).version}"):
+        await maps.apply([], check=has_version(read.version))
+    assert (await maps.newest()).shards == (A, B)
+    assert len(await log.read("shards.>")) == 2
 
 
 async def test_wrong_map_stores_nothing() -> None:

@@ -264,11 +264,11 @@ class LocalOperator:
 
         return await ShardMaps(self._log).newest()
 
-    async def apply_shards(self, shards: Sequence[Shard], *, reason: str | None = None) -> bool:
+    async def apply_shards(self, shards: Sequence[Shard], *, expected: int, reason: str | None = None) -> bool:
         """See `Operator`."""
-        from .shards import ShardMaps  # noqa: PLC0415 - see above
+        from .shards import ShardMaps, has_version  # noqa: PLC0415 - see above
 
-        return await ShardMaps(self._log).apply(shards, by=self._by, reason=reason)
+        return await ShardMaps(self._log).apply(shards, check=has_version(expected), by=self._by, reason=reason)
 
     async def agents(self, name: str | None = None) -> tuple[AgentRecord, ...]:
         """See `Operator`."""

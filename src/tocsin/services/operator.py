@@ -283,10 +283,11 @@ class Operator(Protocol):
         """Return the newest shard map."""
         ...
 
-    async def apply_shards(self, shards: Sequence[Shard], *, reason: str | None = None) -> bool:
-        """Replace the shard map; return whether that changed anything.
+    async def apply_shards(self, shards: Sequence[Shard], *, expected: int, reason: str | None = None) -> bool:
+        """Replace the shard map of an expected version; return whether that changed anything.
 
         Raises:
+            SequenceConflict: the map has another version.
             WrongShardMap: a shard is not valid, or there are too many.
         """
         ...

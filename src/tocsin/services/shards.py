@@ -1,12 +1,12 @@
 """The shard map, as operators read and define it."""
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeAlias
 
 from .. import subjects
 from ..domain import shard_map
 from ..domain.events import Actor, Message, Recorded, Shard, ShardsDefined, newest_of
-from ..ports import EventLog
+from ..ports import EventLog, SequenceConflict
 from .scope_decisions import decide, load
 
 
@@ -18,6 +18,9 @@ class ShardMap(NamedTuple):
 
     version: int
     shards: tuple[Shard, ...]
+
+
+Check: TypeAlias = Callable[[ShardMap], None]
 
 
 class ShardMaps:
@@ -34,8 +37,17 @@ class ShardMaps:
         """
         return _newest(await load(self._log, subjects.shard_map()))
 
-    async def apply(self, shards: Iterable[Shard], *, by: Actor | None = None, reason: str | None = None) -> bool:
+    async def apply(
+        self,
+        shards: Iterable[Shard],
+        *,
+        check: Check = lambda newest: None,  # noqa: ARG005 - any map will do
+        by: Actor | None = None,
+        reason: str | None = None,
+    ) -> bool:
         """Define the whole map; return whether that changed anything.
+
+        `check` raises its own error if the newest map must not be replaced.
 
         Raises:
             WrongShardMap: a shard is not valid, or there are too many.
@@ -45,10 +57,27 @@ class ShardMaps:
 
         async def facts(stored: Sequence[Recorded[Message]]) -> list[ShardsDefined]:
             known = _newest(stored)
+            check(known)
             newest = ShardsDefined(shards=known.shards) if known.version else None
             return shard_map.define(newest, known.version, wanted, by=by, reason=reason)
 
         return bool(await decide(self._log, subjects.shard_map(), facts))
+
+
+def has_version(expected: int) -> Check:
+    """Return a check that raises `SequenceConflict` for other versions.
+
+    0: there must be no map.
+    """
+
+    def check(newest: ShardMap) -> None:
+        if newest.version != expected:
+            raise SequenceConflict(
+                f"the shard map does not have the expected version {expected}: its version is {newest.version}. "
+                "Another operator changed it; read it again."
+            )
+
+    return check
 
 
 def _newest(stored: Sequence[Recorded[Message]]) -> ShardMap:

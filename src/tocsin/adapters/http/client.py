@@ -263,10 +263,11 @@ class HttpOperator:
         """See `Operator`."""
         return _SHARDS.validate_python(await self._api.request("GET", "/v1/shards"))
 
-    async def apply_shards(self, shards: Sequence[Shard], *, reason: str | None = None) -> bool:
+    async def apply_shards(self, shards: Sequence[Shard], *, expected: int, reason: str | None = None) -> bool:
         """See `Operator`."""
         body: JsonValue = {"shards": [shard.model_dump(mode="json") for shard in shards], "reason": reason}
-        return bool((await self._api.request("PUT", "/v1/shards", body))["changed"])
+        headers = {"If-Match": f'"{expected}"'}
+        return bool((await self._api.request("PUT", "/v1/shards", body, headers=headers))["changed"])
 
     async def agents(self, name: str | None = None) -> tuple[AgentRecord, ...]:
         """See `Operator`."""

@@ -52,6 +52,7 @@ def apply(
 ) -> None:
     """Replace the shard map by the map in a file.
 
+    Nothing is changed if another operator changed the map after this command read it.
     Occurrences that come due from then on use it; those that came due before use the map that they name.
 
     Example: `tocsin shards apply -f shards.yaml`
@@ -72,7 +73,7 @@ def apply(
             if removed:
                 confirm(f"remove {counted(len(removed), 'shard')}?", yes=yes, otherwise="nothing was changed")
             if changes or not newest.version:
-                await operator.apply_shards(wanted, reason=reason)
+                await operator.apply_shards(wanted, expected=newest.version, reason=reason)
             return changes
 
     made = run(request())

@@ -176,10 +176,10 @@ def given_reason(body: ChangeRequest | None, header: str | None) -> str | None:
 
 def etag(job: Job) -> str:
     """Return the version of a job's definition."""
-    return f'"{job.sequence}"'
+    return version_tag(job.sequence)
 
 
-def has_expected_version(if_match: str | None, version: str | None) -> bool:
+def _has_expected_version(if_match: str | None, version: str | None) -> bool:
     """Return whether an `If-Match` header permits a change.
 
     `version`: the `ETag` of the resource; None: the resource does not exist.
@@ -188,6 +188,21 @@ def has_expected_version(if_match: str | None, version: str | None) -> bool:
         return True
     tags = {tag.strip().removeprefix("W/") for tag in if_match.split(",")}
     return version is not None and not tags.isdisjoint({"*", version})
+
+
+def require_version(if_match: str | None, version: int, resource: str) -> None:
+    """Refuse to change a resource of another version than an `If-Match` header expects.
+
+    Raises:
+        Problem: it has another version.
+    """
+    if not _has_expected_version(if_match, tag := version_tag(version)):
+        raise _failed(resource, tag)
+
+
+def version_tag(version: int) -> str:
+    """Return the `ETag` of a version."""
+    return f'"{version}"'
 
 
 def _precondition(
@@ -201,18 +216,17 @@ def _precondition(
         raise invalid("If-None-Match", if_none_match, "must be `*`")
 
     def check(job: Job | None) -> None:
-        if if_none_match == "*" and job is not None:
-            raise _failed(job)
-        if not has_expected_version(if_match, None if job is None else etag(job)):
-            raise _failed(job)
+        tag = None if job is None else etag(job)
+        if (if_none_match == "*" and job is not None) or not _has_expected_version(if_match, tag):
+            raise _failed("job", tag)
 
     return check
 
 
-def _failed(job: Job | None) -> Problem:
-    now = f"its version is {etag(job)}" if job else "it does not exist"
-    headers = {"ETag": etag(job)} if job else {}
-    return Problem(412, "precondition-failed", f"the job does not have the expected version: {now}", headers=headers)
+def _failed(resource: str, tag: str | None) -> Problem:
+    now = f"its version is {tag}" if tag else "it does not exist"
+    detail = f"the {resource} does not have the expected version: {now}"
+    return Problem(412, "precondition-failed", detail, headers={"ETag": tag} if tag else {})
 
 
 Precondition: TypeAlias = Annotated[Check, Depends(_precondition)]

@@ -9,8 +9,8 @@ from ....domain.definition import Timeout
 from ....domain.policy import UNUSED, Policy
 from ....services.policies import PolicyVersion
 from ..auth.security import Administrator, Reader, actor
-from .dependencies import Here, Reason, ReasonText, has_expected_version
-from .problems import Problem, documented
+from .dependencies import Here, Reason, ReasonText, require_version, version_tag
+from .problems import documented
 
 router = APIRouter(prefix="/v1/policy", tags=["policy"])
 
@@ -40,7 +40,7 @@ async def get_policy(here: Here, caller: Reader, response: Response) -> PolicyVe
     """Show the scheduler policy, its version, and who defined it."""
     _ = caller
     current = await here.registry.policies.newest()
-    response.headers["ETag"] = _etag(current)
+    response.headers["ETag"] = version_tag(current.version)
     return current
 
 
@@ -63,17 +63,11 @@ async def put_policy(
     wanted = Policy.model_validate(body.model_dump(include=set(Policy.model_fields)))
 
     def replaced(current: PolicyVersion) -> Policy:
-        if not has_expected_version(if_match, _etag(current)):
-            detail = f"the policy does not have the expected version: its version is {_etag(current)}"
-            raise Problem(412, "precondition-failed", detail, headers={"ETag": _etag(current)})
+        require_version(if_match, current.version, "policy")
         return wanted
 
     changed = await here.registry.policies.define(replaced, by=actor(caller), reason=body.reason or reason)
     current = await here.registry.policies.newest()
-    response.headers["ETag"] = _etag(current)
+    response.headers["ETag"] = version_tag(current.version)
     unused = {name: why for name, why in UNUSED.items() if getattr(body, name) is not None}
     return PolicyChanged(changed=changed, policy=current, unused=unused)
-
-
-def _etag(policy: PolicyVersion) -> str:
-    return f'"{policy.version}"'

@@ -83,7 +83,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         "An Open Job Spec registration would replace a job that a CronJob cannot express. Update it at `/v1/jobs`, or register "
         "another name.",
     ),
-    "precondition-failed": ProblemKind(412, "The job has another version than `If-Match` expects. Read it again."),
+    "precondition-failed": ProblemKind(412, "The resource has another version than `If-Match` expects. Read it again."),
     "too-large": ProblemKind(
         413, "The body or a field is larger than the server accepts. Send less.", (ResultTooLarge, FetchTooLarge)
     ),

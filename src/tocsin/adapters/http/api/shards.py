@@ -2,16 +2,17 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Header, Response
 from pydantic import BaseModel, Field
 
 from ....domain.definition.partition import MAX_SHARDS
 from ....domain.events import Shard
 from ....domain.shard_map import ShardEntry
-from ....services.shards import ShardMaps
+from ....services.shards import ShardMap, ShardMaps
 from ..auth.security import Administrator, Reader, actor
 from ..middleware.idempotency import IdempotentRoute
-from .dependencies import ChangeRequest, Here, Reason, given_reason
+from .dependencies import ChangeRequest, Here, Reason, given_reason, require_version, version_tag
+from .problems import documented
 
 router = APIRouter(prefix="/v1/shards", tags=["shards"], route_class=IdempotentRoute)
 
@@ -36,21 +37,32 @@ class ShardMapApplied(BaseModel):
 
 
 @router.get("", operation_id="getShards")
-async def get_shards(here: Here, caller: Reader) -> ShardMapDetails:
+async def get_shards(here: Here, caller: Reader, response: Response) -> ShardMapDetails:
     """Show the shards of the newest map."""
     _ = caller
     newest = await ShardMaps(here.log).newest()
+    response.headers["ETag"] = version_tag(newest.version)
     return ShardMapDetails(version=newest.version, shards=list(newest.shards))
 
 
-@router.put("", operation_id="applyShards")
+@router.put("", operation_id="applyShards", responses=documented(412))
 async def apply_shards(
-    here: Here, caller: Administrator, body: ShardMapRequest, reason: Reason = None
+    here: Here,
+    caller: Administrator,
+    body: ShardMapRequest,
+    if_match: Annotated[
+        str | None, Header(description="Replace the map only if it has this version (its `ETag`).")
+    ] = None,
+    reason: Reason = None,
 ) -> ShardMapApplied:
     """Replace the shard map.
 
     Occurrences that come due from then on use it; those that came due before use the map that they name.
     """
     shards = [entry.shard for entry in body.shards]
-    why = given_reason(body, reason)
-    return ShardMapApplied(changed=await ShardMaps(here.log).apply(shards, by=actor(caller), reason=why))
+
+    def check(newest: ShardMap) -> None:
+        require_version(if_match, newest.version, "shard map")
+
+    changed = await ShardMaps(here.log).apply(shards, check=check, by=actor(caller), reason=given_reason(body, reason))
+    return ShardMapApplied(changed=changed)
