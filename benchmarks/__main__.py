@@ -1,7 +1,7 @@
 """Run workloads and print their figures beside the bare rate of NATS.
 
     python -m benchmarks [W1 W2 ...] [--profile default|durable|both] [--json FILE] [--plots FOLDER]
-                         [--sizes 0,100000,1000000] [--jobs N] [--peers [NAMES]]
+                         [--sizes 0,100000,1000000] [--jobs N] [--tasks N] [--peers [NAMES]]
     python -m benchmarks --against COMMIT [W1 W2 ...] [--pairs N] [--growth-pairs N] [--check] [--json FILE]
 
 `durable` measures with a server that flushes every write to disk before it acknowledges the write (`sync_interval: always`).
@@ -31,7 +31,7 @@ from benchmarks.against import command as against
 from benchmarks.against.targets import DEFAULT
 from benchmarks.against.targets import WORKLOADS as COMPARED
 from benchmarks.comparison import HEADLINES
-from benchmarks.conditions import JOBS, PROFILES, SIZES, Conditions
+from benchmarks.conditions import JOBS, PROFILES, SIZES, TASKS, Conditions
 from benchmarks.metrics import Metrics, Results
 from benchmarks.part import FUNCTIONS
 from benchmarks.peers import PEERS, measurement
@@ -46,7 +46,7 @@ def measure(options: argparse.Namespace, results: Results) -> list[str]:
     for name in options.workloads:
         profiles = PROFILES[options.profile]
         for sync_always in profiles[:1] if name in SERVERLESS else profiles:
-            conditions = Conditions(sync_always, options.sizes, options.jobs)
+            conditions = Conditions(sync_always, options.sizes, options.jobs, options.tasks)
             title = conditions.title(name)
             try:
                 results[title] = _print(title, uvloop.run(WORKLOADS[name](conditions)))
@@ -113,6 +113,13 @@ def arguments(line: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw charts there, as SVG")
     parser.add_argument(
         "--jobs", type=_count, default=JOBS, metavar="N", help=f"registered jobs of W6, by default {JOBS}"
+    )
+    parser.add_argument(
+        "--tasks",
+        type=_count,
+        default=TASKS,
+        metavar="N",
+        help=f"tasks that no worker can do, of unserved; by default {TASKS}",
     )
     parser.add_argument("--functions", type=_count, default=1, metavar="N", help="functions of the worker")
     parser.add_argument("--against", metavar="COMMIT", help="compare the working tree with this commit")

@@ -21,17 +21,17 @@ PATIENCE: Final = 30.0
 """Seconds for each execution; a slower execution is stuck."""
 
 
-async def latency(system: System, executions: int = EXECUTIONS) -> Metrics:
+async def latency(system: System, executions: int = EXECUTIONS, *, job: str = "latency") -> Metrics:
     """Return percentiles in milliseconds, and the reads of an execution.
 
     Raises:
         TimeoutError: an execution did not start.
     """
-    await system.define(JobDefinition(name="latency", function=FUNCTION, overlap_policy="allow"))
+    await system.define(JobDefinition(name=job, function=FUNCTION, overlap_policy="allow"))
     before, asked, waits = len(system.started), await system.tally(), list[float]()
     for number in range(executions):
         began = time.perf_counter()
-        await trigger(system, "latency", range(number, number + 1))
+        await trigger(system, job, range(number, number + 1))
         await system.until_started(before + number + 1, within=PATIENCE)
         waits.append(system.started[-1].monotonic - began)
         await asyncio.sleep(PAUSE)

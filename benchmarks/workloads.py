@@ -18,6 +18,7 @@ from benchmarks.replay import replay
 from benchmarks.scale_out import REPLICAS, scale_out
 from benchmarks.system import ONE_PROCESS, USUAL, System, system
 from benchmarks.throughput import graphs, throughput
+from benchmarks.unserved import unserved
 from benchmarks.wide_graph import wide_graph
 
 Workload: TypeAlias = Callable[[Conditions], Coroutine[Any, Any, Metrics]]
@@ -52,6 +53,7 @@ WORKLOADS: Final[dict[str, Workload]] = {
     "W7": replay,
     "graph": OnSystem(wide_graph),
     "held": OnSystem(held),
+    "unserved": unserved,
 }
 SERVERLESS: Final = frozenset({"W7"})
 """Workloads without a server; a single profile is enough."""

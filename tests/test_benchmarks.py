@@ -33,6 +33,7 @@ from benchmarks.servers import initialized, servers
 from benchmarks.system import system
 from benchmarks.tally import READS, REFUSED, TalliedLog
 from benchmarks.throughput import graphs, throughput
+from benchmarks.unserved import unserved
 from benchmarks.workloads import WORKLOADS
 
 from tocsin import subjects
@@ -272,6 +273,14 @@ async def test_executions_are_held_and_let_go() -> None:
         measured = await held(it, 30)
         assert len(it.started) == 30
     assert measured["messages_per_execution"] == pytest.approx(8, abs=2)
+
+
+@pytest.mark.full
+@pytest.mark.slow
+async def test_executions_start_beside_unserved_tasks() -> None:
+    measured = await unserved(Conditions(tasks=30), executions=3)
+    assert {"p99_ms (0 tasks)", "p99_ms (30 tasks)", "p99_ratio", "bare_rate"} <= measured.keys()
+    assert measured["restart_to_first_start_s (30 tasks)"] > 0
 
 
 @pytest.mark.full
