@@ -28,7 +28,7 @@ from ...ports import Append, Clock, EventLog, LogUnavailable, OutdatedState, Pro
 from ...subjects import RECOVERER_LEASE, Bucket, DecodeError, Stream
 from .open_executions import CURSOR, Evidence, OpenExecutions
 
-AT_ONCE: Final = 64
+AT_ONCE: Final = 16
 FIRST_LOOK: Final = timedelta(seconds=5)
 """How long an execution may run before the first read. A shorter `execution_timeout` is noticed after that."""
 SOON: Final = timedelta(seconds=1)
