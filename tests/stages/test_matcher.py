@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
@@ -28,7 +28,9 @@ from tocsin.domain.events import (
     RetryScheduled,
     Started,
 )
+from tocsin.domain.open_task import OpenTask
 from tocsin.domain.queue_backlog import HeldBack, HeldGroup, QueueBacklog
+from tocsin.domain.task_board import TaskBoard
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.saved_place import SAVE_INTERVAL_S
@@ -870,6 +872,26 @@ async def test_restart_reads_from_the_oldest_open_task(hall: Hall) -> None:
     await hall.stop(matcher)
     await hall.matcher()
     assert len((await hall.agent()).got) == 1
+
+
+async def test_turn_does_not_look_at_every_task(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    await hall.job()
+    matcher = await hall.matcher()
+    await hall.trigger()
+    looked = list[int]()
+    tasks = TaskBoard.__iter__
+
+    def counting(board: TaskBoard) -> Iterator[OpenTask]:
+        looked.append(len(board))
+        return tasks(board)
+
+    monkeypatch.setattr(TaskBoard, "__iter__", counting)
+    await hall.passes(1)
+    for _ in range(20):
+        await matcher.run_once()
+    assert not looked
+    await hall.passes(SAVE_INTERVAL_S)
+    assert looked == [1]
 
 
 async def test_claim_with_a_lost_answer_is_not_repeated(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -326,9 +326,9 @@ class TaskBoard:
         """The number of purged tasks whose executions are to be cancelled, by queue."""
         return Counter(task.queue for task in self._purged.values())
 
-    def oldest_in(self, queue: str) -> datetime | None:
-        """Return when the oldest open task of a queue was stored, if any."""
-        return self._open.oldest_in(queue)
+    def oldest_times(self) -> Mapping[str, datetime]:
+        """Return when the oldest open task of each queue was stored."""
+        return self._open.oldest_times()
 
     @property
     def oldest(self) -> int | None:

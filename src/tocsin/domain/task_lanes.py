@@ -164,11 +164,13 @@ class TaskLanes:
                     held[key] = held.get(key, 0) + len(line.tasks)
         return held
 
-    def oldest_in(self, queue: str) -> datetime | None:
-        """Return when the oldest task of a queue was stored, if any."""
-        lanes = (lane for lane in self._lanes.values() if lane.key[0] == queue)
-        lines = (line for lane in lanes for lines in lane.jobs.values() for line in lines.lines.values())
-        return min((line.first.time for line in lines), default=None)
+    def oldest_times(self) -> Mapping[str, datetime]:
+        """Return when the oldest task of each queue was stored."""
+        oldest: dict[str, datetime] = {}
+        for (queue, _, _), lane in self._lanes.items():
+            of_lane = min(line.first.time for job in lane.jobs.values() for line in job.lines.values())
+            oldest[queue] = min(oldest.get(queue, of_lane), of_lane)
+        return oldest
 
     def __iter__(self) -> Iterator[OpenTask]:
         """Yield every task."""

@@ -1,5 +1,6 @@
 """The place from which a stage without a durable reads the log after a restart."""
 
+from collections.abc import Callable
 from typing import Final
 
 from .. import telemetry
@@ -32,14 +33,15 @@ class SavedPlace:
             _log.warning("cursor not readable", action="cursor-not-known", error=str(error))
         return 0
 
-    async def save(self, oldest: int | None, upto: int) -> None:
-        """Store the place of a stage that read the events up to a sequence.
+    async def save(self, find_oldest: Callable[[], int | None], upto: int) -> None:
+        """Store the place of a stage that read the events up to a sequence, at most every 30 seconds.
 
-        `oldest` is the sequence of the oldest event that still counts; None: none does.
+        `find_oldest` returns the sequence of the oldest event that still counts, or None. It may be slow.
         """
         if self._clock.monotonic() - self._saved_at < SAVE_INTERVAL_S:
             return
         self._saved_at = self._clock.monotonic()
+        oldest = find_oldest()
         cursor = str(upto if oldest is None else min(upto, oldest - 1)).encode()
         if cursor != self._saved:
             await self._projections.put(Bucket.CURSORS, self._cursor, cursor)

@@ -73,7 +73,7 @@ def backlogs(
     by_queue: dict[str, dict[str, int]] = {queue: {} for queue in queues}
     for (queue, function), number in board.waiting.items():
         by_queue.setdefault(queue, {})[function] = number
-    running, purging = board.running, board.purging
+    running, purging, oldest = board.running, board.purging, board.oldest_times()
     held_back = board.held_back(most=MAX_GROUPS)
 
     def held_by(queue: str) -> Literal["concurrency", "rate"] | None:
@@ -88,7 +88,7 @@ def backlogs(
             queue=queue,
             waiting=sum(functions.values()),
             running=running.get(queue, 0),
-            oldest=board.oldest_in(queue),
+            oldest=oldest.get(queue),
             functions=dict(sorted(functions.items(), key=lambda item: (-item[1], item[0]))[:MAX_FUNCTIONS]),
             purging=purging.get(queue, 0),
             held_by=held_by(queue),

@@ -257,7 +257,7 @@ class Matcher:
         has_more = any([await self._assign(), await self._purges.run_once()])
         await self._display.show(self.board, await self._rates.room())
         await self._http_workers.show()
-        await self._place.save(self.board.oldest, self._upto)
+        await self._place.save(lambda: self.board.oldest, self._upto)
         return has_more
 
     async def _assign(self) -> bool:
