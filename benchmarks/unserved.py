@@ -1,7 +1,8 @@
-"""unserved: a lone execution and a restart, beside tasks of a function that no worker has.
+"""unserved: a lone execution and a restart, beside tasks that no worker can do.
 
-The tasks are of the queue of the other executions. The figures are the latency of a lone execution (as in W3) without and with these tasks, the
-seconds and the CPU from the start of all processes to the first start of a handler, also without and with them, and the memory of every process.
+Their function is one that no worker has, and their queue is that of the other executions. The figures are the latency of a lone execution (as in
+W3), and the seconds and the CPU from the start of all processes to the first start of a handler: without these tasks, and with them.
+The memory is that with them.
 
 Stored messages for each of these tasks: trigger, dispatched = 2. The matcher reads them all when it starts.
 """
@@ -60,7 +61,7 @@ async def unserved(conditions: Conditions, *, executions: int = EXECUTIONS) -> M
 
 
 async def _restart(installation: Installation, nats: Servers, *, job: str) -> Metrics:
-    """Return the seconds from the start of the processes to the start of a handler, and their CPU time until then."""
+    """Start all processes; return the seconds and the CPU until a handler starts."""
     await System(installation, {}, parts=0).define(JobDefinition(name=job, function=FUNCTION))
     began = time.perf_counter()
     async with running(installation, USUAL, nats=nats.pids) as system:
@@ -71,7 +72,7 @@ async def _restart(installation: Installation, nats: Servers, *, job: str) -> Me
 
 
 async def _fill(system: System, tasks: int) -> None:
-    """Store tasks of a function that no worker has, and wait until the history shows them."""
+    """Store tasks that no worker can do, and wait until the history shows them."""
     await system.define(JobDefinition(name=JOB, function="no-worker-has-this", overlap_policy="allow"))
     for number in range(0, tasks, IN_FLIGHT):
         await trigger(system, JOB, range(number, min(number + IN_FLIGHT, tasks)))

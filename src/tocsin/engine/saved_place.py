@@ -34,9 +34,9 @@ class SavedPlace:
         return 0
 
     async def save(self, find_oldest: Callable[[], int | None], upto: int) -> None:
-        """Store the place of a stage that read the events up to a sequence, at most every 30 seconds.
+        """Store the place of a stage, at most every 30 seconds.
 
-        `find_oldest` returns the sequence of the oldest event that still counts, or None. It may be slow.
+        The stage read the events up to the sequence `upto`. `find_oldest` returns the sequence of the oldest event that still counts, or None. It may be slow.
         """
         if self._clock.monotonic() - self._saved_at < SAVE_INTERVAL_S:
             return
