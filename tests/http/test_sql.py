@@ -30,6 +30,18 @@ async def sql(world: World, text: str, **headers: str) -> list[dict[str, Any]]:
     return results
 
 
+async def test_answer_names_what_no_worker_serves(world: World) -> None:
+    answer = await world.ask("POST", "/v1/sql", {"sql": f"{CREATE}; SHOW JOBS"})
+    [unread] = answer.json()["unserved"]
+    assert (unread["queue"], unread["function"], unread["jobs"]) == ("default", None, ["nightly"])
+    agent = AgentRecord(name="a-1", agent_id=RUN, state=AgentState.ENABLED, queues=["default"], functions=["report"])
+    await world.projections.put(Bucket.AGENTS, f"a-1.{RUN}", agent.model_dump_json().encode())
+    altered = await world.ask("POST", "/v1/sql", {"sql": "ALTER JOB nightly SET DESCRIPTION = 'x'"})
+    assert altered.json()["unserved"] == []
+    dropped = await world.ask("POST", "/v1/sql", {"sql": f"{CREATE.replace('nightly', 'b')}; DROP JOB b"})
+    assert dropped.json()["unserved"] == []
+
+
 async def refused(world: World, text: str, **headers: str) -> tuple[int, str, str]:
     answer = await world.ask("POST", "/v1/sql", {"sql": text}, **headers)
     problem = answer.json()

@@ -5,7 +5,7 @@ a trigger, `CANCEL JOB RUN` a cancellation. The rights of the caller are those o
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Protocol
@@ -70,6 +70,12 @@ class StatementResult:
     rows: tuple[tuple[JsonValue, ...], ...] = ()
     truncated: bool = False
     """Whether there are more rows."""
+
+
+def defined_jobs(results: Iterable[StatementResult]) -> list[str]:
+    """Return the names of the jobs that statements created or altered."""
+    changed = (result for result in results if result.changed and result.statement in {"CREATE JOB", "ALTER JOB"})
+    return list(dict.fromkeys(result.job for result in changed if result.job))
 
 
 class Rights(Protocol):

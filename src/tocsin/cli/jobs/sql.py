@@ -19,7 +19,7 @@ from ...domain.statements import Statement, read_statements
 from ...domain.statements.grammar import MAX_CHARACTERS
 from ...domain.text import printable_lines
 from ...services.operator import Operator
-from ...services.statements import StatementResult
+from ...services.statements import StatementResult, defined_jobs
 from ..output.tables import table
 from ..runtime.errors import UsageError
 from ..runtime.event_loop import run
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 4 * MAX_CHARACTERS
 _STDIN: Final = "-"
-_DEFINING: Final = frozenset({"CREATE JOB", "ALTER JOB"})
 
 
 def sql(
@@ -85,9 +84,8 @@ async def _carry_out(
 
 
 async def _unserved(session: Session, operator: Operator, results: Sequence[StatementResult]) -> "list[Unserved]":
-    names = {result.job: None for result in results if result.job and result.changed and result.statement in _DEFINING}
     definitions: list[JobDefinition] = []
-    for name in names:
+    for name in defined_jobs(results):
         with suppress(JobNotFound):  # a later statement dropped it
             definitions.append((await operator.job(name)).definition)
     return await unserved_by(session, operator, definitions) if definitions else []

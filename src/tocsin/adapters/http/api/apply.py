@@ -6,8 +6,6 @@ The plan shows the fields that change, the occurrences added and removed in the 
 them, and that nothing fires at once. Every change is an event, so applying the previous definitions is a rollback.
 """
 
-from collections.abc import Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
@@ -16,24 +14,19 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
 from ....domain import formats
 from ....domain.access import Permission, Principal
-from ....domain.agent import AgentRecord
 from ....domain.definition import JobDefinition, Text
 from ....domain.definition_changes import MAX_INSTANTS
 from ....domain.schedule import parse, warnings_at
-from ....ports import LogUnavailable
-from ....services.agents import AgentRegistry
 from ....services.calculations import Effort
 from ....services.jobs import Change, Check, Job, Plan
-from ....services.unserved import Unserved, unserved
 from ..auth.security import Author, actor, defining, permitted
 from ..middleware.idempotency import IdempotentRoute
 from .dependencies import Calculate, Here, Reason, ReasonText
 from .jobs import json_answer, with_defaults
+from .unserved_tasks import MAX_UNSERVED, UnservedTasks, known_workers, unserved_tasks
 
 MAX_LISTED: Final = 20
 """Occurrences of each change that the plan lists; it counts all of them."""
-MAX_UNSERVED: Final = 100
-"""Queues and functions without a worker that the answer lists."""
 MAX_COMPARED: Final = 100_000
 """Occurrences that a plan compares for all changes together. A plan of many frequent jobs covers less time."""
 
@@ -105,22 +98,6 @@ class PlannedChange(BaseModel):
     """Occurrences that the change itself would make due; always empty unless there is a bug."""
 
 
-class UnservedTasks(BaseModel):
-    """A queue or a function of jobs that no worker serves."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
-    queue: str
-    jobs: list[str]
-    function: str | None
-    """null: no worker reads the queue."""
-    nearest: str | None
-    """The most similar function of the queue's workers, or the most similar queue that a worker reads."""
-    elsewhere: str | None
-    """A queue whose workers have the function."""
-    message: str
-
-
 class UnknownDependency(BaseModel):
     """A dependency on a job that is not registered."""
 
@@ -167,21 +144,18 @@ async def apply_jobs(
             await here.visibility.require_dependencies(caller, change.definition)
     if not body.dry_run:
         await here.registry.carry_out(plan, by=actor(caller), reason=body.reason or reason, check=check)
-    workers: tuple[AgentRecord, ...] | None = None
-    with suppress(LogUnavailable):  # the jobs are applied
-        workers = await AgentRegistry(here.log, here.projections).agents()
+    workers = await known_workers(here)
     now, ahead = here.clock.now(), timedelta(days=body.days)
-    outside = here.settings.bridged_queues
 
     def write(effort: Effort) -> bytes:
-        missing = [] if workers is None else unserved(definitions, workers, outside=outside)
+        missing = unserved_tasks(definitions, workers, here)
         return _written(plan, now, ahead, effort, missing, dry_run=body.dry_run)
 
     return json_answer(await calculate(write))
 
 
 def _written(
-    plan: Plan, now: datetime, ahead: timedelta, effort: Effort, missing: Sequence[Unserved], *, dry_run: bool
+    plan: Plan, now: datetime, ahead: timedelta, effort: Effort, missing: list[UnservedTasks], *, dry_run: bool
 ) -> bytes:
     """Return the JSON of a plan."""
     verbs: tuple[Literal["create", "update", "unchanged", "delete"], ...] = ("create", "update", "unchanged", "delete")
@@ -194,21 +168,10 @@ def _written(
         changes=shown,
         summary={verb: len(plan.of(verb)) for verb in verbs},
         dry_run=dry_run,
-        unserved=[_unserved(each) for each in missing[:MAX_UNSERVED]],
+        unserved=missing,
         unknown_dependencies=[UnknownDependency(job=job, depends_on=name) for job, name in plan.unknown[:MAX_UNSERVED]],
     )
     return applied.model_dump_json().encode()
-
-
-def _unserved(missing: Unserved) -> UnservedTasks:
-    return UnservedTasks(
-        queue=missing.queue,
-        jobs=list(missing.jobs[:MAX_LISTED]),
-        function=missing.function,
-        nearest=missing.nearest,
-        elsewhere=missing.elsewhere,
-        message=str(missing),
-    )
 
 
 def _owned(definition: JobDefinition, owner: str) -> JobDefinition:

@@ -4,7 +4,7 @@ Each statement needs the permission of the operation that it stands for.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from http import HTTPStatus
 from typing import Annotated, Final
 
@@ -13,18 +13,20 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ....domain.access import Permission, Principal
 from ....domain.definition import JobDefinition
+from ....domain.ledger import JobNotFound
 from ....domain.statements import Select, Statement, read_statements
-from ....ports import ExecutionRow
+from ....ports import ExecutionRow, LogUnavailable
 from ....services.agents import AgentRegistry
 from ....services.jobs import Check, Job
 from ....services.operations.errors import NotFound
 from ....services.operations.lookup import ExecutionMatch
-from ....services.statements import StatementResult, StatementRunner, keyed
+from ....services.statements import StatementResult, StatementRunner, defined_jobs, keyed
 from ..auth.security import TRIGGERS, Reader, actor, defining, forbidden, permitted
 from ..auth.visibility import Run
 from ..middleware.idempotency import IdempotentRoute, request_name
 from .dependencies import Calculate, Components, Here, Reason, ReasonText
 from .problems import Problem, problem_of
+from .unserved_tasks import UnservedTasks, known_workers, unserved_tasks
 
 MAX_SQL: Final = 65_536
 """Characters of the statements in a request."""
@@ -47,7 +49,11 @@ class SqlRequest(BaseModel):
 class SqlResults(BaseModel):
     """The results of the statements, in order."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     results: list[StatementResult]
+    unserved: list[UnservedTasks]
+    """Queues and functions of the created and altered jobs that no worker serves; at most 100 entries."""
 
 
 @router.post("", operation_id="runSql")
@@ -77,7 +83,16 @@ async def run_sql(
     )
     has_select = any(isinstance(statement, Select) for statement in statements)
     async with here.selects if has_select else nullcontext():
-        return SqlResults(results=await _results(runner, statements, request))
+        results = await _results(runner, statements, request)
+    return SqlResults(results=results, unserved=await _unserved(here, results))
+
+
+async def _unserved(here: Components, results: Sequence[StatementResult]) -> list[UnservedTasks]:
+    definitions = list[JobDefinition]()
+    for name in defined_jobs(results):
+        with suppress(JobNotFound, LogUnavailable):  # a later statement dropped it, or its answer is missing
+            definitions.append((await here.registry.job(name)).definition)
+    return unserved_tasks(definitions, await known_workers(here), here) if definitions else []
 
 
 async def _results(runner: StatementRunner, statements: Sequence[Statement], request: Request) -> list[StatementResult]:
