@@ -265,6 +265,13 @@ async def test_cancel_request_names_an_occurrence(world: World) -> None:
     assert (await world.size(), await world.stored(PoisonMessage)) == (size, [])
 
 
+async def test_public_cancel_names_an_occurrence(world: World) -> None:
+    await due(world, await world.define(job()), await shards(world, "a", "b"))
+    world.log.receive(f"public.cancel.nightly.{ROOT}", b"", message_id="cancel")
+    await world.run(world.dag_advancer)
+    assert {end.shard for end in await world.stored(Cancelled)} == {"a", "b"}
+
+
 async def test_replay_runs_on_the_shard_of_the_failure(world: World) -> None:
     await shards(world, "a", "b")
     definition = await world.define(job())
