@@ -47,6 +47,17 @@ def test_list_and_show(working: World) -> None:
         assert "1 of 4" in page
 
 
+def test_ceiling_of_the_policy_is_shown(working: World) -> None:
+    working.call("policy", "set", "max_concurrent_jobs=2")
+    [agent] = working.call("agents", "list", "-o", "json").json
+    assert (agent["max_concurrent_jobs"], agent["slots"]) == (4, 2)
+    assert "1 of 2" in working.call("agents", "list").out
+    assert "2, by the scheduler policy; it announces 4" in working.call("agents", "show", "mail-1").out
+    working.call("policy", "set", "max_concurrent_jobs=9")
+    assert working.call("agents", "list", "-o", "json").json[0]["slots"] == 4
+    assert "by the scheduler policy" not in working.call("agents", "show", "mail-1").out
+
+
 def test_leader_is_shown(working: World) -> None:
     async def lead() -> None:
         record = AgentRecord(name="mail-1", agent_id=ID, state=AgentState.ENABLED, leader_candidate=True)

@@ -362,6 +362,8 @@ class AgentRecord(BaseModel):
     functions: list[str] = Field(default_factory=list)
     max_concurrent_jobs: int = 0
     """The number of tasks that it runs at the same time."""
+    slots: int | None = None
+    """The number of tasks that it may hold: `max_concurrent_jobs`, or that of the scheduler policy if it is lower; null: it is unknown."""
     leader_candidate: bool = False
     """Whether it may become the executor leader, which alone gets the tasks of `LEADER_ONLY` jobs."""
     is_leader: bool = False

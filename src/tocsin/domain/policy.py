@@ -53,6 +53,11 @@ UNUSED: Final[Mapping[str, str]] = {
 """Fields of ScratchBird that are accepted and have no effect, with the reason."""
 
 
+def slots(announced: int, ceiling: int | None) -> int:
+    """Return the number of tasks that an agent may hold; `ceiling`: that of the policy."""
+    return announced if ceiling is None else min(announced, ceiling)
+
+
 class PolicyError(DefinitionError):
     """A policy is refused; `problems` lists all problems."""
 

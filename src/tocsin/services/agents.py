@@ -10,10 +10,11 @@ from .. import subjects
 from ..domain import agent
 from ..domain.agent import AgentRecord, AgentState, WorkerKind
 from ..domain.events import OF_THE_NAME, Actor, AgentFact, AgentSwitched, Message, Recorded
+from ..domain.policy import slots
 from ..domain.queue_backlog import QueueBacklog
 from ..ports import EventLog, Projections
 from ..subjects import Bucket
-from . import executor_leader
+from . import executor_leader, policies
 from .operations.errors import NotFound
 from .scope_decisions import decide, load
 
@@ -47,6 +48,9 @@ class AgentRegistry:
             records = [record.at(now) for record in records]
         records.sort(key=lambda record: (record.name, record.agent_id))
         records = await executor_leader.marked(self._log, records)
+        if any(record.kind == "agent" for record in records):
+            ceiling = (await policies.newest(self._log)).policy.max_concurrent_jobs
+            records = [_with_slots(record, ceiling) for record in records]
         if name is None:
             return tuple(records)
         of_name = tuple(record for record in records if name in {record.name, record.agent_id})
@@ -131,6 +135,12 @@ class AgentRegistry:
             return agent.drain(agent.fold(stored), record.name, record.agent_id, by=by, reason=reason)
 
         return bool(await decide(self._log, subjects.agent(record.name, record.agent_id), facts))
+
+
+def _with_slots(record: AgentRecord, ceiling: int | None) -> AgentRecord:
+    if record.kind != "agent":
+        return record
+    return record.model_copy(update={"slots": slots(record.max_concurrent_jobs, ceiling)})
 
 
 _REMEDIES: Final[dict[WorkerKind, str]] = {

@@ -51,7 +51,7 @@ class Policies:
         Raises:
             LogUnavailable: the log did not answer, or every replica that answers lags.
         """
-        return _newest(await load(self._log, subjects.policy()))
+        return await newest(self._log)
 
     async def recent(self) -> PolicyVersion:
         """Return the policy in force a second ago or later, for requests that come often.
@@ -87,6 +87,15 @@ class Policies:
             LogUnavailable: the log did not answer.
         """
         return await self.define(lambda current: policy.changed(current.policy, changes), by=by, reason=reason)
+
+
+async def newest(log: EventLog) -> PolicyVersion:
+    """Return the policy in force.
+
+    Raises:
+        LogUnavailable: the log did not answer, or every replica that answers lags.
+    """
+    return _newest(await load(log, subjects.policy()))
 
 
 def _newest(stored: Sequence[Recorded[Message]]) -> PolicyVersion:

@@ -198,7 +198,16 @@ def _holds(agent: AgentRecord) -> str:
     """Return the number of tasks that a worker holds, as far as it is known."""
     if agent.kind == "mq":
         return "unknown"
-    return f"{len(agent.held)} of {agent.max_concurrent_jobs}" if agent.kind == "agent" else str(len(agent.held))
+    if agent.kind != "agent":
+        return str(len(agent.held))
+    slots = agent.max_concurrent_jobs if agent.slots is None else agent.slots
+    return f"{len(agent.held)} of {slots}"
+
+
+def _slots(agent: AgentRecord) -> Iterator[tuple[str, str]]:
+    """Yield why an agent may hold fewer tasks than it announces."""
+    if agent.slots is not None and agent.slots < agent.max_concurrent_jobs:
+        yield "slots", f"{agent.slots}, by the scheduler policy; it announces {agent.max_concurrent_jobs}"
 
 
 def _leads(agent: AgentRecord) -> str:
@@ -232,6 +241,7 @@ def _page(agent: AgentRecord) -> list[Text]:
                 ("queues", ", ".join(agent.queues)),
                 ("functions", ", ".join(agent.functions) or "none"),
                 ("holds", _holds(agent)),
+                *_slots(agent),
                 *([("leader", _leads(agent))] if agent.kind == "agent" else []),
             )
         ),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from ... import subjects
-from ...domain import queue
+from ...domain import policy, queue
 from ...domain.agent_grants import may_get
 from ...domain.events import (
     AgentDrainStarted,
@@ -89,7 +89,7 @@ class OperatorDecisions:
 
     def slots(self, announced: int) -> int:
         """Return the number of tasks that an agent with announced slots may have."""
-        return announced if self._max_per_agent is None else min(announced, self._max_per_agent)
+        return policy.slots(announced, self._max_per_agent)
 
     def permits(self, task: OpenTask, claim: Started) -> bool:
         """Return whether a claim may be stored, however long ago its task was chosen."""
