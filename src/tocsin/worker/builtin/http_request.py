@@ -6,7 +6,6 @@ import re
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple
 
 import httpcore
@@ -16,6 +15,7 @@ from pydantic import JsonValue
 from ...domain.definition import DefinitionProblem, size_of
 from ...domain.definition.fields import json_problem
 from ...domain.definition.http_request import MAX_URL, HttpRequest, HttpUrl, is_success, split_url, target_problem
+from ...domain.http_answer import is_retryable, retry_after
 from ...settings import SettingsError
 from ...settings.builtin import HttpRules
 from ..builtin_call import BuiltinCall, BuiltinFailure
@@ -36,8 +36,6 @@ _MARGIN: Final = 8_192
 """Bytes that are read beyond a text that is cut, so that a secret at the cut is whole, and redacted."""
 _REASON_WITHIN_S: Final = 5.0
 """Seconds for the text of a failure, which must not hide its status."""
-_RETRYABLE: Final = frozenset({408, 425, 429})
-_SERVER_ERRORS: Final = 500
 _VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
 
 
@@ -189,11 +187,9 @@ async def _failure(
     text, _ = _text(answer, MAX_REASON, call)
     hint = "; redirects are not followed, so write the URL that it leads to" if 300 <= status < 400 else ""  # noqa: PLR2004
     message = f"{request.method} {url.origin} answered {status}{hint}" + (f":\n{text}" if text.strip() else "")
-    is_retryable = status in _RETRYABLE or status >= _SERVER_ERRORS
-    retry_after = _retry_after(answer.headers) if is_retryable else None
-    return BuiltinFailure(
-        f"http_status_{status}", message, retryable=is_retryable, retry_after=retry_after, status=status
-    )
+    can_retry = is_retryable(status)
+    wait = retry_after(answer.headers) if can_retry else None
+    return BuiltinFailure(f"http_status_{status}", message, retryable=can_retry, retry_after=wait, status=status)
 
 
 async def _read(response: httpcore.Response, limit: int, *, within: float | None = None) -> _Answer:
@@ -249,17 +245,3 @@ def _text(answer: _Answer, limit: int, call: BuiltinCall) -> tuple[str, bool]:
 
 def _is_compressed(answer: _Answer) -> bool:
     return answer.headers.get("content-encoding", "identity").strip().lower() not in {"", "identity"}
-
-
-def _retry_after(headers: dict[str, str]) -> float | None:
-    """Return the seconds of Retry-After.
-
-    A date counts from the server's own clock.
-    """
-    written = headers.get("retry-after", "").strip()
-    if re.fullmatch(r"[0-9]{1,9}", written):
-        return float(written)
-    try:
-        return max(0.0, (parsedate_to_datetime(written) - parsedate_to_datetime(headers["date"])).total_seconds())
-    except (KeyError, ValueError, TypeError, OverflowError):
-        return None
