@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, get_args
+from typing import Annotated, Any, Final, get_args, get_origin
 
 import typer
 from pydantic import BaseModel
@@ -208,20 +208,40 @@ def _section(model: type[BaseModel], path: tuple[str, ...], defaults: dict[str, 
         if inspect.isclass(kind) and issubclass(kind, BaseModel):
             sections.append((name, kind))
             continue
+        sections += [(f"{name}.NAME{tag}", section) for tag, section in _sections_in(kind)]
         default = defaults.get(".".join((*path, name)), field.default)
-        if default is PydanticUndefined:
+        if default is PydanticUndefined and not field.is_required():
             default = field.get_default(call_default_factory=True, validated_data={})
+        if _is_duration(field) and isinstance(default, float):
+            default = duration.short(default)
         value = default if isinstance(default, str) else json.dumps(default, default=str)
+        value = "required" if field.is_required() else f"`{value}`"
         described = schema["properties"][name]
         meaning = _cell(described.get("description", ""))
         unit = "duration" if _is_duration(field) else "bytes" if "bytes" in meaning else _kind(described, schema)
-        rows.append(f"| `{'.'.join((*path, name))}` | `{value}` | {unit} | {meaning} |")
+        field_path = ".".join((*(part.partition(" ")[0] for part in path), name))
+        rows.append(f"| `{field_path}` | {value} | {unit} | {meaning} |")
     if path:
         yield from (f"## {'.'.join(path)}", "", _one_line(model.__doc__), "")
     if rows:
         yield from ("| setting | default | type or unit | meaning |", "|---|---|---|---|", *rows, "")
     for name, section in sections:
         yield from _section(section, (*path, name), defaults)
+
+
+def _sections_in(kind: Any) -> Iterator[tuple[str, type[BaseModel]]]:  # noqa: ANN401 - a type
+    """Yield the sections that a mapping of settings may have.
+
+    The text before each names the `type` that chooses it.
+    """
+    if get_origin(kind) is not dict:
+        return
+    value = get_args(kind)[1]
+    alternatives = get_args(get_args(value)[0] if get_origin(value) is Annotated else value) or (value,)
+    for section in alternatives:
+        if inspect.isclass(section) and issubclass(section, BaseModel):
+            tag = section.model_fields.get("type")
+            yield f" of type {get_args(tag.annotation)[0]}" if tag and len(alternatives) > 1 else "", section
 
 
 def _is_duration(field: FieldInfo) -> bool:

@@ -9,14 +9,15 @@ from ..domain.notification import Notification
 class ChannelRefused(TocsinError):
     """A channel did not accept a notification.
 
-    `retryable`: it may accept the same notification later.
+    `retryable`: it may accept the same notification later, but not before `retry_after` seconds if these are given.
     """
 
     code = "channel-refused"
 
-    def __init__(self, message: str, *, retryable: bool) -> None:
+    def __init__(self, message: str, *, retryable: bool, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.retryable = retryable
+        self.retry_after = retry_after
 
 
 class NotificationChannel(Protocol):

@@ -48,19 +48,23 @@ Prefix: TypeAlias = Annotated[str, AfterValidator(_prefix)]
 Folder: TypeAlias = Annotated[Path, AfterValidator(Path.expanduser)]
 
 
+def is_http_url(url: str) -> bool:
+    """Return whether a request can have a URL."""
+    try:
+        parts = urlsplit(url)
+        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port is not a number, or too large
+        return False
+    return is_url and url.isascii() and url.isprintable()
+
+
 def monitor_url(secret: SecretStr | None) -> SecretStr | None:
     """Check the URL of a monitor.
 
     Raises:
         ValueError: it is no URL that a request can have.
     """
-    url = "" if secret is None else secret.get_secret_value()
-    try:
-        parts = urlsplit(url)
-        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # the port is not a number, or too large
-        is_url = False
-    if secret is not None and not (is_url and url.isascii() and url.isprintable()):
+    if secret is not None and not is_http_url(secret.get_secret_value()):
         raise ValueError("must be a URL of a monitor, such as `https://monitor.example.com/ping/…`")
     return secret
 

@@ -2,19 +2,19 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final
 from urllib.parse import urlsplit
 
-from pydantic import JsonValue, SecretStr, ValidationError
+from pydantic import JsonValue, ValidationError
 from pydantic_settings import EnvSettingsSource
 
 from ..domain.definition import DefinitionProblem, show
 from ..domain.errors import TocsinError
 from ..domain.formats.document import listed, nearest
-from .model import Queue
+from .field_types import TAG, is_secret, may_be_null, resolve, tags_at
 from .root import FieldPath, Settings
 from .section import Section
 
@@ -61,12 +61,6 @@ def without_password(url: str) -> str:
     # In a URL of NATS, a user without a password is a token.
     hidden = f"{parts.username}:{MASK}" if parts.password is not None else MASK
     return url.replace(parts.netloc, f"{hidden}@{parts.netloc.rpartition('@')[2]}", 1)
-
-
-def is_secret(path: Sequence[str]) -> bool:
-    """Return whether a field holds a secret."""
-    field = _fields_of(tuple(path[:-1])).get(path[-1]) if path else None
-    return field is not None and SecretStr in get_args(field.annotation)
 
 
 CONFIG_VARIABLE: Final = "TOCSIN_CONFIG"
@@ -118,7 +112,7 @@ def load(config: Path | None = None, *, options: Mapping[FieldPath, object] | No
             except SettingsError as error:
                 problems += error.problems
             else:
-                values[path] = None if resolved == _NULL and _may_be_null(path) else resolved
+                values[path] = None if resolved == _NULL and may_be_null(path) else resolved
     if problems:
         raise SettingsError(*problems)
     try:
@@ -223,7 +217,7 @@ def _leaves(values: Mapping[str, Any], path: FieldPath = ()) -> Iterator[tuple[F
         place = (*path, str(name))
         if isinstance(value, Mapping):
             yield from _leaves(value, place)
-        elif value is not None or _may_be_null(place):  # an empty section or field sets nothing
+        elif value is not None or may_be_null(place):  # an empty section or field sets nothing
             yield place, value
 
 
@@ -239,43 +233,25 @@ def _nested(values: Mapping[FieldPath, object]) -> dict[str, Any]:
 
 def _problems(error: ValidationError, origins: Mapping[FieldPath, str]) -> Iterator[DefinitionProblem]:
     for details in error.errors(include_url=False):
-        path = tuple(str(part) for part in details["loc"])
+        path, siblings = resolve(details["loc"])
         field = ".".join(path)
         source = origins.get(path)
         if details["type"] == "extra_forbidden":
-            known = sorted(_fields_of(path[:-1]))
+            known = sorted(siblings)
             suggestion = nearest(path[-1], known)
             right = ".".join((*path[:-1], suggestion or ""))
             reason = f", did you mean `{right}`?" if suggestion else f": the settings here are {listed(known)}"
             source = source or next((o for p, o in origins.items() if p[: len(path)] == path), None)
             yield DefinitionProblem(reason, field=field, source=source, unknown=True)
             continue
-        cause = details.get("ctx", {}).get("error")
+        context = details.get("ctx", {})
+        if details["type"] in {"union_tag_invalid", "union_tag_not_found"}:
+            place, tag = (*path, TAG), context.get("tag")
+            reason = f"must be one of {listed(tags_at(path))}"
+            shown = None if tag is None else show(tag)
+            yield DefinitionProblem(reason, field=".".join(place), value=shown, source=origins.get(place))
+            continue
+        cause = context.get("error")
         reason = str(cause) if cause else details["msg"].removeprefix("Input ").replace("should", "must")
         shown = None if isinstance(details["input"], Mapping | Section) or is_secret(path) else show(details["input"])
         yield DefinitionProblem(reason, field=field, value=shown, source=source)
-
-
-def _fields_of(path: FieldPath) -> Mapping[str, Any]:
-    """Return the fields of a section by name; none if the section does not exist."""
-    model: Any = Settings
-    if path[:1] == ("queues",):
-        model, path = Queue, path[2:]
-    for name in path:
-        field = model.model_fields.get(name)
-        model = None if field is None else _section_in(field.annotation)
-        if not hasattr(model, "model_fields"):
-            return {}
-    fields: Mapping[str, Any] = model.model_fields
-    return fields
-
-
-def _section_in(annotation: Any) -> Any:  # noqa: ANN401 - a type
-    """Return the type of a section, which may be null."""
-    kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
-    return kinds[0] if len(kinds) == 1 else annotation
-
-
-def _may_be_null(path: FieldPath) -> bool:
-    field = _fields_of(path[:-1]).get(path[-1])
-    return field is not None and type(None) in get_args(field.annotation)

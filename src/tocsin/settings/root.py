@@ -32,6 +32,7 @@ from .model import (
     Stages,
     Worker,
 )
+from .notifications import Notifications
 
 DATA_DIR: Final = Path("~/.local/share/tocsin")
 FieldPath: TypeAlias = tuple[str, ...]
@@ -81,6 +82,7 @@ class Settings(DocumentedModel, BaseSettings):
     stages: Stages = Stages()
     worker: Worker = Worker()
     builtin: Builtin = Builtin()
+    notifications: Notifications = Notifications()
     programs: DistinctTokens = ()
     """Programs outside, by name, that get a NATS account of their own from `tocsin permissions`.
 

@@ -1,0 +1,183 @@
+"""The settings of channels: the receivers of notifications."""
+
+import base64
+import binascii
+import re
+from ipaddress import ip_address
+from typing import Annotated, Final, Literal, Self, TypeAlias
+
+from pydantic import AfterValidator, Field, SecretStr, model_validator
+
+from .builtin import AbsolutePath
+from .fields import Duration, is_http_url
+from .section import Section
+
+MAX_HEADERS: Final = 20
+MAX_RECIPIENTS: Final = 50
+MIN_KEY_BYTES: Final = 24
+"""The least that Standard Webhooks allow; the most is `MAX_KEY_BYTES`."""
+MAX_KEY_BYTES: Final = 64
+SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - what a secret begins with
+
+_RESERVED: Final = frozenset(
+    {"connection", "content-encoding", "content-length", "content-type", "host", "te", "trailer", "transfer-encoding"}
+)
+_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e]{0,4096}")
+_LABEL: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_MAILBOX: Final = re.compile(rf"[A-Za-z0-9!#$%&'*+/=?^_`{{|}}~.-]{{1,64}}@{_LABEL}(?:\.{_LABEL})*")
+_HOST: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*|[0-9a-fA-F:.]+")
+_PORTS: Final = {"starttls": 587, "tls": 465, "none": 25}
+
+
+def webhook_key(secret: str) -> bytes:
+    """Return the key of a secret of Standard Webhooks.
+
+    Raises:
+        ValueError: it is not such a secret.
+    """
+    try:
+        key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
+    except (binascii.Error, ValueError):  # the latter: a character outside of ASCII
+        key = b""
+    if not secret.startswith(SECRET_PREFIX) or not MIN_KEY_BYTES <= len(key) <= MAX_KEY_BYTES:
+        raise ValueError(
+            f"must be `{SECRET_PREFIX}` and {MIN_KEY_BYTES} to {MAX_KEY_BYTES} random bytes in base64, such as the output of "
+            f'`echo "{SECRET_PREFIX}$(openssl rand -base64 32)"`'
+        )
+    return key
+
+
+def _webhook_url(url: SecretStr) -> SecretStr:
+    if not is_http_url(url.get_secret_value()) or "#" in url.get_secret_value():
+        raise ValueError("must be http(s)://HOST[:PORT]/PATH of a receiver, without a fragment")
+    return url
+
+
+def _webhook_secret(secret: SecretStr | None) -> SecretStr | None:
+    if secret is not None:
+        webhook_key(secret.get_secret_value())
+    return secret
+
+
+def _headers(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    for name, value in headers.items():
+        small = name.lower()
+        if not _HEADER.fullmatch(name):
+            raise ValueError(f"{name[:100]!r} is not the name of a header")
+        if small in _RESERVED or small.startswith("webhook-"):
+            raise ValueError(f"{name} is set by Tocsin; leave it out")
+        if not _HEADER_VALUE.fullmatch(value.get_secret_value()):
+            raise ValueError(f"the value of {name} must be printable ASCII of at most 4,096 characters")
+    if len({name.lower() for name in headers}) < len(headers):
+        raise ValueError("a header is set twice, in other letters")
+    return headers
+
+
+def _mailbox(text: str) -> str:
+    if not _MAILBOX.fullmatch(text):
+        raise ValueError("must be an address such as `ops@example.com`, in ASCII and without a name")
+    return text
+
+
+def _host(text: str) -> str:
+    if not _HOST.fullmatch(text):
+        raise ValueError("must be the name or the address of a server, without a port")
+    return text
+
+
+def _apprise_url(url: SecretStr) -> SecretStr:
+    text = url.get_secret_value()
+    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://.", text) or not text.isprintable():
+        raise ValueError("must be a URL of Apprise, such as `slack://…`; the documentation of Apprise lists all")
+    return url
+
+
+Mailbox: TypeAlias = Annotated[str, AfterValidator(_mailbox)]
+SendTimeout: TypeAlias = Annotated[Duration, Field(le=60)]
+"""Seconds for one try, from the connection to the answer."""
+
+
+class WebhookChannel(Section):
+    """A channel that sends each notification to a URL, as JSON that it can sign.
+
+    Private addresses are allowed, because operators write these settings. Redirects are not followed.
+    """
+
+    type: Literal["webhook"]
+    """The type of the channel: `webhook`."""
+    url: Annotated[SecretStr, AfterValidator(_webhook_url)]
+    """The URL that gets a POST request. It is shown masked, because the URLs of many services have a token."""
+    secret: Annotated[SecretStr | None, AfterValidator(_webhook_secret)] = None
+    """The secret for signatures of Standard Webhooks: `whsec_` and base64; null: requests have no signature."""
+    headers: Annotated[dict[str, SecretStr], Field(max_length=MAX_HEADERS), AfterValidator(_headers)] = {}  # noqa: RUF012
+    """Further headers, such as `Authorization`. Their values are shown masked."""
+    ca_file: AbsolutePath | None = None
+    """File with certificates of authorities, in PEM format, that are trusted beside public authorities."""
+    timeout: SendTimeout = 10.0
+    """Time for one try, at most a minute."""
+
+
+class EmailChannel(Section):
+    """A channel that sends each notification as an e-mail. It needs the extra `notify`."""
+
+    type: Literal["email"]
+    """The type of the channel: `email`."""
+    host: Annotated[str, AfterValidator(_host)]
+    """Name of the mail server (SMTP)."""
+    port: Annotated[int, Field(ge=1, le=65_535)] | None = None
+    """TCP port of the mail server; by default 587, with `tls: tls` 465, and with `tls: none` 25."""
+    tls: Literal["starttls", "tls", "none"] = "starttls"
+    """`starttls`: encrypt after the greeting, or send nothing; `tls`: encrypt from the start; `none`: send in clear text."""
+    user: str | None = None
+    """User name, together with `password`."""
+    password: SecretStr | None = None
+    """Password of `user`. It needs TLS, unless the mail server is on this machine."""
+    sender: Mailbox
+    """Address of the sender."""
+    recipients: Annotated[tuple[Mailbox, ...], Field(min_length=1, max_length=MAX_RECIPIENTS)]
+    """Addresses of the recipients. They see each other."""
+    ca_file: AbsolutePath | None = None
+    """File with certificates of authorities, in PEM format, that are trusted beside public authorities."""
+    timeout: SendTimeout = 30.0
+    """Time for one try, at most a minute."""
+
+    @property
+    def server_port(self) -> int:
+        """The TCP port in force."""
+        return self.port or _PORTS[self.tls]
+
+    @model_validator(mode="after")
+    def _sends_no_password_in_the_open(self) -> Self:
+        if (self.user is None) != (self.password is None):
+            raise ValueError("`user` and `password` belong together: set both or none")
+        if self.password is not None and self.tls == "none" and not _is_loopback(self.host):
+            raise ValueError(
+                "`password` needs `tls: starttls` or `tls: tls`, because the mail server is another machine"
+            )
+        return self
+
+
+class AppriseChannel(Section):
+    """A channel of Apprise: Slack, Teams, PagerDuty and others. It needs the extra `notify`.
+
+    Private addresses are allowed, because operators write these settings.
+    """
+
+    type: Literal["apprise"]
+    """The type of the channel: `apprise`."""
+    url: Annotated[SecretStr, AfterValidator(_apprise_url)]
+    """URL of a service, as the documentation of Apprise lists them. It is shown masked."""
+    timeout: SendTimeout = 30.0
+    """Time for one try, at most a minute."""
+
+
+OutsideChannel: TypeAlias = WebhookChannel | EmailChannel | AppriseChannel
+"""The settings of a channel that leads out of NATS."""
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
