@@ -14,7 +14,9 @@ from ..ports import HistoryUnavailable
 
 MODULES: Final = {
     "aiohttp": "container",
+    "aiosmtplib": "notify",
     "alembic": "server",
+    "apprise": "notify",
     "fastapi": "server",
     "faststream": "server",
     "httptools": "server",

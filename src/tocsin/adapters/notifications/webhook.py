@@ -1,0 +1,118 @@
+"""Webhooks: a POST request for each notification, signed as Standard Webhooks define it.
+
+https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
+"""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+from typing import Final
+from urllib.parse import urlsplit
+
+import httpx
+from pydantic import JsonValue
+
+from ...domain.http_answer import is_retryable, retry_after
+from ...domain.notification import Notification
+from ...domain.text import printable, utc_text
+from ...ports import ChannelRefused, Clock
+from ...settings.channels import WebhookChannel, webhook_key
+from .certificates import trusted
+
+MAX_ERROR: Final = 200
+"""Characters of the reason why a receiver cannot be reached."""
+_GONE: Final = 410
+
+
+class Webhook:
+    """Sends notifications to a URL."""
+
+    def __init__(self, name: str, settings: WebhookChannel, clock: Clock, version: str) -> None:
+        """`name`: the channel, as the settings call it.
+
+        Raises:
+            SettingsError: `ca_file` cannot be read.
+        """
+        self._url = settings.url.get_secret_value()
+        self._key = None if settings.secret is None else webhook_key(settings.secret.get_secret_value())
+        self._headers = {name: value.get_secret_value() for name, value in settings.headers.items()}
+        self._timeout = settings.timeout
+        self._tls = trusted(settings.ca_file, name)
+        self._clock = clock
+        self._agent = f"tocsin/{version}"
+        parts = urlsplit(self._url)
+        self._receiver = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        """The part of the URL that is no secret."""
+
+    async def send(self, notification: Notification) -> None:
+        """Send a notification, and return after the receiver accepted it.
+
+        Raises:
+            ChannelRefused: the answer is no success, or does not come in time.
+        """
+        content = json.dumps(body_of(notification), separators=(",", ":")).encode()
+        headers = {"User-Agent": self._agent, **self._headers, "Content-Type": "application/json"}
+        headers |= self._signed(notification.id, content)
+        try:
+            async with (
+                asyncio.timeout(self._timeout),
+                httpx.AsyncClient(verify=self._tls, timeout=self._timeout) as client,
+                client.stream("POST", self._url, content=content, headers=headers) as response,
+            ):
+                refusal = self._refusal(response)
+        except TimeoutError:
+            raise ChannelRefused(
+                f"{self._receiver} did not answer within {self._timeout:g} s", retryable=True
+            ) from None
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:
+            reason = printable(str(error)[:MAX_ERROR]) or type(error).__name__
+            raise ChannelRefused(f"{self._receiver} cannot be reached: {reason}", retryable=True) from None
+        if refusal is not None:
+            raise refusal
+
+    def _signed(self, id_: str, content: bytes) -> dict[str, str]:
+        """Return the headers by which a receiver recognizes a notification, and its sender."""
+        at = str(int(self._clock.now().timestamp()))
+        headers = {"webhook-id": id_, "webhook-timestamp": at}
+        if self._key is not None:
+            digest = hmac.digest(self._key, f"{id_}.{at}.".encode() + content, hashlib.sha256)
+            headers["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
+        return headers
+
+    def _refusal(self, response: httpx.Response) -> ChannelRefused | None:
+        """Return the meaning of a status that is no success. The body is not read."""
+        status = response.status_code
+        if response.is_success:
+            return None
+        hint = ""
+        if response.has_redirect_location:
+            hint = "; redirects are not followed, so write the URL that it leads to"
+        elif status == _GONE:
+            hint = ": the receiver is gone for good, so remove the channel or change its URL"
+        wait = retry_after(response.headers) if is_retryable(status) else None
+        return ChannelRefused(
+            f"{self._receiver} answered {status}{hint}", retryable=is_retryable(status), retry_after=wait
+        )
+
+
+def body_of(notification: Notification) -> dict[str, JsonValue]:
+    """Return the JSON of a notification.
+
+    Its texts are those of the job, also characters that act on HTML or in a chat.
+    """
+    return {
+        "id": notification.id,
+        "kind": notification.kind.value,
+        "job": notification.job,
+        "at": utc_text(notification.at),
+        "channel": notification.channel,
+        "execution_id": notification.execution_id,
+        "title": notification.title,
+        "reason": notification.reason,
+        "why": notification.why,
+        "url": notification.url,
+        "others": notification.others,
+        "other_jobs": list(notification.other_jobs),
+    }
