@@ -1,8 +1,10 @@
 """Grants of agents: what operators allow and revoke."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tocsin.domain.agent_grants import MAX_PATTERNS, TooManyGrants, allow, may_get, revoke
+from tocsin.domain.agent_grants import MAX_PATTERNS, TooManyGrants, allow, granted_of, may_get, revoke
 from tocsin.domain.events import AgentGranted, QueueGrant
 
 MAIL = AgentGranted(name="a", grants=(QueueGrant(queue="mail", functions=("mail/*",)),))
@@ -40,3 +42,28 @@ def test_only_the_star_has_a_meaning() -> None:
 def test_number_of_patterns_is_limited() -> None:
     with pytest.raises(TooManyGrants):
         allow(None, "a", ["mail"], [f"f{number}" for number in range(MAX_PATTERNS + 1)])
+
+
+NAMES = st.sampled_from(["a", "b", "a/x", "a/y", "*"])
+GRANTS = st.builds(
+    QueueGrant,
+    queue=st.sampled_from(["q", "r", "*"]),
+    functions=st.lists(st.sampled_from(["a", "a/*", "*", "z"]), min_size=1, max_size=3).map(tuple),
+)
+
+
+@given(st.lists(GRANTS, max_size=4), st.frozensets(st.sampled_from(["q", "r", "s", "*"])), st.frozensets(NAMES))
+def test_granted_functions_are_those_that_each_grant_includes(
+    grants: list[QueueGrant], queues: frozenset[str], functions: frozenset[str]
+) -> None:
+    expected = {queue: {name for name in functions if may_get(grants, queue, name)} for queue in queues}
+    granted = granted_of(grants, queues, functions)
+    assert dict(granted) == {queue: names for queue, names in expected.items() if names}
+    assert [queue for queue, _ in granted] == sorted(dict(granted))
+
+
+def test_queues_with_equal_functions_share_one_set() -> None:
+    """An agent announces names at will."""
+    queues, functions = frozenset(map(str, range(100))), frozenset(map(str, range(500)))
+    granted = granted_of([QueueGrant(queue="*", functions=("*",))], queues, functions)
+    assert {id(names) for _, names in granted} == {id(functions)}

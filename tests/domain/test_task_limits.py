@@ -1,6 +1,7 @@
 """Priorities, turns and concurrency limits of the tasks that wait for agents."""
 
 import sys
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -371,3 +372,21 @@ def test_slots_of_agents_are_taken_one_by_one() -> None:
     assert taken == ["b", "a", "b", None]
     assert not slots.has("default", "load")
     assert slots.take("default", "mail", refused_by=frozenset("c")) is None
+
+
+def test_announced_names_without_tasks_use_no_memory() -> None:
+    """An agent announces names at will: a hundred queues with hundreds of functions, other names in each process."""
+    board = TaskBoard()
+    board.dispatch(task(1))
+    offers = [
+        Offer(f"thief-{n}", [f"q-{n}-{i}" for i in range(100)], [f"f-{n}-{i}" for i in range(200)], 1)
+        for n in range(20)
+    ]
+    tracemalloc.start()
+    try:
+        assert board.assign([*offers, offer("a")], limit=9) != []
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    announced = sum(len(each.queues) + len(each.functions) for each in offers)
+    assert peak < 400 * announced

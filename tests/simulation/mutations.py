@@ -447,7 +447,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "tell an agent of an end once",
         EndNotices.compare,
-        "self._watch(agent, start=0)",
+        "self._watch(agent, watch.held(unclaimed))",
         "pass",
     ),
     _bug(
@@ -592,7 +592,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "give an agent what its name was not granted",
         (
-            Edit(OperatorDecisions._granted, "if may_get(fact.grants, queue, f)", "if True"),
+            Edit(OperatorDecisions._granted, "granted_of(fact.grants, agent.queues, agent.functions)", "None"),
             Edit(OperatorDecisions.permits, "is_granted and", ""),
         ),
     ),
@@ -674,7 +674,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "assign the lowest priority first",
         (
-            Edit(TaskLanes._lanes_by_queue, "(-priority, 0, 0, function)", "(priority, 0, 0, function)"),
+            Edit(TaskLanes._lanes_by_queue, "(-priority, 0, 0, name)", "(priority, 0, 0, name)"),
             Edit(TaskLanes._next, "function, -priority))", "function, priority))"),
         ),
     ),
@@ -688,8 +688,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "assign tasks to agents that drain",
         cast("property", HeardAgent.takes_tasks).fget or print,
-        'self.hold_list.mode == "enabled"',
-        'self.hold_list.mode != "disabled"',
+        'self.mode == "enabled"',
+        'self.mode != "disabled"',
     ),
     _bug("look at no hold list again before tasks are assigned", Matcher._offers, "self.agents.read()", "pass"),
     _bug("begin what arrives while the worker drains", Slots.occupy_now, "self._is_paused or", ""),

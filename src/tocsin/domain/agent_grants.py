@@ -9,6 +9,7 @@ from typing import Final
 
 from .errors import TocsinError
 from .events import Actor, AgentGranted, QueueGrant
+from .task_offers import Granted
 from .text import matches
 
 EVERY: Final = "*"
@@ -29,6 +30,22 @@ def may_get(grants: Iterable[QueueGrant], queue: str, function: str) -> bool:
         grant.queue in {queue, EVERY} and any(matches(function, pattern) for pattern in grant.functions)
         for grant in grants
     )
+
+
+def granted_of(grants: Iterable[QueueGrant], queues: frozenset[str], functions: frozenset[str]) -> Granted:
+    """Return the functions of which an agent may get tasks, by queue.
+
+    Agents announce names at will. So each grant is compared with the functions once, and queues with equal functions share one set.
+    """
+    by_queue: dict[str, frozenset[str]] = {}
+    for grant in grants:
+        if grant.queue == EVERY or grant.queue in queues:
+            matched = (name for name in functions if any(matches(name, pattern) for pattern in grant.functions))
+            by_queue[grant.queue] = by_queue.get(grant.queue, frozenset()).union(matched)
+    everywhere = by_queue.get(EVERY, frozenset())
+    sets = {functions: functions}
+    granted = ((queue, everywhere | by_queue[queue] if queue in by_queue else everywhere) for queue in sorted(queues))
+    return tuple((queue, sets.setdefault(names, names)) for queue, names in granted if names)
 
 
 # --- decide ----------------------------------------------------------------------------------------------------------

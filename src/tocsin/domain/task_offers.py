@@ -22,6 +22,7 @@ class Offer:
 Granted: TypeAlias = tuple[tuple[str, frozenset[str]], ...]
 """Functions by queue."""
 _NO_AGENTS: Final[frozenset[str]] = frozenset()
+_NO_FUNCTIONS: Final[frozenset[str]] = frozenset()
 _Entry: TypeAlias = tuple[int, int, str]
 """Free slots (negative), the place of the offer, the key of the agent."""
 
@@ -30,19 +31,23 @@ _Entry: TypeAlias = tuple[int, int, str]
 class _Pool:
     """Agents with the same functions of the same queues, most free slots first."""
 
-    functions: Mapping[str, frozenset[str]]
-    """By queue."""
+    queues: frozenset[str]
+    functions: frozenset[str]
+    granted: Mapping[str, frozenset[str]] | None
     agents: list[_Entry] = field(default_factory=list)
 
-    def has(self, queue: str, function: str) -> bool:
-        """Return whether its agents get the tasks of a function from a queue."""
-        return function in self.functions.get(queue, _NO_AGENTS)
+    def functions_of(self, queue: str) -> frozenset[str]:
+        """Return the functions whose tasks its agents get from a queue."""
+        if self.granted is None:
+            return self.functions if queue in self.queues else _NO_FUNCTIONS
+        return self.granted.get(queue, _NO_FUNCTIONS)
 
 
 class FreeSlots:
     """The free slots of agents.
 
-    Each agent is in one pool, so a slot that is taken changes one heap.
+    Each agent is in one pool, so a slot that is taken changes one heap. Agents announce names at will, so only the queues and functions
+    that a caller names are looked at.
     """
 
     def __init__(self, offers: Iterable[Offer]) -> None:
@@ -53,22 +58,14 @@ class FreeSlots:
                 queues, functions = frozenset(offer.queues), frozenset(offer.functions)
                 key = queues, functions, offer.granted
                 if key not in pools:
-                    granted = dict.fromkeys(queues, functions) if offer.granted is None else dict(offer.granted)
-                    pools[key] = _Pool(granted)
+                    pools[key] = _Pool(queues, functions, None if offer.granted is None else dict(offer.granted))
                 pools[key].agents.append((-offer.slots, place, offer.agent))
         self._pools = tuple(pools.values())
+        self._by_queue: dict[str, list[tuple[frozenset[str], _Pool]]] = {}
+        """The pools that serve a queue, with their functions of it."""
         self._by_lane: dict[tuple[str, str], list[_Pool]] = {}
         for pool in self._pools:
             heapify(pool.agents)
-
-    @property
-    def functions(self) -> Mapping[str, Collection[str]]:
-        """The functions that agents have, by queue."""
-        functions: dict[str, set[str]] = {}
-        for pool in self._pools:
-            for queue, of_queue in pool.functions.items():
-                functions.setdefault(queue, set()).update(of_queue)
-        return functions
 
     def has(self, queue: str, function: str) -> bool:
         """Return whether an agent has a free slot for a function of a queue."""
@@ -98,11 +95,17 @@ class FreeSlots:
         """Return the pools of a lane in which an agent has a free slot."""
         lane = queue, function
         if lane not in self._by_lane:
-            self._by_lane[lane] = [pool for pool in self._pools if pool.has(queue, function)]
+            self._by_lane[lane] = [pool for functions, pool in self._serving(queue) if function in functions]
         pools = self._by_lane[lane]
         if any(not pool.agents for pool in pools):
             self._by_lane[lane] = pools = [pool for pool in pools if pool.agents]
         return pools
+
+    def _serving(self, queue: str) -> list[tuple[frozenset[str], _Pool]]:
+        if queue not in self._by_queue:
+            served = ((pool.functions_of(queue), pool) for pool in self._pools)
+            self._by_queue[queue] = [(functions, pool) for functions, pool in served if functions]
+        return self._by_queue[queue]
 
 
 def _first_of(pool: _Pool) -> _Entry:

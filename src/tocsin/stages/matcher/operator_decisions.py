@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from ... import subjects
 from ...domain import policy, queue
-from ...domain.agent_grants import may_get
+from ...domain.agent_grants import granted_of, may_get
 from ...domain.events import (
     AgentDrainStarted,
     AgentForgotten,
@@ -122,8 +122,4 @@ class OperatorDecisions:
         fact = self._grants.get(agent.name)
         if fact is None:
             return () if self._requires_grant else None
-        by_queue = (
-            (queue, frozenset(f for f in agent.functions if may_get(fact.grants, queue, f)))
-            for queue in sorted(agent.queues)
-        )
-        return tuple((queue, functions) for queue, functions in by_queue if functions)
+        return granted_of(fact.grants, agent.queues, agent.functions)
