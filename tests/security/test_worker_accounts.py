@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -22,6 +23,7 @@ from tocsin import Context, Worker, bootstrap
 from tocsin.adapters.nats.admin.permissions import Permissions
 from tocsin.adapters.nats.agents import NatsAgentChannel
 from tocsin.bootstrap.nats_roles import permissions
+from tocsin.domain.agent import HoldList
 from tocsin.domain.events import (
     AgentEnded,
     AgentRegistered,
@@ -32,6 +34,7 @@ from tocsin.domain.events import (
     Report,
     Started,
 )
+from tocsin.engine import agent_memory
 from tocsin.ports import HandOver, NotAllowed
 from tocsin.services.agents import AgentRegistry
 from tocsin.services.operations import execution_requests
@@ -219,6 +222,38 @@ async def test_invented_agents_stop_no_other_account(
             await serving
         flooding.cancel()
         await asyncio.gather(flooding, return_exceptions=True)
+
+
+async def test_large_hold_lists_stop_no_other_account(
+    secured: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The account of an agent invents processes with long hold lists, and uses up its own memory alone."""
+    monkeypatch.setattr(agent_memory, "MAX_BYTES_PER_NAME", 300_000)
+    worker = Worker()
+    worker.task("send")(lambda _: "sent")
+    invented = HoldList(
+        number=1,
+        mode="enabled",
+        queues=tuple(f"q{n}" for n in range(100)),
+        functions=tuple(f"{n}" + "x" * 200 for n in range(400)),
+        held=tuple(f"job.{n}.main.1" for n in range(1_000)),
+        max_concurrent_jobs=1_000,
+    ).model_dump_json()
+
+    async with (
+        everybody(secured, tmp_path, worker) as tocsin,
+        connected(secured, tmp_path, "worker-mail") as mine,
+    ):
+        channel = NatsAgentChannel(mine.connection, mine.names)
+        await tocsin.apply({"name": "sending", "function": "send", "overlap_policy": "allow"})
+        for number in range(FLOOD, 3 * FLOOD):
+            await channel.announce("mail", f"{ID[:-4]}{number:04x}", invented.encode())
+        await mine.connection.client.flush()
+        for _ in range(2):
+            await tocsin.trigger("sending")
+        await tocsin.ended("sending", Completed, 2)
+        registered = Counter(fact.message.name for fact in await tocsin.facts("agent.>", AgentRegistered))
+        assert registered["mail"] < FLOOD
 
 
 # --- what the account alone prevents ------------------------------------------------------------------------------------

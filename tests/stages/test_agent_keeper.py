@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack
 from datetime import timedelta
@@ -23,6 +24,7 @@ from tocsin.domain.events import (
     AgentRegistered,
     AgentSwitched,
 )
+from tocsin.engine import agent_memory
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.services.audit import audit
@@ -325,8 +327,8 @@ async def test_unknown_id_costs_one_look(office: Office, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(agent.Agent, "is_live", property(noted))
     await office.announce(agent_id=some_id(9))
-    for name, agent_id, body in keeper._inbox.take():
-        await keeper._hear(name, agent_id, body)
+    for arrived in keeper._inbox.take():
+        await keeper._hear(arrived)
     assert set(looked_at) <= {some_id(3)}
     forgotten = [fact.agent_id for fact in await office.facts() if isinstance(fact, AgentForgotten)]
     assert forgotten == [some_id(3)]
@@ -366,7 +368,7 @@ async def test_newest_state_counts_after_another_leader_decided(office: Office) 
 async def test_agent_that_another_leader_registered_is_taken_over(office: Office) -> None:
     keeper = await office.keeper()
     await office.announce()
-    keeper.roster.enter(NAME, ID).hold_list = None
+    keeper.roster.enter(NAME, ID).unjudged = None
     other = AgentRegistered(name=NAME, agent_id=ID, functions=("mail/send",), queues=("mail",))
     await office.log.append(other, expect=0)  # not followed yet
     await keeper.run_once(office.clock.now())
@@ -393,12 +395,55 @@ async def test_invented_agents_silence_no_other(office: Office, monkeypatch: pyt
     await office.round()
     for number in range(1, 9):
         await office.announce(name=f"n{number}", agent_id=some_id(number))
-    await office.announce(labels={"heard": "again"})
+    await office.announce(held=["heard.again.main.1"])
     await office.round()
     entry = keeper.roster.find(NAME, ID)
     assert entry is not None
-    assert entry.hold_list is not None
-    assert entry.hold_list.labels == {"heard": "again"}
+    assert entry.held == ("heard.again.main.1",)
+
+
+async def test_memory_of_a_name_is_limited(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_memory, "MAX_BYTES_PER_NAME", 100_000)
+    keeper = await office.keeper()
+    await office.announce(held=["j.e.main.1"])
+    await office.round()
+    large: dict[str, Any] = {"functions": [f"{n}" + "x" * 200 for n in range(100)], "labels": {"a": "b" * 200}}
+    for number in range(2, 20):
+        await office.announce("thief", some_id(number), **large)
+        await office.round()
+    assert 0 < keeper.roster.number("thief") < 5
+    for number in range(2, 5):
+        await office.announce("thief", some_id(number), ended=True, **large)
+    await office.announce(held=["j.e.other.1"])
+    await office.passes(SILENCE_S)
+    kinds = Counter((fact.name, type(fact)) for fact in await office.facts())
+    assert kinds["thief", AgentEnded] == kinds["thief", AgentRegistered] == keeper.roster.number("thief")
+    assert [record.held for record in await office.shown()] == [["e.other.1"]]
+
+
+async def test_agent_without_room_for_more_lives_on(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_memory, "MAX_BYTES_PER_NAME", 20_000)
+    await office.keeper()
+    await office.announce(held=["j.e.main.1"])
+    await office.round()
+    for _ in range(3):
+        await office.announce(held=[f"j.{n}.main.1" for n in range(1_000)])
+        await office.passes(SILENCE_S / 2)
+    assert await office.kinds() == [AgentRegistered]
+    [record] = await office.shown()
+    assert (record.state, record.held) == ("ENABLED", ["e.main.1"])
+
+
+async def test_standby_keeps_no_list_that_is_registered(office: Office) -> None:
+    await office.keeper()
+    standby = await office.keeper(leads=False)
+    for _ in range(2):
+        await office.announce()
+        await office.round()
+    await office.round()
+    entry = standby.roster.find(NAME, ID)
+    assert entry is not None
+    assert entry.unjudged is None
 
 
 async def test_account_of_an_agent_has_own_room(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import tracemalloc
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -31,6 +32,7 @@ from tocsin.domain.events import (
 from tocsin.domain.open_task import OpenTask
 from tocsin.domain.queue_backlog import HeldBack, HeldGroup, QueueBacklog
 from tocsin.domain.task_board import TaskBoard
+from tocsin.engine import agent_memory
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.saved_place import SAVE_INTERVAL_S
@@ -1056,10 +1058,10 @@ async def test_invented_agents_silence_no_other(hall: Hall, monkeypatch: pytest.
     agent = await hall.agent()
     for number in range(1, 9):
         await hall.channel.announce(f"thief-{number}", invented(number), b'{"number": 1, "mode": "enabled"}')
-    await agent.announce(labels={"heard": "again"})
+    await agent.announce(functions=["heard", "again"])
     await hall.work()
     [heard] = [heard for heard in matcher.agents if heard.name == agent.name]
-    assert heard.hold_list.labels == {"heard": "again"}
+    assert heard.functions == {"heard", "again"}
 
 
 async def test_account_of_an_agent_has_own_room(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1074,6 +1076,70 @@ async def test_account_of_an_agent_has_own_room(hall: Hall, monkeypatch: pytest.
     await hall.work()
     names = Counter(heard.name for heard in matcher.agents)
     assert (names.total(), names["mail"]) == (4 + 2, 2)
+
+
+def greedy(number: int) -> dict[str, Any]:
+    """Return the fields of a hold list that uses much memory."""
+    return {
+        "number": 1,
+        "mode": "enabled",
+        "max_concurrent_jobs": 1,
+        "queues": [f"q{number}-{n}" for n in range(100)],
+        "functions": [f"f{number}-{n}" for n in range(500)],
+        "held": [f"j.{number}.{n}.1" for n in range(1_000)],
+        "handed_back": [*range(10_000, 11_000)],
+        "labels": {f"k{n}": "v" * 255 for n in range(50)},
+    }
+
+
+async def test_hostile_hold_lists_use_limited_memory(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_memory, "MAX_BYTES_PER_NAME", limit := 2_000_000)
+    await hall.job()
+    matcher = await hall.matcher()
+    agent = await hall.agent()
+    bodies = [json.dumps(greedy(number)).encode() for number in range(100)]
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for number, body in enumerate(bodies):
+            await hall.channel.announce("thief", invented(number), body)
+            await hall.work()
+        used = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert used < 2 * limit
+    assert 0 < sum(heard.name == "thief" for heard in matcher.agents) < 100
+    await hall.trigger()
+    assert len(agent.got) == 1
+
+
+async def test_tasks_of_compared_hold_lists_are_not_kept(hall: Hall) -> None:
+    matcher = await hall.matcher()
+    await hall.channel.announce("thief", ONE, json.dumps(greedy(1)).encode())
+    await hall.work()
+    [heard] = matcher.agents
+    assert heard.tasks is None
+    assert len(heard.functions) == 500
+
+
+async def test_agent_without_room_for_more_lives_on(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_memory, "MAX_BYTES_PER_NAME", 5_000)
+    await hall.job(timeout=600)
+    matcher = await hall.matcher()
+    agent = await hall.agent(max_concurrent_jobs=2)
+    await hall.trigger()
+    hall.world.clock.advance(SILENCE_S / 2)
+    await agent.announce(held=[f"invented.{n}.main.1" for n in range(1_000)], functions=["load", *map(str, range(99))])
+    await hall.work()
+    await hall.passes(SILENCE_S / 2)
+    [heard] = matcher.agents
+    assert heard.functions == {"load"}
+    assert await hall.world.stored(Released) == []
+    await agent.announce(held=[], functions=["load"], mode="disabled")
+    await hall.work()
+    await hall.trigger()
+    assert len(agent.got) == 2  # the lost task again, and no other task
+    assert len(await hall.started()) == 1
 
 
 async def test_process_that_ended_makes_room(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:

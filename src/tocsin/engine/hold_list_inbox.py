@@ -2,16 +2,28 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from ..domain import agent
+from .agent_memory import AgentMemory, RefusedHoldLists
 
 MAX_AGENTS: Final = 5_000
 """The number of processes without an account of their own that a stage keeps, and the number whose first hold lists wait."""
 MAX_PER_NAME: Final = 1_000
 """The number of processes of one name: room for the copies of a large team, while invented ids leave room for other names."""
+_MAX_NUMBER: Final = 2**62
+
+
+class ArrivedHoldList(NamedTuple):
+    """The newest hold list of a process."""
+
+    name: str
+    agent_id: str
+    number: int
+    body: bytes | None
+    """None: there was no room for it, so it says only that the process lives."""
 
 
 class _Head(msgspec.Struct):
@@ -22,13 +34,15 @@ _HEADS: Final = msgspec.json.Decoder(_Head)
 
 
 class HoldListInbox:
-    """The newest hold list of each process, for a bounded number of processes.
+    """The newest hold list of each process, for a bounded number of processes and bytes.
 
     A stage looks at them a few times a second, so that a flood costs little. Invented processes silence no other: a process that the
-    stage knows always has room, and the names of accounts have room apart from all other names.
+    stage knows always has room, if only for the fact that it lives, and the names of accounts have room apart from all other names.
     """
 
-    def __init__(self, is_known: Callable[[str, str], bool], reserved: Collection[str]) -> None:
+    def __init__(
+        self, is_known: Callable[[str, str], bool], reserved: Collection[str], refused: RefusedHoldLists
+    ) -> None:
         """Start empty.
 
         `is_known`: whether the stage has a process (name and id), of which it has a bounded number. `reserved`: the
@@ -36,7 +50,9 @@ class HoldListInbox:
         """
         self._is_known = is_known
         self._reserved = frozenset(reserved)
-        self._arrived: dict[tuple[str, str], tuple[int, bytes]] = {}
+        self._refused = refused
+        self._memory = AgentMemory(reserved)
+        self._arrived: dict[tuple[str, str], ArrivedHoldList] = {}
         self._of_name: Counter[str] = Counter()
         """The number of unknown processes that wait, by name."""
         self._shared = 0
@@ -47,32 +63,50 @@ class HoldListInbox:
 
         A message that cannot be a hold list is ignored.
         """
-        if len(body) > agent.MAX_HOLD_LIST_BYTES or not (agent.is_agent_name(name) and agent.is_agent_id(agent_id)):
+        if not (agent.is_agent_name(name) and agent.is_agent_id(agent_id)):
             return
-        try:
-            number = _HEADS.decode(body).number
-        except msgspec.MsgspecError:
+        number = _number_of(body)
+        if number is None:
+            self._refused.note(name, "unreadable")
             return
         waiting = self._arrived.get((name, agent_id))
-        if waiting is None:
-            if not self._is_known(name, agent_id) and not self._take_room(name):
-                return
-        elif waiting[0] >= number:
+        if waiting is not None and waiting.number >= number:
             return
-        self._arrived[name, agent_id] = number, body
+        is_new = waiting is None and not self._is_known(name, agent_id)
+        if is_new and not self._has_room(name):
+            self._refused.note(name, "processes")
+        elif self._memory.take(name, agent_id, len(body)):
+            self._keep(ArrivedHoldList(name, agent_id, number, body), is_new=is_new)
+        else:
+            self._refused.note(name, "bytes")
+            if waiting is None and not is_new:  # an older list that waits says as well that the process lives
+                self._keep(ArrivedHoldList(name, agent_id, number, None), is_new=False)
 
-    def _take_room(self, name: str) -> bool:
-        """Return whether another unknown process has room, and count it then."""
-        is_shared = name not in self._reserved
-        if self._of_name[name] >= MAX_PER_NAME or (is_shared and self._shared >= MAX_AGENTS):
-            return False
-        self._of_name[name] += 1
-        self._shared += is_shared
-        return True
+    def _has_room(self, name: str) -> bool:
+        """Return whether another unknown process has room."""
+        return self._of_name[name] < MAX_PER_NAME and (name in self._reserved or self._shared < MAX_AGENTS)
 
-    def take(self) -> list[tuple[str, str, bytes]]:
-        """Return name, id and body of each hold list, and start empty."""
+    def _keep(self, arrived: ArrivedHoldList, *, is_new: bool) -> None:
+        if is_new:
+            self._of_name[arrived.name] += 1
+            self._shared += arrived.name not in self._reserved
+        self._arrived[arrived.name, arrived.agent_id] = arrived
+
+    def take(self) -> list[ArrivedHoldList]:
+        """Return the hold lists that arrived, and start empty."""
         arrived, self._arrived = self._arrived, {}
+        self._memory.clear()
         self._of_name.clear()
         self._shared = 0
-        return [(name, agent_id, body) for (name, agent_id), (_, body) in arrived.items()]
+        return [*arrived.values()]
+
+
+def _number_of(body: bytes) -> int | None:
+    """Return the number of a hold list; None: the body cannot be one."""
+    if len(body) > agent.MAX_HOLD_LIST_BYTES:
+        return None
+    try:
+        number = _HEADS.decode(body).number
+    except msgspec.MsgspecError:
+        return None
+    return number if 1 <= number <= _MAX_NUMBER else None

@@ -1,6 +1,6 @@
 """The roster: every agent that is not forgotten, and its newest hold list."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -8,7 +8,17 @@ from typing import Final
 from ... import subjects, telemetry
 from ...domain import agent
 from ...domain.agent import Agent, AgentRecord, HoldList
-from ...domain.events import OF_THE_NAME, AgentFact, AgentGranted, AgentSwitched, Message, QueueGrant, Recorded
+from ...domain.events import (
+    OF_THE_NAME,
+    AgentFact,
+    AgentGranted,
+    AgentRegistered,
+    AgentSwitched,
+    Message,
+    QueueGrant,
+    Recorded,
+)
+from ...engine.agent_memory import AgentMemory, memory_of
 from ...engine.foreign_reports import load_scope, scopes_of
 from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections
 from ...subjects import Bucket, Stream
@@ -25,10 +35,12 @@ class Entry:
     """The sequence of its newest known event."""
     changed_at: datetime | None = None
     """The time of its newest known event."""
-    hold_list: HoldList | None = None
-    """The newest hold list that was heard here."""
-    is_unjudged: bool = False
-    """The newest hold list was not compared with the log yet."""
+    number: int = 0
+    """The number of the newest hold list that was heard here."""
+    held: tuple[str, ...] = ()
+    """The tasks in it."""
+    unjudged: HoldList | None = None
+    """The newest hold list, until it is compared with the log."""
     heard_at: float | None = None
     """When that was, on the monotonic clock."""
     registered_at: float | None = None
@@ -38,6 +50,11 @@ class Entry:
     def scope(self) -> str:
         """The scope of its events."""
         return subjects.agent(self.name, self.agent_id)
+
+    @property
+    def size(self) -> int:
+        """The bytes that it uses here and in the bucket of agents."""
+        return size_of(self.state.registered, self.held)
 
     def take(self, recorded: Recorded[Message]) -> None:
         """Apply an event, unless it is known."""
@@ -50,8 +67,10 @@ class Entry:
 class Roster:
     """All agents by name and id, and the names that are disabled."""
 
-    def __init__(self, log: EventLog) -> None:
+    def __init__(self, log: EventLog, reserved: Collection[str] = ()) -> None:
+        """Start empty; `reserved`: the names of agents with an account of their own."""
         self._log = log
+        self.memory = AgentMemory(reserved)
         self._entries: dict[tuple[str, str], Entry] = {}
         self._names: dict[str, int] = {}
         self._over: dict[str, dict[str, Entry]] = {}
@@ -123,6 +142,8 @@ class Roster:
         """Note that an event changed a process."""
         if self.find(entry.name, entry.agent_id) is not entry:
             return  # it was removed meanwhile
+        if entry.unjudged is None:
+            self.memory.charge(entry.name, entry.agent_id, entry.size)
         if entry.sequence > 0 and not entry.state.is_live:
             self._over.setdefault(entry.name, {}).setdefault(entry.agent_id, entry)
         else:
@@ -144,6 +165,7 @@ class Roster:
         """Remove a process that is forgotten, or of which nothing is stored."""
         if self._entries.pop((entry.name, entry.agent_id), None) is not None:
             self._drop(entry)
+            self.memory.charge(entry.name, entry.agent_id, 0)
             self._names[entry.name] -= 1
             if not self._names[entry.name]:
                 del self._names[entry.name]
@@ -239,7 +261,17 @@ def record_of(entry: Entry, *, enabled: bool) -> AgentRecord | None:
         functions=list(fact.functions),
         max_concurrent_jobs=fact.max_concurrent_jobs,
         leader_candidate=fact.leader_candidate,
-        held=[name.partition(".")[2] for name in entry.hold_list.held]
-        if entry.hold_list is not None and is_live
-        else [],
+        held=[name.partition(".")[2] for name in entry.held] if is_live else [],
     )
+
+
+def size_of(described: HoldList | AgentRegistered | None, held: Sequence[str]) -> int:
+    """Return the bytes that a process uses.
+
+    The tasks are counted twice, because the entry of the bucket has their names in part.
+    """
+    tasks = 2 * memory_of(held)
+    if described is None:
+        return tasks
+    labels = (*described.labels, *described.labels.values(), described.host, described.version)
+    return tasks + memory_of(labels, described.queues, described.functions)

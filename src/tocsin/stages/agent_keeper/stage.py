@@ -24,12 +24,13 @@ from ...domain.events import (
     AgentForgotten,
     AgentRegistered,
 )
-from ...engine.hold_list_inbox import MAX_AGENTS, MAX_PER_NAME, HoldListInbox
+from ...engine.agent_memory import RefusedHoldLists
+from ...engine.hold_list_inbox import MAX_AGENTS, MAX_PER_NAME, ArrivedHoldList, HoldListInbox
 from ...engine.leader_election import LeaderElection, lease_access
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import AgentChannel, Clock, EventLog, LogUnavailable, OutdatedState, Projections
 from ...subjects import AGENT_KEEPER_LEASE, LAYOUT, Bucket, Stream
-from .roster import Entry, Mirror, Roster
+from .roster import Entry, Mirror, Roster, size_of
 
 INTERVAL_S: Final = 0.2
 """Time between two rounds over the hold lists that arrived."""
@@ -66,11 +67,13 @@ class AgentKeeper:
         self._leadership = leadership
         self._clock = clock
         self._mirror = Mirror(projections, clock, requires_grant=requires_grant)
-        self.roster = Roster(log)
+        self.roster = Roster(log, reserved)
         self._reserved = frozenset(reserved)
-        self._inbox = HoldListInbox(lambda name, agent_id: self.roster.find(name, agent_id) is not None, reserved)
+        self._refused = RefusedHoldLists("agent_keeper", clock.monotonic)
+        self._inbox = HoldListInbox(
+            lambda name, agent_id: self.roster.find(name, agent_id) is not None, reserved, self._refused
+        )
         self._listens_since = float("inf")
-        self._refused_at = float("-inf")
 
     async def lead(self) -> None:
         """Hold the leader lease, or try to."""
@@ -103,30 +106,41 @@ class AgentKeeper:
             return
         if not self._channel.connections:
             self._listens_since = self._clock.monotonic()  # no agent can be heard
-        for name, agent_id, body in self._inbox.take():
-            await self._hear(name, agent_id, body)
+        for arrived in self._inbox.take():
+            await self._hear(arrived)
         for entry in self.roster:
             await self._judge(entry, now)
         await self._mirror.show(self.roster, leads=self._leadership.is_leading)
 
-    async def _hear(self, name: str, agent_id: str, body: bytes) -> None:
-        try:
-            hold_list = HoldList.model_validate_json(body)
-        except ValidationError as error:
-            _log.warning("hold list refused", action="hold-list-refused", agent=name, errors=error.error_count())
-            return
+    async def _hear(self, arrived: ArrivedHoldList) -> None:
+        name, agent_id = arrived.name, arrived.agent_id
         entry = self.roster.find(name, agent_id)
+        if entry is not None and arrived.number <= entry.number:
+            return  # it is late, or was sent twice
+        try:
+            hold_list = _read(arrived.body)
+        except ValidationError:
+            self._refused.note(name, "unreadable")
+            return
+        if entry is None and (hold_list is None or not await self._has_room(name)):
+            return
+        if hold_list is not None and not self._takes(name, agent_id, hold_list):
+            self._refused.note(name, "bytes")
+            hold_list = None
         if entry is None:
-            if not await self._has_room(name):
+            if hold_list is None:
                 return
             entry = self.roster.enter(name, agent_id)
-        if entry.hold_list is not None and hold_list.number <= entry.hold_list.number:
-            return  # it is late, or was sent twice
-        entry.hold_list, entry.heard_at = hold_list, self._clock.monotonic()
-        entry.is_unjudged = True
+        entry.number, entry.heard_at = arrived.number, self._clock.monotonic()
+        if hold_list is None:
+            return  # there is no room for the list, and the process lives on as it was
+        entry.held, entry.unjudged = hold_list.held, hold_list
         mode = entry.state.mode(enabled=self.roster.is_enabled(name))
         if hold_list.mode != mode and not hold_list.ended:
             await self._channel.command(name, agent_id, Command(mode=mode, layout=LAYOUT).model_dump_json().encode())
+
+    def _takes(self, name: str, agent_id: str, hold_list: HoldList) -> bool:
+        return self.roster.memory.take(name, agent_id, size_of(hold_list, hold_list.held))
 
     async def _has_room(self, name: str) -> bool:
         """Return whether another process of a name may be entered.
@@ -140,16 +154,7 @@ class AgentKeeper:
         shared = len(self.roster) - sum(map(self.roster.number, self._reserved))
         if self.roster.number(name) < MAX_PER_NAME and (name in self._reserved or shared < MAX_AGENTS):
             return True
-        if self._clock.monotonic() - self._refused_at >= SILENCE_S:
-            self._refused_at = self._clock.monotonic()
-            of_name = self.roster.number(name)
-            _log.warning(
-                "agent not registered: too many",
-                action="agents-full",
-                agent=name,
-                of_name=of_name,
-                all=len(self.roster),
-            )
+        self._refused.note(name, "processes")
         return False
 
     async def _judge(self, entry: Entry, now: datetime) -> None:
@@ -168,14 +173,19 @@ class AgentKeeper:
                 if now - entry.changed_at >= limit:
                     await self._forget(entry)
             return
-        hold_list = entry.hold_list
-        if hold_list is None or not entry.is_unjudged or not self._leadership.is_leading:
-            return
-        if self._has_changed_lately(entry) and entry.state.is_live and not hold_list.ended:
-            return
-        if await self._store(entry, lambda state: agent.hear(state, entry.name, entry.agent_id, hold_list)):
-            entry.registered_at = self._clock.monotonic()
-        entry.is_unjudged = False
+        if entry.unjudged is not None:
+            await self._compare(entry, entry.unjudged)
+
+    async def _compare(self, entry: Entry, hold_list: HoldList) -> None:
+        """Store what the newest hold list of a process changes."""
+        if agent.hear(entry.state, entry.name, entry.agent_id, hold_list):
+            is_early = self._has_changed_lately(entry) and entry.state.is_live and not hold_list.ended
+            if is_early or not self._leadership.is_leading:
+                return
+            if await self._store(entry, lambda state: agent.hear(state, entry.name, entry.agent_id, hold_list)):
+                entry.registered_at = self._clock.monotonic()
+        entry.unjudged = None
+        self.roster.note(entry)
 
     def _has_changed_lately(self, entry: Entry) -> bool:
         at = entry.registered_at
@@ -209,6 +219,18 @@ class AgentKeeper:
             else:
                 return True
         return False
+
+
+def _read(body: bytes | None) -> HoldList | None:
+    """Return a hold list; of a process that ends, nothing else counts.
+
+    Raises:
+        ValidationError: the body is no hold list.
+    """
+    hold_list = None if body is None else HoldList.model_validate_json(body)
+    if hold_list is None or not hold_list.ended:
+        return hold_list
+    return HoldList(number=hold_list.number, mode=hold_list.mode, ended=True)
 
 
 def _start(context: StageContext) -> AgentKeeper | None:

@@ -100,11 +100,10 @@ class ClaimChecks:
     async def _look_at_agents(self, upto: int) -> None:
         """Hand over again what agents do not hold; release what lost and ended agents held."""
         now = self._clock.monotonic()
-        for agent in self._agents:
-            if agent.is_news:
-                await self._compare(agent, upto)
-                self._ends.compare(agent)
-                agent.is_news = False
+        for agent in self._agents.news:
+            await self._compare(agent, upto)
+            self._ends.compare(agent)
+            self._agents.note_compared(agent)
         if now - self._looked_at < INTERVAL_S:
             return
         self._looked_at = now
@@ -135,15 +134,17 @@ class ClaimChecks:
 
     async def _compare(self, agent: HeardAgent, upto: int) -> None:
         """Compare an agent's claims with its newest hold list."""
-        handed_back = frozenset(agent.hold_list.handed_back)
-        missing_claims: list[AgentClaim] = []
+        tasks, missing_claims = agent.tasks, list[AgentClaim]()
+        held = frozenset[str]() if tasks is None else frozenset(tasks.held)
         for claim in self._board.claims_of(agent.key):
-            if agent.hold_list.ended:
+            if agent.has_ended:
                 await self._releases.release(claim, "handed_back")
-            elif claim.sequence in handed_back:
+            elif tasks is None:
+                continue
+            elif claim.sequence in tasks.handed_back:
                 await self._releases.release(claim, "handed_back", is_refused=True)
             elif claim.sequence > upto:
                 continue
-            elif claim.task.held_name not in agent.held and agent.heard_at - claim.handed_at >= REPEAT_AFTER_S:
+            elif claim.task.held_name not in held and agent.heard_at - claim.handed_at >= REPEAT_AFTER_S:
                 missing_claims.append(claim)
         await self._hand_over.send(await self._releases.still_open(missing_claims[:AT_ONCE]))

@@ -6,6 +6,8 @@ lists of the agent name a task without a claim, and the matcher reads in the log
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from sys import getsizeof
 from typing import Final
 
 from ... import telemetry
@@ -19,6 +21,8 @@ CHECK_AFTER_S: Final = 2.0
 """Time after which a task without a claim is looked for in the log: a hold list may be older than the report on the task."""
 CHECKED_TASKS: Final = 32
 """Tasks of one agent that are looked for at a time."""
+WATCHED_BYTES: Final = 16_384
+"""The bytes of the names that are kept of one hold list, for the checks until the next list."""
 AT_ONCE: Final = 256
 """Tasks of all agents that are looked for at a time, and executions in one notice."""
 
@@ -27,13 +31,25 @@ _log = telemetry.get_logger("tocsin.matcher")
 
 @dataclass(frozen=True, slots=True)
 class _Watch:
-    """Some tasks of a hold list that have no claim."""
+    """Tasks of a hold list that have no claim."""
 
     due: float
-    """When they are looked for, in seconds of the monotonic clock."""
-    names: tuple[str, ...]
-    start: int
-    """Where the next look at the agent's hold list begins, so that each task has its turn."""
+    """When the next of them are looked for, in seconds of the monotonic clock."""
+    next: tuple[str, ...]
+    waiting: tuple[str, ...]
+    """Tasks that are looked for later, so that each has its turn."""
+
+    def held(self, names: Sequence[str]) -> "_Watch":
+        """Return the watch after a newer hold list.
+
+        `names`: the tasks in the list that have no claim.
+        """
+        known = frozenset(names)
+        following = tuple(name for name in self.next if name in known)
+        waiting = [name for name in self.waiting if name in known]
+        others = known.difference(following, waiting)
+        waiting += (name for name in names if name in others)
+        return _Watch(self.due, following, _first_of(waiting))
 
 
 class EndNotices:
@@ -64,8 +80,11 @@ class EndNotices:
 
     def compare(self, agent: HeardAgent) -> None:
         """Note the tasks of a new hold list that have no claim."""
-        if agent.key not in self._watches:
-            self._watch(agent, start=0)
+        if agent.tasks is None:
+            return
+        unclaimed = [name for name in agent.tasks.held if self._unclaimed(agent, name) is not None]
+        watch = self._watches.get(agent.key) or _Watch(self._clock.monotonic() + CHECK_AFTER_S, (), ())
+        self._watch(agent, watch.held(unclaimed))
 
     async def check(self) -> None:
         """Look for tasks without a claim, and send notices of ends that the log has."""
@@ -83,26 +102,28 @@ class EndNotices:
             if agent is None or agent.is_silent(now):
                 continue  # its next hold list is compared again
             looked_at.append((agent, watch))
-            entries[key] = [entry for name in watch.names if (entry := self._unclaimed(agent, name)) is not None]
+            entries[key] = [entry for name in watch.next if (entry := self._unclaimed(agent, name)) is not None]
             number += len(entries[key])
         over = await self._over(entry for some in entries.values() for entry in some)
         for agent, watch in looked_at:
             executions = dict.fromkeys(entry.execution for entry in entries[agent.key])
             await self._send(agent.key, [execution for execution in executions if execution in over])
-            self._watch(agent, start=watch.start)
+            unclaimed = [name for name in watch.waiting + watch.next if self._unclaimed(agent, name) is not None]
+            self._watch(agent, _Watch(now + CHECK_AFTER_S, (), tuple(unclaimed)))
 
-    def _watch(self, agent: HeardAgent, *, start: int) -> None:
-        unclaimed = [name for name in agent.hold_list.held if self._unclaimed(agent, name) is not None]
-        if not unclaimed:
-            return
-        start %= len(unclaimed)
-        names = (*unclaimed[start:], *unclaimed[:start])[:CHECKED_TASKS]
-        due = self._clock.monotonic() + CHECK_AFTER_S
-        self._watches[agent.key] = _Watch(due, names, start + len(names))
+    def _watch(self, agent: HeardAgent, watch: _Watch) -> None:
+        """Look for the tasks of a watch later, if it has any."""
+        if not watch.next:
+            names = watch.waiting
+            watch = _Watch(self._clock.monotonic() + CHECK_AFTER_S, names[:CHECKED_TASKS], names[CHECKED_TASKS:])
+        if watch.next:
+            self._watches[agent.key] = watch
+        else:
+            self._watches.pop(agent.key, None)
 
     def _unclaimed(self, agent: HeardAgent, name: str) -> HeldEntry | None:
         """Return a held task that has no claim in its agent's name."""
-        if name not in agent.held or (entry := read_held(name)) is None:
+        if (entry := read_held(name)) is None:
             return None
         claim = self._board.claim_of(_scope(entry), entry.step)
         return None if claim is not None and claim.agent == agent.key else entry
@@ -137,3 +158,10 @@ class EndNotices:
 
 def _scope(entry: HeldEntry) -> str:
     return f"execution.{entry.execution}.>"
+
+
+def _first_of(names: Iterable[str]) -> tuple[str, ...]:
+    """Return as many of the names as are kept."""
+    names = tuple(names)
+    sizes = accumulate(map(getsizeof, names))
+    return tuple(name for name, size in zip(names, sizes, strict=True) if size <= WATCHED_BYTES)

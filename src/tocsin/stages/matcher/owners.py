@@ -108,11 +108,11 @@ class Owners:
         """Return why an owner may not stay; None: it stays."""
         agent = self._agents.get(_key_of(owner))
         heard_at = since if agent is None else max(agent.heard_at, since)
-        if agent is not None and agent.hold_list.ended:
+        if agent is not None and agent.has_ended:
             return "ended"
-        if self._decisions.is_disabled(owner.name) or (agent is not None and agent.hold_list.mode == "disabled"):
+        if self._decisions.is_disabled(owner.name) or (agent is not None and agent.mode == "disabled"):
             return "disabled"
-        if self._decisions.is_draining(owner.agent_id) or (agent is not None and agent.hold_list.mode == "draining"):
+        if self._decisions.is_draining(owner.agent_id) or (agent is not None and agent.mode == "draining"):
             return "draining"
         if agent is not None and not self._stands(agent):
             return "withdrawn"
@@ -128,8 +128,7 @@ class Owners:
 
     def _stands(self, agent: HeardAgent) -> bool:
         """Return whether an agent wants tasks that only an owner gets, and may get any."""
-        hold_list = agent.hold_list
-        return hold_list.leader_candidate and hold_list.max_concurrent_jobs > 0 and self._decisions.granted(agent) != ()
+        return agent.is_candidate and agent.max_concurrent_jobs > 0 and self._decisions.granted(agent) != ()
 
     # --- questions -----------------------------------------------------------------------------------------------------
 

@@ -293,8 +293,7 @@ class Matcher:
             for agent in self.agents
             if agent.takes_tasks
             and not agent.is_silent(now)
-            and (slots := self._decisions.slots(agent.hold_list.max_concurrent_jobs) - self.board.used_slots(agent.key))
-            > 0
+            and (slots := self._decisions.slots(agent.max_concurrent_jobs) - self.board.used_slots(agent.key)) > 0
         ]
 
     def _offer(self, agent: HeardAgent, slots: int, lanes: Collection[str] | None) -> Offer:
