@@ -35,6 +35,8 @@ from tocsin.domain.events import (
     Recorded,
     RetryScheduled,
     RetryTimer,
+    Shard,
+    ShardState,
     Started,
 )
 from tocsin.domain.job_record import Registration
@@ -43,10 +45,11 @@ from tocsin.engine.foreign_reports import ForeignReports
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports.server_inspection import ServerState
 from tocsin.services.health import Finding, Level, examine, worst
-from tocsin.services.health.checks import backlog, clocks, deadlines, streams
+from tocsin.services.health.checks import backlog, clocks, deadlines, partitions, streams
 from tocsin.services.health.checks import server as server_checks
 from tocsin.services.health.doctor import Check, look_at
 from tocsin.services.health.status import Queue
+from tocsin.services.shards import ShardMaps
 from tocsin.subjects import (
     INSTALLATION_KEY,
     MATCHER_LEASE,
@@ -441,6 +444,25 @@ async def test_function_that_no_agent_has(tocsin: Running) -> None:
     has_it = agent.model_copy(update={"functions": ["mail/sent"]})
     await it.projections.put(Bucket.AGENTS, f"mail-1.{ID}", has_it.model_dump_json().encode())
     assert (await finds(backlog.functions, tocsin))["function-unserved"].level is Level.OK
+
+
+async def test_partition_without_its_shards(tocsin: Running) -> None:
+    it = tocsin.installation
+    assert (await finds(partitions.shards, tocsin))["no-active-shard"].what == "no job runs on shards"
+    maps = ShardMaps(it.log)
+    await maps.apply([Shard(shard_id="a"), Shard(shard_id="b")])
+    await tocsin.apply({"name": "vacuum", "function": "f", "partition": {"shard_set": ["a", "b"]}})
+    state, _ = await LedgerReader(it.log).load("vacuum")
+    registration = Registration.of(state)
+    assert registration is not None
+    await it.projections.put(Bucket.DEFINITIONS, "vacuum", registration.encode())
+    assert (await finds(partitions.shards, tocsin))["shard-not-served"].level is Level.OK
+    await maps.apply([Shard(shard_id="a", state=ShardState.DISABLED), Shard(shard_id="c")])
+    served = (await finds(partitions.shards, tocsin))["shard-not-served"]
+    assert_finding(served, Level.WARN, "2 shards", "`a` (jobs vacuum)", "`b` (jobs vacuum)")
+    await maps.apply([Shard(shard_id="a", state=ShardState.DRAINING)])
+    none = (await finds(partitions.shards, tocsin))["no-active-shard"]
+    assert_finding(none, Level.BAD, "1 job on shards (vacuum)", "no active shard")
 
 
 async def test_a_queue_without_a_worker(tocsin: Running) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from .checks import backlog, clocks, deadlines, server, streams
+from .checks import backlog, clocks, deadlines, partitions, server, streams
 from .findings import CheckContext, Finding, bad
 from .status import UNAVAILABLE, HealthTarget, status
 
@@ -31,6 +31,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     backlog.paused,
     backlog.limits,
     backlog.functions,
+    partitions.shards,
     deadlines.timers,
     deadlines.occurrences,
     deadlines.executions,
