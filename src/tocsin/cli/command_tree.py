@@ -206,6 +206,9 @@ COMMANDS: Final[Tree] = {
     "events": CommandGroup("The events of the log.", _EVENTS),
     "tokens": CommandGroup("Tokens for the HTTP API.", _TOKENS),
     "keys": CommandGroup("The key that signs the ledger and the log.", _KEYS),
+    "notifications": CommandGroup(
+        "Messages to people and programs about jobs.", {"test": "notifications.commands:send_test"}
+    ),
     "tz": CommandGroup("The time-zone data.", {"refresh": "installation.commands:refresh"}),
     "why": "jobs.why:why",
     "audit": "events.audit:audit",

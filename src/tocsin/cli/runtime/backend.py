@@ -3,16 +3,20 @@
 Each is imported at its first use, so that `tocsin --help` and shell completion start fast.
 """
 
-from collections.abc import Collection, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ... import __version__
 from ...domain.events import Actor
+from ...ports import NotificationChannel
 from ...services.local_operator import LocalOperator
 from ...services.operator import OpenHistory, Operator
 from ...settings import Settings
+from ...settings.notifications import NatsChannel
+from .errors import UsageError
 from .event_loop import until_done
 
 if TYPE_CHECKING:
@@ -105,6 +109,21 @@ class Backend:
         from ...services import health  # noqa: PLC0415
 
         return await health.examine(bootstrap.health_target(installation), monitors)
+
+    @asynccontextmanager
+    async def channel(self, settings: Settings, name: str) -> AsyncIterator[NotificationChannel]:
+        """Open a channel of the settings.
+
+        Raises:
+            UsageError: the channel leads to NATS only.
+        """
+        from ...adapters.notifications.factory import open_channel  # noqa: PLC0415
+        from ...adapters.system_clock import SystemClock  # noqa: PLC0415
+
+        channel = settings.notifications.channels[name]
+        if isinstance(channel, NatsChannel):
+            raise UsageError(f"channel {name!r} sends nothing outside of NATS", code="channel-not-outside")
+        yield open_channel(name, channel, SystemClock(), __version__)
 
     def stages(self) -> tuple[str, ...]:
         """Return the names of all stages, in flow order."""

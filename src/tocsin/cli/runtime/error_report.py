@@ -15,7 +15,7 @@ from ...domain.ledger import JobNotFound
 from ...domain.schedule import ScheduleError
 from ...domain.shard_map import WrongShardMap
 from ...domain.statement_error import StatementError
-from ...ports import HistoryUnavailable, LogUnavailable, OutdatedState
+from ...ports import ChannelRefused, HistoryUnavailable, LogUnavailable, OutdatedState
 from ...ports.queries import InvalidQuery
 from ...services.operations.errors import Ambiguous, NotAnId, NotFound, OperationError
 from ...services.operator import ApiUnavailable, NotPermitted, NotServed
@@ -89,6 +89,7 @@ _KNOWN: Final[tuple[_Row, ...]] = (
     (NotAnId, Exit.USAGE, "{}"),
     (Ambiguous, Exit.USAGE, "{}"),
     (OperationError, Exit.NO, "{}"),
+    (ChannelRefused, Exit.NO, "{}"),
     (NotServed, Exit.USAGE, "{}"),
     (NotPermitted, Exit.NO, "{}"),
     (OutdatedState, Exit.NO, "{}"),

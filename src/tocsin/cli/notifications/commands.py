@@ -1,0 +1,64 @@
+"""`tocsin notifications test`."""
+
+from datetime import UTC, datetime
+from secrets import token_hex
+from typing import Annotated, Final
+
+import typer
+from rich.text import Text
+
+from ...domain.ids import notification_id
+from ...domain.notification import Kind, Notification
+from ..runtime.errors import Exit, UsageError
+from ..runtime.event_loop import run
+from ..runtime.session import Session, actor, session_of
+
+TEST_JOB: Final = "tocsin.test"
+"""The job that a test names; no job has it."""
+
+
+def send_test(
+    context: typer.Context,
+    channel: Annotated[str, typer.Argument(metavar="CHANNEL", help="The name of the channel in the settings.")],
+) -> None:
+    """Send a test through a channel of the settings, once.
+
+    It looks like the notification of a failed job, `tocsin.test`, and says that it is a test.
+
+    Example: `tocsin notifications test incidents`
+    """
+    session = session_of(context)
+    sent = run(_send(session, channel))
+    session.output.answer(
+        {"channel": channel, "id": sent.id, "outcome": "accepted"},
+        lambda: [Text(f"{channel} accepted the test {sent.id}", style="green")],
+    )
+
+
+async def _send(session: Session, name: str) -> Notification:
+    settings = session.settings()
+    channels = settings.notifications.channels
+    if name not in channels:
+        from ...domain.formats.document import listed, nearest  # noqa: PLC0415 - only this failure needs it
+
+        suggestion = nearest(name, channels)
+        hint = f", did you mean {suggestion!r}?" if suggestion else ""
+        known = (
+            f": the settings have {listed(sorted(channels))}" if channels else ": add it to `notifications.channels`"
+        )
+        raise UsageError(f"channel {name!r} does not exist{hint or known}", Exit.NOT_FOUND, code="channel-not-found")
+    notification = _test(name, datetime.now(UTC))
+    async with session.backend.channel(settings, name) as channel:
+        await channel.send(notification)
+    return notification
+
+
+def _test(channel: str, now: datetime) -> Notification:
+    return Notification(
+        id=notification_id(TEST_JOB, now, Kind.FAILED, channel, token_hex(8)),
+        channel=channel,
+        job=TEST_JOB,
+        kind=Kind.FAILED,
+        at=now,
+        reason=f"This is a test, and no job failed. {actor().identity} ran `tocsin notifications test {channel}`.",
+    )

@@ -1,0 +1,53 @@
+"""`tocsin notifications test`: one message to the real receiver."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import World
+from tests.worker.builtin.http_given import Server, answer
+
+
+def config(folder: Path, url: str) -> str:
+    path = folder / "tocsin.yaml"
+    channels = {"incidents": {"type": "webhook", "url": url}, "events": {"type": "nats"}}
+    path.write_text(json.dumps({"notifications": {"channels": channels}}), "utf-8")
+    return str(path)
+
+
+async def send(file: str, channel: str) -> tuple[int, str, str]:
+    program = (sys.executable, "-m", "tocsin", "--config", file, "-o", "json", "notifications", "test", channel)
+    process = await asyncio.create_subprocess_exec(
+        *program, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    out, err = await process.communicate()
+    return process.returncode or 0, out.decode(), err.decode()
+
+
+async def test_test_reaches_the_receiver(tmp_path: Path) -> None:
+    async with Server().running() as server:
+        code, out, err = await send(config(tmp_path, server.url + "/T0KEN"), "incidents")
+    assert code == 0, err
+    sent = json.loads(server.requests[0].partition(b"\r\n\r\n")[2])
+    assert (sent["job"], sent["kind"], sent["channel"]) == ("tocsin.test", "failed", "incidents")
+    assert "This is a test" in sent["reason"]
+    assert json.loads(out) == {"channel": "incidents", "id": sent["id"], "outcome": "accepted"}
+
+
+async def test_refusal_is_the_answer_no(tmp_path: Path) -> None:
+    async with Server().running() as server:
+        server.response = answer(status=404)
+        code, _, err = await send(config(tmp_path, server.url + "/T0KEN"), "incidents")
+    error = json.loads(err)["error"]
+    assert (code, error["error_code"], error["message"]) == (1, "channel-refused", f"{server.url} answered 404")
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "failure"), [("incident", 3, "channel-not-found"), ("events", 2, "channel-not-outside")]
+)
+def test_other_channel_is_named(tmp_path: Path, world: World, name: str, code: int, failure: str) -> None:
+    file = config(tmp_path, "https://example.com/")
+    assert world.call("--config", file, "-o", "json", "notifications", "test", name).failure == (code, failure)
