@@ -92,6 +92,8 @@ def seconds(time: datetime) -> int:
 
 
 ROOT = f"execute {JOB}"
+STARTS_LATER: Final = plan().model_copy(update={"start_at": NOON + timedelta(seconds=2)})
+STARTED_BEFORE: Final = plan().model_copy(update={"start_at": NOON})
 HANDLER = [("attempt main", "wait for worker", 2, 3), ("attempt main", "process default", 3, 4)]
 
 
@@ -159,6 +161,28 @@ HANDLER = [("attempt main", "wait for worker", 2, 3), ("attempt main", "process 
                 ("attempt main", "wait for worker", 2, 3),
             ],
             id="cancelled-before-any-worker",
+        ),
+        pytest.param(
+            (begun(plan=STARTS_LATER), task(), started(), completed()),
+            [
+                ("", ROOT, 0, 4),
+                (ROOT, "plan", 0, 1),
+                (ROOT, "wait until start", 1, 2),
+                (ROOT, "step main", 2, 4),
+                ("step main", "attempt main", 2, 4),
+                *HANDLER,
+            ],
+            id="start-time",
+        ),
+        pytest.param(
+            (begun(plan=STARTS_LATER), Cancelled.model_validate(END)),
+            [("", ROOT, 0, 2), (ROOT, "plan", 0, 1), (ROOT, "wait until start", 1, 2)],
+            id="cancelled-before-its-start-time",
+        ),
+        pytest.param(
+            (begun(plan=STARTED_BEFORE), Cancelled.model_validate(END)),
+            [("", ROOT, 0, 2), (ROOT, "plan", 0, 1)],
+            id="start-time-that-has-passed",
         ),
         pytest.param(
             (planned(), begun(fence=3), Cancelled.model_validate(END)),

@@ -157,6 +157,20 @@ async def test_caller_over_http_continues_its_trace(
     assert trace.of("execute one").parent_span_id.hex() == PARENT
 
 
+async def test_wait_until_a_start_time_is_shown(nats_url: str, tmp_path: Path, store: tuple[TraceStore, str]) -> None:
+    spans, url = store
+    with_api: dict[str, Any] = {"server": {"host": "127.0.0.1", "port": 0}, "metrics": {"enabled": False}}
+    job = {"type": "f", "args": [], "meta": {"traceparent": GIVEN}, "options": {"scheduled_at": "+PT2S"}}
+    async with tocsin(nats_url, tmp_path, url, **with_api) as (it, _), serving(it.installation) as api:
+        async with httpx.AsyncClient(base_url=api) as client:
+            answer = await client.post("/ojs/v1/jobs", json=job)
+        assert answer.status_code == httpx.codes.CREATED, answer.text
+        trace = await exported(it, spans, PUBLISHER, "execute ojs.f")
+    assert trace.of("execute ojs.f").parent_span_id.hex() == PARENT
+    assert trace.of("wait until start").parent_span_id == trace.of("execute ojs.f").span_id
+    assert trace.of("wait until start").end_time_unix_nano <= trace.of("attempt main").start_time_unix_nano
+
+
 async def test_invalid_header_starts_an_own_trace(nats_url: str, tmp_path: Path, store: tuple[TraceStore, str]) -> None:
     spans, url = store
     async with tocsin(nats_url, tmp_path, url) as (it, _):

@@ -1,6 +1,6 @@
 """The spans of an execution, as a fold of its events.
 
-    execution ── plan, wait for dependencies, wait for lock
+    execution ── plan, wait for dependencies, wait for lock, wait until start
       └ step ── wait for retry
           └ attempt ── wait for worker, process (the handler), report
 
@@ -24,6 +24,7 @@ from .events import (
     Failed,
     Failure,
     Message,
+    Plan,
     Planned,
     Recorded,
     Recovered,
@@ -182,6 +183,8 @@ class _Trace:
         if start < begun:
             yield self._part("plan", "plan", start, begun, "planner")
         first = self._first.message
+        if isinstance(first, Requested):
+            yield from self._wait_until_start(first.plan)
         if not isinstance(first, Planned):
             return
         settled = next((r.time for r in self._facts if isinstance(r.message, DependenciesSettled)), None)
@@ -190,6 +193,14 @@ class _Trace:
             yield self._part("wait for dependencies", "dependencies", begun, settled or end, "dependency_keeper")
         if first.plan.overlap_policy != "allow" and (settled is not None or not first.plan.depends_on):
             yield self._part("wait for lock", "lock", settled or begun, admitted, "lock_keeper")
+
+    def _wait_until_start(self, plan: Plan) -> Iterable[Span]:
+        """Return the wait of an admitted execution for its start time (`start_at`)."""
+        admitted = next((r.time for r in self._facts if isinstance(r.message, Admitted)), None)
+        if admitted is None or plan.start_at is None or plan.start_at <= admitted:
+            return
+        begun = next((r.time for r in self._facts if isinstance(r.message, Dispatched)), self._end.time)
+        yield self._part("wait until start", "start", admitted, begun, "dag_advancer")
 
     # --- steps -------------------------------------------------------------------------------------------------------
 

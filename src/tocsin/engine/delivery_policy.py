@@ -41,6 +41,7 @@ from ..ports import (
     check_subject,
 )
 from ..subjects import Stream
+from ..telemetry import trace_ids
 from ..telemetry.foreign import ForeignMessages
 from .items import Item, Outcome, Result
 from .stage import BoundSubscription
@@ -312,6 +313,7 @@ def _item(subscription: BoundSubscription, delivery: Delivery) -> Item:
     message = subjects.decode(delivery.subject, delivery.body)
     if type(message) is Trigger:
         message = subjects.continued(message, delivery.headers)
+    trace_ids.note(message)
     recorded = Recorded(message, delivery.subject, delivery.sequence, delivery.time, delivery.message_id)
     order = subscription.ordering_key
     return Item(recorded, order(delivery.subject) if order else delivery.sequence)

@@ -7,7 +7,7 @@ from typing import Final
 from ..domain.events import Foreign, Message, Recorded
 from ..domain.foreign_report import ForeignReport
 from ..subjects import stream_of
-from . import get_logger, meter
+from . import get_logger, meter, trace_ids
 
 MAX_NOTED: Final = 10_000
 """Messages that a process remembers, so that it does not report them again."""
@@ -30,9 +30,14 @@ class ForeignMessages:
         self._unseen: deque[ForeignReport] = deque(maxlen=MAX_UNSEEN)
 
     def note(self, recorded: Recorded[Message]) -> Recorded[Message]:
-        """Report a message if it is foreign and was not reported before; return it."""
+        """Report a message if it is foreign and was not reported before; return it.
+
+        The lines about its execution have the trace id that it names.
+        """
         if isinstance(recorded.message, Foreign):
             self.report(recorded.subject, recorded.sequence, recorded.time, recorded.message.reason)
+        else:
+            trace_ids.note(recorded.message)
         return recorded
 
     def report(self, subject: str, sequence: int, stored_at: datetime, reason: str) -> None:

@@ -40,6 +40,7 @@ def report_of(task: Dispatched, outcome: Succeeded | Failed, assigned: AssignedT
         proof=assigned.proof,
         place_proof=assigned.place_proof,
         sole=execution.sole_step(task) if error is None else None,
+        traceparent=task.traceparent,
     )
 
 

@@ -183,6 +183,8 @@ class Report(Message):
     """The secret that proves `claimed_after`; without it, the log is read."""
     sole: SoleStep | None = None
     """The end of the execution if this attempt completed; absent: the execution has other steps."""
+    traceparent: str | None = None
+    """The trace context of the task, for log lines alone; absent: the task has none, or a stage made the report."""
 
 
 # --- timers ----------------------------------------------------------------------------------------------------------

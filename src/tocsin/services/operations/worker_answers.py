@@ -88,6 +88,7 @@ def _report(held: Held, key: bytes, *, result: JsonValue = None, error: Failure 
         proof=proof,
         place_proof=None if after is None else ids.place_proof(key, proof, after),
         sole=execution.sole_step(held.task.message) if error is None else None,
+        traceparent=held.task.message.traceparent,
     )
 
 

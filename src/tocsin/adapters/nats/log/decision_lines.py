@@ -6,7 +6,7 @@ numbers, and no inputs or results of jobs.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -14,7 +14,8 @@ from .... import telemetry
 from ....domain.events import Cancelled, Completed, Failed, Failure, Message, Skipped
 from ....domain.history import failure_summary
 from ....domain.trace_context import parse
-from ....ports import Append, Delay, Write
+from ....ports import Append, Delay, Publish, Write
+from ....telemetry import trace_ids
 
 MAX_CHARACTERS: Final = 300
 """Characters that a line shows of a text that a job or a person wrote."""
@@ -46,6 +47,16 @@ def write_lines(write: Write, sequences: Sequence[int]) -> None:
         _log.debug(f"{name} sent", action=name, subject=write.subject, **_fields(write.message))
 
 
+def note_traces(writes: Iterable[Write]) -> None:
+    """Remember the trace ids that the events of writes name."""
+    for write in writes:
+        if isinstance(write, Append):
+            for event in write.events:
+                trace_ids.note(event)
+        elif isinstance(write, Publish):
+            trace_ids.note(write.message)
+
+
 def _write_event(event: Message, sequence: int) -> None:
     if type(event) in _ENDS:
         if _level.isEnabledFor(logging.INFO):
@@ -68,8 +79,9 @@ def _fields(message: Message) -> dict[str, Any]:
     error = getattr(message, "error", None)
     if isinstance(error, Failure):
         fields["error"] = _short(failure_summary(error))
-    trace = parse(getattr(message, "traceparent", None))
-    return fields if trace is None else {**fields, "trace_id": trace.trace_id}
+    own = parse(getattr(message, "traceparent", None))  # a trigger has no execution yet
+    trace_id = own.trace_id if own is not None else trace_ids.trace_id(fields.get("execution_id"))
+    return fields if trace_id is None else {**fields, "trace_id": trace_id}
 
 
 def _short(value: object) -> object:

@@ -71,6 +71,7 @@ class LogWriter:
         await is_stored
         if pending.error is not None:
             raise pending.error
+        decision_lines.note_traces([write])
         decision_lines.write_lines(write, pending.sequences)
         return pending.sequences[-1]
 
@@ -114,6 +115,7 @@ class LogWriter:
             await self._store_next(wave)
             wave = [decision for decision in wave if decision.is_open]
         _count(pending)
+        decision_lines.note_traces(writes)
         for decision in pending:
             if decision.sequences:
                 decision_lines.write_lines(decision.write, decision.sequences)

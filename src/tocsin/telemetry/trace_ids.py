@@ -1,0 +1,40 @@
+"""The trace ids of executions, for the log lines about them.
+
+Only some messages of an execution have its trace context. A process remembers it from those that it read or stored, so that its
+lines about all others have the trace id too.
+"""
+
+from collections import OrderedDict
+from typing import Final
+
+from ..domain.events import Admitted, Dispatched, Message, Planned, Report, Skipped
+from ..domain.trace_context import parse
+
+MAX_KNOWN: Final = 20_000
+"""Executions whose trace ids a process remembers, the last that it met."""
+
+_known: Final[OrderedDict[str, str]] = OrderedDict()
+
+
+def note(message: Message) -> None:
+    """Remember the trace id of an execution if a message has its trace context.
+
+    Events replace what a report named: a worker may report anything.
+    """
+    if not isinstance(message, Dispatched | Report | Planned | Admitted | Skipped) or message.traceparent is None:
+        return
+    known = _known.get(message.execution_id)
+    if known is not None and (known in message.traceparent or isinstance(message, Report)):
+        return
+    if (context := parse(message.traceparent)) is not None:
+        _known[message.execution_id] = context.trace_id
+        if len(_known) > MAX_KNOWN:
+            _known.popitem(last=False)
+
+
+def trace_id(execution_id: object) -> str | None:
+    """Return the trace id of an execution.
+
+    None: it has no trace, or this process has not met it.
+    """
+    return _known.get(execution_id) if isinstance(execution_id, str) else None
