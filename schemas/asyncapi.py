@@ -142,6 +142,29 @@ PUBLIC_SUBJECTS: Final = (
         },
     ),
     PublicSubject(
+        f"{_NAMES.public_prefix}.alert.{{job}}",
+        "send",
+        events.CronAlert,
+        "A notification of a job",
+        "Published for each notification whose channel has the type `nats`. `others` notifications were grouped with it. No stream "
+        "stores it; after a crash it may come twice, with the same `id`.",
+        {
+            "event": "cron.alert",
+            "timestamp": "2026-02-12T14:05:00.123Z",
+            "data": {
+                "cron_name": "daily-report",
+                "id": "019b76da-a800-7c5e-9f54-0c4cf3a0a4b1",
+                "channel": "nats",
+                "kind": "failed",
+                "job_id": _EXECUTION,
+                "reason": "TimeoutError: did not finish within 300s",
+                "why": "trigger cron, scheduled for 2026-02-12T14:00:00Z\nstep main failed at attempt 3",
+                "others": 0,
+                "other_jobs": [],
+            },
+        },
+    ),
+    PublicSubject(
         f"{_NAMES.public_prefix}.answer.{{job}}.{{trigger_id}}",
         "send",
         events.CronAnswer,

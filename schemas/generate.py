@@ -93,7 +93,12 @@ def _kind(model: type[events.Message]) -> str | None:
     kind = fields.get("type") or fields.get("event")
     if kind is None or not isinstance(kind.default, str):
         return None
-    return f"queue.{kind.default}" if issubclass(model, events.QueueFact) else kind.default
+    prefix = next((text for base, text in _PREFIXES.items() if issubclass(model, base)), "")
+    return f"{prefix}{kind.default}"
+
+
+_PREFIXES = {events.QueueFact: "queue.", events.NotificationFact: "notification."}
+"""Beginnings of the names of events whose types alone say too little."""
 
 
 def _schema(model: Any) -> dict[str, Any]:  # noqa: ANN401 - a model, or a type that pydantic understands

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.adapters.nats.client.names import Names
-from tocsin.domain.events import CronAnswer, CronMissed, CronSkipped, CronTriggered
+from tocsin.domain.events import CronAlert, CronAnswer, CronMissed, CronSkipped, CronTriggered
 from tocsin.settings import Settings
 from tocsin.stages import STAGES
 
@@ -70,7 +70,7 @@ def test_received_subjects_have_a_subscriber() -> None:
 
 def test_every_public_event_has_a_channel() -> None:
     published = {name for channel in DOCUMENT["channels"].values() for name in channel["messages"]}
-    assert {event.__name__ for event in (CronTriggered, CronSkipped, CronMissed, CronAnswer)} <= published
+    assert {event.__name__ for event in (CronTriggered, CronSkipped, CronMissed, CronAnswer, CronAlert)} <= published
 
 
 # --- what the stages consume --------------------------------------------------------------------------------------------

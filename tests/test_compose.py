@@ -83,8 +83,8 @@ def test_every_command_that_the_readme_shows_exists() -> None:
 
 def test_every_stage_is_a_service(services: dict[str, Any]) -> None:
     run = [stage for _, service in ours(services) if service["command"][0] == "run" for stage in service["command"][1:]]
-    # The notary needs a key, which every installation makes for itself.
-    assert sorted(stage.replace("-", "_") for stage in run) == sorted({*STAGE_NAMES} - {"notary"})
+    # The notary needs a key, which every installation makes for itself, and the notifier its channels.
+    assert sorted(stage.replace("-", "_") for stage in run) == sorted({*STAGE_NAMES} - {"notary", "notifier"})
 
 
 # --- who is who ------------------------------------------------------------------------------------------------------

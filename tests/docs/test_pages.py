@@ -91,7 +91,11 @@ def test_reference_explains_every_row(page: str) -> None:
 def test_every_user_of_nats_is_explained() -> None:
     page = (DOCS / "how-to" / "permissions.md").read_text()
     queues = {"a": {"transport": "mq"}, "b": {"transport": "matched"}}
-    users = permissions(Settings.model_validate({"queues": queues, "notary": {"key": "notary.pem"}}))
+    users = permissions(
+        Settings.model_validate(
+            {"queues": queues, "notary": {"key": "notary.pem"}, "notifications": {"channels": {"a": {"type": "nats"}}}}
+        )
+    )
     of_stages = {name.replace("_", "-") for name in STAGE_NAMES}
     assert [user for user in users.keys() - of_stages if f"`{user}`" not in page] == []
     assert of_stages <= users.keys()

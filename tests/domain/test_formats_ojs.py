@@ -5,7 +5,7 @@ from hypothesis import find, given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from tocsin.domain.definition import Concurrency, JobDefinition, JobDependency, RetryPolicy, Step
+from tocsin.domain.definition import Concurrency, JobDefinition, JobDependency, Notify, RetryPolicy, Step
 from tocsin.domain.definition.builtin_work import FIELDS
 from tocsin.domain.definition.partition import Partition
 from tocsin.domain.formats import DefinitionError, ojs, read
@@ -232,6 +232,7 @@ SAYABLE = st.builds(
     starting_deadline=st.none() | MILLISECONDS,
     on_completion=st.just("preserve"),
     retention=st.none() | MILLISECONDS,
+    notify=st.none() | st.booleans().map(lambda on: Notify(channels=("ops",), on_failure=True, on_skip=on)),
     viewers=st.lists(TEXT, max_size=2).map(tuple),
     dst=st.none()
     | st.builds(DstPolicy, gap=st.sampled_from(["skip", "shift"]), fold=st.sampled_from(["once", "both"])),

@@ -56,7 +56,7 @@ MQ_EXECUTOR: Final = "mq-executor"
 API_CLIENT: Final = "api-client"
 
 _VIEWER_ACCESS: Final = Access(
-    reads=(*STREAMS, Stream.MQ, *OUTPUT_STREAMS),
+    reads=(*STREAMS, Stream.MQ, *OUTPUT_STREAMS, Stream.NOTIFICATIONS),
     follows=STREAMS,
     looks_up=(
         *(Bucket.DEFINITIONS, Bucket.LOCKS, Bucket.LEADER, Bucket.CURSORS),
@@ -148,4 +148,5 @@ def _together(stages: Sequence[AnyStage]) -> Access:
         keeps_archive=any(access.keeps_archive for access in each),
         keeps_agents=any(access.keeps_agents for access in each),
         assigns_tasks=any(access.assigns_tasks for access in each),
+        alerts=any(access.alerts for access in each),
     )

@@ -82,7 +82,8 @@ def _input_limits(settings: Settings) -> InputLimits:
 
 
 def _output_limits(settings: Settings) -> OutputLimits:
-    return OutputLimits(settings.output.max_bytes, settings.output.max_age)
+    output, notifications = settings.output, settings.notifications
+    return OutputLimits(output.max_bytes, output.max_age, notifications.max_bytes, notifications.max_age)
 
 
 def _stage_durables(settings: Settings) -> tuple[DurableSpec, ...]:

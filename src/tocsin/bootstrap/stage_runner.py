@@ -35,9 +35,11 @@ from ..ports import AgentChannel, FetchChannel, History, SpanExporter
 from ..settings import sampling_of
 from ..stages import STAGES
 from ..stages.archiver.stage import max_lag
+from ..stages.notifier.stage import NOTIFIER
 from ..stages.recorder.stage import Recorder
 from ..subjects import RECORDED
 from .installation import Installation, report_key, servers
+from .notification_channels import channels_of
 
 STAGE_NAMES: Final = tuple(stage.name for stage in STAGES)
 """The names of all stages, in the order in which an execution passes them."""
@@ -86,6 +88,7 @@ def compose(  # noqa: PLR0913 - the parts of a process
         heartbeat=_heartbeat(installation),
         sampling=sampling,
         spans=spans,
+        channels=channels_of(installation) if NOTIFIER.name in names else {},
     )
     started = [
         stage.run_in(context)

@@ -7,8 +7,8 @@ as methods; the result runs over NATS (`adapters.nats.consumers.stage_router`), 
 simulation. Loops of a stage may wait and write by themselves.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
@@ -23,6 +23,7 @@ from ..ports import (
     EventLog,
     FetchChannel,
     History,
+    NotificationChannel,
     Projections,
     SpanExporter,
     StoredLog,
@@ -74,6 +75,8 @@ class Access:
     """Whether it hears hold lists of agents, and sends them tasks."""
     keeps_archive: bool = False
     """Whether it writes segments of the archive and purges the streams."""
+    alerts: bool = False
+    """Whether it publishes `cron.alert`, which no stream stores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +240,8 @@ class StageContext:
     """What decides on the traces of new executions; None: none are made."""
     spans: SpanExporter | None = None
     """Where the spans of executions go; None: nowhere."""
+    channels: Mapping[str, NotificationChannel] = field(default_factory=dict)
+    """The channels of notifications, by their names in the settings."""
 
     def require_storage(self) -> Storage:
         """Return the storage of a stage that declares `needs_history`."""

@@ -1,14 +1,27 @@
 """The settings of notifications: channels, and rules for jobs without a rule of their own."""
 
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, Self, TypeAlias
+from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, model_validator
 
+from ..domain.definition import Notify
 from .channels import OutsideChannel
-from .fields import Token
+from .fields import Duration, Patience, Token
 from .section import Section
 
 MAX_CHANNELS: Final = 50
+
+
+def _page(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        is_page = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port is not a number, or too large
+        is_page = False
+    if not is_page or not url.isascii() or not url.isprintable() or " " in url or "?" in url or "#" in url:
+        raise ValueError("must be a URL without a query, such as `https://tocsin.example.com`")
+    return url.rstrip("/")
 
 
 class NatsChannel(Section):
@@ -22,8 +35,42 @@ ChannelSettings: TypeAlias = Annotated[NatsChannel | OutsideChannel, Field(discr
 """The settings of one channel; `type` decides on its fields."""
 
 
+class NotificationDefault(Section):
+    """A rule for jobs without a `notify` of their own."""
+
+    tags: tuple[str, ...] = ()
+    """The job has one of these tags; empty: any tags or none."""
+    owner: str | None = None
+    """The job has this `owner`; null: any owner or none."""
+    notify: Notify
+    """What to notify of, and by which channels."""
+
+
 class Notifications(Section):
     """Notifications to people and programs about jobs."""
 
     channels: Annotated[dict[Token, ChannelSettings], Field(max_length=MAX_CHANNELS)] = {}  # noqa: RUF012 - pydantic copies it
-    """The receivers of notifications by name, at most 50: each has a `type`, which decides on its other settings."""
+    """The receivers of notifications by name, at most 50: each has a `type`, which decides on its other settings.
+
+    The stage `notifier` is installed if there are any."""
+    defaults: tuple[NotificationDefault, ...] = ()
+    """Rules for jobs without a `notify` of their own. The first that fits a job holds."""
+    public_url: Annotated[str, AfterValidator(_page)] | None = None
+    """The URL of the pages to which messages link: `/executions/<id>` or `/jobs/<name>` is added; null: no links."""
+    group_window: Patience = 5.0
+    """Time for which a notification waits for others of its channel, with which it becomes one message; `0s`: none."""
+    max_age: Duration = 2_592_000.0
+    """Time for which notifications are kept."""
+    max_bytes: int = Field(default=67_108_864, ge=1_048_576)
+    """Size of the stream of notifications, from which on it drops the oldest."""
+
+    @model_validator(mode="after")
+    def _knows_its_channels(self) -> Self:
+        for number, default in enumerate(self.defaults):
+            for channel in default.notify.channels:
+                if channel not in self.channels:
+                    known = ", ".join(f"`{name}`" for name in sorted(self.channels)) or "none"
+                    raise ValueError(
+                        f"`defaults[{number}].notify.channels`: there is no channel `{channel}`, but {known}"
+                    )
+        return self

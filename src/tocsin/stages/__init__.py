@@ -17,6 +17,7 @@ from .lock_keeper import LOCK_KEEPER
 from .matcher.stage import MATCHER_STAGE
 from .mq_bridge import MQ_BRIDGE
 from .notary import NOTARY
+from .notifier.stage import NOTIFIER
 from .planner import PLANNER
 from .recorder.stage import RECORDER
 from .recoverer.stage import RECOVERER
@@ -40,6 +41,7 @@ STAGES: Final[tuple[AnyStage, ...]] = (
     RECORDER,
     ARCHIVER,
     NOTARY,
+    NOTIFIER,
     MQ_BRIDGE,
 )
 """Every stage, in the order in which an execution passes them. Nothing else lists them."""

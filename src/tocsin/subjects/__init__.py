@@ -17,6 +17,7 @@ the job's partition (`tocsin.0`) and removes them again, and it maps the public 
     policy.scheduler.policy-defined                               the scheduler policy
     ownership.<resource>.<event>                                  a resource: which agent owns it
     dead-letter.<job>.<id>.<event>[.<number>]                     a dead letter
+    notification.<job>.<id>.<event>[.<attempt>]                   a notification; `outcome` in place of the id: its job
     trigger.<job>, cancel.<job>.<id>                              inputs: requests of the API and of operators
     public.trigger.<job>, public.cancel.<job>.<id>                inputs: requests of programs without an account of their own
     outside.<program>.trigger.<job>, ….cancel.<job>.<id>          inputs: requests of programs in accounts of their own
@@ -120,6 +121,8 @@ from .names import (
     MQ_BRIDGE_ENDS,
     NO_CLAIM,
     NOTARY_LEASE,
+    NOTIFIER,
+    NOTIFIER_LEASE,
     OUTPUT_STREAMS,
     OUTSIDE_DURABLES,
     OUTSIDE_INPUTS,
@@ -183,6 +186,8 @@ from .paths import (
     lock,
     mq_cancel,
     mq_tasks,
+    notification,
+    outcome,
     output_of,
     ownership,
     parse_agent,
@@ -232,6 +237,8 @@ __all__ = [
     "MQ_BRIDGE_COMPLETIONS",
     "MQ_BRIDGE_ENDS",
     "NOTARY_LEASE",
+    "NOTIFIER",
+    "NOTIFIER_LEASE",
     "NO_CLAIM",
     "OPENINGS",
     "ORIGIN",
@@ -311,7 +318,9 @@ __all__ = [
     "mq_cancel",
     "mq_tasks",
     "name",
+    "notification",
     "openings",
+    "outcome",
     "output_of",
     "outside_key",
     "ownership",

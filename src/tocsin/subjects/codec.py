@@ -128,6 +128,7 @@ _DECISION: Final = {
     "shards": 2,
     "policy": 2,
     "repair": 3,
+    "notification": 3,
     "cron": 1,
     "lock": 2,
     "mq": 1,
@@ -167,6 +168,7 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
     "cron.skipped": e.CronSkipped,
     "cron.missed": e.CronMissed,
     "cron.answer": e.CronAnswer,
+    "cron.alert": e.CronAlert,
     **{
         f"leadership.{m.model_fields['type'].default}": m
         for m in (e.LeadershipGained, e.LeadershipReleased, e.LeadershipLost)
@@ -183,6 +185,13 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
     "ownership.assigned": e.OwnershipAssigned,
     "policy.policy-defined": e.PolicyDefined,
     "repair.voided": e.Voided,
+    **{
+        f"notification.{m.model_fields['type'].default}": m
+        for m in (
+            *(e.NotificationRaised, e.NotificationPrepared, e.NotificationDelivered),
+            *(e.NotificationAttemptFailed, e.NotificationAbandoned, e.OutcomeChanged),
+        )
+    },
     "trigger": e.Trigger,
     "cancel": e.CancelRequest,
     "report": e.Report,

@@ -131,7 +131,7 @@ def filter_for(pattern: str) -> str:
     """Return a filter over all jobs, e.g. `filter_for("execution.admitted")`."""
     kind, _, decision = pattern.partition(".")
     match kind:
-        case "execution" | "dead-letter" | "agent" | "repair":
+        case "execution" | "dead-letter" | "agent" | "repair" | "notification":
             tail = ".>" if decision in _LONGER else ""
             return f"{kind}.*.*.{decision}{tail}"
         case "ledger" | "leadership" | "queue" | "ownership" | "shards" | "policy":
@@ -164,6 +164,7 @@ def filters_of(kind: type[e.Message]) -> tuple[str, ...]:
 
 _LONGER: Final = frozenset(
     {"dispatched", "started", "retry-scheduled", "advanced", "exhausted", "recovered", "released", "replayed"}
+    | {"attempt-failed"}  # of a notification
 )
 _ALL_OF: Final[dict[type[e.Message], tuple[str, ...]]] = {
     e.Dispatched: ("execution.*.*.dispatched.>", "execution.*.*.admitted.>"),
@@ -172,6 +173,7 @@ _ALL_OF: Final[dict[type[e.Message], tuple[str, ...]]] = {
     e.CronTriggered: ("cron.triggered.*",),
     e.CronSkipped: ("cron.skipped.*",),
     e.CronMissed: ("cron.missed.*",),
+    e.CronAlert: ("cron.alert.*",),
     e.CronAnswer: ("cron.answer.*.*", "cron.answer.*.*.*"),
     e.Report: ("report.>",),
     e.OutputLine: ("output.*.*.*.*.*",),
@@ -198,6 +200,7 @@ _FACTS: Final[dict[type[e.Message], str]] = {
     e.OwnershipFact: "ownership",
     e.PolicyDefined: "policy",
     e.RepairFact: "repair",
+    e.NotificationFact: "notification",
 }
 
 

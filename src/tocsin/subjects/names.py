@@ -57,6 +57,7 @@ class Stream(StrEnum):
     MQ = "MQ"
     OUTPUT = "OUTPUT"
     PROGRESS = "PROGRESS"
+    NOTIFICATIONS = "NOTIFICATIONS"
 
 
 STREAMS: Final = (
@@ -118,6 +119,7 @@ STREAM_SUBJECTS: Final[dict[Stream, tuple[str, ...]]] = {
     Stream.MQ: ("mq.scheduled.>", "mq.scheduler.complete.>", "mq.scheduler.cancel.>"),
     Stream.OUTPUT: ("output.>",),
     Stream.PROGRESS: ("progress.>", "heartbeat.>"),
+    Stream.NOTIFICATIONS: ("notification.>",),
 }
 """The subjects that each stream stores."""
 PUBLIC_EVENTS: Final = "cron.>"
@@ -166,6 +168,8 @@ MATCHER: Final = "matcher"
 DEPENDENCY_KEEPER: Final = "dependency-keeper"
 """The key of the dependency keeper's cursor; it follows the log without a durable."""
 JOB_EXECUTORS: Final = "job-executors"
+NOTIFIER: Final = "notifier"
+"""The durable of the notifier, and the key of the cursor from which it follows notifications."""
 REPLAYS: Final = "planner-replays"
 PUBLIC_TRIGGERS: Final = "planner-public-triggers"
 PUBLIC_CANCELS: Final = "dag-advancer-public-cancels"
@@ -198,6 +202,7 @@ AGENT_KEEPER_LEASE: Final = "agent-keeper"
 MATCHER_LEASE: Final = "matcher"
 DEPENDENCY_KEEPER_LEASE: Final = "dependency-keeper"
 NOTARY_LEASE: Final = "notary"
+NOTIFIER_LEASE: Final = "notifier"
 _ASIDE: Final = "aside"
 _HEIR: Final = "heir"
 

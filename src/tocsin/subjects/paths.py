@@ -91,6 +91,10 @@ def _event_of_repair(fact: Any) -> str:  # noqa: ANN401 - an event with a type
     return f"repair.{fact.stream}.{fact.sequence}.{fact.type}"
 
 
+def _event_of_notification(fact: Any) -> str:  # noqa: ANN401 - an event with a type
+    return f"notification.{token(fact.job)}.{fact.id}.{fact.type}"
+
+
 def _public_event(fact: e.CronTriggered | e.CronSkipped | e.CronMissed) -> str:
     return f"{fact.event}.{token(fact.data.cron_name)}"
 
@@ -143,6 +147,14 @@ _SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
     e.ShardsDefined: lambda fact: f"shards.map.{fact.type}",
     e.PolicyDefined: lambda fact: f"policy.scheduler.{fact.type}",
     e.Voided: _event_of_repair,
+    e.NotificationAttemptFailed: lambda fact: f"{_event_of_notification(fact)}.{fact.attempt}",
+    **dict.fromkeys(
+        (
+            *(e.NotificationRaised, e.NotificationPrepared, e.NotificationDelivered, e.NotificationAbandoned),
+            e.OutcomeChanged,
+        ),
+        _event_of_notification,
+    ),
     **dict.fromkeys((e.CronTriggered, e.CronSkipped, e.CronMissed), _public_event),
     e.CronAnswer: _answer,
 }
@@ -305,6 +317,16 @@ def repair(stream: str, sequence: int) -> str:
     return f"repair.{stream}.{sequence}.>"
 
 
+def notification(job: str, id: str) -> str:  # noqa: A002 - the field is called so
+    """Return the scope of a notification."""
+    return f"notification.{token(job)}.{id}.>"
+
+
+def outcome(job: str) -> str:
+    """Return the scope of the outcome of a job."""
+    return notification(job, e.OUTCOME_ID)
+
+
 def parse_agent(subject: str) -> tuple[str, str]:
     """Return the name and the id in the subject of an agent's event."""
     _, name, agent_id, *_ = subject.split(".")
@@ -375,6 +397,7 @@ _SCOPES: Final[Mapping[type, Callable[[Any], str]]] = {
     e.PolicyDefined: lambda _: policy(),
     e.RepairFact: lambda fact: repair(fact.stream, fact.sequence),
     e.DeadLetterFact: lambda fact: dead_letter(fact.job, fact.id),
+    e.NotificationFact: lambda fact: notification(fact.job, fact.id),
 }
 
 

@@ -48,6 +48,7 @@ from .model import (
     check_input,
     fans_out,
 )
+from .notify import Notify
 from .retry_policy import RetryPolicy
 
 __all__ = [
@@ -76,6 +77,7 @@ __all__ = [
     "JobDefinition",
     "JobDependency",
     "Name",
+    "Notify",
     "Object",
     "OnCompletion",
     "OverlapPolicy",

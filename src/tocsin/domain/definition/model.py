@@ -35,6 +35,7 @@ from .fields import (
 from .http_request import HttpField
 from .inputs import input_problems, reference_problems
 from .job_class import LEADER_ONLY, JobClass
+from .notify import Notify
 from .partition import PartitionField, key_problems, partition_problems
 from .retry_policy import RetryPolicy
 from .sql_work import ProcedureCall, SqlStatement
@@ -195,6 +196,8 @@ class JobDefinition(StoredModel):
     """
     retention: Timeout | None = None
     """Seconds for which the history keeps finished executions; None: the setting of the installation."""
+    notify: Notify | None = None
+    """What to notify of, and by which channels; None: the rule that the settings have for jobs like this, if any."""
     viewers: tuple[Text, ...] = ()
     """The identities that may see the job, written like `owner`, beside creator, owner and administrators; empty: everyone."""
 

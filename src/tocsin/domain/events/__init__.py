@@ -92,11 +92,23 @@ from .message import (
     newest_of,
 )
 from .mq import Completion, Envelope, EnvelopeData, MqCancel, MqCancelData
+from .notifications import (
+    OUTCOME_ID,
+    NotificationAbandoned,
+    NotificationAttemptFailed,
+    NotificationDelivered,
+    NotificationFact,
+    NotificationPrepared,
+    NotificationRaised,
+    OutcomeChanged,
+)
 from .output import HeartbeatDetails, OutputLine, OutputMessage, StepProgress
 from .ownership import OwnershipAssigned, OwnershipFact
 from .policy import PolicyDefined
 from .public import (
     MISSED_REASONS,
+    CronAlert,
+    CronAlertData,
     CronAnswer,
     CronAnswerData,
     CronMissed,
@@ -132,6 +144,7 @@ __all__ = [
     "MAX_REASON_LENGTH",
     "MISSED_REASONS",
     "OF_THE_NAME",
+    "OUTCOME_ID",
     "Acquired",
     "Actor",
     "Admission",
@@ -151,6 +164,8 @@ __all__ = [
     "Cancelled",
     "Completed",
     "Completion",
+    "CronAlert",
+    "CronAlertData",
     "CronAnswer",
     "CronAnswerData",
     "CronMissed",
@@ -195,6 +210,13 @@ __all__ = [
     "MissedReason",
     "MqCancel",
     "MqCancelData",
+    "NotificationAbandoned",
+    "NotificationAttemptFailed",
+    "NotificationDelivered",
+    "NotificationFact",
+    "NotificationPrepared",
+    "NotificationRaised",
+    "OutcomeChanged",
     "OutputLine",
     "OutputMessage",
     "OwnershipAssigned",

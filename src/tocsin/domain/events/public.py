@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import ClassVar, Final, Literal, TypeAlias, get_args
 
+from ..notification import Kind
 from .execution import AnnouncedSkipReason
 from .message import Message
 
@@ -163,6 +164,49 @@ class CronAnswer(Message):
     timestamp: datetime
     """The time (UTC) of the event."""
     data: CronAnswerData
+    """The details."""
+
+
+class CronAlertData(Message):
+    """The data of `cron.alert`: a notification of the channel type `nats`."""
+
+    WRITES_DEFAULTS: ClassVar[bool] = True
+
+    cron_name: str
+    """The name of the job."""
+    id: str
+    """The id of the notification. A message that comes twice has the same."""
+    channel: str
+    """The name of the channel."""
+    kind: Kind
+    """What happened."""
+    job_id: str | None = None
+    """The id of the execution; null: it is about none."""
+    reason: str = ""
+    """The message of the error, or the reason for the skip."""
+    why: str = ""
+    """Further lines for people."""
+    url: str | None = None
+    """The page of the execution or of the job; null: the settings name no `notifications.public_url`."""
+    others: int = 0
+    """The number of further notifications in this message."""
+    other_jobs: tuple[str, ...] = ()
+    """The names of their first jobs."""
+
+
+class CronAlert(Message):
+    """A notification by a channel of the type `nats`.
+
+    No stream stores it as such. The stream of notifications has its content.
+    """
+
+    WRITES_DEFAULTS: ClassVar[bool] = True
+
+    event: Literal["cron.alert"] = "cron.alert"
+    """The type of the event."""
+    timestamp: datetime
+    """The time (UTC) at which it happened."""
+    data: CronAlertData
     """The details."""
 
 

@@ -38,12 +38,19 @@ class InputLimits:
 
 @dataclass(frozen=True, slots=True)
 class OutputLimits:
-    """The limits of each stream of output. A full stream drops its oldest messages."""
+    """The limits of the streams of output and of notifications.
+
+    A full stream drops its oldest messages.
+    """
 
     size: int = 268_435_456
     """Bytes."""
     age: float = 604_800.0
     """Seconds."""
+    notifications_size: int = 67_108_864
+    """Bytes of the stream of notifications."""
+    notifications_age: float = 2_592_000.0
+    """Seconds for which that stream keeps them."""
 
 
 _METADATA: Final = {LAYOUT_KEY: str(LAYOUT)}
@@ -66,6 +73,8 @@ def stream_config(
 
     The streams of output are limited in age, in size, and for each subject, and drop their oldest messages, because a
     worker may say any number of things. Like those of inputs, they have no schedules, lifetimes or rollups.
+
+    The stream of notifications is limited in age and size too, because no decision on an execution rests on a notification.
 
     Events repeat names and subjects, so compression saves most of the disk. Every server from `OLDEST_SERVER` on has it.
 
@@ -97,6 +106,14 @@ def stream_config(
             config["max_msgs"] = limits.outside
     elif stream in OUTPUT_STREAMS:
         config |= _limits_of_output(stream, output or OutputLimits())
+    elif stream is Stream.NOTIFICATIONS:
+        kept = output or OutputLimits()
+        config |= {
+            "discard": "old",
+            "max_age": int(kept.notifications_age * _SECOND),
+            "max_bytes": kept.notifications_size,
+        }
+        config |= {"allow_atomic": True, "deny_delete": True}
     elif stream is Stream.MQ:
         size = (inputs or InputLimits()).size
         config |= {"discard": "new", "max_bytes": size, "allow_msg_ttl": True}

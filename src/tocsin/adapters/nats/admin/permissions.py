@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from .... import subjects
-from ....domain.events import CronMissed, CronSkipped, CronTriggered, Message
+from ....domain.events import CronAlert, CronMissed, CronSkipped, CronTriggered, Message
 from ....engine.stage import Access
 from ....ports import DurableSpec
 from ....subjects import ANY, INSTALLATION_KEY, Bucket, Stream
@@ -114,6 +114,8 @@ class Granting:
         if access.assigns_tasks:
             publish += [self._names.agent_tasks(ANY, ANY), self._names.agent_ends(ANY, ANY), self._names.roll_call]
             publish += [self._names.fetch_answers(ANY), self._names.fetch_calls]
+        if access.alerts:
+            publish.append(self._names.alerts(ANY))
         hearing: list[str] = []
         if access.keeps_agents or access.assigns_tasks:
             hearing.append(self._names.hold_list(ANY, ANY))
@@ -198,7 +200,7 @@ class Granting:
             f"{prefix}.>": names.to_wire(f"{subjects.OUTSIDE_INPUTS}{program}.{kind}.>")
             for kind, prefix in (("trigger", names.trigger_prefix), ("cancel", names.cancel_prefix))
         }
-        kinds = (CronTriggered, CronSkipped, CronMissed)
+        kinds = (CronTriggered, CronSkipped, CronMissed, CronAlert)
         events = (event.split(".")[1] for kind in kinds for event in subjects.filters_of(kind))
         announced = _sorted(f"{names.public_prefix}.{event}.>" for event in events)
         renamed = {**requests, f"{answers}.*.*": f"{answers}.*.{program}.*"}

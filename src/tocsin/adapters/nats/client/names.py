@@ -151,6 +151,10 @@ class Names:
         """The subject on which gateways hear that another matcher leads."""
         return f"{self.root}.fetch.call"
 
+    def alerts(self, job: str) -> str:
+        """Return the subject of the alerts of a job; `job` is its token."""
+        return f"{self.public_prefix}.alert.{job}"
+
     def stream(self, stream: Stream) -> str:
         """Return the name of a stream: `TOCSIN_LEDGER`."""
         return f"{self.root.upper().replace('-', '_')}_{stream}"

@@ -1,0 +1,61 @@
+"""The rule of a job for its notifications."""
+
+import re
+from typing import Annotated, Any, Final, Self, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator, ValidationInfo, model_validator
+
+from .fields import Flag, is_stored
+from .stored_model import StoredModel
+
+MAX_CHANNELS: Final = 10
+"""The largest number of channels of a rule."""
+_CHANNEL: Final = re.compile(r"[a-z][a-z0-9-]{0,63}")
+EVENTS: Final = ("on_failure", "on_recovery", "on_skip", "on_missed")
+"""The fields that say of what to notify."""
+
+
+def _channel(text: str, info: ValidationInfo) -> str:
+    if not is_stored(info) and not _CHANNEL.fullmatch(text):
+        raise ValueError("must be the name of a channel: 1 to 64 small letters, digits and hyphens, the first a letter")
+    return text
+
+
+def _listed(value: Any) -> Any:  # noqa: ANN401 - before validation
+    return [value] if isinstance(value, str) else value
+
+
+Channels: TypeAlias = Annotated[
+    tuple[Annotated[str, AfterValidator(_channel)], ...],
+    BeforeValidator(_listed, json_schema_input_type=tuple[str, ...] | str),
+]
+
+
+class Notify(StoredModel):
+    """The events to notify of, and the channels for it."""
+
+    channels: Channels = ()
+    """The channels, by their names in the settings (`notifications.channels`); a single one may stand alone.
+
+    Without any, the job has no notifications, not even those that the settings give to jobs without a rule."""
+    on_failure: Flag = False
+    """Notify of each execution that failed, after its last retry."""
+    on_recovery: Flag = False
+    """Notify of the first execution that completes after one that failed."""
+    on_skip: Flag = False
+    """Notify of each execution that does not run because of another execution, a full queue, a dependency or a missing shard."""
+    on_missed: Flag = False
+    """Notify of instants that passed without an execution against the user's wish, such as during a downtime."""
+
+    @model_validator(mode="after")
+    def _says_what_and_where(self, info: ValidationInfo) -> Self:
+        if is_stored(info):
+            return self
+        has_events = any(getattr(self, name) for name in EVENTS)
+        if has_events and not self.channels:
+            raise ValueError("names no channel: add `channels`, such as [ops]")
+        if self.channels and not has_events:
+            raise ValueError(f"names no event: set one of {', '.join(f'`{name}`' for name in EVENTS)}")
+        if len(self.channels) > MAX_CHANNELS or len(set(self.channels)) != len(self.channels):
+            raise ValueError(f"`channels` names each channel once, and at most {MAX_CHANNELS}")
+        return self

@@ -1,0 +1,120 @@
+"""Events of notifications: each is raised, prepared as a message, and delivered or given up."""
+
+from datetime import datetime
+from typing import Final, Literal
+
+from ..notification import Kind
+from .message import Message, Sequence
+
+OUTCOME_ID: Final = "outcome"
+"""The id under which the outcome of a job is kept; no notification has it."""
+
+
+class NotificationFact(Message):
+    """An event about one notification, or about the outcome of a job."""
+
+    v: Literal[1] = 1
+    """The version of the format."""
+    job: str
+    """The name of the job."""
+    id: str
+    """The id of the notification (UUIDv7)."""
+
+
+class NotificationRaised(NotificationFact):
+    """Something happened of which a channel is to be notified.
+
+    The notifier stores this once for each event and channel.
+    """
+
+    type: Literal["raised"] = "raised"
+    """The type of the event."""
+    channel: str
+    """The name of the channel."""
+    kind: Kind
+    """What happened."""
+    at: datetime
+    """The time (UTC) at which it happened."""
+    execution_id: str | None = None
+    """The id of the execution; absent: it is about no execution."""
+    reason: str = ""
+    """The message of the error, or the reason for the skip."""
+    why: str = ""
+    """Further lines for people."""
+    tags: tuple[str, ...] = ()
+    """The first tags of the job."""
+
+
+class NotificationPrepared(NotificationFact):
+    """A message was prepared, which stands for this notification and others of its channel.
+
+    The others are those raised up to `through` that no message stands for yet. The event is stored before the message is sent, so that
+    a message that is sent again says the same.
+    """
+
+    type: Literal["prepared"] = "prepared"
+    """The type of the event."""
+    channel: str
+    """The name of the channel."""
+    through: Sequence
+    """The sequence of the newest notification in the message."""
+    others: int = 0
+    """The number of further notifications in the message."""
+    other_jobs: tuple[str, ...] = ()
+    """The names of their first jobs."""
+
+
+class NotificationDelivered(NotificationFact):
+    """The receiver accepted the message."""
+
+    type: Literal["delivered"] = "delivered"
+    """The type of the event."""
+    attempt: int
+    """The number of the attempt, counted from 1."""
+
+
+class NotificationAttemptFailed(NotificationFact):
+    """The receiver did not accept the message, and it will be sent again."""
+
+    type: Literal["attempt-failed"] = "attempt-failed"
+    """The type of the event."""
+    attempt: int
+    """The number of the attempt, counted from 1."""
+    error: str
+    """The answer of the receiver, or the reason why it gave no answer."""
+    next_attempt_at: datetime
+    """The time (UTC) of the next attempt."""
+
+
+class NotificationAbandoned(NotificationFact):
+    """The message will not be sent again.
+
+    The receiver refused it for good, or for too long.
+    """
+
+    type: Literal["abandoned"] = "abandoned"
+    """The type of the event."""
+    attempt: int
+    """The number of the last attempt, counted from 1; 0: it was never sent."""
+    error: str
+    """The last answer of the receiver, or the reason why it gave no answer."""
+
+
+class OutcomeChanged(NotificationFact):
+    """An execution of a job failed, or one completed after a failure.
+
+    The notifier stores this for jobs with `on_recovery`, and again after a day of failures.
+    """
+
+    type: Literal["outcome-changed"] = "outcome-changed"
+    """The type of the event."""
+    id: str = OUTCOME_ID
+    """Always `outcome`."""
+    is_failing: bool
+    """True: the execution failed."""
+    execution_id: str
+    """The id of the execution."""
+    end: Sequence
+    """The sequence of its end in the log."""
+    ended_at: datetime
+    """The time (UTC) of its end."""

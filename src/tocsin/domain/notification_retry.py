@@ -1,0 +1,20 @@
+"""The times of the attempts to send a notification."""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+FIRST_DELAY: Final = timedelta(seconds=5)
+LONGEST_DELAY: Final = timedelta(minutes=15)
+GIVE_UP_AFTER: Final = timedelta(hours=24)
+"""Time after the notification was raised for which it is sent again."""
+_MAX_DOUBLINGS: Final = 12
+
+
+def next_attempt(attempts: int, raised_at: datetime, now: datetime) -> datetime | None:
+    """Return the time of the next attempt after `attempts` failed.
+
+    None: the notification is given up.
+    """
+    delay = min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(attempts - 1, _MAX_DOUBLINGS))
+    at = now + delay
+    return at if at <= raised_at + GIVE_UP_AFTER else None

@@ -1,0 +1,190 @@
+"""The rule by which a job's events become notifications.
+
+Everything here is pure: the same event under the same rule gives the same notifications, with the same ids.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, Protocol
+
+from . import ids
+from .definition import JobDefinition, Notify
+from .events import Completed, CronMissed, Failed, Message, NotificationRaised, OutcomeChanged, Recorded, Skipped
+from .notification import MAX_REASON, MAX_WHY, Kind, bounded
+from .text import counted, utc_text
+
+REMEMBERED: Final = timedelta(days=1)
+"""The age of a stored failure of a job after which the next failure is stored again.
+
+The stream of notifications drops old events, and a recovery needs the failure before it.
+"""
+MAX_TAGS: Final = 20
+"""Tags of a job that a notification keeps."""
+MAX_TAG: Final = 100
+"""Characters of a tag that a notification keeps."""
+WANTED_SKIPS: Final = frozenset({"disabled", "dst_skip", "refused"})
+"""Reasons for a skip that raise no notification.
+
+The operator or the definition wants the first two. A refused trigger is an error of its sender, and becomes a dead letter.
+"""
+_SKIPS: Final[Mapping[str, str]] = {
+    "overlap_skip": "another execution of the job was active",
+    "queue_full": "too many executions of the job wait already",
+    "no_shard": "no shard of the job is active",
+    "dependency_missing": "a job on which it depends did not run in time",
+    "dependency_failed": "a job on which it depends failed",
+}
+_MISSES: Final[Mapping[str, str]] = {
+    "missed": "no scheduler decided on them in time",
+    "superseded": "the definition changed before a late decision",
+    "throttled": "too many came due in a minute",
+}
+
+
+class Default(Protocol):
+    """A rule for jobs without a rule of their own."""
+
+    @property
+    def tags(self) -> Sequence[str]:
+        """The tags of which the job must have one; empty: any."""
+        ...
+
+    @property
+    def owner(self) -> str | None:
+        """The owner that the job must have; None: any."""
+        ...
+
+    @property
+    def notify(self) -> Notify:
+        """The rule."""
+        ...
+
+
+def rule_of(definition: JobDefinition, defaults: Iterable[Default]) -> Notify | None:
+    """Return the rule of a job: its own, or else the first default that fits."""
+    if definition.notify is not None:
+        return definition.notify
+    return next((default.notify for default in defaults if _fits(default, definition)), None)
+
+
+def _fits(default: Default, definition: JobDefinition) -> bool:
+    has_tag = not default.tags or not set(default.tags).isdisjoint(definition.tags)
+    return has_tag and default.owner in {None, definition.owner}
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something that happened to a job, of which channels may be notified."""
+
+    kind: Kind
+    job: str
+    at: datetime
+    about: str
+    """The id of the execution, or the span of time, that distinguishes it from others of the job."""
+    execution_id: str | None = None
+    reason: str = ""
+    why: str = ""
+
+
+def of_failure(end: Failed, at: datetime) -> Happening:
+    """Return the failure of an execution."""
+    error = end.error
+    reason = f"{error.type}: {error.message}" if error and error.message else error.type if error else end.reason or ""
+    lines = [_origin(end.trigger, end.scheduled_time)]
+    if end.step is not None and not end.step_completed:
+        lines.append(f"step {end.step} failed at attempt {end.attempt}")
+    if end.reason is not None:
+        lines.append(f"reason: {end.reason}")
+    if end.shard is not None:
+        lines.append(f"shard: {end.shard}")
+    if end.dead_letter:
+        lines.append(f"tocsin dead-letters show {end.execution_id}")
+    return Happening(Kind.FAILED, end.job, at, end.execution_id, end.execution_id, reason, "\n".join(lines))
+
+
+def of_recovery(end: Completed, at: datetime, failed: str) -> Happening:
+    """Return the completion of an execution after one that failed."""
+    why = f"{_origin(end.trigger, end.scheduled_time)}\nthe last failure was execution {failed}"
+    return Happening(
+        Kind.RECOVERED, end.job, at, end.execution_id, end.execution_id, "an execution completed after failures", why
+    )
+
+
+def of_skip(skip: Skipped, at: datetime) -> Happening | None:
+    """Return the skip of an execution; None: it was wanted."""
+    if skip.reason in WANTED_SKIPS:
+        return None
+    lines = [_origin(skip.trigger, skip.scheduled_time)]
+    if skip.active_execution_id is not None:
+        lines.append(f"active execution: {skip.active_execution_id}")
+    reason = f"{skip.reason}: {_SKIPS[skip.reason]}"
+    return Happening(Kind.SKIPPED, skip.job, at, skip.execution_id, skip.execution_id, reason, "\n".join(lines))
+
+
+def of_misses(missed: CronMissed) -> Happening:
+    """Return the span of instants that passed without an execution."""
+    data = missed.data
+    span = f"from {utc_text(data.start)} until {utc_text(data.until)}"
+    reason = f"{counted(data.count, 'instant')} did not fire: {_MISSES[data.reason]}"
+    why = f"{span}\ntocsin why {data.cron_name} {utc_text(data.until)}"
+    return Happening(
+        Kind.MISSED, data.cron_name, missed.timestamp, f"{utc_text(data.start)}/{data.reason}", None, reason, why
+    )
+
+
+def changed_outcome(
+    before: OutcomeChanged | None, end: Failed | Completed, recorded: Recorded[Message]
+) -> OutcomeChanged | None:
+    """Return the new outcome of a job after an execution ended.
+
+    None: it stays, or a later end changed it already.
+    """
+    if before is not None and before.end >= recorded.sequence:
+        return None
+    has_failed = isinstance(end, Failed)
+    was_failing = before is not None and before.is_failing
+    is_renewed = has_failed and before is not None and recorded.time - before.ended_at >= REMEMBERED
+    if has_failed is was_failing and not is_renewed:
+        return None
+    return OutcomeChanged(
+        job=end.job,
+        is_failing=has_failed,
+        execution_id=end.execution_id,
+        end=recorded.sequence,
+        ended_at=recorded.time,
+    )
+
+
+def _origin(trigger: str, scheduled_time: datetime) -> str:
+    return f"trigger {trigger}, scheduled for {utc_text(scheduled_time, 'seconds')}"
+
+
+def notifications(happening: Happening, rule: Notify, tags: Iterable[str]) -> tuple[NotificationRaised, ...]:
+    """Return a notification for each channel, if the rule has the kind."""
+    if not getattr(rule, _FIELDS[happening.kind]):
+        return ()
+    kept = tuple(bounded(tag, MAX_TAG) for tag in tuple(tags)[:MAX_TAGS])
+    return tuple(
+        NotificationRaised(
+            job=happening.job,
+            id=ids.notification_id(happening.job, happening.at, happening.kind, channel, happening.about),
+            channel=channel,
+            kind=happening.kind,
+            at=happening.at,
+            execution_id=happening.execution_id,
+            reason=bounded(happening.reason, MAX_REASON),
+            why=bounded(happening.why, MAX_WHY),
+            tags=kept,
+        )
+        for channel in dict.fromkeys(rule.channels)
+    )
+
+
+_FIELDS: Final[Mapping[Kind, str]] = {
+    Kind.FAILED: "on_failure",
+    Kind.RECOVERED: "on_recovery",
+    Kind.SKIPPED: "on_skip",
+    Kind.MISSED: "on_missed",
+}
+"""The field of a rule for each kind."""

@@ -1,0 +1,1 @@
+"""Notifier: notifies people by channels."""

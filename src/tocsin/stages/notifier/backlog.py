@@ -1,0 +1,162 @@
+"""The notifications that are not settled yet, folded from their events.
+
+A notification waits until a message stands for it. Of a message, only its first notification has further events, which hold for all
+of its notifications. The fold depends on the events alone, so each process that follows them has the same backlog.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Final, NamedTuple
+
+from ...domain.events import (
+    Message,
+    NotificationAttemptFailed,
+    NotificationFact,
+    NotificationPrepared,
+    NotificationRaised,
+    OutcomeChanged,
+    Recorded,
+)
+from ...domain.notification import MAX_OTHER_JOBS
+
+MAX_OPEN: Final = 4
+"""Messages of a channel that are sent or wait for another attempt at the same time. Beyond it, notifications wait and are grouped."""
+
+
+class Waiting(NamedTuple):
+    """A notification for which no message stands yet."""
+
+    id: str
+    job: str
+    channel: str
+    tags: tuple[str, ...]
+    sequence: int
+    raised_at: datetime
+
+
+@dataclass(slots=True)
+class OpenMessage:
+    """A message that was prepared, and neither delivered nor given up."""
+
+    first: Waiting
+    others: int
+    other_jobs: tuple[str, ...]
+    sequence: int
+    """The sequence of the newest event about it."""
+    attempts: int = 0
+    due: datetime | None = None
+    """The time (UTC) of the next attempt; None: now."""
+    is_busy: bool = False
+    """Whether this process sends it, or waits until it reads the answer that it stored."""
+
+
+@dataclass(slots=True)
+class Lane:
+    """The backlog of one channel."""
+
+    waiting: dict[str, Waiting] = field(default_factory=dict)
+    """In the order of their sequences."""
+    messages: dict[str, OpenMessage] = field(default_factory=dict)
+    """By the id of their first notification."""
+    preparing: str | None = None
+    """The first notification of the message that this process prepares."""
+
+    def prepared(self, now: datetime, window: timedelta) -> tuple[Waiting, NotificationPrepared] | None:
+        """Return the next message to prepare, and its first notification; None: it is not time."""
+        if not self.waiting or self.preparing is not None or len(self.messages) >= MAX_OPEN:
+            return None
+        first, *others = self.waiting.values()
+        if now < first.raised_at + window:
+            return None
+        names = dict.fromkeys(other.job for other in others if other.job != first.job)
+        last = others[-1] if others else first
+        return first, NotificationPrepared(
+            job=first.job,
+            id=first.id,
+            channel=first.channel,
+            through=last.sequence,
+            others=len(others),
+            other_jobs=tuple(names)[:MAX_OTHER_JOBS],
+        )
+
+    def due(self, now: datetime) -> list[OpenMessage]:
+        """Return the messages to send now."""
+        return [
+            message
+            for message in self.messages.values()
+            if not message.is_busy and (message.due is None or message.due <= now)
+        ]
+
+
+class Backlog:
+    """The unsettled notifications of all channels."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[str, Lane] = {}
+        self._channels: dict[str, str] = {}
+        """The channel of each notification that waits or is the first of a message."""
+
+    @property
+    def oldest(self) -> int | None:
+        """The sequence of the oldest unsettled notification; None: all are settled."""
+        sequences = [waiting.sequence for lane in self._lanes.values() for waiting in _oldest(lane)]
+        return min(sequences, default=None)
+
+    def lanes(self) -> Iterator[tuple[str, Lane]]:
+        """Yield each channel with a backlog."""
+        yield from self._lanes.items()
+
+    def learn(self, recorded: Recorded[Message]) -> None:
+        """Apply an event."""
+        match recorded.message:
+            case NotificationRaised() as fact:
+                waiting = Waiting(fact.id, fact.job, fact.channel, fact.tags, recorded.sequence, recorded.time)
+                self._lanes.setdefault(fact.channel, Lane()).waiting[fact.id] = waiting
+                self._channels[fact.id] = fact.channel
+            case NotificationPrepared() as fact:
+                self._prepare(fact, recorded.sequence)
+            case NotificationAttemptFailed() as fact:
+                if (message := self._message(fact.id)) is not None:
+                    message.attempts, message.due = fact.attempt, fact.next_attempt_at
+                    message.sequence, message.is_busy = recorded.sequence, False
+            case OutcomeChanged():
+                pass
+            case NotificationFact() as fact:
+                self._settle(fact.id)
+
+    def _prepare(self, fact: NotificationPrepared, sequence: int) -> None:
+        """Let a message stand for the notifications of its channel that wait."""
+        lane = self._lanes.get(fact.channel)
+        if lane is None or fact.id not in lane.waiting:
+            return  # another message stands for it: two processes prepared at once
+        members = [waiting for waiting in lane.waiting.values() if waiting.sequence <= fact.through]
+        for waiting in members:
+            del lane.waiting[waiting.id]
+            if waiting.id != fact.id:
+                del self._channels[waiting.id]
+        first = next(waiting for waiting in members if waiting.id == fact.id)
+        lane.messages[fact.id] = OpenMessage(first, fact.others, fact.other_jobs, sequence)
+        if lane.preparing == fact.id:
+            lane.preparing = None
+
+    def _message(self, notification: str) -> OpenMessage | None:
+        channel = self._channels.get(notification)
+        return None if channel is None else self._lanes[channel].messages.get(notification)
+
+    def _settle(self, notification: str) -> None:
+        if (channel := self._channels.pop(notification, None)) is None:
+            return
+        lane = self._lanes[channel]
+        lane.waiting.pop(notification, None)
+        lane.messages.pop(notification, None)
+        if lane.preparing == notification:
+            lane.preparing = None
+        if not lane.waiting and not lane.messages:
+            del self._lanes[channel]
+
+
+def _oldest(lane: Lane) -> Iterator[Waiting]:
+    yield from (message.first for message in lane.messages.values())
+    yield from islice(lane.waiting.values(), 1)

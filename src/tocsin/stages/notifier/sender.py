@@ -1,0 +1,252 @@
+"""The messages of channels: prepared, sent, and sent again.
+
+Only the holder of the lease sends. A message is stored before it is sent, and its answer afterwards. A crash between the two sends it again,
+with the same id. No decision waits for a channel: each sends on its own, a few messages at a time, and everything that is raised
+meanwhile becomes one message.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Final
+from urllib.parse import quote
+
+from ... import subjects, telemetry
+from ...domain.events import (
+    Message,
+    NotificationAbandoned,
+    NotificationAttemptFailed,
+    NotificationDelivered,
+    NotificationFact,
+    NotificationRaised,
+)
+from ...domain.notification import MAX_REASON, Notification, bounded
+from ...domain.notification_retry import next_attempt
+from ...engine.leader_election import LeaderElection
+from ...engine.saved_place import SavedPlace
+from ...ports import (
+    Append,
+    ChannelRefused,
+    Clock,
+    EventLog,
+    LogUnavailable,
+    NotificationChannel,
+    OutdatedState,
+    Projections,
+    StaleRead,
+)
+from ...subjects import Stream
+from .backlog import Backlog, Lane, OpenMessage
+
+AT_ONCE: Final = 256
+"""Decisions that are stored in one write."""
+TICK_S: Final = 0.5
+"""The time after which the backlog is looked at, although nothing arrives."""
+SOON: Final = timedelta(seconds=5)
+"""The time until a message is looked at again whose state could not be read or stored."""
+SEND_TIMEOUT_S: Final = 60.0
+"""The longest time for one message. A channel ends earlier by itself."""
+LEASE_S: Final = 4.0
+"""The time to live of the leader lease: nothing is sent for so long after the leader was killed."""
+CURSOR: Final = subjects.cursor(Stream.NOTIFICATIONS, subjects.NOTIFIER)
+
+_log = telemetry.get_logger("tocsin.notifier")
+
+
+class Sender:
+    """Sends what was raised, as long as its process leads."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        projections: Projections,
+        leadership: LeaderElection,
+        clock: Clock,
+        channels: Mapping[str, NotificationChannel],
+        *,
+        window: float,
+        public_url: str | None = None,
+    ) -> None:
+        """`window`: seconds for which a notification waits for others of its channel."""
+        self._log = log
+        self._leadership = leadership
+        self._clock = clock
+        self._channels = channels
+        self._window = timedelta(seconds=window)
+        self._public_url = public_url
+        self._place = SavedPlace(projections, clock, CURSOR)
+        self._changed = asyncio.Event()
+        self._upto = 0
+        self._sending: set[asyncio.Task[None]] = set()
+        self.backlog = Backlog()
+        self.is_complete = False
+
+    # --- loops -----------------------------------------------------------------------------------------------------------
+
+    async def lead(self) -> None:
+        """Hold the leader lease, or try to."""
+        await self._leadership.run()
+
+    async def follow(self) -> None:
+        """Follow which notifications are not settled."""
+        async for batch in self._log.follow(Stream.NOTIFICATIONS, after=await self._place.load()):
+            for recorded in batch.messages:
+                self.backlog.learn(recorded)
+            self._upto = batch.upto
+            self.is_complete = self.is_complete or batch.caught_up
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Send what is due, as long as this process leads."""
+        try:
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                now = await self._leadership.time()
+                if now is None or not self.is_complete:
+                    continue
+                try:
+                    await self.run_once(now)
+                except (LogUnavailable, OutdatedState) as error:
+                    _log.info("notifications wait for JetStream", action="log-unavailable", error=str(error))
+        finally:
+            for task in self._sending:
+                task.cancel()
+            await asyncio.gather(*self._sending, return_exceptions=True)
+
+    async def tick(self) -> None:
+        """Let `run` look at the time although nothing arrives."""
+        while True:
+            await self._clock.sleep(TICK_S)
+            self._changed.set()
+
+    # --- decisions -------------------------------------------------------------------------------------------------------
+
+    async def run_once(self, now: datetime) -> None:
+        """Prepare the messages that are due at `now` (UTC), and begin to send them."""
+        decided = [*self._decisions(now)]
+        while decided:
+            await self._store(decided[:AT_ONCE])
+            del decided[:AT_ONCE]
+        for name, lane in self.backlog.lanes():
+            if name in self._channels:
+                for message in lane.due(now):
+                    self._begin(self._channels[name], message)
+        await self._place.save(self.backlog.oldest, self._upto)
+
+    async def settled(self) -> None:
+        """Wait until nothing is being sent."""
+        while self._sending:
+            await asyncio.gather(*self._sending)
+
+    def _decisions(self, now: datetime) -> Iterator[tuple[Lane | None, Append]]:
+        """Yield the messages to prepare with their lanes, and the ends of others."""
+        for name, lane in self.backlog.lanes():
+            if name not in self._channels:
+                yield from ((None, append) for append in _without_channel(name, lane))
+            elif (prepared := lane.prepared(now, self._window)) is not None:
+                first, fact = prepared
+                yield lane, Append((fact,), first.sequence)
+
+    async def _store(self, decided: list[tuple[Lane | None, Append]]) -> None:
+        for lane, append in decided:
+            if lane is not None:
+                fact = append.events[0]
+                lane.preparing = fact.id if isinstance(fact, NotificationFact) else None
+        results = await self._log.write([append for _, append in decided])
+        for (lane, _), result in zip(decided, results, strict=True):
+            # Another leader may have been faster. Then what it stored arrives here.
+            if lane is not None and result.error is not None:
+                lane.preparing = None
+
+    def _begin(self, channel: NotificationChannel, message: OpenMessage) -> None:
+        message.is_busy = True
+        task = asyncio.create_task(self._send(channel, message), name=f"notification {message.first.id}")
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _send(self, channel: NotificationChannel, message: OpenMessage) -> None:
+        """Send a message, and store the answer."""
+        try:
+            raised = await self._raised(message)
+            await self._log.append(await self._outcome(channel, message, raised), expect=message.sequence)
+        except (LogUnavailable, OutdatedState) as error:
+            _log.info(
+                "outcome of a notification not stored; sending it again",
+                action="log-unavailable",
+                notification=message.first.id,
+                error=str(error),
+            )
+            message.due, message.is_busy = self._clock.now() + SOON, False
+
+    async def _raised(self, message: OpenMessage) -> NotificationRaised:
+        scope = subjects.notification(message.first.job, message.first.id)
+        recorded = await self._log.get(scope, message.first.sequence)
+        if recorded is None or not isinstance(recorded.message, NotificationRaised):
+            raise StaleRead.of(scope)
+        return recorded.message
+
+    async def _outcome(
+        self, channel: NotificationChannel, message: OpenMessage, raised: NotificationRaised
+    ) -> NotificationFact:
+        """Send a message, and return the event about the answer."""
+        attempt = message.attempts + 1
+        try:
+            async with asyncio.timeout(SEND_TIMEOUT_S):
+                await channel.send(self._notification(message, raised))
+        except ChannelRefused as error:
+            reason, is_final = bounded(str(error), MAX_REASON), not error.retryable
+        except Exception as error:  # noqa: BLE001 - the other channels go on, and its text may hold a secret
+            reason, is_final = type(error).__name__, False
+        else:
+            return NotificationDelivered(job=raised.job, id=raised.id, attempt=attempt)
+        now = self._clock.now()
+        again = None if is_final else next_attempt(attempt, message.first.raised_at, now)
+        _log.warning(
+            "notification not accepted",
+            action="notification-abandoned" if again is None else "notification-not-accepted",
+            channel=raised.channel,
+            job=raised.job,
+            notification=raised.id,
+            attempt=attempt,
+            error=reason,
+        )
+        if again is None:
+            return NotificationAbandoned(job=raised.job, id=raised.id, attempt=attempt, error=reason)
+        return NotificationAttemptFailed(
+            job=raised.job, id=raised.id, attempt=attempt, error=reason, next_attempt_at=again
+        )
+
+    def _notification(self, message: OpenMessage, raised: NotificationRaised) -> Notification:
+        return Notification(
+            id=raised.id,
+            channel=raised.channel,
+            job=raised.job,
+            kind=raised.kind,
+            at=raised.at,
+            execution_id=raised.execution_id,
+            reason=raised.reason,
+            why=raised.why,
+            url=_page(self._public_url, raised),
+            others=message.others,
+            other_jobs=message.other_jobs,
+        )
+
+
+def _page(public_url: str | None, raised: NotificationRaised) -> str | None:
+    if public_url is None:
+        return None
+    page = f"jobs/{quote(raised.job)}" if raised.execution_id is None else f"executions/{quote(raised.execution_id)}"
+    return f"{public_url.rstrip('/')}/{page}"
+
+
+def _without_channel(name: str, lane: Lane) -> Iterator[Append]:
+    """Yield the end of each notification of a channel that the settings do not have."""
+    reason = f"the settings have no channel {name}"
+    for message in lane.messages.values():
+        first = message.first
+        fact: Message = NotificationAbandoned(job=first.job, id=first.id, attempt=message.attempts, error=reason)
+        yield Append((fact,), message.sequence)
+    for waiting in lane.waiting.values():
+        fact = NotificationAbandoned(job=waiting.job, id=waiting.id, attempt=0, error=reason)
+        yield Append((fact,), waiting.sequence)

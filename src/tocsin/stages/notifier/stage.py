@@ -1,0 +1,185 @@
+"""Notifier: raises notifications of what happened to jobs, and sends them.
+
+What is raised is a decision on an event of the log, as in every stage, by the rule of the definition under which the execution ran. What
+is sent is the work of one leader (`sender`).
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from ... import subjects
+from ...domain.definition import JobDefinition
+from ...domain.events import (
+    Completed,
+    CronMissed,
+    Failed,
+    Message,
+    NotificationAbandoned,
+    NotificationAttemptFailed,
+    NotificationDelivered,
+    NotificationPrepared,
+    NotificationRaised,
+    OutcomeChanged,
+    Recorded,
+    Skipped,
+)
+from ...domain.notification_rule import (
+    Default,
+    Happening,
+    changed_outcome,
+    notifications,
+    of_failure,
+    of_misses,
+    of_recovery,
+    of_skip,
+    rule_of,
+)
+from ...engine.kinds import DEFINITION, IN_FORCE_NOW, execution_state
+from ...engine.leader_election import lease_access
+from ...engine.stage import Access, Stage, StageContext, Subscription
+from ...engine.step import DONE, Events, Ref, Scope, States, Step, again, done
+from ...settings import Settings
+from ...subjects import COMPLETIONS, NOTIFIER_LEASE, Bucket, Stream, filter_for, filters_of
+from .sender import CURSOR, LEASE_S, Sender
+
+
+def _newest(before: Message | None, recorded: Recorded[Message]) -> Message | None:
+    return before if subjects.is_foreign(recorded) else recorded.message
+
+
+NOTIFICATION: Final[Scope[Message | None]] = Scope("notification", None, _newest)
+"""The newest event of a notification."""
+OUTCOME: Final[Scope[Message | None]] = Scope("outcome of a job", None, _newest)
+"""The newest outcome of a job."""
+
+
+class Notifier:
+    """Raises notifications, and sends them."""
+
+    def __init__(self, defaults: Sequence[Default], sender: Sender) -> None:
+        """`defaults`: rules for jobs without a rule of their own."""
+        self._defaults = defaults
+        self.sender = sender
+
+    @classmethod
+    def of(cls, context: StageContext) -> "Notifier":
+        """Return the notifier of a process."""
+        settings = context.settings.notifications
+        sender = Sender(
+            context.log,
+            context.projections,
+            context.elect(NOTIFIER_LEASE, ttl=LEASE_S),
+            context.clock,
+            context.channels,
+            window=settings.group_window,
+            public_url=settings.public_url,
+        )
+        return cls(settings.defaults, sender)
+
+    # --- decisions -------------------------------------------------------------------------------------------------------
+
+    def on_event(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - the log's time counts
+        """Raise the notifications of an event."""
+        match recorded.message:
+            case Failed() | Completed() as end:
+                return self._on_end(end, recorded, states)
+            case Skipped() as skip if skip.definition:
+                happening = of_skip(skip, recorded.time)
+                definition = states(DEFINITION((skip.job, skip.definition)))
+                return DONE if happening is None else self._raise(happening, definition, states)
+            case CronMissed() as missed:
+                in_force = states(IN_FORCE_NOW(missed.data.cron_name))
+                return DONE if in_force is None else self._raise(of_misses(missed), in_force[0], states)
+            case _:
+                return DONE
+
+    def _on_end(self, end: Failed | Completed, recorded: Recorded[Message], states: States) -> Step:
+        requested = states.up_to(execution_state(end.job, end.execution_id), recorded.sequence).requested
+        if requested is None or not requested.plan.definition:
+            return DONE  # a job that is not registered has no rule
+        definition = states(DEFINITION((end.job, requested.plan.definition)))
+        rule = rule_of(definition, self._defaults)
+        if rule is None:
+            return DONE
+        if not rule.on_recovery:
+            return self._raise(of_failure(end, recorded.time), definition, states) if isinstance(end, Failed) else DONE
+        ref = OUTCOME(subjects.outcome(end.job))
+        stored = states(ref)
+        before = stored if isinstance(stored, OutcomeChanged) else None
+        change = changed_outcome(before, end, recorded)
+        if isinstance(end, Failed):
+            step = self._raise(of_failure(end, recorded.time), definition, states)
+        elif before is not None and change is not None:
+            step = self._raise(of_recovery(end, recorded.time, before.execution_id), definition, states)
+        else:
+            return done(rests_on=(ref,))
+        if step.changes:
+            return again(*step.changes)  # the outcome changes after its notifications exist
+        return done(rests_on=(ref,)) if change is None else done(Events(ref, (change,)))
+
+    def _raise(self, happening: Happening, definition: JobDefinition, states: States) -> Step:
+        """Raise the notifications that do not exist yet."""
+        rule = rule_of(definition, self._defaults)
+        if rule is None:
+            return DONE
+        raised = [(_state(fact), fact) for fact in notifications(happening, rule, definition.tags)]
+        return done(*(Events(ref, (fact,)) for ref, fact in raised if states.guess(ref) is None))
+
+    # --- loops -----------------------------------------------------------------------------------------------------------
+
+    async def lead(self) -> None:
+        """See `Sender`."""
+        await self.sender.lead()
+
+    async def follow(self) -> None:
+        """See `Sender`."""
+        await self.sender.follow()
+
+    async def run(self) -> None:
+        """See `Sender`."""
+        await self.sender.run()
+
+    async def tick(self) -> None:
+        """See `Sender`."""
+        await self.sender.tick()
+
+
+def _state(fact: NotificationRaised) -> Ref[Message | None]:
+    return NOTIFICATION(subjects.notification(fact.job, fact.id))
+
+
+def _is_installed(settings: Settings) -> bool:
+    return bool(settings.notifications.channels)
+
+
+NOTIFIER: Final = Stage(
+    name="notifier",
+    purpose="notifies people by channels; one leads",
+    consumes="ends of executions, missed instants",
+    decides="notifications and their delivery: `raised`, `prepared`, `delivered`, `attempt-failed`, `abandoned`",
+    access=Access(
+        appends=(
+            *(NotificationRaised, NotificationPrepared, NotificationDelivered),
+            *(NotificationAttemptFailed, NotificationAbandoned, OutcomeChanged),
+        ),
+        reads=(Stream.LOG, Stream.LEDGER, Stream.NOTIFICATIONS),
+        follows=(Stream.NOTIFICATIONS,),
+        writes=(*lease_access(NOTIFIER_LEASE), (Bucket.CURSORS, CURSOR)),
+        alerts=True,
+    ),
+    start=Notifier.of,
+    subscriptions=(
+        Subscription(
+            subjects.NOTIFIER,
+            Stream.LOG,
+            (filter_for("execution.failed"), filter_for("execution.skipped"), *COMPLETIONS, *filters_of(CronMissed)),
+            decide=Notifier.on_event,
+            ordering_key=subjects.job_of,
+            low_priority=True,
+        ),
+    ),
+    loops=(Notifier.lead, Notifier.follow, Notifier.run, Notifier.tick),
+    is_installed=_is_installed,
+    needs="`notifications.channels`",
+)

@@ -1,0 +1,24 @@
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tocsin.domain.notification_retry import FIRST_DELAY, GIVE_UP_AFTER, LONGEST_DELAY, next_attempt
+
+NOON = datetime(2027, 3, 1, 12, tzinfo=UTC)
+
+
+@given(st.integers(1, 10_000), st.timedeltas(timedelta(), timedelta(days=2)))
+def test_attempts_come_later_for_a_day(attempts: int, age: timedelta) -> None:
+    now = NOON + age
+    at = next_attempt(attempts, NOON, now)
+    if at is None:
+        assert now + LONGEST_DELAY > NOON + GIVE_UP_AFTER
+    else:
+        assert now + FIRST_DELAY <= at <= now + LONGEST_DELAY
+        assert at <= NOON + GIVE_UP_AFTER
+
+
+def test_delay_doubles() -> None:
+    delays = [(next_attempt(n, NOON, NOON) or NOON) - NOON for n in range(1, 10)]
+    assert [delay.total_seconds() for delay in delays] == [5, 10, 20, 40, 80, 160, 320, 640, 900]

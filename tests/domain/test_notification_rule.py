@@ -1,0 +1,157 @@
+"""The rule by which events of a job become notifications."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.domain.given import ID, JOB, NOON
+from tocsin.domain.definition import DefinitionError, JobDefinition, Notify
+from tocsin.domain.events import Completed, Failed, Failure, OutcomeChanged, Recorded
+from tocsin.domain.formats import read, read_job
+from tocsin.domain.notification import MAX_REASON, MAX_WHY, Kind
+from tocsin.domain.notification_rule import (
+    REMEMBERED,
+    changed_outcome,
+    notifications,
+    of_failure,
+    of_recovery,
+    rule_of,
+)
+
+OPS = Notify(channels=("ops",), on_failure=True)
+PAGER = Notify(channels=("pager",), on_failure=True, on_recovery=True)
+
+
+@dataclass
+class Rule:
+    notify: Notify
+    tags: Sequence[str] = ()
+    owner: str | None = None
+
+
+def failed(**fields: Any) -> Failed:  # noqa: ANN401 - of an event
+    return Failed(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron", **fields)
+
+
+def completed() -> Completed:
+    return Completed(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron")
+
+
+def definition(**fields: Any) -> JobDefinition:  # noqa: ANN401 - of a definition
+    return JobDefinition.model_validate({"name": JOB, "function": "f", **fields})
+
+
+# --- which rule ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "rules", "rule"),
+    [
+        ({}, [], None),
+        ({"notify": {"channels": "ops", "on_failure": True}}, [Rule(PAGER)], OPS),
+        ({}, [Rule(PAGER)], PAGER),
+        ({"tags": ["nightly"]}, [Rule(OPS, tags=["billing"]), Rule(PAGER, tags=["a", "nightly"])], PAGER),
+        ({"tags": ["nightly"]}, [Rule(OPS, tags=["billing"])], None),
+        ({"owner": "user:ada"}, [Rule(OPS, owner="user:bob"), Rule(PAGER, owner="user:ada")], PAGER),
+        ({"tags": ["nightly"]}, [Rule(OPS, tags=["nightly"], owner="user:ada")], None),
+        ({"notify": {}}, [Rule(PAGER)], Notify()),
+    ],
+)
+def test_own_rule_comes_before_defaults(fields: dict[str, Any], rules: list[Rule], rule: Notify | None) -> None:
+    assert rule_of(definition(**fields), rules) == rule
+
+
+@pytest.mark.parametrize(
+    ("notify", "part"),
+    [
+        ({"on_failure": True}, "names no channel"),
+        ({"channels": ["ops"]}, "names no event"),
+        ({"channels": ["Ops"], "on_failure": True}, "the name of a channel"),
+        ({"channels": ["a", "a"], "on_failure": True}, "each channel once"),
+        ({"channels": [f"c{n}" for n in range(11)], "on_failure": True}, "at most 10"),
+        ({"channels": ["ops"], "on_failur": True}, "on_failur"),
+        ({"channels": ["ops"], "on_failure": "yes"}, "on_failure"),
+    ],
+)
+def test_wrong_rule_is_refused(notify: dict[str, Any], part: str) -> None:
+    with pytest.raises(DefinitionError, match=part):
+        read_job({"name": "a", "function": "f", "notify": notify})
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"name": "a", "schedule": "@daily", "function": "f.g"},
+        {"name": "a", "cron": "@daily", "type": "f.g"},
+        {"job_name": "a", "cron_expression": "@daily", "function": "f.g"},
+    ],
+)
+def test_every_format_has_the_rule(document: dict[str, Any]) -> None:
+    [job] = read({"jobs": [{**document, "notify": {"channels": ["ops"], "on_failure": True}}]})
+    assert job.notify == OPS
+
+
+# --- what is raised --------------------------------------------------------------------------------------------------
+
+
+@given(st.text(max_size=2_000), st.text(max_size=300), st.lists(st.text(max_size=200), max_size=40))
+def test_notification_is_bounded_and_printable(message: str, step: str, tags: list[str]) -> None:
+    happening = of_failure(failed(error=Failure(type="E", message=message), step=step, attempt=1), NOON)
+    for fact in notifications(happening, PAGER, tags):
+        assert len(fact.reason) <= MAX_REASON
+        assert len(fact.why) <= MAX_WHY
+        assert len(fact.tags) <= 20
+        assert all(char.isprintable() or char == "\n" for text in (fact.reason, fact.why, *fact.tags) for char in text)
+
+
+def test_rule_decides_on_kinds_and_channels() -> None:
+    happening = of_failure(failed(reason="timed_out"), NOON)
+    assert [fact.channel for fact in notifications(happening, PAGER, ())] == ["pager"]
+    assert notifications(happening, Notify(channels=("ops",), on_skip=True), ()) == ()
+    assert happening.reason == "timed_out"
+    recovery = of_recovery(completed(), NOON, "run-1")
+    assert recovery.kind is Kind.RECOVERED
+    assert "run-1" in recovery.why
+
+
+# --- the outcome of a job --------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=30), st.data())
+def test_each_row_of_failures_has_one_recovery(ends: list[tuple[bool, int]], data: st.DataObject) -> None:
+    """With any redelivery, the recoveries are the completions after failures."""
+    log: list[Recorded[Any]] = []
+    at = NOON
+    for sequence, (has_failed, hours) in enumerate(ends, start=1):
+        at += timedelta(hours=hours)
+        log.append(Recorded(failed() if has_failed else completed(), "", sequence, at))
+    outcome: OutcomeChanged | None = None
+    recovered: list[int] = []
+    for place, recorded in enumerate(log):
+        again = data.draw(st.integers(0, place), label="delivered again")
+        for each in (recorded, log[again]):
+            change = changed_outcome(outcome, each.message, each)
+            if change is not None and not change.is_failing:
+                recovered.append(each.sequence)
+            outcome = change or outcome
+    expected = [
+        recorded.sequence
+        for before, recorded in pairwise(log)
+        if isinstance(before.message, Failed) and isinstance(recorded.message, Completed)
+    ]
+    assert recovered == expected
+
+
+def test_failure_is_stored_again_after_a_day() -> None:
+    first = changed_outcome(None, failed(), Recorded(failed(), "", 1, NOON))
+    assert first is not None
+    soon = Recorded(failed(), "", 2, NOON + REMEMBERED - timedelta(seconds=1))
+    later = Recorded(failed(), "", 3, NOON + REMEMBERED)
+    assert changed_outcome(first, failed(), soon) is None
+    assert changed_outcome(first, failed(), later) is not None

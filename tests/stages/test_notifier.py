@@ -1,0 +1,420 @@
+"""The notifier: what is raised, and how it reaches its channel."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import count
+from typing import Any
+
+import pytest
+
+from tests.stages.world import World
+from tocsin import subjects
+from tocsin.domain import execution
+from tocsin.domain.events import (
+    Admitted,
+    Completed,
+    CronMissed,
+    CronMissedData,
+    Failed,
+    Failure,
+    Message,
+    NotificationAbandoned,
+    NotificationAttemptFailed,
+    NotificationDelivered,
+    NotificationFact,
+    NotificationPrepared,
+    NotificationRaised,
+    OutcomeChanged,
+    Skipped,
+    SkipReason,
+)
+from tocsin.domain.notification import Kind, Notification
+from tocsin.domain.notification_retry import GIVE_UP_AFTER
+from tocsin.ports import ChannelRefused, LogUnavailable, NotificationChannel, Written
+from tocsin.stages.notifier.sender import Sender
+from tocsin.testing import InMemoryEventLog, settle
+
+WINDOW = 5.0
+JOB = {"name": "report", "function": "f", "tags": ["nightly"]}
+
+
+@dataclass
+class Receiver:
+    """A channel that keeps what it is sent, and refuses it while it is down."""
+
+    sent: list[Notification] = field(default_factory=list)
+    refusal: Exception | None = None
+
+    async def send(self, notification: Notification) -> None:
+        self.sent.append(notification)
+        if self.refusal is not None:
+            raise self.refusal
+
+
+async def raised(world: World) -> list[NotificationRaised]:
+    return [fact for fact in await facts(world) if isinstance(fact, NotificationRaised)]
+
+
+async def facts(world: World) -> list[NotificationFact]:
+    """Every event about notifications, oldest first."""
+    stored = await world.log.read("notification.>", limit=10_000)
+    return [recorded.message for recorded in stored if isinstance(recorded.message, NotificationFact)]
+
+
+async def run(world: World, job: str = "report", *, ends: type = Failed, **fields: object) -> str:
+    """An execution of a job begins and ends; its id."""
+    await world.trigger(job, f"{next(NUMBERS)}")
+    await world.run(world.planner, world.lock_keeper)
+    begun = [fact for fact in await world.stored(Admitted) if fact.job == job]
+    last = begun[-1]
+    state = execution.fold(await world.log.load(subjects.execution(job, last.execution_id)))
+    end = {"scheduled_time": last.scheduled_time, "trigger": last.trigger, "fence": state.fence}
+    await world.given(ends(job=job, execution_id=last.execution_id, **end, **fields))
+    await world.run(world.lock_keeper)
+    return last.execution_id
+
+
+NUMBERS = count()
+
+
+# --- what is raised --------------------------------------------------------------------------------------------------
+
+
+async def test_failure_is_raised_once_for_each_channel(world: World) -> None:
+    await world.define({**JOB, "notify": {"channels": ["ops", "pager"], "on_failure": True}})
+    failed = await run(world, error=Failure(type="TimeoutError", message="no answer\x1b[2J"), step="main", attempt=3)
+    await world.run(world.notifier)
+    notifications = await raised(world)
+    assert [(fact.channel, fact.kind, fact.execution_id) for fact in notifications] == [
+        ("ops", Kind.FAILED, failed),
+        ("pager", Kind.FAILED, failed),
+    ]
+    assert notifications[0].reason == "TimeoutError: no answer\\x1b[2J"
+    assert "attempt 3" in notifications[0].why
+    assert notifications[0].tags == ("nightly",)
+    assert len({fact.id for fact in notifications}) == 2
+
+
+async def test_redelivery_raises_nothing_again(world: World) -> None:
+    await world.define({**JOB, "notify": {"channels": ["ops"], "on_failure": True, "on_recovery": True}})
+    await run(world)
+    await run(world, ends=Completed)
+    await world.run(world.notifier)
+    stored = await facts(world)
+    await world.redeliver(world.notifier)
+    await world.redeliver(world.notifier, is_fresh=True)
+    assert await facts(world) == stored
+
+
+@pytest.mark.parametrize("notify", [None, {"channels": ["ops"], "on_skip": True}])
+async def test_job_without_the_rule_raises_nothing(world: World, notify: Mapping[str, Any] | None) -> None:
+    await world.define({**JOB, "notify": notify})
+    await run(world)
+    await run(world, ends=Completed)
+    await world.run(world.notifier)
+    assert await facts(world) == []
+
+
+async def test_first_success_after_failures_is_a_recovery(world: World) -> None:
+    await world.define({**JOB, "notify": {"channels": ["ops"], "on_recovery": True}})
+    executions = []
+    for ends in (Completed, Failed, Failed, Completed, Completed):
+        executions.append(await run(world, ends=ends))
+        await world.run(world.notifier)
+    [fact] = await raised(world)
+    assert (fact.kind, fact.execution_id) == (Kind.RECOVERED, executions[3])
+    assert [fact.is_failing for fact in await facts(world) if isinstance(fact, OutcomeChanged)] == [True, False]
+
+
+async def test_recovery_survives_a_crash_before_its_outcome(world: World) -> None:
+    await world.define({**JOB, "notify": {"channels": ["ops"], "on_recovery": True}})
+    await run(world)
+    await run(world, ends=Completed)
+    write = world.log.write
+
+    async def cut(writes: Sequence[Any]) -> list[Written]:
+        if any(isinstance(event, OutcomeChanged) and not event.is_failing for w in writes for event in w.events):
+            raise LogUnavailable("the process is killed before")
+        return await write(writes)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.log, "write", cut)
+        for _ in range(2):
+            await world.handle(world.notifier.subscriptions[0])
+    assert [fact.is_failing for fact in await facts(world) if isinstance(fact, OutcomeChanged)] == [True]
+    await world.redeliver(world.notifier, is_fresh=True)
+    assert [fact.kind for fact in await raised(world)] == [Kind.RECOVERED]
+    assert [fact.is_failing for fact in await facts(world) if isinstance(fact, OutcomeChanged)] == [True, False]
+
+
+async def test_failures_of_many_days_are_remembered(world: World) -> None:
+    await world.define({**JOB, "notify": {"channels": ["ops"], "on_recovery": True}})
+    for _ in range(3):
+        await run(world)
+        await world.run(world.notifier)
+        world.clock.advance(90_000)
+    assert [fact.is_failing for fact in await facts(world) if isinstance(fact, OutcomeChanged)] == [True] * 3
+
+
+async def test_skip_is_raised_unless_it_was_wanted(world: World) -> None:
+    definition = await world.define({**JOB, "notify": {"channels": ["ops"], "on_skip": True}})
+    reasons: tuple[SkipReason, ...] = ("overlap_skip", "disabled", "dst_skip", "refused", "queue_full")
+    for number, reason in enumerate(reasons):
+        skip = Skipped(
+            job="report",
+            execution_id=f"{number}",
+            reason=reason,
+            scheduled_time=world.clock.now(),
+            trigger="cron",
+            definition=definition,
+        )
+        await world.given(skip)
+    await world.run(world.notifier)
+    assert [fact.execution_id for fact in await raised(world)] == ["0", "4"]
+
+
+async def test_missed_instants_are_one_notification(world: World) -> None:
+    await world.define({**JOB, "schedule": "0 * * * *", "notify": {"channels": ["ops"], "on_missed": True}})
+    now = world.clock.now()
+    data = CronMissedData(
+        cron_name="report",
+        cron_expression="0 * * * *",
+        timezone="UTC",
+        reason="missed",
+        count=12,
+        start=now - timedelta(hours=12),
+        until=now,
+    )
+    await world.given(CronMissed(timestamp=now, data=data))
+    await world.run(world.notifier)
+    [fact] = await raised(world)
+    assert (fact.kind, fact.execution_id) == (Kind.MISSED, None)
+    assert fact.reason.startswith("12 instants did not fire")
+
+
+# --- how it is sent --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Scene:
+    """A world with a sender that leads."""
+
+    world: World
+    sender: Sender
+    ops: Receiver
+
+    async def raise_(self, *jobs: str, channel: str = "ops") -> None:
+        """Raise a notification about each job."""
+        for job in jobs:
+            fact = NotificationRaised(
+                job=job, id=f"{next(NUMBERS)}", channel=channel, kind=Kind.FAILED, at=self.world.clock.now()
+            )
+            await self.world.given(fact)
+        await settle()
+
+    async def passes(self, seconds: float) -> None:
+        """Time goes by, in steps in which the sender looks."""
+        while seconds > 0:
+            self.world.clock.advance(min(seconds, 600.0))
+            seconds -= 600.0
+            for _ in range(4):
+                await settle()
+                self.world.clock.advance(0.5)
+            await settle()
+
+
+@asynccontextmanager
+async def sending(
+    world: World, channels: Mapping[str, NotificationChannel], log: InMemoryEventLog | None = None
+) -> AsyncIterator[Sender]:
+    """A sender whose loops run."""
+    sender = Sender(
+        log or world.log,
+        world.projections,
+        world.elect("notifier"),
+        world.clock,
+        channels,
+        window=WINDOW,
+        public_url="https://tocsin.example.com",
+    )
+    loops = [asyncio.create_task(loop()) for loop in (sender.lead, sender.follow, sender.run, sender.tick)]
+    await settle()
+    try:
+        yield sender
+    finally:
+        for loop in loops:
+            loop.cancel()
+        for loop in loops:
+            with suppress(asyncio.CancelledError):
+                await loop
+
+
+@pytest.fixture
+async def scene(world: World) -> AsyncIterator[Scene]:
+    ops = Receiver()
+    async with sending(world, {"ops": ops}) as sender:
+        yield Scene(world, sender, ops)
+
+
+async def test_message_is_sent_once_and_recorded(scene: Scene) -> None:
+    await scene.raise_("report")
+    assert scene.ops.sent == []
+    await scene.passes(WINDOW)
+    await scene.passes(60)
+    [sent] = scene.ops.sent
+    assert (sent.job, sent.kind, sent.channel, sent.others) == ("report", Kind.FAILED, "ops", 0)
+    assert sent.url == "https://tocsin.example.com/jobs/report"
+    assert [type(fact) for fact in await facts(scene.world)] == [
+        NotificationRaised,
+        NotificationPrepared,
+        NotificationDelivered,
+    ]
+    assert scene.sender.backlog.oldest is None
+
+
+async def test_many_failures_become_one_message(scene: Scene) -> None:
+    await scene.raise_(*(f"job-{number}" for number in range(40)))
+    await scene.passes(WINDOW)
+    [sent] = scene.ops.sent
+    assert (sent.job, sent.others) == ("job-0", 39)
+    assert sent.other_jobs == ("job-1", "job-2", "job-3", "job-4", "job-5")
+    assert scene.sender.backlog.oldest is None
+
+
+async def test_receiver_gets_the_message_after_an_hour_down(scene: Scene) -> None:
+    scene.ops.refusal = ChannelRefused("status 503", retryable=True)
+    await scene.raise_("report")
+    await scene.passes(3_600)
+    tried = len(scene.ops.sent)
+    assert 5 < tried < 20
+    scene.ops.refusal = None
+    await scene.passes(1_000)
+    assert len({sent.id for sent in scene.ops.sent}) == 1
+    stored = await facts(scene.world)
+    assert isinstance(stored[-1], NotificationDelivered)
+    assert stored[-1].attempt == tried + 1
+    failures = [fact for fact in stored if isinstance(fact, NotificationAttemptFailed)]
+    assert [fact.attempt for fact in failures] == list(range(1, tried + 1))
+    assert failures[0].error == "status 503"
+
+
+async def test_storm_with_a_dead_receiver_stays_few_messages(scene: Scene) -> None:
+    scene.ops.refusal = ChannelRefused("status 503", retryable=True)
+    for _ in range(20):
+        await scene.raise_(*["report"] * 25)
+        await scene.passes(60)
+    scene.ops.refusal = None
+    before = len(scene.ops.sent)
+    await scene.passes(3_600)
+    delivered = scene.ops.sent[before:]
+    assert len(delivered) <= 6
+    assert sum(1 + sent.others for sent in delivered) == 500
+
+
+async def test_message_is_given_up_after_a_day(scene: Scene) -> None:
+    scene.ops.refusal = ChannelRefused("status 503", retryable=True)
+    await scene.raise_("report")
+    await scene.passes(GIVE_UP_AFTER.total_seconds() + 3_600)
+    stored = await facts(scene.world)
+    assert isinstance(stored[-1], NotificationAbandoned)
+    assert stored[-1].error == "status 503"
+    before = len(scene.ops.sent)
+    await scene.passes(7_200)
+    assert len(scene.ops.sent) == before
+
+
+async def test_refusal_for_good_is_not_sent_again(scene: Scene) -> None:
+    scene.ops.refusal = ChannelRefused("status 404", retryable=False)
+    await scene.raise_("report")
+    await scene.passes(3_600)
+    assert len(scene.ops.sent) == 1
+    assert isinstance((await facts(scene.world))[-1], NotificationAbandoned)
+
+
+async def test_unexpected_error_of_a_channel_shows_no_text(scene: Scene) -> None:
+    scene.ops.refusal = ValueError("https://user:secret@example.com")
+    await scene.raise_("report")
+    await scene.passes(WINDOW)
+    [failure] = [fact for fact in await facts(scene.world) if isinstance(fact, NotificationAttemptFailed)]
+    assert failure.error == "ValueError"
+
+
+async def test_channel_that_the_settings_lack_is_given_up(scene: Scene) -> None:
+    await scene.raise_("report", channel="gone")
+    await scene.passes(1)
+    stored = await facts(scene.world)
+    assert isinstance(stored[-1], NotificationAbandoned)
+    assert stored[-1].error == "the settings have no channel gone"
+
+
+async def test_slow_channel_holds_up_no_other(world: World) -> None:
+    class Stuck(Receiver):
+        async def send(self, notification: Notification) -> None:
+            self.sent.append(notification)
+            await asyncio.Event().wait()
+
+    stuck, ops = Stuck(), Receiver()
+    async with sending(world, {"stuck": stuck, "ops": ops}) as sender:
+        scene = Scene(world, sender, ops)
+        await scene.raise_("report", channel="stuck")
+        await scene.raise_("report")
+        await scene.passes(WINDOW)
+        assert (len(stuck.sent), len(ops.sent)) == (1, 1)
+
+
+async def test_crash_before_the_answer_sends_the_same_again(world: World) -> None:
+    ops = Receiver()
+
+    append = world.log.append
+
+    async def lost(fact: Message, *, expect: int) -> int:
+        if isinstance(fact, NotificationDelivered):
+            raise LogUnavailable("the process is killed before")
+        return await append(fact, expect=expect)
+
+    async with sending(world, {"ops": ops}) as sender:
+        scene = Scene(world, sender, ops)
+        await scene.raise_("report", "load")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(world.log, "append", lost)
+            await scene_passes_once(world)
+    assert len(ops.sent) == 1
+    async with sending(world, {"ops": ops}) as sender:
+        scene = Scene(world, sender, ops)
+        await scene.passes(30)
+        await scene.raise_("third")
+        await scene.passes(30)
+    first, again, third = ops.sent
+    assert first == again
+    assert (first.others, third.job) == (1, "third")
+
+
+async def scene_passes_once(world: World) -> None:
+    """Let a message be sent once."""
+    world.clock.advance(WINDOW)
+    for _ in range(3):
+        world.clock.advance(0.5)
+        await settle()
+
+
+async def test_two_senders_send_what_one_does(world: World) -> None:
+    ops = Receiver()
+    async with sending(world, {"ops": ops}) as one, sending(world, {"ops": ops}) as two:
+        for sender in (one, two):
+            sender._leadership.time = _always(world)  # type: ignore[method-assign]
+        scene = Scene(world, one, ops)
+        await scene.raise_("report", "load")
+        await scene.passes(60)
+        assert {sent.id for sent in ops.sent} == {ops.sent[0].id}
+        assert one.backlog.oldest is None
+        assert two.backlog.oldest is None
+
+
+def _always(world: World) -> Callable[[], Coroutine[Any, Any, datetime | None]]:
+    async def time() -> datetime | None:
+        return world.clock.now()
+
+    return time
