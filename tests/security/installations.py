@@ -21,6 +21,8 @@ QUEUES = {"outside": {"transport": "mq"}, "teams": {"transport": "matched"}}
 PROGRAMS = ["shop", "billing"]
 AGENTS = ["mail", "billing"]
 
+NOTIFICATIONS = {"channels": {"ops": {"type": "nats"}}, "group_window": 0.1}
+
 
 def settings(url: str, folder: Path, role: str) -> Settings:
     nats = {"url": url, "user": role, "password": PASSWORD, "inbox_prefix": f"_INBOX_{role}"}
@@ -36,6 +38,7 @@ def settings(url: str, folder: Path, role: str) -> Settings:
             "queues": QUEUES,
             "programs": PROGRAMS,
             "agents": {"accounts": AGENTS},
+            "notifications": NOTIFICATIONS,
         }
     )
 
@@ -48,6 +51,7 @@ def accounts(folder: Path) -> tuple[str, dict[str, str]]:
         "programs": PROGRAMS,
         "agents": {"accounts": AGENTS},
         "server": {"over_nats": True},
+        "notifications": NOTIFICATIONS,
     }
     roles = permissions(Settings.model_validate({"data_dir": folder, "notary": signed, **outside}))
     environment = {password_variable(ACCOUNT, role): PASSWORD for role in roles}

@@ -41,6 +41,7 @@ from tocsin.domain.events import (
     DeadLettered,
     ExecutionFact,
     HeartbeatDetails,
+    NotificationDelivered,
     OutputLine,
     OutputMessage,
     Paused,
@@ -116,7 +117,13 @@ async def test_everything_works_with_no_more_than_is_granted(secured: Server, tm
         registry = Registry(tocsin.log, tocsin.installation.projections, tocsin.installation.clock)
         await tocsin.apply(
             {"name": "timed", "function": "works", "schedule": "* * * * * *"},
-            {"name": "broken", "function": "breaks", "retry": retry, "dead_letter": True},
+            {
+                "name": "broken",
+                "function": "breaks",
+                "retry": retry,
+                "dead_letter": True,
+                "notify": {"channels": ["ops"], "on_failure": True, "on_recovery": True},
+            },
             {"name": "elsewhere", "function": "demo/echo", "queue": "outside"},
             {"name": "locked", "function": "works", "overlap_policy": "enqueue"},
             {"name": "assigned", "function": "works", "queue": "teams"},
@@ -125,6 +132,7 @@ async def test_everything_works_with_no_more_than_is_granted(secured: Server, tm
         assert await tocsin.facts("cron.triggered.timed", CronTriggered)
         await registry.trigger("broken")
         await tocsin.until(lambda: tocsin.facts("dead-letter.broken.*.dead-lettered", DeadLettered))
+        await tocsin.until(lambda: tocsin.facts("notification.broken.*.delivered", NotificationDelivered))
         await registry.trigger("locked")
         await registry.trigger("locked")
         await tocsin.ended("locked", Completed, 2)
@@ -287,6 +295,8 @@ FACTS = {
     "line": "output.j.0198.main.1.x",
     "progress": "progress.j.0198.main.1.x",
     "heartbeat": "heartbeat.j.0198.main.1.x",
+    "raised": "notification.j.0198.raised",
+    "delivered": "notification.j.0198.delivered",
 }
 DECISIONS = {"switched", "drain-started", "agents-granted", "queue-paused", "queue-resumed", "queue-purged"}
 """What operators decide about agents and queues."""
@@ -304,6 +314,7 @@ GRANTED = {
     "agent-keeper": {"registered", "ended"},
     "matcher": {"started", "lease", "cancelled", "failed"},
     "notary": set[str](),
+    "notifier": {"raised", "delivered"},
     "scheduler": {*FACTS} - {"trigger", "enqueued", "replayed", "line", "heartbeat"} - DECISIONS,
     "worker": {"report", "line", "progress", "heartbeat"},
     "worker-mail": {"report", "line", "progress", "heartbeat"},

@@ -149,6 +149,7 @@ async def test_an_account_that_is_nearly_full(tmp_path: Path) -> None:
     with nats_server(tmp_path / "s", account) as s:
         nats = {"url": s.url, "user": "u", "password": "p"}
         limits = {"archive": {"max_input_bytes": 1_048_576}, "output": {"max_bytes": 1_048_576}}
+        limits["notifications"] = {"max_bytes": 1_048_576}
         async with initialized(s.url, tmp_path, nats=nats, **limits) as tocsin:
             findings = await finds(server_checks.limits, tocsin)
             number = len((await look_at(health_target(tocsin.installation))).status.streams)
