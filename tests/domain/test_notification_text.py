@@ -18,7 +18,7 @@ from tocsin.domain.notification_text import (
 )
 
 URL = "https://tocsin.example.com/executions/e1?a=1&b=2"
-MENTION = re.compile(r"[<>@]|\]\(|&[#A-Za-z]|\x1b|\u202e|\r")
+MENTION = re.compile(r"[<>@＠]|\]\(|&[#A-Za-z]|\x1b|\u202e|\r")
 
 
 def notification(**fields: Any) -> Notification:  # noqa: ANN401 - as `Notification`
@@ -55,7 +55,7 @@ def test_markup_is_visible_text() -> None:
     )
 
 
-hostile = st.text(st.sampled_from("<>@&#[](a1\x1b\u202e\r\n\ud800é"), max_size=60)
+hostile = st.text(st.sampled_from("<>@＠&#[](a1\x1b\u202e\r\n\ud800é"), max_size=60)
 
 
 @given(hostile, hostile, hostile, st.sampled_from([None, URL]))

@@ -99,6 +99,7 @@ def test_secrets_are_masked(tmp_path: Path) -> None:
             f"{FIELD}.recipients.1",
             "must be an address",
         ),
+        ({**EMAIL, "recipients": ["a@b.test", ".@b.test"]}, f"{FIELD}.recipients.1", "must be an address"),
         ({**EMAIL, "recipients": []}, f"{FIELD}.recipients", "at least 1"),
         ({**EMAIL, "recipients": ["a@example.com"] * 51}, f"{FIELD}.recipients", "at most 50"),
         ({**EMAIL, "user": "t"}, FIELD, "set both or none"),

@@ -11,13 +11,17 @@ import pytest
 import trustme
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from tests.notifications.given import AT, HOSTILE, ID, channel, notification, refusal
 from tests.notifications.mail_server import Mailbox
 from tests.ports import free_port
 from tocsin.adapters.notifications.mail import message_of
 from tocsin.ports import NotificationChannel
+from tocsin.settings.channels import Mailbox as Address
 from tocsin.testing import settle
+
+ADDRESS = r"[a-z0-9!#$%&'*+/=?^_`{|}~-]{1,9}(\.[a-z+=]{1,9}){0,3}@[a-z0-9]{1,9}(\.[a-z0-9]{1,9}){0,3}"
 
 
 @pytest.fixture
@@ -83,6 +87,13 @@ def test_any_text_makes_a_message(job: str, reason: str) -> None:
     names = [line.partition(b":")[0] for line in head.split(b"\r\n") if line[:1] not in {b" ", b"\t"}]
     assert names[:4] == [b"From", b"To", b"Subject", b"Date"]
     assert len(names) == len(set(names)) == 10
+
+
+@given(st.from_regex(ADDRESS, fullmatch=True))
+def test_any_address_makes_a_message(address: str) -> None:
+    message = message_of(notification(), TypeAdapter(Address).validate_python(address), (address, address))
+    assert message.as_bytes()
+    assert [each.addr_spec for each in message["To"].addresses] == [address, address]
 
 
 # --- encryption and login ------------------------------------------------------------------------------------------------

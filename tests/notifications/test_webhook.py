@@ -72,8 +72,9 @@ async def test_without_secret_there_is_no_signature(server: Server) -> None:
 
 
 async def test_headers_of_the_settings_are_sent(server: Server) -> None:
-    await webhook(server, headers={"Authorization": "Bearer hunter2", "User-Agent": "ours"}).send(notification())
+    await webhook(server, headers={"Authorization": "Bearer hunter2", "user-agent": "ours"}).send(notification())
     _, headers, _ = parts_of(server.requests[0])
+    assert server.requests[0].lower().count(b"user-agent:") == 1
     assert (headers["authorization"], headers["user-agent"]) == ("Bearer hunter2", "ours")
 
 

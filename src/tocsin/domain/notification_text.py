@@ -15,6 +15,7 @@ MAX_SUBJECT: Final = 150
 MAX_CHAT_LINES: Final = 1_000
 """Characters of the evidence in a chat: Discord takes 2,000 in all."""
 _CUT: Final = "…"
+_MARKUP: Final = str.maketrans({"<": "‹", ">": "›", "@": "(at)", "＠": "(at)", "﹫": "(at)"})
 _ENTITY: Final = re.compile(r"&(?=[#A-Za-z])")
 
 
@@ -48,8 +49,7 @@ def without_markup(text: str) -> str:
 
     Slack reads `<!channel>`, Discord `@everyone` and `<@&7>`, Teams `<at>`, and Markdown `[text](url)`. The replacements are visible.
     """
-    text = text.replace("<", "‹").replace(">", "›").replace("@", "(at)").replace("](", "] (")
-    return _ENTITY.sub("＆", text)
+    return _ENTITY.sub("＆", text.translate(_MARKUP).replace("](", "] ("))
 
 
 def cut(text: str, limit: int) -> str:

@@ -23,7 +23,7 @@ _INHERITED: Final = frozenset(
     {
         *("ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"),
         *("CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE"),
-        *("HOME", "LANG", "PATH", "PYTHONPATH", "TZ"),
+        *("DYLD_LIBRARY_PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH", "TZ"),
     }
 )
 """Variables of this process that Apprise gets, also in small letters. It gets no secrets of other parts."""
@@ -38,7 +38,8 @@ _TYPES: Final = {
 
 class _Answer(NamedTuple):
     outcome: str
-    status: int | None
+    """`done`, `failed` or `unknown-url`; `killed`: the process gave no answer."""
+    status: int | None = None
 
 
 class AppriseMessages:
@@ -56,16 +57,19 @@ class AppriseMessages:
         Raises:
             SettingsError: Apprise does not know such URLs, or a part is missing.
         """
-        checked = subprocess.run(  # noqa: S603 - the program is our own
-            _COMMAND,
-            input=self._order("check"),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=_environment(),
-            timeout=CHECK_TIMEOUT_S,
-            check=False,
-        )
-        if _read(checked.stdout).outcome != "done":
+        try:
+            checked = subprocess.run(  # noqa: S603 - the program is our own
+                _COMMAND,
+                input=self._order("check"),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=_environment(),
+                timeout=CHECK_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return  # the machine is slow; the first notification shows whether the URL is right
+        if _read(checked.stdout).outcome == "unknown-url":
             reason = "Apprise cannot use this URL: it must be one URL of a service, with all its parts"
             raise SettingsError(DefinitionProblem(reason, field=f"notifications.channels.{self._name}.url"))
 
@@ -91,6 +95,8 @@ class AppriseMessages:
             return
         if answer.outcome == "unknown-url":
             raise ChannelRefused(f"Apprise cannot use the URL of the channel {self._name}", retryable=False)
+        if answer.outcome == "killed":
+            raise ChannelRefused(f"the process of Apprise for the channel {self._name} died", retryable=True)
         if answer.status is None:
             raise ChannelRefused(f"Apprise could not reach the service of the channel {self._name}", retryable=True)
         message = f"the service of the channel {self._name} answered {answer.status} to Apprise"
@@ -119,8 +125,8 @@ async def _run(order: bytes) -> _Answer:
 
 
 def _read(output: bytes) -> _Answer:
-    """Read the answer of the process; without an answer, the process was killed."""
-    return _Answer(**json.loads(output)) if output else _Answer("failed", None)
+    """Read the answer of the process."""
+    return _Answer(**json.loads(output)) if output else _Answer("killed")
 
 
 def _environment() -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 import ssl
 
+import httpx
+
 from ...domain.definition import DefinitionProblem
 from ...settings import SettingsError
 
@@ -12,7 +14,7 @@ def trusted(ca_file: str | None, channel: str) -> ssl.SSLContext:
     Raises:
         SettingsError: the file has no readable certificates.
     """
-    context = ssl.create_default_context()
+    context = httpx.create_ssl_context()
     if ca_file is not None:
         try:
             context.load_verify_locations(ca_file)

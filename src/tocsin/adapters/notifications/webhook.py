@@ -53,8 +53,9 @@ class Webhook:
             ChannelRefused: the answer is no success, or does not come in time.
         """
         content = json.dumps(body_of(notification), separators=(",", ":")).encode()
-        headers = {"User-Agent": self._agent, **self._headers, "Content-Type": "application/json"}
-        headers |= self._signed(notification.id, content)
+        headers = httpx.Headers({"User-Agent": self._agent, "Content-Type": "application/json"})
+        headers.update(self._headers)
+        headers.update(self._signed(notification.id, content))
         try:
             async with (
                 asyncio.timeout(self._timeout),
