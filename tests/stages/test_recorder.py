@@ -156,23 +156,21 @@ async def test_available_events_are_recorded_together_within_limit(
 
 async def test_it_catches_up_beside_another_recorder(tmp_path: Path) -> None:
     async with troubled(tmp_path, None, SequenceConflict()) as history:
-        clock = Clock(sleeps=1)
-        log = cast("EventLog", ScriptedLog())
-        await Recorder(log, history, clock, Stream.LOG, gathering=0, past=None).catch_up()
+        clock, log = Clock(sleeps=1), InMemoryEventLog()
+        sequence = await log.append(admitted(), expect=0)
+        recording = Recorder(log, history, clock, Stream.LOG, gathering=0, past=InMemoryStoredLog(log))
+        await recording.catch_up()
         assert clock.slept == [SHORTEST_PAUSE_S]
-        assert await history.offset(Stream.LOG) == 4
+        assert await history.offset(Stream.LOG) == sequence
+        await recording.catch_up()
+        assert await history.offset(Stream.LOG) == sequence
 
 
 async def test_catching_up_through_a_lagging_replica_fails(tmp_path: Path) -> None:
-    class LaggingArchive(InMemoryStoredLog):
-        @override
-        async def archived(self, stream: Stream) -> int:
-            return 1
-
     async with troubled(tmp_path) as history:
         log = InMemoryEventLog()
         await log.append(admitted(), expect=0)
-        past = LaggingArchive(log, lag=1)
+        past = InMemoryStoredLog(log, lag=1)
         with pytest.raises(StaleRead):
             await Recorder(log, history, Clock(0), Stream.LOG, gathering=0, past=past).catch_up()
         assert await history.offset(Stream.LOG) == 0

@@ -13,7 +13,10 @@ from tests.system.lagging import lagging_cluster
 from tocsin.adapters.nats.admin.provision import provision
 from tocsin.adapters.nats.client.connection import connect
 from tocsin.adapters.nats.log.stored_log import NatsStoredLog
+from tocsin.adapters.sql.history import open_history
+from tocsin.adapters.system_clock import SystemClock
 from tocsin.ports import Batch, StaleRead
+from tocsin.stages.recorder.stage import Recorder
 from tocsin.subjects import Stream
 
 OLD: Final = 5
@@ -67,6 +70,25 @@ async def test_read_of_a_lagging_replica_fails(tmp_path: Path) -> None:
         assert (await world.stored.extent(Stream.LOG)).last == ALL
         with pytest.raises(StaleRead):  # not for the messages that were removed
             await read_until_stale(impatient, list(range(1, ALL - 1)))
+
+
+@pytest.mark.slow
+async def test_rebuild_through_a_lagging_replica_fails(tmp_path: Path) -> None:
+    async with (
+        lagging_log(tmp_path) as world,
+        open_history(f"sqlite:///{tmp_path / 'history.db'}") as history,
+    ):
+        impatient = NatsStoredLog(world.connection, world.names, max_lag=0)
+        recorder = Recorder(world.log, history, SystemClock(), Stream.LOG, gathering=0, past=impatient)
+
+        async def rebuild_until_stale() -> None:
+            for _ in range(TRIES):
+                await history.forget()
+                await recorder.catch_up()
+                assert await history.offset(Stream.LOG) == ALL
+
+        with pytest.raises(StaleRead):
+            await rebuild_until_stale()
 
 
 @pytest.mark.slow

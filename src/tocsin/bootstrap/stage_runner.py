@@ -232,12 +232,13 @@ def _span_exporter() -> SpanExporter:
 
 
 async def rebuild_history(installation: Installation) -> int:
-    """Clear the history, record it again from the first event, and count its executions.
+    """Clear the history, record all stored events again, and count its executions.
 
     Recorders may run meanwhile, and readers see the history grow.
 
     Raises:
         Unreachable: the installation was never initialized.
+        StaleRead: the replicas that were read lag.
         HistoryUnavailable: the database cannot be used.
         LogUnavailable: the log did not answer.
     """

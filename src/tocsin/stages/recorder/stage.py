@@ -84,32 +84,40 @@ class Recorder:
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
     async def catch_up(self) -> None:
-        """Record until every stored event is recorded, beside any other recorder.
+        """Record every event that is stored now, beside any other recorder.
 
         Raises:
+            ValueError: the recorder was created without the stored log.
             StaleRead: the replicas that were read lag.
             LogUnavailable: the log did not answer.
             HistoryUnavailable: the history's database did not answer.
         """
+        if self._past is None:
+            raise ValueError("catch_up needs the stored log")
+        upto = (await self._past.extent(self._stream)).last
         while True:
             try:
-                async with aclosing(self.recorded()) as batches:
-                    async for batch in batches:
-                        if batch.caught_up:
-                            return
+                async with aclosing(self.recorded(upto=upto)) as batches:
+                    async for _ in batches:
+                        pass
             except SequenceConflict:
                 await self._clock.sleep(SHORTEST_PAUSE_S)
+            else:
+                return
 
-    async def recorded(self) -> AsyncGenerator[Batch, None]:
+    async def recorded(self, *, upto: int | None = None) -> AsyncGenerator[Batch, None]:
         """Record batch by batch, and yield each batch after it was recorded.
+
+        `upto`: the sequence at which it ends; None: it follows the stream.
 
         Raises:
             SequenceConflict: another recorder was faster.
+            StaleRead: the replicas that were read lag.
             LogUnavailable: the log did not answer.
             HistoryUnavailable: the history's database did not answer.
         """
         place = await self._history.offset(self._stream)
-        async with aclosing(self._gathered(after=place)) as batches:
+        async with aclosing(self._gathered(after=place, upto=upto)) as batches:
             async for batch in batches:
                 opens = await self._opens_executions(batch)
                 await self._history.record(self._stream, batch.messages, after=place, upto=batch.upto, opens=opens)
@@ -127,14 +135,14 @@ class Recorder:
             return True
         return policy.fold(await self._log.load(subjects.policy())).enable_job_history is not False
 
-    async def _gathered(self, *, after: int) -> AsyncGenerator[Batch, None]:
+    async def _gathered(self, *, after: int, upto: int | None) -> AsyncGenerator[Batch, None]:
         """Yield the events after a place, gathered into large batches.
 
         Each batch writes every row that it changes, so that fewer batches write less.
         """
         messages: list[Recorded[Message]] = []
         due = self._clock.monotonic() + self._gathering
-        async with aclosing(self._batches(after=after)) as batches:
+        async with aclosing(self._batches(after=after, upto=upto)) as batches:
             async for batch in batches:
                 messages += batch.messages
                 now = self._clock.monotonic()
@@ -143,19 +151,26 @@ class Recorder:
                     yield Batch(messages, batch.caught_up, batch.upto)
                     messages = []
 
-    async def _batches(self, *, after: int) -> AsyncGenerator[Batch, None]:
-        """Yield the events after a place: archived events first, then those of the stream."""
-        if self._past is not None and after < (archived := await self._past.archived(self._stream)):
-            async for batch in self._archived(self._past, after=after, upto=archived):
-                yield batch
-            after = archived
+    async def _batches(self, *, after: int, upto: int | None) -> AsyncGenerator[Batch, None]:
+        """Yield the events after a place: archived events first, then those of the stream.
+
+        A follower waits for replicas that lag as long as they do. A read up to a sequence does not.
+        """
+        if self._past is not None:
+            end = await self._past.archived(self._stream) if upto is None else upto
+            if after < end:
+                async for batch in self._stored(self._past, after=after, upto=end, is_end=upto is not None):
+                    yield batch
+                after = end
+        if upto is not None:
+            return
         follower = self._log.follow(self._stream, *RECORDED[self._stream], after=after)
         async with aclosing(cast("AsyncGenerator[Batch, None]", follower)):
             async for batch in follower:
                 yield batch
 
-    async def _archived(self, past: StoredLog, *, after: int, upto: int) -> AsyncIterator[Batch]:
-        """Yield the events up to the archive's end."""
+    async def _stored(self, past: StoredLog, *, after: int, upto: int, is_end: bool) -> AsyncIterator[Batch]:
+        """Yield the events up to a sequence."""
         async for portion in past.messages(self._stream, *RECORDED[self._stream], after=after, upto=upto):
             messages = []
             for stored in portion:
@@ -169,7 +184,7 @@ class Recorder:
                     if not subjects.is_foreign(recorded):
                         messages.append(recorded)
             yield Batch(messages, caught_up=False, upto=portion[-1].sequence)
-        yield Batch((), caught_up=False, upto=upto)
+        yield Batch((), is_end, upto)
 
 
 class Recorders:

@@ -106,6 +106,7 @@ async def read(
 
     Raises:
         StaleRead: for `max_lag` seconds, no consumer brought a message that the leader has.
+        LogUnavailable: for `max_lag` seconds, the server did not answer.
     """
     wire_filters = list(map(names.to_wire, filters))
     loop = asyncio.get_running_loop()
@@ -128,8 +129,11 @@ async def read(
                 yield portion
                 progress_at = loop.time()
         except (_LostError, LogUnavailable) as error:
-            if max_lag is not None and isinstance(error, _MissingError) and loop.time() - progress_at > max_lag:
-                raise StaleRead.of(f"the stream {stream}") from error
+            if max_lag is not None and loop.time() - progress_at > max_lag:
+                if isinstance(error, _MissingError):
+                    raise StaleRead.of(f"the stream {stream}") from error
+                if isinstance(error, LogUnavailable):
+                    raise
             _log.info("reader restarted", action="follow-again", stream=stream, after=str(after), reason=str(error))
             await asyncio.sleep(_PAUSE)
         finally:
