@@ -49,6 +49,7 @@ from tocsin.stages.matcher.followed_tasks import FollowedTasks
 from tocsin.stages.matcher.http_workers import HttpWorkers
 from tocsin.stages.matcher.limited_hand_over import LimitedHandOver
 from tocsin.stages.matcher.operator_decisions import OperatorDecisions
+from tocsin.stages.matcher.owner_candidates import OwnerCandidates
 from tocsin.stages.matcher.owners import Owners
 from tocsin.stages.matcher.purges import Purges
 from tocsin.stages.matcher.queue_rates import QueueRates
@@ -615,7 +616,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "self._disabled.discard",
     ),
     _bug("hand over claims of an earlier owner", Owners.is_outdated, "before[-1].epoch != claim.epoch", "False"),
-    _bug("keep a silent owner", Owners._obstacle, '"silent" if', "None if"),
+    _bug("keep a silent owner", OwnerCandidates.obstacle, '"silent" if', "None if"),
     _bug("keep the executions of purged tasks", Purges.run_once, "self._board.purged(limit=AT_ONCE)", "()"),
     Mutation(
         "start beyond the limit of a queue",

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from tests.system.processes import DECIDERS, GROUPS, Site, site
-from tocsin.domain.events import Admitted, Completed, CronTriggered, FannedOut, Shard
+from tocsin.domain.events import Admitted, Completed, CronTriggered, FannedOut, OwnershipAssigned, Shard
 from tocsin.services.shards import ShardMaps
 
 PATIENCE_S: Final = 500
@@ -59,24 +59,25 @@ async def test_instant_runs_once_on_each_shard(nats_url: str, tmp_path: Path) ->
         await tocsin.ready()
         await sixteen_runs(tocsin)
         assert Counter(run[1] for run in runs(tocsin)) == Counter(IDS)
+        assert await tocsin.facts("ownership.>", OwnershipAssigned) == [], "no worker declares a shard"
         told = [recorded.message.data.shard for recorded in await tocsin.facts("cron.triggered.*", CronTriggered)]
         assert sorted(filter(None, told)) == list(IDS)
 
 
 @pytest.mark.timeout(PATIENCE_S)
-async def test_killed_workers_and_planner_lose_no_shard(nats_url: str, tmp_path: Path) -> None:
-    """Kill -9 of two of three workers while they run, and of the stages that fan out."""
+async def test_killed_owners_and_planner_lose_no_shard(nats_url: str, tmp_path: Path) -> None:
+    """Kill -9 of two of three owners while they run, and of the stages that fan out."""
     async with site(nats_url, tmp_path, metrics={"enabled": False}) as tocsin:
         await prepare(tocsin, overlap_policy="enqueue", input={"is_long": True})
         stages = {group: tocsin.start(*group) for group in GROUPS}
-        workers = [tocsin.start_worker(WORKERS) for _ in range(3)]
+        workers = [tocsin.start_worker(WORKERS, worker__shards='["*"]') for _ in range(3)]
         await tocsin.ready()
         await tocsin.trigger("sweep")
 
-        async def is_running() -> bool:
-            return len(runs(tocsin)) >= 2
+        async def all_run() -> bool:
+            return len({run[2] for run in runs(tocsin)}) == len(workers)
 
-        await tocsin.until(is_running)
+        await tocsin.until(all_run)
         for killed in workers[:2]:
             killed.kill()
             tocsin.programs.remove(killed)
@@ -86,3 +87,12 @@ async def test_killed_workers_and_planner_lose_no_shard(nats_url: str, tmp_path:
         await tocsin.ready()
         await sixteen_runs(tocsin)
         assert {run[1] for run in runs(tocsin)} == set(IDS)
+        owners = {
+            recorded.sequence: recorded.message for recorded in await tocsin.facts("ownership.>", OwnershipAssigned)
+        }
+        for _, shard, worker, epoch in runs(tocsin):
+            owner = owners[int(epoch)]
+            assert (owner.resource, owner.name) == (f"shard-{shard}", worker)
+        assert "silent" in {owner.reason for owner in owners.values()}
+        heirs = {owner.resource: owner.name for owner in owners.values() if owner.reason == "silent"}
+        assert set(heirs.values()) == {next(run[2] for run in runs(tocsin) if f"-{workers[2].pid}-" in run[2])}

@@ -10,6 +10,7 @@ import pytest
 from tests.worker.given import FUNCTION, Bench
 from tests.worker.test_session import Serving, ids
 from tocsin import Context, Worker, subjects
+from tocsin.domain.agent import HoldList
 from tocsin.subjects import LAYOUT
 from tocsin.worker import Connection
 from tocsin.worker.agent import WrongLayout
@@ -21,9 +22,10 @@ class AgentBench(Bench):
     def __init__(self) -> None:
         super().__init__()
         self.held: list[tuple[str, str, dict[str, Any]]] = []
+        self.shards: tuple[str, ...] | None = None
 
     def connection(self) -> Connection:
-        return Connection(self.log, self.channel, self.clock, version="9.9")
+        return Connection(self.log, self.channel, self.clock, version="9.9", shards=self.shards)
 
     def hear(self, name: str, agent_id: str, body: bytes) -> None:
         self.held.append((name, agent_id, json.loads(body)))
@@ -65,6 +67,46 @@ async def test_worker_announces_what_it_has(office: AgentBench) -> None:
     assert last["ended"]
     numbers = [body["number"] for _, _, body in office.held]
     assert numbers == sorted(set(numbers))
+
+
+@pytest.mark.parametrize(
+    ("code", "settings", "announced"),
+    [
+        ([], None, None),
+        (["b", "a", "b"], None, ["b", "a"]),
+        (["*"], None, ["*"]),
+        (["a"], ("b",), ["b"]),
+        (["a"], (), None),
+    ],
+)
+async def test_worker_declares_its_shards(
+    code: list[str], settings: tuple[str, ...] | None, announced: list[str] | None, office: AgentBench
+) -> None:
+    office.shards = settings
+    async with office.channel.hold_lists(office.hear):
+        serving = Serving(office, Worker(shards=code))
+        await until(serving, lambda: office.held)
+        await serving.stopped()
+    assert [body.get("shards") for _, _, body in office.held] == [announced] * len(office.held)
+
+
+@pytest.mark.parametrize("shard", ["A", "", "-a", "a.b", "a*", "a" * 65, "a\n"])
+def test_wrong_id_of_a_shard_is_refused(shard: str) -> None:
+    with pytest.raises(ValueError, match="shards"):
+        Worker(shards=[shard])
+    with pytest.raises(ValueError, match="shards"):
+        HoldList(number=1, mode="enabled", shards=(shard,))
+
+
+def test_number_of_declared_shards_is_limited() -> None:
+    ids = [f"s{number}" for number in range(1_001)]
+    assert len(Worker(shards=ids[:-1]).options.shards) == 1_000
+    with pytest.raises(ValueError, match="1,001"):
+        Worker(shards=ids)
+    with pytest.raises(ValueError, match="shards"):
+        HoldList(number=1, mode="enabled", shards=tuple(ids))
+    with pytest.raises(TypeError, match="shards"):
+        Worker(shards="s1")
 
 
 async def test_id_is_new_at_each_start(office: AgentBench) -> None:

@@ -217,4 +217,18 @@ async def test_leader_learns_its_epoch(resource: str | None, epoch: int | None, 
     await bench.hand_over(msgspec.structs.replace(await bench.claim(task), epoch=7), task)
     await until(serving, lambda: contexts)
     await serving.stopped()
-    assert [context.leader_epoch for context in contexts] == [epoch]
+    assert [(context.leader_epoch, context.shard_epoch) for context in contexts] == [(epoch, None)]
+
+
+async def test_owner_of_a_shard_learns_its_epoch(bench: AssignedBench) -> None:
+    contexts: list[Context] = []
+    worker = Worker()
+    worker.task(FUNCTION)(contexts.append)
+    [task] = await bench.given_tasks({"main": ()})
+    task = task.model_copy(update={"shard": "s1"})
+    serving = Serving(bench, worker)
+    await until(serving, lambda: enabled(bench))
+    await bench.hand_over(msgspec.structs.replace(await bench.claim(task), epoch=7), task)
+    await until(serving, lambda: contexts)
+    await serving.stopped()
+    assert [(context.leader_epoch, context.shard_epoch) for context in contexts] == [(None, 7)]

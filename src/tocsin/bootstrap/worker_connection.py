@@ -55,6 +55,7 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
         settings.worker.concurrency,
         __version__,
         settings.worker.leader_candidate,
+        settings.worker.shards,
     )
 
 

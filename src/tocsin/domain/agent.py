@@ -15,6 +15,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
 from .agent_grants import may_get
+from .definition.partition import MAX_SHARDS, is_shard_id
 from .events import (
     Actor,
     AgentDrainStarted,
@@ -28,12 +29,15 @@ from .events import (
     QueueGrant,
     Recorded,
 )
+from .ownership import EVERY_SHARD
 from .text import matches
 
 MAX_HOLD_LIST_BYTES: Final = 262_144
 MAX_FUNCTIONS: Final = 500
 MAX_QUEUES: Final = 100
 MAX_LABELS: Final = 50
+MAX_DECLARED_SHARDS: Final = MAX_SHARDS
+"""The number of shards that an agent declares by their ids."""
 MAX_HELD: Final = 1_000
 MAX_NAME: Final = 128
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
@@ -46,6 +50,8 @@ MAX_HELD_NAME: Final = 1_000
 _HELD_TOKENS: Final = 4
 
 Text: TypeAlias = Annotated[str, Field(max_length=255, pattern=r"^[^\x00-\x1f\x7f]*$")]
+DeclaredShard: TypeAlias = Annotated[str, Field(max_length=64, pattern=r"^(\*|[a-z0-9][a-z0-9-]{0,63})$")]
+"""The id of a shard, or `*` for every shard."""
 HeldName: TypeAlias = Annotated[str, Field(max_length=MAX_HELD_NAME)]
 Mode: TypeAlias = Literal["enabled", "disabled", "draining"]
 """What an agent does: it takes tasks, it takes none, or it finishes its tasks."""
@@ -91,6 +97,8 @@ class HoldList(BaseModel):
     """The process stops: this is its last hold list."""
     leader_candidate: bool = True
     """Whether it may become the executor leader."""
+    shards: Annotated[tuple[DeclaredShard, ...], Field(max_length=MAX_DECLARED_SHARDS)] = ()
+    """The shards that it may own; `*` stands for every shard."""
 
 
 class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -199,6 +207,25 @@ def is_agent_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
+def checked_shards(shards: Iterable[str]) -> tuple[str, ...]:
+    """Return the shards that an agent declares, each once.
+
+    Raises:
+        ValueError: one is neither the id of a shard nor `*`, or there are too many.
+    """
+    distinct = tuple(dict.fromkeys(shards))
+    for shard in distinct:
+        if shard != EVERY_SHARD and not is_shard_id(shard):
+            raise ValueError(
+                f"shards: `*`, or ids of 1 to 64 lower-case letters, digits and hyphens, the first a letter or a digit, not {shard!r}"
+            )
+    if len(distinct) > MAX_DECLARED_SHARDS:
+        raise ValueError(
+            f"shards: at most {MAX_DECLARED_SHARDS:,} ids, not {len(distinct):,}; `*` stands for every shard"
+        )
+    return distinct
+
+
 def agent_key(name: str, agent_id: str) -> str:
     """Return the key of a process among all agents.
 
@@ -299,6 +326,7 @@ def hear(state: Agent, name: str, agent_id: str, held: HoldList) -> list[AgentFa
         functions=tuple(sorted(set(held.functions))),
         max_concurrent_jobs=held.max_concurrent_jobs,
         leader_candidate=held.leader_candidate,
+        shards=tuple(sorted(set(held.shards))),
     )
     return [] if state.is_live and state.registered == registered else [registered]
 
@@ -368,6 +396,10 @@ class AgentRecord(BaseModel):
     """Whether it may become the executor leader, which alone gets the tasks of `LEADER_ONLY` jobs."""
     is_leader: bool = False
     """Whether it is the executor leader."""
+    shards: list[str] = Field(default_factory=list)
+    """The shards that it may own; `*` stands for every shard."""
+    owned_shards: list[str] = Field(default_factory=list)
+    """The shards that it owns, whose tasks it alone gets."""
     held: list[str] = Field(default_factory=list)
     """The tasks that it holds, as far as they are known: `<execution id>.<step>.<attempt>`."""
     grants: list[QueueGrant] | None = None

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
-from .ownership import lane_of
+from .ownership import lane_of, shard_resource
 
 StepKey: TypeAlias = tuple[str, str]
 """The scope of an execution, and the name of one of its steps."""
@@ -46,6 +46,8 @@ class OpenTask:
     """The greatest number of tasks of its group that workers may have."""
     resource: str | None = None
     """The resource whose owner alone gets it; None: any worker does."""
+    shard: str | None = None
+    """The shard that it runs on; None: its job is not divided."""
     delivery: int = 1
     """The delivery number of its claim: more than 1 if the same attempt was claimed before, and released."""
     refused_by: frozenset[str] = frozenset()
@@ -55,6 +57,11 @@ class OpenTask:
     def key(self) -> StepKey:
         """The step that the task is about."""
         return self.scope, self.step
+
+    @property
+    def ownable(self) -> str | None:
+        """The resource that may have an owner: its own, or that of its shard."""
+        return self.resource if self.shard is None else shard_resource(self.shard)
 
     @property
     def lane(self) -> str:

@@ -3,11 +3,16 @@
 Tasks that need a resource are kept apart from others of their function: the owner offers their lanes, and no other agent does.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 EXECUTOR: Final = "executor"
 """The resource of `LEADER_ONLY` jobs: the executor lease, whose owner is the executor leader."""
+EVERY_SHARD: Final = "*"
+"""In place of the ids of shards: an agent declares every shard."""
+BALANCE: Final = 2
+"""The number of shards that an owner has more than another agent before one of them moves."""
+_SHARD: Final = "shard-"
 _SEPARATOR: Final = " "
 """Between the function and the resource of a lane. No function has a blank."""
 
@@ -24,6 +29,8 @@ class Owner(NamedTuple):
 class Candidate(NamedTuple):
     """A process that may become the owner of a resource."""
 
+    lacks: int
+    """The number of lanes with open tasks of the resource that it cannot take."""
     owned: int
     """The number of resources that it owns."""
     name: str
@@ -31,8 +38,26 @@ class Candidate(NamedTuple):
 
 
 def choose(candidates: Iterable[Candidate]) -> Candidate | None:
-    """Return the candidate that owns least, by name among equals; None: no agent stands."""
+    """Return the candidate that can take most; None: no agent stands.
+
+    Among equals it is the candidate that owns least, then the first by name.
+    """
     return min(candidates, default=None)
+
+
+def shard_resource(shard: str) -> str:
+    """Return the resource of a shard, which is one token of a subject."""
+    return f"{_SHARD}{shard}"
+
+
+def shard_of(resource: str) -> str | None:
+    """Return the shard of a resource; None: it is another resource."""
+    return resource.removeprefix(_SHARD) if resource.startswith(_SHARD) else None
+
+
+def declares(shards: Collection[str], shard: str) -> bool:
+    """Return whether an agent that declares `shards` may own a shard."""
+    return shard in shards or EVERY_SHARD in shards
 
 
 def lane_of(function: str, resource: str | None) -> str:

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any, Final
 
 from .open_task import LaneKey, OpenTask, StepKey
+from .ownership import shard_resource
 from .queue_backlog import HeldBack, HeldGroup
 from .task_lanes import TaskLanes
 from .task_offers import Offer
@@ -47,6 +48,8 @@ class TaskBoard:
         `queue_limits`: the number of tasks that workers may have, of queues where it is limited.
         """
         self._queue_limits = dict(queue_limits or {})
+        self._free_shards: set[str] = set()
+        """The shards that have no owner, so that any worker gets their tasks."""
         self._open = TaskLanes(max_bytes=max_bytes)
         self._reserved: dict[StepKey, OpenTask] = {}
         self._purged: dict[StepKey, OpenTask] = {}
@@ -143,6 +146,23 @@ class TaskBoard:
         """Note the newest event of an execution, if a task of it is known."""
         if scope in self._newest:
             self._newest[scope] = max(self._newest[scope], sequence)
+
+    def free(self, shards: Collection[str]) -> None:
+        """Let any worker get the tasks of shards, because these have no owner."""
+        self._free_shards.update(shards)
+        self._put_again(shards)
+
+    def bind(self, shards: Collection[str]) -> None:
+        """Let only the owners of shards get their tasks, as at the start."""
+        if bound := self._free_shards.intersection(shards):
+            self._free_shards -= bound
+            self._put_again(bound)
+
+    def _put_again(self, shards: Collection[str]) -> None:
+        tasks = [task for task in self._open if task.shard in shards]
+        for task in sorted(tasks, key=lambda task: task.sequence):
+            self._open.remove(task)
+            self._put(task)
 
     def purge(self, queue: str, upto: int) -> None:
         """Give no agent the open tasks of a queue up to a sequence."""
@@ -246,6 +266,10 @@ class TaskBoard:
         """Return whether a limit of its job or its queue counts a task."""
         return task.group is not None or task.queue in self._queue_limits
 
+    def is_contested(self, task: OpenTask) -> bool:
+        """Return whether an earlier event of the log may forbid a claim of a task."""
+        return task.ownable is not None or self.is_limited(task)
+
     def is_beyond_limit(self, claim: AgentClaim) -> bool:
         """Return whether earlier claims alone reach a limit of a claim.
 
@@ -307,8 +331,8 @@ class TaskBoard:
         return tuple(agent for agent in self._of_agent if agent != NO_AGENT)
 
     @property
-    def owned(self) -> Mapping[str, Collection[str]]:
-        """The lanes of open tasks that only the owner of a resource gets, by resource."""
+    def owned(self) -> Mapping[str, Collection[LaneKey]]:
+        """The lanes of open tasks that only an owner gets, by resource."""
         return self._open.owned
 
     @property
@@ -353,6 +377,8 @@ class TaskBoard:
         if self._must_be_purged(task):
             self._purged[task.key] = task
         else:
+            if task.shard is not None:
+                task.resource = None if task.shard in self._free_shards else shard_resource(task.shard)
             self._open.put(task, is_first=is_first)
 
     def _must_be_purged(self, task: OpenTask) -> bool:

@@ -36,7 +36,7 @@ class TaskLanes:
         """The turn of each job of a queue: it is the last of its queue when it comes, and when it was served."""
         self._lanes_of_job: dict[tuple[str, str], int] = {}
         """The number of lanes with tasks of a job, by queue and job."""
-        self._owned: dict[str, Counter[str]] = {}
+        self._owned: dict[str, Counter[LaneKey]] = {}
         """The number of open tasks of each lane that only the owner of a resource gets, by resource."""
         self._queue_turns: dict[str, int] = {}
         self._turn = 0
@@ -142,8 +142,8 @@ class TaskLanes:
         return (lane for lane in self._priorities.get(queue, {}) if not is_owned(lane))
 
     @property
-    def owned(self) -> Mapping[str, Collection[str]]:
-        """The lanes of open tasks that only the owner of a resource gets, by resource."""
+    def owned(self) -> Mapping[str, Collection[LaneKey]]:
+        """The lanes of open tasks that only an owner gets, by resource."""
         return self._owned
 
     def running_of(self, group: LimitGroup) -> int:
@@ -245,7 +245,7 @@ class TaskLanes:
             lane = self._lanes[lane_key] = Lane(lane_key)
             self._priorities.setdefault(task.queue, {}).setdefault(name, set()).add(task.priority)
         if task.resource is not None:
-            self._owned.setdefault(task.resource, Counter())[name] += 1
+            self._owned.setdefault(task.resource, Counter())[task.queue, name] += 1
         if (job := lane.jobs.get(task.job)) is None:
             job = lane.jobs[task.job] = JobLines()
             of_queue = task.queue, task.job
@@ -270,7 +270,7 @@ class TaskLanes:
         line = self._lines.pop(task.key)
         lane = line.lane
         if task.resource is not None:
-            self._forget_owned(task.resource, lane.key[1])
+            self._forget_owned(task.resource, lane.key[:2])
         del line.tasks[task.key]
         lane.number -= 1
         self._update(line)
@@ -319,7 +319,7 @@ class TaskLanes:
             if not functions:
                 del self._priorities[queue]
 
-    def _forget_owned(self, resource: str, lane: str) -> None:
+    def _forget_owned(self, resource: str, lane: LaneKey) -> None:
         lanes = self._owned[resource]
         lanes[lane] -= 1
         if not lanes[lane]:

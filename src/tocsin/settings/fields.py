@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SecretStr
 
 from ..domain import duration
+from ..domain.agent import checked_shards
 
 
 def _token(text: str) -> str:
@@ -42,6 +43,7 @@ Patience: TypeAlias = Annotated[
 """Seconds, written as a `Duration`; may be 0."""
 
 Port: TypeAlias = Annotated[int, Field(ge=0, le=65_535)]
+DeclaredShards: TypeAlias = Annotated[tuple[str, ...], AfterValidator(checked_shards)]
 Token: TypeAlias = Annotated[str, AfterValidator(_token)]
 DistinctTokens: TypeAlias = Annotated[tuple[Token, ...], AfterValidator(_distinct)]
 Prefix: TypeAlias = Annotated[str, AfterValidator(_prefix)]

@@ -11,6 +11,7 @@ from pydantic import (
 
 from .fields import (
     Algorithm,
+    DeclaredShards,
     DistinctTokens,
     Duration,
     Folder,
@@ -371,3 +372,6 @@ class Worker(Section):
     """Time that a handler gets to end after its execution is cancelled; `0s`: none."""
     leader_candidate: bool = True
     """Whether the workers may become the executor leader, which alone gets the tasks of `LEADER_ONLY` jobs."""
+    shards: DeclaredShards | None = None
+    """Shards that the workers may own, `*` for every shard; by default those in the worker's code. Only the owner of a shard gets
+    the tasks of executions on it, once a worker has declared it."""

@@ -58,6 +58,7 @@ class AgentAnnouncer:
         self._is_called = False
         self._version = connection.version
         self._is_candidate = connection.leader_candidate
+        self._shards = options.shards if connection.shards is None else connection.shards
         self.agent_id = ids.agent_id(options.name, connection.clock.now(), connection.noise())
         self._options = options
         self._handlers = handlers
@@ -184,6 +185,7 @@ class AgentAnnouncer:
                     handed_back=self._held_tasks.handed_back,
                     ended=ended,
                     leader_candidate=self._is_candidate,
+                    shards=self._shards,
                 )
                 .model_dump_json(exclude_defaults=True)
                 .encode()

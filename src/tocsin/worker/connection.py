@@ -36,6 +36,8 @@ class Options:
     """Shown with the agent."""
     secrets: frozenset[str] = frozenset()
     """The environment variables that inputs may refer to."""
+    shards: tuple[str, ...] = ()
+    """The shards that the worker may own; `*` stands for every shard."""
 
     def __post_init__(self) -> None:
         """Check the options."""
@@ -49,6 +51,7 @@ class Options:
             raise ValueError(f"name: 1 to {agent.MAX_NAME} letters, digits, hyphens and underscores, not {self.name!r}")
         if len(self.labels) > agent.MAX_LABELS:
             raise ValueError(f"labels: at most {agent.MAX_LABELS}, not {len(self.labels)}")
+        agent.checked_shards(self.shards)
 
 
 def read_options(
@@ -60,13 +63,16 @@ def read_options(
     nats_url: str | None,
     labels: Mapping[str, str] | None = None,
     secrets: Collection[str] = (),
+    shards: Sequence[str] = (),
 ) -> Options:
     """Return the options that a user passed, with a default name.
 
     Raises:
         ValueError: an option is out of its range, or a secret has an invalid name.
-        TypeError: the queues or the secrets are one string.
+        TypeError: the queues, the secrets or the shards are one string.
     """
+    if isinstance(shards, str):
+        raise TypeError(f"shards: pass a sequence of ids, such as ({shards!r},), not one string")
     if isinstance(secrets, str):
         raise TypeError(f"secrets: pass a collection of names, such as ({secrets!r},), not one string")
     check_allowed(secrets)
@@ -82,6 +88,7 @@ def read_options(
         nats_url,
         dict(labels or {}),
         frozenset(secrets),
+        agent.checked_shards(shards),
     )
 
 
@@ -100,6 +107,8 @@ class Connection:
     """The version of Tocsin, shown with the agent."""
     leader_candidate: bool = True
     """Whether the worker may become the executor leader."""
+    shards: tuple[str, ...] | None = None
+    """Replaces the shards in the worker's code."""
     noise: Callable[[], str] = field(default=lambda: os.urandom(16).hex())
     """Makes the id of the process unique."""
 

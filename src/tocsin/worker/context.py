@@ -92,6 +92,9 @@ class Context:
     """The time at which a recovered execution was last recovered."""
     shard: str | None = None
     """The shard on which the execution runs; None: the job is not divided."""
+    shard_epoch: int | None = None
+    """The epoch of this worker as the owner of the shard, a number that grows with each new owner; None if the shard has no
+    owner. Pass it to every system that must reject an older owner."""
     leader_epoch: int | None = None
     """The epoch of this worker as the executor leader, a number that grows with each new leader; None unless the job is `LEADER_ONLY`.
 

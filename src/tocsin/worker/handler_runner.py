@@ -250,6 +250,7 @@ class HandlerRunner:
             original_scheduled_time=task.original_scheduled_time,
             recovery_attempt_time=task.recovery_attempt_time,
             shard=task.shard,
+            shard_epoch=None if task.shard is None else held_task.assigned.epoch,
             leader_epoch=held_task.assigned.epoch if task.resource == EXECUTOR else None,
             last_heartbeat=held_task.assigned.heartbeat,
             traceparent=None if trace is None else trace.traceparent,

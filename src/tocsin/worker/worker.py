@@ -45,7 +45,7 @@ class Worker:
     connect_by_default: ClassVar[Connect | None] = None
     """Opens the connection; set by `import tocsin`, because this package does not know NATS."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the options of a worker
         self,
         queues: Sequence[str] = ("default",),
         *,
@@ -55,6 +55,7 @@ class Worker:
         nats_url: str | None = None,
         labels: Mapping[str, str] | None = None,
         secrets: Collection[str] = (),
+        shards: Sequence[str] = (),
         connect: Connect | None = None,
     ) -> None:
         """Configure a worker; it connects when it runs.
@@ -70,11 +71,14 @@ class Worker:
             secrets: the secrets that an input may refer to: `NAME` for `${env:NAME}`, `file:/PATH` for `${file:/PATH}`, and
                 `file:/FOLDER/*` for each file directly in a folder. Others are not resolved, because a client that may
                 enqueue a job may write any reference into its input.
+            shards: the ids of the shards that the worker may own, or `["*"]` for every shard. Only the owner of a shard gets the
+                tasks of executions on it; while no worker declares a shard, any worker gets them. The setting
+                `worker.shards` replaces them.
             connect: opens another connection than the default, for example to the in-memory log in tests.
 
         Raises:
             ValueError: an option is out of its range, or a secret has an invalid name.
-            TypeError: `queues` or `secrets` is one string.
+            TypeError: `queues`, `secrets` or `shards` is one string.
         """
         self.options: Options = read_options(
             queues,
@@ -84,6 +88,7 @@ class Worker:
             nats_url=nats_url,
             labels=labels,
             secrets=secrets,
+            shards=shards,
         )
         self._connect = connect
         self._handlers = Handlers()

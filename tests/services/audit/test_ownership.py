@@ -65,6 +65,45 @@ def test_claim_of_the_owner_is_clean() -> None:
     assert ownership(*task("LOCAL_SAFE"), claim(epoch=None), completed()) == []
 
 
+def shard_owner(name: str = "a", agent_id: str = A, reason: str = "vacant") -> OwnershipAssigned:
+    return owner(name, agent_id, reason).model_copy(update={"resource": "shard-s1"})
+
+
+def shard_task() -> tuple[Message, Dispatched]:
+    """A task on a shard; it names no resource."""
+    admission = admitted(plan().model_copy(update={"shard": "s1"}))
+    [dispatched] = execution.dispatch(execution.evolve(execution.initial, Recorded(admission, "", 1, NOON)), key=KEY)
+    assert dispatched.resource is None
+    return admission, dispatched
+
+
+def test_any_worker_claims_on_a_free_shard() -> None:
+    assert ownership(*shard_task(), claim(epoch=None), completed()) == []
+    assert ownership(*shard_task(), claim("http", None, epoch=None), shard_owner(), completed()) == []
+
+
+def test_owner_claims_on_its_shard() -> None:
+    assert ownership(shard_owner(), *shard_task(), claim(), completed()) == []
+    assert ownership(shard_owner(), *shard_task(), claim("mq", None, epoch=None), completed()) == []
+
+
+@pytest.mark.parametrize("stale", [claim(epoch=None), claim("b", B, epoch=None)])
+def test_claim_without_the_owner_must_be_released(stale: Started) -> None:
+    assert ownership(shard_owner(), *shard_task(), stale, released()) == []
+    [found] = ownership(shard_owner(), *shard_task(), stale, completed())
+    assert "rests on a claim under epoch None" in found
+
+
+def test_claim_on_a_shard_of_another_is_found() -> None:
+    leased = claim("http", None, epoch=None).model_copy(update={"lease": 30.0})
+    [found] = ownership(shard_owner(), *shard_task(), leased, completed())
+    assert "rests on a claim" in found
+    [found] = ownership(shard_owner(), *shard_task(), claim("b", B))
+    assert "b claimed it, and a owned shard-s1" in found
+    [found] = ownership(*shard_task(), claim(epoch=7))
+    assert "epoch 7 of shard-s1, which has no owner" in found
+
+
 def test_outdated_claim_is_clean_once_released() -> None:
     assert ownership(FIRST, *task(), SECOND, claim(), released()) == []
 

@@ -19,6 +19,7 @@ from ..runtime.session import Session, session_of
 
 if TYPE_CHECKING:
     from ...bootstrap import Installation
+    from ...settings import Settings
     from ...worker import Worker
 
 JOBS_FILE_STAGE: Final = "registrar"
@@ -167,6 +168,13 @@ def worker(
     name: Annotated[
         str | None, typer.Option(metavar="AGENT", help="The agent's name of a worker without MODULE:ATTRIBUTE.")
     ] = None,
+    shard: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID|*",
+            help="A shard that the worker may own, in place of those in its code and settings; `*`: every shard. Repeatable.",
+        ),
+    ] = None,
     secret: Secrets = None,
 ) -> None:
     """Run a worker until SIGTERM or Ctrl-C; finish its tasks first.
@@ -186,14 +194,15 @@ def worker(
         )
     else:
         instance = load_worker(target)
-    offer(instance, builtin or [], session.settings().builtin)
+    settings = session.settings(worker__shards=tuple(shard) if shard else None)
+    offer(instance, builtin or [], settings.builtin)
     allow(instance, secret or ())
-    run_until_stopped(_run_worker(session, instance))
+    run_until_stopped(_run_worker(session, instance, settings))
 
 
-async def _run_worker(session: Session, instance: "Worker") -> None:
+async def _run_worker(session: Session, instance: "Worker", settings: "Settings") -> None:
     async with (
-        session.backend.process_metrics(session.settings()),
-        session.installation(within=None, checked=False) as installation,
+        session.backend.process_metrics(settings),
+        session.installation(settings, within=None, checked=False) as installation,
     ):
         await session.backend.run_worker(installation, instance)

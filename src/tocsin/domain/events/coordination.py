@@ -148,6 +148,8 @@ class AgentRegistered(AgentFact):
     """The number of tasks that it runs at the same time."""
     leader_candidate: bool = True
     """Whether it may become the executor leader."""
+    shards: tuple[str, ...] = ()
+    """The shards that it may own, sorted; `*` stands for every shard."""
 
 
 class AgentDrainStarted(AgentFact):

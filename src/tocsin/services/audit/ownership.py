@@ -1,5 +1,8 @@
 """Owners of resources (I3, I4): their tasks are claimed in their names.
 
+A shard without an owner is free: any worker claims its tasks. Executors outside, which take tasks from hip-62's queue, do not
+register, so they claim tasks of any shard.
+
 Memory: the newest owner of each resource, and the resource of each task of open executions that needs one.
 """
 
@@ -19,6 +22,7 @@ from ...domain.events import (
     RetryScheduled,
     Started,
 )
+from ...domain.ownership import shard_of, shard_resource
 from . import check
 from .check import Debt, Handler, Taken
 
@@ -67,27 +71,33 @@ class Ownership:
 
     def _dispatched(self, recorded: Recorded[Dispatched]) -> Taken:
         task = recorded.message
-        if task.resource is not None:
-            self._needed.setdefault(task.execution_id, {})[task.step] = task.resource
+        resource = task.resource if task.shard is None else shard_resource(task.shard)
+        if resource is not None:
+            self._needed.setdefault(task.execution_id, {})[task.step] = resource
         yield from ()
 
     def _started(self, recorded: Recorded[Started]) -> Taken:
         claim = recorded.message
         resource = self._needed.get(claim.execution_id, {}).get(claim.step)
         owner = None if resource is None else self._owners.get(resource)
-        if resource is None:
+        if resource is None or (owner is None and shard_of(resource) is not None):
             if claim.epoch is not None and self._is_whole:
-                yield check.violation("I3", _entity(recorded), f"epoch {claim.epoch} of no resource", recorded)
+                reason = (
+                    f"epoch {claim.epoch} of {'no resource' if resource is None else f'{resource}, which has no owner'}"
+                )
+                yield check.violation("I3", _entity(recorded), reason, recorded)
             return
         if owner is None:
             if self._is_whole:
                 yield check.violation("I3", _entity(recorded), f"{resource} had no owner", recorded)
             return
+        if shard_of(resource) is not None and _is_outside(claim):
+            return
         if claim.epoch == owner.sequence:
             if (claim.worker, claim.agent) != (owner.message.name, owner.message.agent_id):
                 reason = f"{claim.worker} claimed it, and {owner.message.name} owned {resource}"
                 yield check.violation("I3", _entity(recorded), reason, owner, recorded)
-        elif claim.epoch is None or claim.epoch > owner.sequence:
+        elif (claim.epoch or 0) > owner.sequence or (claim.epoch is None and shard_of(resource) is None):
             reason = f"it is claimed under epoch {claim.epoch}, and that of {resource} was {owner.sequence}"
             yield check.violation("I3", _entity(recorded), reason, owner, recorded)
         else:
@@ -114,14 +124,17 @@ class Ownership:
         execution_id = getattr(recorded.message, "execution_id", "")
         claim = self._outdated.pop((execution_id, step), None)
         if claim is not None:
-            reason = (
-                f"its end rests on a claim under epoch {claim.message.epoch}, after which another agent was the owner"
-            )
+            reason = f"its end rests on a claim under epoch {claim.message.epoch}, when another agent was the owner"
             yield check.violation("I3", _entity(claim), reason, claim, recorded)
 
     def _forget(self, execution_id: str) -> None:
         for step in self._needed.pop(execution_id, {}):
             self._outdated.pop((execution_id, step), None)
+
+
+def _is_outside(claim: Started) -> bool:
+    """Return whether an executor outside has the task."""
+    return claim.agent is None and claim.lease is None
 
 
 def _entity(recorded: Recorded[Started]) -> str:

@@ -261,6 +261,7 @@ def record_of(entry: Entry, *, enabled: bool) -> AgentRecord | None:
         functions=list(fact.functions),
         max_concurrent_jobs=fact.max_concurrent_jobs,
         leader_candidate=fact.leader_candidate,
+        shards=list(fact.shards),
         held=[name.partition(".")[2] for name in entry.held] if is_live else [],
     )
 
@@ -274,4 +275,4 @@ def size_of(described: HoldList | AgentRegistered | None, held: Sequence[str]) -
     if described is None:
         return tasks
     labels = (*described.labels, *described.labels.values(), described.host, described.version)
-    return tasks + memory_of(labels, described.queues, described.functions)
+    return tasks + memory_of(labels, described.queues, described.functions, described.shards)

@@ -51,6 +51,8 @@ class HeardAgent:
     max_concurrent_jobs: int
     queues: frozenset[str]
     functions: frozenset[str]
+    shards: frozenset[str] = frozenset()
+    """The shards that it declares (`ownership.declares`)."""
     tasks: HeldTasks | None = None
     """None: they were compared with the claims, or there was no room for them."""
     is_absent: bool = False
@@ -63,7 +65,12 @@ class HeardAgent:
     @property
     def size(self) -> int:
         """The bytes that it uses, without its tasks."""
-        return memory_of(self.queues, self.functions)
+        return memory_of(*self.names)
+
+    @property
+    def names(self) -> tuple[frozenset[str], ...]:
+        """The queues, functions and shards that it announces."""
+        return self.queues, self.functions, self.shards
 
     @property
     def key(self) -> str:
@@ -179,16 +186,17 @@ class HeardAgents:
             hold_list.max_concurrent_jobs,
             frozenset(hold_list.queues),
             frozenset(hold_list.functions),
+            frozenset(hold_list.shards),
             HeldTasks(hold_list.held, frozenset(hold_list.handed_back)),
         )
-        if known is not None and (known.queues, known.functions) == (heard.queues, heard.functions):
+        if known is not None and known.names == heard.names:
             return _with_names_of(known, heard)
         return heard
 
     def _fitting(self, heard: HeardAgent, known: HeardAgent | None) -> HeardAgent | None:
         """Return as much of an agent as fits into the memory of its name.
 
-        A known process lives on with the queues and functions that it has. None: the process is unknown, and does not fit.
+        A known process lives on with the queues, functions and shards that it has. None: the process is unknown, and does not fit.
         """
         if heard.tasks is not None and self._takes(heard, heard.size + heard.tasks.size):
             return heard
@@ -231,11 +239,12 @@ class HeardAgents:
 
 
 def _with_names_of(known: HeardAgent, heard: HeardAgent) -> HeardAgent:
-    """Return a newer agent with the queues and functions of the known one."""
+    """Return a newer agent with the queues, functions and shards of the known one."""
     return replace(
         heard,
         queues=known.queues,
         functions=known.functions,
+        shards=known.shards,
         granted=known.granted,
         granted_as_of=known.granted_as_of,
     )

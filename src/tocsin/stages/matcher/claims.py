@@ -122,6 +122,10 @@ class Claims:
             )
         ]
 
+    def is_outdated(self, claim: AgentClaim) -> bool:
+        """See `Owners.is_outdated`."""
+        return self._owners.is_outdated(claim)
+
     async def _claim_after_newer_events(self, scope: str, tasks: Assigned) -> list[StoredClaim]:
         """Learn the events that the board lacks, and claim what still needs a worker.
 

@@ -204,17 +204,17 @@ class FetchServer:
         return is_retried
 
     async def _answer_proven(self, waiting: WaitingFetch, claims: tuple[FetchedClaim, ...], upto: int) -> None:
-        """Answer a fetch with its claims, once the fold proves their limits.
+        """Answer a fetch with its claims, once the fold proves that none is void.
 
-        Those that another leader's claims put beyond their limit are released, as for agents.
+        Another leader may have claimed up to the limit, or given a shard its first owner. Then they are released, as for agents.
         """
         permitted: list[FetchedClaim] = []
         for claim in claims:
             known = self._board.claim_of(claim.scope, claim.step)
-            if known is not None and known.sequence == claim.sequence and self._board.is_limited(known.task):
+            if known is not None and known.sequence == claim.sequence and self._board.is_contested(known.task):
                 if claim.sequence > upto:
                     return
-                if self._board.is_beyond_limit(known):
+                if self._board.is_beyond_limit(known) or self._claims.is_outdated(known):
                     await self._releases.release(known, "handed_back")
             if claim.sequence not in self._releases.requested:
                 permitted.append(claim)

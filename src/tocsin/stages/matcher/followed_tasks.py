@@ -50,6 +50,7 @@ class _Head(msgspec.Struct):
     priority: int = 0
     concurrency: _Limit | None = None
     resource: str | None = None
+    shard: str | None = None
 
 
 class _Claim(msgspec.Struct):
@@ -189,5 +190,6 @@ class FollowedTasks:
                 group=None if limit is None else LimitGroup(head.job, limit.key, limit.value),
                 limit=0 if limit is None else limit.limit,
                 resource=head.resource,
+                shard=head.shard,
             )
         )

@@ -28,8 +28,8 @@ class LimitedHandOver:
 
         `upto`: the sequence up to which the log is folded.
         """
-        await self._sender.send([claim for claim in claims if not self._is_contested(claim)])
-        self._unread += (claim for claim in claims if self._is_contested(claim))
+        await self._sender.send([claim for claim in claims if not self._board.is_contested(claim.task)])
+        self._unread += (claim for claim in claims if self._board.is_contested(claim.task))
         await self.read_back(upto=upto)
 
     async def read_back(self, *, upto: int) -> None:
@@ -44,7 +44,3 @@ class LimitedHandOver:
         for claim in beyond:
             await self._releases.release(claim, "handed_back")
         await self._sender.send([claim for claim in claims if claim not in beyond])
-
-    def _is_contested(self, claim: AgentClaim) -> bool:
-        """Return whether a claim counts only if the log has no other before it."""
-        return claim.task.resource is not None or self._board.is_limited(claim.task)

@@ -1,4 +1,4 @@
-"""Decisions of operators: paused and purged queues, and the tasks that agents may get."""
+"""Decisions of operators: paused and purged queues, grants of agents, and shards."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,6 +14,7 @@ from ...domain.events import (
     PolicyDefined,
     QueueFact,
     Recorded,
+    ShardsDefined,
     Started,
 )
 from ...domain.open_task import OpenTask
@@ -26,7 +27,12 @@ from .agents import HeardAgent
 def filters() -> tuple[str, ...]:
     """Return filters over these events in the ledger."""
     kinds = (AgentGranted, AgentSwitched, AgentDrainStarted, AgentForgotten)
-    return (subjects.queue_events(), subjects.policy(), *(each for kind in kinds for each in subjects.filters_of(kind)))
+    return (
+        subjects.queue_events(),
+        subjects.policy(),
+        subjects.shard_map(),
+        *(each for kind in kinds for each in subjects.filters_of(kind)),
+    )
 
 
 class OperatorDecisions:
@@ -46,7 +52,10 @@ class OperatorDecisions:
         self._draining: set[str] = set()
         """The ids of processes that operators drain."""
         self._max_per_agent: int | None = None
-        self._revision = 0
+        self.revision = 0
+        """The number of decisions that were learned."""
+        self.shards: frozenset[str] = frozenset()
+        """The shards of the newest map, in any state."""
         self.is_complete = False
         """The whole ledger was read once."""
 
@@ -60,6 +69,8 @@ class OperatorDecisions:
                 self._board.purge(fact.queue, state.purge.message.upto)
         elif isinstance(fact, PolicyDefined):
             self._max_per_agent = fact.max_concurrent_jobs
+        elif isinstance(fact, ShardsDefined):
+            self.shards = frozenset(shard.shard_id for shard in fact.shards)
         elif isinstance(fact, AgentGranted):
             self._grants[fact.name] = fact
         elif isinstance(fact, AgentSwitched):
@@ -68,7 +79,7 @@ class OperatorDecisions:
             self._draining.add(fact.agent_id)
         elif isinstance(fact, AgentForgotten):
             self._draining.discard(fact.agent_id)
-        self._revision += 1
+        self.revision += 1
 
     def learn_again(self, messages: Sequence[Recorded[Message]]) -> None:
         """Apply all events of a scope, of which a foreign message may hide one."""
@@ -112,8 +123,8 @@ class OperatorDecisions:
 
     def granted(self, agent: HeardAgent) -> Granted | None:
         """Return the functions that an agent may get, by queue; None: all that it announces."""
-        if agent.granted_as_of != self._revision:
-            agent.granted, agent.granted_as_of = self._granted(agent), self._revision
+        if agent.granted_as_of != self.revision:
+            agent.granted, agent.granted_as_of = self._granted(agent), self.revision
         return agent.granted
 
     def _granted(self, agent: HeardAgent) -> Granted | None:

@@ -2,10 +2,14 @@
 
 A resource gets an owner when an open task needs it, and another when its owner may not stay. The owner is an event in the log,
 in one order with the claims: so each reader of the log knows the owner at every claim, although two matchers may lead at once.
+
+A shard has no owner until an agent declares it: any worker gets its tasks. Its first owner binds it for good. From then on,
+its tasks wait for an agent that declares it.
 """
 
-from collections.abc import Collection, Iterator
-from typing import Final
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 from ... import subjects, telemetry
 from ...domain import ownership
@@ -15,42 +19,60 @@ from ...domain.open_task import OpenTask
 from ...domain.ownership import Candidate, Owner
 from ...domain.task_board import AgentClaim, TaskBoard
 from ...domain.task_offers import Granted
-from ...ports import Clock, EventLog, OutdatedState
-from .agents import SILENCE_S, HeardAgent, HeardAgents
+from ...ports import Append, Clock, EventLog, OutdatedState
+from .agents import HeardAgent, HeardAgents
 from .operator_decisions import OperatorDecisions
+from .owner_candidates import OwnerCandidates, key_of
 
 FILTERS: Final = (subjects.filter_for("ownership.assigned"),)
 """Filters over the events that the matcher follows for them."""
 KEPT: Final = 16
 """The newest owners of a resource that are remembered, for claims that are on their way."""
+AT_ONCE: Final = 256
+"""The greatest number of owners that are stored in one write."""
+LOOK_INTERVAL_S: Final = 1.0
+"""Time between two looks at a resource whose tasks wait, if no agent came or went."""
 
 _log = telemetry.get_logger("tocsin.matcher")
 
 
+class _Change(NamedTuple):
+    """A new owner of a resource, and the reason for it."""
+
+    resource: str
+    owner: Candidate
+    reason: OwnershipReason
+
+
 class Owners:
-    """The owners of all resources that open tasks needed."""
+    """The owners of all resources that open tasks or agents named."""
 
     def __init__(
         self, log: EventLog, board: TaskBoard, agents: HeardAgents, decisions: OperatorDecisions, clock: Clock
     ) -> None:
         self._log = log
         self._board = board
-        self._agents = agents
         self._decisions = decisions
         self._clock = clock
+        self._candidates = OwnerCandidates(agents, decisions, clock)
         self._terms: dict[str, list[Owner]] = {}
         """The newest owners of each resource, oldest first."""
         self._tails: dict[str, int] = {}
         """The last sequence of the scope of each resource that was read."""
+        self._considered: set[str] = set()
+        """Resources that need no other look for a while."""
+        self._vacant: set[str] = set()
+        """Shards that agents declare, and that have no owner yet, as resources."""
+        self._look_at = float("-inf")
+        self._crowd: tuple[object, ...] = ()
+        """The agents and the decisions at the last look."""
 
     # --- the fold ------------------------------------------------------------------------------------------------------
 
     def learn(self, recorded: Recorded[Message]) -> None:
         """Apply an event of the log."""
         fact, sequence = recorded.message, recorded.sequence
-        if not isinstance(fact, OwnershipAssigned) or fact.resource not in self._tails:
-            return  # the newest event is read when a task needs the resource
-        if sequence > self._tails[fact.resource]:
+        if isinstance(fact, OwnershipAssigned) and sequence > self._tails.get(fact.resource, 0):
             self._note(fact, sequence)
 
     def _note(self, fact: OwnershipAssigned, sequence: int) -> None:
@@ -58,77 +80,170 @@ class Owners:
         terms.append(Owner(fact.name, fact.agent_id, sequence))
         del terms[:-KEPT]
         self._tails[fact.resource] = sequence
+        self._vacant.discard(fact.resource)
+        if (shard := ownership.shard_of(fact.resource)) is not None:
+            self._board.bind((shard,))
 
-    async def _load(self, resource: str) -> None:
-        history = await self._log.load(subjects.ownership(resource))
-        self._tails.setdefault(resource, 0)
-        for recorded in history:
-            self.learn(recorded)
-        if history:  # a foreign message has no owner, and the guard counts it
-            self._tails[resource] = max(self._tails[resource], history[-1].sequence)
+    async def _load(self, resources: Iterable[str]) -> None:
+        """Read the owners of resources, and free the shards that never had one."""
+        unread = [resource for resource in resources if resource not in self._tails]
+        if not unread:
+            return
+        # The leader of the stream answers: an owner that a lagging replica lacks would let every worker get the tasks.
+        tails = dict(zip(unread, await self._log.tails(*map(subjects.ownership, unread)), strict=True))
+        empty = [resource for resource, tail in tails.items() if not tail and resource not in self._tails]
+        self._tails.update(dict.fromkeys(empty, 0))
+        shards = (ownership.shard_of(resource) for resource in empty)
+        self._board.free({shard for shard in shards if shard is not None})
+        await self._read({resource: tail for resource, tail in tails.items() if tail})
+
+    async def _read(self, tails: dict[str, int]) -> None:
+        """Read the newest owners of resources; `tails`: the least sequences that they end with."""
+        if not tails:
+            return
+        loaded = await self._log.load_each(*map(subjects.ownership, tails))
+        for (resource, tail), history in zip(tails.items(), loaded.facts, strict=True):
+            newest = history[-1].sequence if history else 0
+            if newest >= tail:  # otherwise a lagging replica answered
+                self._tails.setdefault(resource, 0)
+                for recorded in history:
+                    self.learn(recorded)
+                # A foreign message has no owner, and the guard counts it.
+                self._tails[resource] = max(self._tails[resource], newest)
 
     # --- decisions -----------------------------------------------------------------------------------------------------
 
     async def settle(self, *, since: float) -> None:
-        """See that every resource that an open task needs has an owner.
+        """See that needed resources and declared shards have owners.
 
         `since`: seconds of the monotonic clock from which on agents could be heard.
 
         Raises:
             LogUnavailable: the log did not answer.
         """
-        for resource in tuple(self._board.owned):
-            if resource not in self._tails:
-                await self._load(resource)
-            owner = self._newest(resource)
-            reason = "vacant" if owner is None else self._obstacle(owner, since)
-            if reason is not None and (candidate := ownership.choose(self._candidates())) is not None:
-                await self._assign(resource, candidate, reason)
-
-    async def _assign(self, resource: str, candidate: Candidate, reason: OwnershipReason) -> None:
-        fact = OwnershipAssigned(resource=resource, name=candidate.name, agent_id=candidate.agent_id, reason=reason)
-        try:
-            sequence = await self._log.append(fact, expect=self._tails[resource])
-        except OutdatedState:
-            await self._load(resource)  # another matcher was faster
+        if not self._board.owned and not self._decisions.shards:
             return
-        if sequence > self._tails[resource]:  # else the follower was faster
+        standing = self._candidates.standing()
+        if self._looks_again(standing):
+            self._considered.clear()
+            await self._declare(standing)
+        needed = [resource for resource in self._board.owned if resource not in self._considered]
+        await self._load(needed)
+        due = [*needed, *sorted(self._vacant.difference(needed, self._considered))][:AT_ONCE]
+        due = [resource for resource in due if resource in self._tails]
+        if due:
+            await self._store(list(self._changes(due, standing, since)))
+            self._considered.update(due)
+
+    def _looks_again(self, standing: Sequence[HeardAgent]) -> bool:
+        """Return whether agents came or went, or a while is over since the last look."""
+        now = self._clock.monotonic()
+        agents = {agent.key: (agent.is_candidate, agent.shards) for agent in standing}
+        crowd = self._decisions.revision, agents
+        if crowd == self._crowd and now < self._look_at:
+            return False
+        self._crowd, self._look_at = crowd, now + LOOK_INTERVAL_S
+        return True
+
+    async def _declare(self, standing: Sequence[HeardAgent]) -> None:
+        """Note the shards of the map that agents declare and that never had an owner."""
+        self._vacant.clear()
+        if not any(agent.shards for agent in standing):
+            return
+        resources = {shard: ownership.shard_resource(shard) for shard in sorted(self._decisions.shards)}
+        await self._load(resources.values())
+        vacant = {shard for shard, resource in resources.items() if resource not in self._terms}
+        for agent in standing if vacant else ():
+            declared = vacant if ownership.EVERY_SHARD in agent.shards else vacant & agent.shards
+            self._vacant.update(resources[shard] for shard in declared)
+
+    def _changes(self, resources: Iterable[str], standing: Collection[HeardAgent], since: float) -> Iterator[_Change]:
+        """Yield the new owners that resources need."""
+        owned = self._owned()
+        for resource in resources:
+            change = self._change(resource, standing, owned, since)
+            if change is not None:
+                if (before := self._newest(resource)) is not None:
+                    owned[key_of(before)] -= 1
+                owned[key_of(change.owner)] += 1
+                yield change
+
+    def _change(
+        self, resource: str, standing: Collection[HeardAgent], owned: Counter[str], since: float
+    ) -> _Change | None:
+        """Return the new owner that a resource needs."""
+        lanes = self._board.owned.get(resource, ())
+        before = self._newest(resource)
+        reason = "vacant" if before is None else self._candidates.obstacle(resource, before, since=since)
+        if reason is None and ownership.shard_of(resource) is None:
+            return None
+        best = ownership.choose(self._candidates.of(resource, lanes, owned, standing))
+        if best is None:
+            return None
+        if before is None or reason is not None:
+            return _Change(resource, best, reason or "vacant")
+        lacks = self._candidates.lacks(resource, before, lanes)
+        if best.lacks < lacks:
+            reason = "unable"
+        elif best.lacks == lacks and owned[key_of(before)] - best.owned >= ownership.BALANCE:
+            reason = "balanced"
+        if reason is None or self._works_on(before, resource):
+            return None
+        return _Change(resource, best, reason)
+
+    def _works_on(self, owner: Owner, resource: str) -> bool:
+        """Return whether an owner has a task of its resource.
+
+        It finishes the task before the resource moves by choice.
+        """
+        return any(claim.task.ownable == resource for claim in self._board.claims_of(key_of(owner)))
+
+    def _owned(self) -> Counter[str]:
+        """Return the number of resources that each agent owns, by its key.
+
+        Shards that were removed from the map do not count.
+        """
+        return Counter(
+            key_of(terms[-1])
+            for resource, terms in self._terms.items()
+            if (shard := ownership.shard_of(resource)) is None or shard in self._decisions.shards
+        )
+
+    async def _store(self, changes: Sequence[_Change]) -> None:
+        if not changes:
+            return
+        facts = [
+            OwnershipAssigned(
+                resource=change.resource,
+                name=change.owner.name,
+                agent_id=change.owner.agent_id,
+                reason=change.reason,
+            )
+            for change in changes
+        ]
+        results = await self._log.write([Append((fact,), self._tails[fact.resource]) for fact in facts])
+        outdated = dict[str, int]()
+        for fact, written in zip(facts, results, strict=True):
+            if written.sequences:
+                self._assigned(fact, written.sequences[0])
+            elif isinstance(written.error, OutdatedState):
+                outdated[fact.resource] = self._tails[fact.resource]
+            elif written.error is not None:
+                raise written.error
+        await self._read(outdated)  # another matcher was faster
+
+    def _assigned(self, fact: OwnershipAssigned, sequence: int) -> None:
+        if sequence > self._tails[fact.resource]:  # else the follower was faster
             self._note(fact, sequence)
         _log.info(
             "owner assigned",
             action="owner-assigned",
-            resource=resource,
-            agent=candidate.name,
-            agent_id=candidate.agent_id,
-            reason=reason,
+            resource=fact.resource,
+            agent=fact.name,
+            agent_id=fact.agent_id,
+            reason=fact.reason,
             epoch=sequence,
         )
-
-    def _obstacle(self, owner: Owner, since: float) -> OwnershipReason | None:
-        """Return why an owner may not stay; None: it stays."""
-        agent = self._agents.get(_key_of(owner))
-        heard_at = since if agent is None else max(agent.heard_at, since)
-        if agent is not None and agent.has_ended:
-            return "ended"
-        if self._decisions.is_disabled(owner.name) or (agent is not None and agent.mode == "disabled"):
-            return "disabled"
-        if self._decisions.is_draining(owner.agent_id) or (agent is not None and agent.mode == "draining"):
-            return "draining"
-        if agent is not None and not self._stands(agent):
-            return "withdrawn"
-        return "silent" if self._clock.monotonic() - heard_at >= SILENCE_S else None
-
-    def _candidates(self) -> Iterator[Candidate]:
-        now = self._clock.monotonic()
-        for agent in self._agents:
-            is_allowed = not self._decisions.is_disabled(agent.name) and not self._decisions.is_draining(agent.agent_id)
-            if is_allowed and agent.takes_tasks and not agent.is_silent(now) and self._stands(agent):
-                owned = sum(1 for terms in self._terms.values() if terms and terms[-1].agent_id == agent.agent_id)
-                yield Candidate(owned, agent.name, agent.agent_id)
-
-    def _stands(self, agent: HeardAgent) -> bool:
-        """Return whether an agent wants tasks that only an owner gets, and may get any."""
-        return agent.is_candidate and agent.max_concurrent_jobs > 0 and self._decisions.granted(agent) != ()
 
     # --- questions -----------------------------------------------------------------------------------------------------
 
@@ -139,19 +254,21 @@ class Owners:
 
     def permits(self, task: OpenTask, claim: Started) -> bool:
         """Return whether a claim may be stored, however long ago its task was chosen."""
-        if task.resource is None:
+        if task.ownable is None:
             return True
-        owner = self._newest(task.resource)
-        return owner is not None and owner == (claim.worker, claim.agent, claim.epoch)
+        owner = self._newest(task.ownable)
+        if owner is None:  # any worker gets the tasks of a shard without an owner
+            return task.resource is None and claim.epoch is None
+        return owner == (claim.worker, claim.agent, claim.epoch)
 
     def is_outdated(self, claim: AgentClaim) -> bool:
         """Return whether the log has a newer owner before a claim.
 
         Another matcher may believe that it leads. The log is folded up to the claim.
         """
-        if claim.task.resource is None:
+        if claim.task.ownable is None:
             return False
-        before = [owner for owner in self._terms.get(claim.task.resource, ()) if owner.epoch < claim.sequence]
+        before = [owner for owner in self._terms.get(claim.task.ownable, ()) if owner.epoch < claim.sequence]
         return bool(before) and before[-1].epoch != claim.epoch
 
     def lanes(self) -> dict[str, set[str]]:
@@ -159,7 +276,7 @@ class Owners:
         lanes: dict[str, set[str]] = {}
         for resource, of_resource in self._board.owned.items():
             if (owner := self._newest(resource)) is not None:
-                lanes.setdefault(_key_of(owner), set()).update(of_resource)
+                lanes.setdefault(key_of(owner), set()).update(lane for _, lane in of_resource)
         return lanes
 
     def _newest(self, resource: str) -> Owner | None:
@@ -177,7 +294,3 @@ def granted_with_lanes(granted: Granted | None, lanes: Collection[str]) -> Grant
     if granted is None:
         return None
     return tuple((queue, with_lanes(functions, lanes)) for queue, functions in granted)
-
-
-def _key_of(owner: Owner) -> str:
-    return f"{owner.name}.{owner.agent_id}"
