@@ -18,6 +18,7 @@ from benchmarks.part import FUNCTION
 from benchmarks.system import System
 from benchmarks.tally import READS
 from tocsin.domain.definition import JobDefinition
+from tocsin.domain.definition.partition import Partition
 
 JOBS: Final = (1_000, 10_000)
 NOTICE: Final = 8.0
@@ -26,27 +27,35 @@ PATIENCE: Final = 120.0
 
 
 async def fire_lag(system: System, numbers: tuple[int, ...] = JOBS) -> Metrics:
-    """Return percentiles (ms) and missing or doubled starts, for each number of jobs.
+    """Return percentiles (ms), rates, and missing or doubled starts, for each number of jobs.
 
     Raises:
         ValueError: no handler started.
     """
     found: Metrics = {}
     for jobs in numbers:
-        found |= labelled(await _measure(system, jobs), f"{jobs:,}")
+        found |= labelled(await measure(system, jobs), f"{jobs:,}")
     return found
 
 
-async def _measure(system: System, jobs: int) -> Metrics:
+async def measure(system: System, jobs: int, *, shards: int = 0) -> Metrics:
+    """Measure the starts of jobs that are due at one second.
+
+    `shards`: the active shards of the map, on each of which every job runs; 0: the jobs run once.
+    """
+    partition, executions = (Partition(all_shards=True), jobs * shards) if shards else (None, jobs)
     registering = jobs / 2_000  # seconds, generously
     due = (datetime.now(UTC) + timedelta(seconds=registering + NOTICE)).replace(microsecond=0)
     schedule = f"{due.second} {due.minute} {due.hour} {due.day} {due.month} *"
     await system.define(
-        *(JobDefinition(name=f"lag-{jobs}-{i}", schedule=schedule, function=FUNCTION) for i in range(jobs))
+        *(
+            JobDefinition(name=f"lag-{shards}-{jobs}-{i}", schedule=schedule, function=FUNCTION, partition=partition)
+            for i in range(jobs)
+        )
     )
     before, stored, asked = len(system.started), await system.messages(), await system.tally()
     with suppress(TimeoutError):  # what is missing is counted
-        await system.until_started(before + jobs, within=registering + NOTICE + PATIENCE)
+        await system.until_started(before + executions, within=registering + NOTICE + PATIENCE)
     await asyncio.sleep(1)  # for what starts twice
     starts = [start for start in system.started[before:] if start.scheduled_time == due.timestamp()]
     with suppress(TimeoutError):
@@ -56,8 +65,9 @@ async def _measure(system: System, jobs: int) -> Metrics:
     distinct = {start.execution_id for start in starts}
     return {
         **percentiles([start.lag for start in starts], unit="ms", scale=1000),
-        "missed": jobs - len(distinct),
+        "starts_per_second": len(distinct) / max(start.lag for start in starts),
+        "missed": executions - len(distinct),
         "twice": len(starts) - len(distinct),
-        "messages_per_execution": (await system.messages() - stored) / jobs,
-        "reads_per_execution": (await system.tally() - asked)[READS] / jobs,
+        "messages_per_execution": (await system.messages() - stored) / executions,
+        "reads_per_execution": (await system.tally() - asked)[READS] / executions,
     }

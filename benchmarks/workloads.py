@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from benchmarks.bare import bare_rate
 from benchmarks.conditions import Conditions
+from benchmarks.fan_out import fan_out
 from benchmarks.fire_lag import fire_lag
 from benchmarks.growth import growth
 from benchmarks.held import held
@@ -53,6 +54,7 @@ WORKLOADS: Final[dict[str, Workload]] = {
     "W7": replay,
     "graph": OnSystem(wide_graph),
     "held": OnSystem(held),
+    "shards": OnSystem(fan_out),
     "unserved": unserved,
 }
 SERVERLESS: Final = frozenset({"W7"})

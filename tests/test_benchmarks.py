@@ -17,6 +17,7 @@ from benchmarks.__main__ import arguments, main
 from benchmarks.comparison import HEADLINES, Row
 from benchmarks.conditions import Conditions
 from benchmarks.deliveries import redelivered, standing, waiting
+from benchmarks.fan_out import fan_out
 from benchmarks.fire_lag import fire_lag
 from benchmarks.growth import growth
 from benchmarks.held import held
@@ -273,6 +274,17 @@ async def test_executions_are_held_and_let_go() -> None:
         measured = await held(it, 30)
         assert len(it.started) == 30
     assert measured["messages_per_execution"] == pytest.approx(8, abs=2)
+
+
+@pytest.mark.slow
+async def test_jobs_start_on_every_shard() -> None:
+    async with system() as it:
+        measured = await fan_out(it, 3, 4)
+        assert len(it.started) == 3 + 3 * 4
+    for label in ("3 jobs", "3 jobs on 4 shards"):
+        assert (measured[f"missed ({label})"], measured[f"twice ({label})"]) == (0, 0)
+    assert measured["starts_per_second (3 jobs on 4 shards)"] > 0
+    assert measured["messages_per_execution (3 jobs on 4 shards)"] == pytest.approx(6.5, abs=2)
 
 
 @pytest.mark.full
