@@ -50,6 +50,27 @@ def changed(before: JobDefinition, clauses: str) -> JobDefinition:
 
 
 @pytest.mark.parametrize(
+    ("clauses", "work"),
+    [
+        ("CLASS = LOCAL_SAFE PARTITION BY ALL_SHARDS SCHEDULE = '0 2 * * *'", "'SWEEP ANALYZE'"),
+        ("CLASS = LEADER_ONLY SCHEDULE = '*/5 * * * *'", "'SELECT check_cluster_health()'"),
+        ("CLASS = QUORUM_REQUIRED SCHEDULE = '0 0 1 * *'", "'CALL generate_compliance_report()'"),
+        ("CLASS = LOCAL_SAFE PARTITION BY SHARD 'shard-001' SCHEDULE = '0 4 * * 0'", "'REINDEX DATABASE'"),
+        ("CLASS = LOCAL_SAFE PARTITION BY SHARD_KEY(customer_id)", "'CALL process_pending_orders(:customer_id)'"),
+        ("CLASS = LEADER_ONLY DEPENDS ON etl_extract SCHEDULE = '0 2 * * *'", "'CALL transform_extracted_data()'"),
+        ("CLASS = LEADER_ONLY SCHEDULE = '0 2 * * *' DESCRIPTION = 'Daily'", "'BACKUP CLUSTER TO backup_target_s3'"),
+    ],
+)
+def test_example_of_the_specification_needs_a_connection(clauses: str, work: str) -> None:
+    job = created(f"CREATE JOB etl_transform {clauses} CONNECTION = 'main' AS {work}")
+    assert job.sql is not None
+    assert (job.sql.connection, f"'{job.sql.statement}'") == ("main", work)
+    with pytest.raises(DefinitionError) as caught:
+        created(f"CREATE JOB etl_transform {clauses} AS {work}")
+    assert [problem.field for problem in caught.value.problems] == ["connection"]
+
+
+@pytest.mark.parametrize(
     ("clauses", "fields"),
     [
         ("SCHEDULE = '0 2 * * *' EXEC 'sweep -a'", {"cron_expression": "0 2 * * *", "external_command": "sweep -a"}),
