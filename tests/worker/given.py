@@ -46,6 +46,8 @@ class Bench:
         self.shutting_down = Flag()
         self.output = Output(self.log, self.clock)
         self.secrets: tuple[str, ...] = ("DB_PASSWORD", "OUTPUT_SECRET")
+        self.traceparent: str | None = None
+        """The trace context of executions that are given next."""
         self.executor = self.executor_over(self.log)
 
     def allow(self, *secrets: str) -> None:
@@ -101,7 +103,9 @@ class Bench:
             )
             for name, depends_on in graph.items()
         )
-        start = admitted(Plan(definition=1, steps=steps), fence=7).model_copy(update={"execution_id": execution_id})
+        start = admitted(Plan(definition=1, steps=steps), fence=7).model_copy(
+            update={"execution_id": execution_id, "traceparent": self.traceparent}
+        )
         await self.given(start)
         tasks = execution.dispatch(execution.fold(await self.log.load(subjects.scope_of(start))), key=KEY)
         await self.given(*tasks)

@@ -9,6 +9,7 @@ import pytest
 from tests.domain.given import ID, JOB
 from tests.worker.builtin.given import PYTHON, CommandBench
 from tocsin.domain.events import OutputLine
+from tocsin.domain.trace_context import own_context, process_of
 from tocsin.worker.builtin.command_rules import program
 from tocsin.worker.builtin.lines import Lines
 from tocsin.worker.builtin_call import BuiltinFailure
@@ -74,6 +75,13 @@ async def test_command_has_no_variable_of_the_worker(commands: CommandBench) -> 
     }
     assert (env["TOCSIN_JOB"], env["TOCSIN_EXECUTION_ID"]) == (JOB, ID)
     assert (env["TOCSIN_ATTEMPT"], env["TOCSIN_FENCE"]) == ("1", "7")
+
+
+async def test_command_gets_its_trace(commands: CommandBench) -> None:
+    commands.traceparent = own_context(ID, is_sampled=True).traceparent
+    run = process_of(ID, commands.traceparent, "main", 1, 1)
+    assert run is not None
+    assert await commands.script("echo $TRACEPARENT") == run.traceparent
 
 
 async def test_null_character_in_variable_is_final(commands: CommandBench) -> None:

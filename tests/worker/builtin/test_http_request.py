@@ -2,17 +2,23 @@
 
 import json
 import ssl
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import trustme
 
+from tests.domain.given import ID
 from tests.worker.builtin.http_given import HttpBench, Server, answer, json_answer
+from tocsin.domain.trace_context import own_context, process_of
 from tocsin.settings import SettingsError
 from tocsin.settings.builtin import HttpRules
 from tocsin.worker.builtin.http_request import HttpFunction
 
 JSON_POST = {"method": "POST", "body": {"id": "{{ input.id }}", "text": "no {{ input.id }}", "more": [None, 1.5]}}
+
+OWN: Final = own_context(ID, is_sampled=True).traceparent
+RUN: Final = getattr(process_of(ID, OWN, "main", 1, 1), "traceparent", None)
+OTHER: Final = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 def head_of(request: bytes) -> tuple[str, dict[str, str]]:
@@ -38,6 +44,13 @@ async def test_request_has_body_of_input(requests: HttpBench) -> None:
         "content-length": str(len(sent.partition(b"\r\n\r\n")[2])),
     }
     assert json.loads(sent.partition(b"\r\n\r\n")[2]) == {"id": 7, "text": "no 7", "more": [None, 1.5]}
+
+
+@pytest.mark.parametrize(("own", "expected"), [({}, RUN), ({"Traceparent": OTHER}, OTHER)])
+async def test_request_continues_the_trace(own: dict[str, str], expected: str, requests: HttpBench) -> None:
+    requests.traceparent = OWN
+    await requests.execute({"headers": own})
+    assert head_of(requests.server.requests[0])[1]["traceparent"] == expected
 
 
 async def test_text_is_sent_as_text(requests: HttpBench) -> None:

@@ -53,7 +53,7 @@ def rendered_variables(texts: Mapping[str, str], call: BuiltinCall) -> dict[str,
 
 
 def identity(call: BuiltinCall) -> dict[str, str]:
-    """Return the variables that name the attempt."""
+    """Return the variables that name the attempt, and its trace as OpenTelemetry does."""
     context = call.context
     variables = {
         "TOCSIN_JOB": context.job,
@@ -62,7 +62,11 @@ def identity(call: BuiltinCall) -> dict[str, str]:
         "TOCSIN_ATTEMPT": str(context.attempt),
         "TOCSIN_SCHEDULED_TIME": context.scheduled_time.isoformat(),
     }
-    return variables if context.fence is None else {**variables, "TOCSIN_FENCE": str(context.fence)}
+    if context.fence is not None:
+        variables["TOCSIN_FENCE"] = str(context.fence)
+    if context.traceparent is not None:
+        variables["TRACEPARENT"] = context.traceparent
+    return variables
 
 
 def result_of(kind: ResultKind, out: Lines) -> JsonValue:

@@ -78,6 +78,8 @@ class HttpFunction:
         request = call.read(HttpRequest, "request")
         url = self._url(request, call)
         headers, content = _headers_and_content(request, call)
+        if call.context.traceparent is not None and not any(name.lower() == "traceparent" for name in headers):
+            headers["traceparent"] = call.context.traceparent
         try:
             async with self._sent(request.method, url, headers, content) as response:
                 return await _result(request, url, response, call)
