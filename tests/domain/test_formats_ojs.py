@@ -232,7 +232,10 @@ SAYABLE = st.builds(
     starting_deadline=st.none() | MILLISECONDS,
     on_completion=st.just("preserve"),
     retention=st.none() | MILLISECONDS,
-    notify=st.none() | st.booleans().map(lambda on: Notify(channels=("ops",), on_failure=True, on_skip=on)),
+    notify=st.none()
+    | st.booleans().map(
+        lambda on: Notify(channels=("ops",), on_failure=True, late_after=1.5 if on else None, must_complete_by="07:00")
+    ),
     viewers=st.lists(TEXT, max_size=2).map(tuple),
     dst=st.none()
     | st.builds(DstPolicy, gap=st.sampled_from(["skip", "shift"]), fold=st.sampled_from(["once", "both"])),

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -10,18 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.domain.given import ID, JOB, NOON
+from tests.domain.given import ID, JOB, NOON, admitted, first_tasks, recorded, started
+from tocsin.domain import execution
 from tocsin.domain.definition import DefinitionError, JobDefinition, Notify
-from tocsin.domain.events import Completed, Failed, Failure, OutcomeChanged, Recorded
+from tocsin.domain.events import Completed, Failed, Failure, Message, NotifyTimer, OutcomeChanged, Recorded
 from tocsin.domain.formats import read, read_job
 from tocsin.domain.notification import MAX_REASON, MAX_WHY, Kind
 from tocsin.domain.notification_rule import (
     REMEMBERED,
+    TimedKind,
     changed_outcome,
     notifications,
     of_failure,
     of_recovery,
+    of_timer,
     rule_of,
+    timers,
 )
 
 OPS = Notify(channels=("ops",), on_failure=True)
@@ -77,6 +81,10 @@ def test_own_rule_comes_before_defaults(fields: dict[str, Any], rules: list[Rule
         ({"channels": [f"c{n}" for n in range(11)], "on_failure": True}, "at most 10"),
         ({"channels": ["ops"], "on_failur": True}, "on_failur"),
         ({"channels": ["ops"], "on_failure": "yes"}, "on_failure"),
+        ({"channels": ["ops"], "late_after": "32d"}, "at most 31 days"),
+        ({"channels": ["ops"], "late_after": 0}, "late_after"),
+        ({"channels": ["ops"], "must_complete_by": "24:00"}, "a time of the day"),
+        ({"channels": ["ops"], "must_complete_by": 420}, "must_complete_by"),
     ],
 )
 def test_wrong_rule_is_refused(notify: dict[str, Any], part: str) -> None:
@@ -120,6 +128,55 @@ def test_rule_decides_on_kinds_and_channels() -> None:
     assert "run-1" in recovery.why
 
 
+# --- timers ----------------------------------------------------------------------------------------------------------
+
+EVERY = Notify(channels=("ops",), late_after=600.0, must_complete_by="07:00", duration_over=7_200.0)
+
+
+@pytest.mark.parametrize(
+    ("scheduled", "timezone", "by"),
+    [
+        (datetime(2027, 3, 1, 2, tzinfo=UTC), "UTC", datetime(2027, 3, 1, 7, tzinfo=UTC)),
+        (datetime(2027, 3, 1, 7, tzinfo=UTC), "UTC", datetime(2027, 3, 2, 7, tzinfo=UTC)),
+        (datetime(2027, 3, 1, 7, tzinfo=UTC), "America/New_York", datetime(2027, 3, 1, 12, tzinfo=UTC)),
+        (datetime(2027, 3, 14, 3, tzinfo=UTC), "America/New_York", datetime(2027, 3, 14, 11, tzinfo=UTC)),
+    ],
+)
+def test_deadline_is_the_next_local_time(scheduled: datetime, timezone: str, by: datetime) -> None:
+    request = admitted().model_copy(update={"scheduled_time": scheduled})
+    times = {timer.kind: timer.until for timer in timers(EVERY, request, scheduled, timezone)}
+    assert times == {
+        "late": scheduled + timedelta(minutes=10),
+        "overdue": by,
+        "slow": scheduled + timedelta(hours=2),
+    }
+
+
+def test_trigger_has_no_deadline_of_the_day() -> None:
+    request = admitted().model_copy(update={"trigger": "manual"})
+    assert [timer.kind for timer in timers(EVERY, request, NOON, "UTC")] == ["late", "slow"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "found"),
+    [
+        ((), set()),
+        ((admitted(), *first_tasks(admitted())), {"late", "overdue", "slow"}),
+        ((admitted(), *first_tasks(admitted()), started()), {"overdue", "slow"}),
+        ((admitted(), *first_tasks(admitted()), started(), completed()), set()),
+        ((admitted(), *first_tasks(admitted()), started(), failed()), {"overdue"}),
+    ],
+)
+def test_timer_finds_what_is_not_done(facts: tuple[Message, ...], found: set[str]) -> None:
+    state = execution.fold(recorded(facts))
+    kinds: tuple[TimedKind, ...] = ("late", "overdue", "slow")
+    timed = {
+        kind: of_timer(NotifyTimer(job=JOB, execution_id=ID, kind=kind, definition=1, until=NOON), state)
+        for kind in kinds
+    }
+    assert {kind for kind, happening in timed.items() if happening is not None} == found
+
+
 # --- the outcome of a job --------------------------------------------------------------------------------------------
 
 
@@ -133,17 +190,17 @@ def test_each_row_of_failures_has_one_recovery(ends: list[tuple[bool, int]], dat
         log.append(Recorded(failed() if has_failed else completed(), "", sequence, at))
     outcome: OutcomeChanged | None = None
     recovered: list[int] = []
-    for place, recorded in enumerate(log):
+    for place, delivered in enumerate(log):
         again = data.draw(st.integers(0, place), label="delivered again")
-        for each in (recorded, log[again]):
+        for each in (delivered, log[again]):
             change = changed_outcome(outcome, each.message, each)
             if change is not None and not change.is_failing:
                 recovered.append(each.sequence)
             outcome = change or outcome
     expected = [
-        recorded.sequence
-        for before, recorded in pairwise(log)
-        if isinstance(before.message, Failed) and isinstance(recorded.message, Completed)
+        after.sequence
+        for before, after in pairwise(log)
+        if isinstance(before.message, Failed) and isinstance(after.message, Completed)
     ]
     assert recovered == expected
 

@@ -195,6 +195,34 @@ async def test_missed_instants_are_one_notification(world: World) -> None:
     assert fact.reason.startswith("12 instants did not fire")
 
 
+async def begin(world: World) -> str:
+    """An execution begins, and none of its tasks is taken; its id."""
+    await world.trigger("report", f"{next(NUMBERS)}")
+    await world.run(world.planner, world.lock_keeper, world.notifier)
+    return (await world.stored(Admitted))[-1].execution_id
+
+
+async def test_timers_find_an_execution_that_waits(world: World) -> None:
+    await world.define({**JOB, "notify": {"channels": ["ops"], "late_after": "10m", "duration_over": "2h"}})
+    waiting = await begin(world)
+    for seconds, kinds in ((590, []), (20, [Kind.LATE]), (7_200, [Kind.LATE, Kind.SLOW])):
+        world.clock.advance(seconds)
+        await world.run(world.notifier)
+        assert [fact.kind for fact in await raised(world)] == kinds
+    assert {fact.execution_id for fact in await raised(world)} == {waiting}
+    await world.redeliver(world.notifier, is_fresh=True)
+    assert len(await raised(world)) == 2
+
+
+async def test_timers_find_nothing_after_the_end(world: World) -> None:
+    await world.define({**JOB, "notify": {"channels": ["ops"], "late_after": "10m", "duration_over": "2h"}})
+    await run(world, ends=Completed)
+    await world.run(world.notifier)
+    world.clock.advance(10_000)
+    await world.run(world.notifier)
+    assert await raised(world) == []
+
+
 # --- how it is sent --------------------------------------------------------------------------------------------------
 
 

@@ -3,17 +3,32 @@
 Everything here is pure: the same event under the same rule gives the same notifications, with the same ids.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol, TypeAlias
 
 from . import ids
 from .definition import JobDefinition, Notify
-from .events import Completed, CronMissed, Failed, Message, NotificationRaised, OutcomeChanged, Recorded, Skipped
+from .events import (
+    Admitted,
+    Completed,
+    CronMissed,
+    Failed,
+    Message,
+    NotificationRaised,
+    NotifyTimer,
+    OutcomeChanged,
+    Recorded,
+    Requested,
+    Skipped,
+)
+from .execution import Execution, Status, WaitsFor, waits_for
 from .notification import MAX_REASON, MAX_WHY, Kind, bounded
+from .schedule import parse
 from .text import counted, utc_text
 
+TimedKind: TypeAlias = Literal["late", "overdue", "slow"]
 REMEMBERED: Final = timedelta(days=1)
 """The age of a stored failure of a job after which the next failure is stored again.
 
@@ -133,6 +148,69 @@ def of_misses(missed: CronMissed) -> Happening:
     )
 
 
+def timers(rule: Notify, request: Requested, opened_at: datetime, timezone: str) -> Iterator[NotifyTimer]:
+    """Yield the times at which an execution should have started or ended.
+
+    `request`: the event that opened it at `opened_at`. An execution that waits for its lock is opened twice, and each of its timers is the same.
+    """
+    times: dict[TimedKind, datetime] = {}
+    if rule.late_after is not None:
+        times["late"] = request.scheduled_time + timedelta(seconds=rule.late_after)
+    if rule.must_complete_by is not None and request.trigger == "cron":
+        hour, minute = rule.must_complete_by.split(":")
+        by = parse(f"{int(minute)} {int(hour)} * * *", timezone).next_after(
+            request.scheduled_time, anchor=request.scheduled_time
+        )
+        if by is not None:
+            times["overdue"] = by
+    if rule.duration_over is not None and isinstance(request, Admitted):
+        times["slow"] = opened_at + timedelta(seconds=rule.duration_over)
+    for kind, until in times.items():
+        yield NotifyTimer(
+            job=request.job,
+            execution_id=request.execution_id,
+            kind=kind,
+            definition=request.plan.definition,
+            until=until,
+        )
+
+
+def of_timer(timer: NotifyTimer, state: Execution) -> Happening | None:
+    """Return what a timer found.
+
+    None: the execution started or ended in time, or is unknown.
+    """
+    if state.requested is None:
+        return None
+    kind = Kind(timer.kind)
+    if kind is Kind.OVERDUE:
+        is_well = state.status is Status.COMPLETED
+    elif kind is Kind.SLOW:
+        is_well = state.is_over
+    else:
+        is_well = state.is_over or any(step.attempt > 1 or step.claim for step in state.steps.values())
+    if is_well:
+        return None
+    held_by = waits_for(state)
+    reason = {
+        Kind.LATE: f"no step has started by {utc_text(timer.until, 'seconds')}",
+        Kind.OVERDUE: f"not complete at {utc_text(timer.until, 'seconds')}: it is {state.status}",
+        Kind.SLOW: f"not ended at {utc_text(timer.until, 'seconds')}",
+    }[kind]
+    why = _origin(state.requested.trigger, state.requested.scheduled_time)
+    if held_by is not None:
+        why += f"\nit waits for {_WAITS[held_by]}"
+    return Happening(kind, timer.job, timer.until, timer.execution_id, timer.execution_id, reason, why)
+
+
+_WAITS: Final[Mapping[WaitsFor, str]] = {
+    "dependency": "runs of other jobs",
+    "lock": "the lock of its job",
+    "worker": "a worker",
+    "delay": "the delay before a retry, or another step",
+}
+
+
 def changed_outcome(
     before: OutcomeChanged | None, end: Failed | Completed, recorded: Recorded[Message]
 ) -> OutcomeChanged | None:
@@ -162,7 +240,7 @@ def _origin(trigger: str, scheduled_time: datetime) -> str:
 
 def notifications(happening: Happening, rule: Notify, tags: Iterable[str]) -> tuple[NotificationRaised, ...]:
     """Return a notification for each channel, if the rule has the kind."""
-    if not getattr(rule, _FIELDS[happening.kind]):
+    if getattr(rule, _FIELDS[happening.kind]) in {False, None}:
         return ()
     kept = tuple(bounded(tag, MAX_TAG) for tag in tuple(tags)[:MAX_TAGS])
     return tuple(
@@ -186,5 +264,8 @@ _FIELDS: Final[Mapping[Kind, str]] = {
     Kind.RECOVERED: "on_recovery",
     Kind.SKIPPED: "on_skip",
     Kind.MISSED: "on_missed",
+    Kind.LATE: "late_after",
+    Kind.OVERDUE: "must_complete_by",
+    Kind.SLOW: "duration_over",
 }
 """The field of a rule for each kind."""

@@ -23,6 +23,7 @@ the job's partition (`tocsin.0`) and removes them again, and it maps the public 
     outside.<program>.trigger.<job>, ….cancel.<job>.<id>          inputs: requests of programs in accounts of their own
     report.<job>.<id>.<outcome>.<step>.<attempt>.<seal>.<claim>  inputs: reports
     timer.<job>.<id>.retry.<step>.<attempt>                       inputs: timers
+    timer.<job>.<id>.notify.<kind>                                inputs: timers of notifications
     enqueue.<job>.<id>                                            inputs: unregistered jobs
     output.<job>.<id>.<step>.<attempt>.<seal>                     output: lines of handlers
     progress.<job>.<id>.<step>.<attempt>.<seal>                   output: progress of attempts
@@ -123,6 +124,8 @@ from .names import (
     NOTARY_LEASE,
     NOTIFIER,
     NOTIFIER_LEASE,
+    NOTIFIER_OPENINGS,
+    NOTIFIER_TIMERS,
     OUTPUT_STREAMS,
     OUTSIDE_DURABLES,
     OUTSIDE_INPUTS,
@@ -239,6 +242,8 @@ __all__ = [
     "NOTARY_LEASE",
     "NOTIFIER",
     "NOTIFIER_LEASE",
+    "NOTIFIER_OPENINGS",
+    "NOTIFIER_TIMERS",
     "NO_CLAIM",
     "OPENINGS",
     "ORIGIN",

@@ -202,7 +202,12 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
     **{
         f"{kind}.{what}": timer
         for kind in ("timer", "delay")
-        for what, timer in (("retry", e.RetryTimer), ("lease", e.LeaseTimer), ("expiry", e.ExpiryTimer))
+        for what, timer in (
+            ("retry", e.RetryTimer),
+            ("lease", e.LeaseTimer),
+            ("expiry", e.ExpiryTimer),
+            ("notify", e.NotifyTimer),
+        )
     },
     "mq.scheduled": e.Envelope,
     "mq.scheduler": e.Completion,

@@ -184,6 +184,7 @@ _ALL_OF: Final[dict[type[e.Message], tuple[str, ...]]] = {
     e.Enqueued: ("enqueue.>",),
     e.RetryTimer: ("delay.*.*.retry.>", "timer.*.*.retry.>"),
     e.LeaseTimer: ("delay.*.*.lease.>", "timer.*.*.lease.>"),
+    e.NotifyTimer: ("delay.*.*.notify.*", "timer.*.*.notify.*"),
     e.ExpiryTimer: ("delay.*.*.expiry", "timer.*.*.expiry"),
     e.Envelope: ("mq.scheduled.>",),
     e.Completion: ("mq.scheduler.complete.>",),

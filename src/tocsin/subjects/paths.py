@@ -130,6 +130,7 @@ _SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
     e.Report: _report,
     e.RetryTimer: lambda timer: f"{_timer(timer)}.retry.{timer.step}.{timer.attempt}",
     e.LeaseTimer: lambda timer: f"{_timer(timer)}.lease.{timer.step}.{timer.attempt}.{timer.delivery}.{timer.task}",
+    e.NotifyTimer: lambda timer: f"{_timer(timer)}.notify.{timer.kind}",
     e.ExpiryTimer: lambda timer: f"{_timer(timer)}.expiry",
     e.Enqueued: lambda request: f"enqueue.{token(request.definition.name)}.{request.execution_id}",
     e.Replayed: lambda fact: f"dead-letter.{token(fact.job)}.{fact.id}.replayed.{fact.number}",

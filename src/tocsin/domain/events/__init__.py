@@ -65,7 +65,18 @@ from .execution import (
     Terminal,
     occurrence_meta,
 )
-from .inputs import CancelRequest, Enqueued, ExpiryTimer, LeaseTimer, Report, RetryTimer, SoleStep, Timer, Trigger
+from .inputs import (
+    CancelRequest,
+    Enqueued,
+    ExpiryTimer,
+    LeaseTimer,
+    NotifyTimer,
+    Report,
+    RetryTimer,
+    SoleStep,
+    Timer,
+    Trigger,
+)
 from .ledger import (
     Defined,
     DefinitionFact,
@@ -216,6 +227,7 @@ __all__ = [
     "NotificationFact",
     "NotificationPrepared",
     "NotificationRaised",
+    "NotifyTimer",
     "OutcomeChanged",
     "OutputLine",
     "OutputMessage",

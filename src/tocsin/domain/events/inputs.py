@@ -257,4 +257,26 @@ class RetryTimer(Message):
     """The number of the attempt to dispatch, counted from 1."""
 
 
-Timer: TypeAlias = RetryTimer | LeaseTimer | ExpiryTimer
+class NotifyTimer(Message):
+    """A time has come at which an execution should have started or ended.
+
+    The log publishes this, and the notifier looks at the execution.
+    """
+
+    v: Literal[1] = 1
+    """The version of the format."""
+    type: Literal["notify-timer"] = "notify-timer"
+    """The type of the input."""
+    job: str
+    """The name of the job."""
+    execution_id: str
+    """The id of the execution."""
+    kind: Literal["late", "overdue", "slow"]
+    """What has happened if the execution has not started (`late`) or not ended (`overdue`, `slow`)."""
+    definition: Sequence
+    """The sequence of its definition in the job's ledger."""
+    until: datetime
+    """The time (UTC) that has come."""
+
+
+Timer: TypeAlias = RetryTimer | LeaseTimer | ExpiryTimer | NotifyTimer

@@ -20,9 +20,12 @@ from ...domain.events import (
     NotificationDelivered,
     NotificationPrepared,
     NotificationRaised,
+    NotifyTimer,
     OutcomeChanged,
     Recorded,
+    Requested,
     Skipped,
+    admission_of,
 )
 from ...domain.notification_rule import (
     Default,
@@ -33,14 +36,16 @@ from ...domain.notification_rule import (
     of_misses,
     of_recovery,
     of_skip,
+    of_timer,
     rule_of,
+    timers,
 )
 from ...engine.kinds import DEFINITION, IN_FORCE_NOW, execution_state
 from ...engine.leader_election import lease_access
 from ...engine.stage import Access, Stage, StageContext, Subscription
-from ...engine.step import DONE, Events, Ref, Scope, States, Step, again, done
+from ...engine.step import DONE, Events, Later, Ref, Scope, States, Step, again, done
 from ...settings import Settings
-from ...subjects import COMPLETIONS, NOTIFIER_LEASE, Bucket, Stream, filter_for, filters_of
+from ...subjects import COMPLETIONS, NOTIFIER_LEASE, OPENINGS, Bucket, Stream, filter_for, filters_of
 from .sender import CURSOR, LEASE_S, Sender
 
 
@@ -126,6 +131,30 @@ class Notifier:
         raised = [(_state(fact), fact) for fact in notifications(happening, rule, definition.tags)]
         return done(*(Events(ref, (fact,)) for ref, fact in raised if states.guess(ref) is None))
 
+    def on_opening(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - likewise
+        """Set the timers of an execution."""
+        admission = admission_of(recorded)
+        request = recorded.message if admission is None else admission.message
+        if not isinstance(request, Requested) or not request.plan.definition:
+            return DONE
+        definition = states(DEFINITION((request.job, request.plan.definition)))
+        rule = rule_of(definition, self._defaults)
+        if rule is None:
+            return DONE
+        return done(*(Later(timer, timer.until) for timer in timers(rule, request, recorded.time, definition.timezone)))
+
+    def on_timer(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - likewise
+        """Look at an execution that should have started or ended."""
+        timer = recorded.message
+        if not isinstance(timer, NotifyTimer):
+            return DONE
+        ref = execution_state(timer.job, timer.execution_id)
+        definition = states(DEFINITION((timer.job, timer.definition)))
+        happening = of_timer(timer, states.fresh(ref))
+        if happening is None:
+            return done(rests_on=(ref,))
+        return self._raise(happening, definition, states)
+
     # --- loops -----------------------------------------------------------------------------------------------------------
 
     async def lead(self) -> None:
@@ -156,12 +185,12 @@ def _is_installed(settings: Settings) -> bool:
 NOTIFIER: Final = Stage(
     name="notifier",
     purpose="notifies people by channels; one leads",
-    consumes="ends of executions, missed instants",
-    decides="notifications and their delivery: `raised`, `prepared`, `delivered`, `attempt-failed`, `abandoned`",
+    consumes="beginnings and ends of executions, missed instants, timers",
+    decides="notifications and their delivery: `raised`, `prepared`, `delivered`, `attempt-failed`, `abandoned`; timers",
     access=Access(
         appends=(
             *(NotificationRaised, NotificationPrepared, NotificationDelivered),
-            *(NotificationAttemptFailed, NotificationAbandoned, OutcomeChanged),
+            *(NotificationAttemptFailed, NotificationAbandoned, OutcomeChanged, NotifyTimer),
         ),
         reads=(Stream.LOG, Stream.LEDGER, Stream.NOTIFICATIONS),
         follows=(Stream.NOTIFICATIONS,),
@@ -176,6 +205,20 @@ NOTIFIER: Final = Stage(
             (filter_for("execution.failed"), filter_for("execution.skipped"), *COMPLETIONS, *filters_of(CronMissed)),
             decide=Notifier.on_event,
             ordering_key=subjects.job_of,
+            low_priority=True,
+        ),
+        Subscription(
+            subjects.NOTIFIER_OPENINGS,
+            Stream.LOG,
+            OPENINGS,
+            decide=Notifier.on_opening,
+            low_priority=True,
+        ),
+        Subscription(
+            subjects.NOTIFIER_TIMERS,
+            Stream.TIMERS,
+            (filter_for("timer.notify"),),
+            decide=Notifier.on_timer,
             low_priority=True,
         ),
     ),
