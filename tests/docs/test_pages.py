@@ -29,6 +29,12 @@ def test_named_files_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_named_tests_exist(page: Path) -> None:
+    named = re.findall(r"`(tests/[\w./-]+\.py)::(\w+)`", page.read_text())
+    assert [name for path, name in named if f"def {name}(" not in (ROOT / path).read_text()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_pages(page: Path) -> None:
     links = [link for link in re.findall(r"\]\(([^)#]*)[^)]*\)", page.read_text()) if link and "://" not in link]
     assert [link for link in links if not (page.parent / link).exists()] == []
