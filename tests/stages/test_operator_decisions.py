@@ -12,6 +12,7 @@ from tocsin.domain import agent_grants
 from tocsin.domain.agent import agent_key
 from tocsin.domain.events import (
     Actor,
+    AgentDrainStarted,
     AgentGranted,
     AgentSwitched,
     Cancelled,
@@ -78,6 +79,7 @@ async def test_paused_queue_keeps_its_tasks(hall: Hall) -> None:
         QueuePaused(queue="default"),
         QueuePurged(queue="default", upto=1_000),
         AgentSwitched(name="mail-1", enabled=False),
+        AgentDrainStarted(name="mail-1", agent_id=ONE),
         AgentGranted(name="mail-1"),
     ],
 )
@@ -255,7 +257,7 @@ async def test_purge_goes_on_after_an_outage(hall: Hall, monkeypatch: pytest.Mon
     assert len(await cancelled(hall)) == 1
 
 
-# --- disabled names ----------------------------------------------------------------------------------------------------
+# --- disabled names, draining processes --------------------------------------------------------------------------------
 
 
 async def test_disabled_name_of_an_enabled_agent_gets_nothing(hall: Hall) -> None:
@@ -267,6 +269,27 @@ async def test_disabled_name_of_an_enabled_agent_gets_nothing(hall: Hall) -> Non
     assert agent.fields["mode"] == "enabled"
     assert not agent.got
     await decide(hall, AgentSwitched(name="mail-1", enabled=True, by=ANN))
+    assert len(agent.got) == 1
+
+
+async def test_draining_process_that_does_not_know_gets_nothing(hall: Hall) -> None:
+    await hall.job()
+    await hall.matcher()
+    await decide(hall, AgentDrainStarted(name="mail-1", agent_id=ONE, by=ANN))
+    agent = await hall.agent()
+    await hall.trigger()
+    assert agent.fields["mode"] == "enabled"
+    assert not agent.got
+    successor = await hall.agent(TWO)
+    assert len(successor.got) == 1
+
+
+async def test_drain_of_an_invented_process_drains_no_other(hall: Hall) -> None:
+    await hall.job()
+    await hall.matcher()
+    await decide(hall, AgentDrainStarted(name="mail-2", agent_id=ONE, by=ANN))
+    agent = await hall.agent()
+    await hall.trigger()
     assert len(agent.got) == 1
 
 

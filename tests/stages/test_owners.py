@@ -188,7 +188,7 @@ async def test_forgotten_agent_is_no_longer_remembered(hall: Hall) -> None:
     for fact in (AgentDrainStarted(name="a", agent_id=ONE), AgentDrainStarted(name="b", agent_id=TWO)):
         await decide(hall, fact)
     await decide(hall, AgentForgotten(name="a", agent_id=ONE))
-    assert matcher._decisions._draining == {TWO}
+    assert matcher._decisions._draining == {agent_key("b", TWO)}
 
 
 async def test_next_matcher_knows_the_leader(hall: Hall) -> None:

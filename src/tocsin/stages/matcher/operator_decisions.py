@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from ... import subjects
 from ...domain import policy, queue
+from ...domain.agent import agent_key
 from ...domain.agent_grants import granted_of, may_get
 from ...domain.events import (
     AgentDrainStarted,
@@ -50,7 +51,7 @@ class OperatorDecisions:
         self._grants: dict[str, AgentGranted] = {}
         self._disabled: set[str] = set()
         self._draining: set[str] = set()
-        """The ids of processes that operators drain."""
+        """The keys of processes that operators drain."""
         self._max_per_agent: int | None = None
         self.revision = 0
         """The number of decisions that were learned."""
@@ -76,9 +77,9 @@ class OperatorDecisions:
         elif isinstance(fact, AgentSwitched):
             (self._disabled.discard if fact.enabled else self._disabled.add)(fact.name)
         elif isinstance(fact, AgentDrainStarted):
-            self._draining.add(fact.agent_id)
+            self._draining.add(agent_key(fact.name, fact.agent_id))
         elif isinstance(fact, AgentForgotten):
-            self._draining.discard(fact.agent_id)
+            self._draining.discard(agent_key(fact.name, fact.agent_id))
         self.revision += 1
 
     def learn_again(self, messages: Sequence[Recorded[Message]]) -> None:
@@ -111,15 +112,16 @@ class OperatorDecisions:
             return True
         fact = self._grants.get(claim.worker)
         is_granted = not self._requires_grant if fact is None else may_get(fact.grants, task.queue, task.function)
-        return is_granted and claim.worker not in self._disabled
+        is_draining = self.is_draining(agent_key(claim.worker, claim.agent))
+        return is_granted and not is_draining and not self.is_disabled(claim.worker)
 
     def is_disabled(self, name: str) -> bool:
         """Return whether agents of a name take no tasks."""
         return name in self._disabled
 
-    def is_draining(self, agent_id: str) -> bool:
-        """Return whether an operator drains a process."""
-        return agent_id in self._draining
+    def is_draining(self, key: str) -> bool:
+        """Return whether an operator drains the process with a key."""
+        return key in self._draining
 
     def granted(self, agent: HeardAgent) -> Granted | None:
         """Return the functions that an agent may get, by queue; None: all that it announces."""
@@ -128,8 +130,8 @@ class OperatorDecisions:
         return agent.granted
 
     def _granted(self, agent: HeardAgent) -> Granted | None:
-        if agent.name in self._disabled:  # what the agent says of itself may be older, or untrue
-            return ()
+        if self.is_disabled(agent.name) or self.is_draining(agent.key):
+            return ()  # what the agent says of itself may be older, or untrue
         fact = self._grants.get(agent.name)
         if fact is None:
             return () if self._requires_grant else None

@@ -33,7 +33,7 @@ class OwnerCandidates:
             return "ended"
         if self._decisions.is_disabled(owner.name) or (agent is not None and agent.mode == "disabled"):
             return "disabled"
-        if self._decisions.is_draining(owner.agent_id) or (agent is not None and agent.mode == "draining"):
+        if self._decisions.is_draining(key_of(owner)) or (agent is not None and agent.mode == "draining"):
             return "draining"
         if agent is not None and not self._stands(agent, resource):
             return "withdrawn"
@@ -47,7 +47,7 @@ class OwnerCandidates:
             for agent in self._agents
             if agent.takes_tasks
             and not self._decisions.is_disabled(agent.name)
-            and not self._decisions.is_draining(agent.agent_id)
+            and not self._decisions.is_draining(agent.key)
             and not agent.is_silent(now)
         ]
 
