@@ -5,6 +5,7 @@ import json
 import sys
 from pathlib import Path
 
+import nats
 import pytest
 
 from tests.cli.conftest import World
@@ -45,9 +46,19 @@ async def test_refusal_is_the_answer_no(tmp_path: Path) -> None:
     assert (code, error["error_code"], error["message"]) == (1, "channel-refused", f"{server.url} answered 404")
 
 
-@pytest.mark.parametrize(
-    ("name", "code", "failure"), [("incident", 3, "channel-not-found"), ("events", 2, "channel-not-outside")]
-)
-def test_other_channel_is_named(tmp_path: Path, world: World, name: str, code: int, failure: str) -> None:
+async def test_test_reaches_subscribers_on_nats(tmp_path: Path, nats_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOCSIN_NATS_URL", nats_url)
+    client = await nats.connect(nats_url)
+    alerts = await client.subscribe("cron.alert.>")
+    code, out, err = await send(config(tmp_path, "https://example.com/"), "events")
+    assert code == 0, err
+    received = json.loads((await alerts.next_msg()).data)
+    await client.close()
+    assert json.loads(out)["id"] in json.dumps(received)
+
+
+def test_unknown_channel_is_named(tmp_path: Path, world: World) -> None:
     file = config(tmp_path, "https://example.com/")
-    assert world.call("--config", file, "-o", "json", "notifications", "test", name).failure == (code, failure)
+    called = world.call("--config", file, "-o", "json", "notifications", "test", "incident")
+    assert called.failure == (3, "channel-not-found")
+    assert "'incidents'" in called.error["message"]

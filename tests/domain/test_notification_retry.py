@@ -1,5 +1,6 @@
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,11 @@ def test_attempts_come_later_for_a_day(attempts: int, age: timedelta) -> None:
     else:
         assert now + FIRST_DELAY <= at <= now + LONGEST_DELAY
         assert at <= NOON + GIVE_UP_AFTER
+
+
+@pytest.mark.parametrize(("wait", "delay"), [(0, 5), (3, 5), (60, 60), (1e9, 3_600)])
+def test_receiver_names_the_delay(wait: float, delay: float) -> None:
+    assert next_attempt(1, NOON, NOON, wait) == NOON + timedelta(seconds=delay)
 
 
 def test_delay_doubles() -> None:

@@ -77,7 +77,7 @@ async def test_process_ends_when_sending_ends(server: Server) -> None:
         pass
 
     server.response = stay_silent
-    sending = asyncio.ensure_future(apprise(server, path="/T0KEN?rto=600", timeout=60).send(notification()))
+    sending = asyncio.ensure_future(apprise(server, path="/T0KEN?rto=600", timeout=50).send(notification()))
     await server.has_request.wait()
     sending.cancel()
     await server.is_gone.wait()

@@ -354,6 +354,16 @@ async def test_message_is_given_up_after_a_day(scene: Scene) -> None:
     assert len(scene.ops.sent) == before
 
 
+async def test_receiver_names_the_time_to_wait(scene: Scene) -> None:
+    scene.ops.refusal = ChannelRefused("status 429", retryable=True, retry_after=600)
+    await scene.raise_("report")
+    await scene.passes(WINDOW)
+    await scene.passes(580)
+    assert len(scene.ops.sent) == 1
+    await scene.passes(30)
+    assert len(scene.ops.sent) == 2
+
+
 async def test_refusal_for_good_is_not_sent_again(scene: Scene) -> None:
     scene.ops.refusal = ChannelRefused("status 404", retryable=False)
     await scene.raise_("report")

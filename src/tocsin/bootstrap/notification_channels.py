@@ -18,10 +18,16 @@ def channels_of(installation: Installation) -> Mapping[str, NotificationChannel]
         SettingsError: a file of a channel cannot be read, or a URL cannot be used.
     """
     channels = installation.settings.notifications.channels
-    return {name: _channel(installation, name, settings) for name, settings in channels.items()}
+    return {name: channel_of(installation, name, settings) for name, settings in channels.items()}
 
 
-def _channel(installation: Installation, name: str, settings: ChannelSettings) -> NotificationChannel:
+def channel_of(installation: Installation, name: str, settings: ChannelSettings) -> NotificationChannel:
+    """Return a channel; `name`: as the settings call it.
+
+    Raises:
+        ExtraNotInstalled: its library is in an extra, which is not installed.
+        SettingsError: a file cannot be read, or a URL cannot be used.
+    """
     if isinstance(settings, NatsChannel):
         return NatsAlertChannel(installation.connection, installation.names)
     return open_channel(name, settings, installation.clock, __version__)

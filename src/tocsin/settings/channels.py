@@ -95,7 +95,7 @@ def _apprise_url(url: SecretStr) -> SecretStr:
 
 
 Mailbox: TypeAlias = Annotated[str, AfterValidator(_mailbox)]
-SendTimeout: TypeAlias = Annotated[Duration, Field(le=60)]
+SendTimeout: TypeAlias = Annotated[Duration, Field(le=50)]
 """Seconds for one try, from the connection to the answer."""
 
 
@@ -116,7 +116,7 @@ class WebhookChannel(Section):
     ca_file: AbsolutePath | None = None
     """File with certificates of authorities, in PEM format, that are trusted beside public authorities."""
     timeout: SendTimeout = 10.0
-    """Time for one try, at most a minute."""
+    """Time for one try, at most 50 seconds."""
 
 
 class EmailChannel(Section):
@@ -141,7 +141,7 @@ class EmailChannel(Section):
     ca_file: AbsolutePath | None = None
     """File with certificates of authorities, in PEM format, that are trusted beside public authorities."""
     timeout: SendTimeout = 30.0
-    """Time for one try, at most a minute."""
+    """Time for one try, at most 50 seconds."""
 
     @property
     def server_port(self) -> int:
@@ -170,7 +170,7 @@ class AppriseChannel(Section):
     url: Annotated[SecretStr, AfterValidator(_apprise_url)]
     """URL of a service, as the documentation of Apprise lists them. It is shown masked."""
     timeout: SendTimeout = 30.0
-    """Time for one try, at most a minute."""
+    """Time for one try, at most 50 seconds."""
 
 
 OutsideChannel: TypeAlias = WebhookChannel | EmailChannel | AppriseChannel

@@ -16,7 +16,6 @@ from ...services.local_operator import LocalOperator
 from ...services.operator import OpenHistory, Operator
 from ...settings import Settings
 from ...settings.notifications import NatsChannel
-from .errors import UsageError
 from .event_loop import until_done
 
 if TYPE_CHECKING:
@@ -112,18 +111,18 @@ class Backend:
 
     @asynccontextmanager
     async def channel(self, settings: Settings, name: str) -> AsyncIterator[NotificationChannel]:
-        """Open a channel of the settings.
-
-        Raises:
-            UsageError: the channel leads to NATS only.
-        """
+        """Open a channel of the settings; only a channel on NATS connects to NATS."""
         from ...adapters.notifications.factory import open_channel  # noqa: PLC0415
         from ...adapters.system_clock import SystemClock  # noqa: PLC0415
 
         channel = settings.notifications.channels[name]
         if isinstance(channel, NatsChannel):
-            raise UsageError(f"channel {name!r} sends nothing outside of NATS", code="channel-not-outside")
-        yield open_channel(name, channel, SystemClock(), __version__)
+            from ...bootstrap.notification_channels import channel_of  # noqa: PLC0415
+
+            async with self.connect(settings) as installation:
+                yield channel_of(installation, name, channel)
+        else:
+            yield open_channel(name, channel, SystemClock(), __version__)
 
     def stages(self) -> tuple[str, ...]:
         """Return the names of all stages, in flow order."""

@@ -195,13 +195,13 @@ class Sender:
             async with asyncio.timeout(SEND_TIMEOUT_S):
                 await channel.send(self._notification(message, raised))
         except ChannelRefused as error:
-            reason, is_final = bounded(str(error), MAX_REASON), not error.retryable
+            reason, is_final, wait = bounded(str(error), MAX_REASON), not error.retryable, error.retry_after
         except Exception as error:  # noqa: BLE001 - the other channels go on, and its text may hold a secret
-            reason, is_final = type(error).__name__, False
+            reason, is_final, wait = type(error).__name__, False, None
         else:
             return NotificationDelivered(job=raised.job, id=raised.id, attempt=attempt)
         now = self._clock.now()
-        again = None if is_final else next_attempt(attempt, message.first.raised_at, now)
+        again = None if is_final else next_attempt(attempt, message.first.raised_at, now, wait)
         _log.warning(
             "notification not accepted",
             action="notification-abandoned" if again is None else "notification-not-accepted",
