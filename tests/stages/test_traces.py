@@ -11,6 +11,7 @@ from tocsin.domain import execution_plan, ids
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
     Admitted,
+    CronAnswer,
     CronSkipped,
     CronTriggered,
     Dispatched,
@@ -139,6 +140,8 @@ async def test_lock_keeper_admits_with_the_planned_trace() -> None:
     await world.run(world.planner, world.lock_keeper)
     assert await world.stored(Queued)
     [planned], [first] = await world.stored(Planned), await world.stored(Dispatched)
+    [answer] = await world.stored(CronAnswer)
+    assert answer.data.traceparent == planned.traceparent
     contexts = {message.execution_id: parse(message.traceparent) for message in (planned, first)}
     assert all(context and context.trace_id == trace_id_of(id_) for id_, context in contexts.items())
 

@@ -141,7 +141,7 @@ def _skipped(decision: Skipped, sequence: int, now: datetime) -> RequiredEvent:
     return RequiredEvent(public_event("skipped", decision.job), sequence, make, matches)
 
 
-def _root(decision: Admitted | Skipped) -> str | None:
+def _root(decision: Requested | Skipped) -> str | None:
     """Return the trace context of an execution's own span, if a trace is made."""
     context = root_of(decision.execution_id, decision.traceparent)
     return None if context is None else context.traceparent
@@ -217,6 +217,7 @@ def answer_to_skipped(skipped: Skipped, sequence: int, states: States, now: date
         code=skipped.reason,
         job_id=skipped.execution_id,
         active_job_id=skipped.active_execution_id,
+        traceparent=_root(skipped),
     )
     return _answer(answer, sequence, states, now)
 
@@ -236,6 +237,7 @@ def answer_to_queued(requested: Requested, active: str | None, states: States, n
         code="dependencies_not_met" if active is None else "lock_held",
         job_id=requested.execution_id,
         active_job_id=active,
+        traceparent=_root(requested),
     )
     return _answer(answer, 0, states, now)
 

@@ -148,6 +148,8 @@ class CronAnswerData(Message):
     """The id of the execution that holds the lock."""
     dead_letter: str | None = None
     """The id of the dead letter that keeps a trigger with the whole reason; null: the trigger became no dead letter."""
+    traceparent: str | None = None
+    """The trace context of the execution's own span (W3C Trace Context); absent: no trace is made, or there is no execution."""
 
 
 class CronAnswer(Message):
