@@ -22,3 +22,11 @@ async def test_map_is_replaced_without_a_condition(world: World) -> None:
     for shard_id in ("a", "b"):
         answer = await world.ask("PUT", "/v1/shards", {"shards": [{"shard_id": shard_id}]})
         assert answer.json() == {"changed": True}
+
+
+async def test_map_beyond_a_message_is_refused(world: World) -> None:
+    labels = {f"label-{n}": "v" * 200 for n in range(20)}
+    body = {"shards": [{"shard_id": f"shard-{n}", "labels": labels} for n in range(500)]}
+    answer = await world.ask("PUT", "/v1/shards", body)
+    assert (answer.status_code, answer.json()["type"]) == (422, "urn:tocsin:problem:invalid-shard-map")
+    assert (await world.ask("GET", "/v1/shards")).json()["shards"] == []

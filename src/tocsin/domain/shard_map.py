@@ -22,6 +22,8 @@ VIRTUAL_NODES: Final = 256
 MAX_LABELS: Final = 50
 MAX_TEXT: Final = 255
 """Characters of a name or a label."""
+MAX_MAP_BYTES: Final = 524_288
+"""Bytes of the event with a map, which must be one message. A thousand shards without labels have about 40,000."""
 
 
 class WrongShardMap(TocsinError):
@@ -107,7 +109,7 @@ def define(
     """Decide on a new map; `newest` has `sequence` (0: there is no map yet).
 
     Raises:
-        WrongShardMap: a shard is not valid, or there are too many.
+        WrongShardMap: a shard is not valid, or the map is too large.
     """
     wanted = tuple(sorted(shards, key=lambda shard: shard.shard_id))
     if len(wanted) > MAX_SHARDS:
@@ -129,7 +131,12 @@ def define(
             )
     if newest is not None and newest.shards == wanted:
         return []
-    return [ShardsDefined(previous=sequence, shards=wanted, by=by, reason=reason)]
+    fact = ShardsDefined(previous=sequence, shards=wanted, by=by, reason=reason)
+    if (size := len(fact.encode())) > MAX_MAP_BYTES:
+        raise WrongShardMap(
+            f"shards: the map has {size:,} bytes, more than {MAX_MAP_BYTES:,}: use fewer or shorter labels"
+        )
+    return [fact]
 
 
 def active(shards: Sequence[Shard]) -> tuple[str, ...]:

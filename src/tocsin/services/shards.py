@@ -50,7 +50,7 @@ class ShardMaps:
         `check` raises its own error if the newest map must not be replaced.
 
         Raises:
-            WrongShardMap: a shard is not valid, or there are too many.
+            WrongShardMap: a shard is not valid, or the map is too large.
             LogUnavailable: the log did not answer.
         """
         wanted = tuple(shards)
