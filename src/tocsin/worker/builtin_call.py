@@ -53,6 +53,14 @@ class BuiltinFailure(TocsinError):
         )
 
 
+def not_allowed(what: str, setting: str) -> str:
+    """Return why a worker refuses a part of some work.
+
+    `setting`: the setting that allows it, such as `command.programs`.
+    """
+    return f"this worker does not allow {what}; add it to its setting `builtin.{setting}`, or use another queue"
+
+
 @dataclass(frozen=True, slots=True)
 class BuiltinCall:
     """One attempt of a built-in function."""

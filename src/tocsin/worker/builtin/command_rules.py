@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from ...settings.builtin import CommandRules
-from ..builtin_call import BuiltinFailure
+from ..builtin_call import BuiltinFailure, not_allowed
 
 NOT_ALLOWED: Final = "command_not_allowed"
 NOT_STARTED: Final = "command_not_started"
@@ -28,7 +28,7 @@ def working_folder(rules: CommandRules, written: str | None) -> str:
         raise BuiltinFailure(NOT_ALLOWED, f"cwd {written!r} is not absolute; write the whole path", retryable=False)
     folder = _real(written)
     if not any(Path(folder).is_relative_to(_real(allowed)) for allowed in rules.directories):
-        raise BuiltinFailure(NOT_ALLOWED, _refusal("the folder", folder, "directories"))
+        raise BuiltinFailure(NOT_ALLOWED, not_allowed(f"the folder {folder}", "command.directories"))
     return folder
 
 
@@ -45,7 +45,7 @@ def program(written: str, allowed: Iterable[str], folder: str, search_path: str,
         raise BuiltinFailure(NOT_STARTED, f"program {written!r} is not in PATH ({search_path})")
     file = _real(path)
     if not any(_covers(entry, file, Path(path).name) for entry in allowed):
-        raise BuiltinFailure(NOT_ALLOWED, _refusal("the program", file, setting))
+        raise BuiltinFailure(NOT_ALLOWED, not_allowed(f"the program {file}", f"command.{setting}"))
     return file
 
 
@@ -64,7 +64,7 @@ def check_variables(rules: CommandRules, names: Iterable[str]) -> None:
     """
     for name in names:
         if not any(fnmatchcase(name, pattern) for pattern in rules.variables):
-            raise BuiltinFailure(NOT_ALLOWED, _refusal("the variable", name, "variables"))
+            raise BuiltinFailure(NOT_ALLOWED, not_allowed(f"the variable {name}", "command.variables"))
 
 
 def _covers(entry: str, file: str, name: str) -> bool:
@@ -81,10 +81,3 @@ def _covers(entry: str, file: str, name: str) -> bool:
 
 def _real(path: str) -> str:
     return os.path.realpath(path)
-
-
-def _refusal(what: str, value: str, setting: str) -> str:
-    return (
-        f"this worker does not allow {what} {value}; add it to its setting `builtin.command.{setting}`, "
-        "or use another queue"
-    )

@@ -12,7 +12,7 @@ from ...domain.definition.image import ImageError, covers, read_image, read_patt
 from ...domain.secret_reference import find_references
 from ...settings import SettingsError
 from ...settings.builtin import ContainerRules
-from ..builtin_call import BuiltinCall, BuiltinFailure
+from ..builtin_call import BuiltinCall, BuiltinFailure, not_allowed
 from ..outcome import WRONG_INPUT
 from ..results import TIMED_OUT
 from .arguments import identity, rendered_arguments, rendered_variables, result_of
@@ -97,10 +97,12 @@ class ContainerFunction:
         secrets = {name: value for name, value in variables.items() if _is_secret(work.env[name], value, call)}
         rules = self._rules
         if work.service_account is not None and work.service_account not in rules.service_accounts:
-            raise BuiltinFailure(NOT_ALLOWED, _refusal("the service account", work.service_account, "service_accounts"))
+            raise BuiltinFailure(
+                NOT_ALLOWED, not_allowed(f"the service account {work.service_account}", "container.service_accounts")
+            )
         namespace = work.namespace or rules.namespaces[0]
         if namespace not in rules.namespaces:
-            raise BuiltinFailure(NOT_ALLOWED, _refusal("the namespace", namespace, "namespaces"))
+            raise BuiltinFailure(NOT_ALLOWED, not_allowed(f"the namespace {namespace}", "container.namespaces"))
         return Order(
             work,
             self._image(work),
@@ -118,14 +120,14 @@ class ContainerFunction:
         except ImageError as error:
             raise BuiltinFailure(WRONG_INPUT, str(error), retryable=False) from None
         if not any(covers(pattern, image) for pattern in self._images):
-            raise BuiltinFailure(NOT_ALLOWED, _refusal("the image", str(image), "images"))
+            raise BuiltinFailure(NOT_ALLOWED, not_allowed(f"the image {image}", "container.images"))
         return str(image)
 
     def _template(self, work: Container) -> Mapping[str, Any]:
         if work.template is None:
             return self._templates.get(_DEFAULT_TEMPLATE, {})
         if work.template not in self._templates:
-            raise BuiltinFailure(NOT_ALLOWED, _refusal("the template", work.template, "templates"))
+            raise BuiltinFailure(NOT_ALLOWED, not_allowed(f"the template {work.template}", "container.templates"))
         return self._templates[work.template]
 
 
@@ -158,11 +160,4 @@ def _check(end: End, work: Container, order: Order, texts: Sequence[str]) -> Non
         f"{order.image} ended with exit code {end.exit_code} ({end.reason}){said}",
         retryable=codes is None or end.exit_code in codes,
         **details,
-    )
-
-
-def _refusal(what: str, value: str, setting: str) -> str:
-    return (
-        f"this worker does not allow {what} {value}; add it to its setting `builtin.container.{setting}`, "
-        "or use another queue"
     )

@@ -14,7 +14,7 @@ from ...domain.definition.sql_work import ProcedureCall, SqlStatement
 from ...domain.formats.document import listed
 from ...settings import SettingsError
 from ...settings.builtin import SqlRules
-from ..builtin_call import BuiltinCall, BuiltinFailure
+from ..builtin_call import BuiltinCall, BuiltinFailure, not_allowed
 from ..handler_runner import Threads
 from ..outcome import WRONG_INPUT
 from ..results import storable
@@ -114,10 +114,7 @@ class ProcedureFunction:
         database = self._databases.named(work.connection)
         schema, _, _ = work.name.rpartition(".")
         if self._allowed[work.connection].isdisjoint({work.name, f"{schema}.*"}):
-            message = (
-                f"this worker does not allow the procedure {work.name}; add it to its setting "
-                f"`builtin.sql.connections.{work.connection}.procedures`, or use another queue"
-            )
+            message = not_allowed(f"the procedure {work.name}", f"sql.connections.{work.connection}.procedures")
             raise BuiltinFailure(NOT_ALLOWED, message)
         if database.is_sqlite:
             raise BuiltinFailure(WRONG_INPUT, "SQLite has no procedures; write `sql`", retryable=False)
