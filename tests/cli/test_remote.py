@@ -152,6 +152,8 @@ def test_shard_map_is_applied_and_listed(url: str, tmp_path: Path) -> None:
     assert call(url, "-o", "json", *apply).failure == (2, "confirmation-required")
     assert call(url, *apply, "--yes").out == "~ a  ACTIVE -> DRAINING\n- b\n"
     assert "DRAINING" in call(url, "shards", "list").out
+    assert [shard["owner"] for shard in listed["shards"]] == [None, None]
+    assert "any worker" in call(url, "shards", "list").out
 
 
 def test_shard_map_of_another_operator_is_kept(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,10 @@ from tests.domain.given import JOB
 from tests.stages.test_matcher import TWO, Hall
 from tocsin import subjects
 from tocsin.domain.agent import AgentRecord, AgentState
-from tocsin.domain.events import Dispatched, QueueGrant
+from tocsin.domain.events import Dispatched, OwnershipAssigned, QueueGrant, Shard
 from tocsin.services.hold_ups import HoldUp, HoldUpReader
 from tocsin.services.queue_decisions import QueueDecisions
+from tocsin.services.shards import ShardMaps
 from tocsin.settings import Queue, QueueRate
 from tocsin.stages.matcher.backlog_display import INTERVAL_S
 from tocsin.subjects import Bucket
@@ -185,3 +186,41 @@ async def test_task_waits_for_the_leader(hall: Hall, fields: dict[str, Any], mes
     await hall.world.projections.put(Bucket.AGENTS, f"z.{TWO}", other.model_dump_json().encode())
     hold_up = await only(hall)
     assert (hold_up.kind, hold_up.message) == ("leader", message)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "waits for the owner of shard s1, mail-1"),
+        ({"state": AgentState.DRAINING}, "waits for the owner of shard s1: mail-1 takes no more tasks"),
+        ({"shards": []}, "waits for the owner of shard s1: mail-1 takes no more tasks"),
+        ({"queues": ["mail"]}, "waits for the owner of shard s1, mail-1, which does not read queue default"),
+        ({"functions": ["other"]}, "waits for the owner of shard s1, mail-1, which does not have load"),
+        ({"needs_grant": True}, "waits for the owner of shard s1, mail-1, which has no grant for load"),
+    ],
+)
+async def test_task_waits_for_the_owner_of_its_shard(hall: Hall, fields: dict[str, Any], message: str) -> None:
+    await ShardMaps(hall.world.log).apply([Shard(shard_id="s1")])
+    await hall.job(partition={"single_shard": "s1"})
+    owner = OwnershipAssigned(resource="shard-s1", name="mail-1", agent_id=AGENT, reason="vacant")
+    await hall.world.log.append(owner, expect=0)
+    await hall.trigger()
+    await registered(hall, **{"shards": ["s1"], **fields})
+    other = AgentRecord(**ENABLED | {"name": "z", "agent_id": TWO, "queues": ["default"], "functions": ["load"]})
+    other = other.model_copy(update={"shards": ["*"]})
+    await hall.world.projections.put(Bucket.AGENTS, f"z.{TWO}", other.model_dump_json().encode())
+    hold_up = await only(hall)
+    assert hold_up.kind == "shard"
+    assert hold_up.message.startswith(message)
+
+
+async def test_shard_that_no_agent_declares_now(hall: Hall) -> None:
+    await ShardMaps(hall.world.log).apply([Shard(shard_id="s1")])
+    await hall.job(partition={"single_shard": "s1"})
+    owner = OwnershipAssigned(resource="shard-s1", name="gone", agent_id=TWO, reason="vacant")
+    await hall.world.log.append(owner, expect=0)
+    await hall.trigger()
+    await registered(hall)
+    assert (await only(hall)).message == (
+        "waits for the owner of shard s1: no enabled agent declares it (`Worker(shards=['s1'])`)"
+    )

@@ -14,7 +14,7 @@ from ..domain.policy import slots
 from ..domain.queue_backlog import QueueBacklog
 from ..ports import EventLog, Projections
 from ..subjects import Bucket
-from . import executor_leader, policies
+from . import executor_leader, policies, shard_owners
 from .operations.errors import NotFound
 from .scope_decisions import decide, load
 
@@ -47,7 +47,7 @@ class AgentRegistry:
             now = await self._log.now()
             records = [record.at(now) for record in records]
         records.sort(key=lambda record: (record.name, record.agent_id))
-        records = await executor_leader.marked(self._log, records)
+        records = await shard_owners.marked(self._log, await executor_leader.marked(self._log, records))
         if any(record.kind == "agent" for record in records):
             ceiling = (await policies.newest(self._log)).policy.max_concurrent_jobs
             records = [_with_slots(record, ceiling) for record in records]

@@ -12,7 +12,7 @@ from ..domain.execution import fold, planned_step, waiting_steps
 from ..domain.queue_backlog import QueueBacklog, counted_tasks
 from ..ports import EventLog, Projections
 from ..subjects import Bucket, token
-from . import executor_leader
+from . import executor_leader, shard_owners
 from .agents import AgentRegistry
 from .queue_decisions import QueuePause, pauses_of
 from .unserved import WorkerSearch
@@ -27,6 +27,7 @@ HoldUpKind: TypeAlias = Literal[
     "queue_limit",
     "queue_rate",
     "leader",
+    "shard",
 ]
 
 
@@ -38,7 +39,9 @@ class HoldUp:
     queue: str
     kind: HoldUpKind
     """`queue_paused`, `no_worker` (none reads the queue), `no_function` (none has the function), `no_grant` (an agent has it, and may not
-    get it), `job_limit`, `key_limit` and `queue_limit` (concurrency), `queue_rate`, or `leader` (only the executor leader gets it)."""
+    get it), `job_limit`, `key_limit` and `queue_limit` (concurrency), or `queue_rate`.
+
+    `leader`: only the executor leader gets it. `shard`: only the owner of its shard gets it."""
     message: str
     limit: int | None = None
     """The concurrency limit of the job or the key."""
@@ -76,6 +79,8 @@ class HoldUpReader:
         agents = await AgentRegistry(self._log, self._projections).agents()
         workers = WorkerSearch(agents)
         limits = _limits_of(facts)
+        shard = state.request.plan.shard
+        owner = None if shard is None else (await shard_owners.owners_of(self._log)).get(shard)
         found: list[HoldUp] = []
         for step in planned:
             queue, task = (
@@ -89,6 +94,9 @@ class HoldUpReader:
             elif state.request.plan.job_class == LEADER_ONLY:
                 message = executor_leader.wait_for_leader(agents, queue, step.function)
                 found.append(HoldUp(step.name, queue, "leader", message))
+            elif owner is not None and shard is not None and queue not in self._bridged:
+                message = shard_owners.wait_for_owner(agents, owner, shard, queue, step.function)
+                found.append(HoldUp(step.name, queue, "shard", message))
         return tuple(found)
 
     async def _backlog(self, queue: str) -> QueueBacklog:

@@ -260,9 +260,11 @@ class LocalOperator:
 
     async def shards(self) -> "ShardMap":
         """See `Operator`."""
+        from .shard_owners import owners_of, with_owners  # noqa: PLC0415 - see above
         from .shards import ShardMaps  # noqa: PLC0415 - see above
 
-        return await ShardMaps(self._log).newest()
+        newest = await ShardMaps(self._log).newest()
+        return with_owners(newest, await owners_of(self._log), await self._agents.agents())
 
     async def apply_shards(self, shards: Sequence[Shard], *, expected: int, reason: str | None = None) -> bool:
         """See `Operator`."""

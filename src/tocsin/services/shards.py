@@ -1,13 +1,29 @@
 """The shard map, as operators read and define it."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
+
+from pydantic import BaseModel, ConfigDict
 
 from .. import subjects
 from ..domain import shard_map
+from ..domain.agent import AgentState
 from ..domain.events import Actor, Message, Recorded, Shard, ShardsDefined, newest_of
 from ..ports import EventLog, SequenceConflict
 from .scope_decisions import decide, load
+
+
+class ShardOwner(BaseModel):
+    """The agent that alone gets the tasks of a shard."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    name: str
+    """The name of the agent."""
+    agent_id: str
+    """The id of its process."""
+    state: AgentState
+    """The state of the agent. Unless it is `ENABLED`, the next task of the shard gets another owner."""
 
 
 class ShardMap(NamedTuple):
@@ -18,6 +34,8 @@ class ShardMap(NamedTuple):
 
     version: int
     shards: tuple[Shard, ...]
+    owners: Mapping[str, ShardOwner] = {}
+    """The owners by shard, if they were read. Any worker gets the tasks of a shard without an owner."""
 
 
 Check: TypeAlias = Callable[[ShardMap], None]

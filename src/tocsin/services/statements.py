@@ -41,7 +41,8 @@ from .operations.errors import OperationError
 from .operations.execution_requests import cancel
 from .operations.lookup import ExecutionMatch, ListExecutions, find
 from .select import SysDatabase
-from .shards import ShardMaps
+from .shard_owners import owners_of, with_owners
+from .shards import ShardMap, ShardMaps
 from .sys_tables import CellRow, agent_rows, dependency_rows, job_rows, run_rows, shard_rows, state_of
 
 MAX_ROWS: Final = 1_000
@@ -302,10 +303,14 @@ class StatementRunner:
         if "agents" in names and self.list_agents is not None:
             tables["agents"] = list(agent_rows(await self.list_agents()))
         if "shards" in names:
-            tables["shards"] = list(shard_rows(await ShardMaps(self.log).newest()))
+            tables["shards"] = list(shard_rows(await self._shards()))
         if "job_runs" in names:
             tables["job_runs"], is_complete = await self._runs(jobs)
         return tables, is_complete
+
+    async def _shards(self) -> ShardMap:
+        agents = () if self.list_agents is None else await self.list_agents()
+        return with_owners(await ShardMaps(self.log).newest(), await owners_of(self.log), agents)
 
     async def _runs(self, jobs: Mapping[str, Job]) -> tuple[list[CellRow], bool]:
         """Return the newest runs that the caller may see, and whether these are all.

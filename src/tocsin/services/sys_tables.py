@@ -30,7 +30,7 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
         "shard",
     ),
     "job_dependencies": ("job_uuid", "depends_on_job_uuid", "job_name", "depends_on_job_name"),
-    "shards": ("shard_id", "shard_name", "state", "labels", "map_version"),
+    "shards": ("shard_id", "shard_name", "state", "labels", "map_version", "owner_name", "owner_uuid"),
     "agents": (
         *("agent_uuid", "agent_name", "kind", "state", "queues", "functions", "max_concurrent_jobs", "running"),
         *("host", "version", "state_changed_at"),
@@ -122,7 +122,9 @@ def shard_rows(newest: ShardMap) -> Iterator[CellRow]:
     """Yield the rows of `sys.shards`."""
     for shard in newest.shards:
         labels = json.dumps(shard.labels, ensure_ascii=False) if shard.labels else None
-        yield (shard.shard_id, shard.name or None, shard.state.value, labels, newest.version)
+        owner = newest.owners.get(shard.shard_id)
+        named = (None, None) if owner is None else (owner.name, owner.agent_id)
+        yield (shard.shard_id, shard.name or None, shard.state.value, labels, newest.version, *named)
 
 
 def _uuid(job: Job) -> str:

@@ -30,6 +30,7 @@ from tocsin.domain.events import (
     Due,
     Failure,
     Message,
+    OwnershipAssigned,
     Planned,
     Queued,
     Recorded,
@@ -464,6 +465,24 @@ async def test_partition_without_its_shards(tocsin: Running) -> None:
     await maps.apply([Shard(shard_id="a", state=ShardState.DRAINING)])
     none = (await finds(partitions.shards, tocsin))["no-active-shard"]
     assert_finding(none, Level.BAD, "1 job on shards (vacuum)", "no active shard")
+
+
+async def test_shards_without_an_owner(tocsin: Running) -> None:
+    it = tocsin.installation
+    await ShardMaps(it.log).apply(
+        [Shard(shard_id="a"), Shard(shard_id="b"), Shard(shard_id="c", state=ShardState.DISABLED)]
+    )
+    assert (await finds(partitions.owners, tocsin))["shard-without-owner"].level is Level.OK
+    for shard in ("a", "c"):
+        owner = OwnershipAssigned(resource=f"shard-{shard}", name="mail-1", agent_id=ID, reason="vacant")
+        await it.log.append(owner, expect=0)
+    lost = (await finds(partitions.owners, tocsin))["shard-without-owner"]
+    assert_finding(lost, Level.BAD, "1 shard", "declares it: a")
+    agent = AgentRecord(name="mail-1", agent_id=ID, state=AgentState.ENABLED, shards=["a", "z"])
+    await it.projections.put(Bucket.AGENTS, f"mail-1.{ID}", agent.model_dump_json().encode())
+    found = await finds(partitions.owners, tocsin)
+    assert found["shard-without-owner"].level is Level.OK
+    assert_finding(found["shard-unknown"], Level.WARN, "1 shard", "does not have: z")
 
 
 async def test_a_queue_without_a_worker(tocsin: Running) -> None:

@@ -7,6 +7,7 @@ import typer
 from rich.text import Text
 
 from ...domain.agent import AgentRecord
+from ...domain.ownership import EVERY_SHARD
 from ...domain.text import counted
 from ..output.format import local, state
 from ..output.tables import table
@@ -217,6 +218,12 @@ def _leads(agent: AgentRecord) -> str:
     return "no" if agent.leader_candidate else "no, and does not stand"
 
 
+def _shards(agent: AgentRecord) -> str:
+    """Return the shards that an agent owns, and those that it may own."""
+    declared = "every shard" if EVERY_SHARD in agent.shards else ", ".join(agent.shards)
+    return f"owns {', '.join(agent.owned_shards) or 'none'}; may own {declared}"
+
+
 def _origin(agent: AgentRecord) -> Iterator[tuple[str, str]]:
     """Yield what is known of a worker's process."""
     if agent.kind != "agent":
@@ -243,6 +250,7 @@ def _page(agent: AgentRecord) -> list[Text]:
                 ("holds", _holds(agent)),
                 *_slots(agent),
                 *([("leader", _leads(agent))] if agent.kind == "agent" else []),
+                *([("shards", _shards(agent))] if agent.shards else []),
             )
         ),
         *(Text(f"           {task}", style="dim") for task in agent.held),

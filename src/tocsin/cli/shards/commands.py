@@ -8,6 +8,7 @@ from rich.text import Text
 
 from ...adapters.files import load_document
 from ...domain import shard_map
+from ...domain.agent import AgentState
 from ...domain.events import Shard
 from ...domain.shard_map import ShardChange
 from ...domain.text import counted
@@ -19,7 +20,7 @@ from ..runtime.session import session_of
 
 
 def list_shards(context: typer.Context) -> None:
-    """List the shards of the newest map.
+    """List the shards of the newest map, and their owners.
 
     Example: `tocsin shards list`
     """
@@ -31,11 +32,14 @@ def list_shards(context: typer.Context) -> None:
 
     newest = run(read())
     session.output.answer(
-        {"version": newest.version, "shards": [_json(shard) for shard in newest.shards]},
+        {
+            "version": newest.version,
+            "shards": [{**_json(shard), "owner": _owner_json(newest, shard)} for shard in newest.shards],
+        },
         lambda: [
             table(
-                ("SHARD", "STATE", "NAME", "LABELS"),
-                [_row(shard) for shard in newest.shards],
+                ("SHARD", "STATE", "OWNER", "NAME", "LABELS"),
+                [_row(newest, shard) for shard in newest.shards],
                 empty="no shards",
                 least=("LABELS", "NAME"),
             )
@@ -82,9 +86,22 @@ def apply(
         session.output.answer(document, list)
 
 
-def _row(shard: Shard) -> tuple[object, ...]:
+def _owner_json(newest: ShardMap, shard: Shard) -> object:
+    owner = newest.owners.get(shard.shard_id)
+    return None if owner is None else owner.model_dump(mode="json")
+
+
+def _owner(newest: ShardMap, shard: Shard) -> str:
+    """Return the worker that gets the tasks of a shard, for people."""
+    owner = newest.owners.get(shard.shard_id)
+    if owner is None:
+        return "any worker"
+    return owner.name if owner.state is AgentState.ENABLED else f"{owner.name} ({owner.state.value})"
+
+
+def _row(newest: ShardMap, shard: Shard) -> tuple[object, ...]:
     labels = ", ".join(f"{key}={value}" for key, value in shard.labels.items())
-    return Text(shard.shard_id, style="bold"), shard.state.value, shard.name, labels
+    return Text(shard.shard_id, style="bold"), shard.state.value, _owner(newest, shard), shard.name, labels
 
 
 def _lines(changes: Sequence[ShardChange]) -> list[Text]:

@@ -32,6 +32,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     backlog.limits,
     backlog.functions,
     partitions.shards,
+    partitions.owners,
     deadlines.timers,
     deadlines.occurrences,
     deadlines.executions,

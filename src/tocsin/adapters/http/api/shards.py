@@ -8,7 +8,9 @@ from pydantic import BaseModel, Field
 from ....domain.definition.partition import MAX_SHARDS
 from ....domain.events import Shard
 from ....domain.shard_map import ShardEntry
-from ....services.shards import ShardMap, ShardMaps
+from ....services.agents import AgentRegistry
+from ....services.shard_owners import owners_of, with_owners
+from ....services.shards import ShardMap, ShardMaps, ShardOwner
 from ..auth.security import Administrator, Reader, actor
 from ..middleware.idempotency import IdempotentRoute
 from .dependencies import ChangeRequest, Here, Reason, given_reason, require_version, version_tag
@@ -22,6 +24,8 @@ class ShardMapDetails(BaseModel):
 
     version: int
     shards: list[Shard]
+    owners: dict[str, ShardOwner] = {}
+    """The agent that alone gets the tasks of a shard, by shard; any worker gets those of the others."""
 
 
 class ShardMapRequest(ChangeRequest):
@@ -38,11 +42,12 @@ class ShardMapApplied(BaseModel):
 
 @router.get("", operation_id="getShards")
 async def get_shards(here: Here, caller: Reader, response: Response) -> ShardMapDetails:
-    """Show the shards of the newest map."""
+    """Show the shards of the newest map, and their owners."""
     _ = caller
-    newest = await ShardMaps(here.log).newest()
+    agents = await AgentRegistry(here.log, here.projections).agents()
+    newest = with_owners(await ShardMaps(here.log).newest(), await owners_of(here.log), agents)
     response.headers["ETag"] = version_tag(newest.version)
-    return ShardMapDetails(version=newest.version, shards=list(newest.shards))
+    return ShardMapDetails(version=newest.version, shards=list(newest.shards), owners=dict(newest.owners))
 
 
 @router.put("", operation_id="applyShards", responses=documented(412))

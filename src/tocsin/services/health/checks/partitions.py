@@ -4,11 +4,15 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
+from ....domain.agent import AgentState
 from ....domain.definition import JobDefinition
 from ....domain.definition.partition import shown
 from ....domain.events import ShardState
+from ....domain.ownership import EVERY_SHARD
 from ....domain.shard_map import active
 from ....domain.text import counted
+from ...agents import AgentRegistry
+from ...shard_owners import may_own, owners_of
 from ...shards import ShardMap, ShardMaps
 from ..findings import MAX_EXAMPLES, CheckContext, Finding, bad, ok, warn
 from ..status import registrations_of
@@ -27,6 +31,38 @@ async def shards(context: CheckContext) -> list[Finding]:
     if not active(newest.shards):
         return [_none_active(jobs)]
     return [ok("no-active-shard", "the shard map has active shards"), _named(jobs, newest)]
+
+
+async def owners(context: CheckContext) -> list[Finding]:
+    """Report shards without an agent that may own them, and unknown ids (`shard-without-owner`, `shard-unknown`)."""
+    target = context.target
+    newest = await ShardMaps(target.log).newest()
+    agents = [agent for agent in await AgentRegistry(target.log, target.projections).agents() if agent.shards]
+    known = {shard.shard_id for shard in newest.shards if shard.state is not ShardState.DISABLED}
+    owned = known & (await owners_of(target.log)).keys()
+    missing = sorted(shard for shard in owned if not any(may_own(agent, shard) for agent in agents))
+    declared = {shard for agent in agents if agent.state is AgentState.ENABLED for shard in agent.shards}
+    unknown = sorted(declared - {EVERY_SHARD} - {shard.shard_id for shard in newest.shards})
+    return [
+        bad(
+            "shard-without-owner",
+            f"{counted(len(missing), 'shard')} without an enabled agent that declares it: {shown(missing)}",
+            means="tasks of these shards wait; other workers do not get them, because an agent declared the shards before",
+            do="start a worker that declares them: `Worker(shards=[…])`, `tocsin worker --shard ID`",
+            shards=[*missing[:MAX_LISTED]],
+        )
+        if missing
+        else ok("shard-without-owner", "each shard that was declared has an agent that may own it"),
+        warn(
+            "shard-unknown",
+            f"agents declare {counted(len(unknown), 'shard')} that the shard map does not have: {shown(unknown)}",
+            means="these ids are ignored",
+            do="add the shards with `tocsin shards apply`, or correct the shards of the workers",
+            shards=[*unknown[:MAX_LISTED]],
+        )
+        if unknown
+        else ok("shard-unknown", "the shard map has the shards that agents declare"),
+    ]
 
 
 def _none_active(jobs: Iterable[JobDefinition]) -> Finding:

@@ -1,0 +1,81 @@
+"""The owners of shards: the agents that alone get the tasks of their shards."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from .. import subjects
+from ..domain.agent import AgentRecord, AgentState
+from ..domain.events import OwnershipAssigned
+from ..domain.ownership import declares, shard_of
+from ..ports import EventLog
+from .shards import ShardMap, ShardOwner
+
+
+async def owners_of(log: EventLog) -> dict[str, OwnershipAssigned]:
+    """Return the newest owner of each shard that has one.
+
+    Raises:
+        LogUnavailable: the log did not answer.
+    """
+    facts = [recorded.message for recorded in await log.load(subjects.filter_for("ownership.assigned"))]
+    by_shard = ((shard_of(fact.resource), fact) for fact in facts if isinstance(fact, OwnershipAssigned))
+    return {shard: fact for shard, fact in by_shard if shard is not None}
+
+
+async def marked(log: EventLog, agents: Sequence[AgentRecord]) -> list[AgentRecord]:
+    """Return agents with the shards that each owns.
+
+    Raises:
+        LogUnavailable: the log did not answer.
+    """
+    if not any(agent.shards for agent in agents):
+        return list(agents)
+    owned: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for shard, owner in sorted((await owners_of(log)).items()):
+        owned[owner.name, owner.agent_id].append(shard)
+    return [
+        agent.model_copy(update={"owned_shards": owned[key]})
+        if (key := (agent.name, agent.agent_id)) in owned and agent.state is not AgentState.LOST
+        else agent
+        for agent in agents
+    ]
+
+
+def with_owners(newest: ShardMap, owners: Mapping[str, OwnershipAssigned], agents: Iterable[AgentRecord]) -> ShardMap:
+    """Return a map with the owners of its shards."""
+    states = {(agent.name, agent.agent_id): agent.state for agent in agents}
+    of_map = {shard.shard_id: owners[shard.shard_id] for shard in newest.shards if shard.shard_id in owners}
+    shown = {
+        shard: ShardOwner(
+            name=owner.name,
+            agent_id=owner.agent_id,
+            state=states.get((owner.name, owner.agent_id), AgentState.LOST),
+        )
+        for shard, owner in of_map.items()
+    }
+    return newest._replace(owners=shown)
+
+
+def may_own(agent: AgentRecord, shard: str) -> bool:
+    """Return whether an agent takes tasks and declares a shard."""
+    return agent.state is AgentState.ENABLED and declares(agent.shards, shard)
+
+
+def wait_for_owner(
+    agents: Iterable[AgentRecord], owner: OwnershipAssigned, shard: str, queue: str, function: str
+) -> str:
+    """Return why a task that only the owner of a shard gets waits, for people."""
+    known = tuple(agents)
+    waits = f"waits for the owner of shard {shard}"
+    current = next((agent for agent in known if (agent.name, agent.agent_id) == (owner.name, owner.agent_id)), None)
+    if current is None or not may_own(current, shard):
+        if any(may_own(agent, shard) for agent in known):
+            return f"{waits}: {owner.name} takes no more tasks, and another is chosen soon"
+        return f"{waits}: no enabled agent declares it (`Worker(shards=[{shard!r}])`)"
+    if queue not in current.queues:
+        return f"{waits}, {owner.name}, which does not read queue {queue}"
+    if function not in current.functions:
+        return f"{waits}, {owner.name}, which does not have {function}"
+    if not current.may_get(queue, function):
+        return f"{waits}, {owner.name}, which has no grant for {function} of queue {queue}"
+    return f"{waits}, {owner.name}"
