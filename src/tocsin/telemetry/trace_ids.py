@@ -5,13 +5,16 @@ lines about all others have the trace id too.
 """
 
 from collections import OrderedDict
-from typing import Final
+from typing import Final, cast
 
 from ..domain.events import Admitted, Dispatched, Message, Planned, Report, Skipped
 from ..domain.trace_context import parse
 
 MAX_KNOWN: Final = 20_000
 """Executions whose trace ids a process remembers, the last that it met."""
+
+_CARRIERS: Final = frozenset({Dispatched, Report, Planned, Admitted, Skipped})
+"""The messages of an execution with its trace context. A set, because `isinstance` takes microseconds for models of pydantic."""
 
 _known: Final[OrderedDict[str, str]] = OrderedDict()
 
@@ -21,13 +24,16 @@ def note(message: Message) -> None:
 
     Events replace what a report named: a worker may report anything.
     """
-    if not isinstance(message, Dispatched | Report | Planned | Admitted | Skipped) or message.traceparent is None:
+    if type(message) not in _CARRIERS:
         return
-    known = _known.get(message.execution_id)
-    if known is not None and (known in message.traceparent or isinstance(message, Report)):
+    carrier = cast("Dispatched | Report | Planned | Admitted | Skipped", message)
+    if carrier.traceparent is None:
         return
-    if (context := parse(message.traceparent)) is not None:
-        _known[message.execution_id] = context.trace_id
+    known = _known.get(carrier.execution_id)
+    if known is not None and (known in carrier.traceparent or type(carrier) is Report):
+        return
+    if (context := parse(carrier.traceparent)) is not None:
+        _known[carrier.execution_id] = context.trace_id
         if len(_known) > MAX_KNOWN:
             _known.popitem(last=False)
 
