@@ -68,6 +68,9 @@ TABLE: dict[tuple[str, str], tuple[set[Role] | None, str, Any]] = {
     ("POST", "/v1/agents/{name}/revoke"): ({ADMIN, OPERATOR}, "/v1/agents/mail-1/revoke", {}),
     ("GET", "/v1/policy"): (READERS, "/v1/policy", None),
     ("PUT", "/v1/policy"): ({ADMIN}, "/v1/policy", {"job_timeout": "1h"}),
+    ("GET", "/v1/silences"): (READERS, "/v1/silences", None),
+    ("POST", "/v1/silences"): ({ADMIN, OPERATOR}, "/v1/silences", {"all": True, "duration": "1h", "reason": "r"}),
+    ("DELETE", "/v1/silences/{id}"): ({ADMIN, OPERATOR}, "/v1/silences/1", None),
     ("GET", "/v1/schedule"): (READERS, "/v1/schedule", None),
     ("POST", "/v1/explain"): (READERS, "/v1/explain", {"schedule": "@daily"}),
     ("GET", "/v1/status"): (READERS, "/v1/status", None),
@@ -111,6 +114,7 @@ NOT_NOW = {
     ("POST", "/ojs/v1/workers/nack"): 409,
     ("GET", "/ojs/v1/queues/{name}/stats"): 404,
     ("DELETE", "/v1/tokens/{id}"): 404,
+    ("DELETE", "/v1/silences/{id}"): 404,
     ("POST", "/ojs/v1/dead-letter/{id}/retry"): 503,
     ("POST", "/v1/queues/{name}/purge"): 409,
 }

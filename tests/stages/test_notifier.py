@@ -14,6 +14,7 @@ from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain import execution
 from tocsin.domain.events import (
+    Actor,
     Admitted,
     Completed,
     CronMissed,
@@ -27,6 +28,7 @@ from tocsin.domain.events import (
     NotificationFact,
     NotificationPrepared,
     NotificationRaised,
+    NotificationSilenced,
     OutcomeChanged,
     Skipped,
     SkipReason,
@@ -34,6 +36,7 @@ from tocsin.domain.events import (
 from tocsin.domain.notification import Kind, Notification
 from tocsin.domain.notification_retry import GIVE_UP_AFTER
 from tocsin.ports import ChannelRefused, LogUnavailable, NotificationChannel, Written
+from tocsin.services.silences import Silences
 from tocsin.stages.notifier.sender import Sender
 from tocsin.testing import InMemoryEventLog, settle
 
@@ -268,7 +271,10 @@ async def sending(
         window=WINDOW,
         public_url="https://tocsin.example.com",
     )
-    loops = [asyncio.create_task(loop()) for loop in (sender.lead, sender.follow, sender.run, sender.tick)]
+    loops = [
+        asyncio.create_task(loop())
+        for loop in (sender.lead, sender.follow, sender.follow_silences, sender.run, sender.tick)
+    ]
     await settle()
     try:
         yield sender
@@ -456,3 +462,35 @@ def _always(world: World) -> Callable[[], Coroutine[Any, Any, datetime | None]]:
         return world.clock.now()
 
     return time
+
+
+# --- silences --------------------------------------------------------------------------------------------------------
+
+
+async def test_silenced_notification_is_recorded_and_not_sent(scene: Scene) -> None:
+    by = Actor(identity="ada", kind="user")
+    silences = Silences(scene.world.log, scene.world.clock)
+    silence = await silences.start(job="report", tag=None, seconds=3_600, reason="the database moves", by=by)
+    await settle()
+    await scene.raise_("report", "load", "report")
+    await scene.passes(60)
+    [sent] = scene.ops.sent
+    assert (sent.job, sent.others) == ("load", 0)
+    silenced = [fact for fact in await facts(scene.world) if isinstance(fact, NotificationSilenced)]
+    assert [(fact.job, fact.silence, fact.by, fact.reason) for fact in silenced] == [
+        ("report", silence.id, by, "the database moves")
+    ] * 2
+    await scene.passes(3_600)
+    await scene.raise_("report")
+    await scene.passes(60)
+    assert [sent.job for sent in scene.ops.sent] == ["load", "report"]
+
+
+async def test_silence_that_was_ended_covers_nothing(scene: Scene) -> None:
+    silences = Silences(scene.world.log, scene.world.clock)
+    silence = await silences.start(job=None, tag=None, seconds=3_600, reason="test")
+    await silences.end(silence.id)
+    await settle()
+    await scene.raise_("report")
+    await scene.passes(60)
+    assert len(scene.ops.sent) == 1

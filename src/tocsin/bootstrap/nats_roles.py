@@ -34,6 +34,7 @@ from ..domain.events import (
     Resolved,
     Resumed,
     ShardsDefined,
+    SilencesDefined,
     Started,
     StepProgress,
     Trigger,
@@ -68,7 +69,7 @@ _OPERATOR_EVENTS: Final = (
     *(Defined, Paused, Resumed, Deleted, Trigger),
     *(CancelRequest, Cancelled, Replayed, Resolved),
     *(AgentSwitched, AgentDrainStarted, AgentGranted),
-    *(QueuePaused, QueueResumed, QueuePurged, ShardsDefined, PolicyDefined, Voided),
+    *(QueuePaused, QueueResumed, QueuePurged, ShardsDefined, PolicyDefined, SilencesDefined, Voided),
 )
 _OPERATOR_ACCESS: Final = replace(
     _VIEWER_ACCESS,

@@ -12,7 +12,19 @@ from .runtime.errors import HELP as EXIT_CODES
 
 SERVED: Final = frozenset(
     {
-        *("jobs", "agents", "queues", "shards", "policy", "executions", "dead-letters", "schedule", "explain", "why"),
+        *(
+            "jobs",
+            "agents",
+            "queues",
+            "shards",
+            "policy",
+            "silences",
+            "executions",
+            "dead-letters",
+            "schedule",
+            "explain",
+            "why",
+        ),
         *("version", "doctor", "tokens", "import", "sql"),
     }
 )

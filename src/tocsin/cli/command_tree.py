@@ -167,6 +167,11 @@ _POLICY: Final[Tree] = {
     "show": "policy.commands:show",
     "set": "policy.commands:set_policy",
 }
+_SILENCES: Final[Tree] = {
+    "start": "silences.commands:start",
+    "list": "silences.commands:list_silences",
+    "end": "silences.commands:end",
+}
 _TOKENS: Final[Tree] = {
     "create": "installation.tokens:create",
     "list": "installation.tokens:list_tokens",
@@ -206,6 +211,7 @@ COMMANDS: Final[Tree] = {
     "events": CommandGroup("The events of the log.", _EVENTS),
     "tokens": CommandGroup("Tokens for the HTTP API.", _TOKENS),
     "keys": CommandGroup("The key that signs the ledger and the log.", _KEYS),
+    "silences": CommandGroup("Times in which notifications are not sent.", _SILENCES),
     "notifications": CommandGroup(
         "Messages to people and programs about jobs.", {"test": "notifications.commands:send_test"}
     ),

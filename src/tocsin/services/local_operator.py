@@ -19,6 +19,7 @@ from .jobs import Job, Plan, Registry
 from .operations.errors import OperationError
 
 if TYPE_CHECKING:  # a command that lists jobs imports none of the other operations
+    from ..domain.events import Silence
     from .agent_grants import GrantAnswer, GrantVerb
     from .explain import Answer
     from .hold_ups import HoldUp, HoldUpReader
@@ -33,6 +34,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .queue_decisions import PurgeAnswer
     from .queues import QueueDetails
     from .shards import ShardMap
+    from .silences import Silences
     from .statements import StatementResult
 
 from .operator import OpenHistory
@@ -305,6 +307,25 @@ class LocalOperator:
     async def change_policy(self, changes: Mapping[str, object], *, reason: str | None = None) -> bool:
         """See `Operator`."""
         return await self._registry.policies.change(changes, by=self._by, reason=reason)
+
+    async def silences(self) -> "tuple[Silence, ...]":
+        """See `Operator`."""
+        return await self._silences().active()
+
+    async def start_silence(self, *, job: str | None, tag: str | None, seconds: float, reason: str) -> "Silence":
+        """See `Operator`."""
+        if job is not None:
+            await self.job(job)
+        return await self._silences().start(job=job, tag=tag, seconds=seconds, reason=reason, by=self._by)
+
+    async def end_silence(self, silence: str, *, reason: str | None = None) -> "Silence":
+        """See `Operator`."""
+        return await self._silences().end(silence, reason=reason, by=self._by)
+
+    def _silences(self) -> "Silences":
+        from .silences import Silences  # noqa: PLC0415 - see above
+
+        return Silences(self._log, self._clock)
 
     async def tail(
         self, job: str | None = None, *, from_start: bool = False

@@ -21,6 +21,7 @@ from .jobs import Job, Plan
 from .operations.errors import OperationError
 
 if TYPE_CHECKING:  # a command that lists jobs imports none of the other operations
+    from ..domain.events import Silence
     from .agent_grants import GrantAnswer, GrantVerb
     from .explain import Answer
     from .hold_ups import HoldUp
@@ -351,6 +352,33 @@ class Operator(Protocol):
 
         Raises:
             DefinitionError: a field is unknown, or a value is invalid.
+        """
+        ...
+
+    # --- notifications ------------------------------------------------------------------------------------------------
+
+    async def silences(self) -> "tuple[Silence, ...]":
+        """Return the silences of notifications in force, the oldest first.
+
+        Raises:
+            NotFound: the API is older than silences.
+        """
+        ...
+
+    async def start_silence(self, *, job: str | None, tag: str | None, seconds: float, reason: str) -> "Silence":
+        """Start a silence of a job, a tag or all jobs.
+
+        Raises:
+            JobNotFound: the job does not exist.
+            OperationError: it is too long, has no reason or a wrong name, or too many silences are in force.
+        """
+        ...
+
+    async def end_silence(self, silence: str, *, reason: str | None = None) -> "Silence":
+        """End a silence; `silence`: its id.
+
+        Raises:
+            NotFound: no silence in force has this id.
         """
         ...
 

@@ -15,6 +15,7 @@ the job's partition (`tocsin.0`) and removes them again, and it maps the public 
     queue.<name>.<event>                                          a queue: what operators decided about it
     shards.map.shards-defined                                     the shard map
     policy.scheduler.policy-defined                               the scheduler policy
+    silences.notifications.silences-defined                       the silences of notifications
     ownership.<resource>.<event>                                  a resource: which agent owns it
     dead-letter.<job>.<id>.<event>[.<number>]                     a dead letter
     notification.<job>.<id>.<event>[.<attempt>]                   a notification; `outcome` in place of the id: its job
@@ -202,6 +203,7 @@ from .paths import (
     repair,
     scope_of,
     shard_map,
+    silences,
     subject_of,
     trigger,
 )
@@ -349,6 +351,7 @@ __all__ = [
     "runs",
     "scope_of",
     "shard_map",
+    "silences",
     "started",
     "stream_of",
     "subject_of",

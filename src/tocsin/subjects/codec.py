@@ -127,6 +127,7 @@ _DECISION: Final = {
     "ownership": 2,
     "shards": 2,
     "policy": 2,
+    "silences": 2,
     "repair": 3,
     "notification": 3,
     "cron": 1,
@@ -184,12 +185,13 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
     "shards.shards-defined": e.ShardsDefined,
     "ownership.assigned": e.OwnershipAssigned,
     "policy.policy-defined": e.PolicyDefined,
+    "silences.silences-defined": e.SilencesDefined,
     "repair.voided": e.Voided,
     **{
         f"notification.{m.model_fields['type'].default}": m
         for m in (
             *(e.NotificationRaised, e.NotificationPrepared, e.NotificationDelivered),
-            *(e.NotificationAttemptFailed, e.NotificationAbandoned, e.OutcomeChanged),
+            *(e.NotificationAttemptFailed, e.NotificationAbandoned, e.NotificationSilenced, e.OutcomeChanged),
         )
     },
     "trigger": e.Trigger,

@@ -8,7 +8,7 @@ from typing import Final
 from ..domain import events as e
 from ..domain.ids import seal
 from .names import ANY, DEFAULT_QUEUE, NO_CLAIM, OUTSIDE_INPUTS, PUBLIC_INPUTS, STREAMS, Stream, stream_of, token
-from .paths import ledger_subjects, policy, trigger
+from .paths import ledger_subjects, policy, silences, trigger
 
 OPENINGS: Final = tuple(f"execution.*.*.{fact}" for fact in ("planned", "planned.dependent", "admitted", "admitted.>"))
 """Filters over the events that open an execution.
@@ -110,7 +110,10 @@ def audit_filters(job: str | None = None, *, runs: bool = False) -> tuple[str, .
         f"dead-letter.{of}.*.replayed.*",
         f"dead-letter.{of}.*.resolved",
         *(
-            (*_OF_AGENTS, queue_events(), filter_for("shards.shards-defined"), policy(), filter_for("repair.voided"))
+            (
+                *(*_OF_AGENTS, queue_events(), filter_for("shards.shards-defined"), policy(), silences()),
+                filter_for("repair.voided"),
+            )
             if job is None
             else ()
         ),
@@ -134,7 +137,7 @@ def filter_for(pattern: str) -> str:
         case "execution" | "dead-letter" | "agent" | "repair" | "notification":
             tail = ".>" if decision in _LONGER else ""
             return f"{kind}.*.*.{decision}{tail}"
-        case "ledger" | "leadership" | "queue" | "ownership" | "shards" | "policy":
+        case "ledger" | "leadership" | "queue" | "ownership" | "shards" | "policy" | "silences":
             return f"{kind}.*.{decision}"
         case "report":
             return f"report.*.*.{decision}.>"
@@ -200,6 +203,7 @@ _FACTS: Final[dict[type[e.Message], str]] = {
     e.ShardsDefined: "shards",
     e.OwnershipFact: "ownership",
     e.PolicyDefined: "policy",
+    e.SilencesDefined: "silences",
     e.RepairFact: "repair",
     e.NotificationFact: "notification",
 }

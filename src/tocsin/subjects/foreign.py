@@ -30,6 +30,7 @@ _SCOPE_TOKENS: Final = {
     "ownership": 2,
     "shards": 2,
     "policy": 2,
+    "silences": 2,
     "notification": 3,
 }
 """The number of tokens of a scope before its wildcard."""

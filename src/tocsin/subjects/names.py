@@ -110,7 +110,7 @@ LAYOUT_KEY: Final = "tocsin.layout"
 """The key of the number in a stream's metadata."""
 
 STREAM_SUBJECTS: Final[dict[Stream, tuple[str, ...]]] = {
-    Stream.LEDGER: ("ledger.>", "leadership.>", "agent.>", "queue.>", "repair.>", "shards.>", "policy.>"),
+    Stream.LEDGER: ("ledger.>", "leadership.>", "agent.>", "queue.>", "repair.>", "shards.>", "policy.>", "silences.>"),
     Stream.INPUTS: ("public.trigger.>", "public.cancel.>", "outside.*.trigger.>", "outside.*.cancel.>"),
     Stream.REQUESTS: ("trigger.>", "cancel.>", "enqueue.>"),
     Stream.LOG: ("execution.>", "lock.>", "cron.>", "dead-letter.>", "ownership.>"),
@@ -317,12 +317,12 @@ def partition(subject: str) -> int:
 def partition_token(relative: str, partitions: int) -> str:
     """Return the partition in a subject or filter.
 
-    It is the wildcard for a filter over all jobs. Events of leader leases, agents, queues, repairs, resources and the policy belong to partition 0.
+    It is the wildcard for a filter over all jobs. Events of leader leases, agents, queues, repairs, resources, silences and the policy belong to partition 0.
     """
     if partitions == 1:
         return "0"
     kind, *tokens = request_subject(relative).split(".")
-    if kind in {"leadership", "agent", "queue", "repair", "ownership", "shards", "policy"}:
+    if kind in {"leadership", "agent", "queue", "repair", "ownership", "shards", "policy", "silences"}:
         return "0"
     if kind == "cron":
         del tokens[0]

@@ -147,12 +147,13 @@ _SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
     e.OwnershipAssigned: _event_of_resource,
     e.ShardsDefined: lambda fact: f"shards.map.{fact.type}",
     e.PolicyDefined: lambda fact: f"policy.scheduler.{fact.type}",
+    e.SilencesDefined: lambda fact: f"silences.notifications.{fact.type}",
     e.Voided: _event_of_repair,
     e.NotificationAttemptFailed: lambda fact: f"{_event_of_notification(fact)}.{fact.attempt}",
     **dict.fromkeys(
         (
             *(e.NotificationRaised, e.NotificationPrepared, e.NotificationDelivered, e.NotificationAbandoned),
-            e.OutcomeChanged,
+            *(e.NotificationSilenced, e.OutcomeChanged),
         ),
         _event_of_notification,
     ),
@@ -313,6 +314,11 @@ def policy() -> str:
     return "policy.scheduler.>"
 
 
+def silences() -> str:
+    """Return the scope of the silences of notifications."""
+    return "silences.notifications.>"
+
+
 def repair(stream: str, sequence: int) -> str:
     """Return the scope of what operators decided about a foreign message."""
     return f"repair.{stream}.{sequence}.>"
@@ -396,6 +402,7 @@ _SCOPES: Final[Mapping[type, Callable[[Any], str]]] = {
     e.OwnershipFact: lambda fact: ownership(fact.resource),
     e.ShardsDefined: lambda _: shard_map(),
     e.PolicyDefined: lambda _: policy(),
+    e.SilencesDefined: lambda _: silences(),
     e.RepairFact: lambda fact: repair(fact.stream, fact.sequence),
     e.DeadLetterFact: lambda fact: dead_letter(fact.job, fact.id),
     e.NotificationFact: lambda fact: notification(fact.job, fact.id),

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
+from urllib.parse import quote
 from uuid import uuid4
 
 import httpx
@@ -18,7 +19,7 @@ from pydantic import JsonValue, TypeAdapter
 from ...domain import dead_letter, ledger
 from ...domain.agent import AgentRecord
 from ...domain.definition import JobDefinition
-from ...domain.events import Input, Message, Recorded, Shard
+from ...domain.events import Input, Message, Recorded, Shard, Silence
 from ...domain.execution import Status
 from ...domain.ledger import JobNotFound, Ledger
 from ...domain.policy import changed
@@ -57,6 +58,7 @@ _QUEUES: Final = TypeAdapter(list[QueueDetails])
 _SHARDS: Final = TypeAdapter(ShardMap)
 _GRANTS: Final = TypeAdapter(GrantAnswer)
 _POLICY: Final = TypeAdapter(PolicyVersion)
+_SILENCES: Final = TypeAdapter(tuple[Silence, ...])
 _HOLD_UPS: Final = TypeAdapter(tuple[HoldUp, ...])
 _FAN_OUT: Final = TypeAdapter(FanOut | None)
 _RESULTS: Final = TypeAdapter(tuple[StatementResult, ...])
@@ -312,6 +314,21 @@ class HttpOperator:
         raise SequenceConflict(
             f"cannot change the policy: another writer changed it on each of {MAX_TRIES} tries. Try again."
         )
+
+    async def silences(self) -> tuple[Silence, ...]:
+        """See `Operator`."""
+        return tuple(_SILENCES.validate_python((await self._api.request("GET", "/v1/silences"))["silences"]))
+
+    async def start_silence(self, *, job: str | None, tag: str | None, seconds: float, reason: str) -> Silence:
+        """See `Operator`."""
+        body: dict[str, JsonValue] = {"job": job, "tag": tag, "duration": seconds, "reason": reason}
+        body["all"] = job is None and tag is None
+        return Silence.model_validate(await self._api.request("POST", "/v1/silences", body))
+
+    async def end_silence(self, silence: str, *, reason: str | None = None) -> Silence:
+        """See `Operator`."""
+        path = f"/v1/silences/{quote(silence, safe='')}"
+        return Silence.model_validate(await self._api.request("DELETE", path, headers=reason_header(reason)))
 
     def tail(self, job: str | None = None, *, from_start: bool = False) -> AsyncGenerator[Recorded[Message], None]:  # noqa: ARG002
         """Raise `NotServed`."""

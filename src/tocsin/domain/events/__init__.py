@@ -111,6 +111,7 @@ from .notifications import (
     NotificationFact,
     NotificationPrepared,
     NotificationRaised,
+    NotificationSilenced,
     OutcomeChanged,
 )
 from .output import HeartbeatDetails, OutputLine, OutputMessage, StepProgress
@@ -134,6 +135,7 @@ from .public import (
 from .queues import QueueFact, QueuePaused, QueuePurged, QueueResumed
 from .repair import RepairFact, Voided
 from .shards import Shard, ShardsDefined, ShardState
+from .silences import Silence, SilencesDefined
 from .steps import (
     Admission,
     Advanced,
@@ -227,6 +229,7 @@ __all__ = [
     "NotificationFact",
     "NotificationPrepared",
     "NotificationRaised",
+    "NotificationSilenced",
     "NotifyTimer",
     "OutcomeChanged",
     "OutputLine",
@@ -265,6 +268,8 @@ __all__ = [
     "Shard",
     "ShardState",
     "ShardsDefined",
+    "Silence",
+    "SilencesDefined",
     "SkipReason",
     "Skipped",
     "SoleStep",

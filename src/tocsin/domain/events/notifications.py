@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Final, Literal
 
 from ..notification import Kind
-from .message import Message, Sequence
+from .message import Actor, Message, Sequence
 
 OUTCOME_ID: Final = "outcome"
 """The id under which the outcome of a job is kept; no notification has it."""
@@ -98,6 +98,19 @@ class NotificationAbandoned(NotificationFact):
     """The number of the last attempt, counted from 1; 0: it was never sent."""
     error: str
     """The last answer of the receiver, or the reason why it gave no answer."""
+
+
+class NotificationSilenced(NotificationFact):
+    """A silence covers the notification, and it is not sent."""
+
+    type: Literal["silenced"] = "silenced"
+    """The type of the event."""
+    silence: str
+    """The id of the silence."""
+    by: Actor | None = None
+    """The operator who started it."""
+    reason: str = ""
+    """The operator's reason."""
 
 
 class OutcomeChanged(NotificationFact):

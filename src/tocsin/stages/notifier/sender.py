@@ -19,9 +19,13 @@ from ...domain.events import (
     NotificationDelivered,
     NotificationFact,
     NotificationRaised,
+    NotificationSilenced,
+    Silence,
+    SilencesDefined,
 )
 from ...domain.notification import MAX_REASON, Notification, bounded
 from ...domain.notification_retry import next_attempt
+from ...domain.silence import covering
 from ...engine.leader_election import LeaderElection
 from ...engine.saved_place import SavedPlace
 from ...ports import (
@@ -79,6 +83,8 @@ class Sender:
         self._upto = 0
         self._sending: set[asyncio.Task[None]] = set()
         self.backlog = Backlog()
+        self._silences: tuple[Silence, ...] = ()
+        self._knows_silences = False
         self.is_complete = False
 
     # --- loops -----------------------------------------------------------------------------------------------------------
@@ -96,6 +102,15 @@ class Sender:
             self.is_complete = self.is_complete or batch.caught_up
             self._changed.set()
 
+    async def follow_silences(self) -> None:
+        """Follow which silences operators define."""
+        async for batch in self._log.follow(Stream.LEDGER, subjects.silences(), after=None):
+            for recorded in batch.messages:
+                if isinstance(recorded.message, SilencesDefined):
+                    self._silences = recorded.message.silences
+            self._knows_silences = self._knows_silences or batch.caught_up
+            self._changed.set()
+
     async def run(self) -> None:
         """Send what is due, as long as this process leads."""
         try:
@@ -103,7 +118,7 @@ class Sender:
                 await self._changed.wait()
                 self._changed.clear()
                 now = await self._leadership.time()
-                if now is None or not self.is_complete:
+                if now is None or not (self.is_complete and self._knows_silences):
                     continue
                 try:
                     await self.run_once(now)
@@ -144,9 +159,22 @@ class Sender:
         for name, lane in self.backlog.lanes():
             if name not in self._channels:
                 yield from ((None, append) for append in _without_channel(name, lane))
+            elif silenced := [*self._silenced(lane, now)]:
+                yield from ((None, append) for append in silenced)  # a message is prepared without them, afterwards
             elif (prepared := lane.prepared(now, self._window)) is not None:
                 first, fact = prepared
                 yield lane, Append((fact,), first.sequence)
+
+    def _silenced(self, lane: Lane, now: datetime) -> Iterator[Append]:
+        """Yield the end of each notification that waits and that a silence covers."""
+        if not self._silences or lane.preparing is not None:
+            return
+        for waiting in lane.waiting.values():
+            if (silence := covering(self._silences, waiting.job, waiting.tags, now)) is not None:
+                fact = NotificationSilenced(
+                    job=waiting.job, id=waiting.id, silence=silence.id, by=silence.by, reason=silence.reason
+                )
+                yield Append((fact,), waiting.sequence)
 
     async def _store(self, decided: list[tuple[Lane | None, Append]]) -> None:
         for lane, append in decided:

@@ -20,6 +20,7 @@ from ...domain.events import (
     NotificationDelivered,
     NotificationPrepared,
     NotificationRaised,
+    NotificationSilenced,
     NotifyTimer,
     OutcomeChanged,
     Recorded,
@@ -165,6 +166,10 @@ class Notifier:
         """See `Sender`."""
         await self.sender.follow()
 
+    async def follow_silences(self) -> None:
+        """See `Sender`."""
+        await self.sender.follow_silences()
+
     async def run(self) -> None:
         """See `Sender`."""
         await self.sender.run()
@@ -185,15 +190,15 @@ def _is_installed(settings: Settings) -> bool:
 NOTIFIER: Final = Stage(
     name="notifier",
     purpose="notifies people by channels; one leads",
-    consumes="beginnings and ends of executions, missed instants, timers",
-    decides="notifications and their delivery: `raised`, `prepared`, `delivered`, `attempt-failed`, `abandoned`; timers",
+    consumes="beginnings and ends of executions, missed instants, timers; silences",
+    decides="notifications and their delivery: `raised`, `prepared`, `delivered`, `attempt-failed`, `abandoned`, `silenced`; timers",
     access=Access(
         appends=(
             *(NotificationRaised, NotificationPrepared, NotificationDelivered),
-            *(NotificationAttemptFailed, NotificationAbandoned, OutcomeChanged, NotifyTimer),
+            *(NotificationAttemptFailed, NotificationAbandoned, NotificationSilenced, OutcomeChanged, NotifyTimer),
         ),
         reads=(Stream.LOG, Stream.LEDGER, Stream.NOTIFICATIONS),
-        follows=(Stream.NOTIFICATIONS,),
+        follows=(Stream.NOTIFICATIONS, Stream.LEDGER),
         writes=(*lease_access(NOTIFIER_LEASE), (Bucket.CURSORS, CURSOR)),
         alerts=True,
     ),
@@ -222,7 +227,7 @@ NOTIFIER: Final = Stage(
             low_priority=True,
         ),
     ),
-    loops=(Notifier.lead, Notifier.follow, Notifier.run, Notifier.tick),
+    loops=(Notifier.lead, Notifier.follow, Notifier.follow_silences, Notifier.run, Notifier.tick),
     is_installed=_is_installed,
     needs="`notifications.channels`",
 )

@@ -1,0 +1,73 @@
+"""`/v1/silences`: list, start and end silences of notifications."""
+
+from typing import Annotated, Self
+
+from fastapi import APIRouter, Path
+from pydantic import BaseModel, Field, model_validator
+
+from ....domain.definition import Name, Timeout
+from ....domain.events import Silence
+from ....domain.silence import LONGEST_S
+from ....services.silences import Silences
+from ..auth.security import Reader, SharedOperator, actor, visible
+from ..middleware.idempotency import IdempotentRoute
+from .dependencies import Here, Reason, ReasonText
+from .problems import documented
+
+router = APIRouter(prefix="/v1/silences", tags=["notifications"], route_class=IdempotentRoute)
+
+
+class SilenceList(BaseModel):
+    """The silences in force, the oldest first."""
+
+    silences: list[Silence]
+
+
+class SilenceRequest(BaseModel):
+    """A silence to start: of a job, a tag or all jobs."""
+
+    job: Name | None = None
+    """The job."""
+    tag: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    """A tag that the jobs have."""
+    all: bool = False
+    """Silence all jobs."""
+    duration: Annotated[Timeout, Field(le=LONGEST_S)]
+    """How long it lasts: seconds, or a text such as `2h`."""
+    reason: Annotated[ReasonText, Field(min_length=1)]
+    """The reason, recorded in the event."""
+
+    @model_validator(mode="after")
+    def _names_one(self) -> Self:
+        if sum((self.job is not None, self.tag is not None, self.all)) != 1:
+            raise ValueError("give exactly one of `job`, `tag` and `all: true`")
+        return self
+
+
+@router.get("", operation_id="listSilences")
+async def list_silences(here: Here, caller: Reader) -> SilenceList:
+    """List the silences in force, of jobs that the caller sees."""
+    may_see = here.visibility.of(caller)
+    active = await Silences(here.log, here.clock).active()
+    return SilenceList(silences=[each for each in active if each.job is None or await may_see(each.job)])
+
+
+@router.post("", operation_id="startSilence", status_code=201, responses=documented(404))
+async def start_silence(here: Here, caller: SharedOperator, body: SilenceRequest) -> Silence:
+    """Record notifications of some jobs for a time, and do not send them."""
+    if body.job is not None:
+        visible(caller, await here.registry.job(body.job))
+    return await Silences(here.log, here.clock).start(
+        job=body.job, tag=body.tag, seconds=body.duration, reason=body.reason, by=actor(caller)
+    )
+
+
+@router.delete("/{id}", operation_id="endSilence", responses=documented(404))
+async def end_silence(
+    here: Here,
+    caller: SharedOperator,
+    id: Annotated[str, Path(max_length=64, description="The id of the silence.")],  # noqa: A002 - the name in the path
+    reason: Reason = None,
+) -> Silence:
+    """End a silence before its time."""
+    return await Silences(here.log, here.clock).end(id, reason=reason, by=actor(caller))

@@ -1,0 +1,108 @@
+"""`tocsin silences`: start, list and end."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from ..input.values import length
+from ..output.format import local
+from ..output.tables import table
+from ..runtime.errors import UsageError
+from ..runtime.event_loop import run
+from ..runtime.session import session_of
+
+if TYPE_CHECKING:
+    from ...domain.events import Silence
+
+
+def start(
+    context: typer.Context,
+    duration: Annotated[str, typer.Option("--for", metavar="DURATION", help="How long it lasts, such as 2h.")],
+    reason: Annotated[str, typer.Option(help="Reason, recorded in the event.")],
+    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="The job's name.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Silence the jobs with this tag.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Silence all jobs.")] = False,
+) -> None:
+    """Silence a job, the jobs with a tag, or all jobs for a time.
+
+    Their notifications are recorded, and never sent.
+
+    Example: `tocsin silences start report --for 2h --reason "the database moves"`
+    """
+    if sum((job is not None, tag is not None, every)) != 1:
+        raise UsageError("Give exactly one of JOB, --tag and --all.", code="exclusive-options")
+    seconds = length(duration, "--for").total_seconds()
+    session = session_of(context)
+
+    async def request() -> "Silence":
+        async with session.operator() as operator:
+            return await operator.start_silence(job=job, tag=tag, seconds=seconds, reason=reason)
+
+    started = run(request())
+    session.output.answer(
+        started.model_dump(mode="json"),
+        lambda: [Text.assemble(("silenced ", "yellow"), (_covered(started), "bold"), f" until {local(started.until)}")],
+    )
+
+
+def list_silences(context: typer.Context) -> None:
+    """List the silences in force, with who started them and why.
+
+    Example: `tocsin silences list`
+    """
+    session = session_of(context)
+
+    async def read() -> "tuple[Silence, ...]":
+        async with session.operator() as operator:
+            return await operator.silences()
+
+    active = run(read())
+    session.output.answer(
+        [silence.model_dump(mode="json") for silence in active],
+        lambda: [
+            table(
+                ("ID", "OF", "UNTIL", "BY", "REASON"),
+                [
+                    (
+                        Text(silence.id, style="bold"),
+                        _covered(silence),
+                        local(silence.until),
+                        silence.by.full_name if silence.by else "",
+                        silence.reason,
+                    )
+                    for silence in active
+                ],
+                empty="no silences",
+                least=("BY", "REASON"),
+            )
+        ],
+    )
+
+
+def end(
+    context: typer.Context,
+    silence: Annotated[str, typer.Argument(metavar="ID", help="The id of the silence.")],
+    reason: Annotated[str | None, typer.Option(help="Reason, recorded in the event.")] = None,
+) -> None:
+    """End a silence before its time.
+
+    Example: `tocsin silences end 0193a5b0-0000-7000-8000-000000000001`
+    """
+    session = session_of(context)
+
+    async def request() -> "Silence":
+        async with session.operator() as operator:
+            return await operator.end_silence(silence, reason=reason)
+
+    ended = run(request())
+    session.output.answer(
+        ended.model_dump(mode="json"),
+        lambda: [Text.assemble(("ended ", "yellow"), f"the silence of {_covered(ended)}")],
+    )
+
+
+def _covered(silence: "Silence") -> str:
+    if silence.job is not None:
+        return silence.job
+    return "all jobs" if silence.tag is None else f"jobs with the tag {silence.tag}"

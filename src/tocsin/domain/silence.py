@@ -1,0 +1,26 @@
+"""Silences of notifications: which jobs they cover, and for how long."""
+
+from collections.abc import Collection, Iterable
+from datetime import datetime
+from typing import Final
+
+from .events import Silence, SilencesDefined
+
+MAX_SILENCES: Final = 100
+"""Silences that may be in force at a time."""
+LONGEST_S: Final = 31 * 86_400.0
+"""Seconds of the longest silence."""
+
+
+def in_force(newest: SilencesDefined | None, now: datetime) -> tuple[Silence, ...]:
+    """Return the silences that have not ended at `now` (UTC)."""
+    return () if newest is None else tuple(silence for silence in newest.silences if silence.until > now)
+
+
+def covering(silences: Iterable[Silence], job: str, tags: Collection[str], now: datetime) -> Silence | None:
+    """Return the first silence that covers a job at `now` (UTC)."""
+    return next((silence for silence in silences if silence.until > now and _covers(silence, job, tags)), None)
+
+
+def _covers(silence: Silence, job: str, tags: Collection[str]) -> bool:
+    return silence.job in {None, job} and (silence.tag is None or silence.tag in tags)

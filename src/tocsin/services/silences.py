@@ -1,0 +1,99 @@
+"""Silences of notifications, as operators start and end them."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from .. import subjects
+from ..domain.definition import is_name
+from ..domain.duration import short
+from ..domain.events import Actor, Message, Recorded, Silence, SilencesDefined, newest_of
+from ..domain.ids import notification_id
+from ..domain.silence import LONGEST_S, MAX_SILENCES, in_force
+from ..ports import Clock, EventLog
+from .operations.errors import NotFound, OperationError
+from .scope_decisions import decide, load
+
+
+class Silences:
+    """The silences of an installation."""
+
+    def __init__(self, log: EventLog, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+
+    async def active(self) -> tuple[Silence, ...]:
+        """Return the silences in force, the oldest first.
+
+        Raises:
+            LogUnavailable: the log did not answer.
+        """
+        newest = newest_of(await load(self._log, subjects.silences()), SilencesDefined)
+        return in_force(None if newest is None else newest.message, self._clock.now())
+
+    async def start(
+        self, *, job: str | None, tag: str | None, seconds: float, reason: str, by: Actor | None = None
+    ) -> Silence:
+        """Start a silence of a job, a tag or all jobs.
+
+        Raises:
+            OperationError: it is too long, has no reason or a wrong name, or too many silences are in force.
+            LogUnavailable: the log did not answer.
+        """
+        _check(job, seconds, reason)
+        now = self._clock.now()
+        silence = Silence(
+            id=notification_id(job or "", now, "silence", tag or "", reason),
+            job=job,
+            tag=tag,
+            since=now,
+            until=now + timedelta(seconds=seconds),
+            by=by,
+            reason=reason,
+        )
+
+        async def facts(stored: Sequence[Recorded[Message]]) -> list[SilencesDefined]:
+            previous, silences = self._current(stored)
+            if len(silences) >= MAX_SILENCES:
+                raise OperationError(
+                    f"{MAX_SILENCES} silences are in force: end one of them, or silence a tag instead of its jobs",
+                    code="too-many-silences",
+                )
+            return [SilencesDefined(previous=previous, silences=(*silences, silence), by=by, reason=reason)]
+
+        await decide(self._log, subjects.silences(), facts)
+        return silence
+
+    async def end(self, given: str, *, reason: str | None = None, by: Actor | None = None) -> Silence:
+        """End a silence; `given`: its id.
+
+        Raises:
+            NotFound: no silence in force has this id.
+            LogUnavailable: the log did not answer.
+        """
+        ended: list[Silence] = []
+
+        async def facts(stored: Sequence[Recorded[Message]]) -> list[SilencesDefined]:
+            previous, silences = self._current(stored)
+            ended[:] = [silence for silence in silences if silence.id == given]
+            if not ended:
+                raise NotFound(f"no silence {given[:64]!r} is in force: see `tocsin silences list`")
+            rest = tuple(silence for silence in silences if silence.id != given)
+            return [SilencesDefined(previous=previous, silences=rest, by=by, reason=reason)]
+
+        await decide(self._log, subjects.silences(), facts)
+        return ended[0]
+
+    def _current(self, stored: Sequence[Recorded[Message]]) -> tuple[int, tuple[Silence, ...]]:
+        newest = newest_of(stored, SilencesDefined)
+        if newest is None:
+            return 0, ()
+        return newest.sequence, in_force(newest.message, self._clock.now())
+
+
+def _check(job: str | None, seconds: float, reason: str) -> None:
+    if job is not None and not is_name(job):
+        raise OperationError(f"{job[:64]!r} cannot be the name of a job", code="wrong-silence")
+    if not 0 < seconds <= LONGEST_S:
+        raise OperationError(f"a silence lasts up to {short(LONGEST_S)}, not {seconds:g} s", code="wrong-silence")
+    if not reason.strip():
+        raise OperationError("a silence needs a reason, for those who wait for a notification", code="wrong-silence")
