@@ -10,7 +10,8 @@ from tests.domain.given import ID, admitted
 from tocsin.cli.output import event_lines
 from tocsin.cli.output.format import local
 from tocsin.cli.output.tables import table, this_year, unique_beginnings
-from tocsin.domain.events import Acquired, Attempt, DeadLettered, Failure, Recorded, Resolved
+from tocsin.domain.events import Acquired, Attempt, DeadLettered, Failure, Recorded, Released, Resolved, Skipped
+from tocsin.domain.events.execution import Refusal
 from tocsin.testing import START
 
 ROWS = [("one", "a long sentence about it", "x"), ("two", "short", "y")]
@@ -130,3 +131,26 @@ def test_dead_letter_counts_attempts_of_the_failed_step() -> None:
 def test_lock_without_expiry_shows_none() -> None:
     lock = Acquired(job="j", execution_id=ID, scheduled_time=START, ttl=70)
     assert event_lines.describe(lock).detail == "until it ends; looked into after 1m10s"
+
+
+def test_refused_trigger_shows_the_error() -> None:
+    refusal = Refusal(
+        code="invalid-definition", message="job `j`: `input`: 'day' is required\njob `j`: `args`: too many"
+    )
+    skipped = Skipped(
+        job="j",
+        execution_id=ID,
+        reason="refused",
+        scheduled_time=START,
+        trigger="event",
+        definition=1,
+        refusal=refusal,
+    )
+    assert event_lines.describe(skipped).detail == (
+        "refused: job `j`: `input`: 'day' is required; job `j`: `args`: too many"
+    )
+
+
+def test_release_of_a_silent_worker_says_so() -> None:
+    released = Released(job="j", execution_id=ID, step="main", attempt=1, delivery=1, task=7, reason="lease_over")
+    assert event_lines.describe(released).detail == "main #1: its worker gave no sign of life in time"

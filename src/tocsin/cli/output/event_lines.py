@@ -153,7 +153,8 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912, PLR09
             return Described("▶", "cyan", "fanned out", f"{fact.trigger}, on {counted(len(fact.shards), 'shard')}")
         case Skipped():
             active = f": …{fact.active_execution_id[-8:]} is active" if fact.active_execution_id else ""
-            return Described("↷", "yellow", "skipped", fact.reason + active)
+            why = f": {'; '.join(fact.refusal.message.splitlines())}" if fact.refusal else active
+            return Described("↷", "yellow", "skipped", fact.reason + why)
         case Dispatched():
             return Described("→", "dim", "dispatched", _attempt(fact.step, fact.attempt, fact.max_attempts))
         case Started():
@@ -175,7 +176,8 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912, PLR09
             lost = ", ".join(f"{span.step} {span.what}" if span.step else span.what for span in fact.lost)
             return Described("↻", "yellow", "recovered", f"#{fact.recovery}: {lost} and lost")
         case Released():
-            why = "its worker stopped renewing the lease" if fact.reason == "lease_over" else "its worker returned it"
+            is_silent = fact.reason == "lease_over"
+            why = "its worker gave no sign of life in time" if is_silent else "its worker returned it"
             return Described("↻", "yellow", "released", f"{fact.step} #{fact.attempt}: {why}")
         case Cancelled():
             return Described("✗", "yellow", "cancelled", fact.reason or "")

@@ -89,7 +89,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     ),
     "idempotency-key-reused": ProblemKind(422, "The idempotency key belongs to another request. Send a new key."),
     "invalid-definition": ProblemKind(
-        422, "The job definition is invalid. Correct the fields that `errors` names.", (DefinitionError,)
+        422,
+        "The job definition, or the input of a trigger, is invalid. Correct the fields that `errors` names.",
+        (DefinitionError,),
     ),
     "invalid-request": ProblemKind(
         422,
