@@ -213,7 +213,9 @@ SAYABLE = st.builds(
         tuple
     ),
     dependency_timeout=MILLISECONDS,
-    job_class=st.sampled_from(["LOCAL_SAFE", "QUORUM_REQUIRED"]),
+    job_class=st.just("QUORUM_REQUIRED"),
+    acknowledgements=st.integers(1, 100),
+    acknowledgement_timeout=MILLISECONDS,
     partition=st.sampled_from(
         [None, Partition(all_shards=True), Partition(shard_set=("a", "b")), Partition(single_shard="a")]
     ),

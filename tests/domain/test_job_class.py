@@ -40,7 +40,28 @@ def test_unknown_class_is_refused(written: object, code: str) -> None:
     assert "`QUORUM_REQUIRED`" in problem.reason
 
 
+QUORUM = {"job_class": "quorum-required"}
+
+
 @pytest.mark.parametrize("document", [HIP, OJS])
-def test_acknowledgements_are_refused_as_not_supported(document: dict[str, Any]) -> None:
+def test_acknowledgements_belong_to_quorum(document: dict[str, Any]) -> None:
+    [definition] = read({**document, **QUORUM, "acknowledgements": 2, "acknowledgement_timeout": 5})
+    assert (definition.acknowledgements, definition.acknowledgement_timeout) == (2, 5.0)
     [problem] = problems({**document, "acknowledgements": 2})
-    assert (problem.field, problem.value, problem.code) == ("acknowledgements", "2", "not-supported")
+    assert (problem.field, problem.value, problem.code) == ("acknowledgements", "2", "exclusive-fields")
+    [problem] = problems({**document, **QUORUM, "acknowledgement_timeout": 5})
+    assert (problem.field, problem.code) == ("acknowledgement_timeout", "exclusive-fields")
+
+
+@pytest.mark.parametrize(
+    ("written", "code"),
+    [(0, "out-of-range"), (-1, "out-of-range"), (101, "out-of-range"), ("2", "wrong-type"), (True, "wrong-type")],
+)
+def test_number_of_acknowledgements_is_bounded(written: object, code: str) -> None:
+    [problem] = problems({**HIP, **QUORUM, "acknowledgements": written})
+    assert (problem.field, problem.code) == ("acknowledgements", code)
+
+
+def test_job_without_acknowledgements_is_stored_as_before() -> None:
+    [definition] = read({**HIP, **QUORUM})
+    assert set(definition.model_dump(exclude_defaults=True)) == {"name", "function", "schedule", "job_class"}

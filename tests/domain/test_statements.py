@@ -114,6 +114,10 @@ def test_example_of_the_specification_needs_a_connection(clauses: str, work: str
             },
         ),
         ("CLASS = quorum_required FUNCTION 'f'", {"job_class": "QUORUM_REQUIRED", "function": "f"}),
+        (
+            "CLASS = quorum_required FUNCTION 'f' WITH '{\"acknowledgements\": 2}'",
+            {"job_class": "QUORUM_REQUIRED", "acknowledgements": 2, "function": "f"},
+        ),
         ("QUEUE = 'slow' CATCH_UP = all FUNCTION 'f'", {"queue": "slow", "catch_up": "all", "function": "f"}),
         (
             'WITH \'{"tags": ["x"], "input": {"a": 1}}\' FUNCTION \'f\' -- the end',
@@ -390,6 +394,7 @@ FIELDS = st.fixed_dictionaries(
         "meta": st.dictionaries(TEXT, JSON, max_size=2),
         "queue": st.sampled_from(["default", "slow"]),
         "job_class": st.sampled_from(["LOCAL_SAFE", "QUORUM_REQUIRED"]),
+        "acknowledgements": st.integers(1, 100),
         "priority": st.integers(-100, 100),
         "enabled": st.booleans(),
         "catch_up": st.sampled_from(["once", "skip", "all"]),

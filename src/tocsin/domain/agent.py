@@ -39,6 +39,7 @@ MAX_LABELS: Final = 50
 MAX_DECLARED_SHARDS: Final = MAX_SHARDS
 """The number of shards that an agent declares by their ids."""
 MAX_HELD: Final = 1_000
+MAX_PROPOSALS: Final = 1_000
 MAX_NAME: Final = 128
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -53,6 +54,7 @@ Text: TypeAlias = Annotated[str, Field(max_length=255, pattern=r"^[^\x00-\x1f\x7
 DeclaredShard: TypeAlias = Annotated[str, Field(max_length=64, pattern=r"^(\*|[a-z0-9][a-z0-9-]{0,63})$")]
 """The id of a shard, or `*` for every shard."""
 HeldName: TypeAlias = Annotated[str, Field(max_length=MAX_HELD_NAME)]
+Proposals: TypeAlias = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(max_length=MAX_PROPOSALS)]
 Mode: TypeAlias = Literal["enabled", "disabled", "draining"]
 """What an agent does: it takes tasks, it takes none, or it finishes its tasks."""
 
@@ -93,6 +95,8 @@ class HoldList(BaseModel):
     """The tasks that it holds: `<job>.<execution id>.<step>.<attempt>`, each as one token of a subject."""
     handed_back: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(max_length=MAX_HELD)] = ()
     """The sequences of claims whose tasks it does not run."""
+    acknowledged: Proposals = ()
+    """The sequences of the proposals of executions that it acknowledges."""
     ended: bool = False
     """The process stops: this is its last hold list."""
     leader_candidate: bool = True
@@ -200,6 +204,8 @@ class Command(BaseModel):
     mode: Mode
     layout: int | None = None
     """The layout of the installation's streams; a worker that needs another layout ends."""
+    proposals: Proposals = ()
+    """The sequences of the proposals that it shall acknowledge in its next hold list."""
 
 
 def is_agent_name(name: str) -> bool:

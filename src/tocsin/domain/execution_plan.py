@@ -24,6 +24,7 @@ from .events import (
     Plan,
     Planned,
     PlannedStep,
+    QuorumRule,
     Recorded,
     Refusal,
     Replayed,
@@ -262,8 +263,9 @@ def skipped_instants(fact: Due | Passed, definition: JobDefinition) -> list[Skip
 
 
 def _starts_at_once(definition: JobDefinition) -> bool:
-    """Return whether an execution waits neither for a lock nor for other jobs."""
-    return definition.overlap_policy == "allow" and not definition.depends_on
+    """Return whether an execution waits for nothing before its first task."""
+    is_held = bool(definition.depends_on) or definition.acknowledgements is not None
+    return definition.overlap_policy == "allow" and not is_held
 
 
 def _requested(definition: JobDefinition, sequence: int, wish: _Wish) -> Planned | Admitted:
@@ -390,6 +392,7 @@ def _plan_of(definition: JobDefinition, sequence: int, trigger: TriggerKind, giv
         max_waiting=definition.max_waiting,
         concurrency=definition.concurrency,
         job_class=definition.job_class,
+        quorum=_quorum_of(definition),
         depends_on=definition.depends_on,
         dependency_timeout=definition.dependency_timeout if definition.depends_on else None,
         dead_letter=definition.dead_letter,
@@ -398,6 +401,16 @@ def _plan_of(definition: JobDefinition, sequence: int, trigger: TriggerKind, giv
         timezone=definition.timezone,
         tags=definition.tags,
         meta=definition.meta,
+    )
+
+
+def _quorum_of(definition: JobDefinition) -> QuorumRule | None:
+    if definition.acknowledgements is None:
+        return None
+    return QuorumRule.trusted(
+        acknowledgements=definition.acknowledgements,
+        timeout=definition.acknowledgement_timeout,
+        max_attempts=definition.retry.max_attempts,
     )
 
 

@@ -247,11 +247,11 @@ def most_waiting(wanted: Requested) -> int:
 
 
 def waits_before_lock(wanted: Requested) -> bool:
-    """Return whether an execution must wait for other jobs before it may take its lock.
+    """Return whether an execution waits for other jobs or for agents before its lock.
 
     The planner must not take a lock for such an execution: it would block others while it waits.
     """
-    return bool(wanted.plan.depends_on)
+    return bool(wanted.plan.depends_on) or wanted.plan.quorum is not None
 
 
 def ttl(wanted: Requested) -> float:

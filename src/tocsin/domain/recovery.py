@@ -30,6 +30,7 @@ from .events import (
     Message,
     Plan,
     PlannedStep,
+    QuorumSettled,
     Recorded,
     Recovered,
     Released,
@@ -226,6 +227,7 @@ class _Times:
         facts = list(unfold(events))
         self.requested = next(fact for fact in facts if isinstance(fact.message, Requested))
         self.settled = newest_of(facts, DependenciesSettled)
+        self.acknowledged = newest_of(facts, QuorumSettled)
         self.admitted = newest_of(facts, Admitted)
         self.recovered = newest_of(facts, Recovered)
         self.advanced = newest_of(facts, Advanced)
@@ -296,10 +298,10 @@ def _overdue(
 
 def _stalled(state: Execution, times: _Times) -> Iterator[Stalled]:
     """Yield each point at which a stage must act."""
-    if state.is_dependent:
-        return  # the dependency keeper reads it from the log, and bounds its wait
+    if state.is_held:
+        return  # the dependency keeper or the agent keeper reads it from the log, and bounds its wait
     if state.status is Status.PLANNED:
-        last = times.newest(times.settled)
+        last = times.newest(times.settled, times.acknowledged)
         yield Stalled(Lost(what="planned", since=last.time), last.sequence)
         return
     for plan_step in state.request.plan.steps:

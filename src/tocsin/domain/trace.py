@@ -1,6 +1,6 @@
 """The spans of an execution, as a fold of its events.
 
-    execution ── plan, wait for dependencies, wait for lock, wait until start
+    execution ── plan, wait for dependencies, wait for acknowledgements, wait for lock, wait until start
       └ step ── wait for retry
           └ attempt ── wait for worker, process (the handler), report
 
@@ -26,6 +26,7 @@ from .events import (
     Message,
     Plan,
     Planned,
+    QuorumSettled,
     Recorded,
     Recovered,
     Released,
@@ -187,19 +188,28 @@ class _Trace:
             yield from self._wait_until_start(first.plan)
         if not isinstance(first, Planned):
             return
-        settled = next((r.time for r in self._facts if isinstance(r.message, DependenciesSettled)), None)
-        admitted = next((r.time for r in self._facts if isinstance(r.message, Admitted)), end)
+        since: datetime | None = begun
         if first.plan.depends_on:
-            yield self._part("wait for dependencies", "dependencies", begun, settled or end, "dependency_keeper")
-        if first.plan.overlap_policy != "allow" and (settled is not None or not first.plan.depends_on):
-            yield self._part("wait for lock", "lock", settled or begun, admitted, "lock_keeper")
+            since = self._time_of(DependenciesSettled)
+            yield self._part("wait for dependencies", "dependencies", begun, since or end, "dependency_keeper")
+        if first.plan.quorum is not None and since is not None and not self._has_failed_dependencies():
+            start, since = since, self._time_of(QuorumSettled)
+            yield self._part("wait for acknowledgements", "quorum", start, since or end, "agent_keeper")
+        if first.plan.overlap_policy != "allow" and since is not None:
+            yield self._part("wait for lock", "lock", since, self._time_of(Admitted) or end, "lock_keeper")
+
+    def _time_of(self, kind: type[Message]) -> datetime | None:
+        return next((recorded.time for recorded in self._facts if isinstance(recorded.message, kind)), None)
+
+    def _has_failed_dependencies(self) -> bool:
+        return any(isinstance(r.message, DependenciesSettled) and r.message.outcome != "met" for r in self._facts)
 
     def _wait_until_start(self, plan: Plan) -> Iterable[Span]:
         """Return the wait of an admitted execution for its start time (`start_at`)."""
-        admitted = next((r.time for r in self._facts if isinstance(r.message, Admitted)), None)
+        admitted = self._time_of(Admitted)
         if admitted is None or plan.start_at is None or plan.start_at <= admitted:
             return
-        begun = next((r.time for r in self._facts if isinstance(r.message, Dispatched)), self._end.time)
+        begun = self._time_of(Dispatched) or self._end.time
         yield self._part("wait until start", "start", admitted, begun, "dag_advancer")
 
     # --- steps -------------------------------------------------------------------------------------------------------

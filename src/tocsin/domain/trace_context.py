@@ -24,7 +24,18 @@ _RANDOM_DIGITS: Final = 14
 _RANDOM_VALUES: Final = 16**_RANDOM_DIGITS
 
 SpanKey: TypeAlias = Literal[
-    "execution", "plan", "dependencies", "lock", "start", "step", "retry", "attempt", "wait", "process", "report"
+    "execution",
+    "plan",
+    "dependencies",
+    "quorum",
+    "lock",
+    "start",
+    "step",
+    "retry",
+    "attempt",
+    "wait",
+    "process",
+    "report",
 ]
 """The part of an execution that a span stands for."""
 

@@ -109,7 +109,7 @@ def _begin_with_lock(first: Planned, states: States, now: datetime, key: bytes) 
     if held.holder not in {None, first.execution_id}:
         held = states.fresh(lock_ref, execution_state(job, held.holder or ""))
     state = states(ref)  # an execution that was decided long ago must not acquire the lock
-    if state.is_dependent:
+    if state.is_held:
         answer = answer_to_queued(state.request, None, states, now)
         return DONE if answer is None else done(answer)
     if state.status is not Status.UNKNOWN:

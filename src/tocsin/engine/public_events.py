@@ -225,7 +225,8 @@ def answer_to_skipped(skipped: Skipped, sequence: int, states: States, now: date
 def answer_to_queued(requested: Requested, active: str | None, states: States, now: datetime) -> Events | None:
     """Answer the trigger of an execution that waits for the lock of `active`.
 
-    `active` is None if it waits for runs of other jobs; if these do not come, a second answer says that it is skipped.
+    `active` is None if it waits for runs of other jobs, or for acknowledgements; if these do not come, a second answer says that it is
+    skipped.
     None: as in `answer_to_skipped`.
     """
     if not isinstance(requested, Planned) or requested.trigger_id is None:
@@ -234,12 +235,16 @@ def answer_to_queued(requested: Requested, active: str | None, states: States, n
         cron_name=requested.job,
         trigger_id=requested.trigger_id,
         answer="queued",
-        code="dependencies_not_met" if active is None else "lock_held",
+        code=_held_by(requested) if active is None else "lock_held",
         job_id=requested.execution_id,
         active_job_id=active,
         traceparent=_root(requested),
     )
     return _answer(answer, 0, states, now)
+
+
+def _held_by(requested: Planned) -> str:
+    return "dependencies_not_met" if requested.plan.depends_on else "quorum_not_reached"
 
 
 def answer_to_refused(letter: PoisonMessage, stored: Recorded[Message], states: States, now: datetime) -> Events | None:

@@ -22,6 +22,7 @@ from ..domain.events import (
     Message,
     Planned,
     Queued,
+    QuorumSettled,
     Recorded,
     Recovered,
     Requested,
@@ -104,10 +105,10 @@ class LockKeeper:
     def on_planned(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Decide whether a planned execution may run now.
 
-        Do it again for a recovered execution, and for one that waits for other jobs no longer.
+        Do it again for a recovered execution, and for one that waits for other jobs or for acknowledgements no longer.
         """
         message = recorded.message
-        if not isinstance(message, Planned | DependenciesSettled | Recovered):
+        if not isinstance(message, Planned | DependenciesSettled | QuorumSettled | Recovered):
             return DONE
         ref = execution_state(message.job, message.execution_id)
         trigger: TriggerKind = message.trigger if isinstance(message, Planned) else "recovery"
@@ -118,10 +119,10 @@ class LockKeeper:
             raise StaleRead.of(ref.key)
         if state.status is not Status.PLANNED:
             return announce_decision(state.decided, states, now)
-        if not isinstance(state.requested, Planned) or state.is_dependent:
+        if not isinstance(state.requested, Planned) or state.is_held:
             return DONE
-        if (settled := state.settled) is not None and settled.outcome != "met":
-            return again(Events(ref, tuple(execution.skip(state, active=None, reason=settled.outcome))))
+        if (reason := execution.skip_reason(state)) is not None:
+            return again(Events(ref, tuple(execution.skip(state, active=None, reason=reason))))
         if state.request.plan.overlap_policy == "allow":
             return again(_admission(ref, None, states, self._key))
         return self._request(state.request, states, now)
@@ -306,6 +307,7 @@ def _may_hold(end: Message) -> TypeGuard[Terminal]:
 _PLANNED: Final = (
     subjects.filter_for("execution.planned"),
     subjects.filter_for("execution.dependencies-settled"),
+    subjects.filter_for("execution.quorum-settled"),
     subjects.filter_for("execution.recovered"),
 )
 _ENDS: Final = (
@@ -316,7 +318,7 @@ _ENDS: Final = (
 LOCK_KEEPER: Final = Stage(
     name="lock_keeper",
     purpose="lets one execution of a job run at a time",
-    consumes="`planned`, `dependencies-settled`, `recovered`, ends of executions",
+    consumes="`planned`, `dependencies-settled`, `quorum-settled`, `recovered`, ends of executions",
     decides="`acquired` and `admitted`, `queued`, `skipped`, or `cancelled`",
     access=Access(
         appends=(Acquired, Queued, Admitted, Dispatched, Skipped, Cancelled, *ANNOUNCED),

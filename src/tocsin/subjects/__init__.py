@@ -97,6 +97,7 @@ from .foreign import (
     recorded,
 )
 from .names import (
+    ACKNOWLEDGEMENTS,
     AGENT_KEEPER_LEASE,
     ANY,
     ARCHIVE_STATE,
@@ -209,6 +210,7 @@ from .paths import (
 )
 
 __all__ = [
+    "ACKNOWLEDGEMENTS",
     "AGENT_KEEPER_LEASE",
     "ALL_TASKS",
     "ANY",

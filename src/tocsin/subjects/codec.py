@@ -156,7 +156,17 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
                 e.Advanced,
                 e.Exhausted,
             ),
-            *(e.DependenciesSettled, e.Recovered, e.Released, e.Completed, e.Failed, e.Cancelled),
+            *(
+                e.DependenciesSettled,
+                e.Proposed,
+                e.Acknowledged,
+                e.QuorumSettled,
+                e.Recovered,
+                e.Released,
+                e.Completed,
+                e.Failed,
+                e.Cancelled,
+            ),
         )
     },
     "lock.acquired": e.Acquired,

@@ -13,14 +13,14 @@ from .paths import ledger_subjects, policy, silences, trigger
 OPENINGS: Final = tuple(f"execution.*.*.{fact}" for fact in ("planned", "planned.dependent", "admitted", "admitted.>"))
 """Filters over the events that open an execution.
 
-An execution that depends on other jobs is `planned.dependent`. The last is for admissions that are tasks too: `admitted.<step>.<attempt>`.
+An execution that waits for other jobs, or for acknowledgements, is `planned.dependent`. The last is for admissions that are tasks too: `admitted.<step>.<attempt>`.
 """
 _OUTSIDE: Final = (PUBLIC_INPUTS, f"{OUTSIDE_INPUTS}*.")
 """The beginnings of filters over the requests of all programs outside."""
 PUBLIC_TRIGGER_FILTERS: Final = tuple(f"{prefix}trigger.>" for prefix in _OUTSIDE)
 PUBLIC_CANCEL_FILTERS: Final = tuple(f"{prefix}cancel.>" for prefix in _OUTSIDE)
 DEPENDENTS: Final = "execution.*.*.planned.dependent"
-"""A filter over the executions that depend on runs of other jobs."""
+"""A filter over the executions that depend on runs of other jobs, or need acknowledgements of agents."""
 LOCKED_COMPLETIONS: Final = "execution.*.*.completed.locked"
 """A filter over the completions of executions that held a lock."""
 COMPLETIONS: Final = ("execution.*.*.completed", LOCKED_COMPLETIONS)
@@ -167,6 +167,7 @@ def filters_of(kind: type[e.Message]) -> tuple[str, ...]:
 
 _LONGER: Final = frozenset(
     {"dispatched", "started", "retry-scheduled", "advanced", "exhausted", "recovered", "released", "replayed"}
+    | {"proposed", "acknowledged"}
     | {"attempt-failed"}  # of a notification
 )
 _ALL_OF: Final[dict[type[e.Message], tuple[str, ...]]] = {

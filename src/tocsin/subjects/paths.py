@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from ..domain import events as e
 from ..domain.ids import seal
+from ..domain.lock import waits_before_lock
 from .names import DEFAULT_QUEUE, NO_CLAIM, dotted, token
 
 
@@ -49,9 +50,9 @@ def _completed(end: e.Completed) -> str:
 def _planned(fact: e.Planned) -> str:
     """Return the subject of a plan.
 
-    It ends in `dependent` if the execution waits for other jobs, which the dependency keeper decides on.
+    It ends in `dependent` if another keeper decides before the lock keeper: the execution waits for other jobs, or for agents.
     """
-    return f"{_event_of_execution(fact)}.dependent" if fact.plan.depends_on else _event_of_execution(fact)
+    return f"{_event_of_execution(fact)}.dependent" if waits_before_lock(fact) else _event_of_execution(fact)
 
 
 def _event_of_step(fact: e.Advanced | e.Exhausted) -> str:
@@ -121,8 +122,11 @@ _SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
     e.Recovered: lambda fact: f"{execution_prefix(fact)}.recovered.{fact.recovery}",
     **dict.fromkeys((e.Advanced, e.Exhausted), _event_of_step),
     **dict.fromkeys(
-        (e.Admitted, e.DependenciesSettled, e.Skipped, e.FannedOut, e.Failed, e.Cancelled), _event_of_execution
+        (e.Admitted, e.DependenciesSettled, e.QuorumSettled, e.Skipped, e.FannedOut, e.Failed, e.Cancelled),
+        _event_of_execution,
     ),
+    e.Proposed: lambda fact: f"{execution_prefix(fact)}.proposed.{fact.attempt}",
+    e.Acknowledged: lambda fact: f"{execution_prefix(fact)}.acknowledged.{fact.attempt}.{fact.name}.{fact.agent_id}",
     e.Planned: _planned,
     e.Completed: _completed,
     **dict.fromkeys((e.Defined, e.Paused, e.Resumed, e.Deleted, e.Due, e.Passed), _event_of_ledger),

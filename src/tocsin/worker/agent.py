@@ -14,6 +14,7 @@ from ..domain import agent, ids
 from ..domain.agent import Command, HoldList, Mode
 from ..ports import LogUnavailable, RequestRefused, Unreachable
 from ..subjects import LAYOUT, entity_of
+from .acknowledgements import Acknowledgements
 from .assigned_task import AssignedTask
 from .cancellations import Cancellations
 from .connection import Connection, Options
@@ -69,6 +70,7 @@ class AgentAnnouncer:
         self._limit = limit
         self._mode: Mode | Literal["starting"] = "starting"
         self._answered = asyncio.Event()
+        self._acknowledgements = Acknowledgements(connection.clock)
         self._number = 0
         self._is_refused = False
         self._layout: int | None = None
@@ -103,6 +105,9 @@ class AgentAnnouncer:
         self._layout = command.layout
         self._apply(command.mode)
         self._answered.set()
+        if command.proposals:
+            self._acknowledgements.take(command.proposals)
+            self._is_called = True
 
     def receive_roll_call(self) -> None:
         """Send the next hold list soon."""
@@ -183,6 +188,7 @@ class AgentAnnouncer:
                     max_concurrent_jobs=self._limit,
                     held=held,
                     handed_back=self._held_tasks.handed_back,
+                    acknowledged=self._acknowledgements.named() if self._mode == "enabled" else (),
                     ended=ended,
                     leader_candidate=self._is_candidate,
                     shards=self._shards,

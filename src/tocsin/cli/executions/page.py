@@ -30,6 +30,7 @@ SHOWN_LINES: Final = 10
 _LEVELS: Final = {"debug": "dim", "warning": "yellow", "error": "red", "critical": "red"}
 _WAITS: Final[dict[WaitsFor, str]] = {
     "dependency": "runs of the jobs on which it depends",
+    "acknowledgements": "acknowledgements of agents",
     "lock": "the lock of its job",
     "worker": "a worker",
     "delay": "the end of a delay",
@@ -86,6 +87,7 @@ def as_json(details: ExecutionDetails) -> dict[str, object]:
         "job": record.job,
         "status": record.status,
         "waits_for": execution.waits_for(details.state),
+        "acknowledgements": execution.acknowledgements(details.state),
         "held_up_by": [asdict(hold_up) for hold_up in details.hold_ups],
         "trigger": record.trigger,
         "scheduled_time": record.scheduled_time,
@@ -136,6 +138,8 @@ def page(details: ExecutionDetails) -> list[RenderableType]:
     waiting = f", waits for {_WAITS[wait]}" if wait else ""
     if wait == "dependency":
         waiting += f": {', '.join(upstream_jobs(details.state.request.plan.depends_on))}"
+    if (standing := execution.acknowledgements(details.state)) is not None:
+        waiting += f": {standing}"
     heading = Text.assemble((record.job, "bold"), "  ", state(record.status), took, waiting, reasons and f": {reasons}")
     shard = f", on shard {record.shard}" if record.shard is not None else ""
     origin = Text(f"{record.trigger}, scheduled for {local(record.scheduled_time)}{shard}", style="dim")

@@ -206,10 +206,8 @@ def _describe_execution(outcome: Outcome | None) -> str:  # noqa: PLR0911 - one 
             return f"was skipped: execution {outcome.active_execution_id} was still active, and the job's overlap policy is skip"
         case "skipped":
             return f"was skipped: {outcome.reason}"
-        case "planned" if outcome.waits_for_jobs:
-            return f"execution {outcome.execution_id} is waiting for runs of {', '.join(outcome.waits_for_jobs)}"
         case "planned":
-            return f"execution {outcome.execution_id} is waiting for its turn"
+            return f"execution {outcome.execution_id} is waiting for {_awaited(outcome)}"
         case "pending":
             reasons = "; ".join(dict.fromkeys(hold_up.message for hold_up in outcome.held_up_by))
             return f"execution {outcome.execution_id} is waiting for a worker{reasons and f': {reasons}'}"
@@ -222,6 +220,15 @@ def _describe_execution(outcome: Outcome | None) -> str:  # noqa: PLR0911 - one 
             return f"execution {outcome.execution_id} failed{tries}{error}{suffix}"
         case _:
             return f"execution {outcome.execution_id} {outcome.status}{tries}"
+
+
+def _awaited(outcome: Outcome) -> str:
+    """Return what a planned execution waits for."""
+    if outcome.waits_for_jobs:
+        return f"runs of {', '.join(outcome.waits_for_jobs)}"
+    if outcome.acknowledgements is not None:
+        return f"acknowledgements of agents: {outcome.acknowledgements}"
+    return "its turn"
 
 
 def _late(answer: Answer) -> str:

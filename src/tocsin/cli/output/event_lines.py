@@ -11,6 +11,7 @@ from ...domain import duration
 from ...domain.access import masked
 from ...domain.definition import JobDefinition
 from ...domain.events import (
+    Acknowledged,
     Acquired,
     Admission,
     Admitted,
@@ -39,10 +40,12 @@ from ...domain.events import (
     Planned,
     PoisonMessage,
     PolicyDefined,
+    Proposed,
     Queued,
     QueuePaused,
     QueuePurged,
     QueueResumed,
+    QuorumSettled,
     Recorded,
     Recovered,
     Released,
@@ -144,6 +147,13 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912, PLR09
         case DependenciesSettled():
             runs = ", ".join(f"{run.job} {_end_of(run)}" for run in fact.runs)
             return Described("·", "dim" if fact.outcome == "met" else "yellow", "waited", f"{fact.outcome}: {runs}")
+        case Proposed():
+            agents = counted(len(fact.agents), "agent")
+            return Described("·", "dim", "proposed", f"#{fact.attempt} to {agents}, {fact.needed} must acknowledge")
+        case Acknowledged():
+            return Described("·", "dim", "acknowledged", f"by {fact.name} …{fact.agent_id[-8:]}")
+        case QuorumSettled():
+            return Described("·", "dim" if fact.outcome == "reached" else "yellow", "quorum", fact.outcome)
         case Admitted():
             return Described("▶", "cyan", "triggered", fact.trigger + (", late" if fact.catch_up else ""))
         case Dispatched(admits=Admission(catch_up=catch_up)):

@@ -36,7 +36,7 @@ from .fields import (
     is_name,
     size_of,
 )
-from .job_class import LEADER_ONLY, QUORUM_REPLICAS, QUORUM_REQUIRED, JobClass
+from .job_class import LEADER_ONLY, MAX_PROPOSED_TO, QUORUM_REPLICAS, QUORUM_REQUIRED, JobClass
 from .model import (
     DEFAULT_MAX_WAITING,
     MAIN,
@@ -62,6 +62,7 @@ __all__ = [
     "MAX_DEPENDENCIES",
     "MAX_DEPTH",
     "MAX_INPUT_BYTES",
+    "MAX_PROPOSED_TO",
     "MAX_STEPS",
     "QUORUM_REPLICAS",
     "QUORUM_REQUIRED",

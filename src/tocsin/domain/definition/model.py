@@ -34,7 +34,13 @@ from .fields import (
 )
 from .http_request import HttpField
 from .inputs import input_problems, reference_problems
-from .job_class import LEADER_ONLY, JobClass
+from .job_class import (
+    DEFAULT_ACKNOWLEDGEMENT_TIMEOUT,
+    LEADER_ONLY,
+    Acknowledgements,
+    JobClass,
+    acknowledgement_problems,
+)
 from .notify import Notify
 from .partition import PartitionField, key_problems, partition_problems
 from .retry_policy import RetryPolicy
@@ -161,6 +167,14 @@ class JobDefinition(StoredModel):
     A job with `QUORUM_REQUIRED` is refused unless the ledger and the log have these, so that a majority of servers has stored each of its
     decisions. Executors of hip-62's queue and workers over HTTP get no tasks of `LEADER_ONLY`.
     """
+    acknowledgements: Acknowledgements | None = None
+    """The agents that must acknowledge an execution of a `QUORUM_REQUIRED` job before it starts, and at least a majority of those named.
+
+    A proposal names all enabled agents that may run one of its steps, up to 100. Without enough answers the execution is proposed again, as
+    often as `retry.max_attempts` says, and then skipped: `no_quorum`.
+    """
+    acknowledgement_timeout: Timeout = DEFAULT_ACKNOWLEDGEMENT_TIMEOUT
+    """Seconds for which a proposal waits for acknowledgements."""
     partition: PartitionField | None = None
     """The shards on which an occurrence or a trigger runs, with one execution on each; None: the job is not divided.
 
@@ -305,6 +319,9 @@ def _problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
         definition.input,
         is_scheduled=definition.schedule is not None,
         leads=definition.job_class == LEADER_ONLY,
+    )
+    yield from acknowledgement_problems(
+        definition.job_class, definition.acknowledgements, definition.acknowledgement_timeout
     )
     for name, count in step_graph.namesakes(definition.dag).items():
         yield DefinitionProblem(

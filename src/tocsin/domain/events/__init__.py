@@ -2,7 +2,7 @@
 
 These classes are the only source of the JSON Schemas in `schemas/`. Base classes and shared parts are in `message`.
 Events of a job are in `ledger`, those of agents in `agents`, events of locks and leader leases in `coordination`, those of queues in `queues`, of the policy in `policy`, of repairs in `repair`, of owners of resources in `ownership`. Events of an execution are in
-`execution`, `dependencies` and `steps`, those of a dead letter in `dead_letter`. Requests, reports and timers are in `inputs`. Messages
+`execution`, `dependencies`, `quorum` and `steps`, those of a dead letter in `dead_letter`. Requests, reports and timers are in `inputs`. Messages
 for clients and MQ executors are in `public` and `mq`, what a running attempt says is in `output`.
 
 Events are in the past tense and immutable, and they are a storage format. A released class only gains fields with
@@ -57,6 +57,7 @@ from .execution import (
     Plan,
     Planned,
     PlannedStep,
+    QuorumRule,
     Recovered,
     Refusal,
     Requested,
@@ -133,6 +134,7 @@ from .public import (
     PublicEvent,
 )
 from .queues import QueueFact, QueuePaused, QueuePurged, QueueResumed
+from .quorum import Acknowledged, Proposed, QuorumOutcome, QuorumSettled
 from .repair import RepairFact, Voided
 from .shards import Shard, ShardsDefined, ShardState
 from .silences import Silence, SilencesDefined
@@ -158,6 +160,7 @@ __all__ = [
     "MISSED_REASONS",
     "OF_THE_NAME",
     "OUTCOME_ID",
+    "Acknowledged",
     "Acquired",
     "Actor",
     "Admission",
@@ -244,6 +247,7 @@ __all__ = [
     "PlannedStep",
     "PoisonMessage",
     "PolicyDefined",
+    "Proposed",
     "PublicEvent",
     "QueueFact",
     "QueueGrant",
@@ -251,6 +255,9 @@ __all__ = [
     "QueuePurged",
     "QueueResumed",
     "Queued",
+    "QuorumOutcome",
+    "QuorumRule",
+    "QuorumSettled",
     "Recorded",
     "Recovered",
     "Refusal",

@@ -37,6 +37,17 @@ class PlannedStep(Message):
     """The retry policy of the step."""
 
 
+class QuorumRule(Message):
+    """The acknowledgements of agents that an execution needs (scratchbird, QUORUM_REQUIRED)."""
+
+    acknowledgements: int
+    """The least number of agents that must acknowledge it."""
+    timeout: float
+    """Seconds for which a proposal waits for them."""
+    max_attempts: int
+    """The number of proposals after which the execution is skipped."""
+
+
 class Plan(Message):
     """The work of an execution.
 
@@ -61,6 +72,8 @@ class Plan(Message):
     """The limit of the job's tasks that workers may have at a time; absent: unlimited."""
     job_class: JobClass = "LOCAL_SAFE"
     """The class of the job. Only the executor leader gets the tasks of `LEADER_ONLY`."""
+    quorum: QuorumRule | None = None
+    """The acknowledgements that the execution needs before it may start; absent: none."""
     depends_on: tuple[JobDependency, ...] = ()
     """The jobs whose last run in a window must end before the execution may start."""
     dependency_timeout: float | None = None
@@ -149,7 +162,8 @@ def occurrence_meta(job: str, scheduled_time: datetime) -> dict[str, JsonValue]:
 class Planned(Requested):
     """An execution was planned.
 
-    The planner stores this for each occurrence or trigger that depends on other jobs, or waits for the job's lock.
+    The planner stores this for each occurrence or trigger that depends on other jobs, needs acknowledgements of agents, or waits
+    for the job's lock.
     """
 
     type: Literal["planned"] = "planned"
@@ -174,11 +188,11 @@ class Admitted(Requested):
 
 DependencySkipReason: TypeAlias = Literal["dependency_missing", "dependency_failed"]
 AnnouncedSkipReason: TypeAlias = (
-    Literal["overlap_skip", "queue_full", "disabled", "dst_skip", "no_shard"] | DependencySkipReason
+    Literal["overlap_skip", "queue_full", "disabled", "dst_skip", "no_shard", "no_quorum"] | DependencySkipReason
 )
 SkipReason: TypeAlias = AnnouncedSkipReason | Literal["refused"]
 DEPENDENCY_SKIPS: Final = frozenset({"dependency_missing", "dependency_failed"})
-LOCK_SKIPS: Final = frozenset({"overlap_skip", "queue_full"}) | DEPENDENCY_SKIPS
+LOCK_SKIPS: Final = frozenset({"overlap_skip", "queue_full", "no_quorum"}) | DEPENDENCY_SKIPS
 """The reasons of the lock keeper: the execution was planned before."""
 
 
@@ -195,7 +209,8 @@ class Skipped(ExecutionFact):
     """An occurrence does not run, and the execution is over.
 
     The lock keeper stores this if another execution holds the lock (`overlap_skip`), if too many wait for it (`queue_full`), or
-    if the jobs on which it depends did not run in time (`dependency_missing`) or failed (`dependency_failed`).
+    if the jobs on which it depends did not run in time (`dependency_missing`) or failed (`dependency_failed`). It also does so if
+    too few agents acknowledged the execution (`no_quorum`).
     The planner stores it for instants that passed while the job was paused or disabled (`disabled`) or that the clocks
     skipped (`dst_skip`), and if no shard of a divided job is active (`no_shard`). It also stores it for a trigger that the job does
     not accept (`refused`), which then becomes a dead letter.

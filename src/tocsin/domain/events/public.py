@@ -139,9 +139,9 @@ class CronAnswerData(Message):
     """The end of the event's subject: the trigger's `Nats-Msg-Id`, percent-encoded, or `seq-` and its sequence; before it the
     name of the program outside and a dot, or `api` and a dot if the API or an operator published the trigger."""
     answer: Literal["queued", "skipped", "refused"]
-    """The answer: it waits for its job's lock or for other jobs, it does not run, or it cannot be used."""
+    """The answer: it waits for its job's lock, for other jobs or for acknowledgements, it does not run, or it cannot be used."""
     code: str
-    """The reason: `lock_held`, `dependencies_not_met`, a reason of `skipped`, or the code of an error (docs/reference/errors.md)."""
+    """The reason: `lock_held`, `dependencies_not_met`, `quorum_not_reached`, a reason of `skipped`, or the code of an error (docs/reference/errors.md)."""
     job_id: str | None = None
     """The id of the execution; null: the trigger has none."""
     active_job_id: str | None = None
@@ -156,7 +156,7 @@ class CronAnswer(Message):
     """A trigger did not start an execution at once.
 
     A trigger whose execution starts at once has none. There is one for each other trigger, and a second if its execution waited
-    for other jobs in vain.
+    for other jobs or for acknowledgements in vain.
     """
 
     WRITES_DEFAULTS: ClassVar[bool] = True

@@ -4,11 +4,12 @@ A task of an only step carries a second token. It proves that the execution has 
 end of the execution repeats.
 """
 
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from hmac import compare_digest
 from typing import Final, Literal, NamedTuple
 
-from .. import ids
+from .. import ids, quorum
 from ..events import (
     Actor,
     Admitted,
@@ -17,6 +18,7 @@ from ..events import (
     DependenciesSettled,
     DependencyRun,
     Dispatched,
+    ExecutionFact,
     Failed,
     Failure,
     Planned,
@@ -51,10 +53,35 @@ def settle(
     return [DependenciesSettled(**identity_fields(state), outcome=outcome, runs=runs)]
 
 
+def gather(
+    state: Execution, heard: Collection[str], candidates: Sequence[str], *, is_late: bool, is_surplus: bool = False
+) -> list[ExecutionFact]:
+    """Propose an execution, store acknowledgements, or end its wait for them.
+
+    Return nothing if it does not wait. `is_surplus`: as many executions of its job as may wait do so. See `quorum.gather`.
+    """
+    if not state.is_proposed or (rule := state.request.plan.quorum) is None:
+        return []
+    proposal = quorum.Proposal(state.request.job, state.request.execution_id, rule)
+    if is_surplus:
+        return [quorum.settle(proposal, "queue_full")]
+    return quorum.gather(state.quorum, proposal, heard, candidates, is_late=is_late)
+
+
+def skip_reason(state: Execution) -> SkipReason | None:
+    """Return why an execution is skipped after its waits; None: it may take its lock."""
+    if state.settled is not None and state.settled.outcome != "met":
+        return state.settled.outcome
+    if state.quorum.settled is not None and state.quorum.settled.outcome != "reached":
+        return state.quorum.settled.outcome
+    return None
+
+
 def skip(state: Execution, *, active: str | None, reason: SkipReason = "overlap_skip") -> list[Skipped]:
     """Skip a planned execution because `active` holds its lock (ojs-cron §6.1).
 
-    `reason` says whether the overlap policy decided so, a full queue, or the jobs on which it depends; then no execution is active.
+    `reason` says whether the overlap policy decided so, a full queue, the jobs on which it depends, or missing
+    acknowledgements; then no execution is active.
     """
     requested = state.requested
     if state.status is not Status.PLANNED or requested is None:

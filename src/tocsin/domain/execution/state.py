@@ -7,7 +7,9 @@ from typing import Final, Literal, TypeAlias, TypedDict
 
 import msgspec
 
+from .. import quorum
 from ..events import (
+    Acknowledged,
     Actor,
     Admitted,
     Advanced,
@@ -22,6 +24,8 @@ from ..events import (
     Plan,
     Planned,
     PlannedStep,
+    Proposed,
+    QuorumSettled,
     Recorded,
     Recovered,
     Released,
@@ -32,6 +36,7 @@ from ..events import (
     TriggerKind,
     admission_of,
 )
+from ..quorum import Quorum, Standing
 from .steps import Phase, Step, Steps
 
 
@@ -59,7 +64,8 @@ class Execution(msgspec.Struct, frozen=True):
 
     `recoveries` counts how often the execution was lost, `recovered_at` is the time of the last recovery. `lapsed`
     holds the leases that expired without a report: (step, attempt, task). `decided` is the event that admitted, skipped
-    or fanned out the execution, as stored. `settled` says how the wait for other jobs ended, until the execution is admitted.
+    or fanned out the execution, as stored. `settled` says how the wait for other jobs ended, and `quorum` which agents acknowledged the
+    execution, until it is admitted.
     """
 
     status: Status = Status.UNKNOWN
@@ -71,6 +77,7 @@ class Execution(msgspec.Struct, frozen=True):
     lapsed: frozenset[tuple[str, int, int]] = frozenset()
     decided: Recorded[Message] | None = None
     settled: DependenciesSettled | None = None
+    quorum: Quorum = quorum.initial
 
     @property
     def request(self) -> Requested:
@@ -98,11 +105,24 @@ class Execution(msgspec.Struct, frozen=True):
         """Return whether the execution waits for runs of other jobs."""
         return self.status is Status.PLANNED and self.settled is None and bool(self.request.plan.depends_on)
 
+    @property
+    def is_proposed(self) -> bool:
+        """Return whether the execution waits for acknowledgements of agents."""
+        if self.status is not Status.PLANNED or self.is_dependent or self.request.plan.quorum is None:
+            return False
+        has_failed = self.settled is not None and self.settled.outcome != "met"
+        return self.quorum.settled is None and not has_failed
+
+    @property
+    def is_held(self) -> bool:
+        """Return whether the execution waits for something that comes before its lock."""
+        return self.is_dependent or self.is_proposed
+
 
 initial: Final = Execution()
 
 
-WaitsFor: TypeAlias = Literal["dependency", "lock", "worker", "delay"]
+WaitsFor: TypeAlias = Literal["dependency", "acknowledgements", "lock", "worker", "delay"]
 
 
 def waits_for(state: Execution) -> WaitsFor | None:
@@ -111,13 +131,19 @@ def waits_for(state: Execution) -> WaitsFor | None:
     None: a worker has a step, or the execution is over or unknown.
     """
     if state.status is Status.PLANNED:
-        return "dependency" if state.is_dependent else "lock"
+        return "dependency" if state.is_dependent else "acknowledgements" if state.is_proposed else "lock"
     if state.status is not Status.ADMITTED:
         return None
     phases = {step.phase for step in state.steps.values()}
     if Phase.STARTED in phases:
         return None
     return "worker" if phases & {Phase.DISPATCHED, Phase.LOST} else "delay"
+
+
+def acknowledgements(state: Execution) -> Standing | None:
+    """Return the acknowledgements for which an execution waits; None: it waits for none."""
+    rule = state.request.plan.quorum if state.is_proposed else None
+    return None if rule is None else quorum.standing(state.quorum, rule)
 
 
 def waiting_steps(state: Execution) -> tuple[str, ...]:
@@ -223,6 +249,8 @@ def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa:
             return Execution(Status.PLANNED, fact, None, _steps_of(fact.plan))
         case DependenciesSettled():
             return msgspec.structs.replace(state, settled=fact)
+        case Proposed() | Acknowledged() | QuorumSettled():
+            return msgspec.structs.replace(state, quorum=quorum.evolve(state.quorum, recorded))
         case Dispatched():
             if (admission := admission_of(recorded)) is not None:
                 state = _admitted(state, admission)

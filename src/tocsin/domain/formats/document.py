@@ -57,11 +57,6 @@ _MISNAMED_POLICY: Final = {
     "replace": "cancel_previous",
     "cancel": "cancel_previous",
 }
-_LATER: Final = {
-    "acknowledgements": "not supported yet: leave it out. `job_class: QUORUM_REQUIRED` lets a majority of the servers store every "
-    "decision on the job, not workers"
-}
-"""Fields that a later version may have."""
 _REASONS: Final = {
     "string_type": "must be text",
     "string_unicode": "half a surrogate pair is no character",
@@ -104,10 +99,6 @@ class Document:
             if name in fields:
                 continue
             text = name if isinstance(name, str) else show(name)
-            if not under and text in _LATER:
-                reason = _LATER[text]
-                self.problems.append(DefinitionProblem(reason, field=text, value=show(value), code="not-supported"))
-                continue
             meant = nearest(text, names, _MISSPELT)
             reason = f", did you mean `{meant}`?" if meant else f": the fields here are {listed(sorted(names))}"
             self.problems.append(DefinitionProblem(reason, field=under + shorten(text), step=step, unknown=True))

@@ -14,6 +14,7 @@ from ...domain.duration import MAX_DURATION_S
 from ...domain.events import (
     DEPENDENCY_SKIPS,
     LOCK_SKIPS,
+    Acknowledged,
     Admitted,
     Advanced,
     Cancelled,
@@ -23,8 +24,11 @@ from ...domain.events import (
     ExecutionFact,
     Exhausted,
     Failed,
+    Plan,
     Planned,
     PlannedStep,
+    Proposed,
+    QuorumSettled,
     Recorded,
     Recovered,
     Released,
@@ -39,6 +43,7 @@ from ...subjects import event_type
 from .check import Debtor
 from .dependencies import wrong_waits
 from .execution_reports import Attempt, AttemptReports, Doubt, Wrong
+from .quorums import QuorumFact, QuorumLife
 
 WHOLE: Final = frozenset({"timed_out", "abandoned", "expired"})
 """Reasons to end an execution as a whole, at any state of its steps."""
@@ -66,6 +71,7 @@ class ExecutionLife:
     steps: Mapping[str, PlannedStep] = field(default_factory=dict)
     settled: DependenciesSettled | None = None
     """The end of its wait for other jobs."""
+    quorum: QuorumLife = field(default_factory=QuorumLife)
     is_admitted: bool = False
     admitted_at: datetime | None = None
     subjects: set[str] = field(default_factory=set)
@@ -99,7 +105,7 @@ class ExecutionLife:
             yield from self._admitted_with(fact)
         if isinstance(fact, Terminal):
             yield from self._repeats(fact)
-        if isinstance(fact, Planned | DependenciesSettled | Admitted | Skipped | Cancelled):
+        if isinstance(fact, Planned | DependenciesSettled | QuorumFact | Admitted | Skipped | Cancelled):
             yield from self._asked_for(fact)
         elif isinstance(fact, Recovered):
             yield from self._recovered(fact)
@@ -110,12 +116,16 @@ class ExecutionLife:
         else:
             yield from self._worked_on(fact)
 
-    def _asked_for(self, fact: Planned | DependenciesSettled | Admitted | Skipped | Cancelled) -> Iterator[Wrong]:
+    def _asked_for(
+        self, fact: Planned | DependenciesSettled | QuorumFact | Admitted | Skipped | Cancelled
+    ) -> Iterator[Wrong]:
         match fact:
             case Planned():
                 self._request(fact)
             case DependenciesSettled():
                 yield from self._settled(fact)
+            case Proposed() | Acknowledged() | QuorumSettled():
+                yield from self._waited_for_agents(fact)
             case Admitted():
                 yield from self._admitted(fact)
             case Skipped():
@@ -129,6 +139,8 @@ class ExecutionLife:
         self.is_admitted = True
         if fact.plan.depends_on and (self.settled is None or self.settled.outcome != "met"):
             yield Wrong("I6", "it was admitted before the jobs on which it depends had run")
+        if fact.plan.quorum is not None and not self.quorum.is_reached:
+            yield Wrong("I6", "it was admitted before enough agents had acknowledged it")
 
     def _skipped(self, fact: Skipped) -> Iterator[Wrong]:
         if self.is_admitted:
@@ -137,6 +149,14 @@ class ExecutionLife:
             yield Wrong("I3", "it was never planned")
         if fact.reason in DEPENDENCY_SKIPS and (self.settled is None or fact.reason != self.settled.outcome):
             yield Wrong("I6", f"it was skipped as {fact.reason}, and no decision says so")
+        if fact.reason == "no_quorum" and (self.quorum.settled is None or self.quorum.settled.outcome != "no_quorum"):
+            yield Wrong("I6", "it was skipped as no_quorum, and no decision says so")
+
+    def _waited_for_agents(self, fact: QuorumFact) -> Iterator[Wrong]:
+        plan = self.requested.plan if isinstance(self.requested, Planned) else None
+        if self.is_admitted or plan is None or (plan.depends_on and self.settled is None):
+            yield Wrong("I6", "it does not wait for acknowledgements")
+        yield from self.quorum.take(fact, self.newest.sequence, None if plan is None else plan.quorum)
 
     def _settled(self, fact: DependenciesSettled) -> Iterator[Wrong]:
         if self.is_admitted or not isinstance(self.requested, Planned) or not self.requested.plan.depends_on:
@@ -341,13 +361,8 @@ class ExecutionLife:
         since = self.newest.time
         if self.requested is None:
             return
-        if not self.is_admitted and self.requested.plan.depends_on and self.settled is None:
-            until = since + timedelta(seconds=min(self.requested.plan.dependency_timeout or 0.0, MAX_DURATION_S))
-            yield Owed("I2", "planned, and the wait for other jobs has not ended", until, "stages")
-            return
         if not self.is_admitted:
-            waits = self.requested.plan.overlap_policy == "enqueue"
-            yield Owed("I2", "planned, and neither admitted nor skipped", since, "executors" if waits else "stages")
+            yield self._owed_first(self.requested.plan, since)
             return
         start_at = self.requested.plan.start_at
         for name in self._ready():
@@ -365,6 +380,18 @@ class ExecutionLife:
                 yield Owed("I3", f"attempt {attempt} of {step} is under way", since, "executors")
             else:
                 yield Owed("I3", f"attempt {attempt} of {step} waits for an executor", since, "executors")
+
+    def _owed_first(self, plan: Plan, since: datetime) -> Owed:
+        """Return the event that a planned execution owes."""
+        if plan.depends_on and self.settled is None:
+            until = since + timedelta(seconds=min(plan.dependency_timeout or 0.0, MAX_DURATION_S))
+            return Owed("I2", "planned, and the wait for other jobs has not ended", until, "stages")
+        are_met = self.settled is None or self.settled.outcome == "met"
+        if plan.quorum is not None and are_met and self.quorum.settled is None:
+            until = since + timedelta(seconds=min(plan.quorum.timeout, MAX_DURATION_S))
+            return Owed("I2", "planned, and the wait for acknowledgements has not ended", until, "stages")
+        waits = plan.overlap_policy == "enqueue"
+        return Owed("I2", "planned, and neither admitted nor skipped", since, "executors" if waits else "stages")
 
     def _ready(self) -> Iterator[str]:
         for name, step in self.steps.items():

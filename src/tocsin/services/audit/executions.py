@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Final
 
 from ...domain.events import (
+    Acknowledged,
     Admitted,
     Advanced,
     Cancelled,
@@ -22,6 +23,8 @@ from ...domain.events import (
     FannedOut,
     Message,
     Planned,
+    Proposed,
+    QuorumSettled,
     Recorded,
     Recovered,
     Released,
@@ -37,6 +40,7 @@ from .execution_life import ExecutionLife
 from .execution_reports import AttemptReports
 
 FACTS: Final = (
+    *(Proposed, Acknowledged, QuorumSettled),
     *(Planned, DependenciesSettled, Admitted, Skipped, Dispatched, Started, RetryScheduled, Advanced, Exhausted),
     *(Recovered, Released, Completed, Failed, Cancelled),
 )

@@ -91,6 +91,8 @@ class Outcome:
     """What holds back its tasks that wait for a worker."""
     waits_for_jobs: tuple[str, ...] = ()
     """The jobs for whose runs it waits."""
+    acknowledgements: str | None = None
+    """If it waits for acknowledgements of agents, how many it has, in words."""
     shards: str | None = None
     """If it fanned out, the state of the executions on its shards in words."""
 
@@ -224,6 +226,7 @@ def outcome_of(execution_id: str, facts: Sequence[Recorded[Message]]) -> Outcome
     newest = [message for message in messages if isinstance(message, Requested)][-1:]
     state = execution.fold(facts)
     depends_on = state.request.plan.depends_on if state.is_dependent else ()
+    acknowledgements = execution.acknowledgements(state)
     waits = record.status == "pending" and [type(message) for message in newest] == [Planned]
     skipped = next((message for message in messages if isinstance(message, Skipped)), None)
     cancelled = next((message for message in messages if isinstance(message, Cancelled)), None)
@@ -239,6 +242,7 @@ def outcome_of(execution_id: str, facts: Sequence[Recorded[Message]]) -> Outcome
         reason=cancelled.reason if cancelled else skipped.reason if skipped else None,
         dead_lettered=any(isinstance(message, DeadLettered) for message in messages),
         waits_for_jobs=upstream_jobs(depends_on),
+        acknowledgements=None if acknowledgements is None else str(acknowledgements),
     )
 
 

@@ -19,7 +19,7 @@ async def check_class(definitions: Iterable[JobDefinition], log: EventLog, bridg
     """Refuse jobs whose class needs what the installation does not have.
 
     A server acknowledges an event of streams with three replicas after a majority of their servers has it. `bridged`: the
-    queues of executors outside, which are no agents, so that none of them can be the executor leader.
+    queues of executors outside, which are no agents, so that none of them can be the executor leader or acknowledge anything.
 
     Raises:
         DefinitionError: a stream has too few replicas, or a task would go to a queue of executors outside.
@@ -30,7 +30,7 @@ async def check_class(definitions: Iterable[JobDefinition], log: EventLog, bridg
     few = await _few_replicas(log) if needy else ""
     problems = [
         *(_problem(definition, few, "too-few-replicas") for definition in needy if few),
-        *_of_leaders(special, frozenset(bridged)),
+        *_of_agents(special, frozenset(bridged)),
     ]
     if problems:
         raise DefinitionError(*problems)
@@ -49,13 +49,19 @@ async def _few_replicas(log: EventLog) -> str:
     )
 
 
-def _of_leaders(definitions: Iterable[JobDefinition], bridged: frozenset[str]) -> Iterator[DefinitionProblem]:
+def _of_agents(definitions: Iterable[JobDefinition], bridged: frozenset[str]) -> Iterator[DefinitionProblem]:
     for definition in definitions:
         queues = {step.queue for step in definition.steps() if step.queue is not None} & bridged
         if definition.job_class == LEADER_ONLY and queues:
             reason = (
                 f"queue `{min(queues)}` is for executors outside, of which none can be the executor leader: use a queue whose "
                 "transport is matched"
+            )
+            yield _problem(definition, reason, "exclusive-fields")
+        if definition.acknowledgements is not None and queues:
+            reason = (
+                f"queue `{min(queues)}` is for executors outside, which are no agents and acknowledge nothing: use a queue whose "
+                "transport is matched, or leave `acknowledgements` out"
             )
             yield _problem(definition, reason, "exclusive-fields")
 

@@ -18,11 +18,14 @@ from ... import telemetry
 from ...domain import agent
 from ...domain.agent import Agent, Command, HoldList
 from ...domain.events import (
+    Acknowledged,
     AgentEnded,
     AgentFact,
     AgentFellSilent,
     AgentForgotten,
     AgentRegistered,
+    Proposed,
+    QuorumSettled,
 )
 from ...engine.agent_memory import RefusedHoldLists
 from ...engine.hold_list_inbox import MAX_AGENTS, MAX_PER_NAME, ArrivedHoldList, HoldListInbox
@@ -30,6 +33,7 @@ from ...engine.leader_election import LeaderElection, lease_access
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import AgentChannel, Clock, EventLog, LogUnavailable, OutdatedState, Projections
 from ...subjects import AGENT_KEEPER_LEASE, LAYOUT, Bucket, Stream
+from .acknowledgements import CURSOR, Acknowledgements
 from .roster import Entry, Mirror, Roster, size_of
 
 INTERVAL_S: Final = 0.2
@@ -68,6 +72,9 @@ class AgentKeeper:
         self._clock = clock
         self._mirror = Mirror(projections, clock, requires_grant=requires_grant)
         self.roster = Roster(log, reserved)
+        self.acknowledgements = Acknowledgements(
+            log, projections, channel, leadership, clock, self.roster, requires_grant=requires_grant
+        )
         self._reserved = frozenset(reserved)
         self._refused = RefusedHoldLists("agent_keeper", clock.monotonic)
         self._inbox = HoldListInbox(
@@ -82,6 +89,14 @@ class AgentKeeper:
     async def follow(self) -> None:
         """Follow the events of agents."""
         await self.roster.follow()
+
+    async def follow_proposals(self) -> None:
+        """Follow the executions that wait for acknowledgements."""
+        await self.acknowledgements.follow()
+
+    async def gather(self) -> None:
+        """Let agents acknowledge these executions."""
+        await self.acknowledgements.run()
 
     async def run(self) -> None:
         """Listen to agents until cancelled."""
@@ -134,10 +149,17 @@ class AgentKeeper:
         entry.number, entry.heard_at = arrived.number, self._clock.monotonic()
         if hold_list is None:
             return  # there is no room for the list, and the process lives on as it was
-        entry.held, entry.unjudged = hold_list.held, hold_list
+        self.acknowledgements.hear(entry, hold_list)
+        # Its numbers are not needed any more, and `size_of` does not count them.
+        entry.held, entry.unjudged = (
+            hold_list.held,
+            hold_list.model_copy(update={"acknowledged": (), "handed_back": ()}),
+        )
         mode = entry.state.mode(enabled=self.roster.is_enabled(name))
         if hold_list.mode != mode and not hold_list.ended:
-            await self._channel.command(name, agent_id, Command(mode=mode, layout=LAYOUT).model_dump_json().encode())
+            await self._channel.command(
+                name, agent_id, Command(mode=mode, layout=LAYOUT).model_dump_json(exclude_defaults=True).encode()
+            )
 
     def _takes(self, name: str, agent_id: str, hold_list: HoldList) -> bool:
         return self.roster.memory.take(name, agent_id, size_of(hold_list, hold_list.held))
@@ -249,16 +271,26 @@ def _start(context: StageContext) -> AgentKeeper | None:
 
 AGENT_KEEPER: Final = Stage(
     name="agent_keeper",
-    purpose="registers workers as agents; one leads",
-    consumes="hold lists of workers, which no stream stores",
-    decides="`registered`, `fell-silent`, `ended`, `forgotten`; the KV bucket `agents`; commands to workers",
+    purpose="registers workers as agents, and lets them acknowledge executions; one leads",
+    consumes="hold lists of workers, which no stream stores; executions that need acknowledgements",
+    decides="`registered`, `fell-silent`, `ended`, `forgotten`; the KV bucket `agents`; commands to workers; `proposed`, `acknowledged`, "
+    "`quorum-settled`",
     access=Access(
-        appends=(AgentRegistered, AgentFellSilent, AgentEnded, AgentForgotten),
-        reads=(Stream.LEDGER,),
-        follows=(Stream.LEDGER,),
-        writes=(*lease_access(AGENT_KEEPER_LEASE), (Bucket.AGENTS, ">")),
+        appends=(
+            *(AgentRegistered, AgentFellSilent, AgentEnded, AgentForgotten),
+            *(Proposed, Acknowledged, QuorumSettled),
+        ),
+        reads=(Stream.LEDGER, Stream.LOG),
+        follows=(Stream.LEDGER, Stream.LOG),
+        writes=(*lease_access(AGENT_KEEPER_LEASE), (Bucket.AGENTS, ">"), (Bucket.CURSORS, CURSOR)),
         keeps_agents=True,
     ),
     start=_start,
-    loops=(AgentKeeper.lead, AgentKeeper.follow, AgentKeeper.run),
+    loops=(
+        AgentKeeper.lead,
+        AgentKeeper.follow,
+        AgentKeeper.follow_proposals,
+        AgentKeeper.run,
+        AgentKeeper.gather,
+    ),
 )

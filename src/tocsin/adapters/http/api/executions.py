@@ -15,7 +15,7 @@ from ....domain.access import Permission, Principal
 from ....domain.dead_letter import attempts_of
 from ....domain.definition import Text
 from ....domain.events import Actor, Attempt, Completed, Failed, FannedOut, Recorded
-from ....domain.execution import WaitsFor
+from ....domain.execution import Execution, WaitsFor
 from ....domain.history import Status
 from ....ports import ExecutionRow
 from ....ports.queries import ExecutionQuery, ExecutionSort
@@ -108,6 +108,25 @@ class ExecutionLogs(BaseModel):
     progress: dict[str, Progress]
 
 
+class Standing(BaseModel):
+    """The acknowledgements of agents that an execution has and needs."""
+
+    received: int
+    needed: int
+    agents: int
+    """The number of agents that the newest proposal names."""
+    proposal: int
+    """The number of the newest proposal; 0: it was not proposed yet."""
+    proposals: int
+    """The number of proposals after which the execution is skipped."""
+
+    @classmethod
+    def of(cls, state: Execution) -> "Standing | None":
+        """Return the acknowledgements for which an execution waits; None: it waits for none."""
+        standing = execution.acknowledgements(state)
+        return None if standing is None else cls.model_validate(standing, from_attributes=True)
+
+
 class ExecutionDetails(BaseModel):
     """The current state of an execution, folded from its events."""
 
@@ -121,7 +140,9 @@ class ExecutionDetails(BaseModel):
     started_at: datetime | None
     """The first start of a step; null: no worker has started one."""
     waits_for: WaitsFor | None
-    """What a pending execution waits for: its job's lock, a worker, or the end of a delay."""
+    """What a pending execution waits for: runs of other jobs, acknowledgements, its job's lock, a worker, or the end of a delay."""
+    acknowledgements: Standing | None = None
+    """The acknowledgements of agents, if it waits for them."""
     held_up_by: list[HoldUp]
     """What holds back its tasks that wait for a worker; a task that only waits its turn is left out."""
     completed_at: datetime | None
@@ -205,6 +226,7 @@ class ExecutionDetails(BaseModel):
             scheduled_time=record.scheduled_time,
             started_at=record.shown_start,
             waits_for=execution.waits_for(state),
+            acknowledgements=Standing.of(state),
             held_up_by=list(hold_ups),
             completed_at=record.completed_at,
             duration_ms=record.duration_ms,

@@ -7,6 +7,7 @@ from typing import Final
 
 from .... import subjects
 from ....domain import execution, lock
+from ....domain.duration import MAX_DURATION_S
 from ....domain.events import Acquired, Dispatched, Due, Message, Recorded, Requested, Started, unfold
 from ....domain.execution import Execution, Phase, Status
 from ....domain.ids import occurrence_id
@@ -19,7 +20,7 @@ GRACE: Final = timedelta(seconds=60)
 MAX_TIMERS: Final = 10_000
 MAX_EXECUTIONS: Final = 500
 """Open executions that are examined, the oldest first."""
-_OPEN: Final = ("execution.*.*.*", "execution.*.*.admitted.>", subjects.LOCKED_COMPLETIONS)
+_OPEN: Final = ("execution.*.*.*", subjects.DEPENDENTS, "execution.*.*.admitted.>", subjects.LOCKED_COMPLETIONS)
 _TERMINAL_FACTS: Final = frozenset({"completed", "failed", "cancelled", "skipped"})
 
 TIMERS: Final = OverdueKind(
@@ -51,8 +52,16 @@ EXECUTIONS: Final = (
         "undecided",
         "planned executions were neither admitted nor skipped",
         means="they have not started, and later executions of their jobs may wait for them",
-        do="run `tocsin run lock-keeper`; if it runs, check its log",
+        do="run `tocsin run lock-keeper dependency-keeper agent-keeper`; if they run, check their logs",
         details="executions",
+    ),
+    OverdueKind(
+        "unacknowledged",
+        "executions wait for acknowledgements of agents",
+        means="they have not started, and are skipped (`no_quorum`) after their last proposal",
+        do="compare `tocsin executions show` with `tocsin agents list`, and run more workers with the function",
+        details="executions",
+        level=Level.WARN,
     ),
     OverdueKind(
         "undispatched",
@@ -100,7 +109,7 @@ async def occurrences(context: CheckContext) -> list[Finding]:
 
 
 async def executions(context: CheckContext) -> list[Finding]:
-    """Report open executions that do not move (`undecided`, `undispatched`, `unclaimed`, `overrun`)."""
+    """Report open executions that do not move (`undecided`, `unacknowledged`, `undispatched`, `unclaimed`, `overrun`)."""
     overdue: dict[str, list[str]] = {kind.code: [] for kind in EXECUTIONS}
     locks: dict[str, Lock] = {}  # many executions may wait for one lock
     async for candidate in _open_executions(context):
@@ -188,6 +197,11 @@ async def _overdue_codes(context: CheckContext, candidate: _OpenExecution, locks
     if state.is_dependent:  # it waits for other jobs, up to its `dependency_timeout`
         limit = timedelta(seconds=state.request.plan.dependency_timeout or 0.0)
         return ["undecided"] if age >= limit + GRACE else []
+    if (rule := state.request.plan.quorum) is not None and state.is_proposed:
+        limit = timedelta(seconds=min(rule.timeout, MAX_DURATION_S))  # of each proposal
+        if context.age(candidate.facts[-1].time) >= limit + GRACE:
+            return ["undecided"]
+        return ["unacknowledged"] if age >= GRACE else []
     if state.status is Status.PLANNED:
         scope = subjects.lock(candidate.job, state.request.plan.shard)
         if scope not in locks:

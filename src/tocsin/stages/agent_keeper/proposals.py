@@ -1,0 +1,175 @@
+"""The executions that wait for acknowledgements of agents."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from ... import subjects
+from ...domain import quorum
+from ...domain.duration import MAX_DURATION_S
+from ...domain.events import (
+    COMPENSATING_TRIGGERS,
+    DependenciesSettled,
+    ExecutionFact,
+    Message,
+    Planned,
+    Proposed,
+    QuorumRule,
+    Recorded,
+    Skipped,
+    Terminal,
+)
+from ...domain.lock import most_waiting
+from ...domain.quorum import Quorum
+from ...engine.due_queue import DueQueue
+
+AT_ONCE: Final = datetime.min.replace(tzinfo=UTC)
+"""The time of an examination that is due now."""
+
+FILTERS: Final = (
+    subjects.DEPENDENTS,
+    *(
+        subjects.filter_for(f"execution.{event}")
+        for event in (
+            *("dependencies-settled", "proposed", "acknowledged", "quorum-settled"),
+            *("skipped", "cancelled"),
+        )
+    ),
+)
+"""Filters over the events that begin, change or end such a wait."""
+
+
+@dataclass(slots=True)
+class Proposal:
+    """An execution that waits, without its input, which is not needed here."""
+
+    scope: str
+    rule: QuorumRule
+    work: frozenset[tuple[str, str]]
+    """Queue and function of each step."""
+    sequence: int
+    kind: tuple[str, bool]
+    """Its job, and whether it is a replay or a backfill, which are counted apart."""
+    is_surplus: bool
+    """Whether as many of its job and kind as may wait did so before it."""
+    is_dependent: bool
+    """It waits for other jobs first."""
+    quorum: Quorum = quorum.initial
+    heard: set[str] = field(default_factory=set)
+    """The agents that acknowledged the newest proposal, as this process heard."""
+    late_at: datetime | None = None
+    """The time (UTC) until which the newest proposal waits; None: this process did not send it yet.
+
+    It counts from the moment at which this process first sends it, so that no time without a leader counts.
+    """
+
+    def note_sent(self, now: datetime) -> None:
+        """Note that the newest proposal is sent to its agents."""
+        if self.late_at is None:
+            self.late_at = now + timedelta(seconds=min(self.rule.timeout, MAX_DURATION_S))
+
+    def is_late(self, now: datetime) -> bool:
+        """Return whether the time for answers to the newest proposal is over."""
+        return self.late_at is not None and self.late_at <= now
+
+    def needs_decision(self, now: datetime) -> bool:
+        """Return whether there is something to store."""
+        state = self.quorum
+        has_news = state.is_reached() or not self.heard <= state.acknowledged
+        return self.is_surplus or state.proposal is None or has_news or self.is_late(now)
+
+
+class Proposals:
+    """All executions that wait for acknowledgements, and when each is examined."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Proposal] = {}  # in log order: the first entry is the oldest
+        self._scopes: dict[int, str] = {}
+        """The executions by the sequences of their newest proposals."""
+        self._counts: Counter[tuple[str, bool]] = Counter()
+        """How many executions of a job and kind wait, without those that are surplus."""
+        self._agenda = DueQueue()
+
+    def __len__(self) -> int:
+        """Return the number of waiting executions."""
+        return len(self._waiting)
+
+    @property
+    def oldest(self) -> int | None:
+        """The sequence of the oldest execution that waits; None: none waits."""
+        return next((proposal.sequence for proposal in self._waiting.values()), None)
+
+    def learn(self, recorded: Recorded[Message]) -> None:
+        """Apply an event of an execution."""
+        fact = recorded.message
+        if not isinstance(fact, ExecutionFact):
+            return
+        scope = subjects.execution(fact.job, fact.execution_id)
+        if isinstance(fact, Planned):
+            self._plan(scope, fact, recorded.sequence)
+        elif (proposal := self._waiting.get(scope)) is not None:
+            self._follow(proposal, recorded)
+
+    def _plan(self, scope: str, fact: Planned, sequence: int) -> None:
+        rule = fact.plan.quorum
+        if rule is None or scope in self._waiting:
+            return
+        kind = fact.job, fact.trigger in COMPENSATING_TRIGGERS
+        is_surplus = self._counts[kind] >= most_waiting(fact)
+        if not is_surplus:
+            self._counts[kind] += 1
+        work = frozenset((step.queue, step.function) for step in fact.plan.steps)
+        is_dependent = bool(fact.plan.depends_on)
+        self._waiting[scope] = Proposal(scope, rule, work, sequence, kind, is_surplus, is_dependent)
+        if not is_dependent:
+            self._agenda.put(scope, AT_ONCE)
+
+    def _follow(self, proposal: Proposal, recorded: Recorded[Message]) -> None:
+        fact, before = recorded.message, proposal.quorum.proposal
+        proposal.quorum = quorum.evolve(proposal.quorum, recorded)
+        if isinstance(fact, DependenciesSettled) and fact.outcome == "met":
+            proposal.is_dependent = False
+            self._agenda.put(proposal.scope, AT_ONCE)
+        elif isinstance(fact, Proposed):
+            self._scopes.pop(before.sequence if before else 0, None)
+            self._scopes[recorded.sequence] = proposal.scope
+            proposal.heard.clear()
+            proposal.late_at = None
+            self._agenda.put(proposal.scope, AT_ONCE)
+        elif isinstance(fact, DependenciesSettled | Skipped | Terminal) or proposal.quorum.settled is not None:
+            self.forget(proposal.scope)
+
+    def forget(self, scope: str) -> None:
+        """Remove an execution that does not wait any more."""
+        if (proposal := self._waiting.pop(scope, None)) is None:
+            return
+        self._agenda.put(scope, None)
+        if proposal.quorum.proposal is not None:
+            self._scopes.pop(proposal.quorum.proposal.sequence, None)
+        if not proposal.is_surplus:
+            self._counts[proposal.kind] -= 1
+            if not self._counts[proposal.kind]:
+                del self._counts[proposal.kind]
+
+    def find(self, sequence: int) -> Proposal | None:
+        """Return the execution whose newest proposal has a sequence."""
+        return self._waiting.get(self._scopes.get(sequence, ""))
+
+    def hear(self, proposal: Proposal, agent: str) -> None:
+        """Note that an agent acknowledged the newest proposal of an execution."""
+        if agent in proposal.quorum.unheard() and agent not in proposal.heard:
+            proposal.heard.add(agent)
+            self._agenda.put(proposal.scope, AT_ONCE)
+
+    def take(self, now: datetime) -> Iterator[Proposal]:
+        """Yield the executions that are due for an examination."""
+        for scope in self._agenda.take(now):
+            if (proposal := self._waiting.get(scope)) is not None:
+                yield proposal
+
+    def look_again(self, proposal: Proposal, at: datetime) -> None:
+        """Examine an execution again at `at` (UTC), if it still waits."""
+        if proposal.scope in self._waiting:
+            self._agenda.put(proposal.scope, at)
