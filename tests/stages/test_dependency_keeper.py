@@ -34,6 +34,7 @@ from tocsin.domain.events import (
     TriggerKind,
 )
 from tocsin.domain.execution import Status
+from tocsin.domain.execution.state import request_fields
 from tocsin.domain.ledger import Ledger
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import LogUnavailable, StaleRead, StoredMessage
@@ -171,6 +172,28 @@ async def test_undecided_instant_of_the_other_job_counts(scene: Scene) -> None:
     assert await scene.status("report", held) is Status.PLANNED
     await scene.end("load", last)
     assert await scene.status("report", held) is Status.ADMITTED
+
+
+async def test_later_execution_hides_no_unplanned_instant(scene: Scene) -> None:
+    """The planner could not read a state, and planned a later instant first."""
+    await scene.define(UP, DOWN)
+    first = await scene.due("load", MIDNIGHT + HOUR)
+    await scene.end("load", first)
+    held = await scene.due("report", AT)
+    before = (await scene.state("load", first)).request
+    dues = [Due(job="load", scheduled_time=at, definition=before.plan.definition) for at in (AT, AT + HOUR)]
+    later = {"execution_id": ids.occurrence_id("load", AT + HOUR), "scheduled_time": AT + HOUR}
+    await scene.world.given(*dues, Planned(**request_fields(before) | later))  # type: ignore[arg-type]
+    for _ in range(5):
+        scene.world.clock.advance(1)
+        await settle()
+    assert await scene.status("report", held) is Status.PLANNED
+    await scene.play()
+    last = ids.occurrence_id("load", AT)
+    await scene.end("load", last)
+    await scene.passes(5)
+    [settled] = await scene.world.stored(DependenciesSettled)
+    assert [run.execution_id for run in settled.runs] == [last]
 
 
 async def test_missed_instant_leaves_the_run_before_it(scene: Scene) -> None:

@@ -144,7 +144,7 @@ def knows_all(runs: Runs, ledger: Ledger, window: Window) -> bool:
     fired, newest = ledger.last_fired, runs.newest_occurrence
     if fired is None or fired <= window.since:
         return True
-    # Executions are planned in the order of their instants.
+    # Executions are planned in the order of their instants, unless the planner hands one back after an error.
     return newest is not None and (newest >= fired or newest > window.until)
 
 

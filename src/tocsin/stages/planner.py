@@ -200,7 +200,7 @@ PLANNER: Final = Stage(
     ),
     subscriptions=(
         Subscription(
-            "planner",
+            subjects.PLANNER,
             Stream.LEDGER,
             (subjects.filter_for("ledger.due"), subjects.filter_for("ledger.passed")),
             decide=Planner.on_time,

@@ -205,7 +205,11 @@ class DependencyKeeper:
         missing = [job for job in jobs if job not in ledgers]
         if not missing:
             return True
-        read = {job: (await self._ledgers.load(job))[0] for job in missing}
+        loaded = {job: await self._ledgers.load(job) for job in missing}
+        planner = await self._log.progress(Stream.LEDGER, subjects.PLANNER)
+        if planner is None or not all(planner.is_past(sequence) for _, sequence in loaded.values()):
+            return False  # an instant may have fired whose execution is not planned yet, although a later one is
+        read = {job: ledger for job, (ledger, _) in loaded.items()}
         filters = tuple(name for job in missing for name in subjects.runs(job))
         if await self._log.has_newer(*filters, after=self._runs.upto) and not await self._catch_up(filters):
             return False
@@ -268,6 +272,7 @@ DEPENDENCY_KEEPER: Final = Stage(
         appends=(DependenciesSettled, *TERM_EVENTS),
         reads=(Stream.LOG, Stream.LEDGER),
         follows=(Stream.LOG,),
+        asks_about=(Stream.LEDGER,),
         writes=(*lease_access(DEPENDENCY_KEEPER_LEASE), (Bucket.CURSORS, CURSOR)),
         reads_archive=True,
     ),
