@@ -28,6 +28,7 @@ from tocsin.engine import agent_memory
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.services.audit import audit
+from tocsin.stages.agent_keeper import registration_budget
 from tocsin.stages.agent_keeper import stage as keeper_stage
 from tocsin.stages.agent_keeper.stage import CHANGE_INTERVAL_S, FORGET_ENDED, FORGET_LOST, SILENCE_S, AgentKeeper
 from tocsin.subjects import LAYOUT, Bucket
@@ -432,6 +433,44 @@ async def test_agent_without_room_for_more_lives_on(office: Office, monkeypatch:
     assert await office.kinds() == [AgentRegistered]
     [record] = await office.shown()
     assert (record.state, record.held) == ("ENABLED", ["e.main.1"])
+
+
+@pytest.mark.parametrize("repeats", ["processes", "changes"])
+async def test_registrations_of_others_are_limited_in_bytes(
+    office: Office, monkeypatch: pytest.MonkeyPatch, repeats: str
+) -> None:
+    monkeypatch.setattr(registration_budget, "BYTES_AT_ONCE", 50_000)
+    monkeypatch.setattr(registration_budget, "BYTES_PER_S", 100)
+    await office.keeper(reserved=["mail"])
+    for number in range(40):
+        agent_id = some_id(number if repeats == "processes" else 1)
+        await office.announce(
+            f"thief-{number % 3}", agent_id, functions=[f"{number}-{n}" + "x" * 200 for n in range(25)]
+        )
+        await office.passes(CHANGE_INTERVAL_S)
+        if repeats == "processes":
+            await office.announce(f"thief-{number % 3}", agent_id, ended=True)
+    stored = sum(len(fact.encode()) for fact in await office.facts() if isinstance(fact, AgentRegistered))
+    assert 50_000 < stored < 50_000 + 100 * 40 * CHANGE_INTERVAL_S + 6_000
+    await office.announce("mail", some_id(100))
+    await office.round()
+    assert "mail" in {fact.name for fact in await office.facts()}
+
+
+async def test_agent_over_the_limit_registers_later(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration_budget, "BYTES_AT_ONCE", 1_000)
+    monkeypatch.setattr(registration_budget, "BYTES_PER_S", 100)
+    await office.keeper()
+    await office.announce(functions=["x" * 200, "y" * 200, "z" * 200])
+    await office.announce("late", some_id(2), functions=["x" * 200, "y" * 200, "z" * 200])
+    for _ in range(2):
+        await office.announce("late", some_id(2), functions=["x" * 200, "y" * 200, "z" * 200])
+        await office.round()
+        assert [fact.name for fact in await office.facts()] == [NAME]
+    await office.passes(SILENCE_S / 3)
+    await office.announce("late", some_id(2), functions=["x" * 200, "y" * 200, "z" * 200])
+    await office.round()
+    assert [fact.name for fact in await office.facts()] == [NAME, "late"]
 
 
 async def test_standby_keeps_no_list_that_is_registered(office: Office) -> None:

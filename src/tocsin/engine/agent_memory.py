@@ -20,8 +20,8 @@ LOG_INTERVAL_S: Final = 30.0
 _PROCESS_BYTES: Final = 500
 """What a process uses beside its texts."""
 
-Refusal = Literal["unreadable", "processes", "bytes"]
-"""A body that cannot be read or is too large; too many processes; too much memory."""
+Refusal = Literal["unreadable", "processes", "bytes", "rate"]
+"""A body that cannot be read or is too large; too many processes; too much memory; too many registrations."""
 
 _log = telemetry.get_logger("tocsin.agents")
 _refused: Final = telemetry.meter().create_counter(

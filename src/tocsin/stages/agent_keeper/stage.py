@@ -34,6 +34,7 @@ from ...engine.stage import Access, Stage, StageContext
 from ...ports import AgentChannel, Clock, EventLog, LogUnavailable, OutdatedState, Projections
 from ...subjects import AGENT_KEEPER_LEASE, LAYOUT, Bucket, Stream
 from .acknowledgements import CURSOR, Acknowledgements
+from .registration_budget import RegistrationBudget
 from .roster import Entry, Mirror, Roster, size_of
 
 INTERVAL_S: Final = 0.2
@@ -77,6 +78,7 @@ class AgentKeeper:
         )
         self._reserved = frozenset(reserved)
         self._refused = RefusedHoldLists("agent_keeper", clock.monotonic)
+        self._budget = RegistrationBudget(reserved, clock.monotonic)
         self._inbox = HoldListInbox(
             lambda name, agent_id: self.roster.find(name, agent_id) is not None, reserved, self._refused
         )
@@ -200,9 +202,13 @@ class AgentKeeper:
 
     async def _compare(self, entry: Entry, hold_list: HoldList) -> None:
         """Store what the newest hold list of a process changes."""
-        if agent.hear(entry.state, entry.name, entry.agent_id, hold_list):
+        if facts := agent.hear(entry.state, entry.name, entry.agent_id, hold_list):
             is_early = self._has_changed_lately(entry) and entry.state.is_live and not hold_list.ended
             if is_early or not self._leadership.is_leading:
+                return
+            if not hold_list.ended and not self._budget.take(entry.name, facts):
+                self._refused.note(entry.name, "rate")
+                entry.unjudged = None  # its next hold list tries again
                 return
             if await self._store(entry, lambda state: agent.hear(state, entry.name, entry.agent_id, hold_list)):
                 entry.registered_at = self._clock.monotonic()
