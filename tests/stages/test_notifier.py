@@ -30,6 +30,7 @@ from tocsin.domain.events import (
     NotificationRaised,
     NotificationSilenced,
     OutcomeChanged,
+    Recorded,
     Skipped,
     SkipReason,
 )
@@ -37,7 +38,9 @@ from tocsin.domain.notification import Kind, Notification
 from tocsin.domain.notification_retry import GIVE_UP_AFTER
 from tocsin.ports import ChannelRefused, LogUnavailable, NotificationChannel, Written
 from tocsin.services.silences import Silences
+from tocsin.stages.notifier.backlog import Backlog
 from tocsin.stages.notifier.sender import Sender
+from tocsin.subjects import Stream
 from tocsin.testing import InMemoryEventLog, settle
 
 WINDOW = 5.0
@@ -462,6 +465,51 @@ def _always(world: World) -> Callable[[], Coroutine[Any, Any, datetime | None]]:
         return world.clock.now()
 
     return time
+
+
+async def drop(world: World, *kinds: str) -> None:
+    """Let the stream drop events of all notifications, as if it was full."""
+    stream = world.log.stream(Stream.NOTIFICATIONS)
+    for kind in kinds:
+        for recorded in await world.log.read(f"notification.*.*.{kind}"):
+            stream.remove(recorded.sequence)
+
+
+@pytest.mark.parametrize("kinds", [("raised",), ("raised", "prepared")])
+async def test_dropped_notification_holds_up_no_other(scene: Scene, kinds: tuple[str, ...]) -> None:
+    scene.ops.refusal = ChannelRefused("status 503", retryable=True)
+    await scene.raise_("sent")
+    await scene.passes(WINDOW)
+    await scene.raise_("waits")
+    await drop(scene.world, *kinds)
+    await scene.passes(60)
+    scene.ops.refusal = None
+    await scene.raise_("report")
+    await scene.passes(60)
+    assert scene.ops.sent[-1].job == "report"
+    assert scene.sender.backlog.oldest is None
+
+
+async def test_message_of_another_leader_frees_the_lane(world: World) -> None:
+    backlog = Backlog()
+    first, second = (
+        NotificationRaised(job=job, id=job, channel="ops", kind=Kind.FAILED, at=world.clock.now()) for job in ("a", "b")
+    )
+    prepared = NotificationPrepared(job="a", id="a", channel="ops", through=2, others=1, other_jobs=("b",))
+    late = NotificationPrepared(job="b", id="b", channel="ops", through=2)
+    stored = [
+        Recorded(fact, subjects.subject_of(fact), sequence, world.clock.now())
+        for sequence, fact in enumerate((first, second, prepared, late), start=1)
+    ]
+    for recorded in stored[:2]:
+        backlog.learn(recorded)
+    [(_, lane)] = backlog.lanes()
+    lane.preparing = "b"
+    for recorded in stored[2:]:
+        backlog.learn(recorded)
+    [(_, after)] = backlog.lanes()
+    assert after.preparing is None
+    assert [*after.messages] == ["a"]
 
 
 # --- silences --------------------------------------------------------------------------------------------------------

@@ -124,12 +124,16 @@ class Backlog:
             case OutcomeChanged():
                 pass
             case NotificationFact() as fact:
-                self._settle(fact.id)
+                self.forget(fact.id)
 
     def _prepare(self, fact: NotificationPrepared, sequence: int) -> None:
         """Let a message stand for the notifications of its channel that wait."""
         lane = self._lanes.get(fact.channel)
-        if lane is None or fact.id not in lane.waiting:
+        if lane is None:
+            return
+        if lane.preparing == fact.id:
+            lane.preparing = None
+        if fact.id not in lane.waiting:
             return  # another message stands for it: two processes prepared at once
         members = [waiting for waiting in lane.waiting.values() if waiting.sequence <= fact.through]
         for waiting in members:
@@ -138,14 +142,13 @@ class Backlog:
                 del self._channels[waiting.id]
         first = next(waiting for waiting in members if waiting.id == fact.id)
         lane.messages[fact.id] = OpenMessage(first, fact.others, fact.other_jobs, sequence)
-        if lane.preparing == fact.id:
-            lane.preparing = None
 
     def _message(self, notification: str) -> OpenMessage | None:
         channel = self._channels.get(notification)
         return None if channel is None else self._lanes[channel].messages.get(notification)
 
-    def _settle(self, notification: str) -> None:
+    def forget(self, notification: str) -> None:
+        """Remove a notification that is settled, or that the stream dropped."""
         if (channel := self._channels.pop(notification, None)) is None:
             return
         lane = self._lanes[channel]

@@ -176,16 +176,26 @@ class Sender:
                 )
                 yield Append((fact,), waiting.sequence)
 
+    def _drop(self, fact: Message) -> None:
+        """Forget a notification that its stream dropped."""
+        if isinstance(fact, NotificationFact):
+            _log.warning("notification dropped by a full stream", action="notification-lost", notification=fact.id)
+            self.backlog.forget(fact.id)
+
     async def _store(self, decided: list[tuple[Lane | None, Append]]) -> None:
         for lane, append in decided:
             if lane is not None:
                 fact = append.events[0]
                 lane.preparing = fact.id if isinstance(fact, NotificationFact) else None
         results = await self._log.write([append for _, append in decided])
-        for (lane, _), result in zip(decided, results, strict=True):
-            # Another leader may have been faster. Then what it stored arrives here.
-            if lane is not None and result.error is not None:
+        for (lane, append), result in zip(decided, results, strict=True):
+            if result.error is None:
+                continue
+            if lane is not None:
                 lane.preparing = None
+            # Another leader was faster, and what it stored arrives here; or the full stream dropped the notification.
+            if isinstance(result.error, OutdatedState) and not await self._log.tail(append.scope):
+                self._drop(append.events[0])
 
     def _begin(self, channel: NotificationChannel, message: OpenMessage) -> None:
         message.is_busy = True
@@ -197,6 +207,9 @@ class Sender:
         """Send a message, and store the answer."""
         try:
             raised = await self._raised(message)
+            if raised is None:
+                self._drop(NotificationFact(job=message.first.job, id=message.first.id))
+                return
             await self._log.append(await self._outcome(channel, message, raised), expect=message.sequence)
         except (LogUnavailable, OutdatedState) as error:
             _log.info(
@@ -207,12 +220,16 @@ class Sender:
             )
             message.due, message.is_busy = self._clock.now() + SOON, False
 
-    async def _raised(self, message: OpenMessage) -> NotificationRaised:
+    async def _raised(self, message: OpenMessage) -> NotificationRaised | None:
+        """Return the first notification of a message; None: the stream dropped it."""
         scope = subjects.notification(message.first.job, message.first.id)
         recorded = await self._log.get(scope, message.first.sequence)
-        if recorded is None or not isinstance(recorded.message, NotificationRaised):
+        if recorded is not None and isinstance(recorded.message, NotificationRaised):
+            return recorded.message
+        raised = scope.replace(">", "raised")
+        if await self._log.tail(raised) == message.first.sequence:
             raise StaleRead.of(scope)
-        return recorded.message
+        return None
 
     async def _outcome(
         self, channel: NotificationChannel, message: OpenMessage, raised: NotificationRaised
