@@ -75,7 +75,7 @@ def apply(
     plan, missing = run(
         _apply(session, definitions, owners(definitions, owner) if prune else (), dry_run=dry_run, yes=yes)
     )
-    warn([*plan.unknown, *missing])
+    warn([*plan.unknown, *missing, *_without_channel(session, definitions)])
     if session.output.is_json:
         session.output.answer({**as_json(plan), "dry_run": dry_run, "unserved": unserved_json(missing)}, list)
 
@@ -113,6 +113,16 @@ async def _apply(
             confirm(f"delete {counted(deletions, 'job')}?", yes=yes, otherwise="nothing was changed")
         await operator.carry_out(plan)
         return plan, await unserved_by(session, operator, definitions)
+
+
+def _without_channel(session: Session, definitions: Collection[JobDefinition]) -> Iterable[str]:
+    """Return warnings about channels that the settings lack.
+
+    Over HTTP, the settings of the server are not known.
+    """
+    from ...services.jobs.channels import unknown_channels  # noqa: PLC0415 - likewise
+
+    return () if session.server else unknown_channels(definitions, session.settings().notifications.channels)
 
 
 def warn(warnings: Sequence[object]) -> None:
