@@ -3,6 +3,7 @@
 import io
 from datetime import timedelta
 
+import pytest
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
@@ -12,6 +13,7 @@ from tocsin.cli.output.format import local
 from tocsin.cli.output.tables import table, this_year, unique_beginnings
 from tocsin.domain.events import Acquired, Attempt, DeadLettered, Failure, Recorded, Released, Resolved, Skipped
 from tocsin.domain.events.execution import Refusal
+from tocsin.domain.events.message import ReleasedReason
 from tocsin.testing import START
 
 ROWS = [("one", "a long sentence about it", "x"), ("two", "short", "y")]
@@ -151,6 +153,13 @@ def test_refused_trigger_shows_the_error() -> None:
     )
 
 
-def test_release_of_a_silent_worker_says_so() -> None:
-    released = Released(job="j", execution_id=ID, step="main", attempt=1, delivery=1, task=7, reason="lease_over")
-    assert event_lines.describe(released).detail == "main #1: its worker gave no sign of life in time"
+@pytest.mark.parametrize(
+    ("reason", "why"),
+    [
+        ("lease_over", "its worker gave no sign of life in time"),
+        ("handed_back", "its worker returned it or did not listen"),
+    ],
+)
+def test_release_says_why(reason: ReleasedReason, why: str) -> None:
+    released = Released(job="j", execution_id=ID, step="main", attempt=1, delivery=1, task=7, reason=reason)
+    assert event_lines.describe(released).detail == f"main #1: {why}"

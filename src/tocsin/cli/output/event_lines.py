@@ -187,7 +187,7 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912, PLR09
             return Described("↻", "yellow", "recovered", f"#{fact.recovery}: {lost} and lost")
         case Released():
             is_silent = fact.reason == "lease_over"
-            why = "its worker gave no sign of life in time" if is_silent else "its worker returned it"
+            why = "its worker gave no sign of life in time" if is_silent else "its worker returned it or did not listen"
             return Described("↻", "yellow", "released", f"{fact.step} #{fact.attempt}: {why}")
         case Cancelled():
             return Described("✗", "yellow", "cancelled", fact.reason or "")
