@@ -15,8 +15,8 @@ from tocsin.adapters.memory.archive import InMemoryArchiveStore
 from tocsin.archive.segment_selection import Cursors
 from tocsin.bootstrap.stage_runner import candidate
 from tocsin.domain.agent import safe_name
-from tocsin.domain.definition import DefinitionError
-from tocsin.domain.events import CancelRequest, Trigger
+from tocsin.domain.definition import DefinitionError, JobDefinition
+from tocsin.domain.events import CancelRequest, Shard, Trigger
 from tocsin.domain.ledger import JobNotFound
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.delivery_policy import DeliveryPolicy
@@ -28,6 +28,7 @@ from tocsin.services.jobs import Registry
 from tocsin.services.operations import backfill, dead_letters
 from tocsin.services.operations.errors import OperationError
 from tocsin.services.operations.execution_requests import Duplicate, enqueue
+from tocsin.services.shards import ShardMaps
 from tocsin.settings import Leader, Queue, Recovery, Settings, Stages
 from tocsin.stages.dependency_keeper.stage import DEPENDENCY_KEEPER
 from tocsin.stages.recorder.stage import RECORDER, Recorders
@@ -50,7 +51,7 @@ from .outside import Outside, OutsideExecutor
 from .ports import Intake, SimulatedHistory, SimulatedLog, SimulatedProjections
 from .process import Process, ProcessClock
 from .server import SimulatedBuckets, SimulatedServer
-from .workload import ASSIGNED, BRIDGED, FUNCTION, OUTSIDE, QUEUES, Action, Temper, Work, handler
+from .workload import ASSIGNED, BRIDGED, FUNCTION, OUTSIDE, QUEUES, SHARDS, Action, Temper, Work, handler
 
 ACK_WAIT: Final = 4.0
 RUSHES: Final = 0.25
@@ -63,6 +64,9 @@ SETTINGS: Final = Settings(
     recovery=Recovery(threshold=6.0, grace=2.0, interval=1.0),
     queues={BRIDGED: Queue(transport="mq")},
 )
+
+
+FIRST_WORKER: Final = "worker-1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,8 @@ class Surroundings:
     """The queues of executors outside."""
     is_operated: bool = False
     """Operators decide about queues and agents, so workers keep their names when they are replaced."""
+    declared: tuple[str, ...] = ()
+    """The shards that all workers but the first declare."""
     is_dependent: bool = False
     """Jobs wait for other jobs, so nodes have the dependency keeper."""
     hall: Hall = field(default_factory=Hall)
@@ -184,7 +190,10 @@ class WorkerProcess:
             log, _channel(around, process), ProcessClock(process), noise=lambda: f"{noise.getrandbits(128):x}"
         )
         name = process.name.partition("#")[0] if around.is_operated else safe_name(process.name)
-        options = Options((*QUEUES, ASSIGNED), concurrency=3, shutdown_timeout=3.0, name=name, nats_url=None)
+        shards = around.declared if process.name.partition("#")[0] != FIRST_WORKER else ()
+        options = Options(
+            (*QUEUES, ASSIGNED), concurrency=3, shutdown_timeout=3.0, name=name, nats_url=None, shards=shards
+        )
         self._shutdown = Shutdown()
         process.spawn("worker", Session(options, handlers, connection, self._shutdown).run)
 
@@ -248,7 +257,7 @@ class User:
     async def _act(self, action: Action) -> None:
         match action.verb:
             case "define" | "edit" if action.definition is not None:
-                await self._registry.apply([action.definition])
+                await self._define(action.definition)
             case "pause":
                 await self._registry.pause(action.job)
             case "resume":
@@ -267,6 +276,11 @@ class User:
                 await self._make_up(action)
             case "cancel":
                 await self._cancel(action)
+
+    async def _define(self, definition: JobDefinition) -> None:
+        if definition.partition is not None:
+            await ShardMaps(self._log).apply(Shard(shard_id=shard) for shard in SHARDS)
+        await self._registry.apply([definition])
 
     async def _make_up(self, action: Action) -> None:
         if action.verb != "backfill":

@@ -28,6 +28,7 @@ from .workload import (
     contended,
     delivered,
     depending,
+    divided,
     drained,
     enqueued,
     flooded,
@@ -71,6 +72,8 @@ class Focus:
     """The decisions of operators."""
     is_dependent: bool = False
     """Jobs wait for other jobs, and nodes have the dependency keeper."""
+    declared: tuple[str, ...] = ()
+    """The shards that all workers but the first declare."""
     forgers: int = 0
     """Processes of hostile workers."""
 
@@ -259,6 +262,18 @@ _LED: Final = Focus(
     workers=(2, 3),
     loss=(0.03, 0.3),
 )
+DIVIDED_FROM: Final = 7_000_000
+"""The first seed of schedules with shards."""
+_DIVIDED: Final = Focus(
+    "shards: jobs run on shards that some workers declare, and die, while two matchers believe that they lead",
+    divided,
+    {"crash": 0.008, "freeze": 0.004, "stale": 0.2, "lagging": 0.2, "clock_steps": 0.0, "skew": 0.0},
+    Temper(paces=(0.05, 0.5, 3.0)),
+    nodes=(2, 3),
+    workers=(3,),
+    loss=(0.03, 0.3),
+    declared=("s1", "s2"),
+)
 _LATER: Final = {
     OPERATED_FROM: _OPERATED,
     DEPENDENT_FROM: _DEPENDENT,
@@ -266,6 +281,7 @@ _LATER: Final = {
     PRIORITIZED_FROM: _PRIORITIZED,
     DRAINED_FROM: _DRAINED,
     LED_FROM: _LED,
+    DIVIDED_FROM: _DIVIDED,
 }
 """The kinds of schedules with seeds of their own, by the first seed."""
 

@@ -25,7 +25,7 @@ from .rules import beyond_the_audit
 def everything(around: Surroundings) -> StoredEvents:
     """The log, whole: what is in the streams, and what was archived."""
     kinds = {
-        Stream.LEDGER: ("ledger.", "queue.", "agent."),
+        Stream.LEDGER: ("ledger.", "queue.", "agent.", "shards."),
         Stream.LOG: ("execution.", "lock.", "cron.", "dead-letter.", "ownership."),
         Stream.REPORTS: ("report.",),
         Stream.REQUESTS: ("trigger.", "cancel.", "enqueue."),

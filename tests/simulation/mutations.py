@@ -616,7 +616,14 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "self._disabled.discard",
     ),
     _bug("hand over claims of an earlier owner", Owners.is_outdated, "before[-1].epoch != claim.epoch", "False"),
-    _bug("let any worker claim on an owned shard", TaskBoard.bind, "self._put_again(bound)", "pass"),
+    Mutation(
+        "give the tasks of owned shards to any worker",
+        (
+            Edit(TaskBoard._put, "None if task.shard in self._free_shards else shard_resource(task.shard)", "None"),
+            Edit(Owners.permits, "if task.ownable is None:", "if task.resource is None:"),
+            Edit(Owners.is_outdated, "if claim.task.ownable is None:", "if claim.task.resource is None:"),
+        ),
+    ),
     _bug("free a shard whose owner was not read", Owners._load, "if not tail and", "if"),
     _bug("move a shard while its owner works on it", Owners._change, "or self._works_on(before, resource)", ""),
     _bug("keep a silent owner", OwnerCandidates.obstacle, '"silent" if', "None if"),
@@ -783,6 +790,7 @@ def judged(name: str, seeds: Sequence[int]) -> Verdict:
 
 
 FOCUSED: Final[Mapping[str, str]] = {
+    "give the tasks of owned shards to any worker": "shards",
     "queue, and look no more whether the holder is over": "contention",
     "hand the lock on for no end by cancellation": "contention",
     "believe a replica that who has the lock was never planned": "replicas",
@@ -847,7 +855,6 @@ CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
         "tests/stages/test_operator_decisions.py::test_decision_counts_for_chosen_tasks[decision0]"
     ),
     "hand over claims of an earlier owner": "tests/stages/test_owners.py::test_claim_for_an_earlier_leader_is_released",
-    "let any worker claim on an owned shard": "tests/stages/test_shard_owners.py::test_first_owner_takes_tasks_that_wait",
     "free a shard whose owner was not read": "tests/stages/test_shard_owners.py::test_foreign_message_does_not_free_a_shard",
     "move a shard while its owner works on it": "tests/stages/test_shard_owners.py::test_running_task_keeps_its_shard",
     "keep a silent owner": "tests/stages/test_owners.py::test_silent_leader_is_replaced_and_its_task_released",

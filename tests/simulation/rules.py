@@ -273,9 +273,9 @@ def _each_trigger_asks_for_a_run_of_its_own(everything: StoredEvents) -> Iterato
 def _the_earliest_gets_the_lock(everything: StoredEvents) -> Iterator[str]:
     """Catch-up work has lower priority than all other work."""
     planned = {fact.message.execution_id: _turn(lock.waiting(fact.message)) for fact in everything.facts(Planned)}
-    waiting: dict[str, dict[str, tuple[bool, datetime]]] = defaultdict(dict)
+    waiting: dict[tuple[str, str | None], dict[str, tuple[bool, datetime]]] = defaultdict(dict)
     for fact in everything.facts(LockFact):
-        held, others = fact.message, waiting[fact.message.job]
+        held, others = fact.message, waiting[fact.message.job, fact.message.shard]
         if isinstance(held, Acquired):
             others.pop(held.execution_id, None)
             if (turn := planned.get(held.execution_id)) is not None and turn > (

@@ -111,6 +111,7 @@ class Simulation:
             self.focus.decisions is not None,
             hall=Hall(*self.focus.loss),
             is_dependent=self.focus.is_dependent,
+            declared=self.focus.declared,
         )
 
     def run(self) -> Result:

@@ -11,7 +11,16 @@ import sys
 import pytest
 
 from .__main__ import told
-from .focus import DEPENDENT_FROM, DRAINED_FROM, FORGED_FROM, LED_FROM, OPERATED_FROM, PRIORITIZED_FROM, focus_of
+from .focus import (
+    DEPENDENT_FROM,
+    DIVIDED_FROM,
+    DRAINED_FROM,
+    FORGED_FROM,
+    LED_FROM,
+    OPERATED_FROM,
+    PRIORITIZED_FROM,
+    focus_of,
+)
 from .simulation import play
 
 TOGETHER = 20
@@ -21,6 +30,7 @@ DEPENDENT = 10
 FORGED = 10
 RANKED = 4
 LED = 10
+DIVIDED = 6
 SCHEDULES = range(0, 100, TOGETHER)
 PLAY = """
 import json, sys
@@ -65,6 +75,12 @@ def test_choice_is_right_under_any_fault(first: int) -> None:
 
 def test_leader_alone_gets_its_tasks_under_any_fault() -> None:
     seeds = range(LED_FROM, LED_FROM + LED)
+    failed = [told(result) for result in map(play, seeds) if result.violations]
+    assert not failed, "\n".join(failed)
+
+
+def test_shards_have_one_owner_under_any_fault() -> None:
+    seeds = range(DIVIDED_FROM, DIVIDED_FROM + DIVIDED)
     failed = [told(result) for result in map(play, seeds) if result.violations]
     assert not failed, "\n".join(failed)
 

@@ -12,6 +12,7 @@ from zlib import crc32
 from pydantic import JsonValue
 
 from tocsin.domain.definition import Concurrency, JobDefinition, JobDependency
+from tocsin.domain.definition.partition import Partition
 from tocsin.domain.events import Enqueued
 from tocsin.testing import ManualClock
 from tocsin.worker.context import Context, NonRetryableError
@@ -477,6 +478,21 @@ def led(chance: Random, until: float) -> list[Action]:
     return [of_the_leader(action) for action in timed(chance, until) + overlapping(chance, until)]
 
 
+def divided(chance: Random, until: float) -> list[Action]:
+    """Jobs that run on shards, on several or on one, beside others."""
+
+    def on_shards(action: Action) -> Action:
+        if action.definition is None or chance.random() < _FREE:
+            return action
+        rules = (Partition(all_shards=True), Partition(shard_set=SHARDS[:2]), Partition(single_shard=SHARDS[0]))
+        fields = {"partition": chance.choice(rules), "timeout": chance.choice((2.0, 60.0))}
+        return replace(action, definition=action.definition.model_copy(update=fields))
+
+    return [on_shards(action) for action in timed(chance, until) + overlapping(chance, until)]
+
+
+SHARDS: Final = ("s1", "s2", "s3")
+"""The shards of the map."""
 _FREE: Final = 0.3
 """The share of jobs whose tasks any worker gets."""
 
