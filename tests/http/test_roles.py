@@ -68,6 +68,7 @@ TABLE: dict[tuple[str, str], tuple[set[Role] | None, str, Any]] = {
     ("POST", "/v1/agents/{name}/revoke"): ({ADMIN, OPERATOR}, "/v1/agents/mail-1/revoke", {}),
     ("GET", "/v1/policy"): (READERS, "/v1/policy", None),
     ("PUT", "/v1/policy"): ({ADMIN}, "/v1/policy", {"job_timeout": "1h"}),
+    ("GET", "/v1/notifications"): ({ADMIN, OPERATOR}, "/v1/notifications", None),
     ("GET", "/v1/silences"): (READERS, "/v1/silences", None),
     ("POST", "/v1/silences"): ({ADMIN, OPERATOR}, "/v1/silences", {"all": True, "duration": "1h", "reason": "r"}),
     ("DELETE", "/v1/silences/{id}"): ({ADMIN, OPERATOR}, "/v1/silences/1", None),

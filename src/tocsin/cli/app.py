@@ -19,6 +19,7 @@ SERVED: Final = frozenset(
             "shards",
             "policy",
             "silences",
+            "notifications",
             "executions",
             "dead-letters",
             "schedule",

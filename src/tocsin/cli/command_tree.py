@@ -213,7 +213,8 @@ COMMANDS: Final[Tree] = {
     "keys": CommandGroup("The key that signs the ledger and the log.", _KEYS),
     "silences": CommandGroup("Times in which notifications are not sent.", _SILENCES),
     "notifications": CommandGroup(
-        "Messages to people and programs about jobs.", {"test": "notifications.commands:send_test"}
+        "Messages to people and programs about jobs.",
+        {"list": "notifications.commands:list_notifications", "test": "notifications.commands:send_test"},
     ),
     "tz": CommandGroup("The time-zone data.", {"refresh": "installation.commands:refresh"}),
     "why": "jobs.why:why",

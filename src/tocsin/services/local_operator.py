@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .agent_grants import GrantAnswer, GrantVerb
     from .explain import Answer
     from .hold_ups import HoldUp, HoldUpReader
+    from .notifications import NotificationRow
     from .operations.backfill import Asked, Backfill, Span
     from .operations.dead_letter_lookup import Letter
     from .operations.dead_letters import Replay, Resolution
@@ -307,6 +308,12 @@ class LocalOperator:
     async def change_policy(self, changes: Mapping[str, object], *, reason: str | None = None) -> bool:
         """See `Operator`."""
         return await self._registry.policies.change(changes, by=self._by, reason=reason)
+
+    async def notifications(self) -> "tuple[NotificationRow, ...]":
+        """See `Operator`."""
+        from .notifications import newest_notifications  # noqa: PLC0415 - see above
+
+        return await newest_notifications(self._log)
 
     async def silences(self) -> "tuple[Silence, ...]":
         """See `Operator`."""

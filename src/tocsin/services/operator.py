@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .agent_grants import GrantAnswer, GrantVerb
     from .explain import Answer
     from .hold_ups import HoldUp
+    from .notifications import NotificationRow
     from .operations.backfill import Asked, Backfill, Span
     from .operations.dead_letter_lookup import Letter
     from .operations.dead_letters import Replay, Resolution
@@ -356,6 +357,14 @@ class Operator(Protocol):
         ...
 
     # --- notifications ------------------------------------------------------------------------------------------------
+
+    async def notifications(self) -> "tuple[NotificationRow, ...]":
+        """Return the newest notifications with their delivery, the newest first.
+
+        Raises:
+            NotFound: the API is older than notifications.
+        """
+        ...
 
     async def silences(self) -> "tuple[Silence, ...]":
         """Return the silences of notifications in force, the oldest first.

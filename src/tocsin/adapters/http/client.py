@@ -29,6 +29,7 @@ from ...services.agent_grants import GrantAnswer, GrantVerb
 from ...services.explain import Answer
 from ...services.hold_ups import HoldUp
 from ...services.jobs import Change, Job, Plan, each, plan_of
+from ...services.notifications import NotificationRow
 from ...services.operations import dead_letters
 from ...services.operations.backfill import Asked, Backfill, Span
 from ...services.operations.dead_letter_lookup import Letter, match_dead_letter
@@ -58,6 +59,7 @@ _QUEUES: Final = TypeAdapter(list[QueueDetails])
 _SHARDS: Final = TypeAdapter(ShardMap)
 _GRANTS: Final = TypeAdapter(GrantAnswer)
 _POLICY: Final = TypeAdapter(PolicyVersion)
+_NOTIFICATIONS: Final = TypeAdapter(tuple[NotificationRow, ...])
 _SILENCES: Final = TypeAdapter(tuple[Silence, ...])
 _HOLD_UPS: Final = TypeAdapter(tuple[HoldUp, ...])
 _FAN_OUT: Final = TypeAdapter(FanOut | None)
@@ -314,6 +316,11 @@ class HttpOperator:
         raise SequenceConflict(
             f"cannot change the policy: another writer changed it on each of {MAX_TRIES} tries. Try again."
         )
+
+    async def notifications(self) -> tuple[NotificationRow, ...]:
+        """See `Operator`."""
+        answer = await self._api.request("GET", "/v1/notifications")
+        return tuple(_NOTIFICATIONS.validate_python(answer["notifications"]))
 
     async def silences(self) -> tuple[Silence, ...]:
         """See `Operator`."""

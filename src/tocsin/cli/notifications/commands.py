@@ -1,17 +1,24 @@
-"""`tocsin notifications test`."""
+"""`tocsin notifications`: list and test."""
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from secrets import token_hex
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.text import Text
 
 from ...domain.ids import notification_id
 from ...domain.notification import Kind, Notification
+from ...services.operator import NotServed
+from ..output.format import local
+from ..output.tables import table
 from ..runtime.errors import Exit, UsageError
 from ..runtime.event_loop import run
 from ..runtime.session import Session, actor, session_of
+
+if TYPE_CHECKING:
+    from ...services.notifications import NotificationRow
 
 TEST_JOB: Final = "tocsin.test"
 """The job that a test names; no job has it."""
@@ -28,10 +35,51 @@ def send_test(
     Example: `tocsin notifications test incidents`
     """
     session = session_of(context)
+    if session.server:
+        raise NotServed("notifications test")
     sent = run(_send(session, channel))
     session.output.answer(
         {"channel": channel, "id": sent.id, "outcome": "accepted"},
         lambda: [Text(f"{channel} accepted the test {sent.id}", style="green")],
+    )
+
+
+def list_notifications(
+    context: typer.Context,
+    failed: Annotated[bool, typer.Option("--failed", help="Only those that a receiver did not accept.")] = False,
+) -> None:
+    """List the newest notifications and their delivery.
+
+    Example: `tocsin notifications list --failed`
+    """
+    session = session_of(context)
+
+    async def read() -> "tuple[NotificationRow, ...]":
+        async with session.operator() as operator:
+            return await operator.notifications()
+
+    shown = [row for row in run(read()) if not failed or row.state in {"retrying", "abandoned"}]
+    session.output.answer(
+        [asdict(row) for row in shown],
+        lambda: [
+            table(
+                ("AT", "JOB", "KIND", "CHANNEL", "STATE", "ATTEMPTS", "ERROR OR REASON"),
+                [
+                    (
+                        local(row.at),
+                        Text(row.job, style="bold"),
+                        row.kind.value,
+                        row.channel,
+                        row.state,
+                        row.attempts or "",
+                        row.error or row.reason,
+                    )
+                    for row in shown
+                ],
+                empty="no notifications",
+                least=("ERROR OR REASON", "ATTEMPTS"),
+            )
+        ],
     )
 
 
