@@ -192,6 +192,19 @@ def test_an_execution_expires_at_its_limit(seconds: float, *, is_expired: bool) 
         assert findings.next_look == NOON + timedelta(seconds=10)
 
 
+def test_expired_execution_names_its_unserved_step() -> None:
+    log = Log(planned().model_copy(update={"plan": limited(10)}))
+    log.store(*execution.admit(log.state, fence=1))
+    log.store(*execution.dispatch(log.state, key=KEY))
+    [failed] = recovery.expire(found(log.examine(timedelta(seconds=10))))
+    [began] = recovery.expire(found(running(limited(10)).examine(timedelta(seconds=10))))
+    [planned_step] = limited(10).steps
+    assert failed.error is not None
+    assert began.error is not None
+    assert f"(function {planned_step.function}, queue {planned_step.queue})" in failed.error.message
+    assert "no worker" not in began.error.message
+
+
 def test_it_counts_from_its_admission() -> None:
     log = Log(planned().model_copy(update={"plan": limited(10)}))
     assert not found(log.examine(timedelta(hours=1))).is_expired

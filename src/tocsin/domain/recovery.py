@@ -178,10 +178,19 @@ def expire(findings: Findings) -> list[Failed]:
         return []
     error = Failure(
         type=TIMED_OUT,
-        message=f"the execution took longer than {duration.short(limit)} after its admission",
+        message=f"the execution took longer than {duration.short(limit)} after its admission{_waits(findings.state)}",
         retryable=False,
     )
     return execution.give_up(findings.state, reason=TIMED_OUT, error=error)
+
+
+def _waits(state: Execution) -> str:
+    """Return the first step that no worker took, for a message."""
+    for step in state.request.plan.steps:
+        known = state.steps.get(step.name)
+        if known is not None and known.phase is Phase.DISPATCHED and not known.delivery:
+            return f"; no worker took step {step.name} (function {step.function}, queue {step.queue})"
+    return ""
 
 
 def recover(
