@@ -1,0 +1,60 @@
+"""A notification on a real server, by a webhook: a killed notifier sends it again under the same id."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.system.processes import site
+from tocsin.domain.events import NotificationDelivered, NotificationRaised
+from tocsin.domain.notification import Kind
+
+Received = list[dict[str, Any]]
+
+
+@asynccontextmanager
+async def receiver(on_first: Callable[[], None]) -> AsyncIterator[tuple[str, Received]]:
+    """A receiver that calls `on_first` before it answers the first request."""
+    received: Received = []
+
+    async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next(int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
+        received.append(json.loads(await reader.readexactly(length)))
+        if len(received) == 1:
+            on_first()
+        writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(answered, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/hook", received
+
+
+async def test_killed_notifier_sends_the_same_again(nats_url: str, tmp_path: Path) -> None:
+    killed = asyncio.Event()
+
+    def kill() -> None:
+        tocsin.programs[0].kill()
+        killed.set()
+
+    async with receiver(kill) as (url, received):
+        notifications = {"channels": {"ops": {"type": "webhook", "url": url}}, "group_window": 0}
+        async with site(nats_url, tmp_path, notifications=notifications) as tocsin:
+            tocsin._environment["TOCSIN_NOTIFICATIONS__CHANNELS__OPS__URL"] = url  # settings are dumped without secrets
+            tocsin.start("notifier")
+            await tocsin.ready()
+            now = tocsin.installation.clock.now()
+            fact = NotificationRaised(job="report", id="1", channel="ops", kind=Kind.FAILED, at=now, reason="no answer")
+            await tocsin.log.append(fact, expect=0)
+            await asyncio.wait_for(killed.wait(), tocsin.patience)
+            tocsin.programs[0].start()
+
+            async def is_delivered() -> bool:
+                stored = await tocsin.log.read("notification.>")
+                return any(isinstance(recorded.message, NotificationDelivered) for recorded in stored)
+
+            await tocsin.until(is_delivered)
+    assert [(body["id"], body["job"], body["reason"]) for body in received] == [("1", "report", "no answer")] * 2
