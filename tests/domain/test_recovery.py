@@ -197,7 +197,9 @@ def test_expired_execution_names_its_unserved_step() -> None:
     log.store(*execution.admit(log.state, fence=1))
     log.store(*execution.dispatch(log.state, key=KEY))
     [failed] = recovery.expire(found(log.examine(timedelta(seconds=10))))
-    [began] = recovery.expire(found(running(limited(10)).examine(timedelta(seconds=10))))
+    taken = running(limited(10))
+    taken.store(started())
+    [began] = recovery.expire(found(taken.examine(timedelta(seconds=10))))
     [planned_step] = limited(10).steps
     assert failed.error is not None
     assert began.error is not None
