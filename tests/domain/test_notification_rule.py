@@ -157,6 +157,10 @@ def test_trigger_has_no_deadline_of_the_day() -> None:
     assert [timer.kind for timer in timers(EVERY, request, NOON, "UTC")] == ["late", "slow"]
 
 
+def test_time_zone_that_is_gone_has_no_deadline() -> None:
+    assert [timer.kind for timer in timers(EVERY, admitted(), NOON, "Gone/City")] == ["late", "slow"]
+
+
 @pytest.mark.parametrize(
     ("facts", "found"),
     [

@@ -25,7 +25,7 @@ from .events import (
 )
 from .execution import Execution, Status, WaitsFor, waits_for
 from .notification import MAX_REASON, MAX_WHY, Kind, bounded
-from .schedule import parse
+from .schedule import ScheduleError, parse
 from .text import counted, utc_text
 
 TimedKind: TypeAlias = Literal["late", "overdue", "slow"]
@@ -158,10 +158,7 @@ def timers(rule: Notify, request: Requested, opened_at: datetime, timezone: str)
     if rule.late_after is not None:
         times["late"] = request.scheduled_time + timedelta(seconds=rule.late_after)
     if rule.must_complete_by is not None and request.trigger == "cron":
-        hour, minute = rule.must_complete_by.split(":")
-        by = parse(f"{int(minute)} {int(hour)} * * *", timezone).next_after(
-            request.scheduled_time, anchor=request.scheduled_time
-        )
+        by = _next_time(rule.must_complete_by, timezone, request.scheduled_time)
         if by is not None:
             times["overdue"] = by
     if rule.duration_over is not None and isinstance(request, Admitted):
@@ -174,6 +171,18 @@ def timers(rule: Notify, request: Requested, opened_at: datetime, timezone: str)
             definition=request.plan.definition,
             until=until,
         )
+
+
+def _next_time(of_day: str, timezone: str, after: datetime) -> datetime | None:
+    """Return the next instant of a time of the day.
+
+    None: its time zone does not exist any more.
+    """
+    hour, minute = of_day.split(":")
+    try:
+        return parse(f"{int(minute)} {int(hour)} * * *", timezone).next_after(after, anchor=after)
+    except ScheduleError:
+        return None
 
 
 def of_timer(timer: NotifyTimer, state: Execution) -> Happening | None:
