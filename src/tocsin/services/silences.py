@@ -76,7 +76,7 @@ class Silences:
             previous, silences = self._current(stored)
             ended[:] = [silence for silence in silences if silence.id == given]
             if not ended:
-                raise NotFound(f"no silence {given[:64]!r} is in force: see `tocsin silences list`")
+                raise silence_not_found(given)
             rest = tuple(silence for silence in silences if silence.id != given)
             return [SilencesDefined(previous=previous, silences=rest, by=by, reason=reason)]
 
@@ -88,6 +88,11 @@ class Silences:
         if newest is None:
             return 0, ()
         return newest.sequence, in_force(newest.message, self._clock.now())
+
+
+def silence_not_found(given: str) -> NotFound:
+    """Return the error for an id that no silence in force has."""
+    return NotFound(f"no silence {given[:64]!r} is in force: see `tocsin silences list`")
 
 
 def _check(job: str | None, seconds: float, reason: str) -> None:

@@ -5,10 +5,11 @@ from typing import Annotated, Self
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field, model_validator
 
+from ....domain.access import Principal
 from ....domain.definition import Name, Timeout
 from ....domain.events import Silence
 from ....domain.silence import LONGEST_S
-from ....services.silences import Silences
+from ....services.silences import Silences, silence_not_found
 from ..auth.security import Reader, SharedOperator, actor, visible
 from ..middleware.idempotency import IdempotentRoute
 from .dependencies import Here, Reason, ReasonText
@@ -47,9 +48,7 @@ class SilenceRequest(BaseModel):
 @router.get("", operation_id="listSilences")
 async def list_silences(here: Here, caller: Reader) -> SilenceList:
     """List the silences in force, of jobs that the caller sees."""
-    may_see = here.visibility.of(caller)
-    active = await Silences(here.log, here.clock).active()
-    return SilenceList(silences=[each for each in active if each.job is None or await may_see(each.job)])
+    return SilenceList(silences=await _seen(here, caller))
 
 
 @router.post("", operation_id="startSilence", status_code=201, responses=documented(404))
@@ -70,4 +69,13 @@ async def end_silence(
     reason: Reason = None,
 ) -> Silence:
     """End a silence before its time."""
+    if all(silence.id != id for silence in await _seen(here, caller)):
+        raise silence_not_found(id)
     return await Silences(here.log, here.clock).end(id, reason=reason, by=actor(caller))
+
+
+async def _seen(here: Here, caller: Principal) -> list[Silence]:
+    """Return the silences in force, without those of jobs that are hidden from the caller."""
+    may_see = here.visibility.of(caller)
+    active = await Silences(here.log, here.clock).active()
+    return [silence for silence in active if silence.job is None or await may_see(silence.job)]
