@@ -542,3 +542,14 @@ async def test_silence_that_was_ended_covers_nothing(scene: Scene) -> None:
     await scene.raise_("report")
     await scene.passes(60)
     assert len(scene.ops.sent) == 1
+
+
+async def test_foreign_message_hides_no_silence(world: World) -> None:
+    await Silences(world.log, world.clock).start(job="report", tag=None, seconds=3_600, reason="test")
+    world.log.receive("silences.notifications.silences-defined", b"{}")
+    ops = Receiver()
+    async with sending(world, {"ops": ops}) as sender:
+        scene = Scene(world, sender, ops)
+        await scene.raise_("report", "load")
+        await scene.passes(60)
+    assert [(sent.job, sent.others) for sent in ops.sent] == [("load", 0)]

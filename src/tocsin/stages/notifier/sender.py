@@ -22,10 +22,12 @@ from ...domain.events import (
     NotificationSilenced,
     Silence,
     SilencesDefined,
+    newest_of,
 )
 from ...domain.notification import MAX_REASON, Notification, bounded
 from ...domain.notification_retry import next_attempt
 from ...domain.silence import covering
+from ...engine.foreign_reports import load_scope, scopes_of
 from ...engine.leader_election import LeaderElection
 from ...engine.saved_place import SavedPlace
 from ...ports import (
@@ -105,9 +107,11 @@ class Sender:
     async def follow_silences(self) -> None:
         """Follow which silences operators define."""
         async for batch in self._log.follow(Stream.LEDGER, subjects.silences(), after=None):
-            for recorded in batch.messages:
-                if isinstance(recorded.message, SilencesDefined):
-                    self._silences = recorded.message.silences
+            stored = [*batch.messages]
+            for scope in scopes_of(batch.foreign):
+                stored += await load_scope(self._log, scope)
+            if (newest := newest_of(stored, SilencesDefined)) is not None:
+                self._silences = newest.message.silences
             self._knows_silences = self._knows_silences or batch.caught_up
             self._changed.set()
 
