@@ -14,7 +14,7 @@ from tests.stages.world import World
 from tocsin import subjects
 from tocsin.adapters.memory.agents import InMemoryAgentChannel
 from tocsin.domain import execution
-from tocsin.domain.agent import Command
+from tocsin.domain.agent import MAX_PROPOSALS, Command
 from tocsin.domain.events import (
     Acknowledged,
     Admitted,
@@ -24,6 +24,7 @@ from tocsin.domain.events import (
     Completed,
     CronAnswer,
     CronSkipped,
+    DependenciesSettled,
     Dispatched,
     ExecutionFact,
     Proposed,
@@ -34,7 +35,9 @@ from tocsin.domain.events import (
 from tocsin.domain.execution import Execution, Status
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
+from tocsin.ports import Loaded
 from tocsin.services.audit import audit
+from tocsin.stages.agent_keeper.roster import Entry
 from tocsin.stages.agent_keeper.stage import SILENCE_S, AgentKeeper
 from tocsin.subjects import Stream
 from tocsin.testing import InMemoryProjections, settle
@@ -382,6 +385,44 @@ async def test_time_without_a_keeper_does_not_count(world: World, stack: AsyncEx
     assert (await scene.state()).status is Status.ADMITTED
 
 
+async def test_time_without_the_lease_does_not_count(scene: Scene, stack: AsyncExitStack) -> None:
+    await scene.world.define({**PAY, "retry": {"max_attempts": 1}})
+    for name in ("a", "b"):
+        await scene.agent(stack, name, answers=False)
+    await scene.trigger()
+    [keeper] = scene.keepers
+    await keeper._leadership.release()
+    gathering = asyncio.create_task(keeper.gather())
+    await settle()
+    scene.world.clock.advance(TIMEOUT_S)
+    await settle()
+    gathering.cancel()
+    await scene.play()
+    assert (await scene.state()).status is Status.PLANNED
+    await scene.play(TIMEOUT_S)
+    assert (await scene.state()).status is Status.SKIPPED
+
+
+async def test_repeated_answer_is_examined_once(
+    scene: Scene, stack: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scene.agent(stack, "a", answers=False)
+    await scene.agent(stack, "b", answers=False)
+    await scene.trigger()
+    acknowledgements, examined = scene.keepers[0].acknowledgements, list[str]()
+    may_run = acknowledgements._may_run
+
+    def counted(entry: Entry, *fields: Any) -> bool:  # noqa: ANN401 - passed on
+        examined.append(entry.name)
+        return may_run(entry, *fields)
+
+    monkeypatch.setattr(acknowledgements, "_may_run", counted)
+    [sequence] = set(scene.sent["a"])
+    await scene.hold("a", acknowledged=[sequence] * MAX_PROPOSALS, functions=["other"])
+    await scene.play()
+    assert examined == ["a"]
+
+
 async def test_redelivery_adds_nothing(scene: Scene, stack: AsyncExitStack) -> None:
     for name in ("a", "b"):
         await scene.agent(stack, name)
@@ -450,3 +491,30 @@ async def test_dependencies_come_before_the_proposal(scene: Scene, stack: AsyncE
     assert [fact.outcome for fact in await scene.of(QuorumSettled)] == ["reached"]
     assert (await scene.state()).status is Status.ADMITTED
     await scene.checked()
+
+
+async def test_lagging_replica_ends_no_wait(
+    scene: Scene, stack: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replica that lacks the end of the wait for other jobs answers the keeper once."""
+    await scene.world.define({"name": "load", "function": "pay", "overlap_policy": "allow"})
+    await scene.world.define({**PAY, "depends_on": [{"job": "load", "within": "1h"}]})
+    for name in ("a", "b"):
+        await scene.agent(stack, name)
+    await scene.trigger()
+    load_each = scene.world.log.load_each
+
+    async def lagging(*scopes: str, **options: Any) -> Loaded:  # noqa: ANN401 - passed on
+        read = await load_each(*scopes, **options)
+        return Loaded([[r for r in facts if not isinstance(r.message, DependenciesSettled)] for facts in read.facts], 0)
+
+    monkeypatch.setattr(scene.world.log, "load_each", lagging)
+    await scene.world.given(
+        DependenciesSettled(job="pay", execution_id=(await scene.state()).request.execution_id, outcome="met", runs=())
+    )
+    await scene.play()
+    assert not await scene.of(Proposed)
+    monkeypatch.setattr(scene.world.log, "load_each", load_each)
+    for _ in range(3):
+        await scene.play(1)
+    assert (await scene.state()).status is Status.ADMITTED

@@ -77,19 +77,23 @@ class Acknowledgements:
 
     def hear(self, entry: Entry, hold_list: HoldList) -> None:
         """Take the acknowledgements of a hold list, if the agent may run a step."""
-        for sequence in hold_list.acknowledged:
-            proposal = self.proposals.find(sequence)
-            if proposal is None or hold_list.mode != "enabled" or hold_list.ended:
-                continue
-            if self._may_run(entry, proposal.work, hold_list.queues, hold_list.functions):
-                self.proposals.hear(proposal, agent_key(entry.name, entry.agent_id))
+        if hold_list.mode != "enabled" or hold_list.ended:
+            return
+        agent = agent_key(entry.name, entry.agent_id)
+        for sequence in set(hold_list.acknowledged):  # an agent may repeat one at will
+            proposal = self.proposals.find(sequence, agent)
+            if proposal is not None and self._may_run(entry, proposal.work, hold_list.queues, hold_list.functions):
+                self.proposals.hear(proposal, agent)
 
     async def run(self) -> None:
         """Gather acknowledgements, as long as this process leads."""
         while True:
             await self._clock.sleep(INTERVAL_S)
             now = await self._leadership.time()
-            if now is None or not (self.is_complete and self._roster.is_complete):
+            if now is None:
+                self.proposals.forget_deadlines()
+                continue
+            if not (self.is_complete and self._roster.is_complete):
                 continue
             try:
                 await self.run_once(now)
@@ -126,8 +130,8 @@ class Acknowledgements:
             events = self._decided(proposal, facts, candidates, now)
             if events:
                 writes.append(Append(tuple(events), facts[-1].sequence))
-            elif execution.fold(facts).is_proposed:
-                continue
+            elif execution.fold(facts).is_held:
+                continue  # a lagging replica may not know that the other jobs have run
             elif facts or not await self._log.tail(proposal.scope):  # it is over, and may be archived
                 self.proposals.forget(proposal.scope)
         for result in await self._log.write(writes) if writes else []:

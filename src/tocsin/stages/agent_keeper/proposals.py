@@ -62,7 +62,7 @@ class Proposal:
     late_at: datetime | None = None
     """The time (UTC) until which the newest proposal waits; None: this process did not send it yet.
 
-    It counts from the moment at which this process first sends it, so that no time without a leader counts.
+    It counts from the moment at which this process first sends it since it leads, so that no time without a leader counts.
     """
 
     def note_sent(self, now: datetime) -> None:
@@ -153,15 +153,22 @@ class Proposals:
             if not self._counts[proposal.kind]:
                 del self._counts[proposal.kind]
 
-    def find(self, sequence: int) -> Proposal | None:
-        """Return the execution whose newest proposal has a sequence."""
-        return self._waiting.get(self._scopes.get(sequence, ""))
+    def find(self, sequence: int, agent: str) -> Proposal | None:
+        """Return the execution whose newest proposal has a sequence, if it waits for an agent."""
+        proposal = self._waiting.get(self._scopes.get(sequence, ""))
+        if proposal is None or agent in proposal.heard or agent not in proposal.quorum.unheard():
+            return None
+        return proposal
 
     def hear(self, proposal: Proposal, agent: str) -> None:
-        """Note that an agent acknowledged the newest proposal of an execution."""
-        if agent in proposal.quorum.unheard() and agent not in proposal.heard:
-            proposal.heard.add(agent)
-            self._agenda.put(proposal.scope, AT_ONCE)
+        """Note that an agent acknowledged the newest proposal of an execution, which waits for it."""
+        proposal.heard.add(agent)
+        self._agenda.put(proposal.scope, AT_ONCE)
+
+    def forget_deadlines(self) -> None:
+        """Let the time for answers begin again, because this process does not lead."""
+        for proposal in self._waiting.values():
+            proposal.late_at = None
 
     def take(self, now: datetime) -> Iterator[Proposal]:
         """Yield the executions that are due for an examination."""
