@@ -87,6 +87,8 @@ def rendered(words: tuple[str, ...]) -> list[str]:
         ("args: [5, true, null]", [], ["5", "true", ""]),
         ("args: [$(A)-$(B), $$(A)], env: [{ name: A, value: '1' }, { name: B, value: $(A)2 }]", [], ["1-12", "$(A)"]),
         ("args: [$(A)], env: [{ name: A, valueFrom: { secretKeyRef: { name: a, key: a } } }]", [], ["$(A)"]),
+        ("args: [$(A)], env: [{ name: A, value: '1' }, { name: A, valueFrom: { fieldRef: { a: b } } }]", [], ["$(A)"]),
+        ("args: [$(A)], env: [{ name: A, valueFrom: { fieldRef: { a: b } } }, { name: A, value: '1' }]", [], ["1"]),
     ],
 )
 def test_container_keeps_its_program(fields: str, command: list[str], args: list[str], tmp_path: Path) -> None:
@@ -119,6 +121,15 @@ def test_rules_of_a_pod_are_kept_or_said(tmp_path: Path) -> None:
     assert (container.service_account, container.namespace, container.grace) == (None, None, 30.0)
     for lost in ("pod.serviceAccountName", "pod.terminationGracePeriodSeconds", "pod.tolerations"):
         assert f"`{lost}`" in written.text
+
+
+def test_jobs_without_a_namespace_get_the_default(tmp_path: Path) -> None:
+    text = _cron_job('schedule: "0 5 * * *"')
+    written, jobs = imported(
+        "kubernetes", f"{text}---\n{text.replace('name: a', 'name: c, namespace: batch', 1)}", tmp_path
+    )
+    assert {name: job.container and job.container.namespace for name, job in jobs.items()} == {"a": None, "c": "batch"}
+    assert "namespaces: [default, batch]" in written.text  # a worker uses the first
 
 
 def test_container_without_an_image_is_a_comment(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ A command of a shell is a `script`, which is no template. An argument or a varia
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -77,12 +77,16 @@ def settings_note(drafts: list[Draft]) -> str | None:
     commands = [work for draft in drafts for work in (draft.command, *(step.command for step in draft.steps)) if work]
     if not commands:
         return None
-    parts = {
-        "interpreters": {_absolute(work.get("interpreter", [_DEFAULT_SHELL])[0]) for work in commands},
-        "variables": {name for work in commands for name in work.get("env", {})},
-    }
-    texts = (f"{name}: [{', '.join(sorted(values))}]" for name, values in parts.items() if values)
-    return f"start a worker with `--builtin command` and the settings builtin: {{ command: {{ {', '.join(texts)} }} }}"
+    interpreters = {_absolute(work.get("interpreter", [_DEFAULT_SHELL])[0]) for work in commands}
+    variables = {name for work in commands for name in work.get("env", {})}
+    return worker_note("command", interpreters=sorted(interpreters), variables=sorted(variables))
+
+
+def worker_note(builtin: str, **settings: Sequence[str]) -> str:
+    """Return how to start a worker for a built-in function with some settings."""
+    texts = (f"{name}: [{', '.join(values)}]" for name, values in settings.items() if values)
+    written = f"builtin: {{ {builtin}: {{ {', '.join(texts)} }} }}"
+    return f"start a worker with `--builtin {builtin}` and the settings {written}"
 
 
 def _absolute(program: str) -> str:

@@ -15,19 +15,8 @@ from .findings import Finding
 _WIDTH: Final = 400
 """Characters of a comment."""
 _FIRST: Final = (
-    *(
-        "description",
-        "enabled",
-        "schedule",
-        "timezone",
-        "dst",
-        "function",
-        "command",
-        "container",
-        "input",
-        "args",
-        "dag",
-    ),
+    *("description", "enabled", "schedule", "timezone", "dst"),
+    *("function", "command", "container", "input", "args", "dag"),
 )
 """Fields that come first, because readers look for them."""
 _LINES: Final = 20

@@ -10,7 +10,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from ...domain.definition.command import LONGEST_GRACE_S, MAX_SPECIFICATION_BYTES
 from ...domain.definition.container_work import KubernetesName, Quantity
 from ...domain.definition.image import ImageError, read_image
-from .commands import allowed_variables, argument
+from .commands import allowed_variables, argument, worker_note
 from .drafts import Draft, Names, StepDraft, function_name
 from .manifests import Manifest, list_of, mapping_of, report_rest, text_of
 
@@ -65,14 +65,16 @@ def settings_note(drafts: list[Draft]) -> str | None:
     works = list(_containers(drafts))
     if not works:
         return None
-    parts = {
-        "namespaces": {work.get("namespace", "default") for work in works},
-        "images": {repository for work in works if (repository := _repository(work["image"]))},
-        "service_accounts": {work["service_account"] for work in works if "service_account" in work},
-    }
-    texts = (f"{name}: [{', '.join(sorted(values))}]" for name, values in parts.items() if values)
-    return (
-        f"start a worker with `--builtin container` and the settings builtin: {{ container: {{ {', '.join(texts)} }} }}"
+    namespaces = {work.get("namespace", "default") for work in works}
+    images = {repository for work in works if (repository := _repository(work["image"]))}
+    accounts = {work["service_account"] for work in works if "service_account" in work}
+    return worker_note(
+        "container",
+        namespaces=sorted(
+            namespaces, key=lambda name: (name != "default", name)
+        ),  # the first is that of jobs without one
+        images=sorted(images),
+        service_accounts=sorted(accounts),
     )
 
 
@@ -176,12 +178,14 @@ class _Variables:
         for variable in (mapping_of(each) for each in list_of(container.get("env"))):
             name = text_of(variable.get("name"))[:200]
             if "valueFrom" in variable:
+                variables.values.pop(name, None)  # the last variable of a name counts
                 variables.unknown.add(name)
                 kinds = ", ".join(mapping_of(variable["valueFrom"]))[:100]
                 instead = f"start the worker with `--secret {name}`, and write `{name}: ${{env:{name}}}` in `env`"
                 draft.add("environment-not-supported", f"{path}: the variable {name} comes from {kinds}: {instead}")
             else:
                 variables.values[name] = variables.expanded(text_of(variable.get("value", "")))
+                variables.unknown.discard(name)
         return variables
 
     def expanded(self, text: str) -> str:
