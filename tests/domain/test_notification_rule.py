@@ -152,6 +152,14 @@ def test_deadline_is_the_next_local_time(scheduled: datetime, timezone: str, by:
     }
 
 
+def test_deadline_that_clocks_skip_moves_forward() -> None:
+    rule = Notify(channels=("ops",), must_complete_by="02:30")
+    before, after = datetime(2027, 3, 14, 5, tzinfo=UTC), datetime(2027, 3, 14, 7, 30, tzinfo=UTC)
+    request = admitted().model_copy(update={"scheduled_time": before})
+    [timer] = timers(rule, request, before, "America/New_York")
+    assert timer.until == after
+
+
 def test_trigger_has_no_deadline_of_the_day() -> None:
     request = admitted().model_copy(update={"trigger": "manual"})
     assert [timer.kind for timer in timers(EVERY, request, NOON, "UTC")] == ["late", "slow"]

@@ -25,7 +25,7 @@ from .events import (
 )
 from .execution import Execution, Status, WaitsFor, waits_for
 from .notification import MAX_REASON, MAX_WHY, Kind, bounded
-from .schedule import ScheduleError, parse
+from .schedule import DstPolicy, ScheduleError, parse
 from .text import counted, utc_text
 
 TimedKind: TypeAlias = Literal["late", "overdue", "slow"]
@@ -176,13 +176,14 @@ def timers(rule: Notify, request: Requested, opened_at: datetime, timezone: str)
 def _next_time(of_day: str, timezone: str, after: datetime) -> datetime | None:
     """Return the next instant of a time of the day.
 
-    None: its time zone does not exist any more.
+    A time that the clocks skip comes later, by the amount of the change. None: the time zone does not exist any more.
     """
     hour, minute = of_day.split(":")
     try:
-        return parse(f"{int(minute)} {int(hour)} * * *", timezone).next_after(after, anchor=after)
+        times = parse(f"{int(minute)} {int(hour)} * * *", timezone, dst=DstPolicy(gap="shift"))
     except ScheduleError:
         return None
+    return times.next_after(after, anchor=after)
 
 
 def of_timer(timer: NotifyTimer, state: Execution) -> Happening | None:
