@@ -1,6 +1,7 @@
 """The list of notifications: what stands for what, and how it ended."""
 
 from tests.domain.given import NOON
+from tests.guards import guarded
 from tocsin.domain.events import (
     Message,
     NotificationAbandoned,
@@ -51,3 +52,12 @@ async def test_each_notification_has_the_state_of_its_message() -> None:
         ("2", "delivered", 2, None, "1"),
         ("1", "delivered", 2, None, None),
     ]
+
+
+async def test_unreadable_message_hides_no_other() -> None:
+    log = InMemoryEventLog()
+    await log.append(raised("1"), expect=0)
+    for subject in ("notification.report.2.raised", "notification.report.3.of-a-newer-version"):
+        log.receive(subject, b"{}", headers=guarded(subject))
+    await log.append(raised("4"), expect=0)
+    assert [row.id for row in await newest_notifications(log)] == ["4", "1"]

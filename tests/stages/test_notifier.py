@@ -38,8 +38,8 @@ from tocsin.domain.notification import Kind, Notification
 from tocsin.domain.notification_retry import GIVE_UP_AFTER
 from tocsin.ports import ChannelRefused, LogUnavailable, NotificationChannel, Written
 from tocsin.services.silences import Silences
-from tocsin.stages.notifier.backlog import Backlog
-from tocsin.stages.notifier.sender import Sender
+from tocsin.stages.notifier.backlog import MAX_OPEN, Backlog
+from tocsin.stages.notifier.sender import TRIM_S, Sender
 from tocsin.subjects import Stream
 from tocsin.testing import InMemoryEventLog, settle
 
@@ -276,7 +276,7 @@ async def sending(
     )
     loops = [
         asyncio.create_task(loop())
-        for loop in (sender.lead, sender.follow, sender.follow_silences, sender.run, sender.tick)
+        for loop in (sender.lead, sender.follow, sender.follow_silences, sender.run, sender.tick, sender.trim)
     ]
     await settle()
     try:
@@ -486,6 +486,23 @@ async def test_dropped_notification_holds_up_no_other(scene: Scene, kinds: tuple
     scene.ops.refusal = None
     await scene.raise_("report")
     await scene.passes(60)
+    assert scene.ops.sent[-1].job == "report"
+    assert scene.sender.backlog.oldest is None
+
+
+async def test_storm_that_the_stream_dropped_delays_no_other(scene: Scene) -> None:
+    scene.ops.refusal = ChannelRefused("status 503", retryable=True)
+    for number in range(MAX_OPEN):
+        await scene.raise_(f"sent-{number}")
+        await scene.passes(WINDOW)
+    await scene.raise_(*(f"waits-{number}" for number in range(200)))
+    await scene.raise_("report")
+    stream = scene.world.log.stream(Stream.NOTIFICATIONS)
+    for recorded in (await scene.world.log.read("notification.>"))[:-1]:
+        stream.remove(recorded.sequence)
+    scene.ops.refusal = None
+    await scene.passes(TRIM_S)
+    await scene.passes(TRIM_S)
     assert scene.ops.sent[-1].job == "report"
     assert scene.sender.backlog.oldest is None
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
+from .. import subjects
 from ..domain.events import (
     Message,
     NotificationAbandoned,
@@ -17,11 +18,10 @@ from ..domain.events import (
 )
 from ..domain.notification import Kind
 from ..ports import EventLog
-from ..subjects import Stream
+from ..subjects import DecodeError, Stream
 
 MAX_EVENTS: Final = 5_000
 """The newest events of the stream that are read."""
-_EVERY: Final = "notification.>"
 
 DeliveryState: TypeAlias = Literal["waiting", "sending", "retrying", "delivered", "abandoned", "silenced"]
 
@@ -53,10 +53,19 @@ async def newest_notifications(log: EventLog) -> tuple[NotificationRow, ...]:
     Raises:
         LogUnavailable: the log did not answer.
     """
-    after = max(0, await log.end(Stream.NOTIFICATIONS) - MAX_EVENTS)
+    end = await log.end(Stream.NOTIFICATIONS)
+    after = max(0, end - MAX_EVENTS)
     events: list[Recorded[Message]] = []
-    while batch := await log.read(_EVERY, after=events[-1].sequence if events else after):
+    while after < end:
+        try:
+            batch = await log.read(subjects.notifications(), after=after)
+        except DecodeError as error:
+            after = max(after + 1, error.sequence or 0)
+            continue
+        if not batch:
+            break
         events += batch
+        after = batch[-1].sequence
     return tuple(reversed(rows(events)))
 
 

@@ -328,6 +328,11 @@ def repair(stream: str, sequence: int) -> str:
     return f"repair.{stream}.{sequence}.>"
 
 
+def notifications() -> str:
+    """Return the filter over the events of all notifications."""
+    return "notification.>"
+
+
 def notification(job: str, id: str) -> str:  # noqa: A002 - the field is called so
     """Return the scope of a notification."""
     return f"notification.{token(job)}.{id}.>"

@@ -7,7 +7,7 @@ of its notifications. The fold depends on the events alone, so each process that
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
 from ...domain.events import (
@@ -158,6 +158,20 @@ class Backlog:
             lane.preparing = None
         if not lane.waiting and not lane.messages:
             del self._lanes[channel]
+
+    def trim(self, first: int) -> int:
+        """Remove the notifications that wait and are older than the stream; return their number.
+
+        `first`: the sequence of the first event that the stream has.
+        """
+        dropped = [
+            waiting.id
+            for _, lane in self.lanes()
+            for waiting in takewhile(lambda waiting: waiting.sequence < first, lane.waiting.values())
+        ]
+        for notification in dropped:
+            self.forget(notification)
+        return len(dropped)
 
 
 def _oldest(lane: Lane) -> Iterator[Waiting]:

@@ -41,13 +41,15 @@ from ...ports import (
     Projections,
     StaleRead,
 )
-from ...subjects import Stream
+from ...subjects import DecodeError, Stream
 from .backlog import Backlog, Lane, OpenMessage
 
 AT_ONCE: Final = 256
 """Decisions that are stored in one write."""
 TICK_S: Final = 0.5
 """The time after which the backlog is looked at, although nothing arrives."""
+TRIM_S: Final = 30.0
+"""The time after which the backlog is compared with its stream, which may have dropped a part of it."""
 SOON: Final = timedelta(seconds=5)
 """The time until a message is looked at again whose state could not be read or stored."""
 SEND_TIMEOUT_S: Final = 60.0
@@ -138,6 +140,26 @@ class Sender:
         while True:
             await self._clock.sleep(TICK_S)
             self._changed.set()
+
+    async def trim(self) -> None:
+        """Forget the notifications that the full stream dropped.
+
+        So the backlog is no larger than the stream, and a dropped storm delays no other notification.
+        """
+        while True:
+            await self._clock.sleep(TRIM_S)
+            if number := self.backlog.trim(await self._first()):
+                _log.warning("notifications dropped by a full stream", action="notifications-lost", number=number)
+
+    async def _first(self) -> int:
+        """Return the sequence of the first event of the stream; 0: it is not known."""
+        try:
+            stored = await self._log.read(subjects.notifications(), limit=1)
+        except DecodeError as error:
+            return error.sequence or 0
+        except LogUnavailable:
+            return 0
+        return stored[0].sequence if stored else 0
 
     # --- decisions -------------------------------------------------------------------------------------------------------
 

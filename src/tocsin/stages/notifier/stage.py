@@ -178,6 +178,10 @@ class Notifier:
         """See `Sender`."""
         await self.sender.tick()
 
+    async def trim(self) -> None:
+        """See `Sender`."""
+        await self.sender.trim()
+
 
 def _state(fact: NotificationRaised) -> Ref[Message | None]:
     return NOTIFICATION(subjects.notification(fact.job, fact.id))
@@ -227,7 +231,7 @@ NOTIFIER: Final = Stage(
             low_priority=True,
         ),
     ),
-    loops=(Notifier.lead, Notifier.follow, Notifier.follow_silences, Notifier.run, Notifier.tick),
+    loops=(Notifier.lead, Notifier.follow, Notifier.follow_silences, Notifier.run, Notifier.tick, Notifier.trim),
     is_installed=_is_installed,
     needs="`notifications.channels`",
 )
