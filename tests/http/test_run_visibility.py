@@ -1,5 +1,6 @@
 """Executions are visible under the definition that they ran under, not of the newest of the name."""
 
+from datetime import timedelta
 from typing import Any, Final
 
 import pytest
@@ -10,8 +11,19 @@ from tocsin import subjects
 from tocsin.adapters.http.auth.visibility import Visibility
 from tocsin.domain.access import Principal, Role
 from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import Actor, DeadLettered, Failed, Failure, PoisonMessage, Replayed, Requested, Skipped
+from tocsin.domain.events import (
+    Actor,
+    DeadLettered,
+    Failed,
+    Failure,
+    NotificationRaised,
+    PoisonMessage,
+    Replayed,
+    Requested,
+    Skipped,
+)
 from tocsin.domain.events.execution import Refusal
+from tocsin.domain.notification import Kind
 from tocsin.subjects import Stream
 
 OLD: Final = "11111111-1111-7111-8111-111111111111"
@@ -128,6 +140,17 @@ async def test_lists_show_runs_of_the_own_registration(inherited: World, path: s
         assert seen in text
         assert hidden not in text
         assert REFUSED not in text or caller is not EVE
+
+
+async def test_notifications_show_runs_of_the_own_registration(inherited: World) -> None:
+    now = inherited.clock.now()
+    for execution_id, at in ((OLD, now - timedelta(minutes=3)), (NEW, now)):
+        fact = NotificationRaised(job="job", id=execution_id, channel="ops", kind=Kind.FAILED, at=at, reason=TEXT)
+        await inherited.log.append(fact, expect=0)
+    for caller, seen, hidden in ((EVE, NEW, OLD), (CARL, OLD, NEW)):
+        operator = Principal(caller.identity, frozenset({Role.OPERATOR}), "token")
+        status, text = await _text(inherited, operator, "/v1/notifications")
+        assert (status, seen in text, hidden in text) == (200, True, False)
         assert POISON not in text or caller is not EVE
 
 

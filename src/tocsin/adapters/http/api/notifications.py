@@ -5,6 +5,7 @@ from pydantic import BaseModel
 
 from ....services.notifications import MAX_EVENTS, NotificationRow, newest_notifications
 from ..auth.security import SharedOperator
+from ..auth.visibility import Run
 from .dependencies import Here
 
 router = APIRouter(prefix="/v1/notifications", tags=["notifications"])
@@ -23,7 +24,10 @@ class NotificationList(BaseModel):
 )
 async def list_notifications(here: Here, caller: SharedOperator) -> NotificationList:
     """List the newest notifications and their delivery."""
-    may_see = here.visibility.of(caller)
-    newest = await newest_notifications(here.log)
-    seen = {job: await may_see(job) for job in {row.job for row in newest}}
-    return NotificationList(notifications=[row for row in newest if seen[row.job]])
+    return NotificationList(
+        notifications=[
+            row
+            for row in await newest_notifications(here.log)
+            if await here.visibility.may_see_run(caller, Run(row.job, None, row.at))
+        ]
+    )
