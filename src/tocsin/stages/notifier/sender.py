@@ -314,6 +314,7 @@ def _page(public_url: str | None, raised: NotificationRaised) -> str | None:
 def _without_channel(name: str, lane: Lane) -> Iterator[Append]:
     """Yield the end of each notification of a channel that the settings do not have."""
     reason = f"the settings have no channel {name}"
+    _log.warning("notifications given up", action="notification-abandoned", channel=name, error=reason)
     for message in lane.messages.values():
         first = message.first
         fact: Message = NotificationAbandoned(job=first.job, id=first.id, attempt=message.attempts, error=reason)
