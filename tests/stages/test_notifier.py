@@ -1,11 +1,13 @@
 """The notifier: what is raised, and how it reaches its channel."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,6 +40,7 @@ from tocsin.domain.notification import Kind, Notification
 from tocsin.domain.notification_retry import GIVE_UP_AFTER
 from tocsin.ports import ChannelRefused, LogUnavailable, NotificationChannel, Written
 from tocsin.services.silences import Silences
+from tocsin.stages.notifier import sender as sender_module
 from tocsin.stages.notifier.backlog import MAX_OPEN, Backlog
 from tocsin.stages.notifier.sender import TRIM_S, Sender
 from tocsin.subjects import Stream
@@ -387,6 +390,35 @@ async def test_unexpected_error_of_a_channel_shows_no_text(scene: Scene) -> None
     await scene.passes(WINDOW)
     [failure] = [fact for fact in await facts(scene.world) if isinstance(fact, NotificationAttemptFailed)]
     assert failure.error == "ValueError"
+
+
+async def test_outcomes_are_counted_by_channel(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counter[tuple[str, str]]()
+
+    def add(number: int, labels: Mapping[str, str]) -> None:
+        counted[labels["channel"], labels["outcome"]] += number
+
+    monkeypatch.setattr(sender_module, "_outcomes", SimpleNamespace(add=add))
+    ops = Receiver()
+    ops.refusal = ChannelRefused("status 503", retryable=True)
+    async with sending(world, {"ops": ops}) as it:
+        assert dict(counted) == {
+            ("ops", outcome): 0 for outcome in ("delivered", "attempt-failed", "abandoned", "silenced")
+        }
+        scene = Scene(world, it, ops)
+        await Silences(world.log, world.clock).start(job="quiet", tag=None, seconds=60, reason="test")
+        await settle()
+        await scene.raise_("report", "quiet")
+        await scene.raise_("lost", channel="gone")
+        await scene.passes(WINDOW)
+        ops.refusal = None
+        await scene.passes(600)
+    assert {key: number for key, number in counted.items() if number} == {
+        ("ops", "attempt-failed"): 1,
+        ("ops", "delivered"): 1,
+        ("ops", "silenced"): 1,
+        ("(none)", "abandoned"): 1,
+    }
 
 
 async def test_channel_that_the_settings_lack_is_given_up(scene: Scene) -> None:

@@ -30,6 +30,10 @@ from tocsin.domain.events import (
     Due,
     Failure,
     Message,
+    NotificationAttemptFailed,
+    NotificationDelivered,
+    NotificationFact,
+    NotificationRaised,
     OwnershipAssigned,
     Planned,
     Queued,
@@ -41,12 +45,13 @@ from tocsin.domain.events import (
     Started,
 )
 from tocsin.domain.job_record import Registration
+from tocsin.domain.notification import Kind
 from tocsin.domain.queue_backlog import QueueBacklog
 from tocsin.engine.foreign_reports import ForeignReports
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports.server_inspection import ServerState
 from tocsin.services.health import Finding, Level, examine, worst
-from tocsin.services.health.checks import backlog, clocks, deadlines, partitions, streams
+from tocsin.services.health.checks import backlog, clocks, deadlines, notifications, partitions, streams
 from tocsin.services.health.checks import server as server_checks
 from tocsin.services.health.doctor import Check, look_at
 from tocsin.services.health.status import Queue
@@ -483,6 +488,26 @@ async def test_shards_without_an_owner(tocsin: Running) -> None:
     found = await finds(partitions.owners, tocsin)
     assert found["shard-without-owner"].level is Level.OK
     assert_finding(found["shard-unknown"], Level.WARN, "1 shard", "does not have: z")
+
+
+async def test_receiver_that_accepts_no_notification(tocsin: Running) -> None:
+    log = tocsin.installation.log
+    assert (await finds(notifications.delivery, tocsin))["notifications-not-accepted"].level is Level.OK
+    at = datetime.now(UTC)
+
+    async def answered(number: str, channel: str, *answers: NotificationFact) -> None:
+        raised = NotificationRaised(job="vacuum", id=number, channel=channel, kind=Kind.FAILED, at=at)
+        sequence = await log.append(raised, expect=0)
+        for answer in answers:
+            sequence = await log.append(answer, expect=sequence)
+
+    failed = {"attempt": 1, "error": "status 503", "next_attempt_at": at}
+    await answered("n1", "ops", NotificationAttemptFailed.model_validate({"job": "vacuum", "id": "n1", **failed}))
+    await answered("n2", "mail", NotificationDelivered(job="vacuum", id="n2", attempt=1))
+    refused = (await finds(notifications.delivery, tocsin))["notifications-not-accepted"]
+    assert_finding(refused, Level.BAD, "`ops` (status 503)")
+    await answered("n3", "ops", NotificationDelivered(job="vacuum", id="n3", attempt=1))
+    assert (await finds(notifications.delivery, tocsin))["notifications-not-accepted"].level is Level.OK
 
 
 async def test_a_queue_without_a_worker(tocsin: Running) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from .checks import backlog, clocks, deadlines, partitions, server, streams
+from .checks import backlog, clocks, deadlines, notifications, partitions, server, streams
 from .findings import CheckContext, Finding, bad
 from .status import UNAVAILABLE, HealthTarget, status
 
@@ -38,6 +38,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     deadlines.executions,
     deadlines.locks,
     backlog.history,
+    notifications.delivery,
 )
 """From the cause to the effect: the servers first, then what depends on them."""
 

@@ -59,6 +59,19 @@ LEASE_S: Final = 4.0
 CURSOR: Final = subjects.cursor(Stream.NOTIFICATIONS, subjects.NOTIFIER)
 
 _log = telemetry.get_logger("tocsin.notifier")
+_outcomes: Final = telemetry.meter().create_counter(
+    "tocsin_notifications",
+    unit="{notification}",
+    description="Answers of receivers, and notifications that ended without a message, by `channel` and `outcome`.",
+)
+_OUTCOMES: Final[Mapping[type[Message], str]] = {
+    NotificationDelivered: "delivered",
+    NotificationAttemptFailed: "attempt-failed",
+    NotificationAbandoned: "abandoned",
+    NotificationSilenced: "silenced",
+}
+_NO_CHANNEL: Final = "(none)"
+"""In place of a name that the settings do not have: jobs may name any number of those."""
 
 
 class Sender:
@@ -119,6 +132,9 @@ class Sender:
 
     async def run(self) -> None:
         """Send what is due, as long as this process leads."""
+        for channel in self._channels:
+            for outcome in _OUTCOMES.values():
+                _outcomes.add(0, {"channel": channel, "outcome": outcome})  # alerts see the first failure
         try:
             while True:
                 await self._changed.wait()
@@ -180,16 +196,18 @@ class Sender:
         while self._sending:
             await asyncio.gather(*self._sending)
 
-    def _decisions(self, now: datetime) -> Iterator[tuple[Lane | None, Append]]:
-        """Yield the messages to prepare with their lanes, and the ends of others."""
+    def _decisions(self, now: datetime) -> Iterator[tuple[str, Lane | None, Append]]:
+        """Yield the messages to prepare with channels and lanes, and the ends of others."""
         for name, lane in self.backlog.lanes():
             if name not in self._channels:
-                yield from ((None, append) for append in _without_channel(name, lane))
+                yield from ((_NO_CHANNEL, None, append) for append in _without_channel(name, lane))
             elif silenced := [*self._silenced(lane, now)]:
-                yield from ((None, append) for append in silenced)  # a message is prepared without them, afterwards
+                yield from (
+                    (name, None, append) for append in silenced
+                )  # a message is prepared without them, afterwards
             elif (prepared := lane.prepared(now, self._window)) is not None:
                 first, fact = prepared
-                yield lane, Append((fact,), first.sequence)
+                yield name, lane, Append((fact,), first.sequence)
 
     def _silenced(self, lane: Lane, now: datetime) -> Iterator[Append]:
         """Yield the end of each notification that waits and that a silence covers."""
@@ -208,14 +226,15 @@ class Sender:
             _log.warning("notification dropped by a full stream", action="notification-lost", notification=fact.id)
             self.backlog.forget(fact.id)
 
-    async def _store(self, decided: list[tuple[Lane | None, Append]]) -> None:
-        for lane, append in decided:
+    async def _store(self, decided: list[tuple[str, Lane | None, Append]]) -> None:
+        for _, lane, append in decided:
             if lane is not None:
                 fact = append.events[0]
                 lane.preparing = fact.id if isinstance(fact, NotificationFact) else None
-        results = await self._log.write([append for _, append in decided])
-        for (lane, append), result in zip(decided, results, strict=True):
+        results = await self._log.write([append for _, _, append in decided])
+        for (channel, lane, append), result in zip(decided, results, strict=True):
             if result.error is None:
+                _count(channel, append.events[0])
                 continue
             if lane is not None:
                 lane.preparing = None
@@ -236,7 +255,9 @@ class Sender:
             if raised is None:
                 self._drop(NotificationFact(job=message.first.job, id=message.first.id))
                 return
-            await self._log.append(await self._outcome(channel, message, raised), expect=message.sequence)
+            outcome = await self._outcome(channel, message, raised)
+            await self._log.append(outcome, expect=message.sequence)
+            _count(raised.channel, outcome)
         except (LogUnavailable, OutdatedState) as error:
             _log.info(
                 "outcome of a notification not stored; sending it again",
@@ -302,6 +323,12 @@ class Sender:
             others=message.others,
             other_jobs=message.other_jobs,
         )
+
+
+def _count(channel: str, fact: Message) -> None:
+    """Count an event that is stored, if it is an outcome."""
+    if outcome := _OUTCOMES.get(type(fact)):
+        _outcomes.add(1, {"channel": channel, "outcome": outcome})
 
 
 def _page(public_url: str | None, raised: NotificationRaised) -> str | None:
