@@ -288,3 +288,21 @@ async def test_claim_names_the_owner(hall: Hall) -> None:
     [claim] = [recorded.message for recorded in await hall.world.recorded(Started)]
     [owner] = await hall.world.recorded(OwnershipAssigned)
     assert (claim.worker, claim.agent, claim.epoch) == ("a", ONE, owner.sequence)
+
+
+async def test_shards_take_turns_while_agents_change(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    await fan_out(hall, ids=["s1", "s2"])
+    matcher = await hall.matcher()
+    restless = await hall.agent(ONE, "a", shards=["s1"])
+    lost = await hall.agent(TWO, "b", shards=["s2"])
+    await hall.agent(THREE, "c", shards=["s2"])
+    for _ in range(2):
+        await hall.trigger()
+    assert await owners(hall) == {"s1": "a", "s2": "b"}
+    await lost.announce(ended=True)
+    monkeypatch.setattr("tocsin.stages.matcher.owners.COMPARED_AT_ONCE", 1)
+    for index in range(2):
+        await restless.announce(shards=["s1", f"other-{index}"])
+        matcher.agents.read()
+        await matcher._owners.settle(since=0.0)
+    assert await owners(hall) == {"s1": "a", "s2": "c"}

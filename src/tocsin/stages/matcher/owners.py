@@ -30,6 +30,8 @@ KEPT: Final = 16
 """The newest owners of a resource that are remembered, for claims that are on their way."""
 AT_ONCE: Final = 256
 """The greatest number of owners that are stored in one write."""
+COMPARED_AT_ONCE: Final = 10_000
+"""The greatest number of comparisons of a resource with an agent before other work: about 50 ms. Agents may be invented."""
 LOOK_INTERVAL_S: Final = 1.0
 """Time between two looks at a resource whose tasks wait, if no agent came or went."""
 
@@ -59,8 +61,10 @@ class Owners:
         """The newest owners of each resource, oldest first."""
         self._tails: dict[str, int] = {}
         """The last sequence of the scope of each resource that was read."""
-        self._considered: set[str] = set()
-        """Resources that need no other look for a while."""
+        self._considered: dict[str, int] = {}
+        """The number of the look at which each resource was considered last."""
+        self._look = 0
+        """The number of the newest look."""
         self._vacant: set[str] = set()
         """Shards that agents declare, and that have no owner yet, as resources."""
         self._look_at = float("-inf")
@@ -125,15 +129,21 @@ class Owners:
             return
         standing = self._candidates.standing()
         if self._looks_again(standing):
-            self._considered.clear()
+            self._look += 1
             await self._declare(standing)
-        needed = [resource for resource in self._board.owned if resource not in self._considered]
+        needed = [resource for resource in self._board.owned if self._is_due(resource)]
         await self._load(needed)
-        due = [*needed, *sorted(self._vacant.difference(needed, self._considered))][:AT_ONCE]
-        due = [resource for resource in due if resource in self._tails]
+        known = [*needed, *sorted(filter(self._is_due, self._vacant.difference(needed)))]
+        known = [resource for resource in known if resource in self._tails]
+        known.sort(key=lambda resource: self._considered.get(resource, 0))  # the crowd may change before all had a turn
+        due = known[: min(AT_ONCE, max(1, COMPARED_AT_ONCE // max(1, len(standing))))]
         if due:
             await self._store(list(self._changes(due, standing, since)))
-            self._considered.update(due)
+            self._considered.update(dict.fromkeys(due, self._look))
+
+    def _is_due(self, resource: str) -> bool:
+        """Return whether a resource was not considered since the last look."""
+        return self._considered.get(resource, 0) < self._look
 
     def _looks_again(self, standing: Sequence[HeardAgent]) -> bool:
         """Return whether agents came or went, or a while is over since the last look."""
@@ -148,14 +158,16 @@ class Owners:
     async def _declare(self, standing: Sequence[HeardAgent]) -> None:
         """Note the shards of the map that agents declare and that never had an owner."""
         self._vacant.clear()
-        if not any(agent.shards for agent in standing):
+        declared = frozenset[str]().union(*(agent.shards for agent in standing))
+        if not declared:
             return
         resources = {shard: ownership.shard_resource(shard) for shard in sorted(self._decisions.shards)}
         await self._load(resources.values())
-        vacant = {shard for shard, resource in resources.items() if resource not in self._terms}
-        for agent in standing if vacant else ():
-            declared = vacant if ownership.EVERY_SHARD in agent.shards else vacant & agent.shards
-            self._vacant.update(resources[shard] for shard in declared)
+        self._vacant.update(
+            resource
+            for shard, resource in resources.items()
+            if resource not in self._terms and ownership.declares(declared, shard)
+        )
 
     def _changes(self, resources: Iterable[str], standing: Collection[HeardAgent], since: float) -> Iterator[_Change]:
         """Yield the new owners that resources need."""
