@@ -41,10 +41,15 @@ def wait_for_leader(agents: Iterable[AgentRecord], queue: str, function: str) ->
             if stands
             else f"{waits}: no enabled agent stands (`worker.leader_candidate`)"
         )
-    if queue not in leader.queues:
-        return f"{waits} {leader.name}, which does not read queue {queue}"
-    if function not in leader.functions:
-        return f"{waits} {leader.name}, which does not have {function}"
-    if not leader.may_get(queue, function):
-        return f"{waits} {leader.name}, which has no grant for {function} of queue {queue}"
-    return f"{waits} {leader.name}"
+    return f"{waits} {with_lack(leader, queue, function)}"
+
+
+def with_lack(owner: AgentRecord, queue: str, function: str) -> str:
+    """Return the name of an owner, and what it lacks for a task, for people."""
+    if queue not in owner.queues:
+        return f"{owner.name}, which does not read queue {queue}"
+    if function not in owner.functions:
+        return f"{owner.name}, which does not have {function}"
+    if not owner.may_get(queue, function):
+        return f"{owner.name}, which has no grant for {function} of queue {queue}"
+    return owner.name

@@ -8,6 +8,7 @@ from ..domain.agent import AgentRecord, AgentState
 from ..domain.events import OwnershipAssigned
 from ..domain.ownership import declares, shard_of
 from ..ports import EventLog
+from .executor_leader import with_lack
 from .shards import ShardMap, ShardOwner
 
 
@@ -72,10 +73,4 @@ def wait_for_owner(
         if any(may_own(agent, shard) for agent in known):
             return f"{waits}: {owner.name} takes no more tasks, and another is chosen soon"
         return f"{waits}: no enabled agent declares it (`Worker(shards=[{shard!r}])`)"
-    if queue not in current.queues:
-        return f"{waits}, {owner.name}, which does not read queue {queue}"
-    if function not in current.functions:
-        return f"{waits}, {owner.name}, which does not have {function}"
-    if not current.may_get(queue, function):
-        return f"{waits}, {owner.name}, which has no grant for {function} of queue {queue}"
-    return f"{waits}, {owner.name}"
+    return f"{waits}, {with_lack(current, queue, function)}"

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from ...domain.agent import agent_key
 from ...domain.events import Acknowledged, Proposed, QuorumRule, QuorumSettled
 from .execution_reports import Wrong
 
@@ -17,8 +18,8 @@ class QuorumLife:
     proposal: Proposed | None = None
     sequence: int = 0
     """The sequence of the newest proposal."""
-    agents: set[tuple[str, str]] = field(default_factory=set)
-    """The agents that acknowledged it: name and id."""
+    agents: set[str] = field(default_factory=set)
+    """The keys of the agents that acknowledged it."""
     settled: QuorumSettled | None = None
 
     @property
@@ -58,11 +59,11 @@ class QuorumLife:
             yield Wrong("I6", f"proposal {fact.attempt} needs {fact.needed} acknowledgements, which is too few")
 
     def _acknowledged(self, fact: Acknowledged) -> Iterator[Wrong]:
-        agent = fact.name, fact.agent_id
+        agent = agent_key(fact.name, fact.agent_id)
         if self.proposal is None or (fact.attempt, fact.proposal) != (self.proposal.attempt, self.sequence):
             yield Wrong("I6", f"{fact.name} acknowledged another proposal than the newest")
             return
-        if f"{fact.name}.{fact.agent_id}" not in self.proposal.agents:
+        if agent not in self.proposal.agents:
             yield Wrong("I6", f"{fact.name} acknowledged it, and the proposal does not name this agent")
         if agent in self.agents:
             yield Wrong("I6", f"{fact.name} acknowledged it twice")

@@ -206,7 +206,7 @@ class Mirror:
 
     async def _show(self, roster: Roster) -> None:
         records = {
-            f"{entry.name}.{entry.agent_id}": record
+            agent.agent_key(entry.name, entry.agent_id): record
             for entry in roster
             if (record := self._record_of(entry, roster)) is not None
         }
