@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -9,6 +10,7 @@ from itertools import chain
 from typing import Any, Final, TypeAlias, TypeVar
 
 from tocsin import subjects
+from tocsin.archive import Selection, decoded, extents, read
 from tocsin.domain.events import (
     Cancelled,
     Completed,
@@ -21,8 +23,9 @@ from tocsin.domain.events import (
     Started,
     unfold,
 )
-from tocsin.ports import EventLog
+from tocsin.ports import EventLog, StoredLog
 from tocsin.services.audit import Report, audit
+from tocsin.subjects import Stream
 
 F = TypeVar("F", bound=Message)
 End: TypeAlias = Completed | Failed | Cancelled | Skipped
@@ -48,6 +51,17 @@ class StoredEvents:
     async def of(cls, log: EventLog) -> "StoredEvents":
         """Read it."""
         return cls(*[await _read(log, filters) for filters in (LEDGER, LOG, REPORTS, REQUESTS, INPUTS)])
+
+    @classmethod
+    async def decodable(cls, stored: StoredLog) -> "StoredEvents":
+        """Read it without the messages that no version can decode, which outsiders may store among requests and reports."""
+        streams = (Stream.LEDGER, Stream.LOG, Stream.REPORTS, Stream.REQUESTS, Stream.INPUTS)
+        found: dict[Stream, list[Recorded[Message]]] = {stream: [] for stream in streams}
+        selection = Selection(streams)
+        async for message in read(stored, selection, await extents(stored, selection)):
+            with suppress(subjects.DecodeError):
+                found[message.stream].append(decoded(message))
+        return cls(*found.values())
 
     def facts(self, kind: type[F]) -> list[Recorded[F]]:
         """Return the messages of a class, those of the ledger first.

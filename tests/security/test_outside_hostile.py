@@ -48,8 +48,8 @@ def published(subject: bytes, body: bytes, message_id: bytes | None = None) -> b
     return b"HPUB %s %d %d\r\n%s%s\r\n" % (subject, len(headers), len(headers) + len(body), headers, body)
 
 
-async def send(at: Server, message: bytes) -> None:
-    """Send a message over a connection of its own, which the server may close."""
+async def send(at: Server, message: bytes) -> bytes:
+    """Send a message over a connection of its own; return the server's last line, empty if it closed the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", at.port)
     login = {"user": USER, "pass": PASSWORD, "headers": True, "verbose": False, "pedantic": False}
     writer.write(b"CONNECT %s\r\n%sPING\r\n" % (json.dumps(login).encode(), message))
@@ -57,6 +57,7 @@ async def send(at: Server, message: bytes) -> None:
         if line.startswith((b"PONG", b"-ERR")):
             break
     writer.close()
+    return line
 
 
 async def undecided(tocsin: Running) -> int:

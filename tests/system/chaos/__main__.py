@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tests.system import chaos as package
+from tests.system.chaos.installations import SERVERS
 from tests.system.chaos.running import RATE, chaos
 from tocsin import telemetry
 
@@ -24,6 +25,12 @@ def main() -> int:
     arguments.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
     arguments.add_argument("--rate", type=float, default=RATE, help="triggers a second")
     arguments.add_argument("--separate", action="store_true", help="every stage in a process of its own")
+    arguments.add_argument("--servers", type=int, choices=SERVERS, default=SERVERS[-1], help="nats-servers")
+    arguments.add_argument(
+        "--attack",
+        action="store_true",
+        help="programs outside, a worker's account and a viewer of the API attack meanwhile",
+    )
     arguments.add_argument("--json", type=Path, help="write the outcome to this file too")
     arguments.add_argument("--keep", type=Path, help="work in this folder and leave stores and logs there")
     given = arguments.parse_args()
@@ -36,6 +43,8 @@ def main() -> int:
             seed=given.seed,
             separate=given.separate,
             rate=given.rate,
+            servers=given.servers,
+            attack=given.attack,
             tell=terminal.out,
         )
         outcome = asyncio.run(running)

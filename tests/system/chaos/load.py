@@ -58,6 +58,7 @@ class Load:
     def __init__(self, tocsin: Site, rate: float) -> None:
         self._tocsin = tocsin
         self._pause = 1 / rate
+        self._is_over = False
         self.triggers = 0
 
     @asynccontextmanager
@@ -68,6 +69,8 @@ class Load:
         try:
             yield
             assert not triggering.done(), triggering
+            self._is_over = True
+            await triggering  # to its end, because a trigger in flight may be stored, and would not be counted
         finally:
             triggering.cancel()
             await asyncio.wait([triggering])
@@ -77,6 +80,8 @@ class Load:
     async def _trigger_all_the_time(self) -> None:
         for number, job in zip(count(), cycle(TRIGGERED), strict=False):
             await self._trigger(job["name"], f"chaos-{number}")
+            if self._is_over:
+                return
             await asyncio.sleep(self._pause)
 
     async def _trigger(self, job: str, message_id: str) -> None:

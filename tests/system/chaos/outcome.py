@@ -10,6 +10,8 @@ from typing import Any
 from rich.table import Table
 
 from tests.stored_events import StoredEvents
+from tests.system.chaos.attack import Attack
+from tests.system.chaos.installations import SiteOfUsers
 from tests.system.chaos.load import FAILING
 from tests.system.chaos.plan import How, Kind
 from tests.system.gaps import TICK
@@ -45,33 +47,40 @@ class Outcome:
         return {"clean": self.is_clean, **self.figures, "wrong": self.wrong}
 
 
-async def judged(tocsin: Site, *, triggers: int, struck: Mapping[tuple[How, Kind], int]) -> Outcome:
+async def judged(
+    tocsin: SiteOfUsers, *, triggers: int, struck: Mapping[tuple[How, Kind], int], attack: Attack | None = None
+) -> Outcome:
     """Wait until the system is idle, then judge everything by the public audit."""
     outcome = Outcome()
     try:
         await tocsin.quiet()
     except AssertionError as error:
         outcome.wrong.append(str(error))
-    everything = await StoredEvents.of(tocsin.log)
+    everything = await StoredEvents.decodable(tocsin.installation.stored)
     outcome.wrong += _wrong(everything, tocsin, triggers)
+    outcome.wrong += await attack.wrong(everything) if attack else []
     try:
-        await tocsin.history_agrees_with(everything)
-    except TimeoutError:
-        outcome.wrong.append("the history does not show what the log says")
+        if not outcome.wrong:
+            await tocsin.history_agrees_with(everything)
+    except (AssertionError, TimeoutError) as error:
+        outcome.wrong.append(f"the history does not show what the log says: {error}")
+    tocsin.log_in("viewer")
     code, audit = await tocsin.call("audit", "--history", "--patience", "1s")
     outcome.wrong += [json.dumps(violation) for violation in audit.get("violations", ())]
     if code != 0 and not outcome.wrong:
         outcome.wrong.append(f"the audit ended with {code}: {audit}")
-    outcome.figures = _figures(everything, struck) | {
-        "audited, with the history": f"{audit.get('facts')} facts, {audit.get('violations_total')} violations"
-    }
+    outcome.figures = (
+        _figures(everything, struck)
+        | (attack.figures() if attack else {})
+        | {"audited, with the history": f"{audit.get('facts')} facts, {audit.get('violations_total')} violations"}
+    )
     return outcome
 
 
 def _wrong(everything: StoredEvents, tocsin: Site, triggers: int) -> list[str]:
     """Check what the audit cannot know: the requests sent, and the calls that handlers saw."""
     wrong = []
-    if (stored := len(everything.facts(Trigger))) != triggers:
+    if (stored := _triggers(everything)) != triggers:
         wrong.append(f"{triggers} triggers were acknowledged, {stored} are stored")
     if unclaimed := noted(tocsin.runs) - everything.runs():
         wrong.append(f"ran without a claim: {unclaimed}")
@@ -80,6 +89,11 @@ def _wrong(everything: StoredEvents, tocsin: Site, triggers: int) -> list[str]:
     if completed := {fact.message.job for fact in everything.facts(Completed)} & FAILING:
         wrong.append(f"completed, and should not have: {completed}")
     return wrong
+
+
+def _triggers(everything: StoredEvents) -> int:
+    """Return the number of triggers that programs outside did not send."""
+    return sum(isinstance(recorded.message, Trigger) for recorded in everything.requests)
 
 
 def _figures(everything: StoredEvents, struck: Mapping[tuple[How, Kind], int]) -> dict[str, Any]:
@@ -95,7 +109,7 @@ def _figures(everything: StoredEvents, struck: Mapping[tuple[How, Kind], int]) -
         "executions": dict(Counter(end.message.type for end in everything.ends.values())),
         "occurrences": {"due": len(dues), **passed},
         "fired late": sum(due.message.catch_up for due in dues),
-        "triggers": len(everything.facts(Trigger)),
+        "triggers": _triggers(everything),
         "attempts": len(everything.runs()),
         "claimed again after a death": len(claims) - len(everything.runs()),
         "longest time without a firing, s": round(

@@ -7,8 +7,9 @@ from typing import Final, Literal, TypeAlias
 
 Kind: TypeAlias = Literal["stage", "worker", "node"]
 How: TypeAlias = Literal["kill", "pause"]
+Card: TypeAlias = tuple[How, tuple[Kind, ...]]
 
-CARDS: Final[tuple[tuple[How, tuple[Kind, ...]], ...]] = (
+CARDS: Final[tuple[Card, ...]] = (
     ("kill", ("stage",)),
     ("kill", ("worker",)),
     ("kill", ("node",)),
@@ -44,11 +45,15 @@ class Strike:
 
 
 def plan(seed: int, seconds: float, names: Mapping[Kind, Sequence[str]]) -> list[Strike]:
-    """Yield strikes for about a number of seconds. Every kind is used once before any is repeated."""
+    """Return strikes for about a number of seconds.
+
+    Every card is used once before any is repeated, except those that need more targets than there are.
+    """
     chance = random.Random(seed)  # noqa: S311 - the same plan for the same seed is what it is for
     strikes: list[Strike] = []
     left = seconds
-    for how, kinds in _deck(chance):
+    cards = [card for card in CARDS if all(card[1].count(kind) <= len(names[kind]) for kind in card[1])]
+    for how, kinds in _deck(chance, cards):
         strikes.append(
             Strike(
                 how,
@@ -63,9 +68,9 @@ def plan(seed: int, seconds: float, names: Mapping[Kind, Sequence[str]]) -> list
     return strikes
 
 
-def _deck(chance: random.Random) -> Iterator[tuple[How, tuple[Kind, ...]]]:
+def _deck(chance: random.Random, cards: Sequence[Card]) -> Iterator[Card]:
     while True:
-        yield from chance.sample(CARDS, len(CARDS))
+        yield from chance.sample(cards, len(cards))
 
 
 def _victims(chance: random.Random, kinds: Sequence[Kind], names: Mapping[Kind, Sequence[str]]) -> tuple[str, ...]:

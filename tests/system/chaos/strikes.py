@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
+from tests.system.chaos.installations import SiteOfUsers
 from tests.system.chaos.plan import How, Kind, Strike
-from tests.system.processes import GROUPS, Program, Site
+from tests.system.processes import GROUPS, Program
 from tocsin import bootstrap
 from tocsin.adapters.nats.server.cluster import Node, RunningCluster
 
@@ -20,16 +21,27 @@ WORKERS: Final = 4
 class Fleet:
     """All processes, by name."""
 
-    def __init__(self, tocsin: Site, cluster: RunningCluster, *, separate: bool = False) -> None:
-        """Start them: `COPIES` of each group of stages (`separate`: of each stage), and `WORKERS`."""
+    def __init__(
+        self, tocsin: SiteOfUsers, cluster: RunningCluster, *, separate: bool = False, port: int | None = None
+    ) -> None:
+        """Start `COPIES` of each group of stages (`separate`: of each stage), `WORKERS`, and the API if it has a port."""
         self._tocsin = tocsin
         self._cluster = cluster
         groups = [(stage,) for stage in bootstrap.STAGE_NAMES] if separate else GROUPS
         stages = [(f"{group[0]}{'+' * (len(group) > 1)}-{n + 1}", group) for group in groups for n in range(COPIES)]
-        self.stages = {name: tocsin.start(*group) for name, group in stages}
+        self.stages = {name: self._started(group) for name, group in stages}
+        if port is not None:
+            tocsin.log_in("api")
+            self.stages["api"] = tocsin.start_gateway(port)
+        tocsin.log_in("worker")
         self.workers = {f"worker-{n + 1}": tocsin.start_worker() for n in range(WORKERS)}
         self.nodes = {node.name: node for node in cluster.nodes}
         self.struck: Counter[tuple[How, Kind]] = Counter()
+
+    def _started(self, group: tuple[str, ...]) -> Program:
+        """Start a group as the user of its only stage, or as the user of all stages."""
+        self._tocsin.log_in(group[0].replace("_", "-") if len(group) == 1 else "scheduler")
+        return self._tocsin.start(*group)
 
     @property
     def names(self) -> Mapping[Kind, Sequence[str]]:
