@@ -16,7 +16,7 @@ from pydantic import AwareDatetime, BaseModel, JsonValue, ValidationError
 from pydantic.fields import FieldInfo
 
 from tocsin.domain import events, json_codec
-from tocsin.domain.definition import STORED, Concurrency, JobDefinition, JobDependency, RetryPolicy, Step
+from tocsin.domain.definition import STORED, Concurrency, JobDefinition, JobDependency, Notify, RetryPolicy, Step
 from tocsin.domain.definition.command import Command
 from tocsin.domain.definition.container_work import Container, Resources
 from tocsin.domain.definition.http_request import HttpRequest
@@ -58,10 +58,14 @@ _DEFINITION: Final[Mapping[str, SearchStrategy[Any]]] = {
     "owner": st.just("ops"),
     "catch_up_limit": st.integers(1, 1_000),
     "max_waiting": st.integers(1, 100_000),
+    "acknowledgements": st.none() | st.integers(1, 100),
     "priority": st.integers(-100, 100),
     "dst": st.builds(DstPolicy, st.sampled_from(["skip", "shift"]), st.sampled_from(["once", "both"])),
     **dict.fromkeys(
-        ("timeout", "execution_timeout", "starting_deadline", "retention", "catch_up_max_age", "dependency_timeout"),
+        (
+            *("timeout", "execution_timeout", "starting_deadline", "retention", "catch_up_max_age"),
+            *("dependency_timeout", "acknowledgement_timeout"),
+        ),
         st.floats(0.5, 1e6),
     ),
 }
@@ -114,6 +118,11 @@ CHECKED: Final[Mapping[type[BaseModel], Mapping[str, SearchStrategy[Any]]]] = {
     },
     JobDependency: {"job": st.sampled_from(["a", "b"]), "within": st.none() | st.floats(0.5, 1e6)},
     Concurrency: {"limit": st.integers(1, 100_000), "key": st.sampled_from(["input.customer", "meta.a.b-c"])},
+    Notify: {
+        "channels": st.lists(st.sampled_from(["ops", "mail"]), unique=True, max_size=2),
+        "must_complete_by": st.none() | st.just("07:00"),
+        **dict.fromkeys(("late_after", "duration_over"), st.none() | st.floats(0.5, 1e6)),
+    },
     Trigger: {"priority": st.integers(-100, 100)},
     Step: _DEFINITION,
     JobDefinition: {name: values for name, values in _DEFINITION.items() if name != "depends_on"},

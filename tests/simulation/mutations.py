@@ -833,7 +833,6 @@ FOCUSED: Final[Mapping[str, str]] = {
     "look at no hold list again before tasks are assigned": DRAINS,
     "begin what arrives while the worker drains": DRAINS,
     "stop what a draining worker runs": DRAINS,
-    "tell no agent that it drains": DRAINS,
 }
 """Bugs that ask for a coincidence, and the focus in which that is common."""
 
@@ -847,6 +846,7 @@ FOUND_BY_ONE_RULE: Final[Mapping[str, str]] = {
 
 
 CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
+    "tell no agent that it drains": "tests/stages/test_agent_keeper.py::test_drained_agent_is_commanded_until_it_drains",
     "let two claim one delivery": "tests/domain/test_execution.py::test_a_claim_is_granted_once_for_a_delivery",
     "do not announce executions that are over": (
         "tests/stages/test_late_copies.py::test_cron_30_skip_after_late_lock_is_announced_after_crash"
