@@ -1,16 +1,14 @@
 """The executions that wait for acknowledgements of agents."""
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from ... import subjects
 from ...domain import quorum
 from ...domain.duration import MAX_DURATION_S
 from ...domain.events import (
-    COMPENSATING_TRIGGERS,
     DependenciesSettled,
     ExecutionFact,
     Message,
@@ -21,12 +19,9 @@ from ...domain.events import (
     Skipped,
     Terminal,
 )
-from ...domain.lock import most_waiting
 from ...domain.quorum import Quorum
 from ...engine.due_queue import DueQueue
-
-AT_ONCE: Final = datetime.min.replace(tzinfo=UTC)
-"""The time of an examination that is due now."""
+from ...engine.held_executions import DUE_NOW, HeldCounts, Kind
 
 FILTERS: Final = (
     subjects.DEPENDENTS,
@@ -50,8 +45,7 @@ class Proposal:
     work: frozenset[tuple[str, str]]
     """Queue and function of each step."""
     sequence: int
-    kind: tuple[str, bool]
-    """Its job, and whether it is a replay or a backfill, which are counted apart."""
+    kind: Kind
     is_surplus: bool
     """Whether as many of its job and kind as may wait did so before it."""
     is_dependent: bool
@@ -88,8 +82,7 @@ class Proposals:
         self._waiting: dict[str, Proposal] = {}  # in log order: the first entry is the oldest
         self._scopes: dict[int, str] = {}
         """The executions by the sequences of their newest proposals."""
-        self._counts: Counter[tuple[str, bool]] = Counter()
-        """How many executions of a job and kind wait, without those that are surplus."""
+        self._counts = HeldCounts()
         self._agenda = DueQueue()
 
     def __len__(self) -> int:
@@ -116,28 +109,25 @@ class Proposals:
         rule = fact.plan.quorum
         if rule is None or scope in self._waiting:
             return
-        kind = fact.job, fact.trigger in COMPENSATING_TRIGGERS
-        is_surplus = self._counts[kind] >= most_waiting(fact)
-        if not is_surplus:
-            self._counts[kind] += 1
+        kind, is_surplus = self._counts.add(fact)
         work = frozenset((step.queue, step.function) for step in fact.plan.steps)
         is_dependent = bool(fact.plan.depends_on)
         self._waiting[scope] = Proposal(scope, rule, work, sequence, kind, is_surplus, is_dependent)
         if not is_dependent:
-            self._agenda.put(scope, AT_ONCE)
+            self._agenda.put(scope, DUE_NOW)
 
     def _follow(self, proposal: Proposal, recorded: Recorded[Message]) -> None:
         fact, before = recorded.message, proposal.quorum.proposal
         proposal.quorum = quorum.evolve(proposal.quorum, recorded)
         if isinstance(fact, DependenciesSettled) and fact.outcome == "met":
             proposal.is_dependent = False
-            self._agenda.put(proposal.scope, AT_ONCE)
+            self._agenda.put(proposal.scope, DUE_NOW)
         elif isinstance(fact, Proposed):
             self._scopes.pop(before.sequence if before else 0, None)
             self._scopes[recorded.sequence] = proposal.scope
             proposal.heard.clear()
             proposal.late_at = None
-            self._agenda.put(proposal.scope, AT_ONCE)
+            self._agenda.put(proposal.scope, DUE_NOW)
         elif isinstance(fact, DependenciesSettled | Skipped | Terminal) or proposal.quorum.settled is not None:
             self.forget(proposal.scope)
 
@@ -149,9 +139,7 @@ class Proposals:
         if proposal.quorum.proposal is not None:
             self._scopes.pop(proposal.quorum.proposal.sequence, None)
         if not proposal.is_surplus:
-            self._counts[proposal.kind] -= 1
-            if not self._counts[proposal.kind]:
-                del self._counts[proposal.kind]
+            self._counts.remove(proposal.kind)
 
     def find(self, sequence: int, agent: str) -> Proposal | None:
         """Return the execution whose newest proposal has a sequence, if it waits for an agent."""
@@ -163,7 +151,7 @@ class Proposals:
     def hear(self, proposal: Proposal, agent: str) -> None:
         """Note that an agent acknowledged the newest proposal of an execution, which waits for it."""
         proposal.heard.add(agent)
-        self._agenda.put(proposal.scope, AT_ONCE)
+        self._agenda.put(proposal.scope, DUE_NOW)
 
     def forget_deadlines(self) -> None:
         """Let the time for answers begin again, because this process does not lead."""

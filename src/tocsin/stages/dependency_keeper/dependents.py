@@ -1,20 +1,16 @@
 """The executions that wait for runs of other jobs."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from ... import subjects
 from ...domain.definition import JobDependency
 from ...domain.dependency import Run, Window
 from ...domain.duration import MAX_DURATION_S
-from ...domain.events import COMPENSATING_TRIGGERS, DependencyRun, ExecutionFact, Message, Planned, Recorded
-from ...domain.lock import most_waiting
+from ...domain.events import DependencyRun, ExecutionFact, Message, Planned, Recorded
 from ...engine.due_queue import DueQueue
-
-PAST: Final = datetime.min.replace(tzinfo=UTC)
-"""The time of an examination that is due now."""
+from ...engine.held_executions import DUE_NOW, HeldCounts, Kind
 
 
 class Dependent(NamedTuple):
@@ -30,14 +26,13 @@ class Dependent(NamedTuple):
     """The time (UTC) at which it was planned."""
     deadline: datetime
     """The time (UTC) at which it is skipped."""
-    kind: tuple[str, bool]
-    """Its job, and whether it is a replay or a backfill, which are counted apart."""
+    kind: Kind
     is_surplus: bool
     """Whether as many of its job and kind as may wait did so before it."""
 
     @classmethod
     def of(
-        cls, scope: str, fact: Planned, sequence: int, time: datetime, *, kind: tuple[str, bool], is_surplus: bool
+        cls, scope: str, fact: Planned, sequence: int, time: datetime, *, kind: Kind, is_surplus: bool
     ) -> "Dependent":
         """Return an execution without its input, which is not needed here."""
         plan = fact.plan
@@ -68,8 +63,7 @@ class Dependents:
         self._waiting: dict[str, Dependent] = {}  # in log order: the first entry is the oldest
         self._windows: dict[str, dict[str, Window | None]] = {}
         """The windows of the executions that wait for a job; None: not known yet."""
-        self._counts: Counter[tuple[str, bool]] = Counter()
-        """How many executions of a job and kind wait, without those that are surplus."""
+        self._counts = HeldCounts()
         self._agenda = DueQueue()
 
     def __len__(self) -> int:
@@ -93,16 +87,14 @@ class Dependents:
             return
         scope = subjects.execution(fact.job, fact.execution_id)
         if isinstance(fact, Planned) and fact.plan.depends_on and scope not in self._waiting:
-            kind = fact.job, fact.trigger in COMPENSATING_TRIGGERS
-            is_surplus = self._counts[kind] >= most_waiting(fact)
+            kind, is_surplus = self._counts.add(fact)
             self._waiting[scope] = Dependent.of(
                 scope, fact, recorded.sequence, recorded.time, kind=kind, is_surplus=is_surplus
             )
             if not is_surplus:
-                self._counts[kind] += 1
                 for dependency in fact.plan.depends_on:
                     self._windows.setdefault(dependency.job, {})[scope] = None
-            self._agenda.put(scope, PAST)
+            self._agenda.put(scope, DUE_NOW)
         elif not isinstance(fact, Planned):
             self.forget(scope)
 
@@ -113,9 +105,7 @@ class Dependents:
         self._agenda.put(scope, None)
         if dependent.is_surplus:
             return
-        self._counts[dependent.kind] -= 1
-        if not self._counts[dependent.kind]:
-            del self._counts[dependent.kind]
+        self._counts.remove(dependent.kind)
         for dependency in dependent.depends_on:
             waiting = self._windows.get(dependency.job, {})
             waiting.pop(scope, None)
@@ -138,7 +128,7 @@ class Dependents:
         """Examine the executions that may wait for a run; None: many runs became known."""
         for scope, window in self._windows.get(job, {}).items():
             if run is None or window is None or window.since < run.scheduled_time <= window.until:
-                self._agenda.put(scope, PAST)
+                self._agenda.put(scope, DUE_NOW)
 
     def take(self, now: datetime) -> Iterator[Dependent]:
         """Yield the executions that are due for an examination."""
