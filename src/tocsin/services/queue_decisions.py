@@ -3,6 +3,7 @@
 A decision is one guarded event in the scope of its queue. The matcher and the MQ bridge follow these events.
 """
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -78,9 +79,10 @@ async def pauses_of(log: EventLog, queues: Iterable[str]) -> dict[str, QueuePaus
     Raises:
         LogUnavailable: the log did not answer.
     """
-    decisions = QueueDecisions(log)
-    states = {name: pause_of(await decisions.state(name)) for name in queues}
-    return {name: pause for name, pause in states.items() if pause is not None}
+    names = list(queues)
+    states = await asyncio.gather(*map(QueueDecisions(log).state, names))
+    pauses = zip(names, map(pause_of, states), strict=True)
+    return {name: pause for name, pause in pauses if pause is not None}
 
 
 class QueueDecisions:
