@@ -17,7 +17,7 @@ from tocsin.domain.open_task import LimitGroup, OpenTask
 from tocsin.domain.ranked_items import RankedItems
 from tocsin.domain.task_board import AgentClaim, TaskBoard
 from tocsin.domain.task_offers import FreeSlots, Offer
-from tocsin.domain.task_rate import TaskRate
+from tocsin.domain.token_bucket import TokenBucket
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -351,7 +351,7 @@ def test_cost_of_choice_ignores_held_tasks(tasks_of_a_job: int) -> None:
     st.lists(st.tuples(st.floats(0, 100), st.integers(0, 60)), max_size=50),
 )
 def test_starts_never_exceed_the_rate(limit: int, per: float, burst: int, looks: list[tuple[float, int]]) -> None:
-    rate, used_until, now = TaskRate(limit, per, burst), 0.0, 1e9
+    rate, used_until, now = TokenBucket(limit, per, burst), 0.0, 1e9
     starts: list[tuple[float, int]] = []
     for pause, wanted in looks:
         now += pause

@@ -1,6 +1,6 @@
 """The tokens of queues with a rate."""
 
-from tocsin.domain.task_rate import TaskRate
+from tocsin.domain.token_bucket import TokenBucket
 from tocsin.stages.matcher.queue_rates import QueueRates
 from tocsin.testing import InMemoryProjections, ManualClock
 
@@ -10,7 +10,7 @@ OTHERS = ("e", "f", "g", "h")
 
 async def test_exhausted_queue_leaves_the_rates_of_others() -> None:
     clock = ManualClock()
-    rate = TaskRate(1, 60.0, 1)
+    rate = TokenBucket(1, 60.0, 1)
     rates = QueueRates(InMemoryProjections(clock), clock, dict.fromkeys((*EXHAUSTED, *OTHERS), rate))
     assert await rates.take(dict.fromkeys(EXHAUSTED, 1)) == dict.fromkeys(EXHAUSTED, 1)
     granted = await rates.take(dict.fromkeys((*EXHAUSTED, *OTHERS), 2))

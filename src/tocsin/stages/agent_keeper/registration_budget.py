@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from ...domain.events import AgentFact
-from ...domain.task_rate import TaskRate
+from ...domain.token_bucket import TokenBucket
 
 BYTES_AT_ONCE: Final = 16 * 1_048_576
 """Enough to register each of 5,000 processes with 3 KB."""
@@ -25,7 +25,7 @@ class RegistrationBudget:
         """`reserved`: the names of agents with an account of their own."""
         self._reserved = frozenset(reserved)
         self._monotonic = monotonic
-        self._rate = TaskRate(limit=BYTES_PER_S, per=1.0, burst=BYTES_AT_ONCE)
+        self._bucket = TokenBucket(limit=BYTES_PER_S, per=1.0, burst=BYTES_AT_ONCE)
         self._used_until: dict[str, float] = {}
 
     def take(self, name: str, facts: Sequence[AgentFact]) -> bool:
@@ -33,7 +33,7 @@ class RegistrationBudget:
         account = name if name in self._reserved else _SHARED
         used_until, now = self._used_until.get(account, float("-inf")), self._monotonic()
         size = sum(len(fact.encode()) for fact in facts)
-        if size > self._rate.available(used_until, now):
+        if size > self._bucket.available(used_until, now):
             return False
-        self._used_until[account] = self._rate.used(used_until, now, size)
+        self._used_until[account] = self._bucket.used(used_until, now, size)
         return True

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from ... import telemetry
-from ...domain.task_rate import TaskRate
+from ...domain.token_bucket import TokenBucket
 from ...ports import Clock, OutdatedState, Projections
 from ...settings import Queue
 from ...subjects import Bucket, rate_key
@@ -24,7 +24,7 @@ class _Used(msgspec.Struct):
 class QueueRates:
     """Takes tokens before tasks start, by compare-and-set: two leaders never take the same token."""
 
-    def __init__(self, projections: Projections, clock: Clock, rates: Mapping[str, TaskRate]) -> None:
+    def __init__(self, projections: Projections, clock: Clock, rates: Mapping[str, TokenBucket]) -> None:
         self._projections = projections
         self._clock = clock
         self._rates = rates
@@ -93,10 +93,10 @@ def _read(body: bytes) -> float:
         return float("inf")
 
 
-def rates_of(queues: Mapping[str, Queue]) -> dict[str, TaskRate]:
+def rates_of(queues: Mapping[str, Queue]) -> dict[str, TokenBucket]:
     """Return the rates of queues that have one."""
     return {
-        name: TaskRate(queue.rate.limit, queue.rate.per, queue.rate.burst or queue.rate.limit)
+        name: TokenBucket(queue.rate.limit, queue.rate.per, queue.rate.burst or queue.rate.limit)
         for name, queue in queues.items()
         if queue.rate is not None
     }

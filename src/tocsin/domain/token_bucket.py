@@ -1,14 +1,15 @@
-"""The rate of a queue: a bucket of tokens, kept as one instant.
+"""A bucket of tokens, kept as one instant.
 
-The bucket is full if the instant is past. Each start moves the instant on by the time in which a token comes.
+The bucket is full if the instant is past. Each token that is taken moves the instant on by the time in which a token comes.
+A token is a start of a queue with a rate, or a byte.
 """
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class TaskRate:
-    """A number of starts in a time, and at once."""
+class TokenBucket:
+    """A number of tokens in a time, and at once."""
 
     limit: int
     per: float
@@ -23,11 +24,11 @@ class TaskRate:
         return min(used_until, now + self._full)
 
     def available(self, used_until: float, now: float) -> int:
-        """Return the number of tasks that may start now; both times are seconds since 1970."""
+        """Return the number of tokens in the bucket; both times are seconds of one clock."""
         return max(int((self._full - max(used_until - now, 0)) / self._interval + _ROUNDING), 0)
 
     def used(self, used_until: float, now: float, number: int) -> float:
-        """Return the instant of the bucket after a number of starts."""
+        """Return the instant of the bucket after a number of tokens is taken."""
         return max(used_until, now) + number * self._interval
 
     @property
