@@ -1,4 +1,4 @@
-"""Executions that wait before their lock: how many of a job do, and which are too many."""
+"""The number of executions of a job that wait before their lock."""
 
 from collections import Counter
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ Kind: TypeAlias = tuple[str, bool]
 
 
 class HeldCounts:
-    """How many executions of each job and kind wait, without those that are surplus."""
+    """The number of waiting executions of each job and kind, without surplus."""
 
     def __init__(self) -> None:
         self._counts: Counter[Kind] = Counter()
