@@ -398,7 +398,7 @@ async def test_outcomes_are_counted_by_channel(world: World, monkeypatch: pytest
     def add(number: int, labels: Mapping[str, str]) -> None:
         counted[labels["channel"], labels["outcome"]] += number
 
-    monkeypatch.setattr(sender_module, "_outcomes", SimpleNamespace(add=add))
+    monkeypatch.setattr(sender_module, "_counter", SimpleNamespace(add=add))
     ops = Receiver()
     ops.refusal = ChannelRefused("status 503", retryable=True)
     async with sending(world, {"ops": ops}) as it:
@@ -427,6 +427,19 @@ async def test_channel_that_the_settings_lack_is_given_up(scene: Scene) -> None:
     stored = await facts(scene.world)
     assert isinstance(stored[-1], NotificationAbandoned)
     assert stored[-1].error == "the settings have no channel gone"
+
+
+async def test_end_is_stored_once_before_it_arrives(world: World) -> None:
+    sender = Sender(world.log, world.projections, world.elect("notifier"), world.clock, {}, window=WINDOW)
+    raised = NotificationRaised(job="report", id="n", channel="gone", kind=Kind.FAILED, at=world.clock.now())
+    await world.given(raised)
+    for recorded in await world.log.read("notification.>"):
+        sender.backlog.learn(recorded)
+    assert sender.backlog.oldest is not None
+    for _ in range(2):
+        await sender.run_once(world.clock.now())
+        assert sender.backlog.oldest is None
+    assert [type(fact) for fact in await facts(world)] == [NotificationRaised, NotificationAbandoned]
 
 
 async def test_slow_channel_holds_up_no_other(world: World) -> None:

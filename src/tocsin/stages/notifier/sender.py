@@ -6,7 +6,7 @@ meanwhile becomes one message.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import quote
@@ -26,12 +26,10 @@ from ...domain.events import (
 )
 from ...domain.notification import MAX_REASON, Notification, bounded
 from ...domain.notification_retry import next_attempt
-from ...domain.silence import covering
 from ...engine.foreign_reports import load_scope, scopes_of
 from ...engine.leader_election import LeaderElection
 from ...engine.saved_place import SavedPlace
 from ...ports import (
-    Append,
     ChannelRefused,
     Clock,
     EventLog,
@@ -42,7 +40,8 @@ from ...ports import (
     StaleRead,
 )
 from ...subjects import DecodeError, Stream
-from .backlog import Backlog, Lane, OpenMessage
+from .backlog import Backlog, OpenMessage
+from .decisions import Decision, decisions
 
 AT_ONCE: Final = 256
 """Decisions that are stored in one write."""
@@ -59,7 +58,7 @@ LEASE_S: Final = 4.0
 CURSOR: Final = subjects.cursor(Stream.NOTIFICATIONS, subjects.NOTIFIER)
 
 _log = telemetry.get_logger("tocsin.notifier")
-_outcomes: Final = telemetry.meter().create_counter(
+_counter: Final = telemetry.meter().create_counter(
     "tocsin_notifications",
     unit="{notification}",
     description="Answers of receivers, and notifications that ended without a message, by `channel` and `outcome`.",
@@ -70,8 +69,6 @@ _OUTCOMES: Final[Mapping[type[Message], str]] = {
     NotificationAbandoned: "abandoned",
     NotificationSilenced: "silenced",
 }
-_NO_CHANNEL: Final = "(none)"
-"""In place of a name that the settings do not have: jobs may name any number of those."""
 
 
 class Sender:
@@ -134,7 +131,7 @@ class Sender:
         """Send what is due, as long as this process leads."""
         for channel in self._channels:
             for outcome in _OUTCOMES.values():
-                _outcomes.add(0, {"channel": channel, "outcome": outcome})  # alerts see the first failure
+                _counter.add(0, {"channel": channel, "outcome": outcome})  # alerts see the first failure
         try:
             while True:
                 await self._changed.wait()
@@ -181,7 +178,7 @@ class Sender:
 
     async def run_once(self, now: datetime) -> None:
         """Prepare the messages that are due at `now` (UTC), and begin to send them."""
-        decided = [*self._decisions(now)]
+        decided = decisions(self.backlog, self._channels, self._silences, now, self._window)
         while decided:
             await self._store(decided[:AT_ONCE])
             del decided[:AT_ONCE]
@@ -196,51 +193,34 @@ class Sender:
         while self._sending:
             await asyncio.gather(*self._sending)
 
-    def _decisions(self, now: datetime) -> Iterator[tuple[str, Lane | None, Append]]:
-        """Yield the messages to prepare with channels and lanes, and the ends of others."""
-        for name, lane in self.backlog.lanes():
-            if name not in self._channels:
-                yield from ((_NO_CHANNEL, None, append) for append in _without_channel(name, lane))
-            elif silenced := [*self._silenced(lane, now)]:
-                yield from (
-                    (name, None, append) for append in silenced
-                )  # a message is prepared without them, afterwards
-            elif (prepared := lane.prepared(now, self._window)) is not None:
-                first, fact = prepared
-                yield name, lane, Append((fact,), first.sequence)
-
-    def _silenced(self, lane: Lane, now: datetime) -> Iterator[Append]:
-        """Yield the end of each notification that waits and that a silence covers."""
-        if not self._silences or lane.preparing is not None:
-            return
-        for waiting in lane.waiting.values():
-            if (silence := covering(self._silences, waiting.job, waiting.tags, now)) is not None:
-                fact = NotificationSilenced(
-                    job=waiting.job, id=waiting.id, silence=silence.id, by=silence.by, reason=silence.reason
-                )
-                yield Append((fact,), waiting.sequence)
-
-    def _drop(self, fact: Message) -> None:
+    def _drop(self, notification: str) -> None:
         """Forget a notification that its stream dropped."""
-        if isinstance(fact, NotificationFact):
-            _log.warning("notification dropped by a full stream", action="notification-lost", notification=fact.id)
-            self.backlog.forget(fact.id)
+        _log.warning("notification dropped by a full stream", action="notification-lost", notification=notification)
+        self.backlog.forget(notification)
 
-    async def _store(self, decided: list[tuple[str, Lane | None, Append]]) -> None:
-        for _, lane, append in decided:
-            if lane is not None:
-                fact = append.events[0]
-                lane.preparing = fact.id if isinstance(fact, NotificationFact) else None
-        results = await self._log.write([append for _, _, append in decided])
-        for (channel, lane, append), result in zip(decided, results, strict=True):
+    async def _store(self, decided: Sequence[Decision]) -> None:
+        for decision in decided:
+            if decision.lane is not None:
+                decision.lane.preparing = decision.fact.id
+        results = await self._log.write([decision.append for decision in decided])
+        outdated: list[Decision] = []
+        for decision, result in zip(decided, results, strict=True):
             if result.error is None:
-                _count(channel, append.events[0])
+                _count(decision.channel, decision.fact)
+                if decision.lane is None:
+                    self.backlog.forget(
+                        decision.fact.id
+                    )  # the event arrives later, and is not to be stored again until then
                 continue
-            if lane is not None:
-                lane.preparing = None
-            # Another leader was faster, and what it stored arrives here; or the full stream dropped the notification.
-            if isinstance(result.error, OutdatedState) and not await self._log.tail(append.scope):
-                self._drop(append.events[0])
+            if decision.lane is not None:
+                decision.lane.preparing = None
+            if isinstance(result.error, OutdatedState):
+                outdated.append(decision)
+        # Another leader was faster, and what it stored arrives here; or the full stream dropped the notification.
+        tails = await self._log.tails(*(decision.append.scope for decision in outdated)) if outdated else []
+        for decision, tail in zip(outdated, tails, strict=True):
+            if not tail:
+                self._drop(decision.fact.id)
 
     def _begin(self, channel: NotificationChannel, message: OpenMessage) -> None:
         message.is_busy = True
@@ -253,7 +233,7 @@ class Sender:
         try:
             raised = await self._raised(message)
             if raised is None:
-                self._drop(NotificationFact(job=message.first.job, id=message.first.id))
+                self._drop(message.first.id)
                 return
             outcome = await self._outcome(channel, message, raised)
             await self._log.append(outcome, expect=message.sequence)
@@ -328,7 +308,7 @@ class Sender:
 def _count(channel: str, fact: Message) -> None:
     """Count an event that is stored, if it is an outcome."""
     if outcome := _OUTCOMES.get(type(fact)):
-        _outcomes.add(1, {"channel": channel, "outcome": outcome})
+        _counter.add(1, {"channel": channel, "outcome": outcome})
 
 
 def _page(public_url: str | None, raised: NotificationRaised) -> str | None:
@@ -336,16 +316,3 @@ def _page(public_url: str | None, raised: NotificationRaised) -> str | None:
         return None
     page = f"jobs/{quote(raised.job)}" if raised.execution_id is None else f"executions/{quote(raised.execution_id)}"
     return f"{public_url.rstrip('/')}/{page}"
-
-
-def _without_channel(name: str, lane: Lane) -> Iterator[Append]:
-    """Yield the end of each notification of a channel that the settings do not have."""
-    reason = f"the settings have no channel {name}"
-    _log.warning("notifications given up", action="notification-abandoned", channel=name, error=reason)
-    for message in lane.messages.values():
-        first = message.first
-        fact: Message = NotificationAbandoned(job=first.job, id=first.id, attempt=message.attempts, error=reason)
-        yield Append((fact,), message.sequence)
-    for waiting in lane.waiting.values():
-        fact = NotificationAbandoned(job=waiting.job, id=waiting.id, attempt=0, error=reason)
-        yield Append((fact,), waiting.sequence)

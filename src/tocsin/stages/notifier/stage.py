@@ -4,7 +4,7 @@ What is raised is a decision on an event of the log, as in every stage, by the r
 is sent is the work of one leader (`sender`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -156,35 +156,16 @@ class Notifier:
             return done(rests_on=(ref,))
         return self._raise(happening, definition, states)
 
-    # --- loops -----------------------------------------------------------------------------------------------------------
-
-    async def lead(self) -> None:
-        """See `Sender`."""
-        await self.sender.lead()
-
-    async def follow(self) -> None:
-        """See `Sender`."""
-        await self.sender.follow()
-
-    async def follow_silences(self) -> None:
-        """See `Sender`."""
-        await self.sender.follow_silences()
-
-    async def run(self) -> None:
-        """See `Sender`."""
-        await self.sender.run()
-
-    async def tick(self) -> None:
-        """See `Sender`."""
-        await self.sender.tick()
-
-    async def trim(self) -> None:
-        """See `Sender`."""
-        await self.sender.trim()
-
 
 def _state(fact: NotificationRaised) -> Ref[Message | None]:
     return NOTIFICATION(subjects.notification(fact.job, fact.id))
+
+
+def _of_sender(
+    loop: Callable[[Sender], Coroutine[None, None, None]],
+) -> Callable[[Notifier], Coroutine[None, None, None]]:
+    """Return a loop of the sender as one of the stage."""
+    return lambda notifier: loop(notifier.sender)
 
 
 def _is_installed(settings: Settings) -> bool:
@@ -231,7 +212,9 @@ NOTIFIER: Final = Stage(
             low_priority=True,
         ),
     ),
-    loops=(Notifier.lead, Notifier.follow, Notifier.follow_silences, Notifier.run, Notifier.tick, Notifier.trim),
+    loops=tuple(
+        map(_of_sender, (Sender.lead, Sender.follow, Sender.follow_silences, Sender.run, Sender.tick, Sender.trim))
+    ),
     is_installed=_is_installed,
     needs="`notifications.channels`",
 )
