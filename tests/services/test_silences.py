@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.domain.given import NOON
 from tocsin.domain.events import Actor, Silence
-from tocsin.domain.silence import LONGEST_S, MAX_SILENCES, covering
+from tocsin.domain.silence import LONGEST_S, MAX_REASON, MAX_SILENCES, MAX_TAG, covering
 from tocsin.services.operations.errors import NotFound, OperationError
 from tocsin.services.silences import Silences
 from tocsin.testing import InMemoryEventLog, ManualClock
@@ -59,6 +59,14 @@ async def test_wrong_silence_is_refused(silences: Silences, job: str, seconds: f
     with pytest.raises(OperationError) as refused:
         await silences.start(job=job, tag=None, seconds=seconds, reason=reason)
     assert refused.value.code == "wrong-silence"
+
+
+async def test_long_texts_are_refused(silences: Silences) -> None:
+    await silences.start(job=None, tag="t" * MAX_TAG, seconds=60, reason="r" * MAX_REASON)
+    for tag, reason in (("t" * (MAX_TAG + 1), "r"), ("", "r"), ("t", "r" * (MAX_REASON + 1))):
+        with pytest.raises(OperationError) as refused:
+            await silences.start(job=None, tag=tag, seconds=60, reason=reason)
+        assert refused.value.code == "wrong-silence"
 
 
 NAMES = st.sampled_from(["report", "load"]) | st.none()

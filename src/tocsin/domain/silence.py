@@ -8,6 +8,10 @@ from .events import Silence, SilencesDefined
 
 MAX_SILENCES: Final = 100
 """Silences that may be in force at a time."""
+MAX_TAG: Final = 100
+"""Characters of a tag that a silence names."""
+MAX_REASON: Final = 1_000
+"""Characters of the reason for a silence: all silences in force are in one event."""
 LONGEST_S: Final = 31 * 86_400.0
 """Seconds of the longest silence."""
 

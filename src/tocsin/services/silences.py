@@ -8,7 +8,7 @@ from ..domain.definition import is_name
 from ..domain.duration import short
 from ..domain.events import Actor, Message, Recorded, Silence, SilencesDefined, newest_of
 from ..domain.ids import notification_id
-from ..domain.silence import LONGEST_S, MAX_SILENCES, in_force
+from ..domain.silence import LONGEST_S, MAX_REASON, MAX_SILENCES, MAX_TAG, in_force
 from ..ports import Clock, EventLog
 from .operations.errors import NotFound, OperationError
 from .scope_decisions import decide, load
@@ -36,10 +36,10 @@ class Silences:
         """Start a silence of a job, a tag or all jobs.
 
         Raises:
-            OperationError: it is too long, has no reason or a wrong name, or too many silences are in force.
+            OperationError: it is too long, has no reason, a long reason or a wrong name, or too many silences are in force.
             LogUnavailable: the log did not answer.
         """
-        _check(job, seconds, reason)
+        _check(job, tag, seconds, reason)
         now = self._clock.now()
         silence = Silence(
             id=notification_id(job or "", now, "silence", tag or "", reason),
@@ -95,10 +95,16 @@ def silence_not_found(given: str) -> NotFound:
     return NotFound(f"no silence {given[:64]!r} is in force: see `tocsin silences list`")
 
 
-def _check(job: str | None, seconds: float, reason: str) -> None:
+def _check(job: str | None, tag: str | None, seconds: float, reason: str) -> None:
     if job is not None and not is_name(job):
         raise OperationError(f"{job[:64]!r} cannot be the name of a job", code="wrong-silence")
+    if tag is not None and not 0 < len(tag) <= MAX_TAG:
+        raise OperationError(f"a tag has 1 to {MAX_TAG} characters, not {len(tag):,}", code="wrong-silence")
     if not 0 < seconds <= LONGEST_S:
         raise OperationError(f"a silence lasts up to {short(LONGEST_S)}, not {seconds:g} s", code="wrong-silence")
     if not reason.strip():
         raise OperationError("a silence needs a reason, for those who wait for a notification", code="wrong-silence")
+    if len(reason) > MAX_REASON:
+        raise OperationError(
+            f"the reason has {len(reason):,} characters; write at most {MAX_REASON:,}", code="wrong-silence"
+        )

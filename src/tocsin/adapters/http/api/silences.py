@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, model_validator
 from ....domain.access import Principal
 from ....domain.definition import Name, Timeout
 from ....domain.events import Silence
-from ....domain.silence import LONGEST_S
+from ....domain.silence import LONGEST_S, MAX_TAG
 from ....services.silences import Silences, silence_not_found
 from ..auth.security import Reader, SharedOperator, actor, visible
 from ..middleware.idempotency import IdempotentRoute
@@ -29,7 +29,7 @@ class SilenceRequest(BaseModel):
 
     job: Name | None = None
     """The job."""
-    tag: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    tag: Annotated[str, Field(min_length=1, max_length=MAX_TAG)] | None = None
     """A tag that the jobs have."""
     all: bool = False
     """Silence all jobs."""
