@@ -7,7 +7,7 @@ up to date, so that a list of jobs costs what has changed.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Final, cast
 
@@ -44,7 +44,7 @@ class LedgerReader:
         """Every job's ledger and last sequence, as of the event `_newest`."""
         self._newest: Recorded[Message] | None = None
         self._all_lock = asyncio.Lock()
-        self._all_read: asyncio.Task[dict[str, tuple[Ledger, int]]] | None = None
+        self._all_read: asyncio.Task[Mapping[str, tuple[Ledger, int]]] | None = None
 
     async def load(self, job: str) -> tuple[Ledger, int]:
         """Return a job's ledger and last sequence, no older than this call."""
@@ -58,23 +58,23 @@ class LedgerReader:
             task = self._reads[job] = asyncio.create_task(self._read(job))
         return await asyncio.shield(task)
 
-    async def load_all(self) -> dict[str, tuple[Ledger, int]]:
+    async def load_all(self) -> Mapping[str, tuple[Ledger, int]]:
         """Return every job's ledger and last sequence, including deleted jobs, no older than this call.
 
-        Concurrent calls share one read.
+        Concurrent calls share one read. While nothing changes, each call returns the same mapping.
         """
         if self._all_read is None:
             self._all_read = asyncio.create_task(self._read_all())
         return await asyncio.shield(self._all_read)
 
-    async def _read_all(self) -> dict[str, tuple[Ledger, int]]:
+    async def _read_all(self) -> Mapping[str, tuple[Ledger, int]]:
         async with self._all_lock:
             # From here on the answer may be older than a new call, so a new call starts a read of its own.
             self._all_read = None
             tail = await self._log.tail(_EVERY_LEDGER)
             known = await self._kept_upto()
             if tail == known:
-                return dict(self._all)
+                return self._all
             is_continued = 0 < known < tail <= known + MAX_BEHIND
             events: dict[str, dict[int, Recorded[Message]]] = {}
             doubtful: dict[str, None] = {}
@@ -100,7 +100,7 @@ class LedgerReader:
             reads = {job: await self.load(job) for job in doubtful}
             ledgers |= {job: read for job, read in reads.items() if job in ledgers or read[0].regimes}
             self._all, self._newest = ledgers, newest
-            return dict(ledgers)
+            return ledgers
 
     async def _kept_upto(self) -> int:
         """Return the sequence up to which ledgers are kept.

@@ -7,7 +7,8 @@ Implements hip-62 (API Endpoints: `/v1/jobs`; Audit Trail) and ojs-cron §8 (CRO
 """
 
 from .dependencies import MaySee
-from .job import Change, Check, Job, Plan, Verb, plan_of
+from .job import Change, Check, Job, JobStatus, Plan, Verb, plan_of
+from .job_filter import JobFilter
 from .registry import TRIES, Registry, RequestName, each, read_back
 
 __all__ = [
@@ -15,6 +16,8 @@ __all__ = [
     "Change",
     "Check",
     "Job",
+    "JobFilter",
+    "JobStatus",
     "MaySee",
     "Plan",
     "Registry",

@@ -13,6 +13,9 @@ from ...domain.job_record import Registration
 from ...domain.ledger import Ledger
 from .dependencies import UnknownDependency
 
+JobStatus: TypeAlias = Literal["active", "paused", "disabled", "on demand"]
+"""Whether the schedule of a job fires, and why not."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -57,7 +60,7 @@ class Job:
         return ledger.anchor_of(self.ledger, self.ledger.regimes[-1])
 
     @property
-    def status(self) -> Literal["active", "paused", "disabled", "on demand"]:
+    def status(self) -> JobStatus:
         """State of the job: whether its schedule fires, and why not."""
         if self.ledger.is_paused:
             return "paused"

@@ -1,7 +1,7 @@
 """The jobs of an installation: read, register, pause, resume, delete, trigger."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar, cast
@@ -83,12 +83,17 @@ class Registry:
         self._ledgers = LedgerReader(log)
         self._jobs: dict[str, tuple[Ledger, Job | None]] = {}
         """The jobs of the last list, with the ledgers that they were made from."""
+        self._list: tuple[Mapping[str, tuple[Ledger, int]], tuple[Job, ...]] = ({}, ())
+        """The last list, and the ledgers of all jobs that it was made from."""
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     async def jobs(self) -> tuple[Job, ...]:
         """Return every registered job, sorted by name, from its ledger."""
         states = await self._ledgers.load_all()
+        last_states, last = self._list
+        if states is last_states:
+            return last
         known, jobs = self._jobs, dict[str, tuple[Ledger, Job | None]]()
         for number, (name, (state, _)) in enumerate(sorted(states.items()), 1):
             before = known.get(name)
@@ -96,7 +101,9 @@ class Registry:
             if number % YIELD_EVERY == 0:
                 await asyncio.sleep(0)  # other tasks run
         self._jobs = jobs
-        return tuple(job for _, job in jobs.values() if job is not None)
+        listed = tuple(job for _, job in jobs.values() if job is not None)
+        self._list = states, listed
+        return listed
 
     async def job(self, name: str, *, fresh: bool = False) -> Job:
         """Return one job from its ledger; `fresh`: with every fact stored before this call.

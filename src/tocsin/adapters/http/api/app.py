@@ -32,6 +32,7 @@ from . import (
     dead_letters,
     events,
     executions,
+    job_list,
     jobs,
     notifications,
     policy,
@@ -189,6 +190,7 @@ _SCRATCHBIRD: dict[str, Any] = {
 }
 
 ROUTERS: Final = (
+    job_list.router,
     jobs.router,
     apply.router,
     sql.router,

@@ -1,11 +1,10 @@
-"""`/v1/jobs`: register, list, show, update, delete, trigger, pause and resume jobs (hip-62, API Endpoints)."""
+"""`/v1/jobs`: register, show, update, delete, trigger, pause and resume jobs (hip-62, API Endpoints)."""
 
-from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from fastapi import APIRouter, Body, Path, Query, Request, Response
+from fastapi import APIRouter, Body, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
 from .... import subjects
@@ -13,11 +12,10 @@ from ....domain.access import Permission
 from ....domain.definition import JobDefinition, Name
 from ....domain.events import Actor, Defined
 from ....domain.formats import read_job
-from ....domain.identity import typed
 from ....domain.policy import Policy, with_timeout
 from ....domain.schedule import parse, warnings_at
-from ....services.calculations import Calculator, Effort
-from ....services.jobs import Check, Job
+from ....services.calculations import Calculator
+from ....services.jobs import Check, Job, JobStatus
 from ..auth.security import Author, Reader, Triggerer, actor, defining, permitted, visible
 from ..middleware.idempotency import IdempotentRoute, request_name
 from .dependencies import (
@@ -55,7 +53,7 @@ class JobSummary(BaseModel):
     """A job in a list."""
 
     name: str
-    state: Literal["active", "paused", "disabled", "on demand"]
+    state: JobStatus
     schedule: str | None
     timezone: str
     next_fire_time: datetime | None
@@ -111,13 +109,6 @@ class JobDetails(JobSummary):
             anchor=job.anchor,
             definition=definition,
         )
-
-
-class JobList(BaseModel):
-    """Jobs by name; `next` is the cursor of the following page."""
-
-    jobs: list[JobDetails | JobSummary]
-    next: str | None = None
 
 
 def json_answer(body: bytes) -> Response:
@@ -195,48 +186,6 @@ async def register_job(
     response.status_code = 201 if verb == "create" else 200
     response.headers["Location"] = f"{request.url.path}/{definition.name}"
     return await _details(here, calculate, definition.name, response)
-
-
-@router.get("", operation_id="listJobs", response_model=JobList)
-async def list_jobs(
-    here: Here,
-    caller: Reader,
-    calculate: Calculate,
-    tag: Annotated[str | None, Query(description="Return jobs with this tag only.")] = None,
-    owner: Annotated[
-        str | None, Query(description="Return jobs of this owner only, such as `user:ada` or `token:deploy`.")
-    ] = None,
-    after: Annotated[
-        str | None, Query(description="Return jobs whose names sort after this name: `next` of the previous page.")
-    ] = None,
-    limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
-    details: Annotated[bool, Query(description="Return all fields of each job.")] = False,  # noqa: FBT002 - a query parameter
-) -> Response:
-    """List the jobs by name, each with its next occurrence.
-
-    A page ends before `limit` if it takes a second to calculate.
-    """
-    now = here.clock.now()
-    jobs = [
-        job
-        for job in await here.registry.jobs()
-        if caller.may_see(job)
-        and (tag is None or tag in job.definition.tags)
-        and (owner is None or job.is_owned_by({typed(owner)}))
-        and (after is None or job.name > after)
-    ]
-    return json_answer(await calculate(lambda effort: _page(jobs, limit, now, effort, details=details)))
-
-
-def _page(jobs: Sequence[Job], limit: int, now: datetime, effort: Effort, *, details: bool) -> bytes:
-    """Return the JSON of the first jobs."""
-    rows = list[JobDetails | JobSummary]()
-    for job in jobs[:limit]:
-        if effort.is_spent() and rows:
-            break
-        rows.append(JobDetails.of(job, now) if details else JobSummary(**job.summary(now)))
-    page = JobList(jobs=rows, next=rows[-1].name if len(rows) < len(jobs) else None)
-    return page.model_dump_json().encode()
 
 
 @router.get("/{name}", operation_id="getJob", responses=documented(404))
