@@ -1,5 +1,6 @@
 """Permissions: every endpoint with every role (hip-62, Authentication and Authorization; scratchbird §10.2)."""
 
+from collections.abc import Collection
 from typing import Any
 
 import httpx
@@ -25,7 +26,7 @@ HISTORIANS = {ADMIN, OPERATOR, AUTHOR, VIEWER}
 READERS = HISTORIANS | {Role.CATALOG}
 
 # The permission that each endpoint requires for another owner's job. `None`: no authentication.
-TABLE: dict[tuple[str, str], tuple[set[Role] | None, str, Any]] = {
+TABLE: dict[tuple[str, str], tuple[Collection[Role | None] | None, str, Any]] = {
     ("POST", "/v1/jobs"): ({ADMIN, AUTHOR}, "/v1/jobs", JOB),
     ("GET", "/v1/jobs"): (READERS, "/v1/jobs", None),
     ("GET", "/v1/jobs/{name}"): (READERS, "/v1/jobs/job", None),
@@ -79,6 +80,7 @@ TABLE: dict[tuple[str, str], tuple[set[Role] | None, str, Any]] = {
     ("GET", "/v1/tokens"): ({ADMIN}, "/v1/tokens", None),
     ("POST", "/v1/tokens"): ({ADMIN}, "/v1/tokens", {"identity": "ci", "roles": ["scheduler-viewer"]}),
     ("DELETE", "/v1/tokens/{id}"): ({ADMIN}, "/v1/tokens/0123456789ab", None),
+    ("GET", "/v1/me"): ([*Role, None], "/v1/me", None),
     ("GET", "/v1/health"): (None, "/v1/health", None),
     ("GET", "/ojs/manifest"): (None, "/ojs/manifest", None),
     ("GET", "/ojs/v1/health"): (None, "/ojs/v1/health", None),

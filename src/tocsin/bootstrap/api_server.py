@@ -109,7 +109,7 @@ async def serving(
         watching = asyncio.create_task(TimezoneWatch(installation.projections, clock).run())
         stack.callback(watching.cancel)
         url = url_of(listener)
-        _log.info("API serving", action="api-serving", url=url)
+        _log.info("API serving", action="api-serving", url=url, console=settings.server.console_url(url))
         yield url
 
 

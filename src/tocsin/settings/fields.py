@@ -60,6 +60,24 @@ def is_http_url(url: str) -> bool:
     return is_url and url.isascii() and url.isprintable()
 
 
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def origin(url: str | None) -> str | None:
+    """Return the origin of a URL without a path, as browsers write it.
+
+    Raises:
+        ValueError: it has a path, a user, or is no URL of a server.
+    """
+    if url is None:
+        return None
+    parts = urlsplit(url)
+    if not is_http_url(url) or parts.path not in {"", "/"} or parts.query or parts.fragment or "@" in parts.netloc:
+        raise ValueError("must be a URL without a path, such as `https://tocsin.example.com`")
+    host = parts.netloc.lower()
+    return f"{parts.scheme}://{host.removesuffix(f':{_DEFAULT_PORTS[parts.scheme]}')}"
+
+
 def monitor_url(secret: SecretStr | None) -> SecretStr | None:
     """Check the URL of a monitor.
 

@@ -21,6 +21,7 @@ from .fields import (
     Servers,
     archive_target,
     monitor_url,
+    origin,
 )
 from .section import Section
 
@@ -60,10 +61,18 @@ class Server(Section):
     """Requests that an identity may make at once, above its rate."""
     over_nats: bool = False
     """Also serve the API on the subjects `<root>.api.<operation>`. Without any token, every publisher there is an administrator."""
+    console: bool = True
+    """Serve the console in the browser at `/console`."""
+    public_url: Annotated[str | None, AfterValidator(origin)] = None
+    """Address at which browsers reach the API through a proxy, such as `https://tocsin.example.com`; by default that of the request."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses or networks of proxies whose `X-Forwarded-For` header is believed; none by default.
 
     A proxy should limit the connections of its own clients."""
+
+    def console_url(self, url: str) -> str | None:
+        """Return the URL of the console; None: it is switched off."""
+        return f"{self.public_url or url}/console" if self.console else None
 
 
 class Database(Section):

@@ -197,7 +197,8 @@ async def _serve(session: Session, installation: "Installation", served: asyncio
     sources = origins(installation.settings)
     any_port = [port for port in ("server.port", "metrics.port") if sources[port] == DEFAULT]
     async with session.backend.serving(installation, any_port=any_port, allow_reset=reset) as url:
-        _say(session, "api", url, url=url)
+        console = installation.settings.server.console_url(url)
+        _say(session, "api", f"{url}, console at {console}" if console else url, url=url, console=console)
         served.set()
         await asyncio.Event().wait()
 

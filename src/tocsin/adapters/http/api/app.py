@@ -15,6 +15,8 @@ from ....domain.definition import JobDefinition
 from ....domain.formats import ojs, scratchbird
 from ....services.event_feeds import EventFeeds
 from ..auth.security import Authenticator
+from ..console import files as console_files
+from ..console import session as console_session
 from ..middleware.guards import BodyLimit, SafeHeaders, Timeouts
 from ..middleware.idempotency import HEADER as IDEMPOTENCY_KEY
 from ..middleware.idempotency import MAX_KEY, Answers, IdempotentRoute
@@ -34,6 +36,7 @@ from . import (
     executions,
     job_list,
     jobs,
+    me,
     notifications,
     policy,
     queue_details,
@@ -216,7 +219,9 @@ ROUTERS: Final = (
     events.router,
     status.router,
     tokens.router,
+    me.router,
 )
+CONSOLE: Final = (console_session.router, console_files.router)
 COMMON: Final = (400, 401, 403, 409, 413, 422, 429, 500, 503)
 """Statuses of the problems that any endpoint may answer with."""
 
@@ -230,13 +235,14 @@ def routes() -> Iterator[APIRoute]:
 def api(parts: Components, authenticator: Authenticator, rate: RateLimit) -> FastAPI:
     """Return the application that serves an installation."""
     server = parts.settings.server
-    app = _application(parts.version)
+    app = _application(parts.version, console=server.console)
     if parts.reset is not None:
         app.include_router(status.dev_router)
     app.state.parts = parts
     app.state.paths = tuple(dict.fromkeys(route.path for route in routes()))
     app.state.authenticator = authenticator
     app.state.rate = rate
+    app.state.public_url = server.public_url
     app.state.answers = Answers(parts.projections, parts.clock, timeout_s=server.request_timeout)
     app.state.closing = asyncio.Event()
     app.state.feeds = EventFeeds(parts.log, most=server.max_event_streams)
@@ -252,24 +258,24 @@ def api(parts: Components, authenticator: Authenticator, rate: RateLimit) -> Fas
 
 def openapi(version: str) -> dict[str, Any]:
     """Return the OpenAPI document (`schemas/openapi.json`)."""
-    return _application(version).openapi()
+    return _application(version, console=False).openapi()
 
 
 @cache
-def _included() -> tuple[BaseRoute, ...]:
+def _included(*, console: bool) -> tuple[BaseRoute, ...]:
     """Return the routers' endpoints, which all applications of this process share.
 
     At its first request, FastAPI works out what each endpoint takes. That costs as much as a hundred requests.
     """
     shared = FastAPI(responses=documented(*COMMON), openapi_url=None)
-    for router in ROUTERS:
+    for router in (*ROUTERS, *(CONSOLE if console else ())):
         shared.include_router(router)
     return tuple(shared.routes)
 
 
-def _application(version: str) -> FastAPI:
+def _application(version: str, *, console: bool) -> FastAPI:
     app = FastAPI(
-        routes=[*_included()],
+        routes=[*_included(console=console)],
         title="Tocsin",
         version=version,
         summary="Decides when jobs run and in what order, records every decision, and lets workers do the work.",

@@ -24,6 +24,7 @@ from ....services.operations.event_waiter import EventWaiter
 from ....services.operations.task_fetches import TaskFetches
 from ....services.queues import QueueDetails, Sees
 from ....settings import Settings
+from ..auth.security import principal
 from ..auth.visibility import Visibility
 from .problems import Problem, invalid
 
@@ -84,9 +85,9 @@ Here: TypeAlias = Annotated[Components, Depends(_parts)]
 async def _calculator(request: Request) -> Calculator:
     """Run calculations in the pool, and abandon them when the client disconnects."""
     calculations = parts_of(request).calculations
-    client = request.headers.get("Authorization") or (request.client.host if request.client else "")
 
     async def calculate(compute: Callable[[Effort], T], /) -> T:
+        client = (await principal(request)).full_name
         return await until_disconnect(request, calculations.run(compute, client=client))
 
     return calculate

@@ -62,6 +62,10 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "forbidden": ProblemKind(
         403, "The caller lacks a role or is not the job's owner. Ask an administrator for the role."
     ),
+    "csrf-token": ProblemKind(
+        403,
+        "The request of a browser's session lacks the CSRF token of the session. Send `X-CSRF-Token` as `GET /console/session` gives it.",
+    ),
     "not-found": ProblemKind(
         404,
         "The resource does not exist, or the caller is not permitted to see it. List the collection to find it.",

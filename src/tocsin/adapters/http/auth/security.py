@@ -22,6 +22,7 @@ from ....services.jobs import Check, Job
 from ..api.problems import Problem
 from ..api.query_check import check_query
 from ..middleware.rate_limit import RateLimit
+from . import session
 from .authentication import ProviderUnavailable
 from .tokens import InvalidToken
 
@@ -61,9 +62,22 @@ async def principal(request: Request) -> Principal:
     """
     known: Principal | None = getattr(request.state, "principal", None)
     if known is None:
-        known = request.state.principal = await _authenticated(request)
-        await _count(request, f"identity:{known.full_name}")
+        known = request.state.principal = await counted(request, _authenticated(request))
     return known
+
+
+async def counted(request: Request, authenticating: Awaitable[Principal]) -> Principal:
+    """Return the caller, and count the request against its rate.
+
+    A refused request counts against the address, which slows down a client that guesses tokens.
+    """
+    try:
+        caller = await authenticating
+    except Problem:
+        await _count(request, f"refused:{_source_of(request)}")
+        raise
+    await _count(request, f"identity:{caller.full_name}")
+    return caller
 
 
 async def _count(request: Request, key: str) -> None:
@@ -80,24 +94,54 @@ async def _count(request: Request, key: str) -> None:
 
 async def _authenticated(request: Request) -> Principal:
     authenticator = cast("Authenticator", request.app.state.authenticator)
-    source = request.client.host if request.client else None
-    # A token is checked even if none is required.
-    if "Authorization" not in request.headers and not await authenticator.is_required():
-        _reject_other_sites(request)
-        return Principal(ANONYMOUS, frozenset({Role.ADMIN}), "nats" if source == OVER_NATS else "local", source)
-    try:
-        return await _by_token(request, authenticator, source)
-    except Problem:
-        await _count(request, f"refused:{source}")  # slows down a client that guesses tokens, by its address
-        raise
+    source = _source_of(request)
+    # A token or a session is checked even if none is required.
+    if "Authorization" in request.headers:
+        return await _by_header(request)
+    if source != OVER_NATS and session.is_presented(request):
+        return await by_session(request)
+    if await authenticator.is_required():
+        return await _by_header(request)
+    _reject_other_sites(request)
+    return Principal(ANONYMOUS, frozenset({Role.ADMIN}), "nats" if source == OVER_NATS else "local", source)
 
 
-async def _by_token(request: Request, authenticator: Authenticator, source: str | None) -> Principal:
+def _source_of(request: Request) -> str | None:
+    """Return the address of a caller."""
+    return request.client.host if request.client else None
+
+
+async def _by_header(request: Request) -> Principal:
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise unauthenticated("a bearer token is required. Send `Authorization: Bearer <token>`")
+    return await by_token(request, token.strip())
+
+
+async def by_session(request: Request) -> Principal:
+    """Return the caller of a request with a session cookie.
+
+    Raises:
+        Problem: the session is not accepted, or does not permit the request.
+    """
     try:
-        caller = await authenticator.authenticate(token.strip())
+        token = session.session_token(request)
+    except InvalidToken as error:
+        raise unauthenticated(f"the session is not accepted: {error}. Sign in again") from None
+    caller = await by_token(request, token)
+    session.require_csrf_token(request, token)
+    return caller
+
+
+async def by_token(request: Request, token: str) -> Principal:
+    """Return the caller with a token.
+
+    Raises:
+        Problem: the token is not accepted, or cannot be verified now.
+    """
+    source = _source_of(request)
+    try:
+        caller = await cast("Authenticator", request.app.state.authenticator).authenticate(token)
     except InvalidToken as error:
         _log.info("token rejected", action="token-refused", reason=str(error), source=source)
         raise unauthenticated(f"the token is not accepted: {error}", error="invalid_token") from None
@@ -157,6 +201,16 @@ async def permitted_to(request: Request, *permissions: Permission) -> Principal:
         raise forbidden(caller, permissions[0])
     check_query(request)
     return caller
+
+
+async def _caller(request: Request, _: Annotated[object, Security(_bearer)]) -> Principal:
+    caller = await principal(request)
+    check_query(request)
+    return caller
+
+
+Caller: TypeAlias = Annotated[Principal, Depends(_caller)]
+"""Every authenticated caller."""
 
 
 def _may(*permissions: Permission) -> Callable[..., Awaitable[Principal]]:

@@ -1,0 +1,102 @@
+"""The files of the console, from the installed package.
+
+All files are read once, and a path is looked up among their names. So no path reaches another file.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import PurePosixPath
+from typing import Final
+
+from fastapi import APIRouter, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import RedirectResponse, Response
+
+from ..api.problems import not_found
+
+HOME: Final = "/console"
+INDEX: Final = "index.html"
+READ_METHODS: Final = ("GET", "HEAD")
+CONTENT_SECURITY_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; font-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+MEDIA_TYPES: Final[Mapping[str, str]] = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".ico": "image/x-icon",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".woff2": "font/woff2",
+}
+"""The types of files that are served; others stay in the package."""
+
+router = APIRouter(include_in_schema=False)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of the console."""
+
+    body: bytes
+    media_type: str
+    tag: str
+    """Its `ETag`: the hash of the body."""
+
+    def answer(self, request: Request) -> Response:
+        """Return the file, or only that the browser's copy is current."""
+        headers = {
+            "ETag": self.tag,
+            "Cache-Control": "no-cache",
+            "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+        }
+        known = {tag.strip().removeprefix("W/") for tag in request.headers.get("If-None-Match", "").split(",")}
+        if not known.isdisjoint({self.tag, "*"}):
+            return Response(status_code=304, headers=headers)
+        return Response(self.body, headers=headers, media_type=self.media_type)
+
+
+@cache
+def console_files() -> Mapping[str, File]:
+    """Return the files by their path below `static`."""
+    return dict(_files_in(files(__package__) / "static", PurePosixPath()))
+
+
+def _files_in(folder: Traversable, path: PurePosixPath) -> Iterator[tuple[str, File]]:
+    for entry in folder.iterdir():
+        inner = path / entry.name
+        if entry.is_dir():
+            yield from _files_in(entry, inner)
+        elif (media_type := MEDIA_TYPES.get(inner.suffix)) is not None:
+            body = entry.read_bytes()
+            yield str(inner), File(body, media_type, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+
+
+@router.api_route("/", methods=[*READ_METHODS])
+async def redirect_browser(request: Request) -> Response:
+    """Redirect a browser to the console. Other programs find nothing here."""
+    if "text/html" not in request.headers.get("Accept", ""):
+        raise HTTPException(404)
+    return RedirectResponse(HOME, 303, {"Vary": "Accept"})
+
+
+@router.api_route(HOME + "/assets/{path:path}", methods=[*READ_METHODS])
+async def get_asset(request: Request, path: str) -> Response:
+    """Return a file."""
+    file = console_files().get(path)
+    if file is None:
+        raise not_found("file of the console", path)
+    return file.answer(request)
+
+
+@router.api_route(HOME, methods=[*READ_METHODS])
+@router.api_route(HOME + "/{path:path}", methods=[*READ_METHODS])
+async def get_page(request: Request) -> Response:
+    """Return the page of every view, whose script reads the path."""
+    return console_files()[INDEX].answer(request)

@@ -1,0 +1,26 @@
+"""The API on a socket, and browsers."""
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from tests.http.conftest import World
+from tests.http.console.browsers import Browser, listening
+
+
+@pytest.fixture
+async def url(world: World) -> AsyncIterator[str]:
+    async with listening(world) as url:
+        yield url
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(trust_env=False) as client:
+        yield client
+
+
+@pytest.fixture
+def browser(url: str, http: httpx.AsyncClient) -> Browser:
+    return Browser(url, http)
