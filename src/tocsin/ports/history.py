@@ -12,6 +12,7 @@ from ..domain.events import Message, Recorded
 from ..domain.totals import Total
 from ..subjects import Stream
 from .queries import EVERY_DEAD_LETTER, EVERY_EXECUTION, DeadLetterQuery, ExecutionQuery, Page
+from .summaries import HistorySummaries
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,11 @@ class History(Protocol):
 
     Its offsets in the streams move in the same transaction as its rows.
     """
+
+    @property
+    def summaries(self) -> HistorySummaries:
+        """The counts and short rows for overviews."""
+        ...
 
     async def offset(self, stream: Stream) -> int:
         """Return the last sequence of a stream that is recorded (0: none)."""

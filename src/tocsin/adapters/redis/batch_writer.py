@@ -22,10 +22,7 @@ from ...ports.queries import microseconds
 from ...subjects import Stream
 from ..history.rows import RecorderCache, offset_conflict
 from . import keys, totals
-from .keys import Hash, execution_record
-
-CHUNK: Final = 500
-"""The number of rows in one request."""
+from .keys import CHUNK, Hash, execution_record
 
 
 class BatchWriter:
@@ -127,6 +124,7 @@ def remove_execution(transaction: Pipeline, record: ExecutionRecord) -> None:
     transaction.delete(keys.execution(name))
     for sorted_set in _scores(record):
         transaction.zrem(sorted_set, name)
+    transaction.zrem(keys.ended(record.status), keys.ended_member(record))
 
 
 def _write_execution(transaction: Pipeline, record: ExecutionRecord, before: ExecutionRecord | None) -> None:
@@ -135,6 +133,9 @@ def _write_execution(transaction: Pipeline, record: ExecutionRecord, before: Exe
     transaction.hset(key, mapping=keys.execution_hash(record))
     for sorted_set in old_scores.keys() - scores.keys():
         transaction.zrem(sorted_set, name)
+    if record.completed_at is not None:
+        ended_at = microseconds(keys.aware(record.completed_at))
+        transaction.zadd(keys.ended(record.status), {keys.ended_member(record): ended_at})
     for sorted_set, score in scores.items():
         if old_scores.get(sorted_set) != score:
             transaction.zadd(sorted_set, {name: score})

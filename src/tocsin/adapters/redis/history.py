@@ -35,6 +35,7 @@ from . import batch_writer, keys, pages, totals
 from .batch_writer import BatchWriter
 from .keys import Hash, dead_letter_row, execution_row, job_row
 from .pages import Pages
+from .summaries import RedisSummaries
 
 SCHEMA: Final = 1
 """The version of the keys' meaning."""
@@ -66,6 +67,8 @@ class RedisHistory:
         self._client = client
         self._installation = installation
         self._recording = BatchWriter(client, installation)
+        self.summaries = RedisSummaries(client)
+        """See `ports.History`."""
 
     async def offset(self, stream: Stream) -> int:
         """See `ports.History`.

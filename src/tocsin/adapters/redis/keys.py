@@ -11,6 +11,7 @@ All keys have the same prefix, so that a database may be shared.
     tocsin:history:total-names:<owner>             a set of names.
     tocsin:history:former-places                   a hash of the places before the history was emptied, by their keys.
     tocsin:history:executions…                     sorted sets of ids: all, by condition, and by order.
+    tocsin:history:executions:ended:<status>       the same, of the JSON of an id, a job and a definition, by the end.
     tocsin:history:dead-letters…                   the same.
 
 Sets are scored by scheduled time (dead letters by last attempt) in microseconds since 1970. A score is exact until the
@@ -31,10 +32,13 @@ from ...domain.dead_letter import DeadLetterRecord
 from ...domain.history import ExecutionRecord, StepRecord
 from ...domain.job_record import JobRecord
 from ...ports import DeadLetterRow, ExecutionRow, JobRow
+from ...ports.summaries import MAX_ERROR, ExecutionHead
 from ...subjects import Stream
 from ..history import rows
 from ..history.rows import json_text, plain
 
+CHUNK: Final = 500
+"""The number of rows in one request."""
 ROOT: Final = "tocsin:history"
 SCHEMA: Final = f"{ROOT}:schema"
 JOBS: Final = f"{ROOT}:jobs"
@@ -76,6 +80,16 @@ def total_names(owner: str) -> str:
 def executions_by(field: str, value: str) -> str:
     """Return the set of executions with a `job`, `status`, `trigger`, `tag` or `occurrence`."""
     return f"{EXECUTIONS}:{field}:{value}"
+
+
+def ended(status: str) -> str:
+    """Return the set of executions that ended with a status."""
+    return f"{EXECUTIONS}:ended:{status}"
+
+
+def ended_member(record: ExecutionRecord) -> str:
+    """Return the member that stands for an execution in `ended`."""
+    return json_text((record.execution_id, record.job, record.definition))
 
 
 def dead_letters_of(job: str) -> str:
@@ -142,6 +156,16 @@ def execution_row(stored: Hash) -> ExecutionRow:
     if row["status"] != "running" and row.get("duration_ms") is None:
         row["started_at"] = None  # no worker started a step
     return ExecutionRow(**{**_ABSENT, **row})
+
+
+def execution_head(stored: Mapping[str, str | None]) -> ExecutionHead:
+    """Return the short row of an execution from the fields of its hash, absent fields being None."""
+    row = _execution({name: value for name, value in stored.items() if value is not None})
+    if row["status"] != "running" and row.get("duration_ms") is None:
+        row["started_at"] = None
+    if "error" in row:
+        row["error"] = row["error"][:MAX_ERROR]
+    return ExecutionHead(**{**dict.fromkeys(stored), **row})
 
 
 def _execution(stored: Hash) -> dict[str, Any]:

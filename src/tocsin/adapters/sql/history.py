@@ -46,6 +46,7 @@ from .database_file import DatabaseFile
 from .engine import connect, writing
 from .migration import migrate
 from .rows import Row, dead_letter_row, execution_row, job_row
+from .summaries import SqlSummaries
 
 _EXECUTIONS: Final = tables.executions.c
 _DEAD_LETTERS: Final = tables.dead_letters.c
@@ -253,6 +254,8 @@ class SqlHistory:
         self._recording = BatchWriter(installation, engine.dialect.name)
         self._file = DatabaseFile(engine)
         self._threads = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="tocsin-history")
+        self.summaries = SqlSummaries(self._read)
+        """See `ports.History`."""
 
     async def close(self) -> None:
         """Close the database after all pending calls."""

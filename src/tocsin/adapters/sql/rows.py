@@ -13,6 +13,7 @@ from ...domain.definition import JobDefinition
 from ...domain.history import ExecutionRecord, StepRecord
 from ...domain.job_record import JobRecord
 from ...ports import DeadLetterRow, ExecutionRow, JobRow
+from ...ports.summaries import ExecutionHead
 from ..history import rows
 from ..history.rows import json_text, plain
 from .engine import Encoding
@@ -136,6 +137,22 @@ def execution_row(row: Row) -> ExecutionRow:
         agent=row.agent,
         shard=row.shard,
         occurrence_id=row.occurrence_id,
+    )
+
+
+def execution_head(row: SqlRow[*tuple[Any, ...]]) -> ExecutionHead:
+    """Return the short row of an execution."""
+    return ExecutionHead(
+        job_name=row.job_name,
+        execution_id=row.execution_id,
+        trigger=row.trigger,
+        status=row.status,
+        scheduled_time=row.scheduled_time,
+        started_at=row.started_at if row.status == "running" or row.duration_ms is not None else None,
+        completed_at=row.completed_at,
+        duration_ms=_duration_ms(row),
+        definition=row.definition,
+        error=row.error,
     )
 
 

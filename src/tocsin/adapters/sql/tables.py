@@ -124,6 +124,11 @@ for _name, _columns, _where in (
     ("with_error", _NEWEST, "error IS NOT NULL"),
     ("of_occurrence", (executions.c.occurrence_id, *_NEWEST), "occurrence_id IS NOT NULL"),
     ("by_start", (executions.c.started_at, executions.c.execution_id), None),
+    (
+        "ended",
+        (executions.c.status, executions.c.completed_at, executions.c.job_name, executions.c.definition),
+        "completed_at IS NOT NULL",
+    ),
     ("by_duration", (executions.c.duration_ms, executions.c.execution_id), "duration_ms IS NOT NULL"),
 ):
     _part = None if _where is None else text(_where)

@@ -1,0 +1,82 @@
+"""Implementation of `ports.summaries` in Redis."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, cast
+
+from pydantic_core import from_json
+from redis.asyncio import Redis
+
+from ...domain.history import Status
+from ...ports.queries import microseconds
+from ...ports.summaries import ENDED, EndCounts, ExecutionHead
+from ..history.ends import End, counted
+from . import keys
+from .keys import execution_head
+
+_MINUTE_US: Final = 60_000_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FIELDS: Final = (
+    *("job_name", "execution_id", "trigger", "status", "scheduled_time", "started_at", "completed_at"),
+    *("duration_ms", "definition", "error"),
+)
+
+
+class RedisSummaries:
+    """The summaries of a history in Redis."""
+
+    def __init__(self, client: Redis) -> None:
+        self._client = client
+
+    async def ends(self, since: datetime, *, limit: int) -> EndCounts:
+        """See `ports.HistorySummaries`."""
+        ends: dict[str, list[End]] = {}
+        for status in ENDED:
+            pairs = await self._newest(status, limit, since=since)
+            ends[status] = [_end(member, score) for member, score in pairs]
+        return counted(ends, since, limit)
+
+    async def oldest(self, status: Status, *, limit: int) -> Sequence[ExecutionHead]:
+        """See `ports.HistorySummaries`."""
+        of_status = keys.executions_by("status", status)
+        return await self._heads(cast("list[str]", await self._client.zrange(of_status, 0, limit - 1)))
+
+    async def newest_of(self, jobs: Sequence[str], *, limit: int) -> Mapping[str, Sequence[ExecutionHead]]:
+        """See `ports.HistorySummaries`."""
+        async with self._client.pipeline(transaction=False) as reading:
+            for job in jobs:
+                reading.zrevrange(keys.executions_by("job", job), 0, limit - 1)
+            ids = await reading.execute()
+        heads = {head.execution_id: head for head in await self._heads([name for of_job in ids for name in of_job])}
+        return {job: [heads[name] for name in of_job if name in heads] for job, of_job in zip(jobs, ids, strict=True)}
+
+    async def failed_jobs(self, *, failures: int, limit: int) -> Sequence[str]:
+        """See `ports.HistorySummaries`."""
+        last: dict[str, float] = {}
+        for member, score in await self._newest("failed", failures):
+            last.setdefault(from_json(member)[1], score)
+        return sorted(last, key=lambda job: (-last[job], job))[:limit]
+
+    async def _newest(
+        self, status: Status, limit: int, *, since: datetime | None = None
+    ) -> Sequence[tuple[str, float]]:
+        """Return the newest ends of a status with their times."""
+        least = "-inf" if since is None else str(microseconds(since))
+        pairs = await self._client.zrevrangebyscore(keys.ended(status), "+inf", least, 0, limit, withscores=True)
+        return cast("list[tuple[str, float]]", pairs)
+
+    async def _heads(self, ids: Sequence[str]) -> list[ExecutionHead]:
+        heads = list[ExecutionHead]()
+        for begin in range(0, len(ids), keys.CHUNK):
+            async with self._client.pipeline(transaction=False) as reading:
+                for name in ids[begin : begin + keys.CHUNK]:
+                    reading.hmget(keys.execution(name), *_FIELDS)
+                rows: list[list[Any]] = await reading.execute()
+            heads += [execution_head(dict(zip(_FIELDS, row, strict=True))) for row in rows if row[0] is not None]
+        return heads
+
+
+def _end(member: str, score: float) -> End:
+    _, job, definition = from_json(member)
+    minute = int(score) // _MINUTE_US * _MINUTE_US
+    return _EPOCH + timedelta(microseconds=minute), job, definition

@@ -1,0 +1,122 @@
+"""Implementation of `ports.summaries` in a SQL database."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final, Protocol, TypeVar
+
+from sqlalchemy import Connection, Text, bindparam, func, select, type_coerce
+
+from ...domain.history import Status
+from ...ports.summaries import ENDED, MAX_ERROR, EndCounts, ExecutionHead
+from ..history.ends import End, counted
+from . import tables
+from .rows import execution_head
+
+T = TypeVar("T")
+
+_EXECUTIONS: Final = tables.executions.c
+_HEAD: Final = (
+    *(_EXECUTIONS.job_name, _EXECUTIONS.execution_id, _EXECUTIONS.trigger, _EXECUTIONS.status),
+    *(_EXECUTIONS.scheduled_time, _EXECUTIONS.started_at, _EXECUTIONS.completed_at, _EXECUTIONS.duration_ms),
+    *(_EXECUTIONS.definition, func.substr(_EXECUTIONS.error, 1, MAX_ERROR).label("error")),
+)
+_MINUTE_TEXT: Final = 16
+"""Characters of a time in SQLite up to its minute."""
+_NEWEST_OF: Final = (
+    select(*_HEAD)
+    .where(_EXECUTIONS.job_name == bindparam("job"))
+    .order_by(_EXECUTIONS.scheduled_time.desc(), _EXECUTIONS.execution_id.desc())
+    .limit(bindparam("most"))
+)
+
+
+class Reader(Protocol):
+    """Runs a query in a thread of the history."""
+
+    def __call__(self, query: Callable[[Connection], T], /) -> Awaitable[T]:
+        """Return the result of a query."""
+        ...
+
+
+class SqlSummaries:
+    """The summaries of a history in a SQL database."""
+
+    def __init__(self, read: Reader) -> None:
+        self._read = read
+
+    async def ends(self, since: datetime, *, limit: int) -> EndCounts:
+        """See `ports.HistorySummaries`."""
+        return await self._read(partial(_ends, since=since, limit=limit))
+
+    async def oldest(self, status: Status, *, limit: int) -> Sequence[ExecutionHead]:
+        """See `ports.HistorySummaries`."""
+        return await self._read(partial(_oldest, status=status, limit=limit))
+
+    async def newest_of(self, jobs: Sequence[str], *, limit: int) -> Mapping[str, Sequence[ExecutionHead]]:
+        """See `ports.HistorySummaries`."""
+        return await self._read(partial(_newest_of, jobs=jobs, limit=limit))
+
+    async def failed_jobs(self, *, failures: int, limit: int) -> Sequence[str]:
+        """See `ports.HistorySummaries`."""
+        return await self._read(partial(_failed_jobs, failures=failures, limit=limit))
+
+
+def _ends(connection: Connection, *, since: datetime, limit: int) -> EndCounts:
+    is_file = connection.dialect.name == "sqlite"
+    completed_at = _EXECUTIONS.completed_at
+    minute = (
+        func.substr(type_coerce(completed_at, Text), 1, _MINUTE_TEXT)
+        if is_file
+        else func.date_trunc("minute", completed_at)
+    )
+    minutes: dict[str | datetime, datetime] = {}
+
+    def of_status(status: Status) -> Sequence[End]:
+        statement = (
+            select(minute, _EXECUTIONS.job_name, _EXECUTIONS.definition)
+            .where(_EXECUTIONS.status == status, completed_at.is_not(None), completed_at >= since)
+            .order_by(completed_at.desc())
+            .limit(limit)
+        )
+        ends = list[End]()
+        for value, job, definition in connection.execute(statement):
+            if (at := minutes.get(value)) is None:
+                at = minutes[value] = _minute(value)
+            ends.append((at, job, definition))
+        return ends
+
+    return counted({status: of_status(status) for status in ENDED}, since, limit)
+
+
+def _minute(value: str | datetime) -> datetime:
+    """Return a minute as the database writes it."""
+    if isinstance(value, str):
+        return datetime.fromisoformat(value).replace(tzinfo=UTC)
+    return value.astimezone(UTC)
+
+
+def _oldest(connection: Connection, *, status: Status, limit: int) -> Sequence[ExecutionHead]:
+    statement = select(*_HEAD).where(_EXECUTIONS.status == status)
+    ordered = statement.order_by(_EXECUTIONS.scheduled_time, _EXECUTIONS.execution_id).limit(limit)
+    return [execution_head(row) for row in connection.execute(ordered)]
+
+
+def _newest_of(connection: Connection, *, jobs: Sequence[str], limit: int) -> Mapping[str, Sequence[ExecutionHead]]:
+    return {
+        job: [execution_head(row) for row in connection.execute(_NEWEST_OF, {"job": job, "most": limit})]
+        for job in jobs
+    }
+
+
+def _failed_jobs(connection: Connection, *, failures: int, limit: int) -> Sequence[str]:
+    newest = (
+        select(_EXECUTIONS.job_name, _EXECUTIONS.completed_at)
+        .where(_EXECUTIONS.status == "failed", _EXECUTIONS.completed_at.is_not(None))
+        .order_by(_EXECUTIONS.completed_at.desc())
+        .limit(failures)
+        .subquery()
+    )
+    last = func.max(newest.c.completed_at)
+    statement = select(newest.c.job_name).group_by(newest.c.job_name).order_by(last.desc(), newest.c.job_name)
+    return connection.execute(statement.limit(limit)).scalars().all()

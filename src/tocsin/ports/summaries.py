@@ -1,0 +1,70 @@
+"""Summaries of the history: counts and short rows for overviews, each from a bounded number of rows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, NamedTuple, Protocol
+
+from ..domain.history import Status
+
+ENDED: Final[tuple[Status, ...]] = ("completed", "failed", "skipped", "cancelled")
+"""The statuses of executions that are over."""
+MAX_ERROR: Final = 500
+"""Characters of an error in a short row."""
+
+
+class EndKey(NamedTuple):
+    """What executions that ended together have in common. `definition` is as in `ExecutionRow`."""
+
+    minute: datetime
+    status: str
+    job_name: str
+    definition: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class EndCounts:
+    """The number of executions that ended, from `since` on."""
+
+    since: datetime
+    """The instant from which all ends are counted: later than requested if there were too many."""
+    counts: Mapping[EndKey, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionHead:
+    """An execution in short. The fields are as in `ExecutionRow`, but `error` is cut off."""
+
+    job_name: str
+    execution_id: str
+    trigger: str
+    status: str
+    scheduled_time: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    duration_ms: int | None
+    definition: int | None
+    error: str | None
+
+
+class HistorySummaries(Protocol):
+    """The summaries of a history."""
+
+    async def ends(self, since: datetime, *, limit: int) -> EndCounts:
+        """Count the executions that ended at or after an instant, by minute, status, job and definition.
+
+        At most the newest `limit` ends of each status are read.
+        """
+        ...
+
+    async def oldest(self, status: Status, *, limit: int) -> Sequence[ExecutionHead]:
+        """Return the executions with a status that were scheduled first, oldest first."""
+        ...
+
+    async def newest_of(self, jobs: Sequence[str], *, limit: int) -> Mapping[str, Sequence[ExecutionHead]]:
+        """Return the `limit` executions of each job that were scheduled last, newest first."""
+        ...
+
+    async def failed_jobs(self, *, failures: int, limit: int) -> Sequence[str]:
+        """Return the jobs of the newest `failures` failed executions, the last to fail first."""
+        ...

@@ -1,0 +1,202 @@
+"""Summaries of every history: real servers, each test in an empty database."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conformance.test_history import Databases, EmptyDatabase
+from tests.domain.given import NOON, plan
+from tocsin import subjects
+from tocsin.domain.events import (
+    Admitted,
+    Cancelled,
+    Completed,
+    Dispatched,
+    Failed,
+    Failure,
+    Message,
+    Recorded,
+    Skipped,
+    Started,
+)
+from tocsin.ports import History
+from tocsin.ports.summaries import MAX_ERROR, EndCounts, EndKey
+from tocsin.subjects import Stream
+
+MINUTE: Final = timedelta(minutes=1)
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql", "redis"])
+def empty_database(request: pytest.FixtureRequest) -> Iterator[EmptyDatabase]:
+    """Makes empty databases."""
+    databases = Databases(request.param)
+    yield databases
+    databases.close()
+
+
+def life(
+    number: int, end: str, *, job: str = "nightly", at: datetime = NOON, took: timedelta = MINUTE, definition: int = 1
+) -> list[tuple[Message, datetime]]:
+    """Return the events of an execution that was scheduled at an instant, with their times."""
+    who: dict[str, Any] = {"job": job, "execution_id": f"{number:04}"}
+    what: dict[str, Any] = {**who, "scheduled_time": at, "trigger": "cron"}
+    step: dict[str, Any] = {"step": "main", "attempt": 1}
+    if end == "skipped":
+        return [(Skipped(**what, reason="overlap_skip", definition=definition), at + took)]
+    events: list[tuple[Message, datetime]] = [
+        (Admitted(**what, plan=plan().model_copy(update={"definition": definition})), at)
+    ]
+    if end == "pending":
+        return events
+    task = Dispatched(**what, **step, max_attempts=1, function="f", timeout=30, token="")
+    events += [(task, at), (Started(**who, **step, delivery=1, worker="w"), at)]
+    error = Failure(type="ValueError", message="x" * 2 * MAX_ERROR)
+    ends: dict[str, Message] = {
+        "completed": Completed(**what, **step),
+        "failed": Failed(**what, **step, error=error),
+        "cancelled": Cancelled(**what, reason="by hand"),
+    }
+    return events if end == "running" else [*events, (ends[end], at + took)]
+
+
+async def record(history: History, *lives: Sequence[tuple[Message, datetime]]) -> None:
+    """Record executions after those that are recorded."""
+    place = await history.offset(Stream.LOG)
+    events = [event for of_execution in lives for event in of_execution]
+    facts = [
+        Recorded(fact, subjects.subject_of(fact), place + number, at) for number, (fact, at) in enumerate(events, 1)
+    ]
+    await history.record(Stream.LOG, facts, after=place, upto=place + len(facts))
+
+
+async def test_empty_history_has_no_summaries(empty_database: EmptyDatabase) -> None:
+    async with empty_database() as database, database.open() as history:
+        summaries = history.summaries
+        assert await summaries.ends(NOON, limit=10) == EndCounts(NOON, {})
+        assert await summaries.oldest("running", limit=10) == []
+        assert await summaries.newest_of(["nightly"], limit=10) == {"nightly": []}
+        assert await summaries.failed_jobs(failures=10, limit=10) == []
+
+
+async def test_ends_are_counted_by_minute_status_and_definition(empty_database: EmptyDatabase) -> None:
+    second = timedelta(seconds=1)
+    async with empty_database() as database, database.open() as history:
+        await record(
+            history,
+            life(1, "completed", took=59 * second),
+            life(2, "completed", took=58 * second),
+            life(3, "completed", took=60 * second),
+            life(4, "completed", took=60 * second, definition=2),
+            life(5, "failed", took=60 * second),
+            life(6, "skipped", took=60 * second, job="other"),
+            life(7, "cancelled", took=-second),
+            life(8, "running"),
+            life(9, "pending"),
+        )
+        next_minute = NOON + MINUTE
+        assert await history.summaries.ends(NOON, limit=10) == EndCounts(
+            NOON,
+            {
+                EndKey(NOON, "completed", "nightly", 1): 2,
+                EndKey(next_minute, "completed", "nightly", 1): 1,
+                EndKey(next_minute, "completed", "nightly", 2): 1,
+                EndKey(next_minute, "failed", "nightly", 1): 1,
+                EndKey(next_minute, "skipped", "other", 1): 1,
+            },
+        )
+
+
+async def test_too_many_ends_are_counted_from_later_on(empty_database: EmptyDatabase) -> None:
+    async with empty_database() as database, database.open() as history:
+        await record(history, *(life(n, "completed", at=NOON + n * MINUTE) for n in range(5)))
+        await record(history, life(5, "failed"), life(6, "failed", at=NOON + 3 * MINUTE))
+        counts = await history.summaries.ends(NOON, limit=3)
+        assert counts.since == NOON + 4 * MINUTE
+        assert counts.counts == {
+            EndKey(NOON + 4 * MINUTE, "completed", "nightly", 1): 1,
+            EndKey(NOON + 5 * MINUTE, "completed", "nightly", 1): 1,
+            EndKey(NOON + 4 * MINUTE, "failed", "nightly", 1): 1,
+        }
+
+
+ENDS = st.lists(
+    st.tuples(
+        st.sampled_from(("completed", "failed", "skipped", "cancelled", "running")),
+        st.integers(-120, 600),
+        st.sampled_from(("a", "b")),
+    ),
+    max_size=25,
+)
+
+
+@given(ENDS)
+@settings(max_examples=15, deadline=None)
+async def test_each_end_is_counted_in_one_bucket(
+    empty_database: EmptyDatabase, ends: list[tuple[str, int, str]]
+) -> None:
+    async with empty_database() as database, database.open() as history:
+        await record(
+            history,
+            *(life(n, end, took=timedelta(seconds=s), job=job) for n, (end, s, job) in enumerate(ends)),
+        )
+        counts = (await history.summaries.ends(NOON, limit=100)).counts
+        expected = Counter((end, job) for end, seconds, job in ends if end != "running" and seconds >= 0)
+        found: Counter[tuple[str, str]] = Counter()
+        for key, count in counts.items():
+            found[key.status, key.job_name] += count
+            assert key.minute.second == 0
+            assert key.minute >= NOON
+        assert found == expected
+
+
+async def test_oldest_executions_of_a_status_come_first(empty_database: EmptyDatabase) -> None:
+    async with empty_database() as database, database.open() as history:
+        await record(history, *(life(n, "running", at=NOON - n * MINUTE) for n in range(4)), life(9, "pending"))
+        heads = await history.summaries.oldest("running", limit=2)
+        assert [head.execution_id for head in heads] == ["0003", "0002"]
+        assert (heads[0].status, heads[0].started_at, heads[0].completed_at) == ("running", NOON - 3 * MINUTE, None)
+        [pending] = await history.summaries.oldest("pending", limit=2)
+        assert (pending.execution_id, pending.started_at, pending.definition) == ("0009", None, 1)
+
+
+async def test_newest_executions_of_jobs_agree_with_rows(empty_database: EmptyDatabase) -> None:
+    async with empty_database() as database, database.open() as history:
+        ends = ("completed", "failed", "skipped", "running", "pending")
+        await record(history, *(life(n, end, at=NOON + n * MINUTE) for n, end in enumerate(ends)))
+        await record(history, life(9, "completed", job="other"))
+        newest = await history.summaries.newest_of(["nightly", "absent", "other"], limit=4)
+        assert [head.execution_id for head in newest["nightly"]] == ["0004", "0003", "0002", "0001"]
+        assert (newest["absent"], [head.execution_id for head in newest["other"]]) == ([], ["0009"])
+        for head in newest["nightly"]:
+            row = await history.execution(head.execution_id)
+            assert row is not None
+            names = ("job_name", "trigger", "status", "scheduled_time", "started_at", "completed_at", "duration_ms")
+            assert all(getattr(head, name) == getattr(row, name) for name in (*names, "definition"))
+            assert head.error == (row.error and row.error[:MAX_ERROR])
+
+
+async def test_failed_jobs_come_by_their_last_failure(empty_database: EmptyDatabase) -> None:
+    async with empty_database() as database, database.open() as history:
+        for number, job in enumerate(("a", "b", "c", "b")):
+            await record(history, life(number, "failed", job=job, at=NOON + number * MINUTE))
+        await record(history, life(8, "completed", job="d"), life(9, "running", job="e"))
+        summaries = history.summaries
+        assert await summaries.failed_jobs(failures=10, limit=10) == ["b", "c", "a"]
+        assert await summaries.failed_jobs(failures=10, limit=2) == ["b", "c"]
+        assert await summaries.failed_jobs(failures=2, limit=10) == ["b", "c"]
+
+
+async def test_expired_executions_are_in_no_summary(empty_database: EmptyDatabase) -> None:
+    async with empty_database() as database, database.open() as history:
+        await record(history, life(1, "failed"), life(2, "completed"))
+        while await history.expire(NOON + timedelta(days=2), after=timedelta(days=1)):
+            pass
+        summaries = history.summaries
+        assert (await summaries.ends(NOON, limit=10)).counts == {}
+        assert await summaries.failed_jobs(failures=10, limit=10) == []
+        assert await summaries.newest_of(["nightly"], limit=10) == {"nightly": []}
