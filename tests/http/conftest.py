@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tocsin.ports import StoredLog
 from tocsin.services.calculations import Calculations
 from tocsin.services.health import Finding
 from tocsin.services.health.findings import warn
+from tocsin.services.health.leadership import Leadership, Lease
 from tocsin.services.jobs import Registry
 from tocsin.services.operations.event_waiter import EventWaiter
 from tocsin.services.operations.task_fetches import TaskFetches
@@ -67,6 +69,12 @@ class World:
     async def status(self) -> dict[str, Any]:
         """An in-memory installation has none."""
         return {"root": "tocsin"}
+
+    async def leadership(self) -> Leadership:
+        """One leader."""
+        now = self.clock.now()
+        ends_at = now + timedelta(seconds=30)
+        return Leadership((Lease("ticker", "a@host", renewed_at=now, said_at=now, ends_at=ends_at),), ())
 
     async def queue_details(self, sees: Sees) -> tuple[QueueDetails, ...]:
         """An in-memory installation has the queues of its settings and of its jobs."""
@@ -111,6 +119,7 @@ class World:
             report_key=KEY,
             status=self.status,
             doctor=self.doctor,
+            leadership=self.leadership,
             queue_details=self.queue_details,
             visibility=Visibility(self.log, self.clock),
             fetches=self.fetches,

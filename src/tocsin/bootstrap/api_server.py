@@ -32,6 +32,7 @@ from ..adapters.nats.micro_service import ApiRequest, Operation, serve_operation
 from ..adapters.otel.process_metrics import process_metrics
 from ..engine.timezone_refresh import TimezoneWatch
 from ..services.health import Finding, examine
+from ..services.health.leadership import Leadership, leadership_of
 from ..services.health.status import as_json, status
 from ..services.jobs import Registry
 from ..services.operations.event_waiter import EventWaiter
@@ -94,6 +95,7 @@ async def serving(
             visibility=Visibility(installation.log, clock),
             status=partial(_status, installation),
             doctor=partial(_doctor, installation),
+            leadership=partial(_leadership, installation),
             queue_details=partial(_queues, installation),
             fetches=await stack.enter_async_context(fetches.running()),
             arrivals=await stack.enter_async_context(aclosing(EventWaiter(installation.log))),
@@ -154,6 +156,10 @@ async def _status(installation: Installation) -> dict[str, Any]:
 
 async def _doctor(installation: Installation) -> list[Finding]:
     return await examine(health_target(installation))
+
+
+async def _leadership(installation: Installation) -> Leadership:
+    return await leadership_of(health_target(installation).inspection)
 
 
 async def _queues(installation: Installation, sees: Sees) -> tuple[QueueDetails, ...]:

@@ -1,4 +1,4 @@
-"""Summaries of the history: counts and short rows for overviews, each from a bounded number of rows."""
+"""Summaries of the history, each from a bounded number of rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ MAX_ERROR: Final = 500
 
 
 class EndKey(NamedTuple):
-    """What executions that ended together have in common. `definition` is as in `ExecutionRow`."""
+    """The key of a count of ends. `definition` is as in `ExecutionRow`."""
 
     minute: datetime
     status: str
@@ -51,7 +51,7 @@ class HistorySummaries(Protocol):
     """The summaries of a history."""
 
     async def ends(self, since: datetime, *, limit: int) -> EndCounts:
-        """Count the executions that ended at or after an instant, by minute, status, job and definition.
+        """Count the ends at or after an instant, by their key.
 
         At most the newest `limit` ends of each status are read.
         """

@@ -159,7 +159,7 @@ def execution_row(stored: Hash) -> ExecutionRow:
 
 
 def execution_head(stored: Mapping[str, str | None]) -> ExecutionHead:
-    """Return the short row of an execution from the fields of its hash, absent fields being None."""
+    """Return the short row of an execution from its hash. Absent fields are None."""
     row = _execution({name: value for name, value in stored.items() if value is not None})
     if row["status"] != "running" and row.get("duration_ms") is None:
         row["started_at"] = None

@@ -18,8 +18,10 @@ from ....domain.definition import Text
 from ....ports import Clock, EventLog, History, Projections, StoredLog
 from ....services.calculations import Calculations, Calculator, Effort, T
 from ....services.health import Finding
+from ....services.health.leadership import Leadership
 from ....services.hold_ups import HoldUpReader
 from ....services.jobs import Check, Job, Registry
+from ....services.jobs.next_instants import NextInstants
 from ....services.operations.event_waiter import EventWaiter
 from ....services.operations.task_fetches import TaskFetches
 from ....services.queues import QueueDetails, Sees
@@ -51,12 +53,15 @@ class Components:
     """Returns the current state of the installation's parts."""
     doctor: Callable[[], Awaitable[Sequence[Finding]]]
     """Runs every check of the installation."""
+    leadership: Callable[[], Awaitable[Leadership]]
+    """Returns the leader leases."""
     queue_details: Callable[[Sees], Awaitable[tuple[QueueDetails, ...]]]
     """Returns the queues, with the jobs that a caller sees."""
     fetches: TaskFetches
     """Fetches tasks for workers over HTTP."""
     arrivals: EventWaiter
     """Wakes a request that waits for its input to be processed: a pushed job, or a worker's report."""
+    instants: NextInstants = field(default_factory=NextInstants)
     calculations: Calculations = field(default_factory=Calculations)
     selects: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_SELECTS))
     """Limits the requests with a SELECT that run at the same time, because each holds copies of many rows."""

@@ -1,0 +1,264 @@
+"""`/v1/overview`: an installation at a glance, and `/v1/outcomes`: the last executions of several jobs."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict
+
+from ....domain.definition import Name
+from ....domain.execution import WaitsFor
+from ....domain.history import Status
+from ....services import overview
+from ....services.health.status import UNAVAILABLE
+from ....services.overview import FailingJob, Instant, JobsNow, OpenExecutions, Rate, WaitingExecution
+from ..auth.security import HistoryReader
+from ..auth.visible_runs import VisibleRuns
+from .dependencies import Calculate, Components, Here
+
+MAX_LONGEST: Final = 10
+MAX_JOBS: Final = 100
+MAX_OUTCOMES: Final = 50
+
+router = APIRouter(prefix="/v1", tags=["overviews"])
+
+
+class RunningExecution(BaseModel):
+    """An execution of which a worker has started a step."""
+
+    execution_id: str
+    job: str
+    started_at: datetime | None
+
+
+class RunningExecutions(BaseModel):
+    """The number of running executions, and those that run longest."""
+
+    count: int
+    longest: list[RunningExecution]
+
+
+class WaitingExecutions(BaseModel):
+    """The number of examined executions that wait for something, and the oldest of them."""
+
+    count: int = 0
+    examples: list[WaitingExecution] = []
+
+
+class Waits(BaseModel):
+    """Open executions by the reason for which they wait."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    count: int
+    """The number of executions of which no worker has started a step."""
+    examined: int
+    """The number of open executions, those that were scheduled first, whose state the counts below include."""
+    lock: WaitingExecutions = WaitingExecutions()
+    worker: WaitingExecutions = WaitingExecutions()
+    dependency: WaitingExecutions = WaitingExecutions()
+    acknowledgements: WaitingExecutions = WaitingExecutions()
+    delay: WaitingExecutions = WaitingExecutions()
+
+
+class FailingJobs(BaseModel):
+    """The number of jobs whose last execution failed, and those that failed last."""
+
+    count: int
+    jobs: list[FailingJob]
+
+
+class Instants(BaseModel):
+    """The number of instants, and the earliest of them."""
+
+    count: int
+    instants: list[Instant]
+
+
+class LeaderLease(BaseModel):
+    """The process that leads a stage."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    stage: str
+    holder: str
+    renewed_at: datetime
+    ends_at: datetime | None
+    is_overdue: bool
+    """The holder has not renewed the lease in time."""
+
+
+class JobTotals(BaseModel):
+    """The number of jobs in each state."""
+
+    active: int
+    paused: int
+    disabled: int
+    on_demand: int
+
+
+class EndTotals(BaseModel):
+    """The number of executions that ended."""
+
+    completed: int
+    failed: int
+    skipped: int
+    cancelled: int
+
+
+class Totals(BaseModel):
+    """Totals of the jobs, and of the executions that ended in the time of `rates`."""
+
+    jobs: JobTotals
+    ended: EndTotals
+
+
+class Overview(BaseModel):
+    """The state of an installation, as far as the caller sees its jobs.
+
+    Lists and counts of executions lag a moment.
+    """
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    at: datetime
+    running: RunningExecutions
+    waiting: Waits
+    are_open_complete: bool
+    """false: there are so many running or waiting executions that some are not counted."""
+    failing: FailingJobs
+    late: Instants
+    """The instants, one of each job, that are due for at least ten seconds and not decided."""
+    upcoming: Instants
+    """The next instant of each job in the next hour."""
+    are_jobs_complete: bool
+    """false: `late`, `upcoming` and `totals.jobs` lack some jobs, whose calculation takes longer. Repeat the request."""
+    leader: list[LeaderLease] | None
+    """The processes that lead stages; null: they are unknown now."""
+    rates: list[Rate]
+    """The ends of each minute of the last hour, or of less if there are too many."""
+    totals: Totals
+
+
+@router.get("/overview", operation_id="getOverview")
+async def get_overview(here: Here, caller: HistoryReader, calculate: Calculate) -> Overview:
+    """Show at a glance what runs, waits, fails, is late and comes next."""
+    now = here.clock.now()
+    jobs = await here.registry.jobs()
+    sees = VisibleRuns(here.visibility, caller, jobs)
+    seen = {job.name: job for job in jobs if caller.may_see(job)}
+    summaries = here.history.summaries
+    of_jobs, of_open, failing, ends, leader = await asyncio.gather(
+        calculate(lambda effort: overview.jobs_now(jobs, caller.may_see, here.instants, now, effort)),
+        overview.open_executions(here.log, summaries, here.hold_ups(), sees),
+        overview.failing_jobs(summaries, seen, sees),
+        summaries.ends(overview.first_minute(now), limit=overview.MAX_ENDS),
+        _leader(here, now),
+    )
+    rates = await overview.rates(ends, now, sees)
+    return Overview(
+        at=now,
+        running=_running(of_open),
+        waiting=_waiting(of_open),
+        are_open_complete=of_open.is_complete,
+        failing=FailingJobs(count=len(failing), jobs=list(failing[: overview.MAX_LISTED])),
+        late=Instants(count=of_jobs.late_count, instants=of_jobs.late),
+        upcoming=Instants(count=of_jobs.upcoming_count, instants=of_jobs.upcoming),
+        are_jobs_complete=of_jobs.is_complete,
+        leader=leader,
+        rates=list(rates),
+        totals=Totals(jobs=_job_totals(of_jobs), ended=_end_totals(rates)),
+    )
+
+
+class JobOutcome(BaseModel):
+    """An execution in short."""
+
+    execution_id: str
+    status: Status
+    scheduled_time: datetime
+    duration_ms: int | None
+    trigger: str
+
+
+class Outcomes(BaseModel):
+    """The last executions of jobs, the newest first.
+
+    Jobs that are unknown or hidden are absent.
+    """
+
+    jobs: dict[str, list[JobOutcome]]
+
+
+@router.get("/outcomes", operation_id="getOutcomes")
+async def get_outcomes(
+    here: Here,
+    caller: HistoryReader,
+    job: Annotated[list[Name], Query(min_length=1, max_length=MAX_JOBS, description="The jobs, up to 100.")],
+    limit: Annotated[int, Query(ge=1, le=MAX_OUTCOMES, description="Executions of each job.")] = 20,
+) -> Outcomes:
+    """List the last executions of several jobs."""
+    wanted = frozenset(job)
+    jobs = [known for known in await here.registry.jobs() if known.name in wanted and caller.may_see(known)]
+    sees = VisibleRuns(here.visibility, caller, jobs)
+    newest = await here.history.summaries.newest_of([known.name for known in jobs], limit=limit)
+    return Outcomes(
+        jobs={
+            name: [
+                JobOutcome.model_validate(head, from_attributes=True)
+                for head in heads
+                if await sees(name, head.definition, head.status, head.completed_at or head.scheduled_time)
+            ]
+            for name, heads in newest.items()
+        }
+    )
+
+
+def _running(of_open: OpenExecutions) -> RunningExecutions:
+    longest = sorted(of_open.running, key=lambda head: head.started_at or head.scheduled_time)[:MAX_LONGEST]
+    return RunningExecutions(
+        count=len(of_open.running),
+        longest=[
+            RunningExecution(execution_id=head.execution_id, job=head.job_name, started_at=head.started_at)
+            for head in longest
+        ],
+    )
+
+
+def _waiting(of_open: OpenExecutions) -> Waits:
+    reasons: dict[WaitsFor, WaitingExecutions] = {
+        reason: WaitingExecutions(count=waiting.count, examples=waiting.examples)
+        for reason, waiting in of_open.waiting.items()
+    }
+    return Waits(count=len(of_open.pending), examined=of_open.examined, **reasons)
+
+
+def _job_totals(of_jobs: JobsNow) -> JobTotals:
+    states = of_jobs.states
+    return JobTotals(
+        active=states["active"], paused=states["paused"], disabled=states["disabled"], on_demand=states["on demand"]
+    )
+
+
+def _end_totals(rates: Sequence[Rate]) -> EndTotals:
+    return EndTotals(**{status: sum(getattr(rate, status) for rate in rates) for status in EndTotals.model_fields})
+
+
+async def _leader(here: Components, now: datetime) -> list[LeaderLease] | None:
+    """Return the leases; None: they cannot be read now."""
+    try:
+        leadership = await here.leadership()
+    except UNAVAILABLE:
+        return None
+    return [
+        LeaderLease(
+            stage=lease.name,
+            holder=lease.holder,
+            renewed_at=lease.renewed_at,
+            ends_at=lease.ends_at,
+            is_overdue=lease.lateness(now) is not None,
+        )
+        for lease in leadership.leases
+    ]

@@ -1,0 +1,48 @@
+"""Visibility of many executions at once, for counts."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from ....domain.access import Permission, Principal
+from ....services.jobs import Job
+from .visibility import UNREADABLE, Run, Visibility
+
+MAX_LOOKUPS: Final = 200
+"""Definitions that a request reads. Executions under others are left out for callers that are no administrators."""
+
+_ANY_TIME: Final = datetime.max.replace(tzinfo=UTC)
+
+
+class VisibleRuns:
+    """Decides which executions a caller may see.
+
+    Nearly all ran under the definition that is in force, whose job decides without a read.
+    """
+
+    def __init__(self, visibility: Visibility, caller: Principal, jobs: Sequence[Job]) -> None:
+        """`jobs`: all registered jobs."""
+        self._visibility = visibility
+        self._caller = caller
+        self._sees_all = caller.may(Permission.ADMINISTER)
+        self._jobs = {} if self._sees_all else {job.name: job for job in jobs}
+        self._decided: dict[Run, bool] = {}
+
+    async def __call__(self, job: str, definition: int | None, status: str, at: datetime) -> bool:
+        """See `services.overview.SeesRun`."""
+        if self._sees_all:
+            return True
+        registered = self._jobs.get(job)
+        if registered is not None and definition and registered.ledger.regimes[-1].definition == definition:
+            return self._caller.may_see(registered)
+        if definition == 0:  # the job was not registered
+            return self._caller.may(Permission.READ)
+        if definition is None:
+            # Only a refused trigger has none; then the definition in force at that time decides.
+            run = Run(job, None if status == "skipped" else UNREADABLE, at)
+        else:
+            run = Run(job, definition, _ANY_TIME)
+        if run not in self._decided:
+            has_lookup = len(self._decided) < MAX_LOOKUPS
+            self._decided[run] = has_lookup and await self._visibility.may_see_run(self._caller, run)
+        return self._decided[run]

@@ -1,0 +1,261 @@
+"""The state of an installation, as far as a caller sees its jobs.
+
+Each part comes from a bounded number of reads.
+"""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from heapq import nsmallest
+from itertools import takewhile
+from typing import Final, Protocol, TypeAlias
+
+from .. import subjects
+from ..domain import execution
+from ..domain.access import Owned
+from ..domain.execution import WaitsFor
+from ..domain.history import Status
+from ..ports import EventLog
+from ..ports.summaries import EndCounts, ExecutionHead, HistorySummaries
+from .calculations import Effort
+from .hold_ups import HoldUp, HoldUpReader
+from .jobs import Job, JobStatus
+from .jobs.next_instants import NextInstants
+
+MAX_EXAMPLES: Final = 5
+MAX_LISTED: Final = 50
+"""Jobs in a list."""
+MAX_OPEN: Final = 2_000
+"""Executions of a status that are read; more are not counted."""
+MAX_EXAMINED: Final = 100
+"""Open executions of a status whose events are read."""
+MAX_ENDS: Final = 50_000
+"""The newest ends of a status that are counted."""
+MAX_FAILED_JOBS: Final = 200
+"""The jobs that failed last, whose newest executions are read."""
+RECENT: Final = 20
+"""Newest executions of a job that tell whether it fails."""
+JOBS_AT_ONCE: Final = 100
+YIELD_EVERY: Final = 1_000
+"""Counts after which other tasks run."""
+LATE: Final = timedelta(seconds=10)
+"""An instant that is not decided after this time is late."""
+AHEAD: Final = timedelta(hours=1)
+MINUTE: Final = timedelta(minutes=1)
+MINUTES: Final = 60
+
+Sees: TypeAlias = Callable[[Owned], bool]
+
+
+class SeesRun(Protocol):
+    """Whether a caller may see an execution."""
+
+    async def __call__(self, job: str, definition: int | None, status: str, at: datetime) -> bool:
+        """Check an execution under a definition (see `ExecutionRow`); `at`: its end, or its scheduled time."""
+        ...
+
+
+# --- jobs ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """An instant of a job."""
+
+    at: datetime
+    job: str
+
+
+@dataclass(slots=True)
+class JobsNow:
+    """The jobs by state, and their instants around now."""
+
+    states: Counter[JobStatus] = field(default_factory=Counter)
+    late: list[Instant] = field(default_factory=list)
+    """The oldest instants that are due and not decided."""
+    late_count: int = 0
+    upcoming: list[Instant] = field(default_factory=list)
+    """The next instant of each job in the next hour, the earliest first."""
+    upcoming_count: int = 0
+    is_complete: bool = True
+    """False: the calculation took too long for all jobs."""
+
+
+def jobs_now(jobs: Sequence[Job], sees: Sees, instants: NextInstants, now: datetime, effort: Effort) -> JobsNow:
+    """Count the jobs that a caller sees, and find their late and next instants."""
+    result, late, upcoming = JobsNow(), list[Instant](), list[Instant]()
+    examined = 0
+    for job, instant in instants.of(jobs, effort):
+        examined += 1
+        if not sees(job):
+            continue
+        result.states[instant.status] += 1
+        if instant.next is not None and instant.next < now - LATE:
+            late.append(Instant(instant.next, job.name))
+        elif instant.next is not None and now < instant.next <= now + AHEAD:
+            upcoming.append(Instant(instant.next, job.name))
+    result.late, result.late_count = _first(late), len(late)
+    result.upcoming, result.upcoming_count = _first(upcoming), len(upcoming)
+    result.is_complete = examined == len(jobs)
+    return result
+
+
+def _first(instants: Sequence[Instant]) -> list[Instant]:
+    return nsmallest(MAX_LISTED, instants, key=lambda instant: (instant.at, instant.job))
+
+
+# --- open executions -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingExecution:
+    """An execution that waits."""
+
+    execution_id: str
+    job: str
+    scheduled_time: datetime
+    held_up_by: tuple[HoldUp, ...] = ()
+    """What holds back its tasks that wait for a worker."""
+
+
+@dataclass(slots=True)
+class Waiting:
+    """The executions that wait for one thing."""
+
+    count: int = 0
+    examples: list[WaitingExecution] = field(default_factory=list)
+    """Those that were scheduled first."""
+
+
+@dataclass(slots=True)
+class OpenExecutions:
+    """The executions that are not over, as the history knows them a moment ago."""
+
+    running: Sequence[ExecutionHead]
+    """Those of which a worker has started a step, oldest first."""
+    pending: Sequence[ExecutionHead]
+    """Those of which no worker has started a step, oldest first."""
+    is_complete: bool
+    """False: there are more, which were not read."""
+    examined: int = 0
+    """The number of executions whose events were read."""
+    waiting: Mapping[WaitsFor, Waiting] = field(default_factory=dict)
+    """What the examined executions wait for."""
+
+
+async def open_executions(
+    log: EventLog, summaries: HistorySummaries, hold_ups: HoldUpReader, sees: SeesRun
+) -> OpenExecutions:
+    """Return the open executions that a caller sees.
+
+    Raises:
+        LogUnavailable: the log did not answer.
+    """
+    running, is_all_running = await _oldest(summaries, "running", sees)
+    pending, is_all_pending = await _oldest(summaries, "pending", sees)
+    result = OpenExecutions(running, pending, is_all_running and is_all_pending)
+    examined = [*pending[:MAX_EXAMINED], *running[:MAX_EXAMINED]]
+    result.examined = len(examined)
+    result.waiting = await _waiting(log, hold_ups, examined)
+    return result
+
+
+async def _oldest(summaries: HistorySummaries, status: Status, sees: SeesRun) -> tuple[Sequence[ExecutionHead], bool]:
+    heads = await summaries.oldest(status, limit=MAX_OPEN)
+    return [head for head in heads if await _sees_head(sees, head)], len(heads) < MAX_OPEN
+
+
+async def _sees_head(sees: SeesRun, head: ExecutionHead) -> bool:
+    return await sees(head.job_name, head.definition, head.status, head.completed_at or head.scheduled_time)
+
+
+async def _waiting(log: EventLog, hold_ups: HoldUpReader, heads: Sequence[ExecutionHead]) -> Mapping[WaitsFor, Waiting]:
+    waiting: dict[WaitsFor, Waiting] = defaultdict(Waiting)
+    if not heads:
+        return waiting
+    loaded = await log.load_each(*(subjects.execution(head.job_name, head.execution_id) for head in heads))
+    for head, facts in zip(heads, loaded.facts, strict=True):
+        reason = execution.waits_for(execution.fold(facts))
+        if reason is None:
+            continue
+        of_reason = waiting[reason]
+        of_reason.count += 1
+        if len(of_reason.examples) < MAX_EXAMPLES:
+            held_up_by = await hold_ups.of(facts) if reason == "worker" else ()
+            of_reason.examples.append(
+                WaitingExecution(head.execution_id, head.job_name, head.scheduled_time, held_up_by)
+            )
+    return waiting
+
+
+# --- ended executions ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FailingJob:
+    """A job whose last execution with a result failed."""
+
+    job: str
+    since: datetime
+    """The scheduled time of the first failure since the last success, among the newest 20 executions."""
+    failures: int
+    """The number of these failures."""
+    execution_id: str
+    """The last of them."""
+    error: str | None
+
+
+async def failing_jobs(summaries: HistorySummaries, jobs: Mapping[str, Job], sees: SeesRun) -> Sequence[FailingJob]:
+    """Return the registered jobs that fail, of `jobs`, the last to fail first."""
+    names = [name for name in await summaries.failed_jobs(failures=MAX_ENDS, limit=MAX_FAILED_JOBS) if name in jobs]
+    failing = list[FailingJob]()
+    for begin in range(0, len(names), JOBS_AT_ONCE):
+        newest = await summaries.newest_of(names[begin : begin + JOBS_AT_ONCE], limit=RECENT)
+        for heads in newest.values():
+            failures = _failures(heads)
+            if failures and await _sees_head(sees, last := failures[0]):
+                since = failures[-1].scheduled_time
+                failing.append(FailingJob(last.job_name, since, len(failures), last.execution_id, last.error))
+    return failing
+
+
+def _failures(heads: Sequence[ExecutionHead]) -> Sequence[ExecutionHead]:
+    """Return the failures of a job since its last success, both newest first."""
+    results = (head for head in heads if head.status in {"completed", "failed"})
+    return list(takewhile(lambda head: head.status == "failed", results))
+
+
+@dataclass(slots=True)
+class Rate:
+    """The executions that ended in a minute."""
+
+    start: datetime
+    completed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    cancelled: int = 0
+
+
+async def rates(counts: EndCounts, now: datetime, sees: SeesRun) -> Sequence[Rate]:
+    """Return the ends that a caller sees, of each minute from `counts.since` to now."""
+    by_minute = {start: Rate(start) for start in _minutes(counts.since, now)}
+    for number, ((minute, status, job, definition), count) in enumerate(counts.counts.items(), 1):
+        if number % YIELD_EVERY == 0:
+            await asyncio.sleep(0)  # other tasks run
+        rate = by_minute.get(minute)
+        if rate is not None and await sees(job, definition, status, minute):
+            setattr(rate, status, getattr(rate, status) + count)
+    return list(by_minute.values())
+
+
+def first_minute(now: datetime) -> datetime:
+    """Return the beginning of the last hour in whole minutes."""
+    return now.replace(second=0, microsecond=0) - (MINUTES - 1) * MINUTE
+
+
+def _minutes(since: datetime, now: datetime) -> Iterator[datetime]:
+    while since <= now:
+        yield since
+        since += MINUTE
