@@ -1,0 +1,99 @@
+// The console: finds the page of an address, and shows it inside the frame.
+
+import { Component, html, render, useEffect, useState } from "./lib/html.js";
+import { followLinks, usePlace } from "./lib/router.js";
+import { loadSession, Viewer } from "./lib/session.js";
+import { Empty, Refusal } from "./components/basics.js";
+import { Layout } from "./components/layout.js";
+import { SignIn } from "./pages/sign-in.js";
+
+/** The module and the component of each page. A page is loaded when it is first shown. */
+const PAGES = {
+  now: ["./pages/now.js", "Now"],
+  jobs: ["./pages/jobs.js", "Jobs"],
+  "new-job": ["./pages/edit-job.js", "NewJob"],
+  executions: ["./pages/executions.js", "Executions"],
+  "dead-letters": ["./pages/dead-letters.js", "DeadLetters"],
+  queues: ["./pages/queues.js", "Queues"],
+  agents: ["./pages/agents.js", "Agents"],
+  schedule: ["./pages/schedule.js", "Schedule"],
+  events: ["./pages/events.js", "Events"],
+  changes: ["./pages/changes.js", "Changes"],
+};
+/** Pages of one thing, such as `/console/jobs/NAME`. */
+const DETAILS = {
+  jobs: ["./pages/job.js", "Job"],
+  "edit-job": ["./pages/edit-job.js", "EditJob"],
+  executions: ["./pages/execution.js", "Execution"],
+  "dead-letters": ["./pages/dead-letters.js", "DeadLetter"],
+};
+
+function pageOf(parts) {
+  const [kind = "now", ...rest] = parts;
+  return (rest.length > 0 ? DETAILS : PAGES)[kind];
+}
+
+class Guard extends Component {
+  constructor() {
+    super();
+    this.state = { error: null };
+  }
+
+  static getDerivedStateFromError(error) {
+    return { error };
+  }
+
+  componentDidUpdate(before) {
+    if (before.place !== this.props.place && this.state.error) this.setState({ error: null });
+  }
+
+  render() {
+    if (this.state.error) {
+      return html`<div class="refusal" role="alert"><strong>This page failed:</strong> ${String(this.state.error.message)}</div>`;
+    }
+    return this.props.children;
+  }
+}
+
+function Page({ place }) {
+  const found = pageOf(place.parts);
+  const [shown, setShown] = useState(null);
+  const [error, setError] = useState(null);
+  useEffect(() => {
+    let isCurrent = true;
+    setError(null);
+    if (found) {
+      const [file, name] = found;
+      import(file).then(
+        (module) => isCurrent && setShown({ file, view: module[name] }),
+        () => isCurrent && setError(new Error("The page could not be loaded. Load the document again.")),
+      );
+    }
+    return () => (isCurrent = false);
+  }, [found]);
+  if (!found) return html`<h1>No such page</h1><${Empty}>The console has no page with this address.<//>`;
+  if (error) return html`<${Refusal} error=${error} />`;
+  if (shown?.file !== found[0]) return html`<p class="loading" role="status">Loading …</p>`;
+  return html`<${shown.view} key=${place.parts.join("/")} name=${place.parts[1]} rest=${place.parts.slice(2)} query=${place.query} />`;
+}
+
+function App() {
+  const place = usePlace();
+  const [known, setKnown] = useState(null);
+  const [error, setError] = useState(null);
+  useEffect(() => {
+    const signedOut = () => setKnown((last) => last && { session: { ...last.session, required: true, signed_in: false }, viewer: null });
+    loadSession(signedOut).then(setKnown, setError);
+  }, []);
+  if (error) return html`<main id="main"><${Refusal} error=${error} retry=${() => location.reload()} /></main>`;
+  if (!known) return html`<p class="loading" role="status">Loading …</p>`;
+  if (!known.viewer) return html`<${SignIn} session=${known.session} />`;
+  return html`<${Viewer.Provider} value=${known.viewer}>
+    <${Layout} session=${known.session} page=${place.parts[0] || "now"}>
+      <${Guard} place=${place}><${Page} place=${place} /><//>
+    <//>
+  <//>`;
+}
+
+followLinks(document);
+render(html`<${App} />`, document.getElementById("app"));

@@ -1,0 +1,174 @@
+// Small parts that all pages use.
+
+import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { to } from "../lib/router.js";
+import { clock, LOCAL_ZONE, relative, stamp } from "../lib/time.js";
+
+/** A state in words, with a colour and a sign that do not depend on each other. */
+const SIGNS = {
+  completed: "✓", failed: "✕", running: "▶", pending: "…", cancelled: "⊘", skipped: "↷", missed: "!", active: "●",
+  paused: "‖", disabled: "○", late: "!", "on demand": "◇",
+};
+
+export function State({ of, label = of }) {
+  return html`<span class=${`state state-${String(of).replaceAll(" ", "-")}`}><span aria-hidden="true">${SIGNS[of] || "•"}</span> ${label}</span>`;
+}
+
+/** A time in the viewer's zone and beside it how far it is; the title has UTC and, if given, the job's zone. */
+export function Time({ at, zone, far = false }) {
+  if (!at) return html`<span class="none">–</span>`;
+  const titles = [`${stamp(at)} ${LOCAL_ZONE}`, `${stamp(at, "UTC")} UTC`];
+  if (zone && zone !== "UTC" && zone !== LOCAL_ZONE) titles.splice(1, 0, `${stamp(at, zone)} ${zone}`);
+  return html`<time datetime=${at} title=${titles.join("\n")}>${clock(at)}${far ? html` <span class="far">${relative(at)}</span>` : null}</time>`;
+}
+
+export function JobLink({ name }) {
+  return html`<a class="name" href=${to("jobs", name)}>${name}</a>`;
+}
+
+export function ExecutionLink({ id, children }) {
+  return html`<a class="id" href=${to("executions", id)} title=${id}>${children || short(id)}</a>`;
+}
+
+export function short(id) {
+  const text = String(id);
+  return text.length > 13 ? `…${text.slice(-8)}` : text;
+}
+
+/** A problem of the API in its own words, with its stable code. */
+export function Refusal({ error, retry }) {
+  if (!error) return null;
+  return html`<div class="refusal" role="alert">
+    <strong>${error.message}</strong> <code>${error.code}</code>
+    ${(error.errors || []).length > 0 ? html`<ul>${error.errors.map((one) => html`<li>${one.job ? `${one.job}: ` : ""}<code>${one.field}</code>: ${one.right}</li>`)}</ul>` : null}
+    ${retry ? html` <button onClick=${retry}>Try again</button>` : null}
+  </div>`;
+}
+
+/** What a resource gives: its page, a refusal, or a sign that it loads. */
+export function Loaded({ resource, children }) {
+  if (resource.value === null) {
+    if (resource.error) return html`<${Refusal} error=${resource.error} retry=${resource.reload} />`;
+    return html`<p class="loading" role="status">Loading …</p>`;
+  }
+  return html`${resource.error ? html`<${Refusal} error=${resource.error} retry=${resource.reload} />` : null}${children(resource.value)}`;
+}
+
+export function Empty({ children }) {
+  return html`<p class="empty">${children}</p>`;
+}
+
+/** A section with a heading, and a link or control beside it. */
+export function Card({ title, aside, wide = false, children }) {
+  return html`<section class=${wide ? "card wide" : "card"} aria-label=${title}>
+    <header><h2>${title}</h2>${aside ? html`<div class="aside">${aside}</div>` : null}</header>
+    ${children}
+  </section>`;
+}
+
+/** A table that scrolls by itself on a narrow screen. `columns`: [heading, cell of a row, class]. */
+export function Table({ columns, rows, keyOf, label, empty = "Nothing." }) {
+  if (rows.length === 0) return html`<${Empty}>${empty}<//>`;
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${label}>
+    <table>
+      <thead><tr>${columns.map(([heading, , kind]) => html`<th scope="col" class=${kind}>${heading}</th>`)}</tr></thead>
+      <tbody>
+        ${rows.map((row) => html`<tr key=${keyOf(row)}>${columns.map(([, cell, kind]) => html`<td class=${kind}>${cell(row)}</td>`)}</tr>`)}
+      </tbody>
+    </table>
+  </div>`;
+}
+
+/** The last outcomes of a job, oldest first, each a link to its execution. */
+export function Strip({ outcomes }) {
+  if (!outcomes || outcomes.length === 0) return html`<span class="none">no runs yet</span>`;
+  return html`<span class="strip" role="list" aria-label="last outcomes">
+    ${[...outcomes].reverse().map(
+      (one) => html`<a role="listitem" key=${one.execution_id} class=${`mark mark-${one.status}`} href=${to("executions", one.execution_id)}
+        title=${`${one.status}, ${stamp(one.scheduled_time)}`} aria-label=${`${one.status}, ${stamp(one.scheduled_time)}`}></a>`,
+    )}
+  </span>`;
+}
+
+/** A dialog over the page. Escape and the cancel button close it. */
+export function Dialog({ title, onClose, children }) {
+  const element = useRef(null);
+  useEffect(() => {
+    element.current?.showModal();
+  }, []);
+  return html`<dialog ref=${element} aria-label=${title} onClose=${onClose} onCancel=${onClose}>
+    <h2>${title}</h2>
+    ${children}
+  </dialog>`;
+}
+
+/** A button that asks for a reason, then acts. A refusal stays in the dialog.
+ *
+ * `act(reason, form)` returns a promise. `details`: what the dialog shows above the reason. `prepare()` is called when it opens.
+ */
+export function ActionButton({ label, title, act, done, details, danger = false, confirm = label, asksReason = true, prepare, children }) {
+  const [isOpen, setOpen] = useState(false);
+  const [error, setError] = useState(null);
+  const [isBusy, setBusy] = useState(false);
+  const reason = useRef("");
+  const submit = async (event) => {
+    event.preventDefault();
+    setBusy(true);
+    setError(null);
+    try {
+      await act(reason.current.trim(), new FormData(event.target));
+      setOpen(false);
+      done?.();
+    } catch (refused) {
+      setError(refused);
+    } finally {
+      setBusy(false);
+    }
+  };
+  const close = () => {
+    setOpen(false);
+    setError(null);
+    reason.current = "";
+  };
+  return html`<button class=${danger ? "danger" : ""} onClick=${() => { prepare?.(); setOpen(true); }}>${children || label}</button>
+    ${isOpen
+      ? html`<${Dialog} title=${title || label} onClose=${close}>
+          <form onSubmit=${submit}>
+            ${details}
+            ${asksReason
+              ? html`<label>Reason <input name="reason" maxlength="1000" autocomplete="off" placeholder="recorded in the log" onInput=${(event) => (reason.current = event.target.value)} /></label>`
+              : null}
+            <${Refusal} error=${error} />
+            <div class="buttons">
+              <button type="button" onClick=${close}>Back</button>
+              <button type="submit" class=${danger ? "danger primary" : "primary"} disabled=${isBusy}>${confirm}</button>
+            </div>
+          </form>
+        <//>`
+      : null}`;
+}
+
+/** A text field that reports its value after a pause in typing. */
+export function SearchField({ label, value, onChange, placeholder }) {
+  const timer = useRef(null);
+  return html`<label class="field"><span>${label}</span>
+    <input type="search" value=${value} placeholder=${placeholder} autocomplete="off" spellcheck=${false}
+      onInput=${(event) => {
+        const text = event.target.value;
+        clearTimeout(timer.current);
+        timer.current = setTimeout(() => onChange(text), 250);
+      }} />
+  </label>`;
+}
+
+export function Choice({ label, value, options, onChange }) {
+  return html`<label class="field"><span>${label}</span>
+    <select value=${value} onChange=${(event) => onChange(event.target.value)}>
+      ${options.map(([key, text]) => html`<option key=${key} value=${key} selected=${key === value}>${text}</option>`)}
+    </select>
+  </label>`;
+}
+
+export function counted(number, singular, plural = `${singular}s`) {
+  return `${Number(number).toLocaleString("en")} ${number === 1 ? singular : plural}`;
+}

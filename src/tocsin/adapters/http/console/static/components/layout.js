@@ -1,0 +1,72 @@
+// The frame around each page: navigation, the state of the event stream, and the session.
+
+import { html, useEffect, useState } from "../lib/html.js";
+import { listen, useLiveState } from "../lib/live.js";
+import { to, usePlace } from "../lib/router.js";
+import { signOut, useMay, useViewer } from "../lib/session.js";
+import { LOCAL_ZONE, stamp } from "../lib/time.js";
+
+/** The pages of the navigation: key, title, and the permission without which the API refuses what they show. */
+const PAGES = [
+  ["now", "Now", "read"],
+  ["jobs", "Jobs", "read"],
+  ["executions", "Executions", "history"],
+  ["dead-letters", "Dead letters", "history"],
+  ["queues", "Queues", "read"],
+  ["agents", "Agents", "read"],
+  ["schedule", "Schedule", "read"],
+  ["events", "Events", "history"],
+  ["changes", "Changes", "history"],
+  ["what-if", "What if", "history"],
+];
+
+export function Layout({ session, page, children }) {
+  const viewer = useViewer();
+  const may = useMay();
+  return html`
+    <a class="skip" href="#main" data-document>Skip to the page</a>
+    <header class="top">
+      <a class="brand" href=${to()}><img src="/console/assets/icon.svg" alt="" width="24" height="24" /> Tocsin</a>
+      <nav aria-label="Pages">
+        ${PAGES.filter(([, , permission]) => may(permission)).map(
+          ([key, title]) => html`<a key=${key} href=${key === "now" ? to() : to(key)} aria-current=${key === page ? "page" : null}>${title}</a>`,
+        )}
+      </nav>
+      <div class="session">
+        ${may("history") ? html`<${Live} />` : null}
+        <span title=${`${viewer.kind}:${viewer.identity} – ${viewer.roles.join(", ")}`}>${viewer.identity}</span>
+        ${session.signed_in ? html`<button onClick=${async () => { await signOut(); location.reload(); }}>Sign out</button>` : null}
+      </div>
+    </header>
+    <main id="main" tabindex="-1">${children}</main>
+    <footer><${Clock} /></footer>
+  `;
+}
+
+function Live() {
+  const state = useLiveState();
+  useEffect(() => listen(() => {}), []); // the stream stays open from page to page
+  const text = { live: "live", connecting: "connecting", reconnecting: "not connected: shows the last state" }[state];
+  return html`<span class=${`live live-${state}`} role="status">${text}</span>`;
+}
+
+function Clock() {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  return html`<span>${stamp(now)} ${LOCAL_ZONE}</span> <span>${stamp(now, "UTC").slice(11)} UTC</span>`;
+}
+
+/** Set the title of the document. */
+export function useTitle(title) {
+  useEffect(() => {
+    document.title = title ? `${title} – Tocsin` : "Tocsin";
+  }, [title]);
+}
+
+export function useCurrentPage() {
+  const { parts } = usePlace();
+  return parts[0] || "now";
+}

@@ -1,0 +1,93 @@
+// The HTTP API, as any script may use it. The session's cookie authenticates; a change carries the session's CSRF token.
+
+let csrfToken = null;
+let onSignedOut = () => {};
+
+/** A problem (RFC 9457) with which the API refused a request, or the reason why it could not be reached. */
+export class Problem extends Error {
+  constructor(status, body) {
+    super(body.detail || body.title || `the API answered with status ${status}`);
+    this.status = status;
+    this.code = (body.type || "").split(/[:/#]/).pop() || `status-${status}`;
+    this.errors = Array.isArray(body.errors) ? body.errors : [];
+  }
+}
+
+export function keepSession(session, signedOut) {
+  csrfToken = session.csrf_token;
+  onSignedOut = signedOut;
+}
+
+/** Return the path of a resource, with its query. Undefined and empty values are left out; a list repeats its name. */
+export function path(parts, query = {}) {
+  const encoded = Array.isArray(parts) ? parts.map((part) => encodeURIComponent(part)).join("/") : parts;
+  const search = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (one !== undefined && one !== null && one !== "") search.append(name, one);
+    }
+  }
+  const text = search.toString();
+  return text ? `${encoded}?${text}` : encoded;
+}
+
+/** Return the path of a resource of version 1 of the API: `v1(["jobs", name], {limit: 5})`. */
+export function v1(parts, query) {
+  return `/v1/${path(parts, query)}`;
+}
+
+/** Send a request, and return the JSON of the answer with its `ETag`.
+ *
+ * Throws a Problem.
+ */
+export async function request(method, url, { body, headers = {}, signal } = {}) {
+  const sent = { Accept: "application/json", ...headers };
+  if (body !== undefined) sent["Content-Type"] = "application/json";
+  if (method !== "GET") {
+    if (csrfToken) sent["X-CSRF-Token"] = csrfToken;
+    if (method === "POST") sent["Idempotency-Key"] ??= newKey();
+  }
+  let answer;
+  try {
+    answer = await fetch(url, {
+      method,
+      headers: sent,
+      body: body === undefined ? undefined : JSON.stringify(body),
+      credentials: "same-origin",
+      signal,
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem(0, { detail: "The API cannot be reached.", type: "unreachable" });
+  }
+  const text = await answer.text();
+  let parsed = null;
+  try {
+    parsed = text ? JSON.parse(text) : null;
+  } catch {
+    // an answer that a proxy wrote
+  }
+  if (!answer.ok) {
+    if (answer.status === 401) onSignedOut();
+    throw new Problem(answer.status, parsed || {});
+  }
+  return { value: parsed, etag: answer.headers.get("ETag") };
+}
+
+export async function get(url, options) {
+  return (await request("GET", url, options)).value;
+}
+
+export async function post(url, body, options = {}) {
+  return (await request("POST", url, { body, ...options })).value;
+}
+
+/** A reason may hold any text, and a header only ASCII (RFC 8187). */
+export function reasonHeader(reason) {
+  return reason ? { "X-Reason": `UTF-8''${encodeURIComponent(reason)}` } : {};
+}
+
+function newKey() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

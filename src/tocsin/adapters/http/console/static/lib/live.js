@@ -1,0 +1,143 @@
+// Live updates: one event stream for the whole console. A page names the events after which it loads its data again.
+//
+// A page is loaded at most once in REST_MS, however many events come: 500 events a second cost one request a second.
+
+import { useCallback, useEffect, useRef, useState } from "./html.js";
+import { get } from "./api.js";
+
+const REST_MS = 1000;
+const RECONNECT_MS = 5000;
+const listeners = new Set();
+const watchers = new Set();
+let source = null;
+let state = "connecting";
+
+function tell(next) {
+  state = next;
+  for (const watch of watchers) watch(next);
+}
+
+/** Follow the event stream as long as somebody listens. */
+export function listen(listener) {
+  listeners.add(listener);
+  if (!source) connect();
+  return () => {
+    listeners.delete(listener);
+    if (listeners.size === 0) disconnect();
+  };
+}
+
+function connect() {
+  source = new EventSource("/v1/events");
+  source.onopen = () => tell("live");
+  source.onerror = () => {
+    tell("reconnecting");
+    if (source?.readyState === EventSource.CLOSED) {
+      // The server refused: the browser would not try again.
+      disconnect();
+      setTimeout(() => listeners.size > 0 && !source && connect(), RECONNECT_MS);
+    }
+  };
+  for (const type of TYPES) source.addEventListener(type, received);
+}
+
+function disconnect() {
+  source?.close();
+  source = null;
+}
+
+function received(event) {
+  let stored;
+  try {
+    stored = JSON.parse(event.data);
+  } catch {
+    return;
+  }
+  for (const listener of listeners) listener(event.type, stored);
+}
+
+/** Types of events that change what a page shows. The stream has more. */
+const TYPES = [
+  "defined", "paused", "resumed", "deleted", "due", "passed", "planned", "admitted", "dispatched", "started", "queued",
+  "advanced", "released", "retry-scheduled", "completed", "failed", "cancelled", "skipped", "recovered", "dead-lettered",
+  "resolved", "fanned-out", "registered", "ended", "fell-silent", "drained", "disabled", "enabled", "cron.triggered",
+  "cron.skipped",
+];
+
+/** Return the state of the event stream: connecting, live or reconnecting. */
+export function useLiveState() {
+  const [current, setCurrent] = useState(state);
+  useEffect(() => {
+    watchers.add(setCurrent);
+    setCurrent(state);
+    return () => watchers.delete(setCurrent);
+  }, []);
+  return current;
+}
+
+/** Load a resource, and again after events that `concerns` accepts, and every `every` milliseconds.
+ *
+ * Returns `{value, error, reload}`. The last value stays while a newer one is loaded or cannot be.
+ */
+export function useResource(url, { concerns = null, every = 0 } = {}) {
+  const [loaded, setLoaded] = useState({ url: null, value: null, error: null });
+  const running = useRef(null);
+  const wanted = useRef(concerns);
+  wanted.current = concerns;
+
+  const load = useCallback(async () => {
+    if (!url) return;
+    running.current?.abort();
+    const control = (running.current = new AbortController());
+    try {
+      const value = await get(url, { signal: control.signal });
+      if (running.current === control) setLoaded({ url, value, error: null });
+    } catch (error) {
+      if (error.name === "AbortError" || running.current !== control) return;
+      setLoaded((last) => ({ url, value: last.url === url ? last.value : null, error }));
+    }
+  }, [url]);
+
+  useEffect(() => {
+    load();
+    return () => running.current?.abort();
+  }, [load]);
+
+  const isLive = concerns !== null;
+  useEffect(() => {
+    let timer = null;
+    let isResting = false;
+    let isStale = false;
+    const refresh = () => {
+      if (document.hidden || isResting) {
+        isStale = true;
+        return;
+      }
+      isResting = true;
+      isStale = false;
+      load();
+      timer = setTimeout(() => {
+        isResting = false;
+        if (isStale) refresh();
+      }, REST_MS);
+    };
+    const shown = () => !document.hidden && isStale && refresh();
+    const stop = isLive ? listen((type, stored) => wanted.current?.(type, stored) && refresh()) : () => {};
+    const repeat = every ? setInterval(refresh, every) : null;
+    document.addEventListener("visibilitychange", shown);
+    return () => {
+      stop();
+      clearTimeout(timer);
+      clearInterval(repeat);
+      document.removeEventListener("visibilitychange", shown);
+    };
+  }, [load, isLive, every]);
+
+  const isCurrent = loaded.url === url;
+  return { value: isCurrent ? loaded.value : null, error: isCurrent ? loaded.error : null, reload: load };
+}
+
+/** Return whether an event is of a job. */
+export function isOfJob(name) {
+  return (_type, stored) => stored.fact?.job === name || stored.fact?.data?.cron_name === name;
+}

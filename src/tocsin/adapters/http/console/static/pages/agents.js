@@ -1,0 +1,60 @@
+// Agents: the processes of workers, what they can run, and how busy they are.
+
+import { html } from "../lib/html.js";
+import { post, v1 } from "../lib/api.js";
+import { useResource } from "../lib/live.js";
+import { to } from "../lib/router.js";
+import { useMay } from "../lib/session.js";
+import { ActionButton, ExecutionLink, Loaded, State, Table, Time } from "../components/basics.js";
+import { useTitle } from "../components/layout.js";
+
+const REFRESH_MS = 5_000;
+const MOST_LISTED = 8;
+
+export function Agents() {
+  useTitle("Agents");
+  const may = useMay();
+  const list = useResource(v1("agents", { limit: 500 }), { every: REFRESH_MS });
+  return html`<h1>Agents</h1>
+    <${Loaded} resource=${list}>${({ agents, next }) => html`
+      <${Table} label="agents" empty="No worker has registered. Start one with: tocsin worker" keyOf=${(agent) => `${agent.name} ${agent.agent_id}`} rows=${agents}
+        columns=${[
+          ["Agent", (agent) => html`<span class="name">${agent.name}</span> <span class="id hint" title=${agent.agent_id}>${agent.agent_id.slice(-6)}</span>${agent.is_leader ? html` <span class="tag">leader</span>` : null}`],
+          ["State", (agent) => html`<${State} of=${agent.state} label=${agent.state.toLowerCase()} />`],
+          ["Load", (agent) => html`<${Load} agent=${agent} />`],
+          ["Heard", (agent) => html`<${Time} at=${agent.heard_at} far />`],
+          ["Queues", (agent) => agent.queues.map((name) => html`<a key=${name} href=${`${to("queues")}#${name}`}>${name}</a> `), "text"],
+          ["Functions", (agent) => shortened(agent.functions), "text"],
+          ["Runs", (agent) => agent.held.slice(0, MOST_LISTED).map((task) => html`<${ExecutionLink} key=${idOf(task)} id=${idOf(task)} /> `)],
+          ["Host", (agent) => `${agent.host} ${agent.version}`],
+          ...(may("cancel") ? [["", (agent) => html`<${AgentActions} agent=${agent} reload=${list.reload} />`]] : []),
+        ]} />
+      ${next ? html`<p class="hint">Only the first ${agents.length} agents are shown. The command line lists all of them.</p>` : null}`}
+    <//>`;
+}
+
+function idOf(task) {
+  return typeof task === "string" ? task : task.execution_id;
+}
+
+function shortened(names) {
+  return names.slice(0, MOST_LISTED).join(", ") + (names.length > MOST_LISTED ? ` and ${names.length - MOST_LISTED} more` : "");
+}
+
+function Load({ agent }) {
+  const most = agent.slots ?? agent.max_concurrent_jobs;
+  return html`<meter min="0" max=${Math.max(most, 1)} value=${agent.held.length} aria-label="load"></meter> ${agent.held.length} of ${most}`;
+}
+
+function AgentActions({ agent, reload }) {
+  const act = (verb) => (reason) => post(v1(["agents", agent.name, verb]), { reason: reason || null });
+  const isDisabled = agent.state === "DISABLED";
+  return html`<div class="actions">
+    ${agent.state === "ENABLED"
+      ? html`<${ActionButton} label="Drain" title=${`Drain ${agent.name}`} done=${reload} act=${act("drain")}
+          details=${html`<p>Its processes finish what runs, take nothing new, and end.</p>`} />`
+      : null}
+    <${ActionButton} label=${isDisabled ? "Enable" : "Disable"} title=${`${isDisabled ? "Enable" : "Disable"} ${agent.name}`} done=${reload} act=${act(isDisabled ? "enable" : "disable")}
+      details=${html`<p>${isDisabled ? "Agents of this name get tasks again." : "Agents of this name get no new tasks, also after a restart. What runs goes on."}</p>`} />
+  </div>`;
+}

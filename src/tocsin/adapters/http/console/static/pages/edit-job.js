@@ -1,0 +1,137 @@
+// A job's definition as YAML. What the change would do is shown before it is applied.
+
+import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { reasonHeader, request, v1 } from "../lib/api.js";
+import { navigate, to } from "../lib/router.js";
+import { stamp } from "../lib/time.js";
+import { Card, counted, Refusal, Table } from "../components/basics.js";
+import { useTitle } from "../components/layout.js";
+
+const NEW = `name: my-job
+schedule: every weekday at 2am
+timezone: UTC
+function: my-function
+`;
+const PLAN_DAYS = 14;
+
+/** Load the reader of YAML when the first editor is shown. */
+const yaml = () => import("../vendor/js-yaml.js");
+
+export function NewJob() {
+  useTitle("New job");
+  return html`<h1>New job</h1><${Editor} text=${NEW} version=${null} />`;
+}
+
+export function EditJob({ name }) {
+  useTitle(`Edit ${name}`);
+  // The editor keeps the version that it was opened with, so that a later change of somebody else is not overwritten.
+  const [opened, setOpened] = useState(null);
+  const [error, setError] = useState(null);
+  useEffect(() => {
+    Promise.all([request("GET", v1(["jobs", name])), yaml()]).then(
+      ([{ value, etag }, { dump }]) => setOpened({ text: dump(written(value.definition), { lineWidth: 100, noRefs: true }), etag }),
+      setError,
+    );
+  }, [name]);
+  return html`<h1>Edit ${name}</h1>
+    <${Refusal} error=${error} />
+    ${opened ? html`<${Editor} name=${name} text=${opened.text} version=${opened.etag} />` : error ? null : html`<p class="loading">Loading …</p>`}`;
+}
+
+/** The fields of a definition that say something: neither null nor empty. */
+function written(definition) {
+  const isEmpty = (value) => value === null || (Array.isArray(value) && value.length === 0) || (typeof value === "object" && Object.keys(value).length === 0);
+  return Object.fromEntries(Object.entries(definition).filter(([, value]) => !isEmpty(value)));
+}
+
+function Editor({ name, text, version }) {
+  const [current, setCurrent] = useState(text);
+  const [plan, setPlan] = useState(null); // {of: the text it is for, definition, changes}
+  const [error, setError] = useState(null);
+  const [isBusy, setBusy] = useState(false);
+  const reason = useRef("");
+
+  const read = async () => {
+    const { load, JSON_SCHEMA } = await yaml();
+    let definition;
+    try {
+      definition = load(current, { schema: JSON_SCHEMA });
+    } catch (problem) {
+      throw Object.assign(new Error(`This is not YAML: ${problem.message}`), { code: "malformed" });
+    }
+    if (!definition || typeof definition !== "object" || Array.isArray(definition)) throw Object.assign(new Error("Write the fields of one job."), { code: "malformed" });
+    return definition;
+  };
+  const guarded = (act) => async (event) => {
+    event?.preventDefault();
+    setBusy(true);
+    setError(null);
+    try {
+      await act();
+    } catch (refused) {
+      setError(refused);
+    } finally {
+      setBusy(false);
+    }
+  };
+  const look = guarded(async () => {
+    const definition = await read();
+    const { value } = await request("POST", "/v1/jobs:apply", { body: { jobs: [definition], dry_run: true, days: PLAN_DAYS } });
+    setPlan({ of: current, definition, applied: value });
+  });
+  const apply = guarded(async () => {
+    const headers = { ...reasonHeader(reason.current.trim()), ...(version ? { "If-Match": version } : { "If-None-Match": "*" }) };
+    const job = plan.definition.name ?? name;
+    await request("PUT", v1(["jobs", job]), { body: plan.definition, headers });
+    navigate(to("jobs", job));
+  });
+  const isPlanned = plan !== null && plan.of === current;
+  return html`<form onSubmit=${isPlanned ? apply : look}>
+    <label>Definition, as YAML
+      <textarea class="editor" rows=${Math.min(Math.max(current.split("\n").length + 1, 12), 40)} spellcheck=${false} value=${current} onInput=${(event) => setCurrent(event.target.value)}></textarea>
+    </label>
+    <${Conflict} error=${error} name=${name} />
+    ${isPlanned ? html`<${Plan} applied=${plan.applied} />
+      <label>Reason <input maxlength="1000" autocomplete="off" placeholder="recorded in the log" onInput=${(event) => (reason.current = event.target.value)} /></label>` : null}
+    <div class="buttons">
+      <a class="button" href=${name ? to("jobs", name) : to("jobs")}>Back</a>
+      <button type="button" class=${isPlanned ? "" : "primary"} disabled=${isBusy} onClick=${look}>Show the plan</button>
+      ${isPlanned ? html`<button type="submit" class="primary" disabled=${isBusy}>Apply</button>` : null}
+    </div>
+  </form>`;
+}
+
+function Conflict({ error, name }) {
+  if (error?.status === 412) {
+    return html`<div class="refusal" role="alert"><strong>Somebody else has changed this job since you opened it.</strong> <code>${error.code}</code>
+      <p>Nothing was applied. <a href=${name ? to("jobs", name) : to("jobs")}>Look at the job as it is now</a>, then edit it again.</p></div>`;
+  }
+  return html`<${Refusal} error=${error} />`;
+}
+
+function Plan({ applied }) {
+  return html`${applied.changes.map((change) => html`<${Card} key=${change.job} title=${`Plan: ${change.action} ${change.job}`} wide>
+    ${change.warnings.map((warning) => html`<p key=${warning} class="warning">${warning}</p>`)}
+    ${applied.unserved.map((one) => html`<p key=${one.function} class="warning">No agent has the function ${one.function} on the queue ${one.queue}.</p>`)}
+    ${applied.unknown_dependencies.map((one) => html`<p key=${one.depends_on} class="warning">It depends on ${one.depends_on}, which is not registered.</p>`)}
+    <${Table} label="changed fields" empty="No field changes." rows=${change.differences} keyOf=${(one) => one.field}
+      columns=${[
+        ["Field", (one) => html`<code>${one.field}</code>`],
+        ["Before", (one) => html`<del>${shown(one.before)}</del>`, "text"],
+        ["After", (one) => html`<ins>${shown(one.after)}</ins>`, "text"],
+      ]} />
+    <${Instants} title="Instants that come" found=${change.instants_added} until=${change.until} />
+    <${Instants} title="Instants that go" found=${change.instants_removed} until=${change.until} />
+    ${change.fires_at_once.length > 0 ? html`<p class="warning">Fires at once for ${change.fires_at_once.map((time) => stamp(time)).join(", ")}.</p>` : null}
+    ${change.clock_changes.map((one) => html`<p key=${one.at} class="warning">On ${stamp(one.at)} the clocks go ${one.kind === "gap" ? "forward" : "back"}: ${one.local_times.join(", ")} ${({ skipped: "is skipped", shifted: "is shifted", once: "comes once", twice: "comes twice" })[one.effect] || one.effect}.</p>`)}
+  <//>`)}`;
+}
+
+function Instants({ title, found, until }) {
+  if (found.count === 0) return null;
+  return html`<h3>${title}: ${counted(found.count, "instant")} until ${stamp(until)}</h3><p>${found.first.slice(0, 8).map((time) => stamp(time)).join(", ")}${found.count > 8 ? " …" : ""}</p>`;
+}
+
+function shown(value) {
+  return value === null || value === undefined ? "–" : typeof value === "string" ? value : JSON.stringify(value);
+}

@@ -1,0 +1,190 @@
+// One execution: its steps, its attempts over time, its log, its input and result, and its events.
+
+import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { get, post, v1 } from "../lib/api.js";
+import { useResource } from "../lib/live.js";
+import { navigate, to } from "../lib/router.js";
+import { useMay } from "../lib/session.js";
+import { milliseconds, relative, stamp } from "../lib/time.js";
+import { ActionButton, Card, ExecutionLink, JobLink, Loaded, Refusal, State, Table, Time } from "../components/basics.js";
+import { Gantt } from "../components/gantt.js";
+import { StepGraph } from "../components/graph.js";
+import { useTitle } from "../components/layout.js";
+
+const OPEN = new Set(["pending", "running"]);
+const LINES_AT_ONCE = 200;
+const MOST_LINES = 2_000;
+const LOGS_MS = 1_500;
+
+export function Execution({ name: id }) {
+  useTitle(`Execution ${id}`);
+  const isOfThis = (_type, stored) => stored.fact?.execution_id === id || stored.subject?.includes(`.${id}.`);
+  const details = useResource(v1(["executions", id]), { concerns: isOfThis });
+  return html`<${Loaded} resource=${details}>${(one) => html`<${Shown} one=${one} reload=${details.reload} isOfThis=${isOfThis} />`}<//>`;
+}
+
+function Shown({ one, reload, isOfThis }) {
+  const may = useMay();
+  const id = one.execution_id;
+  const events = useResource(v1(["executions", id, "events"]), { concerns: isOfThis });
+  const facts = events.value?.facts || [];
+  const plan = facts.map((stored) => stored.fact.plan).find(Boolean);
+  const steps = plan ? plan.steps : Object.keys(one.steps).map((name) => ({ name, depends_on: [] }));
+  const isOpen = OPEN.has(one.status);
+  const begin = one.attempts.map((each) => each.dispatched_at).filter(Boolean).sort()[0] || one.scheduled_time;
+  const failed = [...one.attempts].reverse().find((each) => each.error);
+  return html`<div class="heading">
+      <h1><${JobLink} name=${one.job_name} /> <span class="id">${id}</span> <${State} of=${one.status} /></h1>
+      <div class="actions">
+        ${isOpen && (may("cancel") || may("register"))
+          ? html`<${ActionButton} label="Cancel" title="Cancel this execution" danger confirm="Cancel the execution" done=${reload}
+              details=${html`<p>What runs is told to stop; steps that have not begun do not start.</p>`}
+              act=${(reason) => post(v1(["executions", id, "cancel"]), { reason: reason || null })} />`
+          : null}
+        ${!isOpen && (may("trigger") || may("register")) ? html`<${RunAgain} one=${one} plan=${plan} />` : null}
+        <${Neighbours} one=${one} />
+      </div>
+    </div>
+    <dl class="facts">
+      <dt>Scheduled</dt><dd><${Time} at=${one.scheduled_time} far /></dd>
+      <dt>Trigger</dt><dd>${one.trigger}${one.by ? ` by ${one.by.kind ? `${one.by.kind}:` : ""}${one.by.identity}` : ""}</dd>
+      ${one.waits_for ? html`<dt>Waits for</dt><dd>${one.waits_for}</dd>` : null}
+      ${one.held_up_by.length > 0 ? html`<dt>Held up</dt><dd>${one.held_up_by.map((each) => html`<div key=${each.step + each.kind}>${each.step}: ${each.message}</div>`)}</dd>` : null}
+      <dt>Started</dt><dd><${Time} at=${one.started_at} far /></dd>
+      <dt>Ended</dt><dd><${Time} at=${one.completed_at} far />${one.duration_ms !== null ? ` after ${milliseconds(one.duration_ms)}` : ""}</dd>
+      ${one.shard ? html`<dt>Shard</dt><dd>${one.shard}</dd>` : null}
+      ${one.definition ? html`<dt>Definition</dt><dd><a href=${to("jobs", one.job_name) + `?revision=${one.definition}`}>${one.definition}</a></dd>` : null}
+    </dl>
+    ${one.error ? html`<div class="refusal" role="note"><strong>${one.error}</strong>
+        ${failed?.error?.traceback ? html`<details><summary>Traceback</summary><pre tabindex="0">${failed.error.traceback}</pre></details>` : null}
+        ${one.status === "failed" ? html`<p><a href=${to("dead-letters") + `?job=${encodeURIComponent(one.job_name)}`}>Dead letters of this job</a></p>` : null}</div>` : null}
+    <div class="cards">
+      ${one.fan_out ? html`<${Shards} fanOut=${one.fan_out} />` : null}
+      <${Card} title="Steps" wide>
+        ${steps.length > 1 ? html`<${StepGraph} steps=${steps} states=${one.steps} />` : null}
+        <${StepTable} steps=${one.steps} />
+      <//>
+      <${Card} title="Attempts" wide>
+        <${Gantt} attempts=${one.attempts} from=${begin} until=${one.completed_at || new Date().toISOString()} />
+      <//>
+      <${Log} id=${id} isOpen=${isOpen} />
+      <${Values} one=${one} plan=${plan} />
+      <${Card} title="Events" wide>
+        <${Refusal} error=${events.error} />
+        <${Table} label="events of this execution" rows=${facts} keyOf=${(stored) => `${stored.subject} ${stored.sequence}`}
+          columns=${[
+            ["Time", (stored) => html`<${Time} at=${stored.time} />`],
+            ["Type", (stored) => stored.fact.type || stored.fact.event],
+            ["Event", (stored) => html`<details><summary class="id">${stored.subject}</summary><pre tabindex="0">${JSON.stringify(stored.fact, null, 2)}</pre></details>`, "text"],
+          ]} />
+      <//>
+    </div>`;
+}
+
+/** Start the job again with the input of this execution. */
+function RunAgain({ one, plan }) {
+  return html`<${ActionButton} label="Run again" title=${`Run ${one.job_name} again`}
+    details=${html`<p>A new execution with the same input, under the job's present definition.</p>`}
+    act=${async (reason) => {
+      const { execution_id: next } = await post(v1(["jobs", one.job_name, "trigger"]), { input: plan?.input || null, reason: reason || null, trigger: "manual" });
+      navigate(to("executions", next));
+    }} />`;
+}
+
+/** The runs of the same job before and after this one. */
+function Neighbours({ one }) {
+  const [found, setFound] = useState({});
+  useEffect(() => {
+    let isGone = false;
+    const later = new Date(Date.parse(one.scheduled_time) + 1).toISOString();
+    const before = get(v1("executions", { job: one.job_name, until: one.scheduled_time, sort: "newest", limit: 1 }));
+    const after = get(v1("executions", { job: one.job_name, since: later, sort: "oldest", limit: 1 }));
+    Promise.all([before, after]).then(
+      ([previous, next]) => !isGone && setFound({ previous: previous.executions[0], next: next.executions[0] }),
+      () => {},
+    );
+    return () => (isGone = true);
+  }, [one.job_name, one.scheduled_time]);
+  return html`${found.previous ? html`<a class="button" href=${to("executions", found.previous.execution_id)}>← Previous run</a>` : null}
+    ${found.next ? html`<a class="button" href=${to("executions", found.next.execution_id)}>Next run →</a>` : null}`;
+}
+
+function StepTable({ steps }) {
+  return html`<${Table} label="steps" empty="No step is dispatched yet." rows=${Object.entries(steps)} keyOf=${([name]) => name}
+    columns=${[
+      ["Step", ([name]) => name],
+      ["Status", ([, step]) => html`<${State} of=${step.status} />`],
+      ["Function", ([, step]) => step.function || ""],
+      ["Queue", ([, step]) => (step.queue ? html`<a href=${to("queues") + `#${step.queue}`}>${step.queue}</a>` : "")],
+      ["Attempt", ([, step]) => step.attempt || "", "number"],
+      ["Took", ([, step]) => milliseconds(step.duration_ms), "number"],
+      ["Worker", ([, step]) => step.worker || ""],
+      ["Progress", ([, step]) => (step.progress ? html`<progress max="1" value=${step.progress.fraction} aria-label="progress"></progress> ${Math.round(100 * step.progress.fraction)} % ${step.progress.message}` : ""), "text"],
+      ["Next attempt", ([, step]) => (step.next_attempt_at ? html`<time datetime=${step.next_attempt_at} title=${stamp(step.next_attempt_at)}>${relative(step.next_attempt_at)}</time>` : "")],
+      ["Error", ([, step]) => step.error || "", "text"],
+    ]} />`;
+}
+
+function Shards({ fanOut }) {
+  return html`<${Card} title="Shards" wide>
+    <${Table} label="executions on shards" rows=${fanOut.runs} keyOf=${(run) => run.execution_id}
+      columns=${[
+        ["Shard", (run) => run.shard],
+        ["Status", (run) => html`<${State} of=${run.status} />`],
+        ["Execution", (run) => html`<${ExecutionLink} id=${run.execution_id} />`],
+        ["Error", (run) => run.error || "", "text"],
+      ]} />
+  <//>`;
+}
+
+/** The lines that handlers wrote, which follow while the execution runs. */
+function Log({ id, isOpen }) {
+  const [lines, setLines] = useState([]);
+  const [error, setError] = useState(null);
+  const after = useRef(0);
+  const box = useRef(null);
+  useEffect(() => {
+    let isGone = false;
+    let timer = null;
+    after.current = 0;
+    setLines([]);
+    const read = async () => {
+      try {
+        const answer = await get(v1(["executions", id, "logs"], { after: after.current, limit: LINES_AT_ONCE }));
+        if (isGone) return;
+        setError(null);
+        if (answer.lines.length > 0) {
+          setLines((last) => [...last, ...answer.lines].slice(-MOST_LINES));
+          after.current = answer.next;
+        }
+        if (answer.lines.length === LINES_AT_ONCE) timer = setTimeout(read, 0);
+        else if (!answer.is_over) timer = setTimeout(read, LOGS_MS);
+      } catch (refused) {
+        if (!isGone) setError(refused);
+      }
+    };
+    read();
+    return () => {
+      isGone = true;
+      clearTimeout(timer);
+    };
+  }, [id]);
+  useEffect(() => {
+    // Follow the end, unless the reader has scrolled up.
+    const element = box.current;
+    if (element && element.scrollHeight - element.scrollTop - element.clientHeight < 200) element.scrollTop = element.scrollHeight;
+  }, [lines]);
+  return html`<${Card} title="Log" wide aside=${isOpen ? "follows" : null}>
+    <${Refusal} error=${error} />
+    ${lines.length === 0
+      ? html`<p class="empty">No lines.</p>`
+      : html`<div class="log" ref=${box} tabindex="0" role="log" aria-label="log lines">${lines.map((line) => html`<div key=${line.sequence} class=${`line line-${line.level}`}>${stamp(line.time).slice(11)} ${line.step}${line.attempt > 1 ? `#${line.attempt}` : ""} ${line.level}: ${line.text}</div>`)}</div>`}
+  <//>`;
+}
+
+function Values({ one, plan }) {
+  const shown = [["Input", plan?.input], ["Arguments", plan?.args], ["Result", one.result]];
+  return shown
+    .filter(([, value]) => value !== null && value !== undefined && !(typeof value === "object" && Object.keys(value).length === 0))
+    .map(([title, value]) => html`<${Card} key=${title} title=${title}><pre tabindex="0">${JSON.stringify(value, null, 2)}</pre><//>`);
+}

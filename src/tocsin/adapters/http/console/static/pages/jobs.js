@@ -1,0 +1,66 @@
+// All jobs: search and filters, their last outcomes, and their next instants.
+
+import { html } from "../lib/html.js";
+import { v1 } from "../lib/api.js";
+import { useResource } from "../lib/live.js";
+import { navigate, setQuery, to } from "../lib/router.js";
+import { useMay } from "../lib/session.js";
+import { Choice, JobLink, Loaded, SearchField, State, Strip, Table, Time } from "../components/basics.js";
+import { useTitle } from "../components/layout.js";
+
+const PAGE = 50;
+const OUTCOMES = 20;
+const STATES = [["", "all"], ["active", "active"], ["paused", "paused"], ["disabled", "disabled"], ["on demand", "on demand"]];
+const CHANGES = new Set(["defined", "paused", "resumed", "deleted"]);
+const ENDS = new Set(["completed", "failed", "cancelled", "skipped"]);
+
+export function Jobs({ query }) {
+  useTitle("Jobs");
+  const may = useMay();
+  const { search, state, tag, owner, queue, after } = query;
+  const page = useResource(v1("jobs", { search, state, tag, owner, queue, after, limit: PAGE }), {
+    concerns: (type) => CHANGES.has(type),
+    every: 30_000,
+  });
+  const names = (page.value?.jobs || []).map((job) => job.name);
+  const outcomes = useOutcomes(may("history") ? names : []);
+  const filter = (changes) => setQuery({ ...changes, after: null });
+  return html`<div class="heading"><h1>Jobs</h1>
+      ${may("register") ? html`<a class="button primary" href=${to("new-job")}>New job</a>` : null}</div>
+    <search class="filters">
+      <${SearchField} label="Search" value=${search || ""} placeholder="name, description or tag" onChange=${(text) => filter({ search: text })} />
+      <${Choice} label="State" value=${state || ""} options=${STATES} onChange=${(value) => filter({ state: value })} />
+      <${SearchField} label="Tag" value=${tag || ""} onChange=${(text) => filter({ tag: text })} />
+      <${SearchField} label="Owner" value=${owner || ""} placeholder="user:ada" onChange=${(text) => filter({ owner: text })} />
+      <${SearchField} label="Queue" value=${queue || ""} onChange=${(text) => filter({ queue: text })} />
+    </search>
+    <${Loaded} resource=${page}>${({ jobs, next }) => html`
+      <${Table} label="jobs" empty="No job matches." keyOf=${(job) => job.name} rows=${jobs}
+        columns=${[
+          ["Job", (job) => html`<${JobLink} name=${job.name} />`],
+          ["State", (job) => html`<${State} of=${job.state} />`],
+          ["Schedule", (job) => html`${job.schedule || "–"} ${job.schedule && job.timezone !== "UTC" ? html`<span class="hint">${job.timezone}</span>` : null}`, "text"],
+          ["Last outcomes", (job) => (outcomes === null ? "…" : html`<${Strip} outcomes=${outcomes[job.name]} />`)],
+          ["Next", (job) => html`<${Time} at=${job.next_fire_time} zone=${job.timezone} far />`],
+          ["Tags", (job) => job.tags.map((one) => html`<a class="tag" key=${one} href=${to("jobs") + `?tag=${encodeURIComponent(one)}`}>${one}</a> `)],
+          ["Owner", (job) => job.owner || "", "text"],
+        ]} />
+      <div class="pager">
+        ${after ? html`<button onClick=${() => setQuery({ after: null })}>First page</button>` : null}
+        ${next ? html`<button onClick=${() => navigate(nextPage(next))}>Next page</button>` : null}
+      </div>`}
+    <//>`;
+}
+
+function nextPage(next) {
+  const query = new URLSearchParams(location.search);
+  query.set("after", next);
+  return `${location.pathname}?${query}`;
+}
+
+/** Return the last outcomes of some jobs by name; null while they are loaded for the first time. */
+function useOutcomes(names) {
+  const url = names.length > 0 ? v1("outcomes", { job: names, limit: OUTCOMES }) : null;
+  const resource = useResource(url, { concerns: (type) => ENDS.has(type) });
+  return url === null ? {} : resource.value?.jobs ?? (resource.error ? {} : null);
+}

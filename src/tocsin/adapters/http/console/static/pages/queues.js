@@ -1,0 +1,70 @@
+// Queues: depth, the oldest task, capacity, and functions without a worker.
+
+import { html } from "../lib/html.js";
+import { post, v1 } from "../lib/api.js";
+import { useResource } from "../lib/live.js";
+import { to } from "../lib/router.js";
+import { useMay } from "../lib/session.js";
+import { ActionButton, JobLink, Loaded, State, Table, Time } from "../components/basics.js";
+import { useTitle } from "../components/layout.js";
+
+const REFRESH_MS = 5_000;
+const MOST_LISTED = 5;
+
+export function Queues() {
+  useTitle("Queues");
+  const may = useMay();
+  const list = useResource(v1("queues", { limit: 500 }), { every: REFRESH_MS });
+  return html`<h1>Queues</h1>
+    <${Loaded} resource=${list}>${({ queues, next }) => html`
+      <${Table} label="queues" empty="There are no queues." keyOf=${(queue) => queue.name} rows=${queues}
+        columns=${[
+          ["Queue", (queue) => html`<span class="name" id=${queue.name}>${queue.name}</span> ${queue.transport === "matched" ? "" : html`<span class="hint">${queue.transport}</span>`}`],
+          ["State", (queue) => html`<${QueueState} queue=${queue} />`, "text"],
+          ["Waiting", (queue) => queue.waiting ?? "–", "number"],
+          ["Running", (queue) => queue.taken ?? "–", "number"],
+          ["Oldest", (queue) => html`<${Time} at=${queue.oldest} far />`],
+          ["Limits", (queue) => [queue.concurrency && `${queue.concurrency} at a time`, queue.rate].filter(Boolean).join(", ") || "none"],
+          ["Agents", (queue) => (queue.agents.length === 0 ? html`<strong>none</strong>` : named(queue.agents))],
+          ["Waiting functions", (queue) => html`<${WaitingFunctions} queue=${queue} />`, "text"],
+          ["Jobs", (queue) => html`${queue.jobs.slice(0, MOST_LISTED).map((name) => html`<${JobLink} key=${name} name=${name} /> `)}${queue.jobs.length > MOST_LISTED ? html`<a href=${to("jobs") + `?queue=${encodeURIComponent(queue.name)}`}>and ${queue.jobs.length - MOST_LISTED} more</a>` : null}`, "text"],
+          ...(may("cancel") ? [["", (queue) => html`<${QueueActions} queue=${queue} reload=${list.reload} />`]] : []),
+        ]} />
+      ${next ? html`<p class="hint">Only the first ${queues.length} queues are shown. The command line lists all of them.</p>` : null}`}
+    <//>`;
+}
+
+function named(agents) {
+  const names = [...new Set(agents.map((agent) => agent.name || agent))];
+  return names.slice(0, MOST_LISTED).join(", ") + (names.length > MOST_LISTED ? ` and ${names.length - MOST_LISTED} more` : "");
+}
+
+function QueueState({ queue }) {
+  if (queue.paused) {
+    return html`<${State} of="paused" /> <span class="hint">since <${Time} at=${queue.paused.since} />${queue.paused.by ? ` by ${queue.paused.by}` : ""}${queue.paused.reason ? `: ${queue.paused.reason}` : ""}</span>`;
+  }
+  if (queue.held_by) return html`<${State} of="late" label=${`held by its ${queue.held_by} limit`} />`;
+  return html`<${State} of="active" />`;
+}
+
+/** Functions of waiting tasks; those that no agent has stand out. */
+function WaitingFunctions({ queue }) {
+  const served = new Set(queue.functions);
+  const entries = Object.entries(queue.waiting_functions || {});
+  return html`${entries.slice(0, MOST_LISTED).map(([name, number]) =>
+    served.has(name) ? html`<span key=${name}>${name} (${number}) </span>` : html`<strong key=${name} class="unserved">${name} (${number}): no agent has it </strong>`,
+  )}${entries.length > MOST_LISTED ? `and ${entries.length - MOST_LISTED} more` : ""}`;
+}
+
+function QueueActions({ queue, reload }) {
+  const verb = queue.paused ? "resume" : "pause";
+  const label = queue.paused ? "Resume" : "Pause";
+  return html`<div class="actions">
+    <${ActionButton} label=${label} title=${`${label} queue ${queue.name}`} done=${reload}
+      details=${html`<p>${queue.paused ? "Its tasks go to agents again." : "No task of the queue starts until it is resumed. What runs goes on."}</p>`}
+      act=${(reason) => post(v1(["queues", queue.name, verb]), { reason: reason || null })} />
+    <${ActionButton} label="Purge" title=${`Purge queue ${queue.name}`} danger confirm="Cancel all waiting tasks" done=${reload}
+      details=${html`<p>${queue.waiting === null ? "All" : queue.waiting} tasks that wait now are cancelled, with their executions. This cannot be undone.</p>`}
+      act=${(reason) => post(v1(["queues", queue.name, "purge"]), { reason: reason || null })} />
+  </div>`;
+}

@@ -1,0 +1,94 @@
+"""A real browser, and an installation for it."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Final, Literal
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+
+from tests.console.served import PATIENCE, Console, served
+
+BROWSER: Final = "TOCSIN_TEST_BROWSER"
+"""The variable that names the program of a browser of Chromium's kind."""
+PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
+OPTIONS: Final = (
+    "--no-sandbox",  # root has none
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+SERIOUS: Final = frozenset({"serious", "critical"})
+
+SignIn = Callable[..., Page]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    program = os.environ.get(BROWSER) or next((found for name in PROGRAMS if (found := shutil.which(name))), None)
+    if program is None:
+        pytest.skip(f"no browser: install chromium, or name one with {BROWSER}")
+    with sync_playwright() as playwright:
+        yield playwright.chromium.launch(executable_path=program, args=OPTIONS)
+
+
+@pytest.fixture(scope="session")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+    with served(tmp_path_factory.mktemp("console")) as running:
+        yield running
+
+
+@pytest.fixture
+def sign_in(browser: Browser, console: Console) -> Iterator[SignIn]:
+    """Return a function that opens a page as a role. Every error that the page logs fails the test."""
+    contexts = []
+    errors: list[str] = []
+
+    def open_as(
+        role: str = "scheduler-admin",
+        path: str = "/console",
+        *,
+        scheme: Literal["light", "dark"] = "light",
+        width: int = 1280,
+    ) -> Page:
+        context = browser.new_context(
+            base_url=console.url,
+            color_scheme=scheme,
+            viewport={"width": width, "height": 900},
+            timezone_id="Asia/Tokyo",
+        )
+        contexts.append(context)
+        context.set_default_timeout(PATIENCE * 1000)
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(f"{error}"))
+        page.on("console", lambda message: errors.extend(_error(message)))
+        page.goto(path)
+        page.get_by_label("Token").fill(console.tokens[role])
+        page.get_by_role("button", name="Sign in", exact=True).click()
+        page.get_by_role("navigation", name="Pages").wait_for()
+        return page
+
+    yield open_as
+    for context in contexts:
+        context.close()
+    assert errors == []
+
+
+def _error(message: ConsoleMessage) -> list[str]:
+    # A refused request is logged by the browser itself; tests that provoke one look at the page.
+    is_of_page = message.type == "error" and "Failed to load resource" not in message.text
+    return [f"{message.text} ({message.location})"] if is_of_page else []
+
+
+def violations(page: Page) -> list[str]:
+    """Return the serious violations of accessibility that axe-core finds."""
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{one['id']}: {one['help']}: {[node['target'] for node in one['nodes']][:3]}"
+        for one in found
+        if one["impact"] in SERIOUS
+    ]

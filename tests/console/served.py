@@ -1,0 +1,159 @@
+"""A `tocsin dev` with jobs of every kind, tokens of every role, and hostile content, for a browser."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from tests.cli.test_acceptance import Dev, environment, program
+
+PATIENCE: Final = 60.0
+HOSTILE: Final = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>{{7*7}}\'"'
+"""Text that would run where a page takes it for HTML."""
+ROLES: Final = ("scheduler-admin", "scheduler-operator", "scheduler-author", "scheduler-viewer")
+JOBS: Final = f"""
+jobs:
+  - name: etl
+    description: {json.dumps(HOSTILE)}
+    dag:
+      - {{step: extract, function: ok}}
+      - {{step: transform, function: ok, depends_on: [extract]}}
+      - {{step: check, function: ok, depends_on: [extract]}}
+      - {{step: load, function: ok, depends_on: [transform, check]}}
+    input_schema:
+      type: object
+      required: [day]
+      properties:
+        day: {{type: string, title: Day}}
+        rows: {{type: integer, minimum: 1}}
+        deep: {{type: boolean}}
+        kind: {{enum: [full, delta]}}
+    input: {{day: monday}}
+  - name: broken
+    function: broken
+    retry: {{max_attempts: 1}}
+    dead_letter: true
+    tags: [{json.dumps(HOSTILE)}]
+  - name: slow
+    function: slow
+    overlap_policy: allow
+    timeout: 1h
+  - name: minutely
+    schedule: "* * * * *"
+    function: ok
+    timezone: America/New_York
+  - name: nightly
+    schedule: "0 2 * * *"
+    function: ok
+    timezone: Europe/Prague
+    tags: [billing]
+  - name: hidden
+    function: ok
+    viewers: ["token:nobody"]
+"""
+WORKER: Final = f"""
+import asyncio
+from tocsin import Context, Worker
+
+worker = Worker()
+HOSTILE = {HOSTILE!r}
+
+@worker.task("ok")
+async def ok(context: Context) -> dict:
+    context.logger.info(HOSTILE)
+    return {{"said": HOSTILE}}
+
+@worker.task("broken")
+async def broken(context: Context) -> None:
+    raise ValueError(HOSTILE)
+
+@worker.task("slow")
+async def slow(context: Context) -> None:
+    await asyncio.sleep(3600)
+"""
+
+
+@dataclass(frozen=True)
+class Console:
+    """A running installation."""
+
+    url: str
+    tokens: Mapping[str, str]
+    """A token of each role."""
+    dev: Dev
+
+    def api(self, method: str, path: str, role: str = "scheduler-admin", **more: Any) -> Any:  # noqa: ANN401 - JSON
+        """Send a request as a role, and return the answer's JSON."""
+        headers = {"Authorization": f"Bearer {self.tokens[role]}", **more.pop("headers", {})}
+        answer = httpx.request(method, f"{self.url}{path}", headers=headers, timeout=PATIENCE, **more)
+        assert answer.is_success, answer.text
+        return answer.json() if answer.content else None
+
+    def run(self, job: str, until: str, **body: Any) -> str:  # noqa: ANN401 - JSON
+        """Trigger a job, and wait until the history has the status of its execution; return the id."""
+        execution: str = self.api("POST", f"/v1/jobs/{job}/trigger", json=body)["execution_id"]
+        begun = time.monotonic()
+        while not self.api("GET", f"/v1/executions?id_prefix={execution}&status={until}")["executions"]:
+            assert time.monotonic() - begun < PATIENCE, f"{job} is not {until}"
+            time.sleep(0.1)
+        return execution
+
+
+@contextmanager
+def served(folder: Path, **variables: str) -> Iterator[Console]:
+    """Yield a running installation."""
+    (folder / "jobs.yaml").write_text(JOBS)
+    (folder / "work.py").write_text(WORKER)
+    command = [sys.executable, "-m", "tocsin", "dev", "--ephemeral", "--port", "0", "-o", "json"]
+    command += ["--jobs", "jobs.yaml", "--worker", "work.py:worker"]
+    settings = {
+        "TOCSIN_SERVER__PORT": "0",
+        "TOCSIN_METRICS__ENABLED": "false",
+        "TOCSIN_SERVER__RATE": "null",
+        **variables,
+    }
+    with (
+        (folder / "said").open("wb") as said,
+        subprocess.Popen(
+            command, cwd=folder, env=environment(**settings), stdout=subprocess.PIPE, stderr=said, text=True
+        ) as process,
+    ):
+        try:
+            dev = _begun(process, folder / "said")
+            url = next(line["url"] for line in dev.lines if line.get("event") == "api")
+            tokens = {role: _token(folder, dev.url, role) for role in ROLES}
+            _await_authentication(url)
+            yield Console(url, tokens, dev)
+        finally:
+            process.kill()
+
+
+def _begun(process: "subprocess.Popen[str]", said: Path) -> Dev:
+    try:
+        return Dev(process)
+    except AssertionError:
+        raise AssertionError(f"it ended with {process.wait()}: {said.read_text()}") from None
+
+
+def _token(folder: Path, nats_url: str, role: str) -> str:
+    name = role.removeprefix("scheduler-")
+    said = program("tokens", "create", name, "--role", role, "-o", "json", "--nats", nats_url, cwd=folder)
+    assert said.returncode == 0, said.stderr
+    token: str = json.loads(said.stdout)["token"]
+    return token
+
+
+def _await_authentication(url: str) -> None:
+    """Wait until the server has seen the tokens: without tokens it checks every few seconds."""
+    begun = time.monotonic()
+    while httpx.get(f"{url}/v1/jobs", timeout=PATIENCE).status_code != HTTPStatus.UNAUTHORIZED:
+        assert time.monotonic() - begun < PATIENCE, "no token is required"
+        time.sleep(0.1)

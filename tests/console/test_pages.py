@@ -1,0 +1,124 @@
+"""Each page of the console in a real browser: what it shows, that it is accessible, and that no content runs."""
+
+import re
+from typing import Final, Literal
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.console.conftest import SignIn, violations
+from tests.console.served import HOSTILE, PATIENCE, Console
+
+pytestmark = pytest.mark.slow
+expect.set_options(timeout=PATIENCE * 1000)
+
+WIDTHS: Final = (360, 2560)
+
+
+@pytest.fixture(scope="module")
+def runs(console: Console) -> dict[str, str]:
+    """Executions of some jobs, by job."""
+    return {
+        "etl": console.run("etl", "completed"),
+        "broken": console.run("broken", "failed"),
+        "slow": console.run("slow", "running"),
+    }
+
+
+PAGES: Final = {
+    "jobs": ("/console/jobs", "Jobs"),
+    "new job": ("/console/new-job", "New job"),
+    "edited job": ("/console/edit-job/nightly", "Edit nightly"),
+    "executions": ("/console/executions", "Executions"),
+    "execution": ("/console/executions/{etl}", "etl"),
+    "failed execution": ("/console/executions/{broken}", "broken"),
+    "running execution": ("/console/executions/{slow}", "slow"),
+    "queues": ("/console/queues", "Queues"),
+    "agents": ("/console/agents", "Agents"),
+    "events": ("/console/events", "Events"),
+    "unknown page": ("/console/nothing", "No such page"),
+}
+
+
+def shown(page: Page, path: str, heading: str) -> None:
+    """Open a page, and wait until it shows its data."""
+    page.goto(path)
+    expect(page.get_by_role("heading", level=1)).to_contain_text(heading)
+    expect(page.locator(".loading")).to_have_count(0)
+    expect(page.locator(".refusal[role=alert]")).to_have_count(0)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_are_accessible(scheme: Literal["light", "dark"], sign_in: SignIn, runs: dict[str, str]) -> None:
+    page = sign_in(scheme=scheme)
+    found = list[str]()
+    for name, (path, heading) in PAGES.items():
+        shown(page, path.format(**runs), heading)
+        found += [f"{name}: {violation}" for violation in violations(page)]
+    assert found == []
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_pages_fit_their_width(width: int, sign_in: SignIn, runs: dict[str, str]) -> None:
+    page = sign_in(width=width)
+    for path, heading in PAGES.values():
+        shown(page, path.format(**runs), heading)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+
+
+def test_hostile_content_is_text(sign_in: SignIn, runs: dict[str, str]) -> None:
+    page = sign_in()
+    for path, heading in PAGES.values():
+        shown(page, path.format(**runs), heading)
+        assert page.evaluate("window.hacked") is None, path
+    shown(page, f"/console/executions/{runs['broken']}", "broken")
+    assert page.get_by_text(HOSTILE).count() > 0
+
+
+def test_execution_shows_its_steps(sign_in: SignIn, runs: dict[str, str]) -> None:
+    page = sign_in(path=f"/console/executions/{runs['etl']}")
+    expect(page.locator(".graph .node-completed")).to_have_count(4)
+    expect(page.locator(".graph .edge")).to_have_count(4)
+    expect(page.locator(".lane")).to_have_count(4)
+    expect(page.get_by_role("log")).to_contain_text(HOSTILE)
+
+
+def test_page_follows_events(sign_in: SignIn, console: Console) -> None:
+    page = sign_in(path="/console/executions?job=slow&status=running")
+    execution = console.run("slow", "running")
+    link = page.locator(f'a[title="{execution}"]')
+    expect(link).to_be_visible()
+    console.api("POST", f"/v1/executions/{execution}/cancel", json={})
+    expect(link).to_have_count(0)
+
+
+def test_running_execution_is_cancelled(sign_in: SignIn, console: Console) -> None:
+    execution = console.run("slow", "running")
+    page = sign_in(role="scheduler-operator", path=f"/console/executions/{execution}")
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_label("Reason").fill("not needed")
+    page.get_by_role("button", name="Cancel the execution").click()
+    expect(page.locator("h1 .state-cancelled")).to_be_visible()
+
+
+def test_viewer_sees_no_action(sign_in: SignIn, runs: dict[str, str]) -> None:
+    page = sign_in(role="scheduler-viewer", path=f"/console/executions/{runs['slow']}")
+    expect(page.locator("h1")).to_contain_text("slow")
+    expect(page.locator("main button")).to_have_count(0)
+    page.goto("/console/jobs")
+    expect(page.get_by_role("link", name="nightly")).to_be_visible()
+    expect(page.get_by_role("link", name="hidden")).to_have_count(0)
+    expect(page.locator("main button")).to_have_count(0)
+
+
+def test_jobs_are_found_by_keyboard(sign_in: SignIn) -> None:
+    page = sign_in(path="/console/jobs")
+    expect(page.get_by_role("link", name="minutely")).to_be_visible()
+    page.get_by_label("Search").focus()
+    page.keyboard.type("nightly")
+    expect(page.get_by_role("link", name="minutely")).to_have_count(0)
+    expect(page).to_have_url(re.compile("search=nightly"))
+    link = page.get_by_role("link", name="nightly")
+    link.focus()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("/console/jobs/nightly$"))
