@@ -15,6 +15,7 @@ from tests.matching import running_matcher
 from tocsin.adapters.http.api.app import api
 from tocsin.adapters.http.api.dependencies import Components
 from tocsin.adapters.http.auth.authentication import Authentication
+from tocsin.adapters.http.auth.code_flow import CodeFlow
 from tocsin.adapters.http.auth.security import Authenticator
 from tocsin.adapters.http.auth.tokens import Tokens
 from tocsin.adapters.http.auth.visibility import Visibility
@@ -56,6 +57,7 @@ class World:
     settings: Settings = field(default_factory=Settings)
     rate: RateLimit = field(default_factory=Unlimited)
     calculations: Calculations = field(default_factory=Calculations)
+    code_flow: CodeFlow | None = None
 
     def __post_init__(self) -> None:
         self.log = InMemoryEventLog(self.clock)
@@ -130,7 +132,7 @@ class World:
     def app(self) -> FastAPI:
         """One more copy of the API."""
         authenticator = self.authenticator or Authentication(Tokens(self.projections, self.clock), None, self.clock)
-        return api(self.parts(), authenticator, self.rate)
+        return api(self.parts(), authenticator, self.rate, self.code_flow)
 
     def copy(self) -> httpx.AsyncClient:
         """A client of one more copy."""

@@ -10,6 +10,7 @@ import socket
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Final
 
 import httpx
@@ -19,6 +20,7 @@ from .. import __version__, telemetry
 from ..adapters.http.api.app import api, routes
 from ..adapters.http.api.dependencies import Components
 from ..adapters.http.auth.authentication import Authentication, IdentityProvider
+from ..adapters.http.auth.code_flow import CodeFlow
 from ..adapters.http.auth.security import OVER_NATS
 from ..adapters.http.auth.tokens import Tokens
 from ..adapters.http.auth.visibility import Visibility
@@ -61,10 +63,16 @@ async def serving(
     """
     settings = installation.settings
     async with AsyncExitStack() as stack:
-        http = await stack.enter_async_context(httpx.AsyncClient(timeout=KEYS_TIMEOUT_S))
+        no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))  # persons who sign in share the client
+        http = await stack.enter_async_context(httpx.AsyncClient(timeout=KEYS_TIMEOUT_S, cookies=no_cookies))
         clock = installation.clock
         provider = IdentityProvider(settings.auth, http, clock) if settings.auth.has_provider else None
         authenticator = Authentication(Tokens(installation.projections, clock), provider, clock)
+        code_flow = (
+            CodeFlow(settings.auth, http, provider, clock)
+            if provider is not None and settings.auth.has_sign_in
+            else None
+        )
         host = settings.server.host
         if not is_loopback(host) and not await authenticator.is_required():
             _log.warning(
@@ -102,7 +110,7 @@ async def serving(
             reset=partial(wipe, installation.connection, installation.names) if allow_reset else None,
         )
         stack.callback(parts.calculations.close)
-        app = api(parts, authenticator, rate)
+        app = api(parts, authenticator, rate, code_flow)
         await stack.enter_async_context(answering(app, listener, settings.server))
         if settings.server.over_nats:
             await stack.enter_async_context(_over_nats(installation, app))

@@ -42,6 +42,7 @@ Patience: TypeAlias = Annotated[
 ]
 """Seconds, written as a `Duration`; may be 0."""
 
+Scope: TypeAlias = Annotated[str, Field(pattern=r"^[!#-\[\]-~]+$")]
 Port: TypeAlias = Annotated[int, Field(ge=0, le=65_535)]
 DeclaredShards: TypeAlias = Annotated[tuple[str, ...], AfterValidator(checked_shards)]
 Token: TypeAlias = Annotated[str, AfterValidator(_token)]

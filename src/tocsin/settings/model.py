@@ -18,6 +18,7 @@ from .fields import (
     Patience,
     Port,
     Prefix,
+    Scope,
     Servers,
     archive_target,
     monitor_url,
@@ -274,11 +275,24 @@ class Auth(Section):
     """Claim with the functions of the role `scheduler-worker`, such as `mail/*`; without it, all functions of its queues."""
     leeway: Duration = 30.0
     """Accepted difference between the provider's clock and ours."""
+    client_id: str | None = None
+    """Client at the identity provider through which people sign in to the console; by default they sign in with tokens only.
+
+    The provider must know the redirect URL `<server.public_url>/console/callback`."""
+    client_secret: SecretStr | None = None
+    """Secret of `client_id`, if the provider gave it one. It is shown masked."""
+    scopes: tuple[Scope, ...] = ("openid",)
+    """Scopes that the sign-in requests, `openid` among them."""
 
     @property
     def has_provider(self) -> bool:
         """Tokens of an identity provider are verified."""
         return self.verify_tokens and (self.iam_url is not None or self.jwks_url is not None)
+
+    @property
+    def has_sign_in(self) -> bool:
+        """People can sign in to the console through the identity provider."""
+        return self.has_provider and self.client_id is not None
 
     @property
     def expected_issuer(self) -> str | None:
@@ -289,6 +303,16 @@ class Auth(Section):
     def _names_an_issuer(self) -> Self:
         if self.jwks_url is not None and self.expected_issuer is None:
             raise ValueError("`jwks_url` needs an `issuer`: set the issuer that tokens must name")
+        return self
+
+    @model_validator(mode="after")
+    def _can_sign_in(self) -> Self:
+        if self.client_id is not None and self.iam_url is None:
+            raise ValueError("`client_id` needs an `iam_url`: its OpenID configuration names where people sign in")
+        if self.client_secret is not None and self.client_id is None:
+            raise ValueError("`client_secret` needs the `client_id` to which it belongs")
+        if "openid" not in self.scopes:
+            raise ValueError("`scopes` must include `openid`: without it the provider sends no id token")
         return self
 
 

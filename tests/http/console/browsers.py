@@ -51,7 +51,7 @@ class Browser:
             if morsel["max-age"] == "0":
                 self.cookies.pop(morsel.key, None)
             else:
-                self.cookies[morsel.key] = morsel.value
+                self.cookies[morsel.key] = morsel.coded_value  # with quotation marks, as browsers keep it
         return answer
 
     async def change(self, method: str, path: str, body: object = None) -> httpx.Response:

@@ -1,6 +1,7 @@
 """The API on a socket, and browsers."""
 
 from collections.abc import AsyncIterator
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx
 import pytest
@@ -17,7 +18,7 @@ async def url(world: World) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def http() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, cookies=CookieJar(DefaultCookiePolicy(allowed_domains=()))) as client:
         yield client
 
 

@@ -14,9 +14,11 @@ from starlette.routing import BaseRoute
 from ....domain.definition import JobDefinition
 from ....domain.formats import ojs, scratchbird
 from ....services.event_feeds import EventFeeds
+from ..auth.code_flow import CodeFlow
 from ..auth.security import Authenticator
 from ..console import files as console_files
 from ..console import session as console_session
+from ..console import sign_in
 from ..middleware.guards import BodyLimit, SafeHeaders, Timeouts
 from ..middleware.idempotency import HEADER as IDEMPOTENCY_KEY
 from ..middleware.idempotency import MAX_KEY, Answers, IdempotentRoute
@@ -223,7 +225,7 @@ ROUTERS: Final = (
     tokens.router,
     me.router,
 )
-CONSOLE: Final = (console_session.router, console_files.router)
+CONSOLE: Final = (console_session.router, sign_in.router, console_files.router)
 COMMON: Final = (400, 401, 403, 409, 413, 422, 429, 500, 503)
 """Statuses of the problems that any endpoint may answer with."""
 
@@ -234,7 +236,7 @@ def routes() -> Iterator[APIRoute]:
         yield from (route for route in router.routes if isinstance(route, APIRoute))
 
 
-def api(parts: Components, authenticator: Authenticator, rate: RateLimit) -> FastAPI:
+def api(parts: Components, authenticator: Authenticator, rate: RateLimit, code_flow: CodeFlow | None = None) -> FastAPI:
     """Return the application that serves an installation."""
     server = parts.settings.server
     app = _application(parts.version, console=server.console)
@@ -243,6 +245,7 @@ def api(parts: Components, authenticator: Authenticator, rate: RateLimit) -> Fas
     app.state.parts = parts
     app.state.paths = tuple(dict.fromkeys(route.path for route in routes()))
     app.state.authenticator = authenticator
+    app.state.code_flow = code_flow
     app.state.rate = rate
     app.state.public_url = server.public_url
     app.state.answers = Answers(parts.projections, parts.clock, timeout_s=server.request_timeout)

@@ -56,27 +56,37 @@ class IdentityProvider:
             InvalidToken: the issuer, the audience, the validity period or the signature is wrong.
             ProviderUnavailable: the keys cannot be fetched.
         """
-        try:
-            header = jwt.get_unverified_header(token)
-            if header.get("alg") not in self._auth.algorithms:
-                raise InvalidToken(f"its algorithm is not among {', '.join(self._auth.algorithms)}")
-            claims = jwt.decode(
-                token,
-                await self._key(header.get("kid")),
-                algorithms=list(self._auth.algorithms),
-                audience=self._auth.audience,
-                issuer=self._auth.expected_issuer,
-                leeway=self._auth.leeway,
-                options={"require": ["exp", "iss", "aud", self._auth.identity_claim]},
-            )
-        except jwt.PyJWTError as error:
-            raise InvalidToken(_REASONS.get(type(error), "it cannot be verified")) from error
+        claims = await self.claims(token, self._auth.audience, self._auth.identity_claim)
         identity = claims[self._auth.identity_claim]
         if not isinstance(identity, str) or not identity:
             raise InvalidToken(f"its claim `{self._auth.identity_claim}` is empty")
         return Principal(
             identity, roles_of(_listed(_at(claims, self._auth.roles_claim))), binding=self._binding(claims)
         )
+
+    async def claims(self, token: str, audience: str, required: str) -> Mapping[str, Any]:
+        """Return the claims of a token for an audience, with a required claim.
+
+        Raises:
+            InvalidToken: the issuer, the audience, the validity period or the signature is wrong.
+            ProviderUnavailable: the keys cannot be fetched.
+        """
+        try:
+            header = jwt.get_unverified_header(token)
+            if header.get("alg") not in self._auth.algorithms:
+                raise InvalidToken(f"its algorithm is not among {', '.join(self._auth.algorithms)}")
+            claims: Mapping[str, Any] = jwt.decode(
+                token,
+                await self._key(header.get("kid")),
+                algorithms=list(self._auth.algorithms),
+                audience=audience,
+                issuer=self._auth.expected_issuer,
+                leeway=self._auth.leeway,
+                options={"require": ["exp", "iss", "aud", required]},
+            )
+        except jwt.PyJWTError as error:
+            raise InvalidToken(_REASONS.get(type(error), "it cannot be verified")) from error
+        return claims
 
     def _binding(self, claims: Mapping[str, Any]) -> Binding:
         """Return the tasks of a worker. Without a claim of functions, it may run all."""
@@ -121,28 +131,40 @@ class IdentityProvider:
     async def _url(self) -> str:
         if self._auth.jwks_url is not None:
             return self._auth.jwks_url
+        return str((await self.configuration())["jwks_uri"])
+
+    async def configuration(self) -> dict[str, Any]:
+        """Read the provider's OpenID configuration."""
         issuer = (self._auth.iam_url or "").rstrip("/")
-        discovered = (await self._get(f"{issuer}/.well-known/openid-configuration"))["jwks_uri"]
-        return str(discovered)
+        return await self._get(f"{issuer}/.well-known/openid-configuration")
 
     async def _get(self, url: str) -> dict[str, Any]:
-        document = json.loads(await self._read(url))
+        status, body = await read_bounded(self._http, "GET", url)
+        if status != httpx.codes.OK:
+            raise ValueError(f"{url}: the response has the status {status}")
+        document = json.loads(body)
         if not isinstance(document, dict):
             raise TypeError(f"{url}: the response is not a JSON object")
         return document
 
-    async def _read(self, url: str) -> bytes:
-        """Return a response's body, and stop reading at `MAX_RESPONSE_BYTES`."""
-        # Uncompressed, so that a few received bytes cannot expand to many.
-        headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
-        body = bytearray()
-        async with self._http.stream("GET", url, headers=headers) as answer:
-            answer.raise_for_status()
-            async for chunk in answer.aiter_bytes():
-                body += chunk
-                if len(body) > MAX_RESPONSE_BYTES:
-                    raise ValueError(f"{url}: the response is larger than {MAX_RESPONSE_BYTES} bytes")
-        return bytes(body)
+
+async def read_bounded(
+    http: httpx.AsyncClient,
+    method: str,
+    url: str,
+    data: Mapping[str, str] | None = None,
+    auth: httpx.BasicAuth | None = None,
+) -> tuple[int, bytes]:
+    """Return a response's status and body, and stop reading at `MAX_RESPONSE_BYTES`."""
+    # Uncompressed, so that a few received bytes cannot expand to many.
+    headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+    body = bytearray()
+    async with http.stream(method, url, headers=headers, data=data, auth=auth) as answer:
+        async for chunk in answer.aiter_bytes():
+            body += chunk
+            if len(body) > MAX_RESPONSE_BYTES:
+                raise ValueError(f"{url}: the response is larger than {MAX_RESPONSE_BYTES} bytes")
+    return answer.status_code, bytes(body)
 
 
 _REASONS: Final[Mapping[type[Exception], str]] = {

@@ -29,7 +29,7 @@ from .tokens import InvalidToken
 ANONYMOUS: Final = "anonymous"
 OVER_NATS: Final = "nats"
 """The source of requests that came over NATS."""
-_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 _log = telemetry.get_logger("tocsin.http")
 _bearer = HTTPBearer(
@@ -74,13 +74,18 @@ async def counted(request: Request, authenticating: Awaitable[Principal]) -> Pri
     try:
         caller = await authenticating
     except Problem:
-        await _count(request, f"refused:{_source_of(request)}")
+        await count_request(request, f"refused:{source_of(request)}")
         raise
-    await _count(request, f"identity:{caller.full_name}")
+    await count_request(request, f"identity:{caller.full_name}")
     return caller
 
 
-async def _count(request: Request, key: str) -> None:
+async def count_request(request: Request, key: str) -> None:
+    """Count a request against the rate of a key.
+
+    Raises:
+        Problem: the rate is exceeded.
+    """
     wait = await cast("RateLimit", request.app.state.rate).take(key)
     if wait:
         headers = {"Retry-After": str(math.ceil(wait))}
@@ -94,7 +99,7 @@ async def _count(request: Request, key: str) -> None:
 
 async def _authenticated(request: Request) -> Principal:
     authenticator = cast("Authenticator", request.app.state.authenticator)
-    source = _source_of(request)
+    source = source_of(request)
     # A token or a session is checked even if none is required.
     if "Authorization" in request.headers:
         return await _by_header(request)
@@ -106,7 +111,7 @@ async def _authenticated(request: Request) -> Principal:
     return Principal(ANONYMOUS, frozenset({Role.ADMIN}), "nats" if source == OVER_NATS else "local", source)
 
 
-def _source_of(request: Request) -> str | None:
+def source_of(request: Request) -> str | None:
     """Return the address of a caller."""
     return request.client.host if request.client else None
 
@@ -139,7 +144,7 @@ async def by_token(request: Request, token: str) -> Principal:
     Raises:
         Problem: the token is not accepted, or cannot be verified now.
     """
-    source = _source_of(request)
+    source = source_of(request)
     try:
         caller = await cast("Authenticator", request.app.state.authenticator).authenticate(token)
     except InvalidToken as error:
@@ -176,7 +181,7 @@ def _reject_other_sites(request: Request) -> None:
     """Reject requests that a page of another site sends, also through DNS rebinding."""
     origin = request.headers.get("Origin")
     host = request.url.hostname
-    if host not in _LOOPBACK or (origin is not None and _host_of(origin) not in _LOOPBACK):
+    if host not in LOOPBACK_NAMES or (origin is not None and _host_of(origin) not in LOOPBACK_NAMES):
         raise Problem(
             403,
             "forbidden",

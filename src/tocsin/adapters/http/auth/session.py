@@ -30,8 +30,8 @@ SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
 _OWN_SITE: Final = frozenset({"same-origin", "none"})
 """Values of `Sec-Fetch-Site`: a page of this origin, and the person at the browser."""
-_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-"""A token (RFC 6750, `b64token`). It holds no character that ends a cookie or a header."""
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._-]+")
+"""A JSON Web Token, or a token of the installation. No character ends a cookie or a header, or needs quotation marks there."""
 _CSRF_PURPOSE: Final = b"tocsin console: csrf"
 
 

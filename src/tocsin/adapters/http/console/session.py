@@ -81,6 +81,6 @@ async def _shown(request: Request, token: str | None) -> Session:
     return Session(
         required=await cast("Authenticator", request.app.state.authenticator).is_required(),
         signed_in=token is not None,
-        provider=False,
+        provider=request.app.state.code_flow is not None,
         csrf_token=session.csrf_token(token) if token else None,
     )

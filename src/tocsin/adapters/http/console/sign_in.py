@@ -1,0 +1,153 @@
+"""`/console/sign-in` and `/console/callback`: sign in through the identity provider.
+
+The cookie of an attempt is SameSite=Lax, because the provider's page leads the browser back. The session's cookie is Strict: a
+browser does not send it with the navigation that began at the provider. So the callback answers with a page that opens the
+console itself.
+"""
+
+import hmac
+import re
+from html import escape
+from http import HTTPStatus
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from .... import telemetry
+from ..api.problems import Problem
+from ..auth import session
+from ..auth.authentication import ProviderUnavailable
+from ..auth.code_flow import CodeFlow, SignInAttempt, SignInFailed, reason_of
+from ..auth.security import LOOPBACK_NAMES, count_request, source_of
+from .files import CONTENT_SECURITY_POLICY, HOME
+
+COOKIE: Final = "tocsin-sign-in"
+MAX_AGE_S: Final = 600
+"""Time that a person has at the identity provider."""
+MAX_PAGE: Final = 1_000
+"""Length of the path that opens after the sign-in."""
+_PAGE: Final = re.compile(r"/console(?:[/?#][!-\[\]-~]*)?")
+"""A path of the console, without a backslash, which browsers read as a slash."""
+
+router = APIRouter(include_in_schema=False)
+_log = telemetry.get_logger("tocsin.http")
+
+
+@router.get(HOME + "/sign-in")
+async def begin_sign_in(request: Request, next: Annotated[str, Query()] = HOME) -> Response:  # noqa: A002 - the query parameter has this name
+    """Redirect the browser to the identity provider."""
+    await count_request(request, f"sign-in:{source_of(request)}")
+    flow = _flow(request)
+    attempt = SignInAttempt.begin(next if len(next) <= MAX_PAGE and _PAGE.fullmatch(next) else HOME)
+    try:
+        url = await flow.authorization_url(attempt, _redirect_url(request))
+    except ProviderUnavailable as error:
+        return _failed(request, HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+    response = RedirectResponse(url, HTTPStatus.SEE_OTHER)
+    response.set_cookie(
+        session.cookie_name(request, COOKIE),
+        attempt.cookie(),
+        MAX_AGE_S,
+        secure=session.is_secure(request),
+        httponly=True,
+        samesite="lax",
+    )
+    return response
+
+
+@router.get(HOME + "/callback")
+async def end_sign_in(
+    request: Request,
+    state: Annotated[str, Query()] = "",
+    code: Annotated[str, Query()] = "",
+    error: Annotated[str, Query()] = "",
+    error_description: Annotated[str, Query()] = "",
+) -> Response:
+    """Exchange the code of the identity provider for a session, and open the console."""
+    await count_request(request, f"sign-in:{source_of(request)}")
+    flow = _flow(request)
+    attempt = _attempt(request, state)
+    if attempt is None:
+        return _failed(request, HTTPStatus.BAD_REQUEST, "this browser did not begin the sign-in, or it is over")
+    try:
+        if error or not code:
+            words = reason_of({"error": error, "error_description": error_description} if error else {})
+            reason = f"the identity provider did not sign you in: {words}"
+            response = _failed(request, HTTPStatus.BAD_REQUEST, reason)
+        else:
+            response = _opening(attempt.page)
+            session.store(request, response, await flow.token(attempt, code, _redirect_url(request)))
+    except SignInFailed as failure:
+        response = _failed(request, HTTPStatus.BAD_REQUEST, str(failure))
+    except ProviderUnavailable as failure:
+        response = _failed(request, HTTPStatus.SERVICE_UNAVAILABLE, str(failure))
+    except Problem as failure:
+        response = _failed(request, failure.status, failure.detail)
+    # Another sign-in needs another attempt: its values are used once.
+    response.delete_cookie(
+        session.cookie_name(request, COOKIE), secure=session.is_secure(request), httponly=True, samesite="lax"
+    )
+    return response
+
+
+def _flow(request: Request) -> CodeFlow:
+    flow: CodeFlow | None = request.app.state.code_flow
+    if flow is None:
+        raise Problem(
+            404,
+            "not-found",
+            "no sign-in through an identity provider is configured. Set `auth.client_id`, or sign in with a token",
+        )
+    return flow
+
+
+def _attempt(request: Request, state: str) -> SignInAttempt | None:
+    """Return the attempt of this browser, if the provider answers it."""
+    cookies = session.cookies(request, COOKIE)
+    attempt = SignInAttempt.read(cookies[0]) if len(cookies) == 1 else None
+    if attempt is None or not hmac.compare_digest(attempt.state.encode(), state.encode()):
+        return None
+    return attempt if _PAGE.fullmatch(attempt.page) else None
+
+
+def _redirect_url(request: Request) -> str:
+    """Return the URL to which the provider leads the browser back.
+
+    Raises:
+        Problem: the settings do not name it, and a request alone is not believed.
+    """
+    public: str | None = request.app.state.public_url
+    if public is None:
+        if request.url.hostname not in LOOPBACK_NAMES:
+            raise Problem(
+                409,
+                "not-possible",
+                "the address of this server is not known to it. Set `server.public_url`, such as `https://tocsin.example.com`",
+            )
+        public = f"{request.url.scheme}://{request.url.netloc}"
+    return f"{public}{HOME}/callback"
+
+
+def _opening(page: str) -> Response:
+    """Return a page that opens the console, as a navigation of its own."""
+    target = escape(page)
+    return _page(
+        HTTPStatus.OK,
+        f'<meta http-equiv="refresh" content="0; url={target}">',
+        f'<p>You are signed in. <a href="{target}">Open the console</a></p>',
+    )
+
+
+def _failed(request: Request, status: int, reason: str) -> Response:
+    """Return a page with the reason as text, because a person reads it."""
+    _log.warning("sign-in failed", action="sign-in-failed", reason=reason, source=source_of(request))
+    return _page(status, "", f'<p>The sign-in failed: {escape(reason)}.</p><p><a href="{HOME}">Sign in again</a></p>')
+
+
+def _page(status: int, head: str, body: str) -> Response:
+    document = (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Tocsin: sign in</title>{head}</head>'
+        f"<body>{body}</body></html>"
+    )
+    return HTMLResponse(document, status, {"Content-Security-Policy": CONTENT_SECURITY_POLICY})
