@@ -11,6 +11,7 @@ from faststream.specification import AsyncAPI
 
 from tocsin.adapters.nats.client.names import Names
 from tocsin.adapters.nats.consumers.stage_router import stage_router
+from tocsin.adapters.nats.log.leader_lag import ReceivedMarks
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.stage import BoundStage
 from tocsin.engine.states import StateStore
@@ -76,7 +77,7 @@ def _generated(version: str, stages: list[BoundStage]) -> dict[str, Any]:
     policy = DeliveryPolicy(StateStore(Sources.of(InMemoryEventLog(clock), InMemoryProjections(clock), clock)))
     broker = NatsBroker("nats://localhost", apply_types=False, logger=None)
     for stage in stages:
-        broker.include_router(stage_router(stage, policy, _NAMES))
+        broker.include_router(stage_router(stage, policy, _NAMES, marks=ReceivedMarks()))
     specification = AsyncAPI(broker, title="Stages of Tocsin", version=version, schema_version="3.0.0")
     return cast("dict[str, Any]", specification.to_specification().to_jsonable())
 

@@ -42,7 +42,9 @@ async def test_message_after_a_pause_is_not_delayed(nats_url: str, monkeypatch: 
 
         stage = BoundStage("patient", (BoundSubscription("patient", Stream.LOG, filters, decide),))
         broker = NatsBroker(nats_url, logger=None, apply_types=False)
-        broker.include_router(routers.stage_router(stage, policy_of(world), world.names, fast_client=FAST_CLIENT))
+        broker.include_router(
+            routers.stage_router(stage, policy_of(world), world.names, marks=world.marks, fast_client=FAST_CLIENT)
+        )
         async with broker:
             await broker.start()
             for round_ in range(8):
@@ -65,7 +67,9 @@ async def test_missing_durable_is_reported_and_awaited(nats_url: str) -> None:
         await world.log.append(dispatched("e1"), expect=0)
         stage = BoundStage("late", (BoundSubscription("late", Stream.LOG, filters, decide),))
         broker = NatsBroker(nats_url, logger=None, apply_types=False)
-        broker.include_router(routers.stage_router(stage, policy_of(world), world.names, fast_client=FAST_CLIENT))
+        broker.include_router(
+            routers.stage_router(stage, policy_of(world), world.names, marks=world.marks, fast_client=FAST_CLIENT)
+        )
         with structlog.testing.capture_logs() as said:
             async with broker:
                 await broker.start()
@@ -99,7 +103,14 @@ async def test_low_priority_follows_other_messages_of_a_batch(nats_url: str) -> 
         precedence = PriorityGate(patience=1e9)
         broker = NatsBroker(nats_url, logger=None, apply_types=False)
         broker.include_router(
-            routers.stage_router(stage, policy_of(world), world.names, precedence=precedence, fast_client=FAST_CLIENT)
+            routers.stage_router(
+                stage,
+                policy_of(world),
+                world.names,
+                marks=world.marks,
+                precedence=precedence,
+                fast_client=FAST_CLIENT,
+            )
         )
         async with broker:
             with precedence.rush():
@@ -154,7 +165,9 @@ async def test_low_priority_waits_for_its_growing_backlog(nats_url: str, monkeyp
             await world.log.append(dispatched(f"e{number}"), expect=0)
         broker = NatsBroker(nats_url, logger=None, apply_types=False)
         stage = BoundStage("test", (subscription,))
-        broker.include_router(routers.stage_router(stage, policy_of(world), world.names, fast_client=FAST_CLIENT))
+        broker.include_router(
+            routers.stage_router(stage, policy_of(world), world.names, marks=world.marks, fast_client=FAST_CLIENT)
+        )
         async with broker:
             await broker.start()
             await _until(lambda: len(handled) == RUSH_SIZE + grown * GROWTH)
@@ -174,7 +187,14 @@ async def test_postponed_messages_are_settled(nats_url: str, ends: str) -> None:
         broker = NatsBroker(nats_url, logger=None, apply_types=False)
         stage = BoundStage("test", (subscription,))
         broker.include_router(
-            routers.stage_router(stage, policy_of(world), world.names, precedence=gate, fast_client=FAST_CLIENT)
+            routers.stage_router(
+                stage,
+                policy_of(world),
+                world.names,
+                marks=world.marks,
+                precedence=gate,
+                fast_client=FAST_CLIENT,
+            )
         )
         async with broker:
             with gate.rush():

@@ -20,6 +20,7 @@ from tocsin.adapters.nats.admin.provision import NatsStreamPurge, provision
 from tocsin.adapters.nats.client.connection import Connection, connect
 from tocsin.adapters.nats.client.names import Names
 from tocsin.adapters.nats.log.event_log import NatsEventLog
+from tocsin.adapters.nats.log.leader_lag import ReceivedMarks
 from tocsin.adapters.nats.log.projections import NatsProjections
 from tocsin.adapters.nats.log.stored_log import NatsStoredLog
 from tocsin.ports import (
@@ -117,7 +118,8 @@ class NatsWorld:
     def __init__(self, connection: Connection, names: Names) -> None:
         self.connection = connection
         self.names = names
-        self.log = NatsEventLog(connection, names)
+        self.marks = ReceivedMarks()
+        self.log = NatsEventLog(connection, names, marks=self.marks)
         self.stored = NatsStoredLog(connection, names)
         self.housekeeping = NatsStreamPurge(connection, names)
         self.projections = NatsProjections(connection, names)

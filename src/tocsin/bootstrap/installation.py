@@ -16,6 +16,7 @@ from ..adapters.nats.client.jetstream_wait import LEADER_TIMEOUT_S, find_key, re
 from ..adapters.nats.client.jetstream_wait import await_log as await_nats_log
 from ..adapters.nats.client.names import Names
 from ..adapters.nats.log.event_log import NatsEventLog
+from ..adapters.nats.log.leader_lag import ReceivedMarks
 from ..adapters.nats.log.projections import NatsProjections
 from ..adapters.nats.log.stored_log import NatsArchiveStore, NatsStoredLog
 from ..adapters.system_clock import SystemClock
@@ -48,6 +49,8 @@ class Installation:
     archive: Archive
     foreign: ForeignMessages = field(default_factory=ForeignMessages)
     """The foreign messages that this process met."""
+    marks: ReceivedMarks = field(default_factory=ReceivedMarks)
+    """What this process received of each stream."""
 
     @asynccontextmanager
     async def history(self) -> AsyncIterator[History]:
@@ -109,14 +112,15 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
             raise unreachable from error
         projections = NatsProjections(connection, names)
         archive = _archive_of(settings, connection, names, projections)
-        foreign = ForeignMessages()
+        foreign, marks = ForeignMessages(), ReceivedMarks()
         yield Installation(
             settings=settings,
             names=names,
             connection=connection,
-            log=NatsEventLog(connection, names, group_commit=settings.nats.group_commit, foreign=foreign),
+            log=NatsEventLog(connection, names, group_commit=settings.nats.group_commit, foreign=foreign, marks=marks),
             stored=CombinedLog(NatsStoredLog(connection, names), archive),
             foreign=foreign,
+            marks=marks,
             projections=projections,
             archive=archive,
             clock=SystemClock(),

@@ -201,6 +201,7 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
                 stage,
                 policy,
                 installation.names,
+                marks=installation.marks,
                 finish_within=settings.worker.shutdown_timeout,
                 inbox_prefix=settings.nats.inbox_prefix,
                 fast_client=settings.nats.fast_client,

@@ -169,7 +169,11 @@ class EventLog(Publisher, Protocol):
     async def tail(self, scope: str) -> int:
         """Return the last sequence in a scope (0: none).
 
-        The server that guards appends answers, so the result is never a stale read from a lagging replica.
+        The server that guards appends answers, after it has stored every message that a durable, `follow` or `watch`
+        brought to this process. So the result is never a stale read.
+
+        Raises:
+            LogUnavailable: the log did not answer, or that server is late.
         """
         ...
 

@@ -1,6 +1,7 @@
 """The FastStream router of a stage: a batch subscriber for each of its durables."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, Union
 
 from faststream import AckPolicy
@@ -14,6 +15,7 @@ from ....engine.stage import BoundStage, BoundSubscription
 from ....ports import Delivery
 from ..client.connection import FastClient
 from ..client.names import Names
+from ..log.leader_lag import ReceivedMarks
 from .greedy_batches import GreedyBatches
 from .priority import PostponedWork, PriorityGate, Turns
 from .pull import NatsDelivery
@@ -35,6 +37,7 @@ def stage_router(
     outcomes: DeliveryPolicy,
     names: Names,
     *,
+    marks: ReceivedMarks,
     finish_within: float = FINISH_TIMEOUT_S,
     inbox_prefix: str = "_INBOX",
     precedence: PriorityGate | None = None,
@@ -42,15 +45,15 @@ def stage_router(
 ) -> NatsRouter:
     """Return a router with a subscriber for each durable of a stage.
 
-    `provision` must have created the durables. `inbox_prefix` and `fast_client` are those of the shared client, and
-    `precedence` that of the process.
+    `provision` must have created the durables. `marks` are those of the log on which the stage decides, `inbox_prefix` and
+    `fast_client` those of the shared client, and `precedence` that of the process.
     """
     router, inbox = NatsRouter(), f"{inbox_prefix}.".encode()
     precedence = precedence or PriorityGate()
     for subscription in stage.subscriptions:
         turns = Turns(precedence, low_priority=subscription.low_priority)
         postponed = PostponedWork(precedence, outcomes.finish)
-        deliveries = DeliveryDecoder(names)
+        deliveries = DeliveryDecoder(names, partial(marks.note, subscription.stream))
         subscriber = _subscriber(router, stage, subscription, names, deliveries.decode, inbox=inbox)
         deliveries.batches = GreedyBatches(
             subscriber, finish_within=finish_within, turns=turns, postponed=postponed, fast_client=fast_client
@@ -69,13 +72,16 @@ class DeliveryDecoder:
     batches: GreedyBatches
     """What fetches the messages. It is set later, because it needs the subscriber, and the subscriber this decoder."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Names, note: Callable[[int], None]) -> None:
         self._names = names
+        self._note = note
 
     async def decode(self, message: "StreamMessage[Sequence[Msg]]") -> list[Delivery]:
         """Return the deliveries of a batch."""
         transport = self.batches.transport
-        return [NatsDelivery(raw, self._names, transport) for raw in message.raw_message]
+        deliveries = [NatsDelivery(raw, self._names, transport) for raw in message.raw_message]
+        self._note(max(delivery.sequence for delivery in deliveries))
+        return list[Delivery](deliveries)
 
 
 def _subscriber(

@@ -1,12 +1,14 @@
 """The event log on JetStream: guarded appends, scheduled messages, reads by direct get.
 
-A lagging replica may answer. A decision that is based on such a read is therefore appended under a guard.
+A lagging replica may answer a direct get. A decision that is based on such a read is therefore appended under a guard. The
+leader answers `tail`, `tails`, `end` and `has_newer`, after it has stored what this process received.
 """
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from .... import subjects
@@ -22,6 +24,7 @@ from ..client.wire import JetStreamError
 from .direct_get import FILTERS_PER_REQUEST, DirectGet, Stored
 from .follow import follow, watch
 from .group_commits import GroupCommit
+from .leader_lag import LeaderLag, ReceivedMarks
 from .message_reader import MessageReader
 from .writer import LogWriter
 
@@ -49,16 +52,19 @@ class NatsEventLog:
         *,
         group_commit: GroupCommit = "auto",
         foreign: ForeignMessages | None = None,
+        marks: ReceivedMarks | None = None,
     ) -> None:
         """Use the streams that `provision` created.
 
-        `foreign` records the foreign messages that reads meet.
+        `foreign` records the foreign messages that reads meet. `marks` are those of the process, which its durables note too.
         """
         self._connection = connection
         self._names = names
         self._streams = {stream: DirectGet(connection, names.stream(stream)) for stream in Stream}
         self._messages = MessageReader(names, foreign or ForeignMessages())
         self._writer = LogWriter(connection, names, group_commit)
+        self._marks = marks or ReceivedMarks()
+        self._lag = LeaderLag(self._marks, self._read_end)
 
     @property
     def max_message_bytes(self) -> int:
@@ -93,6 +99,11 @@ class NatsEventLog:
                 raise
 
     # --- reading -----------------------------------------------------------------------------------------------------
+
+    async def _await_leaders(self, scopes: Iterable[str]) -> None:
+        streams = dict.fromkeys(map(subjects.stream_of, scopes))
+        newest = self._writer.newest
+        await asyncio.gather(*(self._lag.await_leader(stream, stored=newest[stream]) for stream in streams))
 
     async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
         """Return the messages that are enough to fold a scope, oldest first.
@@ -150,6 +161,7 @@ class NatsEventLog:
 
     async def tails(self, *scopes: str) -> list[int]:
         """Return the last sequence in each scope."""
+        await self._await_leaders(scopes)
         requests = [
             (
                 f"STREAM.MSG.GET.{self._names.stream(subjects.stream_of(scope))}",
@@ -162,6 +174,9 @@ class NatsEventLog:
 
     async def end(self, stream: Stream) -> int:
         """Return the last sequence of a stream, read from its leader."""
+        return await self._lag.end(stream)
+
+    async def _read_end(self, stream: Stream) -> int:
         answer = await self._connection.manage(f"STREAM.INFO.{self._names.stream(stream)}")
         return int(answer["state"]["last_seq"])
 
@@ -173,6 +188,7 @@ class NatsEventLog:
 
     async def has_newer(self, *filters: str, after: int, upto: int | None = None) -> bool:
         """Return whether a matching message was stored between two sequences, as the stream's leader knows."""
+        await self._await_leaders(filters)
         requests = [
             (
                 f"STREAM.MSG.GET.{self._names.stream(subjects.stream_of(filter_))}",
@@ -252,12 +268,15 @@ class NatsEventLog:
         self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
     ) -> AsyncIterator[Batch]:
         """Yield all matching messages without an end; skip unreadable messages."""
-        noted = self._messages.noted
-        return follow(self._connection, self._names, stream, filters, after=after, noted=noted, decode=decode)
+        noted, note = self._messages.noted, partial(self._marks.note, stream)
+        return follow(
+            self._connection, self._names, stream, filters, after=after, noted=noted, note=note, decode=decode
+        )
 
     def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncIterator[Headings]:
         """Yield the headings of new messages without an end; the server sends no bodies."""
-        return watch(self._connection, self._names, stream, filters, after=after)
+        note = partial(self._marks.note, stream)
+        return watch(self._connection, self._names, stream, filters, after=after, note=note)
 
     async def progress(self, stream: Stream, durable: str) -> Progress | None:
         """Return a durable's progress, as the consumer's leader reports it."""

@@ -57,6 +57,8 @@ class _Portion(Protocol):
 
 P = TypeVar("P", bound=_Portion)
 Make = Callable[[Sequence[Received], bool, int], P]
+Note = Callable[[int], None]
+"""Takes the sequence up to which messages were received."""
 
 
 def follow(
@@ -67,6 +69,7 @@ def follow(
     *,
     after: int | None,
     noted: ForeignMessages,
+    note: Note,
     decode: Decode = subjects.decode,
 ) -> AsyncIterator[Batch]:
     """Follow a stream as `ports.EventLog.follow` specifies.
@@ -77,18 +80,19 @@ def follow(
     Raises:
         JetStreamError: the stream does not exist, or the filters overlap.
     """
-    return read(connection, names, stream, filters, after, partial(_batch, decode, noted), headers_only=False)
+    make = _noting(note, partial(_batch, decode, noted))
+    return read(connection, names, stream, filters, after, make, headers_only=False)
 
 
 def watch(
-    connection: Connection, names: Names, stream: Stream, filters: Sequence[str], *, after: int | datetime
+    connection: Connection, names: Names, stream: Stream, filters: Sequence[str], *, after: int | datetime, note: Note
 ) -> AsyncIterator[Headings]:
     """Watch a stream as `ports.EventLog.watch` specifies.
 
     Raises:
         JetStreamError: the stream does not exist, or the filters overlap.
     """
-    return read(connection, names, stream, filters, after, _headings, headers_only=True)
+    return read(connection, names, stream, filters, after, _noting(note, _headings), headers_only=True)
 
 
 async def read(
@@ -263,6 +267,16 @@ class _Consumer:
         elif filters:
             config["filter_subjects"] = list(filters)
         return {"stream_name": self._stream, "config": config, "action": "create"}
+
+
+def _noting(note: Note, make: Make[P]) -> Make[P]:
+    """Note what was received before it is passed on."""
+
+    def made(received: Sequence[Received], caught_up: bool, upto: int) -> P:  # noqa: FBT001 - `Batch` has the same flag
+        note(upto)
+        return make(received, caught_up, upto)
+
+    return made
 
 
 def _headings(received: Sequence[Received], caught_up: bool, upto: int) -> Headings:  # noqa: FBT001 - `Headings` has the same flag
