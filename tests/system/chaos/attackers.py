@@ -19,6 +19,8 @@ PAUSE_S: Final = 0.5
 AGAIN_S: Final = 0.5
 """Seconds until an attacker that was cut off starts again."""
 TIMEOUT_S: Final = 10
+CANCEL_INTERVAL_S: Final = 1.0
+"""Seconds until an attacker that goes on is cancelled again."""
 _CUT_OFF: Final = (NatsError, LogUnavailable, OSError, TimeoutError)
 
 Burst: TypeAlias = Callable[[Client, "Tally"], Awaitable[int]]
@@ -94,9 +96,11 @@ class Attackers:
             yield
         finally:
             ended = [task for task in tasks if task.done()]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            left = set(tasks)
+            while left:  # nats-py swallows a cancellation that arrives while it flushes
+                for task in left:
+                    task.cancel()
+                _, left = await asyncio.wait(left, timeout=CANCEL_INTERVAL_S)
         for task in ended:
             task.result()
 
