@@ -48,10 +48,12 @@ def sign_in(browser: Browser, console: Console) -> Iterator[SignIn]:
     contexts = []
     errors: list[str] = []
 
-    def open_as(
+    def open_as(  # noqa: PLR0913 - an argument for each property of a visit
         role: str = "scheduler-admin",
         path: str = "/console",
         *,
+        token: str | None = None,
+        is_refused: bool = False,
         scheme: Literal["light", "dark"] = "light",
         width: int = 1280,
     ) -> Page:
@@ -67,9 +69,10 @@ def sign_in(browser: Browser, console: Console) -> Iterator[SignIn]:
         page.on("pageerror", lambda error: errors.append(f"{error}"))
         page.on("console", lambda message: errors.extend(_error(message)))
         page.goto(path)
-        page.get_by_label("Token").fill(console.tokens[role])
+        page.get_by_label("Token").fill(token or console.tokens[role])
         page.get_by_role("button", name="Sign in", exact=True).click()
-        page.get_by_role("navigation", name="Pages").wait_for()
+        if not is_refused:
+            page.get_by_role("navigation", name="Pages").wait_for()
         return page
 
     yield open_as

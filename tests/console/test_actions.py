@@ -1,0 +1,106 @@
+"""What a person does in the console: edit, pause, trigger, and what each role is offered."""
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.console.conftest import SignIn
+from tests.console.served import PATIENCE, Console
+
+pytestmark = pytest.mark.slow
+expect.set_options(timeout=PATIENCE * 1000)
+
+ACTIONS = {
+    "scheduler-admin": {"/console/jobs": {"New job"}, "/console/queues": {"Pause", "Purge"}},
+    "scheduler-operator": {"/console/jobs": set[str](), "/console/queues": {"Pause", "Purge"}},
+    "scheduler-author": {"/console/jobs": {"New job"}, "/console/queues": set[str]()},
+    "scheduler-viewer": {"/console/jobs": set[str](), "/console/queues": set[str]()},
+}
+"""The actions that each role is offered, by page."""
+
+
+def actions(page: Page) -> set[str]:
+    """Return the labels of the buttons and button-like links of the page."""
+    return {text.strip() for text in page.locator("main button, main a.button").all_inner_texts()}
+
+
+@pytest.mark.parametrize("role", ACTIONS)
+def test_role_is_offered_what_it_may(role: str, sign_in: SignIn) -> None:
+    page = sign_in(role=role)
+    for path, expected in ACTIONS[role].items():
+        page.goto(path)
+        expect(page.locator("main table")).to_be_visible()
+        assert actions(page) == expected, path
+
+
+def define(console: Console, name: str, role: str = "scheduler-admin") -> None:
+    console.api(
+        "PUT", f"/v1/jobs/{name}", role, json={"schedule": "0 3 * * *", "timezone": "Europe/Prague", "function": "ok"}
+    )
+
+
+def edit(page: Page, before: str, after: str) -> None:
+    """Change the text of the editor, and show the plan."""
+    editor = page.get_by_label("Definition, as YAML")
+    expect(editor).to_have_value(re.compile(re.escape(before)))
+    editor.fill(editor.input_value().replace(before, after))
+    page.get_by_role("button", name="Show the plan").click()
+
+
+def test_edit_shows_its_plan_first(sign_in: SignIn, console: Console) -> None:
+    define(console, "edited")
+    page = sign_in(path="/console/edit-job/edited")
+    edit(page, "0 3 * * *", "0 4 * * *")
+    plan = page.get_by_role("region", name="Plan: update edited")
+    expect(plan).to_contain_text("Instants that come: 14 instants")
+    expect(plan).to_contain_text("Instants that go: 14 instants")
+    assert console.api("GET", "/v1/jobs/edited")["schedule"] == "0 3 * * *"
+    page.get_by_role("button", name="Apply").click()
+    expect(page).to_have_url(re.compile("/console/jobs/edited$"))
+    assert console.api("GET", "/v1/jobs/edited")["schedule"] == "0 4 * * *"
+
+
+def test_second_editor_gets_a_conflict(sign_in: SignIn, console: Console) -> None:
+    define(console, "contended")
+    first, second = sign_in(path="/console/edit-job/contended"), sign_in(path="/console/edit-job/contended")
+    for page, schedule in ((first, "0 4 * * *"), (second, "0 5 * * *")):
+        edit(page, "0 3 * * *", schedule)
+        page.get_by_role("button", name="Apply").click()
+    expect(first).to_have_url(re.compile("/console/jobs/contended$"))
+    expect(second.get_by_role("alert")).to_contain_text("Somebody else has changed this job")
+    assert console.api("GET", "/v1/jobs/contended")["schedule"] == "0 4 * * *"
+
+
+def test_wrong_definition_names_its_field(sign_in: SignIn, console: Console) -> None:
+    define(console, "wronged")
+    page = sign_in(path="/console/edit-job/wronged")
+    edit(page, "0 3 * * *", "0 99 * * *")
+    expect(page.get_by_role("alert")).to_contain_text("schedule")
+    expect(page.get_by_role("button", name="Apply")).to_have_count(0)
+
+
+def test_queue_is_paused_with_a_reason(sign_in: SignIn, console: Console) -> None:
+    page = sign_in(role="scheduler-operator", path="/console/queues")
+    row = page.get_by_role("row").filter(has_text="default")
+    row.get_by_role("button", name="Pause").click()
+    page.get_by_label("Reason").fill("maintenance")
+    page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    expect(row).to_contain_text("maintenance")
+    assert console.api("GET", "/v1/queues/default")["paused"]["reason"] == "maintenance"
+    row.get_by_role("button", name="Resume").click()
+    page.get_by_role("dialog").get_by_role("button", name="Resume").click()
+    expect(row.get_by_role("button", name="Pause")).to_be_visible()
+
+
+def test_session_ends_when_its_token_is_revoked(sign_in: SignIn, console: Console) -> None:
+    created = console.api("POST", "/v1/tokens", json={"identity": "leaving", "roles": ["scheduler-viewer"]})
+    page = sign_in(path="/console/jobs", token=created["token"])
+    console.api("DELETE", f"/v1/tokens/{created['id']}")
+    page.goto("/console/queues")
+    expect(page.get_by_label("Token")).to_be_visible()
+
+
+def test_wrong_token_is_refused(sign_in: SignIn) -> None:
+    page = sign_in(token="tcsn_000000000000_wrong", is_refused=True)
+    expect(page.get_by_role("alert")).to_contain_text("not accepted")
