@@ -48,7 +48,7 @@ def sign_in(browser: Browser, console: Console) -> Iterator[SignIn]:
     contexts = []
     errors: list[str] = []
 
-    def open_as(  # noqa: PLR0913 - an argument for each property of a visit
+    def open_as(
         role: str = "scheduler-admin",
         path: str = "/console",
         *,

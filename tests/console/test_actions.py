@@ -1,4 +1,4 @@
-"""What a person does in the console: edit, pause, trigger, and what each role is offered."""
+"""The actions of the console: edit, pause, trigger, and which of them each role is offered."""
 
 import re
 

@@ -26,6 +26,7 @@ def runs(console: Console) -> dict[str, str]:
 
 
 PAGES: Final = {
+    "now": ("/console", "Now"),
     "jobs": ("/console/jobs", "Jobs"),
     "new job": ("/console/new-job", "New job"),
     "edited job": ("/console/edit-job/nightly", "Edit nightly"),

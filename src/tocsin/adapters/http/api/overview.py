@@ -70,7 +70,7 @@ class FailingJobs(BaseModel):
     jobs: list[FailingJob]
 
 
-class Instants(BaseModel):
+class InstantList(BaseModel):
     """The number of instants, and the earliest of them."""
 
     count: int
@@ -129,9 +129,9 @@ class Overview(BaseModel):
     are_open_complete: bool
     """false: there are so many running or waiting executions that some are not counted."""
     failing: FailingJobs
-    late: Instants
+    late: InstantList
     """The instants, one of each job, that are due for at least ten seconds and not decided."""
-    upcoming: Instants
+    upcoming: InstantList
     """The next instant of each job in the next hour."""
     are_jobs_complete: bool
     """false: `late`, `upcoming` and `totals.jobs` lack some jobs, whose calculation takes longer. Repeat the request."""
@@ -164,8 +164,8 @@ async def get_overview(here: Here, caller: HistoryReader, calculate: Calculate) 
         waiting=_waiting(of_open),
         are_open_complete=of_open.is_complete,
         failing=FailingJobs(count=len(failing), jobs=list(failing[: overview.MAX_LISTED])),
-        late=Instants(count=of_jobs.late_count, instants=of_jobs.late),
-        upcoming=Instants(count=of_jobs.upcoming_count, instants=of_jobs.upcoming),
+        late=InstantList(count=of_jobs.late_count, instants=of_jobs.late),
+        upcoming=InstantList(count=of_jobs.upcoming_count, instants=of_jobs.upcoming),
         are_jobs_complete=of_jobs.is_complete,
         leader=leader,
         rates=list(rates),

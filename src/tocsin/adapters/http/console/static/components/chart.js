@@ -35,7 +35,7 @@ export function Chart({ label, times, series, height = HEIGHT, unit = (value) =>
         height,
         legend: { show: false },
         cursor: { show: false },
-        axes: [axis, { ...axis, size: 60, values: (_, values) => values.map(unit) }],
+        axes: [{ ...axis, values: (_, seconds) => seconds.map((one) => stamp(one * 1000).slice(5, 16)), space: 90 }, { ...axis, size: 60, values: (_, values) => values.map(unit) }],
         scales: { y: { range: (_, __, most) => [0, Math.max(most || 0, 1)] } },
         series: [
           {},

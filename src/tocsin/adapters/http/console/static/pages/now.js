@@ -27,24 +27,21 @@ export function Now() {
     <${Loaded} resource=${overview}>${(now) => html`
       <div class="figures">
         <${Figure} value=${now.running.count} label="running" href=${to("executions") + "?status=running"} />
-        <${Figure} value=${sum(now.waiting)} label="waiting" href=${to("executions") + "?status=pending"} />
-        <${Figure} value=${now.failing.count ?? now.failing.jobs.length} label="failing jobs" tone="failed" />
-        <${Figure} value=${now.late.count ?? now.late.jobs.length} label="late" tone="late" />
+        <${Figure} value=${now.waiting.count} label="waiting" href=${to("executions") + "?status=pending"} />
+        <${Figure} value=${now.failing.count} label="failing jobs" tone="failed" />
+        <${Figure} value=${now.late.count} label="late" tone="late" />
       </div>
       <div class="cards">
         ${may("administer") ? html`<${Doctor} />` : null}
         <${Running} running=${now.running} />
         <${Waiting} waiting=${now.waiting} />
         <${Failing} jobs=${now.failing.jobs} />
+        <${Late} late=${now.late} />
         <${Upcoming} upcoming=${now.upcoming} />
         <${Rates} rates=${now.rates} />
-        <${Leaders} leaders=${now.leaders || {}} />
+        <${Leaders} leaders=${now.leader} />
       </div>`}
     <//>`;
-}
-
-function sum(waiting) {
-  return Object.values(waiting).reduce((all, one) => all + (one?.count ?? one ?? 0), 0);
 }
 
 function Figure({ value, label, href, tone }) {
@@ -82,13 +79,14 @@ function Running({ running }) {
 }
 
 function Waiting({ waiting }) {
-  const kinds = Object.entries(waiting).filter(([, one]) => one.count > 0);
+  const kinds = Object.keys(WAITING).map((kind) => [kind, waiting[kind]]).filter(([, one]) => one.count > 0);
   return html`<${Card} title="Waiting">
     ${kinds.length === 0 ? html`<${Empty}>Nothing waits.<//>` : null}
     ${kinds.map(
-      ([kind, one]) => html`<h3 key=${kind}>${Number(one.count).toLocaleString("en")} ${WAITING[kind] || kind}</h3>
-        <ul>${(one.examples || []).map((example) => html`<li key=${example.execution_id}><${JobLink} name=${example.job} /> <${ExecutionLink} id=${example.execution_id} />${(example.held_up_by || []).map((sentence) => html`<br /><span class="hint">${sentence}</span>`)}</li>`)}</ul>`,
+      ([kind, one]) => html`<h3 key=${kind}>${Number(one.count).toLocaleString("en")} ${WAITING[kind]}</h3>
+        <ul>${one.examples.map((example) => html`<li key=${example.execution_id}><${JobLink} name=${example.job} /> <${ExecutionLink} id=${example.execution_id} />${example.held_up_by.map((held) => html`<br /><span class="hint">${held.message}</span>`)}</li>`)}</ul>`,
     )}
+    ${waiting.examined < waiting.count ? html`<p class="hint">What the first ${waiting.examined.toLocaleString("en")} wait for.</p>` : null}
   <//>`;
 }
 
@@ -99,14 +97,26 @@ function Failing({ jobs }) {
         ["Job", (one) => html`<${JobLink} name=${one.job} />`],
         ["Last run", (one) => html`<${ExecutionLink} id=${one.execution_id}><${State} of="failed" /><//>`],
         ["Since", (one) => html`<${Time} at=${one.since} far />`],
+        ["Failures", (one) => one.failures, "number"],
         ["Error", (one) => one.error, "text"],
       ]} />
   <//>`;
 }
 
+function Late({ late }) {
+  if (late.count === 0) return null;
+  return html`<${Card} title="Late">
+    <${Table} label="instants that are due and not decided" keyOf=${(one) => `${one.at} ${one.job}`} rows=${late.instants}
+      columns=${[
+        ["Due", (one) => html`<${Time} at=${one.at} far />`],
+        ["Job", (one) => html`<${JobLink} name=${one.job} />`],
+      ]} />
+  <//>`;
+}
+
 function Upcoming({ upcoming }) {
-  return html`<${Card} title="Next hour" aside=${html`<a href=${to("schedule")}>Schedule</a>`}>
-    <${Table} label="instants of the next hour" empty="No job has an instant in the next hour." keyOf=${(one) => `${one.at} ${one.job}`} rows=${upcoming}
+  return html`<${Card} title="Next hour" aside=${html`${counted(upcoming.count, "instant")} <a href=${to("schedule")}>Schedule</a>`}>
+    <${Table} label="instants of the next hour" empty="No job has an instant in the next hour." keyOf=${(one) => `${one.at} ${one.job}`} rows=${upcoming.instants}
       columns=${[
         ["At", (one) => html`<time datetime=${one.at} title=${stamp(one.at, "UTC") + " UTC"}>${stamp(one.at).slice(11)}</time> <span class="far">${relative(one.at)}</span>`],
         ["Job", (one) => html`<${JobLink} name=${one.job} />`],
@@ -129,11 +139,13 @@ function Rates({ rates }) {
 }
 
 function Leaders({ leaders }) {
+  if (leaders === null) return null; // the leases cannot be read now
   return html`<${Card} title="Leaders">
-    <${Table} label="leaders of stages" empty="Unknown." keyOf=${([stage]) => stage} rows=${Object.entries(leaders)}
+    <${Table} label="leaders of stages" empty="No stage leads." keyOf=${(one) => one.stage} rows=${leaders}
       columns=${[
-        ["Stage", ([stage]) => stage],
-        ["Process", ([, holder]) => holder || html`<strong>none</strong>`, "text"],
+        ["Stage", (one) => one.stage],
+        ["Process", (one) => html`${one.holder} ${one.is_overdue ? html`<${State} of="late" label="overdue" />` : null}`, "text"],
+        ["Renewed", (one) => html`<${Time} at=${one.renewed_at} far />`],
       ]} />
   <//>`;
 }
