@@ -27,6 +27,7 @@ from tocsin.adapters.sql.tables import metadata
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Defined
 from tocsin.ports import HistoryUnavailable
+from tocsin.ports.queries import CountQuery
 from tocsin.subjects import Stream
 
 FACTS = recorded(story(*A_FAILURE))
@@ -445,3 +446,23 @@ async def test_restored_file_is_read_from_its_own_place(tmp_path: Path) -> None:
         with pytest.raises(HistoryUnavailable, match="removed or replaced"):
             await history.offset(Stream.LOG)
         assert await everything(history) == backup
+
+
+async def test_executions_of_an_older_database_are_counted(url: str) -> None:
+    query = CountQuery(job="nightly", since=NOON, until=NOON + timedelta(hours=1), width=timedelta(minutes=5))
+    await recorded_in(url)
+    async with open_history(url, installation="", max_connections=2) as history:
+        expected = await history.counts(query)
+    engine = connect(url)
+    with engine.begin() as connection:
+        for statement in (
+            "DROP TABLE scheduler_execution_counts",
+            "DROP TABLE scheduler_passed",
+            "DROP INDEX scheduler_executions_open",
+            f"UPDATE {VERSION_TABLE} SET version_num = 'r0005'",  # noqa: S608 - our own name
+        ):
+            connection.execute(text(statement))
+    engine.dispose()
+    async with open_history(url, installation="", max_connections=2) as history:
+        assert await history.counts(query) == expected
+    assert [(count.start, count.status, count.total) for count in expected] == [(NOON, "failed", 1)]

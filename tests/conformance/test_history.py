@@ -1,6 +1,7 @@
 """The behaviour of every history: real servers, each test in an empty database."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
@@ -9,7 +10,7 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import cycle, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -40,6 +41,7 @@ from tocsin.domain.events import (
     Deleted,
     Dispatched,
     Due,
+    ExecutionFact,
     Exhausted,
     Failed,
     Failure,
@@ -58,8 +60,9 @@ from tocsin.domain.events import (
 )
 from tocsin.domain.history import Status
 from tocsin.domain.totals import MAX_UNREGISTERED_JOBS, OTHER, Total
-from tocsin.ports import DeadLetterRow, ExecutionRow, History, JobRow, SequenceConflict
+from tocsin.ports import DeadLetterRow, Duration, ExecutionRow, History, JobRow, PassedSpan, SequenceConflict
 from tocsin.ports.queries import (
+    CountQuery,
     DeadLetterQuery,
     DeadLetterSort,
     ExecutionQuery,
@@ -991,3 +994,164 @@ async def test_names_of_unregistered_jobs_are_limited(empty_database: EmptyDatab
         totals = await history.totals()
         assert totals is not None
         assert totals[Total("executions", "job-09001", "cron", "skipped")] == 1
+
+
+# --- counts ----------------------------------------------------------------------------------------------------------
+
+WIDTHS = [timedelta(seconds=1), timedelta(minutes=1), timedelta(minutes=5), timedelta(minutes=45), timedelta(days=1)]
+DAY = (NOON - timedelta(hours=12), NOON + timedelta(hours=12))
+
+
+def at(facts: Sequence[Message], time: datetime) -> list[Message]:
+    """The facts of an execution that is scheduled at another time."""
+    return [
+        fact.model_copy(update={"scheduled_time": time}) if "scheduled_time" in type(fact).model_fields else fact
+        for fact in facts
+    ]
+
+
+async def counted(history: History, width: timedelta, job: str = "nightly") -> dict[tuple[object, ...], int]:
+    """Return the counts of a day."""
+    rows = await history.counts(CountQuery(job=job, since=DAY[0], until=DAY[1], width=width))
+    counts = Counter[tuple[object, ...]]()
+    for row in rows:
+        counts[row.start, row.definition, row.trigger, row.status] += row.total
+    return dict(counts)
+
+
+async def recounted(history: History, width: timedelta, job: str = "nightly") -> dict[tuple[object, ...], int]:
+    """Return what the rows say."""
+    rows = (await history.executions(ExecutionQuery(job=job, since=DAY[0], until=DAY[1], limit=1_000))).rows
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    return dict(
+        Counter(
+            (epoch + (row.scheduled_time - epoch) // width * width, row.definition, row.trigger, row.status)
+            for row in rows
+        )
+    )
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    facts=any_facts,
+    data=st.data(),
+    minutes=st.lists(st.integers(-700, 700), min_size=3, max_size=3),
+    width=st.sampled_from(WIDTHS),
+)
+async def test_counts_equal_the_rows(
+    empty_database: EmptyDatabase,
+    facts: list[Recorded[Message]],
+    data: st.DataObject,
+    minutes: list[int],
+    width: timedelta,
+) -> None:
+    times = {str(n): NOON + timedelta(minutes=m) for n, m in enumerate(minutes, 1)}
+    moved = recorded(
+        at([fact.message], times[fact.message.execution_id])[0]
+        if isinstance(fact.message, ExecutionFact)
+        else fact.message
+        for fact in facts
+    )
+    cuts = data.draw(st.sets(st.integers(1, len(facts))))
+    async with empty_database() as database, database.open() as one, database.open() as other:
+        for history, (after, upto) in zip(cycle((one, other)), pairwise(sorted({0, *cuts, len(facts)})), strict=False):
+            await history.record(Stream.LOG, moved[after:upto], after=after, upto=upto)
+            assert await counted(history, width) == await recounted(history, width)
+        while await one.expire(NOON + timedelta(days=3), after=timedelta(days=1)):
+            assert await counted(one, width) == await recounted(one, width)
+
+
+async def test_counts_are_of_one_job_and_time(empty_database: EmptyDatabase) -> None:
+    late, early = NOON + timedelta(hours=12), NOON - timedelta(hours=12)
+    facts = [
+        *at(story(*A_SUCCESS, execution_id="1"), early),
+        *at(story(*A_FAILURE, execution_id="2"), late - timedelta(seconds=1)),
+        *at(story(*A_SUCCESS, execution_id="3"), late),
+        *story(*A_SUCCESS, execution_id="4", job="other"),
+        *story("skipped", execution_id="5"),
+        *story("admitted", "dispatched", execution_id="6"),
+    ]
+    async with empty_database() as database, database.open() as history:
+        await record_all(history, recorded(facts))
+        for width in (timedelta(seconds=1), timedelta(minutes=5), timedelta(hours=6)):
+            counts = Counter[str]()
+            for (_, definition, trigger, status), number in (await counted(history, width)).items():
+                assert (definition, trigger) == (1, "cron")
+                counts[str(status)] += number
+            assert counts == {"completed": 1, "failed": 1, "skipped": 1, "pending": 1}
+
+
+@pytest.mark.parametrize(
+    ("field", "width", "shift"),
+    [
+        ("width", timedelta(), timedelta()),
+        ("width", timedelta(seconds=1.5), timedelta()),
+        ("width", timedelta(minutes=7), timedelta()),
+        ("since", timedelta(minutes=5), timedelta(minutes=1)),
+        ("until", timedelta(minutes=5), timedelta(days=1)),
+    ],
+)
+def test_invalid_query_of_counts_is_refused(field: str, width: timedelta, shift: timedelta) -> None:
+    with pytest.raises(InvalidQuery) as refused:
+        CountQuery(job="nightly", since=DAY[0] + shift, until=DAY[1], width=width)
+    assert refused.value.field == field
+
+
+async def test_passed_spans_overlap_and_expire(empty_database: EmptyDatabase) -> None:
+    hour = timedelta(hours=1)
+    brief = JobDefinition(name="brief", function="f", retention=3_600.0)
+
+    def passed(
+        start: datetime, until: datetime, reason: str = "missed", job: str = "nightly", count: int = 3
+    ) -> Passed:
+        return Passed.model_validate(
+            {"job": job, "start": start, "until": until, "reason": reason, "count": count, "definition": 1}
+        )
+
+    facts = [
+        passed(NOON, NOON + 2 * hour),
+        passed(NOON + 2 * hour, NOON + 3 * hour, "superseded", count=1),
+        passed(NOON + 2 * hour, NOON + 3 * hour, "paused"),
+        passed(NOON + 3 * hour, NOON + 4 * hour, "throttled", count=0),
+        passed(NOON, NOON + hour, "throttled", job="brief"),
+        Defined(job="brief", definition=brief),
+    ]
+    first = PassedSpan(NOON, NOON + 2 * hour, "missed", 3, 1)
+    second = PassedSpan(NOON + 2 * hour, NOON + 3 * hour, "superseded", 1, 1)
+    async with empty_database() as database, database.open() as history:
+        await history.record(Stream.LEDGER, recorded(facts), after=0, upto=len(facts))
+
+        async def spans(since: float, until: float, job: str = "nightly", limit: int = 10) -> Sequence[PassedSpan]:
+            return await history.passed(job, NOON + since * hour, NOON + until * hour, limit=limit)
+
+        assert await spans(-9, 9) == [first, second]
+        assert await spans(-9, 9, limit=1) == [first]
+        assert await spans(2, 2.5) == [first, second]
+        assert await spans(2.1, 9) == [second]
+        assert await spans(-9, 2) == [first]
+        assert len(await spans(-9, 9, "brief")) == 1
+        assert await history.expire(NOON + 3 * hour, after=10 * hour) == 1
+        assert (await spans(-9, 9, "brief"), await spans(-9, 9)) == ([], [first, second])
+        assert await history.expire(NOON + 12.5 * hour, after=10 * hour) == 1
+        assert await spans(-9, 9) == [second]
+        assert await history.expire(NOON + 99 * hour, after=10 * hour) == 1
+        assert await history.expire(NOON + 99 * hour, after=10 * hour) == 0
+
+
+async def test_durations_of_spans_are_limited(empty_database: EmptyDatabase) -> None:
+    minute = timedelta(minutes=1)
+    facts = [fact for n in range(5) for fact in at(story(*A_SUCCESS, execution_id=str(n)), NOON + n * minute)]
+    facts += story("admitted", execution_id="9") + story(*A_SUCCESS, execution_id="10", job="other")
+    spans = [(NOON, NOON + 3 * minute), (NOON + 3 * minute, NOON + 9 * minute), (NOON + 9 * minute, NOON + 10 * minute)]
+    async with empty_database() as database, database.open() as history:
+        await record_all(history, recorded(facts))
+        assert await history.durations("nightly", spans, limit=9) == [
+            [Duration(1, 2_000)] * 3,
+            [Duration(1, 2_000)] * 2,
+            [],
+        ]
+        assert await history.durations("nightly", spans, limit=2) == [
+            [Duration(1, 2_000)] * 2,
+            [Duration(1, 2_000)] * 2,
+            [],
+        ]

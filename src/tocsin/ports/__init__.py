@@ -42,6 +42,8 @@ from .event_log import (
 from .fetches import FetchChannel, ReceiveBody
 from .history import (
     DeadLetterRow,
+    Duration,
+    ExecutionCount,
     ExecutionRow,
     History,
     HistoryIncomplete,
@@ -49,6 +51,7 @@ from .history import (
     HistoryUnavailable,
     HistoryUrlInvalid,
     JobRow,
+    PassedSpan,
 )
 from .log_pages import pages
 from .notifications import ChannelRefused, NotificationChannel
@@ -69,8 +72,10 @@ __all__ = [
     "Delay",
     "Delivery",
     "DurableSpec",
+    "Duration",
     "EntryWrite",
     "EventLog",
+    "ExecutionCount",
     "ExecutionRow",
     "Extent",
     "FetchChannel",
@@ -91,6 +96,7 @@ __all__ = [
     "NotAllowed",
     "NotificationChannel",
     "OutdatedState",
+    "PassedSpan",
     "Progress",
     "Projections",
     "Publish",

@@ -3,15 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pydantic import JsonValue
 
 from ..domain.errors import TocsinError
-from ..domain.events import Message, Recorded
+from ..domain.events import Message, PassedReason, Recorded
 from ..domain.totals import Total
 from ..subjects import Stream
-from .queries import EVERY_DEAD_LETTER, EVERY_EXECUTION, DeadLetterQuery, ExecutionQuery, Page
+from .queries import EVERY_DEAD_LETTER, EVERY_EXECUTION, CountQuery, DeadLetterQuery, ExecutionQuery, Page
 from .summaries import HistorySummaries
 
 
@@ -83,6 +83,35 @@ class JobRow:
     definition: dict[str, object] | None
 
 
+class ExecutionCount(NamedTuple):
+    """Executions of a definition, a trigger and a status in a span of time."""
+
+    start: datetime
+    """The beginning of the span."""
+    definition: int | None
+    """The sequence of their definition; 0: the job was not registered; None: it is unknown."""
+    trigger: str
+    status: str
+    total: int
+
+
+class PassedSpan(NamedTuple):
+    """Instants of an active job that did not fire, after `start` and up to `until`."""
+
+    start: datetime
+    until: datetime
+    reason: PassedReason
+    total: int
+    definition: int
+
+
+class Duration(NamedTuple):
+    """The duration of an execution, and the sequence of its definition (see `ExecutionRow`)."""
+
+    definition: int | None
+    duration_ms: int
+
+
 class HistoryUnavailable(TocsinError):
     """The history database is not usable; the text says what to do."""
 
@@ -148,6 +177,23 @@ class History(Protocol):
 
     async def dead_letters(self, query: DeadLetterQuery = EVERY_DEAD_LETTER) -> Page[DeadLetterRow]:
         """Return a page of dead letters."""
+        ...
+
+    async def counts(self, query: CountQuery) -> Sequence[ExecutionCount]:
+        """Count the executions of a job in spans of equal width, in any order."""
+        ...
+
+    async def passed(self, job: str, since: datetime, until: datetime, *, limit: int) -> Sequence[PassedSpan]:
+        """Return spans of missed, superseded and throttled instants that overlap a time, oldest first."""
+        ...
+
+    async def durations(
+        self, job: str, spans: Sequence[tuple[datetime, datetime]], *, limit: int
+    ) -> Sequence[Sequence[Duration]]:
+        """Return for each span [start, end) the durations of its first executions, at most `limit`.
+
+        Executions without a duration are left out.
+        """
         ...
 
     async def jobs(self) -> Sequence[JobRow]:

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ..domain.definition import show
 from ..domain.errors import TocsinError
+from ..domain.execution_counts import PERIOD
 from ..domain.history import Status
 
 ExecutionSort: TypeAlias = Literal["newest", "oldest", "last-started", "first-started", "longest", "shortest"]
@@ -31,6 +32,8 @@ T_co = TypeVar("T_co", covariant=True)
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+_SECOND: Final = timedelta(seconds=1)
+_NOTHING: Final = timedelta()
 _CURSOR: Final[TypeAdapter[tuple[str, int, str]]] = TypeAdapter(tuple[str, int, str])
 
 
@@ -192,6 +195,39 @@ class DeadLetterQuery(_ListQuery):
 
     unresolved: bool = False
     sort: DeadLetterSort = "newest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountQuery:
+    """The executions of a job in [since, until), counted in spans of `width`.
+
+    Spans begin at multiples of `width` since 1970. `width` is a whole number of seconds below `PERIOD`, or a multiple of it. In the second case, `since` and `until` are
+    multiples of `PERIOD`.
+
+    Raises:
+        InvalidQuery: a field is invalid.
+    """
+
+    job: str
+    since: datetime
+    until: datetime
+    width: timedelta
+
+    def __post_init__(self) -> None:
+        """Validate the fields."""
+        grain = PERIOD if self.width >= PERIOD else _SECOND
+        if self.width <= _NOTHING or self.width % grain:
+            raise InvalidQuery("width", str(self.width), f"must be a multiple of {grain}")
+        if not self.since < self.until:
+            raise InvalidQuery("until", self.until.isoformat(), f"must be later than `since`, {self.since.isoformat()}")
+        for field, time in (("since", self.since), ("until", self.until)):
+            if self.is_wide and (in_utc(field, time) - _EPOCH) % PERIOD:
+                raise InvalidQuery(field, time.isoformat(), f"must be a multiple of {PERIOD}")
+
+    @property
+    def is_wide(self) -> bool:
+        """Return whether kept counts answer the query; else it counts the rows."""
+        return self.width >= PERIOD
 
 
 EVERY_EXECUTION: Final = ExecutionQuery()

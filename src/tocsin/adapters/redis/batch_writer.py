@@ -16,12 +16,13 @@ from redis.exceptions import WatchError
 
 from ...domain import dead_letter, history, job_record
 from ...domain.events import Message, Recorded
+from ...domain.execution_counts import count_changes, count_key
 from ...domain.history import ExecutionRecord
 from ...domain.totals import growth_of_ledger, growth_of_log
 from ...ports.queries import microseconds
 from ...subjects import Stream
 from ..history.rows import RecorderCache, offset_conflict
-from . import keys, totals
+from . import counts, keys, totals
 from .keys import CHUNK, Hash, execution_record
 
 
@@ -80,6 +81,7 @@ class BatchWriter:
         for name in dead_letter.resolved(messages):
             transaction.hset(keys.dead_letter(name), "resolved", "1")
             transaction.zrem(keys.UNRESOLVED, name)
+        counts.change(transaction, count_changes(known, changed.values()))
         totals.add(transaction, growth, total_names, self._cache)
         self._cache.executions.keep(changed)
 
@@ -98,6 +100,7 @@ class BatchWriter:
             elif record.definition is not None:
                 transaction.hdel(keys.RETENTIONS, name)
             transaction.hset(keys.JOBS, name, keys.job_text(record, definition or before))
+        counts.record_passed(transaction, messages)
         totals.add(transaction, growth_of_ledger(messages), {}, self._cache)
         self._cache.jobs.keep({name: record.without_definition() for name, record in changed.items()})
 
@@ -125,6 +128,8 @@ def remove_execution(transaction: Pipeline, record: ExecutionRecord) -> None:
     for sorted_set in _scores(record):
         transaction.zrem(sorted_set, name)
     transaction.zrem(keys.ended(record.status), keys.ended_member(record))
+    if (key := count_key(record)) is not None:
+        counts.change(transaction, {key: -1})
 
 
 def _write_execution(transaction: Pipeline, record: ExecutionRecord, before: ExecutionRecord | None) -> None:
@@ -182,6 +187,9 @@ async def expire(client: Redis, *, now: datetime, after: timedelta) -> int:
     for job, seconds in retentions.items():
         removed += await _executions(client, keys.executions_by("job", job), now - timedelta(seconds=seconds))
     removed += await _dead_letters(client, now - after)
+    cutoffs = {job: now - timedelta(seconds=seconds) for job, seconds in retentions.items()}
+    newest = max((now - after, *cutoffs.values()))
+    removed += await counts.expire_passed(client, lambda job: cutoffs.get(job, now - after), newest)
     if not removed:
         await totals.forget_jobs(client)
     return removed

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final, cast
 
@@ -11,27 +12,33 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from ...domain.events import Message, Recorded
+from ...domain.history import Status
 from ...domain.totals import Total
 from ...ports import (
     DeadLetterRow,
+    Duration,
+    ExecutionCount,
     ExecutionRow,
     HistoryIncomplete,
     HistoryTooNew,
     HistoryUnavailable,
     HistoryUrlInvalid,
     JobRow,
+    PassedSpan,
 )
 from ...ports.queries import (
     EVERY_DEAD_LETTER,
     EVERY_EXECUTION,
+    CountQuery,
     DeadLetterQuery,
     ExecutionQuery,
     Page,
+    every,
     microseconds,
 )
 from ...subjects import Stream
 from ..history.factory import without_credentials
-from . import batch_writer, keys, pages, totals
+from . import batch_writer, counts, keys, pages, totals
 from .batch_writer import BatchWriter
 from .keys import Hash, dead_letter_row, execution_row, job_row
 from .pages import Pages
@@ -42,6 +49,9 @@ SCHEMA: Final = 1
 
 EMPTYING: Final = -1
 """The offset of a history that is being emptied."""
+
+OPEN: Final[tuple[Status, ...]] = ("pending", "running")
+"""The statuses of executions that have not ended."""
 
 TIMEOUT_S: Final = 10.0
 """The time limit for a connection and for a reply."""
@@ -107,6 +117,27 @@ class RedisHistory:
     async def dead_letters(self, query: DeadLetterQuery = EVERY_DEAD_LETTER) -> Page[DeadLetterRow]:
         """See `ports.History`."""
         return await pages.page(self._client, _dead_letters(query), query.place, query.limit)
+
+    async def counts(self, query: CountQuery) -> Sequence[ExecutionCount]:
+        """See `ports.History`."""
+        matching = ExecutionQuery(job=query.job, since=query.since, until=query.until, limit=counts.AT_ONCE)
+        if not query.is_wide:
+            return await counts.counted_rows(every(self.executions, matching), query.width)
+        ended = await counts.kept_counts(self._client, query)
+        for status in OPEN:
+            rows = every(self.executions, replace(matching, status=status))
+            ended += await counts.counted_rows(rows, query.width)
+        return ended
+
+    async def passed(self, job: str, since: datetime, until: datetime, *, limit: int) -> Sequence[PassedSpan]:
+        """See `ports.History`."""
+        return await counts.passed(self._client, job, since, until, limit=limit)
+
+    async def durations(
+        self, job: str, spans: Sequence[tuple[datetime, datetime]], *, limit: int
+    ) -> Sequence[Sequence[Duration]]:
+        """See `ports.History`."""
+        return await counts.durations(self._client, job, spans, limit=limit)
 
     async def jobs(self) -> Sequence[JobRow]:
         """See `ports.History`."""

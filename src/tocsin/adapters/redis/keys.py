@@ -13,8 +13,10 @@ All keys have the same prefix, so that a database may be shared.
     tocsin:history:executions…                     sorted sets of ids: all, by condition, and by order.
     tocsin:history:executions:ended:<status>       the same, of the JSON of an id, a job and a definition, by the end.
     tocsin:history:dead-letters…                   the same.
+    tocsin:history:counts:<job>                    a hash of the numbers of ended executions, by the JSON of what they share.
+    tocsin:history:passed…                         sorted sets of spans of missed instants as JSON: all, and by job.
 
-Sets are scored by scheduled time (dead letters by last attempt) in microseconds since 1970. A score is exact until the
+Sets are scored by scheduled time (dead letters by last attempt, spans by end) in microseconds since 1970. A score is exact until the
 year 2255. `:started` and `:duration` (milliseconds) are scored by what their names say.
 
 An absent field of a hash is None.
@@ -51,6 +53,8 @@ STARTED: Final = f"{EXECUTIONS}:started"
 DURATION: Final = f"{EXECUTIONS}:duration"
 WITH_ERROR: Final = f"{EXECUTIONS}:error"
 EXECUTION_IDS: Final = f"{EXECUTIONS}:ids"
+
+PASSED: Final = f"{ROOT}:passed"
 
 DEAD_LETTERS: Final = f"{ROOT}:dead-letters"
 UNRESOLVED: Final = f"{DEAD_LETTERS}:unresolved"
@@ -95,6 +99,16 @@ def ended_member(record: ExecutionRecord) -> str:
 def dead_letters_of(job: str) -> str:
     """Return the set of a job's dead letters."""
     return f"{DEAD_LETTERS}:job:{job}"
+
+
+def counts_of(job: str) -> str:
+    """Return the hash of a job's counts."""
+    return f"{ROOT}:counts:{job}"
+
+
+def passed_of(job: str) -> str:
+    """Return the set of a job's passed spans."""
+    return f"{PASSED}:job:{job}"
 
 
 Hash: TypeAlias = dict[str, str]

@@ -18,10 +18,12 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from ...domain import dead_letter, history, job_record, totals
 from ...domain.events import Message, Recorded
+from ...domain.execution_counts import count_changes
 from ...domain.history import ExecutionRecord
 from ...subjects import Stream
 from ..history.rows import RecorderCache, offset_conflict
 from . import rows
+from .counts import CountsWriter
 from .engine import Encoding
 from .tables import dead_letters, execution_tags, executions, jobs, offsets
 from .totals import TotalsWriter
@@ -46,6 +48,7 @@ class BatchWriter:
         self._job_in_time = encoding.upsert(jobs, rows.JOB_IN_TIME, "job_name")
         self._job_time = encoding.update(jobs, rows.JOB_TIME, "job_name")
         self._totals = TotalsWriter(is_file=encoding.is_file)
+        self._counts = CountsWriter(encoding)
 
     def record(
         self,
@@ -86,6 +89,7 @@ class BatchWriter:
             values.sort(key=itemgetter(-1))  # sorted by id, because neighbouring rows are faster to write in order
             self._write(connection, statement, values)
         self._write(connection, self._tag, list(self._tags(known, changed)))
+        self._counts.change(connection, count_changes(known, changed.values()))
         letters = dead_letter.dead_letters(messages).values()
         self._write(connection, self._letter, [rows.dead_letter_values(letter, encoding) for letter in letters])
         if resolved := dead_letter.resolved(messages):
@@ -119,6 +123,7 @@ class BatchWriter:
         self._write(connection, self._job, complete_rows)
         self._write(connection, self._job_in_time, in_time)
         self._write(connection, self._job_time, time)
+        self._counts.record_passed(connection, messages)
         self._totals.add(connection, totals.growth_of_ledger(messages), self.cache)
         self.cache.jobs.keep({name: record.without_definition() for name, record in changed.items()})
 

@@ -29,10 +29,11 @@ from sqlalchemy import (
 
 from ...domain.events import Message, Recorded
 from ...domain.totals import Total
-from ...ports import DeadLetterRow, ExecutionRow, JobRow
+from ...ports import DeadLetterRow, Duration, ExecutionCount, ExecutionRow, JobRow, PassedSpan
 from ...ports.queries import (
     EVERY_DEAD_LETTER,
     EVERY_EXECUTION,
+    CountQuery,
     DeadLetterQuery,
     ExecutionQuery,
     Page,
@@ -40,10 +41,12 @@ from ...ports.queries import (
     microseconds,
 )
 from ...subjects import Stream
+from . import counts as kept_counts
 from . import tables, totals
 from .batch_writer import BatchWriter
+from .counts import COUNTED, CountsWriter, expire_passed, without
 from .database_file import DatabaseFile
-from .engine import connect, writing
+from .engine import Encoding, connect, writing
 from .migration import migrate
 from .rows import Row, dead_letter_row, execution_row, job_row
 from .summaries import SqlSummaries
@@ -52,6 +55,7 @@ _EXECUTIONS: Final = tables.executions.c
 _DEAD_LETTERS: Final = tables.dead_letters.c
 _TAGS: Final = tables.execution_tags.c
 _JOBS: Final = tables.jobs.c
+_PASSED: Final = tables.passed.c
 
 ORDERS: Final[dict[str, tuple[Column[Any], bool]]] = {
     "newest": (_EXECUTIONS.scheduled_time, True),
@@ -146,23 +150,29 @@ def expire(connection: Connection, *, now: datetime, after: timedelta) -> int:
     retentions = [
         (timedelta(seconds=seconds), [_EXECUTIONS.job_name == job]) for job, seconds in retention_by_job.items()
     ]
-    removed = 0
+    removed, writer = 0, CountsWriter(Encoding(connection.dialect.name))
     for retention, condition in [(after, [_EXECUTIONS.job_name.not_in(retention_by_job)]), *retentions]:
         # Limit the scheduled time too: it has an index, and ended executions were scheduled before.
         old = (_EXECUTIONS.scheduled_time < now - retention, _EXECUTIONS.completed_at < now - retention)
-        statement = select(_EXECUTIONS.execution_id).where(*old, *condition).limit(EXPIRED_AT_ONCE - removed)
-        expired = connection.execute(statement).scalars().all()
+        statement = select(_EXECUTIONS.execution_id, *COUNTED).where(*old, *condition)
+        expired = connection.execute(statement.limit(EXPIRED_AT_ONCE - removed)).all()
+        ids = [row.execution_id for row in expired]
         for table in (tables.executions, tables.execution_tags):
-            connection.execute(delete(table).where(table.c.execution_id.in_(expired)))
+            connection.execute(delete(table).where(table.c.execution_id.in_(ids)))
+        writer.change(connection, without(expired))
         removed += len(expired)
         if removed == EXPIRED_AT_ONCE:
             break
+    spans = expire_passed(connection, now - after, _PASSED.job_name.not_in(retention_by_job), limit=EXPIRED_AT_ONCE)
+    for job, seconds in retention_by_job.items():
+        before = now - timedelta(seconds=seconds)
+        spans += expire_passed(connection, before, _PASSED.job_name == job, limit=EXPIRED_AT_ONCE)
     letters = select(_DEAD_LETTERS.id).where(_DEAD_LETTERS.resolved, _DEAD_LETTERS.last_attempt < now - after)
     resolved = connection.execute(letters.limit(EXPIRED_AT_ONCE)).scalars().all()
     connection.execute(delete(tables.dead_letters).where(_DEAD_LETTERS.id.in_(resolved)))
-    if not (removed or resolved):
+    if not (removed or resolved or spans):
         totals.forget_jobs(connection)
-    return removed + len(resolved)
+    return removed + len(resolved) + spans
 
 
 def forget(connection: Connection) -> None:
@@ -298,6 +308,20 @@ class SqlHistory:
     async def dead_letters(self, query: DeadLetterQuery = EVERY_DEAD_LETTER) -> Page[DeadLetterRow]:
         """See `ports.History`."""
         return await self._read(partial(dead_letters, query=query))
+
+    async def counts(self, query: CountQuery) -> Sequence[ExecutionCount]:
+        """See `ports.History`."""
+        return await self._read(partial(kept_counts.counts, query=query))
+
+    async def passed(self, job: str, since: datetime, until: datetime, *, limit: int) -> Sequence[PassedSpan]:
+        """See `ports.History`."""
+        return await self._read(partial(kept_counts.passed, job=job, since=since, until=until, limit=limit))
+
+    async def durations(
+        self, job: str, spans: Sequence[tuple[datetime, datetime]], *, limit: int
+    ) -> Sequence[Sequence[Duration]]:
+        """See `ports.History`."""
+        return await self._read(partial(kept_counts.durations, job=job, spans=spans, limit=limit))
 
     async def jobs(self) -> Sequence[JobRow]:
         """See `ports.History`."""

@@ -130,6 +130,7 @@ for _name, _columns, _where in (
         "completed_at IS NOT NULL",
     ),
     ("by_duration", (executions.c.duration_ms, executions.c.execution_id), "duration_ms IS NOT NULL"),
+    ("open", (executions.c.job_name, executions.c.scheduled_time), "completed_at IS NULL"),
 ):
     _part = None if _where is None else text(_where)
     Index(f"scheduler_executions_{_name}", *_columns, sqlite_where=_part, postgresql_where=_part)
@@ -202,3 +203,28 @@ totals: Final = Table(
     Column("total", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
+
+execution_counts: Final = Table(
+    "scheduler_execution_counts",
+    metadata,
+    Column("job_name", Bytewise, primary_key=True),
+    Column("period", BigInteger, primary_key=True, autoincrement=False),
+    Column("definition", BigInteger, primary_key=True, autoincrement=False),
+    Column("trigger", Text, primary_key=True),
+    Column("status", Text, primary_key=True),
+    Column("total", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+passed: Final = Table(
+    "scheduler_passed",
+    metadata,
+    Column("job_name", Bytewise, primary_key=True),
+    Column("until_time", UtcTime, primary_key=True),
+    Column("start_time", UtcTime, primary_key=True),
+    Column("reason", Text, primary_key=True),
+    Column("total", BigInteger, nullable=False),
+    Column("definition", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+Index("scheduler_passed_oldest", passed.c.until_time)
