@@ -50,9 +50,9 @@ def default_instant(evidence: Evidence) -> datetime:
     schedule = newest.schedule
     if schedule is None:
         return soon
-    if last is not None and (not newest.is_silent or last > _began(regimes, newest).fact.time):
+    if last is not None and (not newest.is_silent or last > began(regimes, newest).fact.time):
         return last
-    return schedule.next_after(soon, anchor=_anchor(evidence, newest, soon)) or soon
+    return schedule.next_after(soon, anchor=anchor(evidence, newest, soon)) or soon
 
 
 def latest(evidence: Evidence) -> datetime | None:
@@ -66,7 +66,7 @@ def latest(evidence: Evidence) -> datetime | None:
         if schedule is None or since >= evidence.now:
             continue
         until = min(evidence.now, regime.until or evidence.now)
-        instant = schedule.latest_until(until, after=since, anchor=_anchor(evidence, regime, until))
+        instant = schedule.latest_until(until, after=since, anchor=anchor(evidence, regime, until))
         if instant is not None:
             return instant
     return None
@@ -113,7 +113,7 @@ def _read(timezone: str, local: datetime) -> list[tuple[datetime, bool]]:
     return [(at, True) for at in instants] or [(skipped(timezone, local), False)]
 
 
-def _anchor(evidence: Evidence, regime: Regime, at: datetime) -> datetime:
+def anchor(evidence: Evidence, regime: Regime, at: datetime) -> datetime:
     """Return the start of intervals: any firing, counted back to before `at`."""
     schedule = regime.schedule
     fired = [d.message.scheduled_time for d in evidence.decisions if isinstance(d.message, Due)]
@@ -143,7 +143,7 @@ def _judged(evidence: Evidence, regimes: Sequence[Regime], at: datetime, *, loca
     schedule = regime.schedule
     if regime.definition is None or schedule is None:
         return _without_schedule(evidence, regimes, regime, at)
-    instants = list(_named(schedule, at, _anchor(evidence, regime, at)))
+    instants = list(_named(schedule, at, anchor(evidence, regime, at)))
     fires = next((instant for instant in instants if instant.skipped_local is None), None)
     left_out = [instant for instant in instants if instant.skipped_local is not None]
     leaves_out = next((instant for instant in left_out if local is None or instant.skipped_local == local), None)
@@ -171,7 +171,7 @@ def _judged(evidence: Evidence, regimes: Sequence[Regime], at: datetime, *, loca
         return answer
     decision = _decision(evidence, meant)
     if decision is None:
-        return _undecided(evidence, _began(regimes, regime), answer, fires=fires is not None)
+        return _undecided(evidence, began(regimes, regime), answer, fires=fires is not None)
     return _decided(evidence, regimes, regime, answer, decision)
 
 
@@ -198,9 +198,9 @@ def _named(schedule: Schedule, at: datetime, anchor: datetime) -> Iterator[Occur
 
 
 def _nearest(evidence: Evidence, regime: Regime, schedule: Schedule, answer: Answer) -> Answer:
-    anchor = _anchor(evidence, regime, answer.at)
-    before = schedule.latest_until(answer.at - _INSTANT, after=regime.fact.time, anchor=anchor)
-    return replace(answer, before=before, after=schedule.next_after(answer.at, anchor=anchor))
+    origin = anchor(evidence, regime, answer.at)
+    before = schedule.latest_until(answer.at - _INSTANT, after=regime.fact.time, anchor=origin)
+    return replace(answer, before=before, after=schedule.next_after(answer.at, anchor=origin))
 
 
 def _decision(evidence: Evidence, meant: Occurrence) -> Recorded[Due | Passed] | None:
@@ -255,7 +255,7 @@ def _passed(
     match fact.reason if isinstance(fact, Passed) else None:
         case "paused":
             verdict: Verdict = "paused" if regime.paused else "disabled"
-            return _with_blame(replace(answer, verdict=verdict), _began(regimes, regime))
+            return _with_blame(replace(answer, verdict=verdict), began(regimes, regime))
         case "dst_skip":
             return replace(answer, verdict="no-such-local-time")
         case "superseded":
@@ -268,7 +268,7 @@ def _passed(
     return replace(answer, gap=gap_around(answer.at, decision.time, evidence.leadership))
 
 
-def _began(regimes: Sequence[Regime], regime: Regime) -> Regime:
+def began(regimes: Sequence[Regime], regime: Regime) -> Regime:
     """Return the regime that began the pause or the disabling, through edits in between."""
     current = regime
     for earlier in reversed(regimes[: regimes.index(regime)]):

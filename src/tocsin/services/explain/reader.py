@@ -67,45 +67,18 @@ class ExplainReader:
         """
         if at is not None and not EARLIEST_YEAR <= at.year <= LATEST_YEAR:
             raise InvalidQuery("time", at.isoformat(), f"its year must be from {EARLIEST_YEAR} to {LATEST_YEAR}")
-        evidence = await self._newest(job)
+        evidence = await read_evidence(self._log, job)
         if at is None:
             newest = evidence
             at = await self._calculate(lambda _: default_instant(newest))
         # A naive time differs from the same time in UTC by at most a day.
         begin = at if at.tzinfo is not None else at.replace(tzinfo=evidence.now.tzinfo) - _DAY
         end = at if at.tzinfo is not None else begin + 2 * _DAY
-        around = await self._decisions(job, begin - MARGIN, end)
-        known = {decision.sequence: decision for decision in (*evidence.decisions, *around)}
-        evidence = replace(evidence, decisions=[known[sequence] for sequence in sorted(known)])
+        around = await read_decisions(self._stored, job, begin, end)
+        evidence = with_decisions(evidence, around)
         judged = await self._calculate(lambda _: judge(evidence, at))
         answers = [await self._with_outcome(answer) for answer in judged]
         return tuple([await self._with_backfills(answer, evidence.now) for answer in answers])
-
-    async def _newest(self, job: str) -> Evidence:
-        definitions: list[Recorded[DefinitionFact]] = []
-        for subject in subjects.ledger_subjects(job, *_DEFINITIONS):
-            definitions += _of(DefinitionFact, await self._all(subject))
-        decisions = [await self._log.last(subject) for subject in subjects.ledger_subjects(job, *_TIME)]
-        return Evidence(
-            job=job,
-            definitions=sorted(definitions, key=_sequence),
-            decisions=sorted(_decisions([decision for decision in decisions if decision is not None]), key=_sequence),
-            leadership=sorted(await self._all(subjects.leadership(TICKER_LEASE)), key=_sequence),
-            now=await self._log.now(),
-        )
-
-    async def _decisions(self, job: str, begin: datetime, end: datetime) -> list[Recorded[Due | Passed]]:
-        """Return the decisions from `begin` until after `end`."""
-        upto = (await self._stored.extent(Stream.LEDGER)).last
-        filters = subjects.ledger_subjects(job, *_TIME)
-        portions = self._stored.messages(Stream.LEDGER, *filters, after=begin, upto=upto)
-        decisions: list[Recorded[Due | Passed]] = []
-        async with aclosing(cast("AsyncGenerator[Sequence[StoredMessage], None]", portions)):
-            async for portion in portions:
-                decisions += _decisions([decoded(message) for message in portion])
-                if decisions and _upto(decisions[-1].message) > end:
-                    break
-        return decisions
 
     async def _with_outcome(self, answer: Answer) -> Answer:
         if answer.execution_id is None:
@@ -152,11 +125,49 @@ class ExplainReader:
             facts += of_run
         return replace(answer, backfills=tuple(runs), facts=tuple(facts)) if runs else answer
 
-    async def _all(self, subject: str) -> list[Recorded[Message]]:
-        messages: list[Recorded[Message]] = []
-        while batch := await self._log.read(subject, after=messages[-1].sequence if messages else 0, confirm=True):
-            messages += batch
-        return messages
+
+async def read_evidence(log: EventLog, job: str) -> Evidence:
+    """Return the definitions of a job, its newest decisions, and the leaders."""
+    definitions: list[Recorded[DefinitionFact]] = []
+    for subject in subjects.ledger_subjects(job, *_DEFINITIONS):
+        definitions += _of(DefinitionFact, await _all(log, subject))
+    decisions = [await log.last(subject) for subject in subjects.ledger_subjects(job, *_TIME)]
+    return Evidence(
+        job=job,
+        definitions=sorted(definitions, key=_sequence),
+        decisions=sorted(_decisions([decision for decision in decisions if decision is not None]), key=_sequence),
+        leadership=sorted(await _all(log, subjects.leadership(TICKER_LEASE)), key=_sequence),
+        now=await log.now(),
+    )
+
+
+async def read_decisions(
+    stored: StoredLog, job: str, begin: datetime, end: datetime, *, most: int | None = None
+) -> list[Recorded[Due | Passed]]:
+    """Return decisions on the time of a job from `begin` until after `end`, about `most`."""
+    upto = (await stored.extent(Stream.LEDGER)).last
+    filters = subjects.ledger_subjects(job, *_TIME)
+    portions = stored.messages(Stream.LEDGER, *filters, after=begin - MARGIN, upto=upto)
+    decisions: list[Recorded[Due | Passed]] = []
+    async with aclosing(cast("AsyncGenerator[Sequence[StoredMessage], None]", portions)):
+        async for portion in portions:
+            decisions += _decisions([decoded(message) for message in portion])
+            if decisions and (_upto(decisions[-1].message) > end or (most is not None and len(decisions) > most)):
+                break
+    return decisions
+
+
+def with_decisions(evidence: Evidence, decisions: Sequence[Recorded[Due | Passed]]) -> Evidence:
+    """Return the evidence with more decisions."""
+    known = {decision.sequence: decision for decision in (*evidence.decisions, *decisions)}
+    return replace(evidence, decisions=[known[sequence] for sequence in sorted(known)])
+
+
+async def _all(log: EventLog, subject: str) -> list[Recorded[Message]]:
+    messages: list[Recorded[Message]] = []
+    while batch := await log.read(subject, after=messages[-1].sequence if messages else 0, confirm=True):
+        messages += batch
+    return messages
 
 
 def _of(kind: type[M], recorded: Sequence[Recorded[Message]]) -> list[Recorded[M]]:

@@ -48,6 +48,7 @@ from . import (
     silences,
     sql,
     status,
+    timeline,
     tokens,
     why,
 )
@@ -203,6 +204,7 @@ ROUTERS: Final = (
     backfill.router,
     why.router,
     overview.router,
+    timeline.router,
     executions.router,
     dead_letters.router,
     agents.router,

@@ -106,7 +106,7 @@ class KnownDefinition:
         self.registered_at = fact.created_at or recorded.time
 
     @classmethod
-    def of(cls, recorded: Recorded[Message]) -> "KnownDefinition | None":
+    def of(cls, recorded: Recorded[Message] | Recorded[DefinitionFact]) -> "KnownDefinition | None":
         """Return the definition in an event; None: the event is of another type."""
         return cls(recorded, recorded.message) if isinstance(recorded.message, Defined) else None
 
@@ -173,6 +173,25 @@ class Visibility:
                     f"job {definition.name!r} cannot depend on {dependency.job!r}, which names its viewers, and you are not one "
                     "of them. Leave it out of `depends_on`, or ask its owner",
                 )
+
+    def seen_definitions(self, caller: Principal, definitions: Sequence[Recorded[DefinitionFact]]) -> frozenset[int]:
+        """Return the sequences of the definitions of a job that a caller sees.
+
+        A caller sees what ran under a definition by the same rule as `may_see_run`.
+        """
+        known = {
+            recorded.sequence: definition
+            for recorded in definitions
+            if (definition := KnownDefinition.of(recorded)) is not None
+        }
+        if caller.may(Permission.ADMINISTER) or not known:
+            return frozenset(known)
+        newest = known[max(known)]
+        return frozenset(
+            sequence
+            for sequence, definition in known.items()
+            if _sees(caller, definition) and (definition.registered_at != newest.registered_at or _sees(caller, newest))
+        )
 
     # --- executions, dead letters and events --------------------------------------------------------------------------
 

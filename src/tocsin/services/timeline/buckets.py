@@ -1,0 +1,120 @@
+"""The buckets of a timeline: marks counted by time and decision, without listing them."""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Final, cast
+
+from ...domain.schedule import Schedule
+from ...ports import ExecutionCount, PassedSpan
+from ..calculations import Effort
+from .marks import CRON
+from .model import Bucket, Decision, Span
+from .regimes import INSTANT, Ledger, Stretch
+
+MOST_COUNTED: Final = 100_000
+"""Instants of one bucket that are counted if the schedule must list them: more than one a second in a day."""
+_HOUR: Final = timedelta(hours=1)
+
+
+class Buckets:
+    """Counts by bucket. Counting ends when its effort is spent."""
+
+    def __init__(self, spans: Sequence[Span], effort: Effort) -> None:
+        """`spans`: the buckets, which adjoin."""
+        self._spans = spans
+        self._starts = [span.start for span in spans]
+        self._counts: list[Counter[Decision]] = [Counter() for _ in spans]
+        self._effort = effort
+        self.is_complete = True
+
+    def add_executions(self, counts: Iterable[ExecutionCount], ledger: Ledger) -> None:
+        """Count executions that the caller sees."""
+        for count in counts:
+            if ledger.has_seen(count.definition):
+                status = cast("Decision", count.status)
+                self._add(count.start, status if count.trigger == CRON else "trigger", count.total)
+
+    def add_passed(self, passed: Iterable[PassedSpan], ledger: Ledger) -> None:
+        """Count instants that passed although the job was active.
+
+        The schedule divides a span among buckets.
+        """
+        of = {regime.sequence: regime for regime in ledger.all}
+        for span in passed:
+            regime = of.get(span.definition)
+            if regime is None or not ledger.has_seen(span.definition):
+                continue
+            decision = cast("Decision", span.reason)
+            first, last = self._number(span.start + INSTANT), self._number(span.until)
+            if first == last and first is not None:
+                self._counts[first][decision] += span.total
+            elif (schedule := regime.schedule) is not None:
+                origin = ledger.anchor(regime, schedule, span.until)
+                self._count(Stretch(span.start + INSTANT, span.until + INSTANT, decision, schedule, origin))
+
+    def add_stretches(self, stretches: Iterable[Stretch]) -> None:
+        """Count instants of pauses and of the future, and nonexistent local times."""
+        for stretch in stretches:
+            self._count(stretch)
+            self._count_skipped(stretch)
+
+    def result(self) -> list[Bucket]:
+        """Return the buckets."""
+        return [
+            Bucket(span.start, span.end, {decision: n for decision, n in sorted(counts.items()) if n})
+            for span, counts in zip(self._spans, self._counts, strict=True)
+        ]
+
+    @property
+    def total(self) -> int:
+        """Return the number of marks that were counted."""
+        return sum(sum(counts.values()) for counts in self._counts)
+
+    def _number(self, at: datetime) -> int | None:
+        """Return the number of the bucket that contains an instant."""
+        number = bisect_right(self._starts, at) - 1
+        return number if number >= 0 and at < self._spans[number].end else None
+
+    def _add(self, at: datetime, decision: Decision, count: int) -> None:
+        number = self._number(at)
+        if number is not None:
+            self._counts[number][decision] += count
+
+    def _overlaps(self, stretch: Stretch) -> Iterable[tuple[int, datetime, datetime]]:
+        """Yield the buckets that overlap a stretch, each with the part of it."""
+        for number in range(max(0, bisect_right(self._starts, stretch.start) - 1), len(self._spans)):
+            start, end = max(self._spans[number].start, stretch.start), min(self._spans[number].end, stretch.end)
+            if self._spans[number].start >= stretch.end:
+                return
+            if self._effort.is_spent():
+                self.is_complete = False
+                return
+            if start < end:
+                yield number, start, end
+
+    def _count(self, stretch: Stretch) -> None:
+        if stretch.decision is None:
+            return
+        for number, start, end in self._overlaps(stretch):
+            count = stretch.schedule.count(start - INSTANT, end - INSTANT, anchor=stretch.anchor, most=MOST_COUNTED)
+            self._counts[number][stretch.decision] += count
+
+    def _count_skipped(self, stretch: Stretch) -> None:
+        """Count the local times that the clocks skip, which are listed around clock changes."""
+        for number, start, end in self._overlaps(stretch):
+            if stretch.schedule.may_skip(start - INSTANT, end - INSTANT):
+                self._counts[number]["no-such-local-time"] += _skipped(stretch.schedule, start, end, stretch.anchor)
+
+
+def _skipped(schedule: Schedule, start: datetime, end: datetime, anchor: datetime) -> int:
+    """Return how many local times in [start, end) do not exist."""
+    count = 0
+    while start < end:
+        stop = min(end, start + _HOUR)
+        if schedule.may_skip(start - INSTANT, stop - INSTANT):
+            occurrences = schedule.occurrences(start - INSTANT, stop - INSTANT, anchor=anchor)
+            count += sum(occurrence.skipped_local is not None for occurrence in occurrences)
+        start = stop
+    return count

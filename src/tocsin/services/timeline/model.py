@@ -1,0 +1,149 @@
+"""The values of a timeline, and the time that it shows."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal, Self, TypeAlias
+
+from ...domain.execution_counts import PERIOD
+from ...ports.queries import InvalidQuery, in_utc
+
+Decision: TypeAlias = Literal[
+    "pending",  # it fired, and its execution has this status
+    "running",
+    "completed",
+    "failed",
+    "cancelled",
+    "skipped",
+    "fired",  # it fired, and the history has no execution of it
+    "paused",  # the job was paused
+    "disabled",  # its definition disabled it
+    "no-such-local-time",  # the clocks of its zone skipped it that day
+    "missed",  # no ticker led when it was due, and the catch-up policy let it pass
+    "superseded",  # it was missed, and the schedule in force since then does not name it
+    "throttled",  # the job fired too often
+    "undecided",  # it is due, and not decided yet
+    "future",  # it will fire unless something changes
+    "future-paused",  # it would fire if the job were not paused
+    "future-disabled",  # it would fire if the definition did not disable it
+    "trigger",  # an execution that the schedule did not request
+]
+"""The decision on an instant, as `why` gives it; of an instant that fired, the status of its execution."""
+
+VersionKind: TypeAlias = Literal["defined", "paused", "resumed", "deleted"]
+
+MAX_DAYS: Final = 3_660
+"""The longest time of an answer."""
+MAX_BUCKETS: Final = 500
+MAX_FINE: Final = timedelta(hours=3)
+"""The longest time with buckets below `PERIOD`, for which the history counts rows."""
+EARLIEST_YEAR: Final = 1970
+LATEST_YEAR: Final = 2999
+"""Later instants would pass the last date that Python knows."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY: Final = timedelta(days=1)
+_WIDTHS: Final = (
+    *(timedelta(seconds=s) for s in (1, 5, 15, 60)),
+    *(timedelta(minutes=m) for m in (5, 15, 30)),
+    *(timedelta(hours=h) for h in (1, 3, 6, 12)),
+    *(timedelta(days=d) for d in (1, 2, 7, 28, 91, 364)),
+)
+"""The widths of buckets that a person can read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An instant and the decision on it, or an execution with another trigger.
+
+    `reason`: why it was skipped, cancelled or paused; of a trigger, its kind. `late_by`: seconds from the instant to the decision.
+    `count`: the executions on shards that have the same status, or the number of instants whose times are unknown.
+    """
+
+    at: datetime
+    decision: Decision
+    reason: str | None = None
+    execution_id: str | None = None
+    status: str | None = None
+    late_by: float | None = None
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """The marks in [start, end), by decision."""
+
+    start: datetime
+    end: datetime
+    counts: Mapping[Decision, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """An event on the definition of a job. `sequence`: that of the event."""
+
+    sequence: int
+    at: datetime
+    by: str | None
+    kind: VersionKind
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A time [start, end)."""
+
+    start: datetime
+    end: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The time [since, until) of a request, and the most buckets of its answer.
+
+    Raises:
+        InvalidQuery: the time is empty, too long, or outside the calendar.
+    """
+
+    since: datetime
+    until: datetime
+    buckets: int
+
+    @classmethod
+    def of(cls, since: datetime, until: datetime, buckets: int) -> Self:
+        """Return a window; times without a zone are in UTC.
+
+        Raises:
+            InvalidQuery: the time is empty, too long, or outside the calendar.
+        """
+        begin, end = _checked("since", since), _checked("until", until)
+        if not begin < end:
+            raise InvalidQuery("until", until.isoformat(), f"must be later than `since`, {since.isoformat()}")
+        if end - begin > MAX_DAYS * _DAY:
+            raise InvalidQuery("until", until.isoformat(), f"must be at most {MAX_DAYS:,} days after `since`")
+        return cls(begin, end, buckets)
+
+    @property
+    def width(self) -> timedelta:
+        """The smallest legible width of at most `buckets` buckets."""
+        days = -(-(self.until - self.since) // _DAY)
+        longest = -(-days // max(1, self.buckets - 1)) * _DAY
+        widths = (width for width in _WIDTHS if width >= PERIOD or self.until - self.since <= MAX_FINE)
+        return next((width for width in widths if len(self._numbers(width)) <= self.buckets), longest)
+
+    def spans(self, width: timedelta) -> tuple[Span, ...]:
+        """Return spans of a width that cover the window, at multiples since 1970."""
+        return tuple(Span(_EPOCH + n * width, _EPOCH + (n + 1) * width) for n in self._numbers(width))
+
+    def _numbers(self, width: timedelta) -> range:
+        return range((self.since - _EPOCH) // width, -(-(self.until - _EPOCH) // width))
+
+    def covered(self, spans: tuple[Span, ...]) -> "Window":
+        """Return the window that spans cover."""
+        return replace(self, since=spans[0].start, until=spans[-1].end)
+
+
+def _checked(field: str, time: datetime) -> datetime:
+    at = in_utc(field, time if time.tzinfo else time.replace(tzinfo=UTC))
+    if not EARLIEST_YEAR <= at.year <= LATEST_YEAR:
+        raise InvalidQuery(field, time.isoformat(), f"its year must be from {EARLIEST_YEAR} to {LATEST_YEAR}")
+    return at

@@ -1,0 +1,139 @@
+"""The reads of a timeline: definitions and decisions from the ledger, executions from the history."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final, TypeAlias
+
+from ...domain.events import DefinitionFact, Recorded
+from ...domain.ledger import JobNotFound
+from ...ports import EventLog, ExecutionRow, History, StoredLog
+from ...ports.queries import CountQuery, ExecutionQuery, every
+from ..calculations import Calculator, Effort, in_place
+from ..explain.reader import read_decisions, read_evidence, with_decisions
+from .buckets import Buckets
+from .marks import marks_of
+from .model import Bucket, Mark, Span, Version, Window
+from .regimes import Ledger, gaps_of, seen_everything
+
+MAX_MARKS: Final = 500
+"""Marks of one answer; more are counted in buckets."""
+MAX_VERSIONS: Final = 500
+MAX_GAPS: Final = 500
+MAX_PASSED: Final = 10_000
+"""Spans of missed instants that are read; each holds up to 1,000 instants."""
+
+Sees: TypeAlias = Callable[[Sequence[Recorded[DefinitionFact]]], Collection[int]]
+"""Returns the sequences of the definitions that the caller sees."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The instants of a job in a time: either `marks` or `buckets` is there.
+
+    `truncated`: part of the time is missing, because there is too much of it or the history no longer has it.
+    """
+
+    since: datetime
+    until: datetime
+    timezone: str
+    versions: tuple[Version, ...]
+    gaps: tuple[Span, ...]
+    marks: tuple[Mark, ...] | None = None
+    buckets: tuple[Bucket, ...] | None = None
+    truncated: bool = False
+
+
+class TimelineReader:
+    """Reads the time of a job."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        stored: StoredLog,
+        history: History,
+        calculate: Calculator = in_place,
+        *,
+        retention: timedelta,
+    ) -> None:
+        """`retention`: how long the history keeps executions of jobs that do not set it."""
+        self._log = log
+        self._stored = stored
+        self._history = history
+        self._calculate = calculate
+        self._retention = retention
+
+    async def ledger(self, job: str, sees: Sees = seen_everything) -> Ledger:
+        """Return the definitions of a job and its newest decisions.
+
+        Raises:
+            JobNotFound: no event mentions the job, or the caller sees none of its definitions.
+        """
+        evidence = await read_evidence(self._log, job)
+        ledger = Ledger(evidence, sees(evidence.definitions))
+        if not any(ledger.is_seen(regime) for regime in ledger.all):
+            raise JobNotFound(job)
+        return ledger
+
+    async def timeline(self, job: str, window: Window, sees: Sees = seen_everything) -> Timeline:
+        """Return the marks of a window, or buckets if they are too many.
+
+        Raises:
+            JobNotFound: no event mentions the job, or the caller sees none of its definitions.
+            ScheduleError: its schedule is no longer valid.
+        """
+        ledger = await self.ledger(job, sees)
+        buckets = await self._buckets(ledger, window)
+        versions, gaps = ledger.versions(window), gaps_of(ledger.evidence.leadership, window, ledger.evidence.now)
+        timeline = Timeline(
+            window.since,
+            window.until,
+            ledger.timezone,
+            tuple(versions[-MAX_VERSIONS:]),
+            tuple(gaps[-MAX_GAPS:]),
+            truncated=len(versions) > MAX_VERSIONS or len(gaps) > MAX_GAPS,
+        )
+        if buckets.total <= MAX_MARKS:
+            marks, is_complete = await self._marks(ledger, window)
+            if is_complete:
+                return replace(timeline, marks=tuple(marks))
+        is_cut = not buckets.is_complete or self._forgets(ledger, window)
+        return replace(timeline, buckets=tuple(buckets.result()), truncated=timeline.truncated or is_cut)
+
+    async def _buckets(self, ledger: Ledger, window: Window) -> Buckets:
+        job, width = ledger.evidence.job, window.width
+        spans = window.spans(width)
+        covered = window.covered(spans)
+        counts = await self._history.counts(CountQuery(job=job, since=covered.since, until=covered.until, width=width))
+        passed = await self._history.passed(job, covered.since, covered.until, limit=MAX_PASSED)
+
+        def counted(effort: Effort) -> Buckets:
+            buckets = Buckets(spans, effort)
+            buckets.add_executions(counts, ledger)
+            buckets.add_passed(passed, ledger)
+            buckets.add_stretches(ledger.stretches(covered))
+            return buckets
+
+        buckets = await self._calculate(counted)
+        buckets.is_complete &= len(passed) < MAX_PASSED
+        return buckets
+
+    async def _marks(self, ledger: Ledger, window: Window) -> tuple[list[Mark], bool]:
+        job = ledger.evidence.job
+        decisions = await read_decisions(self._stored, job, window.since, window.until, most=2 * MAX_MARKS)
+        ledger = ledger.with_evidence(with_decisions(ledger.evidence, decisions))
+        query = ExecutionQuery(job=job, since=window.since, until=window.until, limit=MAX_MARKS)
+        rows = list[ExecutionRow]()
+        async for row in every(self._history.executions, query):
+            if ledger.has_seen(row.definition):
+                rows.append(row)
+            if len(rows) > MAX_MARKS:
+                break
+        return await self._calculate(lambda effort: marks_of(ledger, rows, window, effort, most=MAX_MARKS))
+
+    def _forgets(self, ledger: Ledger, window: Window) -> bool:
+        """Return whether the history has removed executions of a window."""
+        seen = [regime for regime in ledger.all if ledger.is_seen(regime)]
+        own = next((regime.definition.retention for regime in reversed(seen) if regime.definition is not None), None)
+        kept_since = ledger.evidence.now - (self._retention if own is None else timedelta(seconds=own))
+        return max(window.since, seen[0].fact.time) < kept_since

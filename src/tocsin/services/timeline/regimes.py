@@ -1,0 +1,184 @@
+"""The definitions of a job along its time, and the times without a leader."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from ...domain.events import (
+    DefinitionFact,
+    Due,
+    LeadershipGained,
+    LeadershipLost,
+    LeadershipReleased,
+    Message,
+    Passed,
+    Recorded,
+)
+from ...domain.ledger import PUNCTUALITY
+from ...domain.schedule import Schedule
+from ..explain.evidence import Evidence, Regime, regimes_of
+from ..explain.judgement import anchor, began
+from .model import Decision, Span, Version, Window
+
+INSTANT: Final = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A time [start, end) of a single definition, whose instants have the same decision."""
+
+    start: datetime
+    end: datetime
+    decision: Decision | None
+    """None: the instants fired, or passed without a pause: each has its own decision."""
+    schedule: Schedule
+    anchor: datetime
+    reason: str | None = None
+
+
+class Ledger:
+    """The definitions of a job, as far as the caller may see them."""
+
+    def __init__(self, evidence: Evidence, seen: Collection[int]) -> None:
+        """`seen`: the sequences of the definitions that the caller sees.
+
+        Raises:
+            JobNotFound: no event mentions the job.
+        """
+        self.evidence = evidence
+        self.all = regimes_of(evidence)
+        self.seen = frozenset(seen)
+        self._shown = set[int]()
+        """The sequences of the events that the caller sees."""
+        is_shown = False
+        for regime in self.all:
+            is_shown = is_shown if regime.definition is None else regime.sequence in self.seen
+            if is_shown:
+                self._shown.add(regime.fact.sequence)
+        self.decided_until = max((upto(decision.message) for decision in evidence.decisions), default=None)
+
+    @property
+    def is_all_seen(self) -> bool:
+        """Return whether the caller sees every definition."""
+        return all(regime.sequence in self.seen for regime in self.all if regime.definition is not None)
+
+    def with_evidence(self, evidence: Evidence) -> "Ledger":
+        """Return the same definitions with other decisions."""
+        return Ledger(evidence, self.seen)
+
+    @property
+    def timezone(self) -> str:
+        """Return the zone of the newest definition that the caller sees."""
+        zones = (
+            regime.definition.timezone for regime in reversed(self.all) if regime.definition and self.is_seen(regime)
+        )
+        return next(zones, "UTC")
+
+    def is_seen(self, regime: Regime) -> bool:
+        """Return whether the caller sees a definition, or the deletion of one that it sees."""
+        return regime.fact.sequence in self._shown
+
+    def has_seen(self, definition: int | None) -> bool:
+        """Return whether the caller sees the executions of a definition (0: not registered)."""
+        if definition is None:
+            return self.is_all_seen
+        return definition == 0 or definition in self.seen
+
+    def versions(self, window: Window) -> list[Version]:
+        """Return the changes to the definition in a window, and the last before it."""
+        seen = [regime for regime in self.all if self.is_seen(regime) and regime.fact.time < window.until]
+        first = next((n for n, regime in enumerate(seen) if regime.until is None or regime.until > window.since), 0)
+        return [version_of(regime.fact) for regime in seen[first:]]
+
+    def regime_at(self, at: datetime, decision: Recorded[Due | Passed]) -> Regime | None:
+        """Return the definition in force at an instant when it was decided."""
+        for regime in reversed(self.all):
+            if regime.fact.time < at and regime.fact.sequence < decision.sequence:
+                return regime
+        return None
+
+    def anchor(self, regime: Regime, schedule: Schedule, at: datetime) -> datetime:
+        """Return the time from which intervals count."""
+        return regime.anchor if schedule.interval is None else anchor(self.evidence, regime, at)
+
+    def stretches(self, window: Window) -> Iterator[Stretch]:
+        """Yield the times in which the caller sees a definition with a schedule, oldest first."""
+        now = self.evidence.now
+        for regime in self.all:
+            schedule = regime.schedule
+            if schedule is None or not self.is_seen(regime):
+                continue
+            # An instant at the very time of an event belongs to the definition before it.
+            begin = max(window.since, regime.fact.time + INSTANT)
+            end = window.until if regime.until is None else min(window.until, regime.until + INSTANT)
+            decided = (self.decided_until or regime.fact.time) + INSTANT
+            for start, stop, decision in (
+                (begin, min(end, decided), self._past(regime)),
+                (max(begin, decided), min(end, now + INSTANT), "undecided"),
+                (max(begin, decided, now + INSTANT), end, self._future(regime)),
+            ):
+                if start < stop:
+                    origin = self.anchor(regime, schedule, start)
+                    yield Stretch(start, stop, decision, schedule, origin, self.reason_of(regime))
+
+    def _past(self, regime: Regime) -> Decision | None:
+        if not regime.is_silent:
+            return None
+        return "paused" if regime.paused else "disabled"
+
+    def _future(self, regime: Regime) -> Decision:
+        if not regime.is_silent:
+            return "future"
+        return "future-paused" if regime.paused else "future-disabled"
+
+    def reason_of(self, regime: Regime) -> str | None:
+        """Return the reason of a pause or a disabling."""
+        return began(self.all, regime).fact.message.reason if regime.is_silent else None
+
+
+def upto(fact: Due | Passed) -> datetime:
+    """Return the last instant that a decision is about."""
+    return fact.scheduled_time if isinstance(fact, Due) else fact.until
+
+
+def version_of(fact: Recorded[DefinitionFact]) -> Version:
+    """Return an event on a definition."""
+    message = fact.message
+    kind = message.type  # type: ignore[attr-defined] # each kind of them has it
+    by = None if message.by is None else message.by.full_name
+    return Version(fact.sequence, fact.time, by, kind, message.reason)
+
+
+def gaps_of(leadership: Iterable[Recorded[Message]], window: Window, now: datetime) -> list[Span]:
+    """Return the times without a leader in a window, oldest first.
+
+    Those that are too short to make an instant late are left out.
+    """
+    gaps: list[tuple[datetime, datetime]] = []
+    sign: datetime | None = None
+    holder: str | None = None
+    is_led = True
+    for recorded in leadership:
+        match recorded.message:
+            case LeadershipGained() as fact:
+                last_seen = max((at for at in (sign, fact.last_sign) if at is not None), default=None)
+                if last_seen is not None and last_seen < fact.at:
+                    gaps.append((last_seen, fact.at))
+                sign, holder = max(fact.at, last_seen or fact.at), fact.holder
+                is_led = True
+            case LeadershipReleased() as fact:
+                sign, is_led = fact.at, False
+            case LeadershipLost() as fact if fact.holder == holder:
+                sign, is_led = fact.last_sign, False
+            case _:
+                pass
+    if sign is not None and not is_led:
+        gaps.append((sign, now))
+    clipped = ((max(start, window.since), min(end, window.until)) for start, end in gaps if end - start > PUNCTUALITY)
+    return [Span(start, end) for start, end in clipped if start < end]
+
+
+def seen_everything(definitions: Sequence[Recorded[DefinitionFact]]) -> frozenset[int]:
+    """Return the sequences of all definitions: what a caller without limits sees."""
+    return frozenset(recorded.sequence for recorded in definitions)

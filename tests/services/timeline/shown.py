@@ -1,0 +1,91 @@
+"""The history of a past, as the recorder would keep it."""
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from tests.services.explain.past import Past
+from tocsin.domain import ids
+from tocsin.domain.events import MISSED_REASONS, Due, Passed
+from tocsin.ports import ExecutionCount, ExecutionRow, PassedSpan
+from tocsin.services.calculations import Effort
+from tocsin.services.timeline import Mark, Window
+from tocsin.services.timeline.buckets import Buckets
+from tocsin.services.timeline.marks import marks_of
+from tocsin.services.timeline.regimes import Ledger, seen_everything
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+STATUSES = ("completed", "failed", "skipped", "running")
+EFFORT_S = 60.0
+
+
+def row(at: datetime, status: str, **more: object) -> ExecutionRow:
+    """An execution."""
+    fields: dict[str, object] = {
+        "job_name": "job",
+        "execution_id": ids.occurrence_id("job", at),
+        "trigger": "cron",
+        "status": status,
+        "scheduled_time": at,
+        "started_at": None,
+        "completed_at": None,
+        "duration_ms": None,
+        "attempt": 1,
+        "worker": None,
+        "error": None,
+        "dag_state": {},
+        "definition": 1,
+    }
+    return ExecutionRow(**(fields | more))  # type: ignore[arg-type]
+
+
+def rows_of(past: Past) -> list[ExecutionRow]:
+    """An execution for each instant that fired."""
+    fired = [recorded.message for recorded in past.facts if isinstance(recorded.message, Due)]
+    return [
+        row(fact.scheduled_time, STATUSES[n % len(STATUSES)], definition=fact.definition)
+        for n, fact in enumerate(fired)
+    ]
+
+
+def counts_of(rows: Sequence[ExecutionRow], width: timedelta) -> list[ExecutionCount]:
+    """The counts of executions."""
+    counts = Counter(
+        (EPOCH + (row.scheduled_time - EPOCH) // width * width, row.definition, row.trigger, row.status) for row in rows
+    )
+    return [ExecutionCount(*key, total) for key, total in counts.items()]
+
+
+def passed_of(past: Past) -> list[PassedSpan]:
+    """The spans of instants that passed without a pause."""
+    facts = [recorded.message for recorded in past.facts if isinstance(recorded.message, Passed)]
+    return [
+        PassedSpan(fact.start, fact.until, fact.reason, fact.count, fact.definition)
+        for fact in facts
+        if fact.reason in MISSED_REASONS and fact.count
+    ]
+
+
+def ledger_of(past: Past) -> Ledger:
+    """The ledger, seen by a caller without limits."""
+    return Ledger(past.evidence, seen_everything(past.evidence.definitions))
+
+
+def marks(past: Past, window: Window, rows: Sequence[ExecutionRow] | None = None) -> list[Mark]:
+    """Every mark."""
+    shown = [
+        each for each in (rows_of(past) if rows is None else rows) if window.since <= each.scheduled_time < window.until
+    ]
+    listed, is_complete = marks_of(ledger_of(past), shown, window, Effort(EFFORT_S), most=100_000)
+    assert is_complete
+    return listed
+
+
+def buckets(past: Past, window: Window, width: timedelta) -> Buckets:
+    """The buckets of one width."""
+    spans = window.spans(width)
+    covered, ledger, counted = window.covered(spans), ledger_of(past), Buckets(spans, Effort(EFFORT_S))
+    counted.add_executions(counts_of(rows_of(past), width), ledger)
+    counted.add_passed(passed_of(past), ledger)
+    counted.add_stretches(ledger.stretches(covered))
+    return counted
