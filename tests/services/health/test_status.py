@@ -76,11 +76,13 @@ async def test_all_of_an_installation_at_work(nats_url: str, tmp_path: Path) -> 
             "held_back": 0,
             "unattended": True,
         }
+        unattended = "1 task in queue `default`, and no worker requests tasks from it"
+        assert unattended in seen["problems"]
         owners = {durable["name"]: durable["owner"] for durable in seen["durables"]}
         assert owners["planner"] == "planner"
 
         result = (await program(tocsin.settings, "status")).stdout
-        assert "1 task in queue `default`" in result
+        assert unattended in result
         assert "2 jobs, 0 paused, 1 disabled" in result
 
         doctor = await program(tocsin.settings, "doctor", "-q")

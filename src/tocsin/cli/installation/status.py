@@ -13,7 +13,6 @@ from rich.text import Text
 
 from ...domain.text import counted, printable
 from ...services.execution_stats import Statistics, statistics
-from ...services.unserved import line_of
 from ..input.values import instant
 from ..output.format import Output, local, seconds
 from ..output.tables import table
@@ -89,6 +88,8 @@ def as_json(seen: "Status") -> dict[str, Any]:
 
 def shown(seen: "Status") -> Iterator[RenderableType]:
     """Yield the screen of a status."""
+    from ...services.health.problems import problems_of  # noqa: PLC0415 - imported when a command first needs it
+
     server = seen.server
     where = f" in cluster {server.cluster} of {len(server.known)}" if server.cluster and server.known else ""
     yield Text.assemble((f"{seen.root}", "bold"), f" on nats-server {server.version} at {server.url}{where}")
@@ -121,7 +122,6 @@ def shown(seen: "Status") -> Iterator[RenderableType]:
             ],
             empty="no leader",
         )
-        yield from (Text(line, style="red") for line in (*_clocks(seen), *_late(seen)))
     yield Text()
     yield table(
         ("DURABLE", "OWNER", "WAITING", "OUT", "AGAIN", "OLDEST", "READERS"),
@@ -143,42 +143,14 @@ def shown(seen: "Status") -> Iterator[RenderableType]:
     yield Text()
     yield from (Text(line) for line in _sums(seen))
     for queue in seen.queues:
-        if queue.is_unattended:
-            yield Text(
-                f"{counted(queue.waiting, 'task')} in queue `{queue.name}`, and no worker requests tasks from it",
-                style="red",
-            )
-        elif queue.functions:
+        if queue.functions and not queue.is_unattended:
             first = sorted(queue.functions.items(), key=lambda item: (-item[1], item[0]))[:MAX_FUNCTIONS]
             shown = ", ".join(f"{printable(function)} {number}" for function, number in first)
             age = (
                 "" if queue.oldest is None else f", the oldest for {seconds((seen.at - queue.oldest).total_seconds())}"
             )
             yield Text(f"{counted(queue.waiting, 'task')} in queue `{queue.name}` wait for an agent{age}: {shown}")
-    unattended = {queue.name for queue in seen.queues if queue.is_unattended}
-    for name, number in sorted(seen.unserved.items()):
-        if name not in unattended:
-            yield Text(f"{line_of(name, number)}; see `tocsin doctor`", style="yellow")
-    if seen.foreign:
-        oldest = seen.foreign[0]
-        where = f"{printable(oldest.subject)} ({oldest.stream} {oldest.sequence})"
-        messages = counted(len(seen.foreign), "message")
-        yield Text(f"{messages} that no stage stored, the first is {where}: run `tocsin repair --dry-run`", style="red")
-    for part, reason in seen.troubles.items():
-        yield Text(f"unknown: {part}: {reason}", style="red")
-    missing = [name for name, stream in seen.streams.items() if stream is None]
-    if missing:
-        yield Text(f"missing: {', '.join(missing)}. Run `tocsin init`.", style="red")
-
-
-def _late(seen: "Status") -> Iterator[str]:
-    """Yield a line for each lease that its holder does not renew."""
-    for lease in seen.leases or ():
-        if (since := lease.lateness(seen.at)) is not None:
-            yield (
-                f"{lease.holder} did not renew the lease `{lease.name}` for {seconds(since.total_seconds())}: nats-server may "
-                "store nothing (a full disk?), or the process hangs; see `tocsin doctor`"
-            )
+    yield from (Text(problem, style="red") for problem in problems_of(seen))
 
 
 def _clock(lease: "Lease") -> Text:
@@ -187,16 +159,6 @@ def _clock(lease: "Lease") -> Text:
         return Text("unknown")
     shown = f"{lease.clock_offset:+.3f} s ±{lease.clock_error:.3f}"
     return Text(shown, style="red" if lease.is_last_resort else "")
-
-
-def _clocks(seen: "Status") -> Iterator[str]:
-    """Yield a line for each process whose clock is not credible."""
-    for lease in seen.leases or ():
-        if lease.is_last_resort:
-            yield f"no candidate for `{lease.name}` has a credible clock: {lease.holder} leads as the last resort"
-    for candidate in seen.standing_aside:
-        offset = f"{candidate.clock_offset:+.3f} s ±{candidate.clock_error:.3f}"
-        yield f"{candidate.holder} does not stand for `{candidate.lease}`: its clock differs from the log's by {offset}"
 
 
 def _plain(seen: "Status") -> Iterator[str]:

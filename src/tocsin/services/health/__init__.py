@@ -1,9 +1,10 @@
 """Health of an installation: its parts now, and their defects.
 
-status.py     one look at all parts; a part that does not answer is listed with the reason
+status.py     a look at all parts, with the reason where one does not answer
+problems.py   its problems
 doctor.py     runs the checks
-findings.py   the result of a check, and what every check is given
-checks/       the checks, a module for each part of an installation
+findings.py   the result of a check, and its input
+checks/       a module of checks for each part
 
 The same look serves the command line (`tocsin status`, `tocsin doctor`) and the HTTP API (`/v1/health`).
 """

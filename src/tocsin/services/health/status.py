@@ -34,6 +34,7 @@ from ...subjects import LAYOUT, Bucket, Stream
 from ..agents import AgentRegistry, backlogs, readers
 from ..unserved import Unserved, in_short, unserved
 from .leadership import AsideCandidate, Lease, leadership_of
+from .problems import problems_of
 
 T = TypeVar("T")
 
@@ -225,8 +226,9 @@ def unsupported_layout(inspection: ServerInspection, stream: StreamState | None)
 
 
 def as_json(seen: Status) -> dict[str, Any]:
-    """Return a status as JSON, without the configuration of the servers."""
+    """Return a status and its problems as JSON, without the configuration of the servers."""
     answer = asdict(seen)
+    answer["problems"] = list(problems_of(seen))
     for stream in answer["streams"].values():
         if stream is not None:
             del stream["drift"]

@@ -1,0 +1,61 @@
+"""The problems of an installation: a sentence for each defect that its status shows.
+
+`tocsin doctor` examines more, and says what to do about each.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ...domain.text import counted, printable
+from ..unserved import line_of
+
+if TYPE_CHECKING:  # the status includes its problems
+    from .status import Status
+
+
+def problems_of(seen: "Status") -> tuple[str, ...]:
+    """Return the problems that a status shows, the gravest first."""
+    return (*_unreadable(seen), *_leaders(seen), *_queues(seen), *_foreign(seen))
+
+
+def _unreadable(seen: "Status") -> Iterator[str]:
+    """Yield a sentence for each part that is missing or does not answer."""
+    missing = [name for name, stream in seen.streams.items() if stream is None]
+    if missing:
+        yield f"missing: {', '.join(missing)}. Run `tocsin init`."
+    for part, reason in seen.troubles.items():
+        yield f"unknown: {part}: {reason}"
+
+
+def _leaders(seen: "Status") -> Iterator[str]:
+    """Yield a sentence for each late lease and each clock that is not credible."""
+    for lease in seen.leases or ():
+        if lease.is_last_resort:
+            yield f"no candidate for `{lease.name}` has a credible clock: {lease.holder} leads as the last resort"
+        if (since := lease.lateness(seen.at)) is not None:
+            yield (
+                f"{lease.holder} did not renew the lease `{lease.name}` for {since.total_seconds():.0f} s: nats-server may "
+                "store nothing (a full disk?), or the process hangs; see `tocsin doctor`"
+            )
+    for candidate in seen.standing_aside:
+        offset = f"{candidate.clock_offset:+.3f} s ±{candidate.clock_error:.3f}"
+        yield f"{candidate.holder} does not stand for `{candidate.lease}`: its clock differs from the log's by {offset}"
+
+
+def _queues(seen: "Status") -> Iterator[str]:
+    """Yield a sentence for each queue without a worker for its tasks or its functions."""
+    unattended = [queue for queue in seen.queues if queue.is_unattended]
+    for queue in unattended:
+        yield f"{counted(queue.waiting, 'task')} in queue `{queue.name}`, and no worker requests tasks from it"
+    for name, number in sorted(seen.unserved.items()):
+        if name not in {queue.name for queue in unattended}:
+            yield f"{line_of(name, number)}; see `tocsin doctor`"
+
+
+def _foreign(seen: "Status") -> Iterator[str]:
+    """Yield a sentence on the messages that no stage stored."""
+    if seen.foreign:
+        oldest = seen.foreign[0]
+        where = f"{printable(oldest.subject)} ({oldest.stream} {oldest.sequence})"
+        messages = counted(len(seen.foreign), "message")
+        yield f"{messages} that no stage stored, the first is {where}: run `tocsin repair --dry-run`"
