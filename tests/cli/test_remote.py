@@ -115,6 +115,11 @@ def test_reason_may_be_any_text(reason: str, tmp_path: Path) -> None:
         assert [getattr(fact.message, "reason", None) for fact in facts] == [reason], subject
 
 
+def test_refusal_keeps_the_code_of_the_api(url: str) -> None:
+    refused = call(url, "-o", "json", "jobs", "pause", "nightly", "--reason", "x" * 10_000)
+    assert refused.failure == (1, "invalid-request")
+
+
 def test_queues_are_listed_and_shown(url: str) -> None:
     [queue] = call(url, "-o", "json", "queues", "list").json
     assert (queue["name"], queue["jobs"]) == ("default", ["nightly"])

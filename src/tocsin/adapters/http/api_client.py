@@ -80,7 +80,7 @@ def _error_of(path: str, response: httpx.Response) -> Exception:  # noqa: PLR091
         case ((429 | 500 | 503), _):
             return ApiUnavailable(f"the API at {response.url.copy_with(raw_path=b'/')} refuses: {detail}")
         case _:
-            return OperationError(detail)
+            return OperationError(detail, code=kind)
 
 
 def _problem(error: Mapping[str, str]) -> DefinitionProblem:
