@@ -36,13 +36,20 @@ def test_base_install_imports_clients_and_workers(module: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("command", [["serve"], ["run", "--all"], ["dev", "--ephemeral"]])
-def test_command_names_its_missing_extra(command: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [(["serve"], "server"), (["run", "--all"], "server"), (["dev", "--ephemeral"], "server"), (["top"], "terminal")],
+)
+def test_command_names_its_missing_extra(command: list[str], extra: str) -> None:
     done = tocsin(*command)
     assert done.returncode == 2
     assert f"tocsin {command[0]} needs" in done.stderr
-    for installed in ("'tocsin[server]'", "-e '.[server]'"):
+    for installed in (f"'tocsin[{extra}]'", f"-e '.[{extra}]'"):
         assert f"pip install {installed}" in done.stderr
+
+
+def test_snapshot_of_top_needs_no_extra() -> None:
+    assert "no NATS server answers" in tocsin("top", "--once", "--nats", "nats://127.0.0.1:1").stderr
 
 
 def test_export_of_traces_names_its_missing_extra() -> None:

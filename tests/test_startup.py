@@ -13,7 +13,10 @@ from tocsin.cli.runtime.errors import Exit
 SERVER_LIBRARIES: Final = frozenset(
     {"sqlalchemy", "alembic", "fastapi", "starlette", "psycopg", "faststream", "croniter", "uvicorn", "redis"}
 )
-SLOW_LIBRARIES: Final = SERVER_LIBRARIES | {"pydantic", "structlog", "rich", "nats", "asyncio", "opentelemetry", "yaml"}
+SCREEN_LIBRARIES: Final = frozenset({"textual"})
+SLOW_LIBRARIES: Final = (
+    SERVER_LIBRARIES | SCREEN_LIBRARIES | {"pydantic", "structlog", "rich", "nats", "asyncio", "opentelemetry", "yaml"}
+)
 
 PROGRAM: Final = """
 import sys
@@ -64,10 +67,11 @@ def test_version_option_imports_only_the_parser() -> None:
         ["jobs", "list", "--nats", "nats://127.0.0.1:1"],
         ["executions", "show", "0193a5b0", "--nats", "nats://127.0.0.1:1"],
         ["version"],
+        ["top", "--once", "--nats", "nats://127.0.0.1:1"],
     ],
 )
-def test_command_imports_no_server_library(args: list[str]) -> None:
-    assert imported_by(RUN.format(args=args)) & SERVER_LIBRARIES == set()
+def test_command_imports_no_library_of_an_extra(args: list[str]) -> None:
+    assert imported_by(RUN.format(args=args)) & (SERVER_LIBRARIES | SCREEN_LIBRARIES) == set()
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ MODULES: Final = {
     "redis": "redis",
     "sqlalchemy": "server",
     "starlette": "server",
+    "textual": "terminal",
     "uvicorn": "server",
 }
 """The extra of each optional module."""

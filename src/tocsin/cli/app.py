@@ -26,7 +26,7 @@ SERVED: Final = frozenset(
             "explain",
             "why",
         ),
-        *("version", "doctor", "tokens", "import", "sql"),
+        *("version", "doctor", "tokens", "import", "sql", "top"),
     }
 )
 """Commands that also work over HTTP."""

@@ -223,6 +223,7 @@ COMMANDS: Final[Tree] = {
     "explain": "jobs.schedule:explain",
     "config": CommandGroup("The settings.", {"show": "installation.commands:show_config"}),
     "status": "installation.status:status",
+    "top": "top.command:top",
     "stats": "installation.status:stats",
     "doctor": "installation.status:doctor",
     "permissions": "installation.commands:permissions",

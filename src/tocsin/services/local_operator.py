@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from ..domain.events import Silence
     from .agent_grants import GrantAnswer, GrantVerb
     from .explain import Answer
+    from .health import Status
     from .hold_ups import HoldUp, HoldUpReader
     from .notifications import NotificationRow
     from .operations.backfill import Asked, Backfill, Span
@@ -38,13 +39,13 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .silences import Silences
     from .statements import StatementResult
 
-from .operator import OpenHistory
+from .operator import OUTCOMES, OpenHistory, last_ended
 
 
 class LocalOperator:
     """Implements `Operator` over the log and the history."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a part of the installation
         self,
         log: EventLog,
         stored: StoredLog,
@@ -53,13 +54,14 @@ class LocalOperator:
         *,
         history: OpenHistory,
         queues: "Callable[[], Awaitable[tuple[QueueDetails, ...]]]",
+        status: "Callable[[], Awaitable[Status]]",
         bridged: Collection[str] = (),
         by: Actor | None = None,
     ) -> None:
         """Operate on an installation.
 
-        `history` opens the history at its first use, `queues` reads the queues, `bridged` are those of executors outside, and `by`
-        is recorded with each change.
+        `history` opens the history at its first use, `queues` reads the queues, `status` the state of all parts, `bridged` are the
+        queues of executors outside, and `by` is recorded with each change.
         """
         self._projections = projections
         self._bridged = bridged
@@ -68,6 +70,7 @@ class LocalOperator:
         self._clock = clock
         self._history = history
         self._queues = queues
+        self._status = status
         self._by = by
         self._registry = Registry(log, projections, clock, bridged=bridged)
         self._agents = AgentRegistry(log, projections)
@@ -152,6 +155,12 @@ class LocalOperator:
         """See `Operator`."""
         async with self._history() as history:
             return await history.executions(query)
+
+    async def last_outcomes(self, jobs: Collection[str]) -> Mapping[str, str]:
+        """See `Operator`."""
+        async with self._history() as history:
+            newest = await history.summaries.newest_of([*jobs], limit=OUTCOMES)
+        return last_ended({job: [head.status for head in heads] for job, heads in newest.items()})
 
     async def execution(self, given: str) -> "ExecutionMatch":
         """See `Operator`."""
@@ -333,6 +342,12 @@ class LocalOperator:
         from .silences import Silences  # noqa: PLC0415 - see above
 
         return Silences(self._log, self._clock)
+
+    async def status(self) -> Mapping[str, Any]:
+        """See `Operator`."""
+        from .health.status import as_json  # noqa: PLC0415 - see above
+
+        return as_json(await self._status())
 
     async def tail(
         self, job: str | None = None, *, from_start: bool = False

@@ -7,7 +7,7 @@ the log itself; `tocsin.adapters.http.client.HttpOperator` sends requests.
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from pydantic import JsonValue
 
@@ -17,6 +17,7 @@ from ..domain.errors import TocsinError
 from ..domain.events import Input, Message, Recorded, Shard
 from ..ports import DeadLetterRow, ExecutionRow, History, LogUnavailable
 from ..ports.queries import DeadLetterQuery, ExecutionQuery, Page
+from ..ports.summaries import ENDED
 from .jobs import Job, Plan
 from .operations.errors import OperationError
 
@@ -38,6 +39,9 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .queues import QueueDetails
     from .shards import ShardMap
     from .statements import StatementResult
+
+OUTCOMES: Final = 10
+"""Newest executions of a job that are searched for its last outcome."""
 
 OpenHistory: TypeAlias = Callable[[], AbstractAsyncContextManager[History]]
 
@@ -62,6 +66,15 @@ class ApiUnavailable(LogUnavailable):
     """The HTTP API of `--server` does not answer, or answers with an error."""
 
     code = "api-unavailable"
+
+
+def last_ended(statuses: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return the status of the newest ended execution of each job that has one.
+
+    `statuses`: those of each job's executions, newest first.
+    """
+    ended = ((job, next((status for status in of_job if status in ENDED), None)) for job, of_job in statuses.items())
+    return {job: status for job, status in ended if status is not None}
 
 
 class Operator(Protocol):
@@ -171,6 +184,13 @@ class Operator(Protocol):
 
     async def executions(self, query: ExecutionQuery) -> Page[ExecutionRow]:
         """Return a page of executions from the history."""
+        ...
+
+    async def last_outcomes(self, jobs: Collection[str]) -> Mapping[str, str]:
+        """Return the status of the newest ended execution of each job.
+
+        A job without one among its last `OUTCOMES` executions is left out.
+        """
         ...
 
     async def execution(self, given: str) -> "ExecutionMatch":
@@ -389,6 +409,12 @@ class Operator(Protocol):
         Raises:
             NotFound: no silence in force has this id.
         """
+        ...
+
+    # --- health -------------------------------------------------------------------------------------------------------
+
+    async def status(self) -> Mapping[str, Any]:
+        """Return the status of all parts, as `tocsin status -o json` prints it."""
         ...
 
     # --- events -------------------------------------------------------------------------------------------------------

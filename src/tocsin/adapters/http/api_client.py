@@ -1,7 +1,7 @@
 """Requests to the HTTP API, with the paths, answers and problems that they share."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -33,7 +33,7 @@ class ApiClient:
         path: str,
         body: JsonValue = None,
         *,
-        query: Mapping[str, str | int | bool] | None = None,
+        query: Mapping[str, str | int | bool | Sequence[str]] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:  # noqa: ANN401 - JSON
         """Send a request and return the JSON of its response.

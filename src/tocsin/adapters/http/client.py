@@ -39,7 +39,7 @@ from ...services.operations.execution_output import ExecutionOutput
 from ...services.operations.execution_requests import Cancellation
 from ...services.operations.fan_out import FanOut, fanned_out
 from ...services.operations.lookup import ExecutionMatch, match_execution
-from ...services.operator import NotServed
+from ...services.operator import OUTCOMES, NotServed, last_ended
 from ...services.policies import PolicyVersion
 from ...services.queue_decisions import PurgeAnswer
 from ...services.queues import QueueDetails
@@ -50,6 +50,8 @@ from .api_client import ApiClient, agent_path, job_of, job_path, queue_path, rea
 
 PAGE_SIZE: Final = 500
 """Rows per request; the API returns at most 1,000."""
+JOBS_AT_ONCE: Final = 50
+"""Jobs of a request for outcomes, whose names are in its URL."""
 TIMEOUT_S: Final = 60.0
 MAX_TRIES: Final = 5
 """Tries to delete a job or to change the policy while other writers change it too."""
@@ -176,6 +178,14 @@ class HttpOperator:
         """See `Operator`."""
         rows, cursor = await self._rows("/v1/executions", "executions", query)
         return Page(_EXECUTIONS.validate_python(rows), cursor)
+
+    async def last_outcomes(self, jobs: Collection[str]) -> Mapping[str, str]:
+        """See `Operator`."""
+        statuses: dict[str, list[str]] = {}
+        for names in (list(jobs)[first : first + JOBS_AT_ONCE] for first in range(0, len(jobs), JOBS_AT_ONCE)):
+            answer = await self._api.request("GET", "/v1/outcomes", query={"job": names, "limit": OUTCOMES})
+            statuses |= {job: [outcome["status"] for outcome in of_job] for job, of_job in answer["jobs"].items()}
+        return last_ended(statuses)
 
     async def execution(self, given: str) -> ExecutionMatch:
         """See `Operator`."""
@@ -336,6 +346,11 @@ class HttpOperator:
         """See `Operator`."""
         path = f"/v1/silences/{quote(silence, safe='')}"
         return Silence.model_validate(await self._api.request("DELETE", path, headers=reason_header(reason)))
+
+    async def status(self) -> Mapping[str, Any]:
+        """See `Operator`."""
+        status: Mapping[str, Any] = await self._api.request("GET", "/v1/status")
+        return status
 
     def tail(self, job: str | None = None, *, from_start: bool = False) -> AsyncGenerator[Recorded[Message], None]:  # noqa: ARG002
         """Raise `NotServed`."""

@@ -188,14 +188,14 @@ def _row(agent: AgentRecord) -> tuple[object, ...]:
         state(agent.state.value),
         ", ".join(agent.queues),
         ", ".join(agent.functions),
-        _holds(agent),
+        holds(agent),
         "yes" if agent.is_leader else "",
         agent.host,
         agent.agent_id,
     )
 
 
-def _holds(agent: AgentRecord) -> str:
+def holds(agent: AgentRecord) -> str:
     """Return the number of tasks that a worker holds, as far as it is known."""
     if agent.kind == "mq":
         return "unknown"
@@ -247,7 +247,7 @@ def _page(agent: AgentRecord) -> list[Text]:
                 *_origin(agent),
                 ("queues", ", ".join(agent.queues)),
                 ("functions", ", ".join(agent.functions) or "none"),
-                ("holds", _holds(agent)),
+                ("holds", holds(agent)),
                 *_slots(agent),
                 *([("leader", _leads(agent))] if agent.kind == "agent" else []),
                 *([("shards", _shards(agent))] if agent.shards else []),

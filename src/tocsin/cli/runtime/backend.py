@@ -78,6 +78,7 @@ class Backend:
             installation.clock,
             history=history,
             queues=partial(self.queues, installation),
+            status=partial(self.status, installation),
             bridged=installation.settings.bridged_queues,
             by=by,
         )

@@ -1,0 +1,1 @@
+"""`tocsin top`: the state of an installation on one screen."""
