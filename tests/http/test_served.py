@@ -20,7 +20,8 @@ from tocsin.adapters.http.sockets import PortInUseError
 from tocsin.bootstrap.api_server import serving
 from tocsin.domain.access import MASK, Binding, Role
 from tocsin.domain.events import Completed
-from tocsin.subjects import Stream
+from tocsin.ports import LogUnavailable
+from tocsin.subjects import Bucket, Stream
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - the default, which must not be listened on
 JOB = {"name": "greet", "schedule": "@daily", "function": "greet", "overlap_policy": "allow"}
@@ -232,6 +233,23 @@ async def test_without_authentication_only_loopback_is_served(tocsin: Running) -
     await Tokens(tocsin.installation.projections, tocsin.installation.clock).create("ada", [Role.VIEWER])
     async with serving(tocsin.installation) as url:
         assert url.startswith(f"http://{EVERYWHERE}:")
+
+
+async def test_api_that_starts_during_an_outage_serves_later(tocsin: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    projections = tocsin.installation.projections
+    await Tokens(projections, tocsin.installation.clock).create("ada", [Role.VIEWER])
+    failures = [LogUnavailable("no leader")]
+    entries = projections.entries
+
+    async def entries_later(bucket: Bucket) -> dict[str, bytes]:
+        if bucket is Bucket.TOKENS and failures:
+            raise failures.pop()
+        return await entries(bucket)
+
+    monkeypatch.setattr(projections, "entries", entries_later)
+    async with serving(tocsin.installation) as url:
+        assert url.startswith(f"http://{EVERYWHERE}:")
+    assert not failures
 
 
 MALFORMED: Final[dict[str, tuple[str, bytes]]] = {

@@ -24,6 +24,7 @@ from tocsin.adapters.http.auth.authentication import (
 )
 from tocsin.adapters.http.auth.tokens import CACHE_TTL_S, PREFIX, Tokens
 from tocsin.domain.access import Role
+from tocsin.ports import LogUnavailable
 from tocsin.settings import Auth
 from tocsin.subjects import Bucket
 
@@ -112,6 +113,19 @@ async def test_presented_token_counts_where_none_is_required(world: World) -> No
     token = await world.token("ada")
     assert await status(world, token) == 403
     assert await status(world, "nonsense") == 401
+
+
+async def test_unavailable_tokens_open_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.token("ada")
+
+    async def unavailable(bucket: Bucket) -> dict[str, bytes]:
+        raise LogUnavailable(str(bucket))
+
+    world.client = world.copy()
+    with monkeypatch.context() as outage:
+        outage.setattr(world.projections, "entries", unavailable)
+        assert [await status(world, None) for _ in range(2)] == [503, 503]
+    assert await status(world, None) == 401
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic YTpi", "bearer"])

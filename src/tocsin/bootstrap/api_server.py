@@ -29,6 +29,7 @@ from ..adapters.http.middleware.rate_limit import rate_limit
 from ..adapters.http.server import InProcessClient, answering, operations
 from ..adapters.http.sockets import LOOPBACK, PortInUseError, listen, url_of
 from ..adapters.nats.admin.provision import wipe
+from ..adapters.nats.client.jetstream_wait import retry_until_available
 from ..adapters.nats.fetches import NatsFetchChannel
 from ..adapters.nats.micro_service import ApiRequest, Operation, serve_operations
 from ..adapters.otel.process_metrics import process_metrics
@@ -60,6 +61,7 @@ async def serving(
     Raises:
         PortInUseError: the port is taken.
         Unreachable: the installation was never initialized.
+        LogUnavailable: the log did not answer within a minute.
     """
     settings = installation.settings
     async with AsyncExitStack() as stack:
@@ -74,7 +76,7 @@ async def serving(
             else None
         )
         host = settings.server.host
-        if not is_loopback(host) and not await authenticator.is_required():
+        if not is_loopback(host) and not await retry_until_available(authenticator.is_required):
             _log.warning(
                 "API listens on the loopback address only: no token is required. Configure auth or create a token",
                 action="loopback-only",

@@ -222,8 +222,8 @@ class Authentication:
         """Report whether requests need a token."""
         now = self._clock.monotonic()
         if not self._required and (self._checked_at is None or now - self._checked_at >= TOKEN_CHECK_S):
-            self._checked_at = now
             self._required = bool(await self._tokens.list())
+            self._checked_at = now  # not before: until the tokens were read, the requirement is unknown
         return self._required
 
     async def authenticate(self, token: str) -> Principal:
