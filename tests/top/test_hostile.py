@@ -41,6 +41,8 @@ class Answers:
         self.answered_jobs: tuple[Job, ...] = (job(HOSTILE),)
         self.permitted = asyncio.Event()
         self.permitted.set()
+        self.may_trigger = asyncio.Event()
+        self.may_trigger.set()
         self.reads = 0
         self.most_reads = 0
 
@@ -91,6 +93,7 @@ class Answers:
         return (agent, agent)
 
     async def trigger(self, job: str, *, reason: str | None = None) -> str:
+        await self.may_trigger.wait()
         raise OperationError(f"{reason}{job}", code=self.text)
 
 
@@ -157,6 +160,20 @@ async def test_slow_read_delays_no_key(screen: Screen, answers: Answers) -> None
     answers.permitted.set()
     await screen.until("Jobs 0", "no jobs.")
     assert answers.most_reads == 1
+
+
+async def test_next_key_does_not_end_an_action(screen: Screen, answers: Answers) -> None:
+    answers.may_trigger.clear()
+    await screen.press("2")
+    await screen.until("Jobs 1", MARK)
+    for answer in ("enter", "escape"):
+        await screen.press("t")
+        await screen.until("trigger job", "Escape declines")
+        await screen.press(answer)
+        await screen.until_that(lambda text: "Escape declines" not in text)
+    answers.text = "refused"
+    answers.may_trigger.set()
+    await screen.until("refused:", "None[link")
 
 
 @pytest.mark.parametrize(

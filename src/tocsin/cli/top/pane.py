@@ -87,7 +87,7 @@ class PanelPane(TabPane):
     def _update(self, rows: tuple[Row, ...]) -> None:
         for place, (row, before) in enumerate(zip(rows, self._rows, strict=True)):
             for column, (value, old) in enumerate(zip(row.cells, before.cells, strict=True)):
-                if value != old:
+                if (value, value.style) != (old, old.style):
                     self.table.update_cell_at(Coordinate(place, column), value, update_width=True)
 
     def _show_line(self, line: str) -> None:

@@ -237,9 +237,14 @@ class NowScreen(Screen[None]):
         return row.job
 
     async def _ask(self, question: str, act: Callable[[str | None], Awaitable[str]]) -> None:
-        """Ask for a confirmation and a reason, act, and say what was done."""
+        """Ask for a confirmation and a reason, and act."""
         reason = await self.app.push_screen_wait(Question(plain(question, MAX_LINE)))
-        if reason is None or (done := await self._try(partial(act, reason or None))) is None:
+        if reason is not None:  # in a worker of its own, which the next key does not cancel
+            self.run_worker(self._carry_out(partial(act, reason or None)))
+
+    async def _carry_out(self, act: Callable[[], Awaitable[str]]) -> None:
+        """Act, show what was done, and read the tables again."""
+        if (done := await self._try(act)) is None:
             return
         self._say(done)
         for changed in self._changed.values():
