@@ -16,6 +16,7 @@ from tocsin.domain.events import (
     Admitted,
     Cancelled,
     Completed,
+    DeadLettered,
     Dispatched,
     Failed,
     Failure,
@@ -25,6 +26,7 @@ from tocsin.domain.events import (
     Started,
 )
 from tocsin.ports import History
+from tocsin.ports.queries import DeadLetterQuery
 from tocsin.ports.summaries import MAX_ERROR, EndCounts, EndKey
 from tocsin.subjects import Stream
 
@@ -189,6 +191,39 @@ async def test_failed_jobs_come_by_their_last_failure(empty_database: EmptyDatab
         assert await summaries.failed_jobs(failures=10, limit=10) == ["b", "c", "a"]
         assert await summaries.failed_jobs(failures=10, limit=2) == ["b", "c"]
         assert await summaries.failed_jobs(failures=2, limit=10) == ["b", "c"]
+
+
+async def test_letters_are_the_first_of_a_query(empty_database: EmptyDatabase) -> None:
+    def letter(number: int, job: str, message: str) -> tuple[Message, datetime]:
+        at = NOON + number * MINUTE
+        name = f"{number:04}"
+        fact = DeadLettered(
+            job=job,
+            id=name,
+            execution_id=name,
+            scheduled_time=NOON,
+            trigger="cron",
+            attempts=(),
+            last_error=Failure(type="E", message=message),
+            first_attempt=at,
+            last_attempt=at,
+            definition=3,
+        )
+        return fact, at
+
+    async with empty_database() as database, database.open() as history:
+        await record(history, [letter(n, "ab"[n % 2], "x" * MAX_ERROR if n else "boom") for n in range(5)])
+        letters = history.summaries.letters
+        newest = await letters(DeadLetterQuery(), limit=3)
+        assert [head.id for head in newest] == ["0004", "0003", "0002"]
+        assert (newest[0].job_name, newest[0].definition, newest[0].last_attempt) == ("a", 3, NOON + 4 * MINUTE)
+        assert len(newest[0].last_error or "") == MAX_ERROR
+        assert [head.id for head in await letters(DeadLetterQuery(limit=1, sort="oldest"), limit=2)] == ["0000", "0001"]
+        assert [head.id for head in await letters(DeadLetterQuery(job="b", unresolved=True), limit=9)] == [
+            "0003",
+            "0001",
+        ]
+        assert [head.last_error for head in await letters(DeadLetterQuery(error="BOOM"), limit=9)] == ["E: boom"]
 
 
 async def test_expired_executions_are_in_no_summary(empty_database: EmptyDatabase) -> None:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
 from ..domain.history import Status
+from .queries import DeadLetterQuery
 
 ENDED: Final[tuple[Status, ...]] = ("completed", "failed", "skipped", "cancelled")
 """The statuses of executions that are over."""
@@ -47,6 +48,18 @@ class ExecutionHead:
     error: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class LetterHead:
+    """A dead letter in short, with the fields of `DeadLetterRow`. `last_error` is cut off."""
+
+    id: str
+    job_name: str
+    last_error: str | None
+    first_attempt: datetime
+    last_attempt: datetime
+    definition: int | None
+
+
 class HistorySummaries(Protocol):
     """The summaries of a history."""
 
@@ -67,4 +80,11 @@ class HistorySummaries(Protocol):
 
     async def failed_jobs(self, *, failures: int, limit: int) -> Sequence[str]:
         """Return the jobs of the newest `failures` failed executions, the last to fail first."""
+        ...
+
+    async def letters(self, query: DeadLetterQuery, *, limit: int) -> Sequence[LetterHead]:
+        """Return the first `limit` dead letters of a query.
+
+        The limit and the cursor of the query are ignored.
+        """
         ...

@@ -1,18 +1,22 @@
 """Implementation of `ports.summaries` in Redis."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 from pydantic_core import from_json
 from redis.asyncio import Redis
 
 from ...domain.history import Status
-from ...ports.queries import microseconds
-from ...ports.summaries import ENDED, EndCounts, ExecutionHead
+from ...ports import DeadLetterRow
+from ...ports.queries import DeadLetterQuery, Page, every, microseconds
+from ...ports.summaries import ENDED, MAX_ERROR, EndCounts, ExecutionHead, LetterHead
 from ..history.ends import End, counted
 from . import keys
 from .keys import execution_head
+
+ListDeadLetters: TypeAlias = Callable[[DeadLetterQuery], Awaitable[Page[DeadLetterRow]]]
 
 _MINUTE_US: Final = 60_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -25,8 +29,9 @@ _FIELDS: Final = (
 class RedisSummaries:
     """The summaries of a history in Redis."""
 
-    def __init__(self, client: Redis) -> None:
+    def __init__(self, client: Redis, dead_letters: ListDeadLetters) -> None:
         self._client = client
+        self._dead_letters = dead_letters
 
     async def ends(self, since: datetime, *, limit: int) -> EndCounts:
         """See `ports.HistorySummaries`."""
@@ -49,6 +54,16 @@ class RedisSummaries:
             ids = await reading.execute()
         heads = {head.execution_id: head for head in await self._heads([name for of_job in ids for name in of_job])}
         return {job: [heads[name] for name in of_job if name in heads] for job, of_job in zip(jobs, ids, strict=True)}
+
+    async def letters(self, query: DeadLetterQuery, *, limit: int) -> Sequence[LetterHead]:
+        """See `ports.HistorySummaries`."""
+        heads = list[LetterHead]()
+        pages = replace(query, cursor=None, limit=min(limit, keys.CHUNK))
+        async for row in every(self._dead_letters, pages):
+            heads.append(_letter_head(row))
+            if len(heads) == limit:
+                break
+        return heads
 
     async def failed_jobs(self, *, failures: int, limit: int) -> Sequence[str]:
         """See `ports.HistorySummaries`."""
@@ -74,6 +89,11 @@ class RedisSummaries:
                 rows: list[list[Any]] = await reading.execute()
             heads += [execution_head(dict(zip(_FIELDS, row, strict=True))) for row in rows if row[0] is not None]
         return heads
+
+
+def _letter_head(row: DeadLetterRow) -> LetterHead:
+    error = None if row.last_error is None else row.last_error[:MAX_ERROR]
+    return LetterHead(row.id, row.job_name, error, row.first_attempt, row.last_attempt, row.definition)
 
 
 def _end(member: str, score: float) -> End:

@@ -14,7 +14,6 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import (
     BigInteger,
     Column,
-    ColumnElement,
     Connection,
     Engine,
     Select,
@@ -22,7 +21,6 @@ from sqlalchemy import (
     func,
     insert,
     literal,
-    not_,
     select,
     tuple_,
 )
@@ -44,6 +42,7 @@ from ...subjects import Stream
 from . import counts as kept_counts
 from . import tables, totals
 from .batch_writer import BatchWriter
+from .conditions import dead_letter_conditions, execution_conditions
 from .counts import COUNTED, CountsWriter, expire_passed, without
 from .database_file import DatabaseFile
 from .engine import Encoding, connect, writing
@@ -66,9 +65,6 @@ ORDERS: Final[dict[str, tuple[Column[Any], bool]]] = {
     "shortest": (_EXECUTIONS.duration_ms, False),
 }
 """The column and the direction of each order."""
-
-_LAST: Final = "\U0010ffff"
-"""No id continues with this character."""
 
 EXPIRED_AT_ONCE: Final = 1_000
 """The limit of executions that a transaction removes."""
@@ -93,7 +89,7 @@ def executions(connection: Connection, query: ExecutionQuery) -> Page[ExecutionR
         # They have the order of a list by scheduled time, too.
         key, time = _TAGS.execution_id, _TAGS.scheduled_time
         column = time if column is _EXECUTIONS.scheduled_time else column
-    statement = statement.where(*_execution_conditions(query, time))
+    statement = statement.where(*execution_conditions(query, time))
     if column is _EXECUTIONS.duration_ms:
         statement = statement.where(column.is_not(None))
     statement = _after_place(statement, query.place, column, key, is_downwards=is_downwards)
@@ -109,7 +105,7 @@ def count(connection: Connection, query: ExecutionQuery) -> int:
     statement = (
         select(func.count())
         .select_from(tables.executions)
-        .where(*_execution_conditions(query, _EXECUTIONS.scheduled_time))
+        .where(*execution_conditions(query, _EXECUTIONS.scheduled_time))
     )
     if query.tag is not None:
         tagged = select(_TAGS.execution_id).where(_TAGS.tag == query.tag)
@@ -125,7 +121,7 @@ def execution(connection: Connection, execution_id: str) -> ExecutionRow | None:
 
 def dead_letters(connection: Connection, query: DeadLetterQuery) -> Page[DeadLetterRow]:
     """Return a page of dead letters."""
-    statement = select(tables.dead_letters).where(*_dead_letter_conditions(query))
+    statement = select(tables.dead_letters).where(*dead_letter_conditions(query))
     is_downwards = query.sort == "newest"
     statement = _after_place(
         statement, query.place, _DEAD_LETTERS.last_attempt, _DEAD_LETTERS.letter_id, is_downwards=is_downwards
@@ -182,45 +178,6 @@ def forget(connection: Connection) -> None:
         connection.execute(delete(table))
     if places:
         connection.execute(insert(tables.totals), places)
-
-
-def _execution_conditions(query: ExecutionQuery, time: Column[Any]) -> list[ColumnElement[bool]]:
-    conditions = [
-        column == value
-        for column, value in (
-            (_EXECUTIONS.job_name, query.job),
-            (_EXECUTIONS.status, query.status),
-            (_EXECUTIONS.trigger, query.trigger),
-            (_EXECUTIONS.occurrence_id, query.occurrence),
-        )
-        if value is not None
-    ]
-    return conditions + _common_conditions(query, time, _EXECUTIONS.error, _EXECUTIONS.execution_id)
-
-
-def _dead_letter_conditions(query: DeadLetterQuery) -> list[ColumnElement[bool]]:
-    conditions = [] if query.job is None else [_DEAD_LETTERS.job_name == query.job]
-    if query.unresolved:
-        conditions.append(not_(_DEAD_LETTERS.resolved))
-    return conditions + _common_conditions(
-        query, _DEAD_LETTERS.last_attempt, _DEAD_LETTERS.last_error, _DEAD_LETTERS.letter_id
-    )
-
-
-def _common_conditions(
-    query: ExecutionQuery | DeadLetterQuery, time: Column[Any], error: Column[Any], key: Column[Any]
-) -> list[ColumnElement[bool]]:
-    conditions: list[ColumnElement[bool]] = []
-    if query.since is not None:
-        conditions.append(time >= query.since)
-    if query.until is not None:
-        conditions.append(time < query.until)
-    if query.error is not None:
-        conditions += error.is_not(None), error.icontains(query.error, autoescape=True)
-    if query.id_prefix is not None:
-        # A range instead of LIKE uses the index on every database.
-        conditions += key >= query.id_prefix, key < query.id_prefix + _LAST
-    return conditions
 
 
 def _after_place(

@@ -8,14 +8,17 @@ from typing import Final, Protocol, TypeVar
 from sqlalchemy import Connection, Text, bindparam, func, select, type_coerce
 
 from ...domain.history import Status
-from ...ports.summaries import ENDED, MAX_ERROR, EndCounts, ExecutionHead
+from ...ports.queries import DeadLetterQuery
+from ...ports.summaries import ENDED, MAX_ERROR, EndCounts, ExecutionHead, LetterHead
 from ..history.ends import End, counted
 from . import tables
+from .conditions import dead_letter_conditions
 from .rows import execution_head
 
 T = TypeVar("T")
 
 _EXECUTIONS: Final = tables.executions.c
+_DEAD_LETTERS: Final = tables.dead_letters.c
 _HEAD: Final = (
     *(_EXECUTIONS.job_name, _EXECUTIONS.execution_id, _EXECUTIONS.trigger, _EXECUTIONS.status),
     *(_EXECUTIONS.scheduled_time, _EXECUTIONS.started_at, _EXECUTIONS.completed_at, _EXECUTIONS.duration_ms),
@@ -56,6 +59,10 @@ class SqlSummaries:
     async def newest_of(self, jobs: Sequence[str], *, limit: int) -> Mapping[str, Sequence[ExecutionHead]]:
         """See `ports.HistorySummaries`."""
         return await self._read(partial(_newest_of, jobs=jobs, limit=limit))
+
+    async def letters(self, query: DeadLetterQuery, *, limit: int) -> Sequence[LetterHead]:
+        """See `ports.HistorySummaries`."""
+        return await self._read(partial(_letters, query=query, limit=limit))
 
     async def failed_jobs(self, *, failures: int, limit: int) -> Sequence[str]:
         """See `ports.HistorySummaries`."""
@@ -120,3 +127,14 @@ def _failed_jobs(connection: Connection, *, failures: int, limit: int) -> Sequen
     last = func.max(newest.c.completed_at)
     statement = select(newest.c.job_name).group_by(newest.c.job_name).order_by(last.desc(), newest.c.job_name)
     return connection.execute(statement.limit(limit)).scalars().all()
+
+
+def _letters(connection: Connection, *, query: DeadLetterQuery, limit: int) -> Sequence[LetterHead]:
+    error = func.substr(_DEAD_LETTERS.last_error, 1, MAX_ERROR)
+    times = _DEAD_LETTERS.first_attempt, _DEAD_LETTERS.last_attempt
+    columns = _DEAD_LETTERS.letter_id, _DEAD_LETTERS.job_name, error, *times, _DEAD_LETTERS.definition
+    statement = select(*columns).where(*dead_letter_conditions(query))
+    order = _DEAD_LETTERS.last_attempt, _DEAD_LETTERS.letter_id
+    is_downwards = query.sort == "newest"
+    statement = statement.order_by(*(column.desc() if is_downwards else column.asc() for column in order)).limit(limit)
+    return [LetterHead(*row) for row in connection.execute(statement)]

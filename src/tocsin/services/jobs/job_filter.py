@@ -32,7 +32,9 @@ class JobFilter:
 
 
 def _uses(definition: JobDefinition, queue: str) -> bool:
-    return any((step.queue or definition.queue) == queue for step in definition.own_steps())
+    if definition.function is not None:
+        return definition.queue == queue
+    return any((step.queue or definition.queue) == queue for step in definition.dag)
 
 
 def _mentions(definition: JobDefinition, text: str) -> bool:

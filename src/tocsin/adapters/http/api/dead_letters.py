@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from ....domain.access import Permission, Principal
 from ....domain.definition import Text
+from ....domain.error_pattern import error_pattern, literal_of
 from ....domain.events import Actor
 from ....ports import DeadLetterRow
 from ....ports.queries import DeadLetterQuery, DeadLetterSort, every
@@ -46,6 +47,8 @@ class DeadLetterFilters(BaseModel):
     """The last attempt is before this instant."""
     error: Text | None = None
     """Text that the last error contains."""
+    pattern: Text | None = None
+    """The pattern of the last error, as a group has it."""
     id_prefix: Text | None = None
     sort: DeadLetterSort = "newest"
     cursor: Text | None = None
@@ -126,6 +129,10 @@ class ReplayAllRequest(BaseModel):
     until: datetime | None = None
     error: Text | None = None
     """Text that the last error contains."""
+    pattern: Text | None = None
+    """The pattern of the last error, as a group has it."""
+    dry_run: bool = False
+    """Only list the dead letters in `matching`."""
     limit: int = Field(default=MAX_PER_REQUEST, ge=1, le=MAX_PER_REQUEST)
     reason: ReasonText | None = None
 
@@ -137,6 +144,13 @@ class NotReplayed(BaseModel):
     reason: str
 
 
+class MatchingLetter(BaseModel):
+    """A dead letter that a request would replay."""
+
+    id: str
+    job: str
+
+
 class ReplayedAll(BaseModel):
     """The replayed dead letters, oldest first, and the others."""
 
@@ -144,6 +158,8 @@ class ReplayedAll(BaseModel):
 
     replayed: list[Replayed]
     refused: list[NotReplayed]
+    matching: list[MatchingLetter] = []
+    """With `dry_run`: the dead letters that the request would replay, except those with an open replay."""
     complete: bool
     """false: more dead letters match; repeat the request."""
 
@@ -174,10 +190,16 @@ async def list_dead_letters(
 ) -> DeadLetterList:
     """List dead letters.
 
-    A page has fewer than `limit` rows if the caller may not see some of them.
+    A page has fewer than `limit` rows if the caller may not see some of them, or if some have another pattern.
     """
-    page = await here.history.dead_letters(DeadLetterQuery(**filters.model_dump()))
-    rows = [row for row in page.rows if await here.visibility.may_see_run(caller, Run.of(row))]
+    error = filters.error or _literal(filters.pattern)
+    query = DeadLetterQuery(**filters.model_dump(exclude={"error", "pattern"}), error=error)
+    page = await here.history.dead_letters(query)
+    rows = [
+        row
+        for row in page.rows
+        if _has_pattern(row, filters.pattern) and await here.visibility.may_see_run(caller, Run.of(row))
+    ]
     return DeadLetterList(dead_letters=rows, next=page.cursor)
 
 
@@ -190,16 +212,20 @@ async def replay_all(
     A dead letter with an open replay is left out, so repeating the request is safe.
     """
     body = body or ReplayAllRequest()
+    error = body.error or _literal(body.pattern)
     query = DeadLetterQuery(
-        job=body.job, since=body.since, until=body.until, error=body.error, unresolved=True, sort="oldest"
+        job=body.job, since=body.since, until=body.until, error=error, unresolved=True, sort="oldest"
     )
     outcome = ReplayedAll(replayed=[], refused=[], complete=True)
     async for row in every(here.history.dead_letters, query):
-        if not await here.visibility.permits_replay(caller, Run.of(row)):
+        if not (_has_pattern(row, body.pattern) and await here.visibility.permits_replay(caller, Run.of(row))):
             continue
-        if len(outcome.replayed) == body.limit:
+        if len(outcome.replayed) + len(outcome.matching) == body.limit:
             outcome.complete = False
             break
+        if body.dry_run:
+            outcome.matching.append(MatchingLetter(id=row.id, job=row.job_name))
+            continue
         try:
             cause = body.reason or reason
             replay = await dead_letters.replay(here.log, row.id, by=actor(caller), reason=cause, stored=here.stored)
@@ -285,6 +311,15 @@ async def _check_replay(here: Components, caller: Principal, given: str) -> None
     letter = await _visible_letter(here, caller, given)
     if not await here.visibility.permits_replay(caller, Run.of(letter)):
         raise forbidden(caller, Permission.REPLAY)
+
+
+def _literal(pattern: str | None) -> str | None:
+    """Return a text that all errors of a pattern contain, which the history searches for."""
+    return None if pattern is None else literal_of(pattern)
+
+
+def _has_pattern(row: DeadLetterRow, pattern: str | None) -> bool:
+    return pattern is None or error_pattern(row.last_error or "") == pattern
 
 
 def _details(letter: Letter) -> DeadLetterDetails:

@@ -30,18 +30,21 @@ class VisibleRuns:
 
     async def __call__(self, job: str, definition: int | None, status: str, at: datetime) -> bool:
         """See `services.overview.SeesRun`."""
+        if definition is None and status != "skipped":  # only a refused trigger has no definition
+            definition = UNREADABLE
+        return self._sees_all or await self.includes(Run(job, definition, at))
+
+    async def includes(self, run: Run) -> bool:
+        """Check that the caller may see an execution or a dead letter."""
         if self._sees_all:
             return True
-        registered = self._jobs.get(job)
-        if registered is not None and definition and registered.ledger.regimes[-1].definition == definition:
-            return self._caller.may_see(registered)
-        if definition == 0:  # the job was not registered
+        if run.definition == 0:  # the job was not registered
             return self._caller.may(Permission.READ)
-        if definition is None:
-            # Only a refused trigger has none; then the definition in force at that time decides.
-            run = Run(job, None if status == "skipped" else UNREADABLE, at)
-        else:
-            run = Run(job, definition, _ANY_TIME)
+        registered = self._jobs.get(run.job)
+        if registered is not None and registered.ledger.regimes[-1].definition == run.definition:
+            return self._caller.may_see(registered)
+        if run.definition is not None:  # the time decides nothing
+            run = Run(run.job, run.definition, _ANY_TIME)
         if run not in self._decided:
             has_lookup = len(self._decided) < MAX_LOOKUPS
             self._decided[run] = has_lookup and await self._visibility.may_see_run(self._caller, run)

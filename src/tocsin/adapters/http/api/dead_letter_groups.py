@@ -1,0 +1,62 @@
+"""`/v1/dead-letters/groups`: dead letters by job and kind of error."""
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict
+
+from ....domain.definition import Text
+from ....ports.queries import DeadLetterQuery
+from ....services.operations.dead_letter_groups import MAX_GROUPED, MAX_GROUPS, DeadLetterGroup, groups_of
+from ..auth.security import HistoryReader
+from ..auth.visibility import Run
+from ..auth.visible_runs import VisibleRuns
+from .dependencies import Here
+
+router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"])
+
+
+class GroupFilters(BaseModel):
+    """Filters of dead letters before they are grouped."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    job: Text | None = None
+    unresolved: bool = True
+    """Group unresolved dead letters only."""
+    since: datetime | None = None
+    """The earliest last attempt."""
+    until: datetime | None = None
+    """The last attempt is before this instant."""
+
+
+class DeadLetterGroups(BaseModel):
+    """Groups of dead letters, the largest first."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    groups: list[DeadLetterGroup]
+    complete: bool
+    """false: there are more groups, or more dead letters than the newest 10,000, which were grouped."""
+
+
+@router.get("/groups", operation_id="groupDeadLetters")
+async def group_dead_letters(
+    here: Here, caller: HistoryReader, filters: Annotated[GroupFilters, Query()]
+) -> DeadLetterGroups:
+    """Group dead letters by job and kind of error.
+
+    With its job and `pattern`, a group can be listed and replayed.
+    """
+    query = DeadLetterQuery(**filters.model_dump())
+    letters = await here.history.summaries.letters(query, limit=MAX_GROUPED + 1)
+    sees = VisibleRuns(here.visibility, caller, await here.registry.jobs())
+    visible = [
+        letter
+        for letter in letters[:MAX_GROUPED]
+        if await sees.includes(Run(letter.job_name, letter.definition, letter.first_attempt))
+    ]
+    groups = groups_of(visible)
+    is_complete = len(letters) <= MAX_GROUPED and len(groups) <= MAX_GROUPS
+    return DeadLetterGroups(groups=groups[:MAX_GROUPS], complete=is_complete)

@@ -1,0 +1,56 @@
+"""`/v1/schedule/density`: when the jobs fire, and which of them fire together."""
+
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, ConfigDict
+
+from ....services.calculations import Effort
+from ....services.schedule_density import Bucket, Herd, Suggestion, density
+from ..auth.security import Reader
+from .dependencies import Calculate, Here
+from .jobs import json_answer
+
+router = APIRouter(prefix="/v1", tags=["schedule"])
+
+
+class ScheduleDensity(BaseModel):
+    """The instants of all jobs from now on."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    start: datetime
+    until: datetime
+    buckets: list[Bucket]
+    herds: list[Herd]
+    """The 20 largest herds. Jobs that fire more than once a minute are in none."""
+    suggestions: list[Suggestion]
+    """Up to 50 schedules that would make the herds smaller."""
+    truncated: bool
+    """The calculation takes longer than a second. The jobs with the rarest schedules are left out."""
+
+
+@router.get("/schedule/density", operation_id="getScheduleDensity", response_model=ScheduleDensity)
+async def get_schedule_density(
+    here: Here,
+    caller: Reader,
+    calculate: Calculate,
+    hours: Annotated[int, Query(ge=1, le=168, description="The window, in hours from now.")] = 24,
+    buckets: Annotated[int, Query(ge=1, le=336, description="Parts of equal length.")] = 48,
+    threshold: Annotated[int, Query(ge=2, le=100_000, description="The least number of jobs of a herd.")] = 10,
+) -> Response:
+    """Count the instants of the next hours, and find jobs that fire together.
+
+    For herds of such jobs, it suggests quieter minutes.
+    """
+    now, window = here.clock.now(), timedelta(hours=hours)
+    jobs = await here.registry.jobs()
+
+    def answer(effort: Effort) -> bytes:
+        seen = [job for job in jobs if caller.may_see(job)]
+        found = density(seen, now, window, buckets, threshold, effort)
+        return ScheduleDensity.model_validate(asdict(found)).model_dump_json().encode()
+
+    return json_answer(await calculate(answer))

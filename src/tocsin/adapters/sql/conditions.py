@@ -1,0 +1,57 @@
+"""The conditions of queries on the rows of the history."""
+
+from typing import Any, Final
+
+from sqlalchemy import Column, ColumnElement, not_
+
+from ...ports.queries import DeadLetterQuery, ExecutionQuery
+from . import tables
+
+_EXECUTIONS: Final = tables.executions.c
+_DEAD_LETTERS: Final = tables.dead_letters.c
+_LAST: Final = "\U0010ffff"
+"""No id continues with this character."""
+
+
+def execution_conditions(query: ExecutionQuery, time: Column[Any]) -> list[ColumnElement[bool]]:
+    """Return the conditions of a list of executions.
+
+    `time`: the column of their scheduled time.
+    """
+    conditions = [
+        column == value
+        for column, value in (
+            (_EXECUTIONS.job_name, query.job),
+            (_EXECUTIONS.status, query.status),
+            (_EXECUTIONS.trigger, query.trigger),
+            (_EXECUTIONS.occurrence_id, query.occurrence),
+        )
+        if value is not None
+    ]
+    return conditions + _common_conditions(query, time, _EXECUTIONS.error, _EXECUTIONS.execution_id)
+
+
+def dead_letter_conditions(query: DeadLetterQuery) -> list[ColumnElement[bool]]:
+    """Return the conditions of a list of dead letters."""
+    conditions = [] if query.job is None else [_DEAD_LETTERS.job_name == query.job]
+    if query.unresolved:
+        conditions.append(not_(_DEAD_LETTERS.resolved))
+    return conditions + _common_conditions(
+        query, _DEAD_LETTERS.last_attempt, _DEAD_LETTERS.last_error, _DEAD_LETTERS.letter_id
+    )
+
+
+def _common_conditions(
+    query: ExecutionQuery | DeadLetterQuery, time: Column[Any], error: Column[Any], key: Column[Any]
+) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = []
+    if query.since is not None:
+        conditions.append(time >= query.since)
+    if query.until is not None:
+        conditions.append(time < query.until)
+    if query.error is not None:
+        conditions += error.is_not(None), error.icontains(query.error, autoescape=True)
+    if query.id_prefix is not None:
+        # A range instead of LIKE uses the index on every database.
+        conditions += key >= query.id_prefix, key < query.id_prefix + _LAST
+    return conditions

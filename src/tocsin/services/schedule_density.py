@@ -1,0 +1,239 @@
+"""Instants of many jobs: their number by time, and herds that fire together.
+
+Jobs with equal schedules share their instants, so that the cost grows with the number of different schedules.
+"""
+
+import re
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Final
+
+from ..domain.ledger import schedule_of
+from ..domain.schedule import Schedule, parse
+from .calculations import Effort
+from .jobs import Job
+
+MAX_HERDS: Final = 20
+MAX_NAMES: Final = 10
+"""Jobs of a herd that are named."""
+MAX_SUGGESTIONS: Final = 50
+MAX_COUNTED: Final = 1_000_000
+"""Instants of a job that are counted in a bucket: more than a week with an instant every second has."""
+AT_ONCE: Final = 64
+"""Jobs or instants between two readings of the processor time."""
+_MOVABLE: Final = re.compile(r"([0-9]{1,2})((?:\s+\S+){4})")
+"""A cron expression of five fields with one minute."""
+_HOUR_MINUTES: Final = 60
+_JUST_BEFORE: Final = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """The number of instants of all jobs from a time on."""
+
+    start: datetime
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Herd:
+    """Jobs that fire at the same second."""
+
+    at: datetime
+    """The first of these seconds."""
+    count: int
+    """The number of jobs."""
+    jobs: tuple[str, ...]
+    """The first ten of them."""
+    times: int
+    """The number of seconds at which exactly these jobs fire."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A schedule with equal frequency at a minute with fewer instants."""
+
+    job: str
+    schedule: str
+    suggested: str
+
+
+@dataclass(frozen=True, slots=True)
+class Density:
+    """The instants of jobs in a window."""
+
+    start: datetime
+    until: datetime
+    buckets: tuple[Bucket, ...]
+    herds: tuple[Herd, ...]
+    """The largest herds. Jobs that fire more than once a minute are in none."""
+    suggestions: tuple[Suggestion, ...]
+    """Schedules that would make the herds smaller."""
+    truncated: bool
+    """The calculation took too long for all jobs; those with the rarest schedules are left out."""
+
+
+@dataclass(slots=True)
+class _Group:
+    """Jobs with the same instants."""
+
+    schedule: Schedule
+    anchor: datetime
+    jobs: list[str] = field(default_factory=list)
+
+
+def density(
+    jobs: Sequence[Job], now: datetime, window: timedelta, buckets: int, threshold: int, effort: Effort
+) -> Density:
+    """Return the instants of jobs from now on. A herd has at least `threshold` jobs."""
+    until = now + window
+    starts = [now + window * number / buckets for number in range(buckets)]
+    edges = [now, *(start - _JUST_BEFORE for start in starts[1:]), until]
+    counts, seconds = [0] * buckets, defaultdict[datetime, list[int]](list)
+    groups, is_truncated = _groups(jobs, effort)
+    for number, group in enumerate(groups):
+        if is_truncated := effort.is_spent() or is_truncated:
+            break
+        if group.schedule.count(now, until, anchor=group.anchor, most=_most(window)) >= _most(window):
+            is_truncated = not _count(group, edges, counts, effort)
+            continue
+        for place, at in enumerate(_instants(group, now, until), 1):
+            counts[bisect_left(edges, at) - 1] += len(group.jobs)
+            seconds[at].append(number)
+            if place % AT_ONCE == 0 and effort.is_spent():
+                is_truncated = True
+                break
+    herds = _herds(groups, seconds, threshold)
+    return Density(
+        start=now,
+        until=until,
+        buckets=tuple(map(Bucket, starts, counts)),
+        herds=tuple(herd for herd, _ in herds),
+        suggestions=tuple(_suggestions(groups, herds, seconds, now, until)),
+        truncated=is_truncated,
+    )
+
+
+def _most(window: timedelta) -> int:
+    """Return the least instants of a schedule that fires more than once a minute."""
+    return window // timedelta(minutes=1) + 2
+
+
+def _groups(jobs: Sequence[Job], effort: Effort) -> tuple[list[_Group], bool]:
+    """Return the jobs by their instants, and whether some are left out.
+
+    The largest group comes first.
+    """
+    groups: dict[tuple[int, datetime | None], _Group] = {}
+    is_truncated = False
+    for number, job in enumerate(jobs):
+        if number % AT_ONCE == 0 and effort.is_spent():
+            is_truncated = True
+            break
+        timetable = job.ledger.timetable
+        if timetable is None or timetable.schedule is None or not timetable.enabled or job.ledger.is_paused:
+            continue
+        schedule = schedule_of(timetable)
+        anchor = None if schedule.interval is None else job.anchor
+        group = groups.get((id(schedule), anchor))
+        if group is None:
+            group = groups[id(schedule), anchor] = _Group(schedule, anchor or job.defined_at)
+        group.jobs.append(job.name)
+    return sorted(groups.values(), key=lambda group: -len(group.jobs)), is_truncated
+
+
+def _instants(group: _Group, now: datetime, until: datetime) -> Iterator[datetime]:
+    at = group.schedule.next_after(now, anchor=group.anchor)
+    while at is not None and at <= until:
+        yield at
+        at = group.schedule.next_after(at, anchor=group.anchor)
+
+
+def _count(group: _Group, edges: Sequence[datetime], counts: list[int], effort: Effort) -> bool:
+    """Add the instants of a group to each bucket; False: time was too short."""
+    for number, (begin, end) in enumerate(pairwise(edges)):
+        if effort.is_spent():
+            return False
+        count = group.schedule.count(begin, end, anchor=group.anchor, most=MAX_COUNTED)
+        counts[number] += count * len(group.jobs)
+    return True
+
+
+def _herds(
+    groups: Sequence[_Group], seconds: Mapping[datetime, Sequence[int]], threshold: int
+) -> list[tuple[Herd, tuple[int, ...]]]:
+    """Return the largest herds, with the numbers of their groups."""
+    times: dict[tuple[int, ...], list[datetime]] = defaultdict(list)
+    for at, numbers in seconds.items():
+        if len(numbers) > 1 or len(groups[numbers[0]].jobs) >= threshold:
+            times[tuple(numbers)].append(at)
+    herds: list[tuple[Herd, tuple[int, ...]]] = []
+    for numbers, of_herd in times.items():
+        count = sum(len(groups[number].jobs) for number in numbers)
+        if count >= threshold:
+            names = sorted(name for number in numbers for name in groups[number].jobs[:MAX_NAMES])[:MAX_NAMES]
+            herds.append((Herd(min(of_herd), count, tuple(names), len(of_herd)), numbers))
+    return sorted(herds, key=lambda entry: (-entry[0].count, entry[0].at))[:MAX_HERDS]
+
+
+# --- suggestions -----------------------------------------------------------------------------------------------------
+
+
+def _suggestions(
+    groups: Sequence[_Group],
+    herds: Sequence[tuple[Herd, tuple[int, ...]]],
+    seconds: Mapping[datetime, Sequence[int]],
+    now: datetime,
+    until: datetime,
+) -> Iterator[Suggestion]:
+    """Yield schedules that move jobs of herds to the quietest minutes of their hour."""
+    load: Counter[int] = Counter(dict.fromkeys(range(_HOUR_MINUTES), 0))
+    for at, numbers in seconds.items():
+        load[at.minute] += sum(len(groups[number].jobs) for number in numbers)
+    moved: set[str] = set()
+    for herd, numbers in herds:
+        for number in numbers:
+            group = groups[number]
+            for job in group.jobs:
+                if len(moved) == MAX_SUGGESTIONS:
+                    return
+                if job in moved or (minute := _quietest(load, herd.at.minute, herd.times)) is None:
+                    continue
+                suggested = _moved(group, herd.at.minute, minute, now, until)
+                if suggested is None:
+                    break
+                moved.add(job)
+                load[herd.at.minute] -= herd.times
+                load[minute] += herd.times
+                yield Suggestion(job, group.schedule.text, suggested)
+
+
+def _quietest(load: Mapping[int, int], minute: int, times: int) -> int | None:
+    """Return the minute with the fewest instants.
+
+    None: with `times` more, it would be as busy as `minute`.
+    """
+    quietest = min(load, key=lambda other: (load[other], (other - minute) % _HOUR_MINUTES))
+    return quietest if load[quietest] + times < load[minute] else None
+
+
+def _moved(group: _Group, old: int, new: int, now: datetime, until: datetime) -> str | None:
+    """Return the schedule of a group at another minute; None: it cannot be moved.
+
+    Both minutes are those of an hour in UTC.
+    """
+    schedule = group.schedule
+    expressions = schedule.expressions
+    match = _MOVABLE.fullmatch(expressions[0]) if len(expressions) == 1 else None
+    if match is None or schedule.starts_at is not None or schedule.ends_at is not None:
+        return None
+    local = (int(match[1]) + new - old) % _HOUR_MINUTES
+    suggested = f"{local}{match[2]}"
+    moved = parse(suggested, schedule.timezone, dst=schedule.dst)
+    frequency = [rule.count(now, until, anchor=group.anchor) for rule in (schedule, moved)]
+    is_equal = abs(frequency[0] - frequency[1]) <= 1  # one instant may move over an end of the window
+    return suggested if is_equal else None
