@@ -43,6 +43,7 @@ TABLE: dict[tuple[str, str], tuple[Collection[Role | None] | None, str, Any]] = 
     ("POST", "/v1/sql"): (READERS, "/v1/sql", {"sql": "SHOW JOBS"}),
     ("GET", "/v1/stats"): (HISTORIANS, "/v1/stats", None),
     ("GET", "/v1/overview"): (HISTORIANS, "/v1/overview", None),
+    ("GET", "/v1/changes"): (HISTORIANS, "/v1/changes", None),
     ("GET", "/v1/outcomes"): (HISTORIANS, "/v1/outcomes?job=job", None),
     ("GET", "/v1/executions"): (HISTORIANS, "/v1/executions", None),
     ("GET", "/v1/executions/{id}"): (HISTORIANS, f"/v1/executions/{RUN}", None),

@@ -32,7 +32,7 @@ _JUST_BEFORE: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class DensityBucket:
     """The number of instants of all jobs from a time on."""
 
     start: datetime
@@ -68,7 +68,7 @@ class Density:
 
     start: datetime
     until: datetime
-    buckets: tuple[Bucket, ...]
+    buckets: tuple[DensityBucket, ...]
     herds: tuple[Herd, ...]
     """The largest herds. Jobs that fire more than once a minute are in none."""
     suggestions: tuple[Suggestion, ...]
@@ -111,7 +111,7 @@ def density(
     return Density(
         start=now,
         until=until,
-        buckets=tuple(map(Bucket, starts, counts)),
+        buckets=tuple(map(DensityBucket, starts, counts)),
         herds=tuple(herd for herd, _ in herds),
         suggestions=tuple(_suggestions(groups, herds, seconds, now, until)),
         truncated=is_truncated,

@@ -120,6 +120,15 @@ def audit_filters(job: str | None = None, *, runs: bool = False) -> tuple[str, .
     )
 
 
+def change_filters(job: str | None = None) -> tuple[str, ...]:
+    """Return filters over the changes in the ledger, of one job or of everything."""
+    of_jobs = ledger_subjects(job or ANY, "defined", "paused", "resumed", "deleted")
+    if job is not None:
+        return of_jobs
+    of_installation = filter_for("shards.shards-defined"), policy(), silences(), filter_for("repair.voided")
+    return (*of_jobs, *_OF_AGENTS, queue_events(), *of_installation)
+
+
 _OF_AGENTS: Final = ("agent.*.*.switched", "agent.*.*.granted", "agent.*.*.drain-started")
 
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict
 
 from ....services.calculations import Effort
-from ....services.schedule_density import Bucket, Herd, Suggestion, density
+from ....services.schedule_density import DensityBucket, Herd, Suggestion, density
 from ..auth.security import Reader
 from .dependencies import Calculate, Here
 from .jobs import json_answer
@@ -23,7 +23,7 @@ class ScheduleDensity(BaseModel):
 
     start: datetime
     until: datetime
-    buckets: list[Bucket]
+    buckets: list[DensityBucket]
     herds: list[Herd]
     """The 20 largest herds. Jobs that fire more than once a minute are in none."""
     suggestions: list[Suggestion]
