@@ -44,7 +44,7 @@ async def run(url: str, folder: Path, names: list[str]) -> None:
     asked = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asked.set)
     async with bootstrap.connect(settings) as connected:
-        log = TalliedLog(connected.connection, connected.names)
+        log = TalliedLog(connected.connection, connected.names, connected.marks)
         installation = replace(connected, log=log)
 
         async def answer(message: Msg) -> None:

@@ -8,6 +8,7 @@ from typing import TypeVar
 from tocsin.adapters.nats.client.connection import Connection
 from tocsin.adapters.nats.client.names import Names
 from tocsin.adapters.nats.log.event_log import NatsEventLog
+from tocsin.adapters.nats.log.leader_lag import ReceivedMarks
 from tocsin.domain.events import Message, Recorded
 from tocsin.ports import Loaded, SequenceConflict, Write, Written
 
@@ -21,9 +22,9 @@ _IN_WRITE: ContextVar[bool] = ContextVar("_IN_WRITE", default=False)
 class TalliedLog(NatsEventLog):
     """An event log that counts read requests and appends refused by their guard."""
 
-    def __init__(self, connection: Connection, names: Names) -> None:
-        """Start with empty counters."""
-        super().__init__(connection, names)
+    def __init__(self, connection: Connection, names: Names, marks: ReceivedMarks | None = None) -> None:
+        """Start with empty counters; `marks` are those of the process."""
+        super().__init__(connection, names, marks=marks)
         self.tally: Counter[str] = Counter({READS: 0, REFUSED: 0})
 
     async def append(self, fact: Message, *, expect: int) -> int:
