@@ -10,7 +10,7 @@ it must be read or kept, except for the newest event of each type.
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -115,6 +115,11 @@ class LockQueue(msgspec.Struct, frozen=True):
 
 EMPTY: Final = LockQueue()
 
+Overlap: TypeAlias = Literal["cancel_previous", "queue", "queue_full", "overlap_skip"]
+"""The decision on an execution whose lock is held: cancel the holder, wait, or skip the execution for one of two reasons."""
+
+SUPERSEDED_BY: Final = "superseded by "
+"""The beginning of the reason of a cancellation under `cancel_previous`; the id of the execution follows."""
 MAX_YIELDING: Final = 100_000
 """Replays and parts of backfills of a job that may wait for its lock; a backfill has as many instants at most."""
 GRACE_S: Final = 60.0
@@ -228,6 +233,17 @@ def effective_policy(state: Lock, wanted: Requested, active: Requested | None) -
     if declared == "skip" and first is not None and not first.yields:
         return declared
     return "enqueue"
+
+
+def overlap(state: Lock, wanted: Requested, active: Requested | None) -> Overlap:
+    """Decide on an execution that found the lock held by `active` (ojs-cron §6)."""
+    match effective_policy(state, wanted, active):
+        case "cancel_previous":
+            return "cancel_previous"
+        case "enqueue":
+            return "queue_full" if is_queue_full(state, wanted) else "queue"
+        case _:
+            return "overlap_skip"
 
 
 def is_queue_full(state: Lock, wanted: Requested) -> bool:

@@ -150,24 +150,22 @@ class LockKeeper:
         """Apply the overlap policy to an execution whose lock is held (ojs-cron §6)."""
         job, holder = request.job, job_lock.holder or ""
         me, active = execution_state(job, request.execution_id), execution_state(job, holder)
-        match lock.effective_policy(job_lock, request, states(active).requested):
+        match lock.overlap(job_lock, request, states(active).requested):
             case "cancel_previous":
-                cancellation = execution.cancel(states(active), reason=f"superseded by {request.execution_id}")
+                cancellation = execution.cancel(states(active), reason=f"{lock.SUPERSEDED_BY}{request.execution_id}")
                 if not cancellation:  # it acquired the lock just now, and is about to be admitted
                     raise StaleRead.of(active.key)
                 return again(Events(active, tuple(cancellation)))
-            case "enqueue" if lock.is_queue_full(job_lock, request):
-                skips = execution.skip(states(me), active=holder, reason="queue_full")
-                return again(Events(me, tuple(skips)), rests_on=rests_on)
-            case "enqueue":
+            case "queue":
                 entry = Events(
                     lock_state(job, request.plan.shard),
                     tuple(lock.queue(job_lock, job, lock.waiting(request), shard=request.plan.shard)),
                 )
                 # The next decision sees whether the holder ended before this was stored: no later event would wake it.
                 return again(entry, rests_on=rests_on, signals=(Waiting(job, len(job_lock.waiting) + 1),))
-            case _:
-                return again(Events(me, tuple(execution.skip(states(me), active=holder))), rests_on=rests_on)
+            case reason:
+                skips = execution.skip(states(me), active=holder, reason=reason)
+                return again(Events(me, tuple(skips)), rests_on=rests_on)
 
     def _take(self, request: Requested, job_lock: Lock, states: States, rests_on: tuple[Ref[object], ...] = ()) -> Step:
         """Acquire a free lock for an execution, or admit its holder."""
