@@ -149,6 +149,22 @@ def from_replay_of(replayed: Recorded[Replayed], before: Requested) -> Admitted:
     )
 
 
+def planned_again(request: Requested, definition: JobDefinition, sequence: int) -> Planned | Admitted:
+    """Plan a recorded request by another definition, with the definition's own input."""
+    wish = _Wish(
+        request.execution_id,
+        request.scheduled_time,
+        request.trigger,
+        by=request.by,
+        catch_up=request.catch_up,
+        replay_of=request.replay_of,
+        backfill=request.backfill,
+        traceparent=request.traceparent,
+    )
+    again = _requested(definition, sequence, wish)
+    return again if request.plan.shard is None else on_shard(again, request.plan.shard)
+
+
 def replay_input(original: DeadLettered | Trigger, replayed: Replayed, before: JobDefinition | None) -> Trigger:
     """Return the trigger of a replay: the original input, overridden by the replay's input."""
     if isinstance(original, Trigger):

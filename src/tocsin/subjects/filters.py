@@ -91,6 +91,11 @@ def job_filters(job: str) -> dict[Stream, tuple[str, ...]]:
     return {stream: tuple(name for name in filters if stream_of(name) is stream) for stream in STREAMS}
 
 
+def locks(job: str) -> tuple[str, str]:
+    """Return filters over the events of the locks of a job and its shards."""
+    return f"lock.{token(job)}.*", f"lock.{token(job)}.*.*"
+
+
 def started(job: str, execution_id: str) -> str:
     """Return a filter over the starts of the steps of an execution."""
     return f"execution.{token(job)}.{execution_id}.started.>"

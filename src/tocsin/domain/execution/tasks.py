@@ -119,7 +119,7 @@ def _task(
         function=step.function,
         queue=step.queue,
         priority=step.priority,
-        concurrency=_limit_of(requested, step),
+        concurrency=limit_of(requested, step),
         resource=EXECUTOR if requested.plan.job_class == LEADER_ONLY else None,
         shard=requested.plan.shard,
         upstream=results,
@@ -141,7 +141,7 @@ def _task(
     )
 
 
-def _limit_of(requested: Requested, step: PlannedStep) -> TaskLimit | None:
+def limit_of(requested: Requested, step: PlannedStep) -> TaskLimit | None:
     """Return the concurrency limit of a task.
 
     It depends on the plan alone, so that each attempt has the same.

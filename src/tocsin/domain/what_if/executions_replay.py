@@ -1,0 +1,216 @@
+"""The replay of executions: their locks, the slots of workers, and their ends.
+
+The functions of the lock decide (`domain.lock`), and those of the task board choose the next task of a limited queue. The replay
+keeps the time: it handles all steps in the order of the log, and at the same moment a request before an end.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from heapq import heappop, heappush
+from typing import Final, Literal, TypeAlias
+
+from .. import lock
+from ..events import Admitted, Message, Recorded
+from ..lock import Lock
+from .arrivals import UNRECORDED, Arrival
+from .outcomes import SUPERSEDED, Outcome, Status
+from .recorded import Moment, RecordedJob
+from .slots import Slots
+from .time_replay import IsSpent
+
+Action: TypeAlias = Literal["request", "task", "end", "end-unadmitted"]
+_REQUEST: Final = 0
+_LATER: Final = 1
+_Key: TypeAlias = tuple[str, str | None]
+
+
+_Event: TypeAlias = tuple[datetime, int, int, int, Action, Arrival]
+"""Time, sequence, phase (requests come before ends of the same moment), a number that no other event has, action, execution."""
+
+
+@dataclass(slots=True)
+class ExecutionsReplay:
+    """The executions of all jobs in a window, made again."""
+
+    since: datetime
+    until: datetime
+    slots: Slots
+    outcomes: list[Outcome] = field(default_factory=list)
+    """The executions that were requested in the window."""
+    _locks: dict[_Key, Lock] = field(default_factory=dict)
+    _arrivals: dict[tuple[str, str], Arrival] = field(default_factory=dict)
+    """The executions that are not over, by job and id."""
+    _events: list[_Event] = field(default_factory=list)
+    _number: int = 0
+    _sequence: int = 0
+
+    def add_locks(self, recorded: RecordedJob) -> None:
+        """Take the locks of a job as they were at the beginning of the window."""
+        self._sequence = max(self._sequence, recorded.runs.sequence)
+        for shard, state in recorded.runs.locks.items():
+            self._locks[recorded.job, shard] = state
+
+    def carry_over(self, arrivals: Iterable[Arrival]) -> None:
+        """Continue executions that were requested before the window."""
+        for arrival in arrivals:
+            self._remember(arrival)
+            run, outcome = arrival.run, arrival.outcome
+            held_from = None if run is None else run.held_from
+            if run is not None and held_from is not None and held_from.time <= self.since:
+                outcome.status, outcome.admitted_at, outcome.started_at = "running", held_from.time, run.started_at
+                if arrival.request is not None and self.slots.may_hold_back(arrival.request):
+                    self.slots.occupy(_name(arrival), arrival.request, held_from.time)
+                self._end_at(held_from.time, arrival)
+            elif run is not None and run.queued is not None and run.queued.time <= self.since:
+                outcome.found_lock_held = True
+                self._expect_end(arrival)
+            else:
+                self._expect(arrival)
+
+    def add(self, arrival: Arrival) -> None:
+        """Let an execution arrive in the window."""
+        self.outcomes.append(arrival.outcome)
+        self._remember(arrival)
+        self._expect(arrival)
+
+    def advance(self, is_spent: IsSpent) -> bool:
+        """Continue to the end of the window, until the effort is spent.
+
+        Return whether the end is reached.
+        """
+        while self._events and self._events[0][0] <= self.until:
+            if is_spent():
+                return False
+            now, _, _, _, action, arrival = heappop(self._events)
+            self._handle(action, arrival, now)
+        for outcome in self.outcomes:
+            if outcome.started_at is not None and outcome.started_at > self.until:
+                outcome.started_at = None
+            if outcome.admitted_at is not None and outcome.admitted_at > self.until:
+                outcome.admitted_at, outcome.status = None, "waiting"
+        return True
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    def _handle(self, action: Action, arrival: Arrival, now: datetime) -> None:
+        if arrival.outcome.is_over:
+            return
+        match action:
+            case "request":
+                self._request(arrival, now)
+            case "task" if arrival.request is not None:
+                self.slots.open(_name(arrival), arrival.request, now)
+                self._fill(arrival.request.plan.steps[0].queue, now)
+            case "end-unadmitted":
+                is_cancelled = arrival.ends[0] == "cancelled"
+                if arrival.outcome.status == "waiting" or is_cancelled:
+                    self._end(arrival, now, *arrival.ends)
+            case _:
+                self._end(arrival, now, *arrival.ends)
+
+    def _request(self, arrival: Arrival, now: datetime) -> None:
+        """Decide whether an execution may run, as the planner and the lock keeper do."""
+        request = arrival.request
+        if request is None or arrival.outcome.status != "waiting":
+            return
+        needs_no_lock = isinstance(request, Admitted) and request.fence is None
+        if needs_no_lock or request.plan.overlap_policy == "allow":
+            self._admit(arrival, now)
+            return
+        key, wanted = (request.job, request.plan.shard), lock.waiting(request)
+        while (holder := self._holder(key)) is not None and holder is not arrival:
+            arrival.outcome.found_lock_held = True
+            state = self._lock(key)
+            match lock.overlap(state, request, holder.request):
+                case "cancel_previous":
+                    self._end(holder, now, "cancelled", SUPERSEDED)
+                case "queue":
+                    self._evolve(key, lock.queue(state, request.job, wanted, shard=request.plan.shard), now)
+                    return
+                case reason:
+                    self._end(arrival, now, "skipped", reason)
+                    return
+        if holder is None:
+            events = lock.acquire(self._lock(key), request.job, wanted, ttl=lock.ttl(request), shard=key[1])
+            self._evolve(key, events, now)
+            self._admit(arrival, now)
+
+    def _holder(self, key: _Key) -> Arrival | None:
+        """Return the active holder of a lock."""
+        name = self._lock(key).holder
+        return None if name is None else self._arrivals.get((key[0], name))
+
+    def _admit(self, arrival: Arrival, now: datetime) -> None:
+        outcome, request = arrival.outcome, arrival.request
+        outcome.status, outcome.admitted_at = "running", now
+        if request is not None and self.slots.may_hold_back(request):
+            self._at(Moment(now, UNRECORDED), _LATER, "task", arrival)
+            return
+        outcome.started_at = None if arrival.starting is None else now + arrival.starting
+        self._end_at(now, arrival)
+
+    def _end(self, arrival: Arrival, now: datetime, status: Status, reason: str | None) -> None:
+        """End an execution, and hand its lock and its slot on."""
+        outcome, request = arrival.outcome, arrival.request
+        outcome.status, outcome.reason, outcome.ended_at = status, reason, now
+        del self._arrivals[outcome.job, outcome.execution_id]
+        if outcome.started_at is not None and outcome.started_at > now:
+            outcome.started_at = None
+        if request is not None and self.slots.may_hold_back(request):
+            self.slots.free(_name(arrival))
+            self._fill(request.plan.steps[0].queue, now)
+        key = outcome.job, outcome.shard
+        if self._lock(key).holder == outcome.execution_id:
+            self._hand_on(key, now)
+
+    def _hand_on(self, key: _Key, now: datetime) -> None:
+        """Hand a free lock to the first execution that waits and is not over."""
+        while (first := self._lock(key).waiting.first) is not None:
+            self._evolve(key, lock.acquire(self._lock(key), key[0], first, ttl=lock.GRACE_S, shard=key[1]), now)
+            arrival = self._arrivals.get((key[0], first.execution_id))
+            if arrival is not None:
+                self._admit(arrival, now + arrival.handing_over)
+                return
+
+    def _fill(self, queue: str, now: datetime) -> None:
+        """Start the next tasks of a queue whose slots are limited."""
+        for name in self.slots.fill(queue):
+            job, _, execution_id = name.rpartition("/")
+            arrival = self._arrivals[job, execution_id]
+            arrival.outcome.started_at = now
+            running = arrival.holding - (arrival.starting or timedelta())
+            self._at(Moment(now + running, UNRECORDED), _LATER, "end", arrival)
+
+    # --- parts --------------------------------------------------------------------------------------------------------
+
+    def _expect(self, arrival: Arrival) -> None:
+        if arrival.needs_lock_at is not None:
+            self._at(arrival.needs_lock_at, _REQUEST, "request", arrival)
+        self._expect_end(arrival)
+
+    def _expect_end(self, arrival: Arrival) -> None:
+        if arrival.ends_unadmitted is not None:
+            self._at(arrival.ends_unadmitted, _LATER, "end-unadmitted", arrival)
+
+    def _end_at(self, admitted_at: datetime, arrival: Arrival) -> None:
+        self._at(Moment(admitted_at + arrival.holding, arrival.end_sequence), _LATER, "end", arrival)
+
+    def _at(self, moment: Moment, phase: int, action: Action, arrival: Arrival) -> None:
+        self._number += 1
+        heappush(self._events, (*moment, phase, self._number, action, arrival))
+
+    def _remember(self, arrival: Arrival) -> None:
+        self._arrivals[arrival.outcome.job, arrival.outcome.execution_id] = arrival
+
+    def _lock(self, key: _Key) -> Lock:
+        return self._locks.get(key, lock.initial)
+
+    def _evolve(self, key: _Key, facts: Iterable[Message], now: datetime) -> None:
+        for fact in facts:
+            self._sequence += 1
+            self._locks[key] = lock.evolve(self._lock(key), Recorded(fact, "", self._sequence, now))
+
+
+def _name(arrival: Arrival) -> str:
+    return f"{arrival.outcome.job}/{arrival.outcome.execution_id}"

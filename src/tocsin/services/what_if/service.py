@@ -1,0 +1,158 @@
+"""Answers to what-if questions, from the recorded past or for the future."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from ...domain.definition import JobDefinition, is_name
+from ...domain.what_if import (
+    UNLIMITED,
+    RecordedJob,
+    Slots,
+    WhatIfReport,
+)
+from ...ports import EventLog, StoredLog
+from ...ports.queries import InvalidQuery, in_utc
+from ..calculations import Calculator, in_place
+from ..jobs import Job
+from .past import FORECAST_LOOKBACK, LOOKBACK, MaySee, PastReader
+from .replays import Replays, Window
+
+MAX_DAYS: Final = 31
+MAX_JOBS: Final = 1_000
+MAX_SLOTS: Final = 100_000
+DEFAULT_WINDOW: Final = timedelta(days=7)
+EARLIEST_YEAR: Final = 1970
+LATEST_YEAR: Final = 2999
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question: the change to try, and the window.
+
+    Attributes:
+        definitions: definitions to try, each in force for the whole window; other jobs keep theirs.
+        since: the beginning of the window; None: a week before its end, or of a forecast now.
+        until: the end of the window; None: now. A window after now is a forecast.
+        capacity: the slots of workers, by queue; the executions of other queues start after the recorded waits.
+    """
+
+    definitions: tuple[JobDefinition, ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+    capacity: Mapping[str, int] = field(default_factory=dict)
+
+
+class WhatIf:
+    """Answers what-if questions. Nothing is changed or stored."""
+
+    def __init__(self, log: EventLog, stored: StoredLog, calculate: Calculator = in_place) -> None:
+        self._log = log
+        self._stored = stored
+        self._calculate = calculate
+
+    async def ask(self, question: Question, jobs: Collection[Job], *, may_see: MaySee | None = None) -> WhatIfReport:
+        """Replay the window of a question.
+
+        Args:
+            question: the change to try, and the window.
+            jobs: the registered jobs that the caller sees; those of a queue with a given capacity take part.
+            may_see: whether the caller may see a definition event; None: every event.
+
+        Raises:
+            InvalidQuery: a field of the question is invalid, or the question is too large.
+        """
+        window = _window(question, await self._log.now())
+        candidates = {definition.name: definition for definition in question.definitions}
+        names = _names(question, candidates, jobs)
+        lookback = FORECAST_LOOKBACK if window.is_forecast else LOOKBACK
+        end = window.since if window.is_forecast else window.until
+        reader = PastReader(self._log, self._stored, self._calculate, window.since, end, lookback, may_see)
+        recorded = [await reader.job(name) for name in names]
+        absences = [] if window.is_forecast else await reader.absences()
+        replays = Replays(window, recorded, absences, self._calculate)
+        before = (
+            await replays.play({}, _slots({}, recorded, {}, is_forecast=True))
+            if window.is_forecast
+            else await self._calculate(lambda _: replays.recorded())
+        )
+        slots = _slots(question.capacity, recorded, candidates, is_forecast=window.is_forecast)
+        after = await replays.play(candidates, slots)
+        return await self._calculate(lambda _: replays.report(before, after, candidates))
+
+
+def _window(question: Question, now: datetime) -> Window:
+    """Return the window of a question.
+
+    Raises:
+        InvalidQuery: the window is empty, too long, or begins before and ends after now.
+    """
+    until = now if question.until is None else _instant("until", question.until)
+    if question.since is not None:
+        since = _instant("since", question.since)
+    else:
+        since = now if until > now else until - DEFAULT_WINDOW
+    if not since < until:
+        raise InvalidQuery("since", since.isoformat(), f"must be before the end of the window, {until.isoformat()}")
+    if until - since > timedelta(days=MAX_DAYS):
+        raise InvalidQuery("since", since.isoformat(), f"the window may have at most {MAX_DAYS} days")
+    if since < now < until:
+        reason = f"a window is either past or a forecast. End it by {now.isoformat()}, or leave `since` out"
+        raise InvalidQuery("until", until.isoformat(), reason)
+    return Window(since, until, since >= now)
+
+
+def _instant(name: str, at: datetime) -> datetime:
+    if not EARLIEST_YEAR <= at.year <= LATEST_YEAR:
+        raise InvalidQuery(name, at.isoformat(), f"its year must be from {EARLIEST_YEAR} to {LATEST_YEAR}")
+    return in_utc(name, at)
+
+
+def _names(question: Question, candidates: Mapping[str, JobDefinition], jobs: Collection[Job]) -> list[str]:
+    """Return the jobs that take part.
+
+    Raises:
+        InvalidQuery: the question names no job and no queue, too many jobs, or an invalid capacity.
+    """
+    if not candidates and not question.capacity:
+        raise InvalidQuery("jobs", [], "name a job definition, or give the capacity of a queue")
+    for queue, slots in question.capacity.items():
+        if not is_name(queue):
+            raise InvalidQuery("capacity", queue, "is not the name of a queue")
+        if not 0 <= slots <= MAX_SLOTS:
+            raise InvalidQuery(f"capacity.{queue}", slots, f"must be from 0 to {MAX_SLOTS:,}")
+    sharing = {job.name for job in jobs if not question.capacity.keys().isdisjoint(_queues(job.definition))}
+    names = sorted({*candidates, *sharing})
+    if len(names) > MAX_JOBS:
+        raise InvalidQuery("jobs", len(names), f"at most {MAX_JOBS:,} jobs can be replayed together")
+    return names
+
+
+def _queues(definition: JobDefinition) -> set[str]:
+    return {step.queue or definition.queue for step in definition.steps()}
+
+
+def _slots(
+    capacity: Mapping[str, int],
+    recorded: Iterable[RecordedJob],
+    candidates: Mapping[str, JobDefinition],
+    *,
+    is_forecast: bool,
+) -> Slots:
+    """Return the queues in which a limit may hold tasks back.
+
+    These are the queues with a given capacity, and those of jobs whose own limit changes. In a forecast they also are those of
+    jobs with a limit, because no wait is recorded.
+    """
+    limited = dict(capacity)
+    for job in recorded:
+        registered = job.start.definition
+        definition = candidates.get(job.job, registered)
+        if definition is None:
+            continue
+        has_limit = definition.concurrency is not None
+        if (registered is not None and registered.concurrency != definition.concurrency) or (is_forecast and has_limit):
+            for queue in _queues(definition):
+                limited.setdefault(queue, UNLIMITED)
+    return Slots(limited)

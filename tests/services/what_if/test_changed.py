@@ -1,0 +1,218 @@
+"""Replays with other schedules, policies, limits and workers."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.services.what_if.history import History
+from tocsin.domain.definition import JobDefinition
+from tocsin.domain.events import LeadershipGained, Recorded
+from tocsin.domain.what_if import WhatIfReport
+from tocsin.ports.queries import InvalidQuery
+from tocsin.services.jobs import Registry
+from tocsin.services.what_if import Question, WhatIf
+from tocsin.testing import InMemoryStoredLog
+
+MIDNIGHT = datetime(2026, 5, 11, tzinfo=UTC)
+HOURLY = {"name": "report", "schedule": "0 * * * *", "function": "f", "overlap_policy": "skip"}
+
+
+async def recorded(*rules: Mapping[str, Any], minutes: float = 90, wait: float = 1.0, **more: Any) -> History:  # noqa: ANN401
+    """Return six hours in which each run takes some minutes, from 00:00 to 06:30."""
+    rules = rules or (HOURLY,)
+    history = History(
+        *(Random(0), 6.5),
+        rules=tuple(map(dict, rules)),
+        durations=(minutes * 60,),
+        waits=(wait,),
+        start=MIDNIGHT,
+        **more,
+    )
+    await history.record()
+    return history
+
+
+async def ask(history: History, *rules: Mapping[str, Any], **fields: Any) -> WhatIfReport:  # noqa: ANN401
+    """Replay the history with other definitions."""
+    log, clock = history.world.log, history.world.clock
+    definitions = tuple(JobDefinition.model_validate(rule) for rule in rules)
+    jobs = await Registry(log, history.world.projections, clock).jobs() if "capacity" in fields else ()
+    window = {"since": MIDNIGHT, "until": history.now} | fields
+    return await WhatIf(log, InMemoryStoredLog(log)).ask(Question(definitions, **window), jobs)
+
+
+async def test_overlap_policy_allow_would_skip_nothing() -> None:
+    history = await recorded()
+    report = await ask(history, {**HOURLY, "overlap_policy": "allow"})
+    [job] = report.jobs
+    assert (job.before.skipped, job.after.skipped) == ({"overlap_skip": 3}, {})
+    assert (job.before.outcomes, job.after.outcomes) == (
+        {"completed": 2, "running": 1, "skipped": 3},
+        {"completed": 4, "running": 2},
+    )
+    assert job.after.overlaps == 5
+    assert [change.after.is_estimated for change in job.differences.first] == [True, True, True]
+    assert job.differences.count == 3
+
+
+async def test_enqueued_executions_would_wait_for_the_recorded_durations() -> None:
+    history = await recorded()
+    report = await ask(history, {**HOURLY, "overlap_policy": "enqueue"})
+    [job] = report.jobs
+    # Each run takes 90 minutes and a second, so the second waits half an hour, and the third an hour.
+    waits = [round(change.after.lock_wait, -1) for change in job.differences.first if change.after.lock_wait]
+    assert waits == [1_800, 3_600, 5_400]
+    assert job.after.outcomes == {"completed": 3, "running": 1, "waiting": 2}
+    assert (job.after.lock_waits.count, round(job.after.lock_waits.max, -1)) == (3, 5_400)
+
+
+async def test_shorter_queue_would_be_full() -> None:
+    history = await recorded({**HOURLY, "overlap_policy": "enqueue", "max_waiting": 10})
+    report = await ask(history, {**HOURLY, "overlap_policy": "enqueue", "max_waiting": 1})
+    [job] = report.jobs
+    assert job.before.skipped == {}
+    assert job.after.skipped == {"queue_full": 1}
+
+
+async def test_cancel_previous_would_cut_runs_off() -> None:
+    history = await recorded()
+    report = await ask(history, {**HOURLY, "overlap_policy": "cancel_previous"})
+    assert report.after.superseded == 5
+    assert report.after.outcomes == {"cancelled": 5, "running": 1}
+
+
+async def test_other_schedule_adds_and_removes_instants() -> None:
+    history = await recorded(minutes=5)
+    report = await ask(history, {**HOURLY, "schedule": "0,30 2-6/2 * * *"})
+    [job] = report.jobs
+    assert [at.strftime("%H:%M") for at in job.came.first] == ["02:30", "04:30", "06:30"]
+    assert [at.strftime("%H:%M") for at in job.went.first] == ["01:00", "03:00", "05:00"]
+    assert (job.before.fired, job.after.fired) == (6, 6)
+    assert (job.recorded_runs, round(job.usual_duration)) == (6, 300)
+
+
+async def test_other_zone_skips_a_local_time() -> None:
+    start = datetime(2026, 3, 28, 23, 30, tzinfo=UTC)
+    rule = {**HOURLY, "schedule": "30 2 * * *", "timezone": "UTC"}
+    history = History(Random(0), 4.0, rules=(rule,), durations=(60,), waits=(1,), start=start)
+    await history.record()
+    report = await ask(history, {**rule, "timezone": "Europe/Berlin"}, since=start)
+    assert report.before.fired == 1
+    assert (report.after.fired, report.after.passed) == (0, {"dst_skip": 1})
+
+
+async def test_catch_up_policy_decides_on_recorded_absence() -> None:
+    history = await recorded(minutes=5, absences=((1.5, 4.25),))
+    report = await ask(history, {**HOURLY, "catch_up": "all", "overlap_policy": "allow"})
+    assert (report.before.fired, report.before.passed) == (4, {"missed": 2})
+    assert (report.after.fired, report.after.passed) == (6, {})
+
+
+async def test_other_instants_are_missed_without_leader() -> None:
+    history = await recorded(minutes=5)
+    gone, back = MIDNIGHT + timedelta(hours=1.5), MIDNIGHT + timedelta(hours=1.9)
+    for number, (holder, at, last_sign) in enumerate((("a", MIDNIGHT, None), ("b", back, gone))):
+        fact = LeadershipGained(lease="ticker", holder=holder, at=at, last_sign=last_sign)
+        await history.world.log.append(
+            fact, expect=(await history.world.log.tail("leadership.ticker.*")) * bool(number)
+        )
+    report = await ask(history, {**HOURLY, "schedule": "*/10 * * * *", "catch_up": "skip"})
+    # 01:40 and 01:50 are in the gap; its other instants come when a ticker leads.
+    assert report.after.passed == {"missed": 2}
+
+
+async def test_fewer_slots_would_delay_starts() -> None:
+    jobs = [{**HOURLY, "name": name, "overlap_policy": "allow"} for name in ("a", "b", "c")]
+    history = await recorded(*jobs, minutes=10)
+    report = await ask(history, capacity={"default": 1})
+    assert [job.job for job in report.jobs] == ["a", "b", "c"]
+    assert not any(job.tried for job in report.jobs)
+    # At each hour one of the three starts at once, and the others wait for 10 and for 20 minutes.
+    assert (report.after.worker_waits.count, round(report.after.worker_waits.total, -1)) == (12, 6 * (600 + 1_200))
+    assert round(report.after.worker_waits.max) == 1_200
+
+
+async def test_priority_goes_first_when_slots_are_rare() -> None:
+    jobs = [{**HOURLY, "name": name, "overlap_policy": "allow"} for name in ("a", "b", "c")]
+    history = await recorded(*jobs, minutes=10)
+    report = await ask(history, {**jobs[2], "priority": 10}, capacity={"default": 1})
+    first = min(report.jobs, key=lambda job: job.after.worker_waits.total)
+    assert first.after.worker_waits.max <= 600
+
+
+async def test_concurrency_limit_would_hold_tasks_back() -> None:
+    rule = {**HOURLY, "schedule": "*/15 * * * *", "overlap_policy": "allow"}
+    history = await recorded(rule, minutes=20)
+    report = await ask(history, {**rule, "concurrency": {"limit": 1}})
+    assert report.before.overlaps > 0
+    # Every quarter of an hour a run of 20 minutes comes, and one runs at a time.
+    assert report.after.worker_waits.max > 3_600
+    assert sum(report.after.outcomes.values()) == sum(report.before.outcomes.values())
+
+
+async def test_forecast_compares_the_registered_definition() -> None:
+    history = await recorded(minutes=90)
+    window = {"since": None, "until": history.now + timedelta(hours=6)}
+    report = await ask(history, {**HOURLY, "overlap_policy": "allow"}, **window)
+    assert report.is_forecast
+    assert (report.before.fired, report.after.fired) == (6, 6)
+    assert report.before.skipped == {"overlap_skip": 3}
+    assert report.after.skipped == {}
+
+
+async def test_job_without_a_past_gets_instants() -> None:
+    history = await recorded()
+    report = await ask(history, {**HOURLY, "name": "new"})
+    [job] = report.jobs
+    assert (job.before.fired, job.after.fired, job.came.count) == (0, 6, 6)
+    assert len(job.notes) == 2
+
+
+async def test_hidden_definition_has_no_past() -> None:
+    history = await recorded()
+
+    async def nothing(_: Recorded[Any]) -> bool:
+        return False
+
+    log = history.world.log
+    question = Question((JobDefinition.model_validate(HOURLY),), MIDNIGHT, history.now)
+    report = await WhatIf(log, InMemoryStoredLog(log)).ask(question, (), may_see=nothing)
+    assert report.before.executions == 0
+    assert report.jobs[0].recorded_runs == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"since": MIDNIGHT - timedelta(days=40)}, "since"),
+        ({"since": MIDNIGHT + timedelta(days=2), "until": MIDNIGHT + timedelta(days=1)}, "since"),
+        ({"until": MIDNIGHT + timedelta(days=3)}, "until"),
+        ({"since": datetime(1, 1, 1, tzinfo=UTC)}, "since"),
+        ({"capacity": {"default": -1}}, "capacity.default"),
+        ({"capacity": {"no queue": 1}}, "capacity"),
+    ],
+)
+async def test_error_names_the_field_of_the_question(fields: dict[str, Any], field: str) -> None:
+    history = await recorded()
+    with pytest.raises(InvalidQuery) as caught:
+        await ask(history, HOURLY, **fields)
+    assert caught.value.field == field
+
+
+async def test_question_without_a_change_is_refused() -> None:
+    history = await recorded()
+    with pytest.raises(InvalidQuery) as caught:
+        await ask(history)
+    assert caught.value.field == "jobs"
+
+
+async def test_too_many_instants_are_refused() -> None:
+    history = await recorded()
+    rule = {**HOURLY, "schedule": "* * * * * *"}
+    window = {"since": None, "until": history.now + timedelta(days=31)}
+    with pytest.raises(InvalidQuery) as caught:
+        await ask(history, rule, **window)
+    assert "instants" in str(caught.value)

@@ -1,0 +1,75 @@
+"""The replay of unchanged definitions equals the log, for random recorded histories."""
+
+from dataclasses import asdict
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.services.what_if.history import History
+from tocsin.domain.definition import JobDefinition
+from tocsin.domain.what_if import Outcome, Side, Slots
+from tocsin.services.calculations import in_place
+from tocsin.services.what_if import PastReader, Question, Replays, WhatIf, Window
+from tocsin.testing import InMemoryStoredLog
+
+SEEDS = range(12)
+"""More of them: `python -m tests.services.what_if FIRST LAST`."""
+
+
+async def sides(
+    history: History, since: float = 0.0, *, given: bool = False
+) -> tuple[dict[str, Side], dict[str, Side]]:
+    """Return what the log says of a history from an hour on, and its replay.
+
+    `given`: with the definitions given, as if they were to be tried.
+    """
+    until = history.now
+    window = Window(until - timedelta(hours=history.hours - since), until)
+    reader = PastReader(history.world.log, InMemoryStoredLog(history.world.log), in_place, window.since, window.until)
+    jobs = [await reader.job(name) for name in sorted(history.definitions)]
+    replays = Replays(window, jobs, await reader.absences(), in_place)
+    candidates = {name: JobDefinition.model_validate(rule) for name, rule in history.definitions.items()}
+    return replays.recorded(), await replays.play(candidates if given else {}, Slots({}))
+
+
+def comparable(side: Side) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return every decision and every execution, without what is no part of the answer."""
+    decisions = [fact.model_dump(exclude={"definition"}) for fact in side.decisions]
+    return decisions, sorted(map(course_of, side.outcomes), key=str)
+
+
+def course_of(outcome: Outcome) -> dict[str, Any]:
+    return {field: value for field, value in asdict(outcome).items() if field != "is_estimated"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_replay_of_recorded_definitions_equals_the_log(seed: int) -> None:
+    """Edits, deletions, pauses, absences, DST, triggers, backfills, cancellations and every policy, to the microsecond."""
+    history = History(Random(seed))
+    await history.record()
+    before, after = await sides(history, Random(seed).choice((0.0, 1.0, 2.5)))
+    for job, side in before.items():
+        assert comparable(after[job]) == comparable(side)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_replay_of_given_definition_equals_the_log(seed: int) -> None:
+    history = History(Random(1_000 + seed), edits=False)
+    await history.record()
+    before, after = await sides(history, Random(seed).choice((0.0, 1.0, 2.5)), given=True)
+    for job, side in before.items():
+        assert comparable(after[job]) == comparable(side)
+
+
+async def test_report_on_the_unchanged_definition_has_no_difference() -> None:
+    history = History(Random(3), edits=False)
+    await history.record()
+    rules = tuple(JobDefinition.model_validate(rule) for rule in history.definitions.values())
+    stored = InMemoryStoredLog(history.world.log)
+    question = Question(rules, history.now - timedelta(hours=history.hours), history.now)
+    report = await WhatIf(history.world.log, stored).ask(question, ())
+    assert report.before == report.after
+    assert sum(job.differences.count + job.came.count + job.went.count for job in report.jobs) == 0
+    assert report.before.fired > 0
