@@ -40,6 +40,7 @@ TABLE: dict[tuple[str, str], tuple[Collection[Role | None] | None, str, Any]] = 
     ("POST", "/v1/jobs/{name}/backfill"): ({ADMIN}, "/v1/jobs/job/backfill", {"start": "2025-12-31T00:00:00Z"}),
     ("GET", "/v1/jobs/{name}/why"): (HISTORIANS, "/v1/jobs/job/why", None),
     ("GET", "/v1/jobs/{name}/timeline"): (HISTORIANS, "/v1/jobs/job/timeline", None),
+    ("POST", "/v1/what-if"): (HISTORIANS, "/v1/what-if", {"jobs": [JOB]}),
     ("POST", "/v1/sql"): (READERS, "/v1/sql", {"sql": "SHOW JOBS"}),
     ("GET", "/v1/stats"): (HISTORIANS, "/v1/stats", None),
     ("GET", "/v1/overview"): (HISTORIANS, "/v1/overview", None),

@@ -25,6 +25,7 @@ SERVED: Final = frozenset(
             "schedule",
             "explain",
             "why",
+            "what-if",
         ),
         *("version", "doctor", "tokens", "import", "sql", "top"),
     }

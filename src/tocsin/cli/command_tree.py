@@ -199,6 +199,7 @@ COMMANDS: Final[Tree] = {
     "import": CommandGroup("Job files from the schedules of other programs.", _IMPORTS),
     "backfill": "jobs.schedule:backfill",
     "schedule": "jobs.schedule:schedule",
+    "what-if": "jobs.what_if:what_if",
     "executions": CommandGroup("Executions of jobs.", _EXECUTIONS),
     "dead-letters": CommandGroup("Executions and messages that failed for good.", _DEAD_LETTERS),
     "agents": CommandGroup("Registered worker processes.", _AGENTS),

@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .shards import ShardMap
     from .silences import Silences
     from .statements import StatementResult
+    from .what_if import Question, WhatIfReport
 
 from .operator import OUTCOMES, OpenHistory, last_ended
 
@@ -138,6 +139,13 @@ class LocalOperator:
         from .explain import ExplainReader  # noqa: PLC0415 - see above
 
         return await ExplainReader(self._log, self._stored, hold_ups=self._hold_ups()).why(job, at)
+
+    async def what_if(self, question: "Question") -> "WhatIfReport":
+        """See `Operator`."""
+        from .what_if import WhatIf  # noqa: PLC0415 - see above
+
+        jobs = await self.jobs() if question.capacity else ()
+        return await WhatIf(self._log, self._stored).ask(question, jobs)
 
     async def plan_backfill(self, job: str, span: "Span", *, now: datetime, name: str | None = None) -> "Backfill":
         """See `Operator`."""

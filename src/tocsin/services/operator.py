@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .queues import QueueDetails
     from .shards import ShardMap
     from .statements import StatementResult
+    from .what_if import Question, WhatIfReport
 
 OUTCOMES: Final = 10
 """Newest executions of a job that are searched for its last outcome."""
@@ -159,6 +160,14 @@ class Operator(Protocol):
 
         Raises:
             JobNotFound: no fact names this job.
+        """
+        ...
+
+    async def what_if(self, question: "Question") -> "WhatIfReport":
+        """Replay the recorded past, or the forecast, with other definitions or other workers (see `WhatIf.ask`).
+
+        Raises:
+            InvalidQuery, OperationError: the question is invalid or too large.
         """
         ...
 

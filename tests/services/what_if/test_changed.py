@@ -13,7 +13,7 @@ from tocsin.domain.events import LeadershipGained, Recorded
 from tocsin.domain.what_if import WhatIfReport
 from tocsin.ports.queries import InvalidQuery
 from tocsin.services.jobs import Registry
-from tocsin.services.what_if import Question, WhatIf
+from tocsin.services.what_if import Question, WhatIf, replays
 from tocsin.testing import InMemoryStoredLog
 
 MIDNIGHT = datetime(2026, 5, 11, tzinfo=UTC)
@@ -209,7 +209,8 @@ async def test_question_without_a_change_is_refused() -> None:
     assert caught.value.field == "jobs"
 
 
-async def test_too_many_instants_are_refused() -> None:
+async def test_too_many_instants_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replays, "MAX_INSTANTS", 1_000)
     history = await recorded()
     rule = {**HOURLY, "schedule": "* * * * * *"}
     window = {"since": None, "until": history.now + timedelta(days=31)}

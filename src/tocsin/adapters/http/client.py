@@ -45,6 +45,7 @@ from ...services.queue_decisions import PurgeAnswer
 from ...services.queues import QueueDetails
 from ...services.shards import ShardMap
 from ...services.statements import StatementResult
+from ...services.what_if import Question, WhatIfReport
 from ..system_clock import SystemClock
 from .api_client import ApiClient, agent_path, job_of, job_path, queue_path, reason_header, recorded_of
 
@@ -66,6 +67,7 @@ _SILENCES: Final = TypeAdapter(tuple[Silence, ...])
 _HOLD_UPS: Final = TypeAdapter(tuple[HoldUp, ...])
 _FAN_OUT: Final = TypeAdapter(FanOut | None)
 _RESULTS: Final = TypeAdapter(tuple[StatementResult, ...])
+_WHAT_IF: Final = TypeAdapter(WhatIfReport)
 _PURGE: Final = TypeAdapter(PurgeAnswer)
 _EXECUTIONS: Final = TypeAdapter(list[ExecutionRow])
 _ANSWER: Final = TypeAdapter(Answer)
@@ -156,6 +158,16 @@ class HttpOperator:
             replace(_ANSWER.validate_python({**answer, "facts": ()}), facts=tuple(map(recorded_of, answer["facts"])))
             for answer in result["answers"]
         )
+
+    async def what_if(self, question: Question) -> WhatIfReport:
+        """See `Operator`."""
+        body: JsonValue = {
+            "jobs": [definition.model_dump(mode="json", exclude_none=True) for definition in question.definitions],
+            "since": None if question.since is None else question.since.isoformat(),
+            "until": None if question.until is None else question.until.isoformat(),
+            "capacity": dict(question.capacity),
+        }
+        return _WHAT_IF.validate_python(await self._api.request("POST", "/v1/what-if", body))
 
     async def plan_backfill(
         self,

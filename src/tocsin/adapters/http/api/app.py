@@ -53,6 +53,7 @@ from . import (
     status,
     timeline,
     tokens,
+    what_if,
     why,
 )
 from .dependencies import Components
@@ -209,6 +210,7 @@ ROUTERS: Final = (
     overview.router,
     timeline.router,
     changes.router,
+    what_if.router,
     executions.router,
     dead_letter_groups.router,
     dead_letters.router,

@@ -32,6 +32,8 @@ from .problems import Problem, invalid
 
 MAX_SELECTS: Final = 2
 """Requests with a SELECT that run at the same time; others wait."""
+MAX_WHAT_IFS: Final = 2
+"""Replays of the past that run at the same time; others wait."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class Components:
     calculations: Calculations = field(default_factory=Calculations)
     selects: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_SELECTS))
     """Limits the requests with a SELECT that run at the same time, because each holds copies of many rows."""
+    what_ifs: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_WHAT_IFS))
+    """Limits the replays of the past that run at the same time, because each holds many executions in memory."""
     known_queues: set[str] = field(default_factory=set)
     """Queues that exist although the settings do not name them."""
     reset: Callable[[], Awaitable[None]] | None = None
