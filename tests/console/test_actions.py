@@ -101,6 +101,14 @@ def test_session_ends_when_its_token_is_revoked(sign_in: SignIn, console: Consol
     expect(page.get_by_label("Token")).to_be_visible()
 
 
+def test_revoked_token_ends_a_page_of_events(sign_in: SignIn, console: Console) -> None:
+    created = console.api("POST", "/v1/tokens", json={"identity": "following", "roles": ["scheduler-viewer"]})
+    page = sign_in(path="/console/events", token=created["token"])
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    console.api("DELETE", f"/v1/tokens/{created['id']}")
+    expect(page.get_by_label("Token")).to_be_visible()
+
+
 def test_wrong_token_is_refused(sign_in: SignIn) -> None:
     page = sign_in(token="tcsn_000000000000_wrong", is_refused=True)
     expect(page.get_by_role("alert")).to_contain_text("not accepted")

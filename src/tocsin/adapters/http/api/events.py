@@ -16,13 +16,13 @@ from fastapi import APIRouter, Header, Query, Request
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import StreamingResponse
 
-from ....domain.access import Principal, masked
+from ....domain.access import Permission, Principal, masked
 from ....domain.definition import Name
 from ....domain.events import Message, Recorded
 from ....services import tail
 from ....services.event_feeds import EventFeeds, FeedEvent
 from ....subjects import Stream
-from ..auth.security import HistoryReader
+from ..auth.security import HistoryReader, still_permitted
 from .dependencies import Components, Here
 from .problems import invalid
 
@@ -48,7 +48,7 @@ class StoredFact(BaseModel):
 
 
 KEEP_ALIVE_S: Final = 15.0
-"""Interval of comments that keep an idle connection open."""
+"""Interval of comments that keep an idle connection open, and of the checks of the caller's token."""
 FRAMES_AT_ONCE: Final = 100
 """Events that are written together."""
 _PLACE: Final = re.compile(r"[0-9]{1,18}\.[0-9]{1,18}")
@@ -81,7 +81,8 @@ async def stream_events(
 ) -> StreamingResponse:
     """Follow events from now on, or from the position after the last known event.
 
-    The answer ends when the client reads too slowly; it can continue from its last event.
+    The answer ends when the client reads too slowly, and can continue from its last event. It also ends when the caller's token
+    expires, is revoked, or no longer permits it.
     """
     last_id = after if after is not None else last_event_id
     feeds = cast("EventFeeds", request.app.state.feeds)
@@ -90,15 +91,35 @@ async def stream_events(
     wanted = frozenset(type or ())
     closing = cast("asyncio.Event", request.app.state.closing)
     return StreamingResponse(
-        _events(here, caller, feeds.follow(job, places), wanted, closing),
+        _events(here, _Access(request, caller), feeds.follow(job, places), wanted, closing),
         media_type="text/event-stream",
         headers={"X-Accel-Buffering": "no"},
     )
 
 
+class _Access:
+    """The caller of a stream, who is authenticated again while it lasts."""
+
+    def __init__(self, request: Request, caller: Principal) -> None:
+        self._request = request
+        self._caller: Principal | None = caller
+        self._checked_at = asyncio.get_running_loop().time()
+
+    async def caller(self) -> Principal | None:
+        """Return the caller with its present permissions; None: it may read no more.
+
+        They are at most `KEEP_ALIVE_S` old.
+        """
+        now = asyncio.get_running_loop().time()
+        if self._caller is not None and now - self._checked_at >= KEEP_ALIVE_S:
+            self._checked_at = now
+            self._caller = await still_permitted(self._request, self._caller, Permission.HISTORY)
+        return self._caller
+
+
 async def _events(
     here: Components,
-    caller: Principal,
+    access: _Access,
     follower: AsyncGenerator[Sequence[FeedEvent], None],
     types: frozenset[str],
     closing: asyncio.Event,
@@ -109,28 +130,41 @@ async def _events(
         yield b"retry: 2000\n\n"
         while not closed.done():
             await asyncio.wait({pending, closed}, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
-            if not pending.done():
-                yield b": nothing new\n\n"
-                continue
-            events = pending.result()
+            events = pending.result() if pending.done() else ()
             if events is None:
                 yield b": the client reads too slowly, and can continue from its last event\n\n"
                 break
-            pending = asyncio.ensure_future(_following(follower))
-            for first in range(0, len(events), FRAMES_AT_ONCE):
-                portion = events[first : first + FRAMES_AT_ONCE]
-                frames = [
-                    _frame(event)
-                    for event in portion
-                    if _is_wanted(event.recorded, types) and await here.visibility.may_see_event(caller, event.recorded)
-                ]
-                if frames:
-                    yield b"".join(frames)
+            if pending.done():
+                pending = asyncio.ensure_future(_following(follower))
+            async for frames in _frames(here, access, events, types):
+                yield frames
+            if await access.caller() is None:
+                yield b": the token of the client no longer permits it\n\n"
+                break
+            if not events:
+                yield b": nothing new\n\n"
     finally:
         closed.cancel()
         pending.cancel()
         await asyncio.gather(pending, return_exceptions=True)
         await follower.aclose()
+
+
+async def _frames(
+    here: Components, access: _Access, events: Sequence[FeedEvent], types: frozenset[str]
+) -> AsyncIterator[bytes]:
+    """Yield the events that the caller may see, in portions for slow readers."""
+    for first in range(0, len(events), FRAMES_AT_ONCE):
+        caller = await access.caller()
+        if caller is None:
+            return
+        frames = [
+            _frame(event)
+            for event in events[first : first + FRAMES_AT_ONCE]
+            if _is_wanted(event.recorded, types) and await here.visibility.may_see_event(caller, event.recorded)
+        ]
+        if frames:
+            yield b"".join(frames)
 
 
 async def _following(follower: AsyncGenerator[Sequence[FeedEvent], None]) -> Sequence[FeedEvent] | None:

@@ -18,6 +18,7 @@ from ....domain.definition import JobDefinition
 from ....domain.definition.builtin_work import runs_code
 from ....domain.events import Actor
 from ....domain.ledger import JobNotFound
+from ....ports import LogUnavailable
 from ....services.jobs import Check, Job
 from ..api.problems import Problem
 from ..api.query_check import check_query
@@ -109,6 +110,20 @@ async def _authenticated(request: Request) -> Principal:
         return await _by_header(request)
     _reject_other_sites(request)
     return Principal(ANONYMOUS, frozenset({Role.ADMIN}), "nats" if source == OVER_NATS else "local", source)
+
+
+async def still_permitted(request: Request, caller: Principal, permission: Permission) -> Principal | None:
+    """Authenticate the caller of a long answer again; None: it is no longer permitted.
+
+    A caller that cannot be authenticated now stays what it was: while the provider or the log fails, no stream ends.
+    """
+    try:
+        current = await _authenticated(request)
+    except LogUnavailable:
+        return caller
+    except Problem as problem:
+        return caller if problem.kind == "unavailable" else None
+    return current if current.may(permission) else None
 
 
 def source_of(request: Request) -> str | None:

@@ -3,7 +3,7 @@
 // A page is loaded at most once in REST_MS, however many events come: 500 events a second cost one request a second.
 
 import { useCallback, useEffect, useRef, useState } from "./html.js";
-import { get } from "./api.js";
+import { get, v1 } from "./api.js";
 
 const REST_MS = 1000;
 const RECONNECT_MS = 5000;
@@ -33,8 +33,9 @@ function connect() {
   source.onerror = () => {
     tell("reconnecting");
     if (source?.readyState === EventSource.CLOSED) {
-      // The server refused: the browser would not try again.
+      // The server refused, and the browser would neither try again nor say why. A refused token leads to the sign-in.
       disconnect();
+      get(v1("me")).catch(() => {});
       setTimeout(() => listeners.size > 0 && !source && connect(), RECONNECT_MS);
     }
   };
