@@ -31,6 +31,7 @@ async def test_page_has_no_inline_script_or_style() -> None:
 
 
 async def test_browser_keeps_a_file_until_it_changes(url: str, http: httpx.AsyncClient) -> None:
+    http.headers["Accept-Encoding"] = "identity"
     first = await http.get(f"{url}/console/assets/{INDEX}")
     tag = first.headers["ETag"]
     assert (first.status_code, first.headers["Cache-Control"]) == (200, "no-cache")
@@ -40,6 +41,52 @@ async def test_browser_keeps_a_file_until_it_changes(url: str, http: httpx.Async
         assert (again.status_code, again.content, again.headers["ETag"]) == (304, b"", tag)
     changed = await http.get(f"{url}/console/assets/{INDEX}", headers={"If-None-Match": '"other"'})
     assert changed.status_code == 200
+
+
+SCRIPT = "vendor/uplot.js"
+
+
+@pytest.mark.parametrize(
+    "accepted", ["gzip", "GZIP", "br, gzip;q=0.1", "*", "deflate, *;q=0.5", "gzip ; q=1.000", "identity;q=0, gzip"]
+)
+async def test_file_is_compressed_for_those_who_accept_it(url: str, http: httpx.AsyncClient, accepted: str) -> None:
+    answer = await http.get(f"{url}/console/assets/{SCRIPT}", headers={"Accept-Encoding": accepted})
+    assert (answer.headers["Content-Encoding"], answer.headers["Vary"]) == ("gzip", "Accept-Encoding")
+    assert answer.content == console_files()[SCRIPT].body
+    assert int(answer.headers["Content-Length"]) < len(answer.content) / 2
+
+
+@pytest.mark.parametrize(
+    "accepted",
+    ["", "identity", "br", "gzip;q=0", "gzip;q=0.000, *", "*;q=0", "gzip;q=nan", "gzip;q=", "x-gzipped", ",;="],
+)
+async def test_file_is_sent_plain_to_others(url: str, http: httpx.AsyncClient, accepted: str) -> None:
+    answer = await http.get(f"{url}/console/assets/{SCRIPT}", headers={"Accept-Encoding": accepted})
+    assert "Content-Encoding" not in answer.headers
+    assert answer.headers["Vary"] == "Accept-Encoding"
+    assert int(answer.headers["Content-Length"]) == len(console_files()[SCRIPT].body)
+
+
+async def test_each_form_of_a_file_has_its_tag(url: str, http: httpx.AsyncClient) -> None:
+    tags = dict[str, str]()
+    for coding in ("gzip", "identity"):
+        headers = {"Accept-Encoding": coding}
+        head = await http.head(f"{url}/console/assets/{SCRIPT}", headers=headers)
+        first = await http.get(f"{url}/console/assets/{SCRIPT}", headers=headers)
+        assert {**head.headers, "date": ""} == {**first.headers, "date": ""}
+        tags[coding] = first.headers["ETag"]
+        again = await http.get(
+            f"{url}/console/assets/{SCRIPT}", headers={**headers, "If-None-Match": f'"other", {tags[coding]}'}
+        )
+        assert (again.status_code, again.content) == (304, b"")
+        assert (again.headers["ETag"], again.headers["Vary"]) == (tags[coding], "Accept-Encoding")
+        assert "Content-Encoding" not in again.headers
+    assert tags["gzip"] != tags["identity"]
+    # The plain form is not taken for the compressed one.
+    other = await http.get(
+        f"{url}/console/assets/{SCRIPT}", headers={"Accept-Encoding": "gzip", "If-None-Match": tags["identity"]}
+    )
+    assert other.status_code == 200
 
 
 def test_files_of_known_types_only_are_served() -> None:

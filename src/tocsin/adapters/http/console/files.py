@@ -1,9 +1,11 @@
 """The files of the console, from the installed package.
 
-All files are read once, and a path is looked up among their names. So no path reaches another file.
+All files are read and compressed once, and a path is looked up among their names. So no path reaches another file.
 """
 
+import gzip
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -36,6 +38,7 @@ MEDIA_TYPES: Final[Mapping[str, str]] = {
     ".woff2": "font/woff2",
 }
 """The types of files that are served; others stay in the package."""
+_WEIGHT: Final = re.compile(r"[qQ]=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
 
 router = APIRouter(include_in_schema=False)
 
@@ -45,21 +48,56 @@ class File:
     """A file of the console."""
 
     body: bytes
+    compressed: bytes | None
+    """By gzip, if that makes it smaller."""
     media_type: str
-    tag: str
-    """Its `ETag`: the hash of the body."""
+
+    @classmethod
+    def of(cls, body: bytes, media_type: str) -> "File":
+        """Return a file with its compressed form."""
+        compressed = gzip.compress(body, mtime=0)
+        return cls(body, compressed if len(compressed) < len(body) else None, media_type)
 
     def answer(self, request: Request) -> Response:
-        """Return the file, or only that the browser's copy is current."""
-        headers = {
-            "ETag": self.tag,
-            "Cache-Control": "no-cache",
-            "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+        """Return the file, compressed if possible, or that the browser's copy is current."""
+        headers = {"Cache-Control": "no-cache", "Content-Security-Policy": CONTENT_SECURITY_POLICY}
+        body = self.body
+        if self.compressed is not None:
+            headers["Vary"] = "Accept-Encoding"
+            if _accepts_gzip(request):
+                body = self.compressed
+                headers["Content-Encoding"] = "gzip"
+        tag = headers["ETag"] = _tag(body)
+        known = {
+            known.strip().removeprefix("W/") for known in ",".join(request.headers.getlist("If-None-Match")).split(",")
         }
-        known = {tag.strip().removeprefix("W/") for tag in request.headers.get("If-None-Match", "").split(",")}
-        if not known.isdisjoint({self.tag, "*"}):
+        if not known.isdisjoint({tag, "*"}):
+            headers.pop("Content-Encoding", None)
             return Response(status_code=304, headers=headers)
-        return Response(self.body, headers=headers, media_type=self.media_type)
+        return Response(body, headers=headers, media_type=self.media_type)
+
+
+@cache
+def _tag(body: bytes) -> str:
+    """Return the `ETag` of one form of a file: each form has its own."""
+    return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+
+
+def _accepts_gzip(request: Request) -> bool:
+    """Return whether `Accept-Encoding` permits gzip (RFC 9110, 12.5.3)."""
+    weights = dict[str, float]()
+    for part in ",".join(request.headers.getlist("Accept-Encoding")).split(","):
+        coding, _, parameter = part.partition(";")
+        weights[coding.strip().lower()] = _weight(parameter)
+    return weights.get("gzip", weights.get("*", 0.0)) > 0
+
+
+def _weight(parameter: str) -> float:
+    """Return the weight of a coding, such as `q=0.5`; 0 if it cannot be read."""
+    if not parameter.strip():
+        return 1.0
+    weight = _WEIGHT.fullmatch(parameter.strip())
+    return float(weight[1]) if weight else 0.0
 
 
 @cache
@@ -74,8 +112,7 @@ def _files_in(folder: Traversable, path: PurePosixPath) -> Iterator[tuple[str, F
         if entry.is_dir():
             yield from _files_in(entry, inner)
         elif (media_type := MEDIA_TYPES.get(inner.suffix)) is not None:
-            body = entry.read_bytes()
-            yield str(inner), File(body, media_type, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+            yield str(inner), File.of(entry.read_bytes(), media_type)
 
 
 @router.api_route("/", methods=[*READ_METHODS])
