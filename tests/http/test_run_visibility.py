@@ -220,3 +220,38 @@ async def test_run_without_readable_beginning_is_hidden(world: World) -> None:
     assert (await _text(world, EVE, f"/v1/executions/{OLD}"))[0] == 404
     [event] = await world.facts("execution.>")
     assert not await Visibility(world.log, world.clock).may_see_event(EVE, event)
+
+
+@pytest.mark.parametrize(
+    ("caller", "of_run", "of_letter"),
+    [
+        (Principal("root", frozenset({Role.ADMIN}), "token"), ["cancel", "trigger"], ["replay"]),
+        (EVE, ["cancel", "trigger"], ["replay"]),
+        (Principal("dan", frozenset({Role.OPERATOR}), "token"), ["cancel", "trigger"], ["replay"]),
+        (Principal("dan", frozenset({Role.AUTHOR}), "token"), [], []),
+        (Principal("dan", frozenset({Role.VIEWER}), "token"), [], []),
+    ],
+)
+async def test_details_say_what_the_caller_may_do(
+    inherited: World, caller: Principal, of_run: list[str], of_letter: list[str]
+) -> None:
+    token = await inherited.token(caller.identity, *caller.roles)
+    bearer = {"Authorization": f"Bearer {token}"}
+    run = (await inherited.ask("GET", f"/v1/executions/{NEW}", **bearer)).json()
+    letter = (await inherited.ask("GET", f"/v1/dead-letters/{NEW}", **bearer)).json()
+    assert (run["permitted"], letter["permitted"]) == (of_run, of_letter)
+    # What is not permitted is refused.
+    for permission, path in (
+        ("cancel", f"/v1/executions/{NEW}/cancel"),
+        ("trigger", "/v1/jobs/job/trigger"),
+        ("replay", f"/v1/dead-letters/{NEW}/replay"),
+    ):
+        answer = await inherited.ask("POST", path, {}, **bearer)
+        assert (answer.status_code != 403) == (permission in (*of_run, *of_letter)), path
+
+
+async def test_deleted_job_is_not_permitted_to_be_triggered(inherited: World) -> None:
+    await inherited.registry.delete("job")
+    inherited.client = inherited.copy()
+    run = (await inherited.ask("GET", f"/v1/executions/{NEW}")).json()
+    assert run["permitted"] == ["cancel"]

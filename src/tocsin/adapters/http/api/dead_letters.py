@@ -88,6 +88,8 @@ class DeadLetterDetails(BaseModel):
     letter: dict[str, Any]
     """The event that created it: `dead-lettered` with every attempt, or `refused` with the unusable message."""
     replays: list[ReplayState]
+    permitted: list[Permission] = []
+    """`replay`, if the caller may replay and resolve it."""
 
 
 class DeadLetterFacts(BaseModel):
@@ -241,7 +243,11 @@ async def replay_all(
 @router.get("/{id}", operation_id="getDeadLetter", responses=documented(404))
 async def get_dead_letter(here: Here, caller: HistoryReader, id: LetterId) -> DeadLetterDetails:  # noqa: A002 - the path parameter has this name
     """Show a dead letter: every attempt, the last error, and the status of its replays."""
-    return _details(await _visible_letter(here, caller, id))
+    letter = await _visible_letter(here, caller, id)
+    details = _details(letter)
+    if await here.visibility.permits_replay(caller, Run.of(letter)):
+        details.permitted = [Permission.REPLAY]
+    return details
 
 
 @router.get("/{id}/events", operation_id="getDeadLetterEvents", responses=documented(404))

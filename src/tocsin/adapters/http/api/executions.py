@@ -4,6 +4,7 @@ Lists come from the history, which follows the log with a short delay. A single 
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Annotated, Any, TypeAlias
 
@@ -17,6 +18,7 @@ from ....domain.definition import Text
 from ....domain.events import Actor, Attempt, Completed, Failed, FannedOut, Recorded
 from ....domain.execution import Execution, WaitsFor
 from ....domain.history import Status
+from ....domain.ledger import JobNotFound
 from ....ports import ExecutionRow
 from ....ports.queries import ExecutionQuery, ExecutionSort
 from ....services.hold_ups import HoldUp
@@ -166,6 +168,8 @@ class ExecutionDetails(BaseModel):
     """The id under which it and those of other shards were fanned out."""
     fan_out: FanOut | None = None
     """The executions on the shards, of an occurrence that fanned out. `status` is then the state of all together."""
+    permitted: list[Permission] = []
+    """What the caller may do: `cancel` the execution, and `trigger` its job."""
 
     @classmethod
     def of_fan_out(cls, fanned: Recorded[FannedOut], fan_out: FanOut) -> "ExecutionDetails":
@@ -284,9 +288,12 @@ async def get_execution(here: Here, caller: HistoryReader, id: ExecutionId) -> E
     elsewhere = in_history(here.history.executions, match.execution_id)
     fanned, fan_out = fanned_out(match), await read_fan_out(here.log, match, elsewhere)
     if fanned is not None and fan_out is not None:
-        return ExecutionDetails.of_fan_out(fanned, fan_out)
-    output = await output_if_readable(read_output(here.log, match, limit=1))
-    return ExecutionDetails.of(match, output.progress, await here.hold_ups().of(match.facts))
+        details = ExecutionDetails.of_fan_out(fanned, fan_out)
+    else:
+        output = await output_if_readable(read_output(here.log, match, limit=1))
+        details = ExecutionDetails.of(match, output.progress, await here.hold_ups().of(match.facts))
+    details.permitted = await _permitted(here, caller, match)
+    return details
 
 
 @router.get("/{id}/logs", operation_id="getExecutionLogs", responses=documented(404))
@@ -343,6 +350,17 @@ async def cancel_execution(
     return Ended(
         job=outcome.job, execution_id=outcome.execution_id, status=outcome.status.value, changed=outcome.changed
     )
+
+
+async def _permitted(here: Components, caller: Principal, match: ExecutionMatch) -> list[Permission]:
+    """Return what a caller may do with an execution and its present job."""
+    permitted = list[Permission]()
+    if await here.visibility.permits(caller, Permission.CANCEL, Run.of(match)):
+        permitted.append(Permission.CANCEL)
+    with suppress(JobNotFound):
+        if caller.may_with(Permission.TRIGGER, await here.registry.job(match.job)):
+            permitted.append(Permission.TRIGGER)
+    return permitted
 
 
 async def _visible_match(here: Components, caller: Principal, given: str) -> ExecutionMatch:

@@ -4,7 +4,6 @@ import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { get, post, v1 } from "../lib/api.js";
 import { useResource } from "../lib/live.js";
 import { navigate, to } from "../lib/router.js";
-import { useMay } from "../lib/session.js";
 import { milliseconds, relative, stamp } from "../lib/time.js";
 import { ActionButton, Card, ExecutionLink, JobLink, Loaded, Refusal, State, Table, Time } from "../components/basics.js";
 import { Gantt } from "../components/gantt.js";
@@ -24,7 +23,7 @@ export function Execution({ name: id }) {
 }
 
 function Shown({ one, reload, isOfThis }) {
-  const may = useMay();
+  const may = (permission) => one.permitted.includes(permission);
   const id = one.execution_id;
   const events = useResource(v1(["executions", id, "events"]), { concerns: isOfThis });
   const facts = events.value?.facts || [];
@@ -36,12 +35,12 @@ function Shown({ one, reload, isOfThis }) {
   return html`<div class="heading">
       <h1><${JobLink} name=${one.job_name} /> <span class="id">${id}</span> <${State} of=${one.status} /></h1>
       <div class="actions">
-        ${isOpen && (may("cancel") || may("register"))
+        ${isOpen && may("cancel")
           ? html`<${ActionButton} label="Cancel" title="Cancel this execution" danger confirm="Cancel the execution" done=${reload}
               details=${html`<p>What runs is told to stop; steps that have not begun do not start.</p>`}
               act=${(reason) => post(v1(["executions", id, "cancel"]), { reason: reason || null })} />`
           : null}
-        ${!isOpen && (may("trigger") || may("register")) ? html`<${RunAgain} one=${one} plan=${plan} />` : null}
+        ${!isOpen && may("trigger") ? html`<${RunAgain} one=${one} plan=${plan} />` : null}
         <${Neighbours} one=${one} />
       </div>
     </div>
