@@ -96,6 +96,7 @@ class History:
         """Record it."""
         start = self.start or self.chance.choice(STARTS)
         self._pass_until(start)
+        self._store_slowly()
         until = start + timedelta(hours=self.hours)
         leadership = LeaderElection(
             self.world.projections, ClockGuard(self.world.log, self.world.clock), key="ticker", holder="a"
@@ -258,6 +259,17 @@ class History:
 
     def _linger(self) -> None:
         self.world.clock.advance(self.chance.choice((0.0, 0.0, 0.000_5, 0.02, 0.3)))
+
+    def _store_slowly(self) -> None:
+        """Let time pass with each event that is stored, as on a server."""
+        append = self.world.log.append
+
+        async def slow_append(fact: Message, *, expect: int) -> int:
+            sequence = await append(fact, expect=expect)
+            self.world.clock.advance(self.chance.choice((0.0, 0.000_4, 0.003)))
+            return sequence
+
+        self.world.log.append = slow_append  # type: ignore[method-assign]
 
     def _pass_until(self, at: datetime) -> None:
         if at > self.now:

@@ -37,6 +37,10 @@ class Arrival:
     """From its admission until its start; None: no worker started it."""
     holding: timedelta
     """From its admission until its end."""
+    taking: timedelta = _ZERO
+    """From the last cancellation of a holder, under `cancel_previous`, until it acquires the lock."""
+    further_requests: list[Moment] = field(default_factory=list)
+    """When it cancels a holder that got the lock after the first, oldest first."""
     ends: tuple[Status, str | None] = "completed", None
     end_sequence: int = UNRECORDED
     ends_unadmitted: Moment | None = None
@@ -127,6 +131,10 @@ class Arrivals:
             self.usual.starting,
             self.usual.starting + self.usual.duration,
         )
+        if run.cancellations:
+            arrival.further_requests = run.cancellations[1:]
+            if run.acquired is not None and run.queued is None:
+                arrival.taking = max(_ZERO, run.acquired.time - run.cancellations[-1].time)
         held_from = run.held_from
         is_admitted = held_from is not None and (run.ended is None or run.ended >= held_from)
         if not is_admitted or held_from is None:
@@ -185,21 +193,23 @@ class Arrivals:
         if self._instant_of(run) is not None:
             return True
         is_cron = run.request is None or run.request.trigger == "cron"
-        return run.begun is not None and not is_cron and run.begun.time > self.recorded.runs.since
+        return run.begun is not None and not is_cron and self._requested_at(run) > self.recorded.runs.since
 
     def _requested_at(self, run: Run) -> datetime:
         """Return when the instant or the first event of an execution was stored."""
         if (at := self._instant_of(run)) is not None:
             return self._decided_at[at]
-        return run.begun.time if run.begun is not None else self.recorded.runs.since
+        # The planner stores the acquisition of a free lock before the first event of the execution.
+        moments = [moment.time for moment in (run.begun, run.acquired) if moment is not None]
+        return min(moments, default=self.recorded.runs.since)
 
     def _needs_lock_at(self, run: Run) -> Moment | None:
         """Return when the lock was decided on, or not needed for the admission."""
-        moment = run.cancelled_others_at or run.queued or run.held_from
-        if _is_skipped_by_lock(run):
-            moment = run.ended
-        if moment is None or run.cancelled_others_at is not None:
-            return moment
+        if run.cancellations:
+            return run.cancellations[0]
+        moment = run.ended if _is_skipped_by_lock(run) else run.queued or run.held_from
+        if moment is None:
+            return None
         if run.queued is not None or _is_skipped_by_lock(run):
             # The decision rests on a holder that was active. It may be stored just after the end of that holder.
             holder = self._runs.get(run.blocker or "")

@@ -125,6 +125,10 @@ class ExecutionsReplay:
             match lock.overlap(state, request, holder.request):
                 case "cancel_previous":
                     self._end(holder, now, "cancelled", SUPERSEDED)
+                    if arrival.further_requests and self._holder(key) is not None:
+                        following = arrival.further_requests.pop(0)
+                        self._at(following._replace(time=max(now, following.time)), _REQUEST, "request", arrival)
+                        return
                 case "queue":
                     self._evolve(key, lock.queue(state, request.job, wanted, shard=request.plan.shard), now)
                     return
@@ -134,7 +138,7 @@ class ExecutionsReplay:
         if holder is None:
             events = lock.acquire(self._lock(key), request.job, wanted, ttl=lock.ttl(request), shard=key[1])
             self._evolve(key, events, now)
-            self._admit(arrival, now)
+            self._admit(arrival, now + arrival.taking)
 
     def _holder(self, key: _Key) -> Arrival | None:
         """Return the active holder of a lock."""

@@ -90,7 +90,7 @@ def outcome_of(job: str, run: Run, requested_at: datetime) -> Outcome | None:
         run.shard,
         requested_at,
         "running" if is_admitted else "waiting",
-        found_lock_held=run.queued is not None or run.cancelled_others_at is not None or _is_skipped_by_lock(run),
+        found_lock_held=run.queued is not None or bool(run.cancellations) or _is_skipped_by_lock(run),
         admitted_at=held_from.time if held_from is not None and is_admitted else None,
         started_at=run.started_at,
     )

@@ -66,8 +66,8 @@ class Run:
     end: Terminal | Skipped | None = None
     superseded_by: str | None = None
     """The execution for which `cancel_previous` ended it."""
-    cancelled_others_at: Moment | None = None
-    """When `cancel_previous` ended another execution for it."""
+    cancellations: list[Moment] = field(default_factory=list)
+    """When `cancel_previous` ended other executions for it: a holder, and then waiting executions that got its lock."""
     blocker: str | None = None
     """The holder of the lock when it began to wait, or when it was skipped."""
     predecessor: str | None = None
@@ -152,8 +152,7 @@ class Runs:
             run.blocker = end.active_execution_id
         elif isinstance(end, Cancelled) and (end.reason or "").startswith(lock.SUPERSEDED_BY) and end.by is None:
             run.superseded_by = (end.reason or "").removeprefix(lock.SUPERSEDED_BY)
-            successor = self._run(run.superseded_by, end.shard)
-            successor.cancelled_others_at = successor.cancelled_others_at or moment
+            self._run(run.superseded_by, end.shard).cancellations.append(moment)
 
     def _run(self, execution_id: str, shard: Shard) -> Run:
         if (run := self.by_id.get(execution_id)) is None:
