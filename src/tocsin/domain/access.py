@@ -65,6 +65,18 @@ GRANTS: Final[Mapping[Role, frozenset[Permission]]] = {
 }
 
 
+JOB_PERMISSIONS: Final = (
+    Permission.READ,
+    Permission.HISTORY,
+    Permission.TRIGGER,
+    Permission.CANCEL,
+    Permission.REPLAY,
+    Permission.REGISTER,
+    Permission.EXTERNAL,
+)
+"""The permissions that concern a single job."""
+
+
 @dataclass(frozen=True, slots=True)
 class Binding:
     """The tasks that a worker may fetch, by queue and function."""
@@ -166,6 +178,10 @@ class Principal:
         if self.may(Permission.REGISTER) and self.owns(job):
             return True
         return permission is not Permission.REGISTER and self.may(permission) and self.may_see(job)
+
+    def permitted_with(self, job: Owned) -> tuple[Permission, ...]:
+        """Return the permissions that the identity has for a job."""
+        return tuple(permission for permission in JOB_PERMISSIONS if self.may_with(permission, job))
 
 
 def roles_of(names: Iterable[object]) -> frozenset[Role]:

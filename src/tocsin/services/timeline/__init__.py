@@ -8,6 +8,7 @@ The decision on an instant is that of `services.explain`. Of an instant that fir
 
 from .model import MAX_BUCKETS, Bucket, Decision, Mark, Span, Version, VersionKind, Window
 from .reader import MAX_MARKS, Timeline, TimelineReader
+from .revisions import Revision, revisions_of
 
 __all__ = [
     "MAX_BUCKETS",
@@ -15,10 +16,12 @@ __all__ = [
     "Bucket",
     "Decision",
     "Mark",
+    "Revision",
     "Span",
     "Timeline",
     "TimelineReader",
     "Version",
     "VersionKind",
     "Window",
+    "revisions_of",
 ]

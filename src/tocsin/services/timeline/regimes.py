@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from ...domain.definition import JobDefinition
 from ...domain.events import (
     DefinitionFact,
     Due,
@@ -84,6 +85,11 @@ class Ledger:
         if definition is None:
             return self.is_all_seen
         return definition == 0 or definition in self.seen
+
+    def definition(self, sequence: int) -> JobDefinition | None:
+        """Return the definition of an event; None: the caller sees no such definition."""
+        regimes = (regime for regime in self.all if regime.fact.sequence == sequence == regime.sequence)
+        return next((regime.definition for regime in regimes if self.is_seen(regime)), None)
 
     def versions(self, window: Window) -> list[Version]:
         """Return the changes to the definition in a window, and the last before it."""

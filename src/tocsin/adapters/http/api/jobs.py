@@ -85,6 +85,8 @@ class JobDetails(JobSummary):
     anchor: datetime
     """The time from which `@every` counts: the last occurrence, or the definition that set the interval."""
     definition: JobDefinition
+    permitted: list[Permission] | None = None
+    """What the caller may do with the job. Only `GET /v1/jobs/{name}` has it."""
 
     @classmethod
     def of(cls, job: Job, now: datetime) -> "JobDetails":
@@ -185,7 +187,7 @@ async def register_job(
     )
     response.status_code = 201 if verb == "create" else 200
     response.headers["Location"] = f"{request.url.path}/{definition.name}"
-    return await _details(here, calculate, definition.name, response)
+    return await job_details(here, calculate, definition.name, response)
 
 
 @router.get("/{name}", operation_id="getJob", responses=documented(404))
@@ -194,7 +196,8 @@ async def get_job(here: Here, caller: Reader, calculate: Calculate, name: JobNam
     job = visible(caller, await here.registry.job(name, fresh=True))
     response.headers["ETag"] = etag(job)
     now = here.clock.now()
-    return await calculate(lambda _: JobDetails.of(job, now))
+    details = await calculate(lambda _: JobDetails.of(job, now))
+    return details.model_copy(update={"permitted": list(caller.permitted_with(job))})
 
 
 @router.put(
@@ -226,7 +229,7 @@ async def update_job(
         definition, by=actor(caller), reason=reason, check=check, may_see=here.visibility.of(caller)
     )
     response.status_code = 201 if verb == "create" else 200
-    return await _details(here, calculate, name, response)
+    return await job_details(here, calculate, name, response)
 
 
 @router.delete("/{name}", status_code=204, operation_id="deleteJob", responses=documented(404, 412))
@@ -328,7 +331,8 @@ async def _switch(
     return Switched(job=name, action=action, changed=await switch(name, by=by, reason=reason, check=check))
 
 
-async def _details(here: Components, calculate: Calculator, name: str, response: Response) -> JobDetails:
+async def job_details(here: Components, calculate: Calculator, name: str, response: Response) -> JobDetails:
+    """Return a job after a change, with its version in the header."""
     job = await here.registry.job(name, fresh=True)
     response.headers["ETag"] = etag(job)
     now = here.clock.now()

@@ -1,0 +1,108 @@
+"""`/v1/jobs/{name}/revisions`: the changes to a definition, and the way back to an earlier one."""
+
+from datetime import datetime
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from ....domain.access import Principal
+from ....domain.definition import JobDefinition
+from ....services.timeline import VersionKind, revisions_of
+from ..auth.security import Author, Reader, actor, defining
+from ..middleware.idempotency import IdempotentRoute
+from .dependencies import Calculate, Components, Here, Precondition, Reason, ReasonText, both
+from .jobs import JobDetails, JobName, job_details
+from .problems import documented, not_found
+from .timeline import timeline_reader
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=IdempotentRoute)
+
+
+class JobRevision(BaseModel):
+    """A change to the definition of a job."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True, from_attributes=True)
+
+    sequence: int
+    """The sequence of its event."""
+    at: datetime
+    by: str | None
+    reason: str | None
+    kind: VersionKind
+    changed: list[str]
+    """The fields that differ from the definition before, dotted if nested."""
+    is_current: bool
+    """Whether this definition is in force."""
+
+
+class RevisionList(BaseModel):
+    """Revisions, newest first; `next` is the value of `before` for the following page."""
+
+    revisions: list[JobRevision]
+    next: int | None = None
+
+
+class RollbackRequest(BaseModel):
+    """The revision to go back to: the sequence of a `defined` event."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sequence: int = Field(ge=1, lt=2**63)
+    reason: ReasonText | None = None
+
+
+@router.get("/{name}/revisions", operation_id="listRevisions", responses=documented(404))
+async def list_revisions(
+    here: Here,
+    caller: Reader,
+    calculate: Calculate,
+    name: JobName,
+    limit: Annotated[int, Query(ge=1, le=1_000)] = 50,
+    before: Annotated[
+        int | None, Query(ge=1, lt=2**63, description="Return revisions with a smaller sequence only.")
+    ] = None,
+) -> RevisionList:
+    """List the changes to a job's definition, newest first."""
+    ledger = await timeline_reader(here, calculate).ledger(name, partial(here.visibility.seen_definitions, caller))
+    rows = await calculate(lambda _: revisions_of(ledger, before=before, limit=limit + 1))
+    shown = [JobRevision.model_validate(revision) for revision in rows[:limit]]
+    return RevisionList(revisions=shown, next=shown[-1].sequence if len(rows) > limit else None)
+
+
+@router.post("/{name}/rollback", operation_id="rollBackJob", responses=documented(404, 412))
+async def roll_back_job(
+    here: Here,
+    caller: Author,
+    calculate: Calculate,
+    name: JobName,
+    body: RollbackRequest,
+    response: Response,
+    precondition: Precondition,
+    reason: Reason = None,
+) -> JobDetails:
+    """Register the definition of an earlier revision again, as a new revision.
+
+    The rules are those of `PUT`.
+    """
+    ledger = await timeline_reader(here, calculate).ledger(name, partial(here.visibility.seen_definitions, caller))
+    definition = ledger.definition(body.sequence)
+    if definition is None:
+        raise not_found("revision", str(body.sequence))
+    await _define(here, caller, definition, precondition, body.reason or reason or f"back to {body.sequence}")
+    return await job_details(here, calculate, name, response)
+
+
+async def _define(
+    here: Components, caller: Principal, definition: JobDefinition, precondition: Precondition, reason: str
+) -> None:
+    await here.visibility.require_name(caller, definition.name)
+    await here.visibility.require_dependencies(caller, definition)
+    await here.registry.define(
+        definition,
+        by=actor(caller),
+        reason=reason,
+        check=both(defining(caller, definition), precondition),
+        may_see=here.visibility.of(caller),
+    )
