@@ -123,6 +123,8 @@ _JOBS: Final[Tree] = {
     "apply": "jobs.apply:apply",
     "diff": "jobs.apply:diff",
     "export": "jobs.commands:export",
+    "history": "jobs.history:history",
+    "rollback": "jobs.history:rollback",
 }
 _EXECUTIONS: Final[Tree] = {
     "list": "executions.commands:list_executions",

@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .shards import ShardMap
     from .silences import Silences
     from .statements import StatementResult
+    from .timeline import Revision
     from .what_if import Question, WhatIfReport
 
 from .operator import OUTCOMES, OpenHistory, last_ended
@@ -146,6 +147,23 @@ class LocalOperator:
 
         jobs = await self.jobs() if question.capacity else ()
         return await WhatIf(self._log, self._stored).ask(question, jobs)
+
+    async def revisions(self, job: str) -> "tuple[Revision, ...]":
+        """See `Operator`."""
+        from .timeline import read_revisions  # noqa: PLC0415 - see above
+
+        return tuple(await read_revisions(self._log, job))
+
+    async def definition(self, job: str, revision: int) -> JobDefinition:
+        """See `Operator`."""
+        from .timeline import read_definition  # noqa: PLC0415 - see above
+
+        return await read_definition(self._log, job, revision)
+
+    async def roll_back(self, job: str, revision: int, *, reason: str | None = None) -> None:
+        """See `Operator`."""
+        definition = await self.definition(job, revision)
+        await self._registry.define(definition, by=self._by, reason=reason or f"back to {revision}")
 
     async def plan_backfill(self, job: str, span: "Span", *, now: datetime, name: str | None = None) -> "Backfill":
         """See `Operator`."""

@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .queues import QueueDetails
     from .shards import ShardMap
     from .statements import StatementResult
+    from .timeline import Revision
     from .what_if import Question, WhatIfReport
 
 OUTCOMES: Final = 10
@@ -168,6 +169,32 @@ class Operator(Protocol):
 
         Raises:
             InvalidQuery, OperationError: the question is invalid or too large.
+        """
+        ...
+
+    async def revisions(self, job: str) -> "tuple[Revision, ...]":
+        """Return the changes to the definition of a job, newest first.
+
+        Raises:
+            JobNotFound: no fact names this job.
+        """
+        ...
+
+    async def definition(self, job: str, revision: int) -> JobDefinition:
+        """Return the definition of a revision.
+
+        Raises:
+            JobNotFound: no job has this name.
+            NotFound: the revision defines nothing.
+        """
+        ...
+
+    async def roll_back(self, job: str, revision: int, *, reason: str | None = None) -> None:
+        """Register the definition of a revision again.
+
+        Raises:
+            JobNotFound: no job has this name.
+            NotFound: the revision defines nothing.
         """
         ...
 

@@ -18,7 +18,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from ...domain import dead_letter, ledger
 from ...domain.agent import AgentRecord
-from ...domain.definition import JobDefinition
+from ...domain.definition import STORED, JobDefinition
 from ...domain.events import Input, Message, Recorded, Shard, Silence
 from ...domain.execution import Status
 from ...domain.ledger import JobNotFound, Ledger
@@ -45,6 +45,7 @@ from ...services.queue_decisions import PurgeAnswer
 from ...services.queues import QueueDetails
 from ...services.shards import ShardMap
 from ...services.statements import StatementResult
+from ...services.timeline import Revision, no_definition
 from ...services.what_if import Question, WhatIfReport
 from ..system_clock import SystemClock
 from .api_client import ApiClient, agent_path, job_of, job_path, queue_path, reason_header, recorded_of
@@ -70,6 +71,7 @@ _RESULTS: Final = TypeAdapter(tuple[StatementResult, ...])
 _WHAT_IF: Final = TypeAdapter(WhatIfReport)
 _PURGE: Final = TypeAdapter(PurgeAnswer)
 _EXECUTIONS: Final = TypeAdapter(list[ExecutionRow])
+_REVISIONS: Final = TypeAdapter(tuple[Revision, ...])
 _ANSWER: Final = TypeAdapter(Answer)
 _OUTPUT: Final = TypeAdapter(ExecutionOutput)
 _DEAD_LETTERS: Final = TypeAdapter(list[DeadLetterRow])
@@ -168,6 +170,34 @@ class HttpOperator:
             "capacity": dict(question.capacity),
         }
         return _WHAT_IF.validate_python(await self._api.request("POST", "/v1/what-if", body))
+
+    async def revisions(self, job: str) -> tuple[Revision, ...]:
+        """See `Operator`."""
+        query: dict[str, str | int | bool] = {"limit": PAGE_SIZE}
+        rows: list[Any] = []
+        while True:
+            page = await self._api.request("GET", f"{job_path(job)}/revisions", query=query)
+            rows += page["revisions"]
+            if page["next"] is None:
+                return _REVISIONS.validate_python(rows)
+            query["before"] = page["next"]
+
+    async def definition(self, job: str, revision: int) -> JobDefinition:
+        """See `Operator`."""
+        fact = await self._of_revision(job, revision, "GET", f"{job_path(job)}/definitions/{revision}")
+        return JobDefinition.model_validate(fact["fact"]["definition"], context=STORED)
+
+    async def roll_back(self, job: str, revision: int, *, reason: str | None = None) -> None:
+        """See `Operator`."""
+        body: JsonValue = {"sequence": revision, "reason": reason}
+        await self._of_revision(job, revision, "POST", f"{job_path(job)}/rollback", body)
+
+    async def _of_revision(self, job: str, revision: int, method: str, path: str, body: JsonValue = None) -> Any:  # noqa: ANN401 - JSON
+        try:
+            return await self._api.request(method, path, body)
+        except JobNotFound:
+            await self.job(job)
+            raise no_definition(job, revision) from None
 
     async def plan_backfill(
         self,

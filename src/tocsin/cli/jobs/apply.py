@@ -80,12 +80,29 @@ def apply(
         session.output.answer({**as_json(plan), "dry_run": dry_run, "unserved": unserved_json(missing)}, list)
 
 
-def diff(context: typer.Context, file: File = None, owner: Owner = OWNER, prune: Prune = False) -> None:
-    """Print the changes that `apply` would make; exit with 1 if there are any.
+def diff(
+    context: typer.Context,
+    job: Annotated[str | None, typer.Argument(metavar="JOB", help="Compare revisions of this job.")] = None,
+    first: Annotated[
+        int | None, typer.Argument(metavar="A", min=1, help="A revision; default: the last but one.")
+    ] = None,
+    second: Annotated[
+        int | None, typer.Argument(metavar="B", min=1, help="Another; default: the definition in force.")
+    ] = None,
+    file: File = None,
+    owner: Owner = OWNER,
+    prune: Prune = False,
+) -> None:
+    """Print the changes that `apply` would make, or those between two revisions of a job.
+
+    Exits with 1 if there are any. `tocsin jobs history` lists the revisions.
 
     Example: `tocsin jobs diff -f jobs.yaml`
     """
     session = session_of(context)
+    if job is not None:
+        _diff_revisions(session, job, first, second)
+        return
     definitions = read(session.settings(), file or [], owner)
 
     async def read_plan() -> Plan:
@@ -96,6 +113,20 @@ def diff(context: typer.Context, file: File = None, owner: Owner = OWNER, prune:
     plan = run(read_plan())
     session.output.answer(as_json(plan), lambda: lines(plan))
     if plan.has_differences:
+        raise typer.Exit(Exit.NO)
+
+
+def _diff_revisions(session: Session, job: str, first: int | None, second: int | None) -> None:
+    from .history import lines as diff_lines  # noqa: PLC0415 - `apply` needs neither
+    from .history import read_difference  # noqa: PLC0415
+
+    async def read_revisions() -> str:
+        async with session.operator() as operator:
+            return await read_difference(operator, job, first, second)
+
+    text = run(read_revisions())
+    session.output.answer({"job": job, "diff": text, "changed": bool(text)}, lambda: diff_lines(text))
+    if text:
         raise typer.Exit(Exit.NO)
 
 

@@ -8,7 +8,7 @@ The decision on an instant is that of `services.explain`. Of an instant that fir
 
 from .model import MAX_BUCKETS, Bucket, Decision, Mark, Span, Version, VersionKind, Window
 from .reader import MAX_MARKS, Timeline, TimelineReader
-from .revisions import Revision, revisions_of
+from .revisions import Revision, no_definition, read_definition, read_revisions, revisions_of
 
 __all__ = [
     "MAX_BUCKETS",
@@ -23,5 +23,8 @@ __all__ = [
     "Version",
     "VersionKind",
     "Window",
+    "no_definition",
+    "read_definition",
+    "read_revisions",
     "revisions_of",
 ]

@@ -3,10 +3,15 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from ... import subjects
 from ...domain.definition import JobDefinition
 from ...domain.definition_changes import changed_fields
+from ...domain.events import Defined
+from ...ports import EventLog
+from ..explain.reader import read_evidence
+from ..operations.errors import NotFound
 from .model import VersionKind
-from .regimes import Ledger, version_of
+from .regimes import Ledger, seen_everything, version_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +28,34 @@ class Revision:
     kind: VersionKind
     changed: tuple[str, ...]
     is_current: bool
+
+
+async def read_revisions(log: EventLog, job: str) -> list[Revision]:
+    """Return all revisions of a job, newest first.
+
+    Raises:
+        JobNotFound: no event mentions the job.
+    """
+    evidence = await read_evidence(log, job)
+    return revisions_of(Ledger(evidence, seen_everything(evidence.definitions)))
+
+
+async def read_definition(log: EventLog, job: str, revision: int) -> JobDefinition:
+    """Return the definition of a revision.
+
+    Raises:
+        NotFound: the revision defines nothing.
+    """
+    recorded = await log.get(subjects.ledger(job), revision)
+    fact = None if recorded is None else recorded.message
+    if not isinstance(fact, Defined) or fact.job != job:
+        raise no_definition(job, revision)
+    return fact.definition
+
+
+def no_definition(job: str, revision: int) -> NotFound:
+    """Return the error of a revision without a definition."""
+    return NotFound(f"job {job!r} has no definition {revision}. `tocsin jobs history {job}` lists its revisions")
 
 
 def revisions_of(ledger: Ledger, *, before: int | None = None, limit: int | None = None) -> list[Revision]:
