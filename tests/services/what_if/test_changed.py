@@ -86,9 +86,9 @@ async def test_cancel_previous_would_cut_runs_off() -> None:
 
 async def test_other_schedule_adds_and_removes_instants() -> None:
     history = await recorded(minutes=5)
-    report = await ask(history, {**HOURLY, "schedule": "0,30 2-6/2 * * *"})
+    report = await ask(history, {**HOURLY, "schedule": "0,20 2-6/2 * * *"})
     [job] = report.jobs
-    assert [at.strftime("%H:%M") for at in job.came.first] == ["02:30", "04:30", "06:30"]
+    assert [at.strftime("%H:%M") for at in job.came.first] == ["02:20", "04:20", "06:20"]
     assert [at.strftime("%H:%M") for at in job.went.first] == ["01:00", "03:00", "05:00"]
     assert (job.before.fired, job.after.fired) == (6, 6)
     assert (job.recorded_runs, round(job.usual_duration)) == (6, 300)

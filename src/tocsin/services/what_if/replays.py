@@ -9,6 +9,7 @@ from typing import Final
 from ...domain.definition import JobDefinition
 from ...domain.events import Defined
 from ...domain.ledger import Lookahead
+from ...domain.text import counted
 from ...domain.what_if import (
     Absence,
     Arrivals,
@@ -144,9 +145,10 @@ def _notes(job: RecordedJob, definition: JobDefinition | None, after: Side, *, h
     """Yield the limits of the answer for a job, in sentences."""
     if job.start.definition is None and not job.changes:
         yield "The job has no recorded past in the window."
-    edits = sum(isinstance(fact.message, Defined) for fact in job.changes)
+    registered = [fact.message.definition for fact in job.changes if isinstance(fact.message, Defined)]
+    edits = sum(other != definition for other in registered)
     if definition is not None and edits:
-        yield f"The given definition replaces {edits} that were registered in the window."
+        yield f"The given definition replaces {counted(edits, 'other definition')} of the window."
     if not has_durations and any(outcome.is_estimated for outcome in after.outcomes):
         yield "No duration is recorded: new executions take no time, so their overlaps and waits are not known."
     rule = definition or job.start.definition
