@@ -1,11 +1,13 @@
 // Live updates: one event stream for the whole console. A page names the events after which it loads its data again.
 //
-// A page is loaded at most once in REST_MS, however many events come: 500 events a second cost one request a second.
+// A page is loaded at most once in REST_MS, however many events come: 500 events a second cost one request a second. It is
+// loaded once more SETTLE_MS after the last event, because the history follows the log with a delay.
 
 import { useCallback, useEffect, useRef, useState } from "./html.js";
 import { get, v1 } from "./api.js";
 
 const REST_MS = 1000;
+const SETTLE_MS = 2500;
 const RECONNECT_MS = 5000;
 const listeners = new Set();
 const watchers = new Set();
@@ -107,6 +109,7 @@ export function useResource(url, { concerns = null, every = 0 } = {}) {
   const isLive = concerns !== null;
   useEffect(() => {
     let timer = null;
+    let settling = null;
     let isResting = false;
     let isStale = false;
     const refresh = () => {
@@ -123,12 +126,18 @@ export function useResource(url, { concerns = null, every = 0 } = {}) {
       }, REST_MS);
     };
     const shown = () => !document.hidden && isStale && refresh();
-    const stop = isLive ? listen((type, stored) => wanted.current?.(type, stored) && refresh()) : () => {};
+    const changed = () => {
+      refresh();
+      clearTimeout(settling);
+      settling = setTimeout(refresh, SETTLE_MS);
+    };
+    const stop = isLive ? listen((type, stored) => wanted.current?.(type, stored) && changed()) : () => {};
     const repeat = every ? setInterval(refresh, every) : null;
     document.addEventListener("visibilitychange", shown);
     return () => {
       stop();
       clearTimeout(timer);
+      clearTimeout(settling);
       clearInterval(repeat);
       document.removeEventListener("visibilitychange", shown);
     };
