@@ -19,6 +19,7 @@ const PAGES = {
   schedule: ["./pages/schedule.js", "Schedule"],
   events: ["./pages/events.js", "Events"],
   changes: ["./pages/changes.js", "Changes"],
+  "what-if": ["./pages/what-if.js", "WhatIf"],
 };
 /** Pages of one thing, such as `/console/jobs/NAME`. */
 const DETAILS = {

@@ -2,6 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { reasonHeader, request, v1 } from "../lib/api.js";
+import { definitionOf, textOf } from "../lib/definitions.js";
 import { navigate, to } from "../lib/router.js";
 import { stamp } from "../lib/time.js";
 import { Card, counted, Refusal, Table } from "../components/basics.js";
@@ -14,9 +15,6 @@ function: my-function
 `;
 const PLAN_DAYS = 14;
 
-/** Load the reader of YAML when the first editor is shown. */
-const yaml = () => import("../vendor/js-yaml.js");
-
 export function NewJob() {
   useTitle("New job");
   return html`<h1>New job</h1><${Editor} text=${NEW} version=${null} />`;
@@ -28,20 +26,13 @@ export function EditJob({ name }) {
   const [opened, setOpened] = useState(null);
   const [error, setError] = useState(null);
   useEffect(() => {
-    Promise.all([request("GET", v1(["jobs", name])), yaml()]).then(
-      ([{ value, etag }, { dump }]) => setOpened({ text: dump(written(value.definition), { lineWidth: 100, noRefs: true }), etag }),
-      setError,
-    );
+    request("GET", v1(["jobs", name]))
+      .then(async ({ value, etag }) => setOpened({ text: await textOf(value.definition), etag }))
+      .catch(setError);
   }, [name]);
   return html`<h1>Edit ${name}</h1>
     <${Refusal} error=${error} />
     ${opened ? html`<${Editor} name=${name} text=${opened.text} version=${opened.etag} />` : error ? null : html`<p class="loading">Loading …</p>`}`;
-}
-
-/** The fields of a definition that say something: neither null nor empty. */
-function written(definition) {
-  const isEmpty = (value) => value === null || (Array.isArray(value) && value.length === 0) || (typeof value === "object" && Object.keys(value).length === 0);
-  return Object.fromEntries(Object.entries(definition).filter(([, value]) => !isEmpty(value)));
 }
 
 function Editor({ name, text, version }) {
@@ -51,17 +42,6 @@ function Editor({ name, text, version }) {
   const [isBusy, setBusy] = useState(false);
   const reason = useRef("");
 
-  const read = async () => {
-    const { load, JSON_SCHEMA } = await yaml();
-    let definition;
-    try {
-      definition = load(current, { schema: JSON_SCHEMA });
-    } catch (problem) {
-      throw Object.assign(new Error(`This is not YAML: ${problem.message}`), { code: "malformed" });
-    }
-    if (!definition || typeof definition !== "object" || Array.isArray(definition)) throw Object.assign(new Error("Write the fields of one job."), { code: "malformed" });
-    return definition;
-  };
   const guarded = (act) => async (event) => {
     event?.preventDefault();
     setBusy(true);
@@ -75,7 +55,7 @@ function Editor({ name, text, version }) {
     }
   };
   const look = guarded(async () => {
-    const definition = await read();
+    const definition = await definitionOf(current);
     const { value } = await request("POST", "/v1/jobs:apply", { body: { jobs: [definition], dry_run: true, days: PLAN_DAYS } });
     setPlan({ of: current, definition, applied: value });
   });

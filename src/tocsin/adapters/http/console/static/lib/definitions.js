@@ -1,0 +1,35 @@
+// Definitions of jobs as YAML.
+
+/** Load the reader of YAML when the first editor is shown. */
+const yaml = () => import("../vendor/js-yaml.js");
+
+const MOST = 200_000; // characters; the API refuses larger definitions
+
+/** Return a definition as YAML, without the fields that say nothing. */
+export async function textOf(definition) {
+  const { dump } = await yaml();
+  const isEmpty = (value) => value === null || (typeof value === "object" && Object.keys(value).length === 0);
+  const written = Object.fromEntries(Object.entries(definition).filter(([, value]) => !isEmpty(value)));
+  return dump(written, { lineWidth: 100, noRefs: true });
+}
+
+/** Return the definition of one job that a text has.
+ *
+ * Throws an error with the code `malformed`.
+ */
+export async function definitionOf(text) {
+  if (text.length > MOST) throw malformed(`The text is longer than ${MOST.toLocaleString("en")} characters.`);
+  const { load, JSON_SCHEMA } = await yaml();
+  let definition;
+  try {
+    definition = load(text, { schema: JSON_SCHEMA });
+  } catch (problem) {
+    throw malformed(`This is not YAML: ${problem.message}`);
+  }
+  if (!definition || typeof definition !== "object" || Array.isArray(definition)) throw malformed("Write the fields of one job.");
+  return definition;
+}
+
+function malformed(message) {
+  return Object.assign(new Error(message), { code: "malformed" });
+}
