@@ -4,10 +4,17 @@ import { html } from "../lib/html.js";
 import { v1 } from "../lib/api.js";
 import { useResource } from "../lib/live.js";
 import { navigate, setQuery } from "../lib/router.js";
-import { JobLink, Loaded, SearchField, Table, Time } from "../components/basics.js";
+import { Choice, JobLink, Loaded, SearchField, Table, Time } from "../components/basics.js";
 import { useTitle } from "../components/layout.js";
 
 const PAGE = 100;
+/** Types of changes whose name is that of a job. */
+const OF_JOBS = new Set(["created", "updated", "paused", "resumed", "deleted"]);
+const OTHERS = [
+  "agent-switched", "agent-granted", "agent-drained", "queue-paused", "queue-resumed", "queue-purged", "policy-defined",
+  "shards-defined", "silences-defined", "voided",
+];
+const TYPES = [["", "all"], ...[...OF_JOBS, ...OTHERS].map((type) => [type, type])];
 const CHANGES = new Set(["defined", "paused", "resumed", "deleted", "disabled", "enabled", "drained"]);
 
 export function Changes({ query }) {
@@ -19,16 +26,16 @@ export function Changes({ query }) {
     <search class="filters">
       <${SearchField} label="Job" value=${job || ""} onChange=${(text) => filter({ job: text })} />
       <${SearchField} label="By" value=${by || ""} placeholder="user:ada" onChange=${(text) => filter({ by: text })} />
-      <${SearchField} label="Type" value=${type || ""} placeholder="paused" onChange=${(text) => filter({ type: text })} />
+      <${Choice} label="Type" value=${type || ""} options=${TYPES} onChange=${(value) => filter({ type: value })} />
     </search>
     <${Loaded} resource=${page}>${({ changes, next }) => html`
       <${Table} label="changes" empty="No change matches." rows=${changes} keyOf=${(one) => one.sequence}
         columns=${[
-          ["Time", (one) => html`<${Time} at=${one.at} far />`],
+          ["Time", (one) => html`<${Time} at=${one.time} far />`],
           ["Type", (one) => one.type],
-          ["Of", (one) => (one.job ? html`<${JobLink} name=${one.job} />` : one.resource || "")],
+          ["Of", (one) => (one.name === null ? "" : OF_JOBS.has(one.type) ? html`<${JobLink} name=${one.name} />` : one.name)],
           ["By", (one) => identityOf(one.by)],
-          ["Changed", (one) => (one.changed || []).join(", "), "text"],
+          ["Changed", (one) => one.fields.join(", "), "text"],
           ["Reason", (one) => one.reason || "", "text"],
         ]} />
       <div class="pager">
@@ -40,5 +47,5 @@ export function Changes({ query }) {
 
 function identityOf(by) {
   if (!by) return "";
-  return typeof by === "string" ? by : `${by.kind ? `${by.kind}:` : ""}${by.identity}${by.source ? ` (${by.source})` : ""}`;
+  return `${by.kind ? `${by.kind}:` : ""}${by.identity}${by.source ? ` (${by.source})` : ""}`;
 }

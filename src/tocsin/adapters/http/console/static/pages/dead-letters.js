@@ -15,10 +15,10 @@ const CHANGES = new Set(["dead-lettered", "resolved", "replayed"]);
 export function DeadLetters({ query }) {
   useTitle("Dead letters");
   const may = useMay();
-  const { job, error, cursor } = query;
+  const { job, error, pattern, cursor } = query;
   const unresolved = query.unresolved ?? "true";
   const isLive = { concerns: cursor ? null : (type) => CHANGES.has(type) };
-  const page = useResource(v1("dead-letters", { job, error, unresolved, cursor, limit: PAGE }), isLive);
+  const page = useResource(v1("dead-letters", { job, error, pattern, unresolved, cursor, limit: PAGE }), isLive);
   const groups = useResource(v1("dead-letters/groups", { job, unresolved }), isLive);
   const [selected, setSelected] = useState(() => new Set());
   const filter = (changes) => setQuery({ ...changes, cursor: null });
@@ -39,7 +39,8 @@ export function DeadLetters({ query }) {
       <${SearchField} label="Job" value=${job || ""} onChange=${(text) => filter({ job: text })} />
       <${SearchField} label="Error" value=${error || ""} placeholder="text in the last error" onChange=${(text) => filter({ error: text })} />
       <${Choice} label="Show" value=${unresolved} options=${KINDS} onChange=${(value) => filter({ unresolved: value })} />
-      ${mayReplay ? html`<${ReplayFilter} job=${job} error=${error} reload=${reload} />` : null}
+      ${pattern ? html`<button onClick=${() => filter({ pattern: null })}>Pattern: ${pattern.slice(0, 60)} ✕</button>` : null}
+      ${mayReplay ? html`<${ReplayFilter} filters=${{ job, error, pattern }} reload=${reload} />` : null}
       ${mayReplay && selected.size > 0 ? html`<${ReplaySelection} ids=${[...selected]} reload=${reload} />` : null}
     </search>
     <${Groups} groups=${groups} job=${job} />
@@ -62,16 +63,16 @@ export function DeadLetters({ query }) {
 }
 
 function Groups({ groups, job }) {
-  if (groups.error?.status === 404) return null;
   return html`<${Card} title="By error" wide>
-    <${Loaded} resource=${groups}>${({ groups: found }) => html`
-      <${Table} label="groups of dead letters" empty="None." rows=${found} keyOf=${(one) => `${one.job} ${one.error}`}
+    <${Loaded} resource=${groups}>${({ groups: found, complete }) => html`${complete ? null : html`<p class="hint">There are more groups.</p>`}
+      <${Table} label="groups of dead letters" empty="None." rows=${found} keyOf=${(one) => `${one.job} ${one.pattern}`}
         columns=${[
           ["Number", (one) => one.count, "number"],
           ["Job", (one) => html`<${JobLink} name=${one.job} />`],
-          ["Error", (one) => html`<a href=${`${to("dead-letters")}?${new URLSearchParams({ job: one.job, ...(one.contains ? { error: one.contains } : {}) })}`}>${one.error}</a>`, "text"],
+          ["Error", (one) => html`<a href=${`${to("dead-letters")}?${new URLSearchParams({ job: one.job, pattern: one.pattern })}`}>${one.pattern}</a>`, "text"],
           ["First", (one) => html`<${Time} at=${one.first} far />`],
           ["Last", (one) => html`<${Time} at=${one.last} far />`],
+          ["Example", (one) => html`<a class="id" href=${to("dead-letters", one.example)}>${one.example.slice(-12)}</a>`],
         ]} />`}
     <//>
   <//>`;
@@ -85,17 +86,30 @@ function ReplaySelection({ ids, reload }) {
 }
 
 /** Replay all that the filter finds, after a look at them. */
-function ReplayFilter({ job, error, reload }) {
-  const [preview, setPreview] = useState(null);
-  const body = { job: job || null, error: error || null };
+function ReplayFilter({ filters, reload }) {
+  const [found, setFound] = useState({ preview: null, error: null });
   const look = () => {
-    setPreview(null);
-    post(v1("dead-letters/replay-all"), { ...body, dry_run: true }).then(setPreview, (refused) => setPreview({ refused }));
+    setFound({ preview: null, error: null });
+    post(v1("dead-letters/replay-all"), { ...filters, dry_run: true }).then(
+      (preview) => setFound({ preview, error: null }),
+      (error) => setFound({ preview: null, error }),
+    );
   };
   return html`<${ActionButton} label="Replay all that match" title="Replay all unresolved dead letters that match" danger done=${reload} prepare=${look}
-      details=${preview === null ? html`<p class="loading">Counting …</p>` : preview.refused ? html`<${Refusal} error=${preview.refused} />` : html`<p>${counted(preview.replayed.length, "dead letter")}${preview.complete ? "" : " at first; do it again for the rest"}.</p>
-        <ul>${preview.replayed.slice(0, 5).map((one) => html`<li key=${one.id}>${one.job} <span class="id">${one.id}</span></li>`)}</ul>`}
-      act=${(reason) => post(v1("dead-letters/replay-all"), { ...body, reason: reason || null })} />`;
+    details=${html`<${Refusal} error=${found.error} /><${Preview} preview=${found.preview} />`}
+    act=${async (reason) => {
+      const { refused } = await post(v1("dead-letters/replay-all"), { ...filters, reason: reason || null });
+      if (refused.length > 0) {
+        throw Object.assign(new Error(`${counted(refused.length, "dead letter")} not replayed. The first: ${refused[0].reason}`), { code: "not-possible" });
+      }
+    }} />`;
+}
+
+function Preview({ preview }) {
+  if (preview === null) return null;
+  const { matching, complete } = preview;
+  return html`<p>${counted(matching.length, "dead letter")}${complete ? "" : " at first; do it again for the rest"}.</p>
+    <ul>${matching.slice(0, 5).map((one) => html`<li key=${one.id}>${one.job} <span class="id">${one.id}</span></li>`)}</ul>`;
 }
 
 export function DeadLetter({ name: id }) {
@@ -114,8 +128,11 @@ export function DeadLetter({ name: id }) {
                 const answer = await post(v1(["dead-letters", id, "replay"]), { input: text ? JSON.parse(text) : null, again: one.replays.length > 0, reason: reason || null });
                 if (answer.execution_id) navigate(to("executions", answer.execution_id));
               }} />
-            <${ActionButton} label=${one.resolved ? "Reopen" : "Resolve"} title=${one.resolved ? "Reopen this dead letter" : "Resolve this dead letter"} done=${letter.reload}
-              act=${(reason) => request("PATCH", v1(["dead-letters", id]), { body: { resolved: !one.resolved, reason: reason || null } })} />
+            ${one.resolved
+              ? null
+              : html`<${ActionButton} label="Resolve" title="Resolve this dead letter" done=${letter.reload}
+                  details=${html`<p>It is done with, and is not replayed with others. This cannot be undone.</p>`}
+                  act=${(reason) => request("PATCH", v1(["dead-letters", id]), { body: { resolved: true, reason: reason || null } })} />`}
           </div>`
         : null}
     </div>

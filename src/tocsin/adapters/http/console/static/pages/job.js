@@ -1,7 +1,8 @@
 // One job: its ledger of time, its revisions, how long it takes, and its definition.
 
-import { html, useState } from "../lib/html.js";
+import { html, useEffect, useState } from "../lib/html.js";
 import { request, v1 } from "../lib/api.js";
+import { textOf } from "../lib/definitions.js";
 import { isOfJob, useResource } from "../lib/live.js";
 import { setQuery, to } from "../lib/router.js";
 import { useMay } from "../lib/session.js";
@@ -33,11 +34,21 @@ export function Job({ name, query }) {
       ${may("history") ? html`<${Timeline} job=${one} at=${query.at} />` : null}
       ${may("history") ? html`<${Runs} job=${one} /><${Durations} job=${one} /><${Calendar} job=${one} />` : null}
       ${may("history") ? html`<${Revisions} job=${one} reload=${job.reload} selected=${query.revision} />` : null}
-      <${Card} title="Definition" wide aside=${(one.permitted || []).includes("register") ? html`<a class="button" href=${to("edit-job", one.name)}>Edit</a>` : null}>
-        <pre tabindex="0">${JSON.stringify(one.definition, null, 2)}</pre>
+      <${Card} title="Definition" wide aside=${(one.permitted || []).includes("register") ? html`<a class="button" href=${to("edit-job", one.name)}>Edit</a> <a class="button" href=${`${to("what-if")}?job=${encodeURIComponent(one.name)}`}>What if</a>` : null}>
+        <${Definition} of=${one.definition} />
       <//>
     </div>`}
   <//>`;
+}
+
+function Definition({ of: definition }) {
+  const [text, setText] = useState("");
+  useEffect(() => {
+    let isGone = false;
+    textOf(definition).then((written) => !isGone && setText(written));
+    return () => (isGone = true);
+  }, [definition]);
+  return html`<pre tabindex="0" aria-label="definition">${text}</pre>`;
 }
 
 function Facts({ job }) {
@@ -66,14 +77,15 @@ function Durations({ job }) {
   const [since] = useState(() => new Date(Date.now() - 14 * DAY_MS).toISOString());
   const found = useResource(v1(["jobs", job.name, "durations"], { since, buckets: 56 }));
   return html`<${Card} title="Durations" aside="14 days">
-    <${Loaded} resource=${found}>${({ durations }) =>
-      durations.some((one) => one.count > 0)
-        ? html`<${Chart} label="durations: median and 95th percentile" times=${durations.map((one) => one.start)} unit=${duration}
+    <${Loaded} resource=${found}>${({ buckets, sampled }) => html`
+      ${buckets.some((one) => one.count > 0)
+        ? html`<${Chart} label="durations: median and 95th percentile" times=${buckets.map((one) => one.start)} unit=${duration}
             series=${[
-              { label: "p50", colour: "--accent", values: durations.map((one) => one.p50) },
-              { label: "p95", colour: "--warn", values: durations.map((one) => one.p95) },
+              { label: "p50", colour: "--accent", values: buckets.map((one) => one.p50) },
+              { label: "p95", colour: "--warn", values: buckets.map((one) => one.p95) },
             ]} />`
         : html`<p class="empty">No run has ended in this time.</p>`}
+      ${sampled ? html`<p class="hint">From a sample of the runs.</p>` : null}`}
     <//>
   <//>`;
 }
@@ -96,7 +108,7 @@ function Revisions({ job, reload, selected }) {
           ["Revision", (one) => html`<button aria-pressed=${String(one.sequence) === selected} onClick=${() => setQuery({ revision: String(one.sequence) === selected ? null : one.sequence })}>${one.sequence}</button>${one.is_current ? html` <span class="tag">current</span>` : null}`],
           ["Time", (one) => html`<${Time} at=${one.at} far />`],
           ["What", (one) => one.kind],
-          ["By", (one) => (one.by ? one.by.identity || one.by : "")],
+          ["By", (one) => one.by || ""],
           ["Changed", (one) => one.changed.join(", "), "text"],
           ["Reason", (one) => one.reason || "", "text"],
           ...(may

@@ -29,7 +29,8 @@ export function Schedule({ query }) {
           <${Table} label="herds" empty="No second has many instants." rows=${found.herds} keyOf=${(one) => one.at}
             columns=${[
               ["At", (one) => html`<time datetime=${one.at} title=${`${stamp(one.at, "UTC")} UTC`}>${stamp(one.at)}</time> <span class="far">${relative(one.at)}</span>`],
-              ["Jobs", (one) => one.count, "number"],
+              ["Instants", (one) => one.count, "number"],
+              ["How often", (one) => (one.times > 1 ? `${one.times.toLocaleString("en")} times` : "once"), "number"],
               ["Such as", (one) => html`${one.jobs.map((name) => html`<${JobLink} key=${name} name=${name} /> `)}${one.count > one.jobs.length ? `and ${one.count - one.jobs.length} more` : ""}`, "text"],
             ]} />
         <//>
