@@ -2,12 +2,12 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Literal
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, StorageState, sync_playwright
 
 from tests.console.served import PATIENCE, Console, served
 
@@ -27,9 +27,14 @@ SERIOUS: Final = frozenset({"serious", "critical"})
 SignIn = Callable[..., Page]
 
 
+def browser_program() -> str | None:
+    """Return the program of a browser; None: this machine has none."""
+    return os.environ.get(BROWSER) or next((found for name in PROGRAMS if (found := shutil.which(name))), None)
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    program = os.environ.get(BROWSER) or next((found for name in PROGRAMS if (found := shutil.which(name))), None)
+    program = browser_program()
     if program is None:
         pytest.skip(f"no browser: install chromium, or name one with {BROWSER}")
     with sync_playwright() as playwright:
@@ -42,9 +47,32 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
         yield running
 
 
+@pytest.fixture(scope="session")
+def sessions(browser: Browser, console: Console) -> Mapping[str, StorageState]:
+    """The cookie of a session of each role."""
+    states = dict[str, StorageState]()
+    for role, token in console.tokens.items():
+        context = browser.new_context(base_url=console.url)
+        _by_form(context.new_page(), token)
+        context.pages[0].get_by_role("navigation", name="Pages").wait_for()
+        states[role] = context.storage_state()
+        context.close()
+    return states
+
+
+def _by_form(page: Page, token: str) -> None:
+    page.set_default_timeout(PATIENCE * 1000)
+    page.goto("/console")
+    page.get_by_label("Token").fill(token)
+    page.get_by_role("button", name="Sign in", exact=True).click()
+
+
 @pytest.fixture
-def sign_in(browser: Browser, console: Console) -> Iterator[SignIn]:
-    """Return a function that opens a page as a role. Every error that the page logs fails the test."""
+def sign_in(browser: Browser, console: Console, sessions: Mapping[str, StorageState]) -> Iterator[SignIn]:
+    """Return a function that opens a page in the session of a role, or types a token into the form.
+
+    Every error that a page logs fails the test.
+    """
     contexts = []
     errors: list[str] = []
 
@@ -53,7 +81,6 @@ def sign_in(browser: Browser, console: Console) -> Iterator[SignIn]:
         path: str = "/console",
         *,
         token: str | None = None,
-        is_refused: bool = False,
         scheme: Literal["light", "dark"] = "light",
         width: int = 1280,
     ) -> Page:
@@ -62,17 +89,17 @@ def sign_in(browser: Browser, console: Console) -> Iterator[SignIn]:
             color_scheme=scheme,
             viewport={"width": width, "height": 900},
             timezone_id="Asia/Tokyo",
+            storage_state=None if token else sessions[role],
         )
         contexts.append(context)
         context.set_default_timeout(PATIENCE * 1000)
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(f"{error}"))
         page.on("console", lambda message: errors.extend(_error(message)))
-        page.goto(path)
-        page.get_by_label("Token").fill(token or console.tokens[role])
-        page.get_by_role("button", name="Sign in", exact=True).click()
-        if not is_refused:
-            page.get_by_role("navigation", name="Pages").wait_for()
+        if token:
+            _by_form(page, token)
+        else:
+            page.goto(path)
         return page
 
     yield open_as

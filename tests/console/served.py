@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -86,7 +86,7 @@ class Console:
     """A running installation."""
 
     url: str
-    tokens: Mapping[str, str]
+    tokens: dict[str, str]
     """A token of each role."""
     dev: Dev
 
@@ -96,6 +96,11 @@ class Console:
         answer = httpx.request(method, f"{self.url}{path}", headers=headers, timeout=PATIENCE, **more)
         assert answer.is_success, answer.text
         return answer.json() if answer.content else None
+
+    def token(self, role: str) -> str:
+        """Create a token of a role."""
+        token: str = self.api("POST", "/v1/tokens", json={"identity": role, "roles": [role]})["token"]
+        return token
 
     def run(self, job: str, until: str, **body: Any) -> str:  # noqa: ANN401 - JSON
         """Trigger a job, and wait until the history has the status of its execution; return the id."""
@@ -108,10 +113,10 @@ class Console:
 
 
 @contextmanager
-def served(folder: Path, **variables: str) -> Iterator[Console]:
-    """Yield a running installation."""
-    (folder / "jobs.yaml").write_text(JOBS)
-    (folder / "work.py").write_text(WORKER)
+def served(folder: Path, jobs: str = JOBS, worker: str = WORKER, **variables: str) -> Iterator[Console]:
+    """Yield a running installation with some jobs, and the module of their worker."""
+    (folder / "jobs.yaml").write_text(jobs)
+    (folder / "work.py").write_text(worker)
     command = [sys.executable, "-m", "tocsin", "dev", "--ephemeral", "--port", "0", "-o", "json"]
     command += ["--jobs", "jobs.yaml", "--worker", "work.py:worker"]
     settings = {
@@ -129,9 +134,11 @@ def served(folder: Path, **variables: str) -> Iterator[Console]:
         try:
             dev = _begun(process, folder / "said")
             url = next(line["url"] for line in dev.lines if line.get("event") == "api")
-            tokens = {role: _token(folder, dev.url, role) for role in ROLES}
+            console = Console(url, {ROLES[0]: _first_token(folder, dev.url)}, dev)
             _await_authentication(url)
-            yield Console(url, tokens, dev)
+            for role in ROLES[1:]:
+                console.tokens[role] = console.token(role)
+            yield console
         finally:
             process.kill()
 
@@ -143,9 +150,8 @@ def _begun(process: "subprocess.Popen[str]", said: Path) -> Dev:
         raise AssertionError(f"it ended with {process.wait()}: {said.read_text()}") from None
 
 
-def _token(folder: Path, nats_url: str, role: str) -> str:
-    name = role.removeprefix("scheduler-")
-    said = program("tokens", "create", name, "--role", role, "-o", "json", "--nats", nats_url, cwd=folder)
+def _first_token(folder: Path, nats_url: str) -> str:
+    said = program("tokens", "create", "admin", "--role", ROLES[0], "-o", "json", "--nats", nats_url, cwd=folder)
     assert said.returncode == 0, said.stderr
     token: str = json.loads(said.stdout)["token"]
     return token

@@ -95,7 +95,8 @@ def test_queue_is_paused_with_a_reason(sign_in: SignIn, console: Console) -> Non
 
 def test_session_ends_when_its_token_is_revoked(sign_in: SignIn, console: Console) -> None:
     created = console.api("POST", "/v1/tokens", json={"identity": "leaving", "roles": ["scheduler-viewer"]})
-    page = sign_in(path="/console/jobs", token=created["token"])
+    page = sign_in(token=created["token"])
+    page.get_by_role("navigation", name="Pages").wait_for()
     console.api("DELETE", f"/v1/tokens/{created['id']}")
     page.goto("/console/queues")
     expect(page.get_by_label("Token")).to_be_visible()
@@ -110,5 +111,5 @@ def test_revoked_token_ends_a_page_of_events(sign_in: SignIn, console: Console) 
 
 
 def test_wrong_token_is_refused(sign_in: SignIn) -> None:
-    page = sign_in(token="tcsn_000000000000_wrong", is_refused=True)
+    page = sign_in(token="tcsn_000000000000_wrong")
     expect(page.get_by_role("alert")).to_contain_text("not accepted")

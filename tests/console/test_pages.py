@@ -28,12 +28,18 @@ def runs(console: Console) -> dict[str, str]:
 PAGES: Final = {
     "now": ("/console", "Now"),
     "jobs": ("/console/jobs", "Jobs"),
+    "job": ("/console/jobs/minutely", "minutely"),
+    "job of a graph": ("/console/jobs/etl", "etl"),
     "new job": ("/console/new-job", "New job"),
     "edited job": ("/console/edit-job/nightly", "Edit nightly"),
     "executions": ("/console/executions", "Executions"),
     "execution": ("/console/executions/{etl}", "etl"),
     "failed execution": ("/console/executions/{broken}", "broken"),
     "running execution": ("/console/executions/{slow}", "slow"),
+    "dead letters": ("/console/dead-letters", "Dead letters"),
+    "schedule": ("/console/schedule", "Schedule"),
+    "what if": ("/console/what-if?job=nightly", "What if"),
+    "changes": ("/console/changes", "Changes"),
     "queues": ("/console/queues", "Queues"),
     "agents": ("/console/agents", "Agents"),
     "events": ("/console/events", "Events"),
@@ -123,3 +129,27 @@ def test_jobs_are_found_by_keyboard(sign_in: SignIn) -> None:
     link.focus()
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile("/console/jobs/nightly$"))
+
+
+@pytest.mark.usefixtures("runs")
+def test_dead_letter_is_replayed_after_a_look(sign_in: SignIn, console: Console) -> None:
+    page = sign_in(role="scheduler-operator", path="/console/dead-letters?job=broken")
+    expect(page.get_by_role("region", name="By error")).to_contain_text("broken")
+    page.get_by_role("button", name="Replay all that match").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("1 dead letter")
+    dialog.get_by_label("Reason").fill("mended")
+    dialog.get_by_role("button", name="Replay all that match").click()
+    expect(dialog).to_have_count(0)
+    [letter] = console.api("GET", "/v1/dead-letters?job=broken&sort=oldest&limit=1")["dead_letters"]
+    page.goto(f"/console/dead-letters/{letter['id']}")
+    expect(page.get_by_role("region", name="Replays").get_by_role("link")).to_have_count(1)
+
+
+def test_change_is_on_the_audit_trail(sign_in: SignIn, console: Console) -> None:
+    console.api("POST", "/v1/jobs/slow/pause", json={"reason": HOSTILE})
+    page = sign_in(path="/console/changes?job=slow&type=paused")
+    row = page.get_by_role("row").filter(has_text=HOSTILE)
+    expect(row).to_contain_text("token:admin")
+    assert page.evaluate("window.hacked") is None
+    console.api("POST", "/v1/jobs/slow/resume", json={})

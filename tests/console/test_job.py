@@ -1,0 +1,111 @@
+"""The page of a job: its ledger of time, its revisions, and a trigger with a form made of its input schema."""
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.console.conftest import SignIn
+from tests.console.served import PATIENCE, Console
+
+pytestmark = pytest.mark.slow
+expect.set_options(timeout=PATIENCE * 1000)
+
+
+def timeline(page: Page) -> str:
+    """Return the label of the span that the timeline shows."""
+    return page.get_by_role("region", name="Ledger of time").locator("p.hint").first.inner_text()
+
+
+def test_timeline_shows_decisions(sign_in: SignIn, console: Console) -> None:
+    console.run("minutely", "completed")
+    page = sign_in(path="/console/jobs/minutely")
+    expect(page.locator(".ledger .instant-completed").first).to_be_attached()
+    expect(page.locator(".ledger .instant-future").first).to_be_attached()
+    expect(page.locator(".ledger .version-defined")).to_have_count(1)
+
+
+def test_timeline_says_why(sign_in: SignIn) -> None:
+    page = sign_in(path="/console/jobs/minutely")
+    page.get_by_role("region", name="Ledger of time").get_by_text("As a table").click()
+    row = page.get_by_role("region", name="instants").get_by_role("row").filter(has_text="future").first
+    row.get_by_role("button").click()
+    expect(page).to_have_url(re.compile("[?&]at="))
+    expect(page.locator(".why")).to_contain_text("future")
+    page.reload()
+    expect(page.locator(".why")).to_contain_text("future")
+
+
+def test_timeline_moves_by_keyboard(sign_in: SignIn) -> None:
+    page = sign_in(path="/console/jobs/minutely")
+    expect(page.locator(".ledger")).to_be_visible()
+    before = timeline(page)
+    page.get_by_role("group", name=re.compile("^timeline")).focus()
+    page.keyboard.press("-")
+    assert timeline(page).endswith("2 h")
+    page.keyboard.press("+")
+    page.keyboard.press("ArrowLeft")
+    assert timeline(page).endswith("1 h")
+    assert timeline(page) != before
+
+
+def test_long_time_is_counted_in_columns(sign_in: SignIn) -> None:
+    page = sign_in(path="/console/jobs/minutely")
+    page.get_by_role("button", name="30 d", exact=True).click()
+    expect(page.locator(".ledger .column").first).to_be_attached()
+    expect(page.locator(".ledger .instant-future").first).to_be_attached()
+
+
+def test_job_is_rolled_back(sign_in: SignIn, console: Console) -> None:
+    for schedule in ("0 3 * * *", "0 4 * * *"):
+        console.api("PUT", "/v1/jobs/rolled", json={"schedule": schedule, "function": "ok"})
+    page = sign_in(path="/console/jobs/rolled")
+    page.get_by_role("button", name="Roll back").click()
+    page.get_by_label("Reason").fill("as it was")
+    page.get_by_role("dialog").get_by_role("button", name="Roll back").click()
+    expect(page.locator(".facts").first).to_contain_text("0 3 * * *")
+    assert console.api("GET", "/v1/jobs/rolled")["schedule"] == "0 3 * * *"
+    expect(page.get_by_role("region", name="Revisions").first).to_contain_text("as it was")
+
+
+def test_trigger_has_a_form(sign_in: SignIn, console: Console) -> None:
+    page = sign_in(role="scheduler-operator", path="/console/jobs/etl")
+    page.get_by_role("button", name="Trigger").click()
+    page.get_by_label("Day *").fill("tuesday")
+    page.get_by_label("rows").fill("3")
+    page.get_by_label("kind").select_option("delta")
+    page.get_by_role("dialog").get_by_role("button", name="Trigger").click()
+    expect(page).to_have_url(re.compile("/console/executions/"))
+    execution = page.url.rpartition("/")[2]
+    facts = console.api("GET", f"/v1/executions/{execution}/events")["facts"]
+    assert facts[0]["fact"]["plan"]["input"] == {"day": "tuesday", "rows": 3, "deep": False, "kind": "delta"}
+
+
+def test_input_that_the_schema_refuses_stays(sign_in: SignIn) -> None:
+    page = sign_in(path="/console/jobs/etl")
+    page.get_by_role("button", name="Trigger").click()
+    page.get_by_label("rows").fill("0")
+    page.get_by_role("dialog").get_by_role("button", name="Trigger").click()
+    assert page.get_by_label("rows").evaluate("field => field.validity.rangeUnderflow")
+    expect(page.get_by_role("dialog")).to_be_visible()
+
+
+def test_job_is_paused_and_resumed(sign_in: SignIn, console: Console) -> None:
+    page = sign_in(path="/console/jobs/nightly")
+    for verb, state in (("Pause", "paused"), ("Resume", "active")):
+        page.get_by_role("button", name=verb, exact=True).click()
+        page.get_by_label("Reason").fill("a trial")
+        page.get_by_role("dialog").get_by_role("button", name=verb).click()
+        expect(page.locator("h1")).to_contain_text(state)
+        assert console.api("GET", "/v1/jobs/nightly")["state"] == state
+
+
+def test_what_if_shows_the_difference(sign_in: SignIn) -> None:
+    page = sign_in(path="/console/what-if?job=minutely&days=-1")
+    editor = page.get_by_label("Definition to try, as YAML")
+    expect(editor).to_have_value(re.compile(re.escape("'* * * * *'") + "|" + re.escape("* * * * *")))
+    editor.fill(editor.input_value().replace("* * * * *", "0 * * * *"))
+    page.get_by_role("button", name="Ask").click()
+    card = page.get_by_role("region", name="minutely").first
+    expect(card).to_contain_text("Instants that go")
+    expect(card).not_to_contain_text("Instants that come")
