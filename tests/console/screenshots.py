@@ -25,9 +25,6 @@ PAGES: Final = {
     "job": "/console/jobs/provider-health-check",
     "execution": "/console/executions/{execution}",
     "dead-letters": "/console/dead-letters",
-    "schedule": "/console/schedule",
-    "changes": "/console/changes",
-    "what-if": "/console/what-if?job=credit-reconciliation&days=1",
 }
 
 

@@ -68,7 +68,7 @@ def test_second_editor_gets_a_conflict(sign_in: SignIn, console: Console) -> Non
         edit(page, "0 3 * * *", schedule)
         page.get_by_role("button", name="Apply").click()
     expect(first).to_have_url(re.compile("/console/jobs/contended$"))
-    expect(second.get_by_role("alert")).to_contain_text("Somebody else has changed this job")
+    expect(second.get_by_role("alert")).to_contain_text("Another person has changed this job")
     assert console.api("GET", "/v1/jobs/contended")["schedule"] == "0 4 * * *"
 
 

@@ -56,7 +56,7 @@ function Clock() {
     const timer = setInterval(() => setNow(Date.now()), 1000);
     return () => clearInterval(timer);
   }, []);
-  return html`<span>${stamp(now)} ${LOCAL_ZONE}</span> <span>${stamp(now, "UTC").slice(11)} UTC</span>`;
+  return html`<span>${stamp(now)} ${LOCAL_ZONE}</span> ${LOCAL_ZONE === "UTC" ? null : html`<span>${stamp(now, "UTC").slice(11)} UTC</span>`}`;
 }
 
 /** Set the title of the document. */

@@ -83,7 +83,7 @@ function Editor({ name, text, version }) {
 
 function Conflict({ error, name }) {
   if (error?.status === 412) {
-    return html`<div class="refusal" role="alert"><strong>Somebody else has changed this job since you opened it.</strong> <code>${error.code}</code>
+    return html`<div class="refusal" role="alert"><strong>Another person has changed this job since you opened it.</strong> <code>${error.code}</code>
       <p>Nothing was applied. <a href=${name ? to("jobs", name) : to("jobs")}>Look at the job as it is now</a>, then edit it again.</p></div>`;
   }
   return html`<${Refusal} error=${error} />`;
