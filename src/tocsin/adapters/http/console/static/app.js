@@ -31,7 +31,8 @@ const DETAILS = {
 
 function pageOf(parts) {
   const [kind = "now", ...rest] = parts;
-  return (rest.length > 0 ? DETAILS : PAGES)[kind];
+  const pages = rest.length > 0 ? DETAILS : PAGES;
+  return Object.hasOwn(pages, kind) ? pages[kind] : undefined;
 }
 
 class Guard extends Component {
@@ -96,5 +97,7 @@ function App() {
   <//>`;
 }
 
+// A page that the browser kept from before a sign-out is not shown again.
+addEventListener("pageshow", (event) => event.persisted && location.reload());
 followLinks(document);
 render(html`<${App} />`, document.getElementById("app"));

@@ -54,6 +54,13 @@ export function Loaded({ resource, children }) {
   return html`${resource.error ? html`<${Refusal} error=${resource.error} retry=${resource.reload} />` : null}${children(resource.value)}`;
 }
 
+/** An event of the log; its content is written when a reader opens it, because there may be hundreds of large ones. */
+export function StoredEvent({ stored }) {
+  const [isOpen, setOpen] = useState(false);
+  return html`<details onToggle=${(event) => setOpen(event.target.open)}><summary class="id">${stored.subject}</summary>
+    ${isOpen ? html`<pre tabindex="0">${JSON.stringify(stored.fact, null, 2)}</pre>` : null}</details>`;
+}
+
 export function Empty({ children }) {
   return html`<p class="empty">${children}</p>`;
 }

@@ -52,6 +52,7 @@ function jsonOf(text) {
   }
 }
 
+const INPUT_TYPES = new Map([["date", "date"], ["time", "time"], ["email", "email"], ["uri", "url"]]);
 const isRequired = (schema, name) => (schema.required || []).includes(name);
 
 function kindOf(property) {
@@ -60,7 +61,7 @@ function kindOf(property) {
 }
 
 function InputFields({ schema, values }) {
-  return html`${Object.entries(schema.properties).map(([name, property]) => html`<${InputField} key=${name} name=${name} property=${property} value=${values[name] ?? property.default} required=${isRequired(schema, name)} />`)}`;
+  return html`${Object.entries(schema.properties).map(([name, property]) => html`<${InputField} key=${name} name=${name} property=${property} value=${Object.hasOwn(values, name) ? values[name] : property.default} required=${isRequired(schema, name)} />`)}`;
 }
 
 function InputField({ name, property, value, required }) {
@@ -78,7 +79,7 @@ function InputField({ name, property, value, required }) {
     return html`<label>${label} <input type="number" name=${field} step=${kind === "integer" ? 1 : "any"} min=${property.minimum} max=${property.maximum} required=${required} defaultValue=${value ?? ""} /></label>`;
   }
   if (kind === "string") {
-    const type = { date: "date", time: "time", email: "email", uri: "url" }[property.format] || "text";
+    const type = INPUT_TYPES.get(property.format) || "text";
     return html`<label>${label} <input type=${type} name=${field} minlength=${property.minLength} maxlength=${property.maxLength} required=${required} defaultValue=${value ?? ""} /></label>`;
   }
   return html`<label>${label} <textarea name=${field} rows="3" spellcheck=${false} required=${required} defaultValue=${value === undefined ? "" : JSON.stringify(value, null, 2)}></textarea></label>`;
@@ -86,16 +87,16 @@ function InputField({ name, property, value, required }) {
 
 /** Return the input that a form holds. A field that is left empty is left out. */
 function inputOf(schema, form) {
-  const input = {};
+  const input = []; // entries, because a property may be named as one that every object has
   for (const [name, property] of Object.entries(schema.properties)) {
     const kind = kindOf(property);
     const text = form.get(`input.${name}`);
-    if (kind === "boolean" && !Array.isArray(property.enum)) input[name] = text !== null;
+    if (kind === "boolean" && !Array.isArray(property.enum)) input.push([name, text !== null]);
     else if (text === null || text === "") continue;
-    else if (Array.isArray(property.enum)) input[name] = JSON.parse(text);
-    else if (kind === "integer" || kind === "number") input[name] = Number(text);
-    else if (kind === "string") input[name] = text;
-    else input[name] = jsonOf(text);
+    else if (Array.isArray(property.enum)) input.push([name, JSON.parse(text)]);
+    else if (kind === "integer" || kind === "number") input.push([name, Number(text)]);
+    else if (kind === "string") input.push([name, text]);
+    else input.push([name, jsonOf(text)]);
   }
-  return input;
+  return Object.fromEntries(input);
 }

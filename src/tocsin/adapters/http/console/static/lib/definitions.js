@@ -1,5 +1,7 @@
 // Definitions of jobs as YAML.
 
+import { requireTree } from "./tree.js";
+
 /** Load the reader of YAML when the first editor is shown. */
 const yaml = () => import("../vendor/js-yaml.js");
 
@@ -27,6 +29,7 @@ export async function definitionOf(text) {
     throw malformed(`This is not YAML: ${problem.message}`);
   }
   if (!definition || typeof definition !== "object" || Array.isArray(definition)) throw malformed("Write the fields of one job.");
+  requireTree(definition);
   return definition;
 }
 

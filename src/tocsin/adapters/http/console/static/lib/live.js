@@ -1,7 +1,8 @@
 // Live updates: one event stream for the whole console. A page names the events after which it loads its data again.
 //
-// A page is loaded at most once in REST_MS, however many events come: 500 events a second cost one request a second. It is
-// loaded once more SETTLE_MS after the last event, because the history follows the log with a delay.
+// A page is loaded at most once in REST_MS, however many events come: 500 events a second cost one request a second. The
+// next load waits for the last, so that a slow answer is shown although events go on. It is loaded once more SETTLE_MS
+// after the last event, because the history follows the log with a delay.
 
 import { useCallback, useEffect, useRef, useState } from "./html.js";
 import { get, v1 } from "./api.js";
@@ -112,6 +113,7 @@ export function useResource(url, { concerns = null, every = 0 } = {}) {
     let settling = null;
     let isResting = false;
     let isStale = false;
+    let isGone = false;
     const refresh = () => {
       if (document.hidden || isResting) {
         isStale = true;
@@ -119,10 +121,11 @@ export function useResource(url, { concerns = null, every = 0 } = {}) {
       }
       isResting = true;
       isStale = false;
-      load();
-      timer = setTimeout(() => {
+      const loading = load();
+      timer = setTimeout(async () => {
+        await loading;
         isResting = false;
-        if (isStale) refresh();
+        if (isStale && !isGone) refresh();
       }, REST_MS);
     };
     const shown = () => !document.hidden && isStale && refresh();
@@ -135,6 +138,7 @@ export function useResource(url, { concerns = null, every = 0 } = {}) {
     const repeat = every ? setInterval(refresh, every) : null;
     document.addEventListener("visibilitychange", shown);
     return () => {
+      isGone = true;
       stop();
       clearTimeout(timer);
       clearTimeout(settling);

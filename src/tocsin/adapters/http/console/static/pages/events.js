@@ -3,7 +3,7 @@
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { listen } from "../lib/live.js";
 import { setQuery, to } from "../lib/router.js";
-import { SearchField, Table, Time } from "../components/basics.js";
+import { SearchField, StoredEvent, Table, Time } from "../components/basics.js";
 import { useTitle } from "../components/layout.js";
 
 const MOST = 200;
@@ -58,6 +58,6 @@ export function Events({ query }) {
         ["Type", ({ kind }) => kind],
         ["Job", ({ name }) => (name ? html`<a href=${to("jobs", name)}>${name}</a>` : "")],
         ["Execution", ({ stored }) => (stored.fact.execution_id ? html`<a class="id" href=${to("executions", stored.fact.execution_id)}>${stored.fact.execution_id}</a>` : "")],
-        ["Event", ({ stored }) => html`<details><summary class="id">${stored.subject}</summary><pre tabindex="0">${JSON.stringify(stored.fact, null, 2)}</pre></details>`, "text"],
+        ["Event", ({ stored }) => html`<${StoredEvent} stored=${stored} />`, "text"],
       ]} />`;
 }

@@ -5,7 +5,7 @@ import { get, post, v1 } from "../lib/api.js";
 import { useResource } from "../lib/live.js";
 import { navigate, to } from "../lib/router.js";
 import { milliseconds, relative, stamp } from "../lib/time.js";
-import { ActionButton, Card, ExecutionLink, JobLink, Loaded, Refusal, State, Table, Time } from "../components/basics.js";
+import { ActionButton, Card, ExecutionLink, JobLink, Loaded, Refusal, State, StoredEvent, Table, Time } from "../components/basics.js";
 import { Gantt } from "../components/gantt.js";
 import { StepGraph } from "../components/graph.js";
 import { useTitle } from "../components/layout.js";
@@ -74,7 +74,7 @@ function Shown({ one, reload, isOfThis }) {
           columns=${[
             ["Time", (stored) => html`<${Time} at=${stored.time} />`],
             ["Type", (stored) => stored.fact.type || stored.fact.event],
-            ["Event", (stored) => html`<details><summary class="id">${stored.subject}</summary><pre tabindex="0">${JSON.stringify(stored.fact, null, 2)}</pre></details>`, "text"],
+            ["Event", (stored) => html`<${StoredEvent} stored=${stored} />`, "text"],
           ]} />
       <//>
     </div>`;

@@ -40,7 +40,7 @@ export function Jobs({ query }) {
           ["Job", (job) => html`<${JobLink} name=${job.name} />`],
           ["State", (job) => html`<${State} of=${job.state} />`],
           ["Schedule", (job) => html`${job.schedule || "–"} ${job.schedule && job.timezone !== "UTC" ? html`<span class="hint">${job.timezone}</span>` : null}`, "text"],
-          ["Last outcomes", (job) => (outcomes === null ? "…" : html`<${Strip} outcomes=${outcomes[job.name]} />`)],
+          ["Last outcomes", (job) => (outcomes === null ? "…" : html`<${Strip} outcomes=${Object.hasOwn(outcomes, job.name) ? outcomes[job.name] : []} />`)],
           ["Next", (job) => html`<${Time} at=${job.next_fire_time} zone=${job.timezone} far />`],
           ["Tags", (job) => job.tags.map((one) => html`<a class="tag" key=${one} href=${to("jobs") + `?tag=${encodeURIComponent(one)}`}>${one}</a> `)],
           ["Owner", (job) => job.owner || "", "text"],
