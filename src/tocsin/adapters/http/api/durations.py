@@ -13,7 +13,7 @@ from ..auth.security import HistoryReader
 from .dependencies import Calculate, Here
 from .jobs import JobName
 from .problems import documented
-from .timeline import BucketLimit, Since, Until, timeline_reader, window_of
+from .timeline import BucketLimit, Since, Until, earlier, timeline_reader, window_of
 
 USUAL_BUCKETS: Final = 100
 USUAL_DAYS: Final = timedelta(days=90)
@@ -94,7 +94,7 @@ async def get_calendar(
 ) -> JobCalendar:
     """Count a job's executions by local day and outcome, up to 400 days."""
     end = until or await here.log.now()
-    window = await window_of(here, since or end - USUAL_DAYS, end, USUAL_BUCKETS)
+    window = await window_of(here, since or earlier(end, USUAL_DAYS), end, USUAL_BUCKETS)
     ledger = await timeline_reader(here, calculate).ledger(name, partial(here.visibility.seen_definitions, caller))
     zone = timezone or ledger.timezone
     days = await read_calendar(here.history, ledger, window, zone, calculate)

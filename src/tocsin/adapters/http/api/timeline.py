@@ -119,7 +119,15 @@ BucketLimit = Annotated[int, Query(ge=2, le=MAX_BUCKETS, description="The most b
 async def window_of(here: Components, since: datetime | None, until: datetime | None, buckets: int) -> Window:
     """Return the window of a request."""
     end = until or await here.log.now() + AHEAD
-    return Window.of(since or end - BACK, end, buckets)
+    return Window.of(since or earlier(end, BACK), end, buckets)
+
+
+def earlier(time: datetime, span: timedelta) -> datetime:
+    """Return the time that is earlier by a span, or the first time of the calendar."""
+    try:
+        return time - span
+    except OverflowError:
+        return datetime.min.replace(tzinfo=time.tzinfo)
 
 
 @router.get("/{name}/timeline", operation_id="getTimeline", responses=documented(404))

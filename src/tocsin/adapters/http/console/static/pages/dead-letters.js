@@ -114,12 +114,11 @@ function Preview({ preview }) {
 
 export function DeadLetter({ name: id }) {
   useTitle(`Dead letter ${id}`);
-  const may = useMay();
   const letter = useResource(v1(["dead-letters", id]), { concerns: (type) => CHANGES.has(type) });
   return html`<${Loaded} resource=${letter}>${(one) => html`
     <div class="heading">
       <h1>Dead letter <span class="id">${one.id}</span> <${State} of=${one.resolved ? "completed" : "failed"} label=${one.resolved ? "resolved" : "unresolved"} /></h1>
-      ${may("replay") || may("register")
+      ${one.permitted.includes("replay")
         ? html`<div class="actions">
             <${ActionButton} label="Replay" title="Replay this dead letter" done=${letter.reload}
               details=${html`<label>Input, as a JSON object; empty: as it was <textarea name="input" rows="4" spellcheck=${false}></textarea></label>`}
