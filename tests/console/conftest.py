@@ -9,7 +9,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Browser, ConsoleMessage, Page, StorageState, sync_playwright
 
-from tests.console.served import PATIENCE, Console, served
+from tests.console.served import Console, served
+from tests.ojs.served import PATIENCE
 
 BROWSER: Final = "TOCSIN_TEST_BROWSER"
 """The variable that names the program of a browser of Chromium's kind."""

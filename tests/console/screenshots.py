@@ -12,7 +12,8 @@ from typing import Final
 from playwright.sync_api import Page, ViewportSize, sync_playwright
 
 from tests.console.conftest import OPTIONS, browser_program
-from tests.console.served import PATIENCE, Console, served
+from tests.console.served import Console, served
+from tests.ojs.served import PATIENCE
 
 ROOT: Final = Path(__file__).parents[2]
 IMAGES: Final = ROOT / "docs/images/console"

@@ -7,15 +7,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 
-from tests.cli.test_acceptance import Dev, environment, program
+from tests.cli.test_acceptance import Dev, environment
+from tests.ojs.served import PATIENCE, await_authentication, begun, first_token
 
-PATIENCE: Final = 60.0
 HOSTILE: Final = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>{{7*7}}\'"'
 """Text that would run where a page takes it for HTML."""
 ROLES: Final = ("scheduler-admin", "scheduler-operator", "scheduler-author", "scheduler-viewer")
@@ -105,9 +104,9 @@ class Console:
     def run(self, job: str, until: str, **body: Any) -> str:  # noqa: ANN401 - JSON
         """Trigger a job, and wait until the history has the status of its execution; return the id."""
         execution: str = self.api("POST", f"/v1/jobs/{job}/trigger", json=body)["execution_id"]
-        begun = time.monotonic()
+        started = time.monotonic()
         while not self.api("GET", f"/v1/executions?id_prefix={execution}&status={until}")["executions"]:
-            assert time.monotonic() - begun < PATIENCE, f"{job} is not {until}"
+            assert time.monotonic() - started < PATIENCE, f"{job} is not {until}"
             time.sleep(0.1)
         return execution
 
@@ -132,34 +131,12 @@ def served(folder: Path, jobs: str = JOBS, worker: str = WORKER, **variables: st
         ) as process,
     ):
         try:
-            dev = _begun(process, folder / "said")
+            dev = begun(process, folder / "said")
             url = next(line["url"] for line in dev.lines if line.get("event") == "api")
-            console = Console(url, {ROLES[0]: _first_token(folder, dev.url)}, dev)
-            _await_authentication(url)
+            console = Console(url, {ROLES[0]: first_token(folder, dev.url)}, dev)
+            await_authentication(url)
             for role in ROLES[1:]:
                 console.tokens[role] = console.token(role)
             yield console
         finally:
             process.kill()
-
-
-def _begun(process: "subprocess.Popen[str]", said: Path) -> Dev:
-    try:
-        return Dev(process)
-    except AssertionError:
-        raise AssertionError(f"it ended with {process.wait()}: {said.read_text()}") from None
-
-
-def _first_token(folder: Path, nats_url: str) -> str:
-    said = program("tokens", "create", "admin", "--role", ROLES[0], "-o", "json", "--nats", nats_url, cwd=folder)
-    assert said.returncode == 0, said.stderr
-    token: str = json.loads(said.stdout)["token"]
-    return token
-
-
-def _await_authentication(url: str) -> None:
-    """Wait until the server has seen the tokens: without tokens it checks every few seconds."""
-    begun = time.monotonic()
-    while httpx.get(f"{url}/v1/jobs", timeout=PATIENCE).status_code != HTTPStatus.UNAUTHORIZED:
-        assert time.monotonic() - begun < PATIENCE, "no token is required"
-        time.sleep(0.1)

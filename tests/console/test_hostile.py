@@ -8,8 +8,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.console.conftest import SignIn
-from tests.console.served import HOSTILE, PATIENCE, Console, served
+from tests.console.served import HOSTILE, Console, served
 from tests.http.identity_provider import CLIENT, identity_provider
+from tests.ojs.served import PATIENCE
 
 pytestmark = pytest.mark.slow
 expect.set_options(timeout=PATIENCE * 1000)

@@ -6,7 +6,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.console.conftest import SignIn
-from tests.console.served import PATIENCE, Console
+from tests.console.served import Console
+from tests.ojs.served import PATIENCE
 
 pytestmark = pytest.mark.slow
 expect.set_options(timeout=PATIENCE * 1000)

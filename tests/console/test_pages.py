@@ -7,7 +7,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.console.conftest import SignIn, violations
-from tests.console.served import HOSTILE, PATIENCE, Console
+from tests.console.served import HOSTILE, Console
+from tests.ojs.served import PATIENCE
 
 pytestmark = pytest.mark.slow
 expect.set_options(timeout=PATIENCE * 1000)

@@ -45,24 +45,25 @@ def server(folder: Path, *, with_token: bool = False, **settings: str) -> Iterat
         ) as process,
     ):
         try:
-            dev = _begun(process, folder / "said")
+            dev = begun(process, folder / "said")
             url = next(line["url"] for line in dev.lines if line.get("event") == "api")
-            token = _token(folder, dev.url) if with_token else None
+            token = first_token(folder, dev.url) if with_token else None
             if token:
-                _await_asking(url)
+                await_authentication(url)
             yield Server(url, dev.url, token)
         finally:
             process.kill()
 
 
-def _begun(process: "subprocess.Popen[str]", said: Path) -> Dev:
+def begun(process: "subprocess.Popen[str]", said: Path) -> Dev:
+    """Return a server that has begun; `said` is its standard error."""
     try:
         return Dev(process)
     except AssertionError:
         raise AssertionError(f"it ended with {process.wait()}: {said.read_text()}") from None
 
 
-def _await_asking(url: str) -> None:
+def await_authentication(url: str) -> None:
     """Wait until the server has seen the token: without tokens it checks every few seconds."""
     begun = time.monotonic()
     while httpx.get(f"{url}/ojs/v1/queues", timeout=PATIENCE).status_code != HTTPStatus.UNAUTHORIZED:
@@ -70,7 +71,8 @@ def _await_asking(url: str) -> None:
         time.sleep(0.1)
 
 
-def _token(folder: Path, nats_url: str) -> str:
+def first_token(folder: Path, nats_url: str) -> str:
+    """Create the token of an administrator."""
     told = program(
         *("tokens", "create", "conformance", "--role", "scheduler-admin", "-o", "json", "--nats", nats_url), cwd=folder
     )
