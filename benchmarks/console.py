@@ -1,4 +1,4 @@
-"""The console in a real browser: with many jobs and executions, beside a page without data.
+"""The console in a browser, with many jobs and executions, beside an empty page.
 
     python -m benchmarks.console [--jobs 100000] [--executions 1000000] [--rounds 9]
 

@@ -33,22 +33,28 @@ def browser_program() -> str | None:
     return os.environ.get(BROWSER) or next((found for name in PROGRAMS if (found := shutil.which(name))), None)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
+    """Return a browser for the tests of this package.
+
+    Its event loop runs until it is closed, and no other test can run meanwhile.
+    """
     program = browser_program()
     if program is None:
         pytest.skip(f"no browser: install chromium, or name one with {BROWSER}")
     with sync_playwright() as playwright:
-        yield playwright.chromium.launch(executable_path=program, args=OPTIONS)
+        running = playwright.chromium.launch(executable_path=program, args=OPTIONS)
+        yield running
+        running.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
     with served(tmp_path_factory.mktemp("console")) as running:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def sessions(browser: Browser, console: Console) -> Mapping[str, StorageState]:
     """The cookie of a session of each role."""
     states = dict[str, StorageState]()

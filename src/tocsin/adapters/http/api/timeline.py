@@ -123,7 +123,7 @@ async def window_of(here: Components, since: datetime | None, until: datetime | 
 
 
 def earlier(time: datetime, span: timedelta) -> datetime:
-    """Return the time that is earlier by a span, or the first time of the calendar."""
+    """Return the time a span earlier, or the first of the calendar."""
     try:
         return time - span
     except OverflowError:
