@@ -151,6 +151,6 @@ def test_change_is_on_the_audit_trail(sign_in: SignIn, console: Console) -> None
     console.api("POST", "/v1/jobs/slow/pause", json={"reason": HOSTILE})
     page = sign_in(path="/console/changes?job=slow&type=paused")
     row = page.get_by_role("row").filter(has_text=HOSTILE)
-    expect(row).to_contain_text("token:admin")
+    expect(row).to_contain_text("token:conformance")
     assert page.evaluate("window.hacked") is None
     console.api("POST", "/v1/jobs/slow/resume", json={})

@@ -109,7 +109,7 @@ class Job:
         }
 
 
-Check: TypeAlias = Callable[["Job | None"], None]
+Check: TypeAlias = Callable[[Job | None], None]
 """Raise an error if a change to this job (None: it does not exist) is not allowed.
 
 Called on the state that the change is decided on.
