@@ -56,7 +56,7 @@ jobs:
     tags: [billing]
   - name: hidden
     function: ok
-    viewers: ["token:nobody"]
+    viewers: ["token:another"]
 """
 WORKER: Final = f"""
 import asyncio

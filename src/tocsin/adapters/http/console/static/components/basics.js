@@ -1,7 +1,7 @@
 // Small parts that all pages use.
 
 import { html, useEffect, useRef, useState } from "../lib/html.js";
-import { to } from "../lib/router.js";
+import { setQuery, to } from "../lib/router.js";
 import { clock, LOCAL_ZONE, relative, stamp } from "../lib/time.js";
 
 /** A state in words, with a colour and a sign that do not depend on each other. */
@@ -178,4 +178,12 @@ export function Choice({ label, value, options, onChange }) {
 
 export function counted(number, singular, plural = `${singular}s`) {
   return `${Number(number).toLocaleString("en")} ${number === 1 ? singular : plural}`;
+}
+
+/** Buttons to the first and the next page of a list. `name`: the cursor in the query; `current`, `next`: cursors of pages. */
+export function Pager({ name, current, next, label = "Next page" }) {
+  return html`<div class="pager">
+    ${current ? html`<button onClick=${() => setQuery({ [name]: null })}>First page</button>` : null}
+    ${next ? html`<button onClick=${() => setQuery({ [name]: next }, { replace: false })}>${label}</button>` : null}
+  </div>`;
 }

@@ -2,6 +2,7 @@
 
 import { html, useState } from "../lib/html.js";
 import { post, reasonHeader, request, v1 } from "../lib/api.js";
+import { jsonOf } from "../lib/input.js";
 import { navigate, to } from "../lib/router.js";
 import { ActionButton } from "./basics.js";
 
@@ -41,15 +42,6 @@ export function TriggerButton({ job }) {
 function JsonField({ value }) {
   const text = value && Object.keys(value).length > 0 ? JSON.stringify(value, null, 2) : "";
   return html`<label>Input, as a JSON object <textarea name="input" rows="4" spellcheck=${false} defaultValue=${text}></textarea></label>`;
-}
-
-function jsonOf(text) {
-  if (!text?.trim()) return null;
-  try {
-    return JSON.parse(text);
-  } catch (error) {
-    throw Object.assign(new Error(`The input is not JSON: ${error.message}`), { code: "malformed" });
-  }
 }
 
 const INPUT_TYPES = new Map([["date", "date"], ["time", "time"], ["email", "email"], ["uri", "url"]]);

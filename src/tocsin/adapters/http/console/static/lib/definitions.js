@@ -1,5 +1,6 @@
 // Definitions of jobs as YAML.
 
+import { malformed } from "./input.js";
 import { requireTree } from "./tree.js";
 
 /** Load the reader of YAML when the first editor is shown. */
@@ -31,8 +32,4 @@ export async function definitionOf(text) {
   if (!definition || typeof definition !== "object" || Array.isArray(definition)) throw malformed("Write the fields of one job.");
   requireTree(definition);
   return definition;
-}
-
-function malformed(message) {
-  return Object.assign(new Error(message), { code: "malformed" });
 }

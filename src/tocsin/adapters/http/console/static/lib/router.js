@@ -15,15 +15,15 @@ export function navigate(href, { replace = false } = {}) {
   dispatchEvent(new Event("tocsin:navigated"));
 }
 
-/** Set or remove values of the query, and stay on the page. */
-export function setQuery(changes) {
+/** Set or remove values of the query, and stay on the page. Without `replace`, the browser can go back. */
+export function setQuery(changes, { replace = true } = {}) {
   const query = new URLSearchParams(location.search);
   for (const [name, value] of Object.entries(changes)) {
     if (value === undefined || value === null || value === "") query.delete(name);
     else query.set(name, value);
   }
   const text = query.toString();
-  navigate(location.pathname + (text ? `?${text}` : ""), { replace: true });
+  navigate(location.pathname + (text ? `?${text}` : ""), { replace });
 }
 
 function here() {

@@ -3,8 +3,8 @@
 import { html } from "../lib/html.js";
 import { v1 } from "../lib/api.js";
 import { useResource } from "../lib/live.js";
-import { navigate, setQuery } from "../lib/router.js";
-import { Choice, JobLink, Loaded, SearchField, Table, Time } from "../components/basics.js";
+import { setQuery } from "../lib/router.js";
+import { Choice, JobLink, Loaded, Pager, SearchField, Table, Time } from "../components/basics.js";
 import { useTitle } from "../components/layout.js";
 
 const PAGE = 100;
@@ -38,10 +38,7 @@ export function Changes({ query }) {
           ["Changed", (one) => one.fields.join(", "), "text"],
           ["Reason", (one) => one.reason || "", "text"],
         ]} />
-      <div class="pager">
-        ${after ? html`<button onClick=${() => setQuery({ after: null })}>First page</button>` : null}
-        ${next ? html`<button onClick=${() => { const wanted = new URLSearchParams(location.search); wanted.set("after", next); navigate(`${location.pathname}?${wanted}`); }}>Older</button>` : null}
-      </div>`}
+      <${Pager} name="after" current=${after} next=${next} label="Older" />`}
     <//>`;
 }
 

@@ -2,10 +2,11 @@
 
 import { html, useState } from "../lib/html.js";
 import { post, request, v1 } from "../lib/api.js";
+import { jsonOf } from "../lib/input.js";
 import { useResource } from "../lib/live.js";
 import { navigate, setQuery, to } from "../lib/router.js";
 import { useMay } from "../lib/session.js";
-import { ActionButton, Card, Choice, counted, ExecutionLink, JobLink, Loaded, Refusal, SearchField, State, Table, Time } from "../components/basics.js";
+import { ActionButton, Card, Choice, counted, ExecutionLink, JobLink, Loaded, Pager, Refusal, SearchField, State, Table, Time } from "../components/basics.js";
 import { useTitle } from "../components/layout.js";
 
 const PAGE = 50;
@@ -55,10 +56,7 @@ export function DeadLetters({ query }) {
           ["Last attempt", (one) => html`<${Time} at=${one.last_attempt} far />`],
           ["Error", (one) => one.last_error || "", "text"],
         ]} />
-      <div class="pager">
-        ${cursor ? html`<button onClick=${() => setQuery({ cursor: null })}>First page</button>` : null}
-        ${next ? html`<button onClick=${() => { const wanted = new URLSearchParams(location.search); wanted.set("cursor", next); navigate(`${location.pathname}?${wanted}`); }}>Next page</button>` : null}
-      </div>`}
+      <${Pager} name="cursor" current=${cursor} next=${next} />`}
     <//>`;
 }
 
@@ -123,8 +121,7 @@ export function DeadLetter({ name: id }) {
             <${ActionButton} label="Replay" title="Replay this dead letter" done=${letter.reload}
               details=${html`<label>Input, as a JSON object; empty: as it was <textarea name="input" rows="4" spellcheck=${false}></textarea></label>`}
               act=${async (reason, form) => {
-                const text = form.get("input").trim();
-                const answer = await post(v1(["dead-letters", id, "replay"]), { input: text ? JSON.parse(text) : null, again: one.replays.length > 0, reason: reason || null });
+                const answer = await post(v1(["dead-letters", id, "replay"]), { input: jsonOf(form.get("input")), again: one.replays.length > 0, reason: reason || null });
                 if (answer.execution_id) navigate(to("executions", answer.execution_id));
               }} />
             ${one.resolved

@@ -3,9 +3,9 @@
 import { html } from "../lib/html.js";
 import { v1 } from "../lib/api.js";
 import { useResource } from "../lib/live.js";
-import { navigate, setQuery } from "../lib/router.js";
+import { setQuery } from "../lib/router.js";
 import { milliseconds } from "../lib/time.js";
-import { Choice, ExecutionLink, JobLink, Loaded, SearchField, State, Table, Time } from "../components/basics.js";
+import { Choice, ExecutionLink, JobLink, Loaded, Pager, SearchField, State, Table, Time } from "../components/basics.js";
 import { useTitle } from "../components/layout.js";
 
 const PAGE = 50;
@@ -31,10 +31,7 @@ export function Executions({ query }) {
     </search>
     <${Loaded} resource=${page}>${({ executions, next }) => html`
       <${ExecutionTable} rows=${executions} />
-      <div class="pager">
-        ${cursor ? html`<button onClick=${() => setQuery({ cursor: null })}>First page</button>` : null}
-        ${next ? html`<button onClick=${() => { const query = new URLSearchParams(location.search); query.set("cursor", next); navigate(`${location.pathname}?${query}`); }}>Next page</button>` : null}
-      </div>`}
+      <${Pager} name="cursor" current=${cursor} next=${next} />`}
     <//>`;
 }
 

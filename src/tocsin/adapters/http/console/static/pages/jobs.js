@@ -3,9 +3,9 @@
 import { html } from "../lib/html.js";
 import { v1 } from "../lib/api.js";
 import { useResource } from "../lib/live.js";
-import { navigate, setQuery, to } from "../lib/router.js";
+import { setQuery, to } from "../lib/router.js";
 import { useMay } from "../lib/session.js";
-import { Choice, JobLink, Loaded, SearchField, State, Strip, Table, Time } from "../components/basics.js";
+import { Choice, JobLink, Loaded, Pager, SearchField, State, Strip, Table, Time } from "../components/basics.js";
 import { useTitle } from "../components/layout.js";
 
 const PAGE = 50;
@@ -45,17 +45,8 @@ export function Jobs({ query }) {
           ["Tags", (job) => job.tags.map((one) => html`<a class="tag" key=${one} href=${to("jobs") + `?tag=${encodeURIComponent(one)}`}>${one}</a> `)],
           ["Owner", (job) => job.owner || "", "text"],
         ]} />
-      <div class="pager">
-        ${after ? html`<button onClick=${() => setQuery({ after: null })}>First page</button>` : null}
-        ${next ? html`<button onClick=${() => navigate(nextPage(next))}>Next page</button>` : null}
-      </div>`}
+      <${Pager} name="after" current=${after} next=${next} />`}
     <//>`;
-}
-
-function nextPage(next) {
-  const query = new URLSearchParams(location.search);
-  query.set("after", next);
-  return `${location.pathname}?${query}`;
 }
 
 /** Return the last outcomes of some jobs by name; null while they are loaded for the first time. */

@@ -3,6 +3,7 @@
 import { html, useEffect, useState } from "../lib/html.js";
 import { get, post, v1 } from "../lib/api.js";
 import { definitionOf, textOf } from "../lib/definitions.js";
+import { malformed } from "../lib/input.js";
 import { setQuery, to } from "../lib/router.js";
 import { duration, stamp } from "../lib/time.js";
 import { Card, Choice, counted, ExecutionLink, Refusal, SearchField, State, Table } from "../components/basics.js";
@@ -68,7 +69,7 @@ export function WhatIf({ query }) {
 function capacityOf(text) {
   const entries = text.split(/[\s,]+/).filter(Boolean).map((part) => {
     const found = /^([^=]+)=(\d+)$/.exec(part);
-    if (!found) throw Object.assign(new Error(`Write slots as QUEUE=NUMBER, not ${part}`), { code: "malformed" });
+    if (!found) throw malformed(`Write slots as QUEUE=NUMBER, not ${part}`);
     return [found[1], Number(found[2])];
   });
   return Object.fromEntries(entries);
