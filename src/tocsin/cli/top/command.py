@@ -18,9 +18,9 @@ from ..output.tables import table
 from ..runtime.errors import Exit, UsageError
 from ..runtime.event_loop import run, serve, until_done
 from ..runtime.session import Session, session_of
+from .head import head_of
 from .panels import Panel, panels_of
 from .readers import MAX_ROWS, Listing
-from .standing import standing_of
 from .texts import MAX_LINE, plain
 
 
@@ -90,9 +90,9 @@ async def _print(session: Session) -> None:
     contents = list(zip(panels, listings, strict=True))
 
     def shown() -> Iterator[RenderableType]:
-        standing = standing_of(document)
-        yield Text(standing.line, style="bold")
-        yield from (Text(plain(problem, MAX_LINE), style="red") for problem in standing.problems)
+        head = head_of(document)
+        yield Text(head.line, style="bold")
+        yield from (Text(plain(problem, MAX_LINE), style="red") for problem in head.problems)
         for panel, listing in contents:
             yield from _table(panel, listing, now)
 

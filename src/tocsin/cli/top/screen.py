@@ -17,11 +17,11 @@ from typing_extensions import override
 
 from ...ports.queries import ExecutionQuery
 from .dialogs import Keys, Question
+from .head import Head, head_of
 from .log_screen import LogScreen
 from .operator_thread import OperatorThread
 from .pane import PanelPane
 from .panels import panels_of
-from .standing import Standing, standing_of
 from .texts import MAX_LINE, failure_text, plain
 
 T = TypeVar("T")
@@ -90,15 +90,15 @@ class NowScreen(Screen[None]):
 
     async def _refresh_head(self) -> None:
         """Read the head again and again."""
-        head = self.query_one("#head", Static)
-        standing: Standing | None = None
+        widget = self.query_one("#head", Static)
+        head: Head | None = None
 
         async def read() -> None:
-            nonlocal standing
-            standing = standing_of(await self._threaded.run(self._operator.status))
-            head.update(_head(standing))
+            nonlocal head
+            head = head_of(await self._threaded.run(self._operator.status))
+            widget.update(_head_text(head))
 
-        await self._repeat(read, lambda failure: head.update(_head(standing, failure)), asyncio.Event())
+        await self._repeat(read, lambda failure: widget.update(_head_text(head, failure)), asyncio.Event())
 
     async def _repeat(
         self, read: Callable[[], Awaitable[None]], show_failure: Callable[[str], None], changed: asyncio.Event
@@ -263,10 +263,10 @@ class NowScreen(Screen[None]):
         self.query_one("#message", Static).update(Text(plain(message, MAX_LINE), style="red" if is_error else "green"))
 
 
-def _head(standing: Standing | None, failure: str = "") -> Text:
+def _head_text(head: Head | None, failure: str = "") -> Text:
     """Return the head: a line, and the first problems or the failure."""
-    problems = standing.problems if standing else ()
-    lines = [Text(standing.line, style="bold")] if standing else []
+    problems = head.problems if head else ()
+    lines = [Text(head.line, style="bold")] if head else []
     lines += [Text(plain(line, MAX_LINE), style="red") for line in ([failure] if failure else problems[:MAX_PROBLEMS])]
     if not failure and len(problems) > MAX_PROBLEMS:
         lines.append(Text(f"and {len(problems) - MAX_PROBLEMS} more; see `tocsin doctor`", style="dim"))

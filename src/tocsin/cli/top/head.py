@@ -13,7 +13,7 @@ from .texts import plain
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Head:
     """The state of an installation as a whole."""
 
     line: str
@@ -38,13 +38,13 @@ class _Status(BaseModel):
     problems: list[str] = []
 
 
-def standing_of(document: Mapping[str, Any]) -> Standing:
+def head_of(document: Mapping[str, Any]) -> Head:
     """Return the head of the screen for the document of `tocsin status`."""
     status = _Status.model_validate(document)
     problems = counted(len(status.problems), "problem") if status.problems else "no problems"
     versions = f"tocsin {__version__} · nats-server {plain(status.server.version)}"
     line = f"{plain(status.root)} · {problems} · {_leader(status)} · {versions}"
-    return Standing(line, tuple(status.problems))
+    return Head(line, tuple(status.problems))
 
 
 def _leader(status: _Status) -> str:
