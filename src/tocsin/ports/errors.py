@@ -103,6 +103,17 @@ class Unreachable(TocsinError):
     code = "unreachable"
 
 
+class NotInitialized(Unreachable):
+    """The NATS server has no installation of this `root`."""
+
+    code = "not-initialized"
+
+    @classmethod
+    def of(cls, root: str) -> "NotInitialized":
+        """Return the error of an installation."""
+        return cls(f"installation {root!r} is not initialized on this NATS server: run `tocsin init`")
+
+
 class ConnectionEnded(Unreachable):
     """NATS ended the connection for good: a new process may connect again."""
 

@@ -130,6 +130,12 @@ class HistoryTooNew(HistoryUnavailable):
     code = "history-too-new"
 
 
+class HistoryNotFound(HistoryUnavailable):
+    """The settings name no history of this installation."""
+
+    code = "history-not-found"
+
+
 class HistoryIncomplete(HistoryUnavailable):
     """The history is being emptied, or its rebuild was interrupted."""
 

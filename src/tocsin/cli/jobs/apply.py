@@ -18,6 +18,7 @@ from ...domain.identity import NO_OWNER
 from ...domain.schedule import Schedule, next_instants, parse, warnings_at
 from ...domain.text import added_and_removed, counted, printable_lines
 from ...ports import LogUnavailable
+from ...services.apply import with_timeouts
 from ...services.jobs import Change, Plan, Verb
 from ...services.operations.errors import NotFound
 from ...services.operator import NotPermitted, Operator
@@ -180,13 +181,6 @@ async def unserved_by(session: Session, operator: Operator, definitions: Collect
     return unserved(definitions, agents, outside=session.settings().bridged_queues)
 
 
-async def apply_definitions(operator: Operator, definitions: Iterable[JobDefinition], settings: Settings) -> Plan:
-    """Apply definitions without confirmation."""
-    plan = await operator.plan(await with_timeouts(operator, definitions, settings))
-    await operator.carry_out(plan)
-    return plan
-
-
 def read(settings: Settings, files: Collection[str], owner: str) -> tuple[JobDefinition, ...]:
     """Read definitions; those that name no owner get `owner`.
 
@@ -204,19 +198,6 @@ def read(settings: Settings, files: Collection[str], owner: str) -> tuple[JobDef
         definition if "owner" in definition.model_fields_set else definition.model_copy(update={"owner": owner})
         for definition in load(*sources)
     )
-
-
-async def with_timeouts(
-    operator: Operator, definitions: Iterable[JobDefinition], settings: Settings
-) -> tuple[JobDefinition, ...]:
-    """Return definitions with the default timeout of the policy, or else that of the settings."""
-    from ...domain.policy import NO_POLICY, with_timeout  # noqa: PLC0415 - most commands need no policy
-
-    try:
-        policy = (await operator.policy()).policy
-    except (NotFound, NotPermitted):  # an older API, or a user without the right to read it
-        policy = NO_POLICY
-    return tuple(with_timeout(definition, policy, settings.execution.default_timeout) for definition in definitions)
 
 
 def owners(definitions: Iterable[JobDefinition], owner: str) -> set[str]:

@@ -10,13 +10,14 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ...domain.text import counted
+from ...services.apply import with_timeouts
 from ..input.values import instant
 from ..output.format import local, seconds
 from ..output.tables import table
 from ..runtime.errors import UsageError
 from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
-from .apply import OWNER, File, read, with_timeouts
+from .apply import OWNER, File, read
 
 if TYPE_CHECKING:
     from ...domain.what_if import WhatIfJob

@@ -93,7 +93,8 @@ async def _apply_jobs_file(session: Session, installation: "Installation", names
     Several copies may do so at the same time: the slower copy finds nothing to change. A file that is wrong is logged, and
     the stages keep running, because other jobs must not stop for it.
     """
-    from ..jobs.apply import OWNER, apply_definitions, read  # noqa: PLC0415 - only this command needs it
+    from ...services.apply import apply_definitions  # noqa: PLC0415 - only this command needs it
+    from ..jobs.apply import OWNER, read  # noqa: PLC0415
 
     settings = installation.settings
     if settings.jobs_file is None or JOBS_FILE_STAGE not in names:

@@ -5,14 +5,13 @@ Each is imported at its first use, so that `tocsin --help` and shell completion 
 
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ... import __version__
+from ...bootstrap import operators
 from ...domain.events import Actor
 from ...ports import NotificationChannel
-from ...services.local_operator import LocalOperator
 from ...services.operator import OpenHistory, Operator
 from ...settings import Settings
 from ...settings.notifications import NatsChannel
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from ...adapters.nats.server.embedded import RunningServer
     from ...bootstrap import Installation
     from ...services.health import Finding, Status
-    from ...services.queues import QueueDetails
     from ...worker import Worker
 
 PATIENCE: Final = 3.0
@@ -59,9 +57,7 @@ class Backend:
 
     def connect_api(self, url: str, token: str | None) -> "AbstractAsyncContextManager[Operator]":
         """Connect to the HTTP API at `url`."""
-        from ...adapters.http import client  # noqa: PLC0415
-
-        return client.connect(url, token)
+        return operators.connect_api(url, token)
 
     def administer(self, url: str, token: str | None) -> "AbstractAsyncContextManager[RemoteAdmin]":
         """Connect to the HTTP API at `url` for its tokens and its checks."""
@@ -71,17 +67,7 @@ class Backend:
 
     def operator(self, installation: "Installation", history: OpenHistory, *, by: Actor | None) -> Operator:
         """Return the operator of an installation on NATS."""
-        return LocalOperator(
-            installation.log,
-            installation.stored,
-            installation.projections,
-            installation.clock,
-            history=history,
-            queues=partial(self.queues, installation),
-            status=partial(self.status, installation),
-            bridged=installation.settings.bridged_queues,
-            by=by,
-        )
+        return operators.operator_of(installation, history, by=by)
 
     async def initialize(self, installation: "Installation") -> "list[Change]":
         """See `bootstrap.initialize`."""
@@ -90,18 +76,8 @@ class Backend:
         return await bootstrap.initialize(installation)
 
     async def status(self, installation: "Installation") -> "Status":
-        """See `health.status`."""
-        from ... import bootstrap  # noqa: PLC0415
-        from ...services import health  # noqa: PLC0415
-
-        return await health.status(bootstrap.health_target(installation))
-
-    async def queues(self, installation: "Installation") -> "tuple[QueueDetails, ...]":
-        """See `services.queues`."""
-        from ... import bootstrap  # noqa: PLC0415
-        from ...services import queues  # noqa: PLC0415
-
-        return await queues.queues(bootstrap.health_target(installation))
+        """See `operators.status_of`."""
+        return await operators.status_of(installation)
 
     async def examine(self, installation: "Installation", monitors: Sequence[str]) -> "list[Finding]":
         """See `health.examine`."""

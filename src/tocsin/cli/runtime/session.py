@@ -1,38 +1,29 @@
 """The session of one command: its global options, settings and connections."""
 
-import getpass
-import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import typer
 
 from ... import telemetry
+from ...bootstrap.operators import local_actor, recorded_history
 from ...domain.events import Actor
 from ...domain.ledger import JobNotFound
-from ...ports import History, NotAllowed
+from ...ports import History, NotAllowed, NotInitialized
 from ...services.local_operator import opened_once
 from ...services.operator import NotServed, Operator
 from ...settings import FieldPath, Settings, load
-from ...subjects import Stream
 from ..output.format import Output
 from .backend import PATIENCE, Backend
-from .errors import Exit, UsageError, no_such_job
+from .errors import UsageError, no_such_job
 
 if TYPE_CHECKING:
     from ...adapters.http.remote_admin import RemoteAdmin
     from ...bootstrap import Installation
-
-
-_SQLITE: Final = "sqlite:///"
-_POINT: Final = (
-    "`tocsin dev` keeps it in the folder that it prints, a recorder in its `database.url`; "
-    "point to it with --data-dir FOLDER, TOCSIN_DATA_DIR or TOCSIN_DATABASE_URL"
-)
 
 
 @dataclass(frozen=True)
@@ -78,7 +69,7 @@ class Session:
 
         Raises:
             Unreachable: NATS does not answer.
-            UsageError: the installation is not initialized.
+            NotInitialized: the installation is not initialized.
             NotServed: the command line names an HTTP API instead of NATS.
         """
         settings = settings or self.settings()
@@ -88,11 +79,7 @@ class Session:
             if checked and within is None:
                 await self.backend.await_log(installation)
             if checked and not await self._is_set_up(installation, within):
-                raise UsageError(
-                    f"installation {settings.root!r} is not initialized on this NATS server: run `tocsin init`",
-                    Exit.UNREACHABLE,
-                    code="not-initialized",
-                )
+                raise NotInitialized.of(settings.root)
             yield installation
 
     @asynccontextmanager
@@ -100,16 +87,9 @@ class Session:
         """Open the history; never create an empty history.
 
         Raises:
-            UsageError: the history does not exist, or it was never recorded from this installation.
+            HistoryNotFound: the history does not exist, or it was never recorded from this installation.
         """
-        where = _kept_in(installation.settings.database.url)
-        async with installation.history() as history:
-            if not await history.offset(Stream.LOG) and await installation.log.last("execution.>") is not None:
-                raise UsageError(
-                    f"nothing of this installation is recorded in {where}: {_POINT}",
-                    Exit.UNREACHABLE,
-                    code="history-not-found",
-                )
+        async with recorded_history(installation) as history:
             yield history
 
     async def _is_set_up(self, installation: "Installation", within: float | None) -> bool:
@@ -159,16 +139,6 @@ class Session:
             yield self.backend.operator(installation, history, by=actor())
 
 
-def _kept_in(url: str) -> str:
-    """Describe the place of the history; a database file must exist."""
-    if not url.startswith(_SQLITE):
-        return "the database of `database.url`"
-    file = Path(url.removeprefix(_SQLITE))
-    if not file.exists():
-        raise UsageError(f"no history is kept in {file}: {_POINT}", Exit.UNREACHABLE, code="history-not-found")
-    return str(file)
-
-
 def session_of(context: typer.Context) -> Session:
     """Return the session that the root command created."""
     session = context.find_object(Session)
@@ -178,9 +148,5 @@ def session_of(context: typer.Context) -> Session:
 
 
 def actor() -> Actor:
-    """Return the identity of the user, for the audit trail (hip-62, Audit Trail)."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # the user of a container may have no name
-        user = "unknown"
-    return Actor(identity=f"{user}@{socket.gethostname()}", kind="cli", source="cli")
+    """Return the identity of the user, for the audit trail."""
+    return local_actor("cli")
