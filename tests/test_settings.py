@@ -251,3 +251,19 @@ def test_no_prefix_is_inside_the_root(text: str, write: Write) -> None:
         load(write(text))
     fields = {problem.field for problem in refused.value.problems}
     assert fields == ({"public_prefix", "trigger_prefix"} if text == "root: cron" else {text.partition(":")[0]})
+
+
+@pytest.mark.parametrize(
+    ("text", "pages"),
+    [
+        ("", None),
+        ("server: { public_url: 'https://tocsin.example.com' }", "https://tocsin.example.com/console"),
+        ("server: { public_url: 'https://tocsin.example.com', console: false }", None),
+        (
+            "{ server: { public_url: 'https://a.example.com' }, notifications: { public_url: 'https://b.example.com' } }",
+            "https://b.example.com",
+        ),
+    ],
+)
+def test_notifications_link_to_the_console(text: str, pages: str | None, write: Write) -> None:
+    assert load(write(text)).linked_pages == pages

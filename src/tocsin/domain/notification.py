@@ -61,7 +61,7 @@ class Notification:
     why: str = ""
     """A few lines of plain text, at most `MAX_WHY` characters; empty: the reason says all."""
     url: str | None = None
-    """The page of the execution or job in the console; None: the settings name no `notifications.public_url`."""
+    """The page of the execution or job in the console; None: the settings name no public URL."""
     others: int = 0
     """The number of further notifications that this message stands for."""
     other_jobs: tuple[str, ...] = ()

@@ -56,7 +56,9 @@ class Notifications(Section):
     defaults: tuple[NotificationDefault, ...] = ()
     """Rules for jobs without a `notify` of their own. The first that fits a job holds."""
     public_url: Annotated[str, AfterValidator(_page)] | None = None
-    """The URL of the pages to which messages link: `/executions/<id>` or `/jobs/<name>` is added; null: no links."""
+    """The URL of the pages to which messages link: `/executions/<id>` or `/jobs/<name>` is added.
+
+    Null: the console, if `server.public_url` is set; else messages have no links."""
     group_window: Patience = 5.0
     """Time for which a notification waits for others of its channel, with which it becomes one message; `0s`: none."""
     max_age: Duration = 2_592_000.0

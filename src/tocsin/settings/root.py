@@ -105,6 +105,12 @@ class Settings(DocumentedModel, BaseSettings):
         """
         return tuple(sorted({DEFAULT_QUEUE, *self.queues} - {*self.bridged_queues}))
 
+    @property
+    def linked_pages(self) -> str | None:
+        """The URL of the pages to which notifications link; None: they have no links."""
+        has_console = self.server.public_url is not None and self.server.console
+        return self.notifications.public_url or (f"{self.server.public_url}/console" if has_console else None)
+
     def is_matched(self, queue: str) -> bool:
         """Return whether the matcher assigns the tasks of a queue."""
         return queue not in self.bridged_queues

@@ -189,7 +189,7 @@ class CronAlertData(Message):
     why: str = ""
     """Further lines for people."""
     url: str | None = None
-    """The page of the execution or of the job; null: the settings name no `notifications.public_url`."""
+    """The page of the execution or of the job; null: the settings name no public URL."""
     others: int = 0
     """The number of further notifications in this message."""
     other_jobs: tuple[str, ...] = ()

@@ -79,7 +79,7 @@ class Notifier:
             context.clock,
             context.channels,
             window=settings.group_window,
-            public_url=settings.public_url,
+            public_url=context.settings.linked_pages,
         )
         return cls(settings.defaults, sender)
 
