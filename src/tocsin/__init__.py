@@ -1,29 +1,32 @@
 """Tocsin: an event-driven distributed job scheduler over NATS JetStream.
 
-    from tocsin import Context, Worker
+    from tocsin import Context, Tocsin, Worker
 
 They are imported when first used, so that `import tocsin.domain` stays light.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
+    from .app import Tocsin
     from .worker import Connection, Context, NonRetryableError, Worker
     from .worker.connection import Options
 
-__all__ = ["Context", "NonRetryableError", "Worker", "__version__"]
+__all__ = ["Context", "NonRetryableError", "Tocsin", "Worker", "__version__"]
 __version__: Final = "0.1.0"
+_MODULES: Final = {"Context": "worker", "NonRetryableError": "worker", "Tocsin": "app", "Worker": "worker"}
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from . import worker  # noqa: PLC0415
 
     worker.Worker.connect_by_default = staticmethod(_connect)
-    return getattr(worker, name)
+    return getattr(import_module(f".{_MODULES[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:

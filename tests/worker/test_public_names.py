@@ -12,7 +12,7 @@ UNNEEDED = {"croniter", "fastapi", "faststream", "nats", "psycopg", "redis", "sq
 
 
 def test_public_names_are_those_of_the_sdk() -> None:
-    assert dir(tocsin) == ["Context", "NonRetryableError", "Worker", "__version__"]
+    assert dir(tocsin) == ["Context", "NonRetryableError", "Tocsin", "Worker", "__version__"]
     assert tocsin.Worker.connect_by_default is not None
 
 
@@ -28,9 +28,10 @@ def test_domain_does_not_import_the_sdk() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_worker_imports_only_what_it_needs() -> None:
+@pytest.mark.parametrize("name", ["Worker", "Tocsin"])
+def test_worker_imports_only_what_it_needs(name: str) -> None:
     program = (
-        f"import sys; sys.path = {sys.path!r}; import tocsin; tocsin.Worker; "
+        f"import sys; sys.path = {sys.path!r}; import tocsin; tocsin.{name}; "
         "print(*{name.split('.')[0] for name in sys.modules})"
     )
     imported = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout

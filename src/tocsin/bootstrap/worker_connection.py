@@ -15,15 +15,15 @@ from .nats_roles import WORKER
 
 
 @asynccontextmanager
-async def connect_worker(options: WorkerOptions) -> AsyncIterator[WorkerConnection]:
+async def connect_worker(options: WorkerOptions, settings: Settings | None = None) -> AsyncIterator[WorkerConnection]:
     """Connect a worker over NATS.
 
-    It waits without a time limit until NATS answers.
+    It waits without a time limit until NATS answers. `settings`: None: those of the environment.
 
     Raises:
         Unreachable: NATS refuses the connection.
     """
-    settings = load_settings(options={("nats", "url"): options.nats_url})
+    settings = settings or load_settings(options={("nats", "url"): options.nats_url})
     async with connect(settings, within=None) as installation, worker_connection(installation, options) as worker:
         yield worker
 

@@ -14,7 +14,9 @@ IdentityKind: TypeAlias = Literal["user", "token", "cli", "nats", "local", "prog
 request over NATS without a token. `local`: a request over HTTP without a token, from this machine. `program`: a program outside, by its NATS account.
 """
 
-KINDS: Final = frozenset[str](get_args(IdentityKind))
+APP: Final = "app"
+"""The kind of an application object, which owns the jobs that its code defines. No request comes from it."""
+KINDS: Final = frozenset[str](get_args(IdentityKind)) | {APP}
 NO_OWNER: Final = "cli:default"
 """The owner of jobs that the command line applies without an owner."""
 _UNTYPED: Final = {"cli": NO_OWNER, "jobs_file": "cli:jobs_file", "anonymous": "local:anonymous"}

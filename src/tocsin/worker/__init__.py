@@ -17,8 +17,19 @@ starts and stops these parts. The package does not know NATS: `connection` names
 
 from .connection import Connect, Connection, Options
 from .context import Context, NonRetryableError
-from .handlers import InvalidHandlerError
+from .handlers import InvalidHandlerError, InvalidResultError, WrongInputError
 from .shutdown import Flag
 from .worker import Worker
 
-__all__ = ["Connect", "Connection", "Context", "Flag", "InvalidHandlerError", "NonRetryableError", "Options", "Worker"]
+__all__ = [
+    "Connect",
+    "Connection",
+    "Context",
+    "Flag",
+    "InvalidHandlerError",
+    "InvalidResultError",
+    "NonRetryableError",
+    "Options",
+    "Worker",
+    "WrongInputError",
+]

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, Signature
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from pydantic import JsonValue
 
@@ -31,6 +31,14 @@ class WrongInputError(TocsinError, TypeError):
     """A task's input or args do not fit its handler's parameters."""
 
     code = "invalid-input"
+    retryable: ClassVar[bool] = False
+    """Whether another attempt may succeed, because another worker may have a handler that fits."""
+
+
+class InvalidResultError(TocsinError, TypeError):
+    """A handler's result does not fit its annotation."""
+
+    code = "invalid-result"
 
 
 @dataclass(frozen=True, slots=True)

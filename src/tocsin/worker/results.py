@@ -19,7 +19,7 @@ from ..domain.secret_reference import SecretReferenceError
 from ..ports import RequestRefused
 from .builtin_call import BuiltinFailure
 from .context import NonRetryableError
-from .handlers import WrongInputError
+from .handlers import InvalidResultError, WrongInputError
 from .outcome import SECRET_UNRESOLVED, WRONG_INPUT, Failed, Succeeded
 
 MAX_RESULT_BYTES: Final = 65_536
@@ -34,6 +34,8 @@ CANCELLED_ITSELF: Final = "cancelled_itself"
 INVALID_RESULT: Final = "invalid_result"
 
 _MAX_INTEGER_BITS: Final = 64
+_OWN_PACKAGES: Final = ("tocsin.app.", "tocsin.worker.")
+"""Packages whose frames begin a traceback that is of interest only after them."""
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -126,6 +128,10 @@ def raised(error: BaseException, redact: Callable[[str], str]) -> Failure:
     if isinstance(error, BuiltinFailure):
         failure = error.failure(redact)
         return failure.model_copy(update={"message": storable(failure.message)[:MAX_MESSAGE]})
+    if isinstance(error, InvalidResultError):
+        return _invalid(storable(redact(str(error)))).failure
+    if isinstance(error, WrongInputError):
+        return unusable_input(error, redact)
     trace = "".join(traceback.format_exception(type(error), error, _without_own_frames(error)))
     return Failure(
         type=qualified_name(type(error)),
@@ -148,14 +154,15 @@ def cancelled_itself() -> Failure:
     return Failure(type=CANCELLED_ITSELF, message="a task or future that the handler awaited was cancelled")
 
 
-def unusable_input(error: WrongInputError | SecretReferenceError) -> Failure:
+def unusable_input(error: WrongInputError | SecretReferenceError, redact: Callable[[str], str] = str) -> Failure:
     """Return the failure of a task whose input cannot be used.
 
-    Only a missing secret is retried: another worker may have it.
+    It is retried if another worker may have what is missing: a secret, or the version of the code that fits.
     """
+    message = storable(redact(str(error)))[:MAX_MESSAGE]
     if isinstance(error, WrongInputError):
-        return Failure(type=WRONG_INPUT, message=storable(str(error))[:MAX_MESSAGE], retryable=False)
-    return Failure(type=SECRET_UNRESOLVED, message=storable(str(error))[:MAX_MESSAGE])
+        return Failure(type=WRONG_INPUT, message=message, retryable=error.retryable)
+    return Failure(type=SECRET_UNRESOLVED, message=message)
 
 
 _STORED_NAMES: Final = {
@@ -188,7 +195,7 @@ def _without_own_frames(error: BaseException) -> TracebackType | None:
 
 
 def _is_own_module(module: object) -> bool:
-    return isinstance(module, str) and module.startswith(__package__ + ".")
+    return isinstance(module, str) and module.startswith(_OWN_PACKAGES)
 
 
 def storable(text: str) -> str:

@@ -192,6 +192,11 @@ class Worker:
         check_allowed(names)
         self.options = replace(self.options, secrets=self.options.secrets | frozenset(names))
 
+    def take_from(self, queue: str) -> None:
+        """Take tasks from a further queue too, before the worker runs."""
+        if queue not in self.options.queues:
+            self.options = replace(self.options, queues=(*self.options.queues, queue))
+
     def offer(self, function: str, builtin: BuiltinFunction) -> None:
         """Offer a built-in function too, before the worker runs."""
         self._handlers.add_builtin(function, builtin)

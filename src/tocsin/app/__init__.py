@@ -1,0 +1,26 @@
+"""Jobs defined in code: an application object whose decorated functions are jobs.
+
+    from tocsin import Context, Tocsin
+
+    app = Tocsin("billing")
+
+    @app.job(schedule="every day at 2am")
+    async def nightly(context: Context, limit: int = 100) -> dict[str, int]: ...
+
+    app.run()
+
+The definition that a decorator makes is that of a job file. A worker of the application has the handler of each function.
+
+    application   the object `Tocsin`
+    job           a decorated function
+    fields        the fields of decorators
+    signature     types of parameters and results
+    handler       what a worker runs for a function
+    errors        errors of signatures and inputs
+"""
+
+from .application import Tocsin
+from .errors import ArgumentsError, SignatureError
+from .job import Job
+
+__all__ = ["ArgumentsError", "Job", "SignatureError", "Tocsin"]

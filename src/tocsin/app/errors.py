@@ -1,0 +1,51 @@
+"""Errors of signatures, and of inputs that do not fit them."""
+
+from collections.abc import Mapping
+from typing import ClassVar, Final, Literal, TypeAlias
+
+from ..domain.errors import TocsinError
+from ..worker.handlers import WrongInputError
+
+SignatureCode: TypeAlias = Literal[
+    "context-not-alone",
+    "not-a-function",
+    "parameter-not-annotated",
+    "parameter-not-named",
+    "unknown-annotation",
+    "unsupported-annotation",
+]
+_MEANINGS: Final[Mapping[str, str]] = {
+    "context-not-alone": "A function takes the context more than once, or as a part of another type.",
+    "not-a-function": "A decorator of an application is not above a function, or above one that is decorated already.",
+    "parameter-not-annotated": "A parameter has no annotation, so its type is unknown.",
+    "parameter-not-named": "A parameter cannot be passed by name: `*args`, `**options`, or one before `/`.",
+    "unknown-annotation": "An annotation names something that does not exist when the program runs.",
+    "unsupported-annotation": "A parameter or a result has a type that JSON cannot express.",
+}
+
+
+class SignatureError(TocsinError, TypeError):
+    """A function cannot be a job or a step.
+
+    `parameter` is the wrong parameter, or `return`.
+    """
+
+    code: SignatureCode
+    codes: ClassVar[Mapping[str, str]] = _MEANINGS
+
+    def __init__(self, code: SignatureCode, function: str, reason: str, *, parameter: str | None = None) -> None:
+        """Refuse a function; the reason says what to write instead."""
+        place = f"{function}()" if parameter is None else f"`{parameter}` of {function}()"
+        super().__init__(f"{place}: {reason}")
+        self.code = code
+        self.function = function
+        self.parameter = parameter
+
+
+class ArgumentsError(WrongInputError):
+    """A task's input does not fit the function's annotations.
+
+    Another worker may have the version of the code that the definition is for, so the attempt is retried.
+    """
+
+    retryable = True

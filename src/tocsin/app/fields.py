@@ -1,0 +1,59 @@
+"""The fields that decorators take: those of a job file."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeAlias, TypedDict
+
+from pydantic import JsonValue
+
+from ..domain.definition import CatchUp, JobClass, OnCompletion, OverlapPolicy
+
+Duration: TypeAlias = float | str
+"""Seconds, or text such as `30m`."""
+
+
+class WorkFields(TypedDict, total=False):
+    """The fields that a job and a step share."""
+
+    timeout: Duration
+    queue: str
+    priority: int
+    retry: Mapping[str, Any]
+
+
+class JobFields(WorkFields, total=False):
+    """The fields of a job; `docs/reference/jobs.md` has their meanings.
+
+    The application sets `name`, `function`, `dag` and `owner`. `input_schema` comes from the signature.
+    """
+
+    schedule: str
+    timezone: str
+    dst: Mapping[str, str]
+    input: Mapping[str, JsonValue]
+    args: Sequence[JsonValue]
+    execution_timeout: Duration
+    overlap_policy: OverlapPolicy
+    lock: bool
+    concurrent: bool
+    max_waiting: int
+    dead_letter: bool
+    tags: Collection[str]
+    concurrency: Mapping[str, Any]
+    depends_on: Sequence[str | Mapping[str, Any]]
+    dependency_timeout: Duration
+    job_class: JobClass
+    acknowledgements: int
+    acknowledgement_timeout: Duration
+    partition: str | Mapping[str, Any]
+    description: str
+    enabled: bool
+    meta: Mapping[str, JsonValue]
+    catch_up: CatchUp
+    catch_up_limit: int
+    catch_up_max_age: Duration
+    starting_deadline: Duration
+    on_completion: OnCompletion
+    input_schema: Mapping[str, JsonValue]
+    retention: Duration
+    notify: Mapping[str, Any]
+    viewers: Sequence[str]

@@ -1,0 +1,178 @@
+"""Decorated functions as jobs: names, definitions, and what an application refuses."""
+
+from datetime import date
+from typing import Any, get_type_hints
+
+import pytest
+
+import tocsin
+from tocsin import Context, Tocsin
+from tocsin.app.errors import SignatureError
+from tocsin.app.fields import JobFields
+from tocsin.app.job import OWNED, Job
+from tocsin.domain.definition import DefinitionError, JobDefinition
+from tocsin.domain.identity import typed
+from tocsin.worker.handlers import HandlerExistsError
+
+
+@pytest.fixture
+def app() -> Tocsin:
+    return Tocsin("billing", timezone="Europe/Berlin", queue="money")
+
+
+def problems(error: DefinitionError) -> list[tuple[str, str]]:
+    return [(problem.code, problem.field) for problem in error.problems]
+
+
+def test_function_becomes_a_job(app: Tocsin) -> None:
+    @app.job(schedule="every day at 2am", retry={"max_attempts": 5}, lock=False, tags=["month-end"])
+    async def nightly_report(context: Context, day: date | None = None) -> None:
+        """Send the report.
+
+        To all.
+        """
+
+    [definition] = app.definitions
+    assert definition == JobDefinition.model_validate(
+        {
+            "name": "nightly-report",
+            "function": "billing/nightly-report",
+            "owner": "app:billing",
+            "schedule": "every day at 2am",
+            "timezone": "Europe/Berlin",
+            "queue": "money",
+            "retry": {"max_attempts": 5},
+            "overlap_policy": "allow",
+            "tags": ["month-end"],
+            "description": "Send the report.",
+            "input_schema": nightly_report.signature.schema(),
+        }
+    )
+    assert nightly_report.name == "nightly-report"
+
+
+def test_decorator_needs_no_parentheses(app: Tocsin) -> None:
+    @app.job
+    def plain(number: int) -> int:
+        return number * 2
+
+    assert isinstance(plain, Job)
+    assert plain(21) == 42
+
+
+def test_schedule_may_name_its_own_time_zone(app: Tocsin) -> None:
+    @app.job(schedule="every day at 9am America/New_York")
+    def morning() -> None: ...
+
+    assert morning.definition.timezone == "America/New_York"
+
+
+def test_worker_has_every_handler_and_queue(app: Tocsin) -> None:
+    @app.job
+    def first() -> None: ...
+
+    @app.job(name="other", queue="heavy")
+    async def second() -> None: ...
+
+    assert list(app.worker._handlers) == ["billing/first", "billing/other"]
+    assert app.worker.options.queues == ("money", "heavy")
+
+
+def test_two_jobs_may_share_a_function(app: Tocsin) -> None:
+    def report(day: date) -> None: ...
+
+    first, second = app.job(name="first")(report), app.job(name="second")(report)
+    assert [first.definition.function, second.definition.function] == ["billing/first", "billing/second"]
+
+
+def test_owner_has_its_own_kind(app: Tocsin) -> None:
+    assert typed(app.owner) == app.owner == "app:billing"
+
+
+def test_name_belongs_to_one_job(app: Tocsin) -> None:
+    @app.job
+    def report() -> None: ...
+
+    with pytest.raises(DefinitionError, match=r"report.*another_report.*pass another `name`") as taken:
+
+        @app.job(name="report")
+        def another_report() -> None: ...
+
+    assert problems(taken.value) == [("duplicate-name", "")]
+    assert len(app.definitions) == 1
+
+
+def test_function_is_decorated_once(app: Tocsin) -> None:
+    with pytest.raises(SignatureError, match="the job `report` already") as twice:
+
+        @app.job(name="again")
+        @app.job
+        def report() -> None: ...
+
+    assert twice.value.code == "not-a-function"
+
+
+def test_handler_of_the_worker_is_not_replaced(app: Tocsin) -> None:
+    app.worker.task("billing/report")(lambda _: None)
+    with pytest.raises(HandlerExistsError):
+
+        @app.job
+        def report() -> None: ...
+
+    assert app.definitions == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"schdule": "@daily"}, [("unknown-field", "schdule"), ("schema-mismatch", "input")]),
+        ({"owner": "user:ada"}, [("exclusive-fields", "owner")]),
+        ({"dag": []}, [("exclusive-fields", "dag")]),
+        ({"function": "other"}, [("exclusive-fields", "function")]),
+        ({"retry": {"max_attempt": 1}}, [("unknown-field", "retry.max_attempt")]),
+        ({"lock": 3}, [("wrong-type", "lock")]),
+        ({"schedule": "@daily"}, [("required", "input.number")]),
+        ({"input": {"number": "many"}}, [("schema-mismatch", "input.number")]),
+        ({"input": {"numbre": 3}}, [("schema-mismatch", "input")]),
+        ({"command": ["true"]}, [("reserved-name", "function"), ("exclusive-fields", "")]),
+    ],
+)
+def test_field_is_checked_as_in_a_job_file(
+    app: Tocsin, fields: dict[str, Any], expected: list[tuple[str, str]]
+) -> None:
+    def report(number: int) -> None: ...
+
+    with pytest.raises(DefinitionError) as wrong:
+        app.job(**fields)(report)
+    assert set(problems(wrong.value)) <= set(expected)
+    assert all("test_jobs" in (problem.source or "") for problem in wrong.value.problems)
+    assert all(problem.job == "job `report`" for problem in wrong.value.problems)
+
+
+def test_schedule_with_the_missing_input_is_accepted(app: Tocsin) -> None:
+    @app.job(schedule="@daily", input={"number": 3})
+    def report(number: int) -> None: ...
+
+    assert report.definition.input == {"number": 3}
+
+
+@pytest.mark.parametrize("name", ["", "Billing", "a b", "ab/c", "-a", "ä"])
+def test_name_of_an_application_is_checked(name: str) -> None:
+    with pytest.raises(DefinitionError) as wrong:
+        Tocsin(name)
+    assert problems(wrong.value) == [("invalid-value", "name")]
+
+
+def test_options_of_the_worker_are_checked() -> None:
+    with pytest.raises(ValueError, match="concurrency"):
+        Tocsin("billing", concurrency=0)
+
+
+def test_fields_are_those_of_a_definition() -> None:
+    builtins = {"command", "http", "sql", "procedure", "container"}
+    expected = JobDefinition.model_fields.keys() - builtins - OWNED - {"name"} | {"lock", "concurrent"}
+    assert get_type_hints(JobFields).keys() == expected
+
+
+def test_public_name_is_imported_at_its_first_use() -> None:
+    assert tocsin.Tocsin is Tocsin
