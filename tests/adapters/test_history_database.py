@@ -120,13 +120,13 @@ def test_what_a_newer_version_migrated_is_refused(url: str) -> None:
 
 def test_a_migration_that_is_cut_off_leaves_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = connect(url)
-    upgrade = migration._upgrade
+    upgrade = migration.upgrade
 
     def cut_off(*arguments: object) -> None:
         upgrade(*arguments)  # type: ignore[arg-type]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(migration, "_upgrade", cut_off)
+    monkeypatch.setattr(migration, "upgrade", cut_off)
     with pytest.raises(KeyboardInterrupt):
         migrate(engine)
     with engine.connect() as connection:

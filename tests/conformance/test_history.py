@@ -8,6 +8,7 @@ from contextlib import (
     AbstractContextManager,
     ExitStack,
     asynccontextmanager,
+    closing,
     contextmanager,
 )
 from datetime import UTC, datetime, timedelta
@@ -28,6 +29,8 @@ from tests.databases import postgresql, redis
 from tests.domain.given import NOON, plan, recorded
 from tocsin.adapters.redis import open_history as open_redis
 from tocsin.adapters.sql import open_history
+from tocsin.adapters.sql.history import SqlHistory
+from tocsin.adapters.sql.memory import InlineExecutor, empty_engine
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
     Actor,
@@ -117,6 +120,24 @@ class SqliteDatabase:
             event.remove(Engine, "before_cursor_execute", crash)
 
 
+class MemoryDatabase:
+    """A database in memory, which all its histories share."""
+
+    def __init__(self) -> None:
+        self._engine = empty_engine()
+
+    @asynccontextmanager
+    async def open(self, installation: str = "") -> AsyncIterator[History]:
+        """One process's history in it."""
+        yield SqlHistory(self._engine, installation=installation, executor=InlineExecutor())
+
+    crashing = SqliteDatabase.crashing
+
+    def close(self) -> None:
+        """Forget it."""
+        self._engine.dispose()
+
+
 class PostgreSqlDatabase:
     """A database in a server."""
 
@@ -168,6 +189,9 @@ class Databases:
         if self._kind == "sqlite":
             with TemporaryDirectory(ignore_cleanup_errors=True) as directory:
                 yield SqliteDatabase(Path(directory))
+        elif self._kind == "memory":
+            with closing(MemoryDatabase()) as database:
+                yield database
         elif self._kind == "redis":
             self._redis = self._redis or self._stack.enter_context(redis())
             async with Redis.from_url(url := self._redis.url(next(self._numbers))) as client:
@@ -193,7 +217,7 @@ class Databases:
         self._stack.close()
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql", "redis"])
+@pytest.fixture(scope="module", params=["memory", "sqlite", "postgresql", "redis"])
 def empty_database(request: pytest.FixtureRequest) -> Iterator["EmptyDatabase"]:
     """Makes empty databases."""
     databases = Databases(request.param)

@@ -115,10 +115,8 @@ class Node:
         clock = ProcessClock(process)
         projections = SimulatedProjections(around.buckets, around.network, process)
         attic = Attic(around.server, around.store, projections, around.network, process)
-        installation = bootstrap.Installation(
+        ports = bootstrap.Ports(
             settings=around.settings,
-            names=cast("Any", None),
-            connection=cast("Any", None),
             stored=attic.whole,
             archive=cast("Any", None),
             log=log,
@@ -129,14 +127,12 @@ class Node:
         channel = _channel(around, process)
         if not around.is_dependent:
             names = [name for name in names if name != DEPENDENCY_KEEPER.name]
-        stages = bootstrap.compose(installation, names, states, key=KEY, agents=channel, fetches=channel)
+        stages = bootstrap.compose(ports, names, states, key=KEY, agents=channel, fetches=channel)
         history = SimulatedHistory(around.history, around.network, process)
         if "recorder" in names:
             stages.append(RECORDER.bind(Recorders(log, cast("Any", history), clock, past=attic.whole)))
         if "archiver" in names and around.is_archived:
-            stages.append(
-                attic.archiver(history, candidate(installation, ClockGuard(log, clock), ARCHIVER_LEASE), clock)
-            )
+            stages.append(attic.archiver(history, candidate(ports, ClockGuard(log, clock), ARCHIVER_LEASE), clock))
         self._outcomes = DeliveryPolicy(
             states,
             is_decided=Cursors(projections, clock, late=LATE).is_behind if around.is_archived else None,

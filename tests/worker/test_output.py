@@ -171,8 +171,9 @@ async def test_long_line_is_cut(bench: Bench) -> None:
 
 
 async def test_absent_log_neither_delays_nor_fails_a_handler() -> None:
-    log = Deaf(ManualClock(NOON))
-    bench = Bench(log, log.clock)
+    clock = ManualClock(NOON)
+    log = Deaf(clock)
+    bench = Bench(log, clock)
 
     async def handler(context: Context) -> str:
         context.logger.info("lost")
@@ -192,8 +193,9 @@ async def test_absent_log_neither_delays_nor_fails_a_handler() -> None:
 
 
 async def test_stuck_log_does_not_delay_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    log = Stuck(ManualClock(NOON))
-    bench = Bench(log, log.clock)
+    clock = ManualClock(NOON)
+    log = Stuck(clock)
+    bench = Bench(log, clock)
 
     async def handler(context: Context) -> None:
         context.logger.info("never stored")

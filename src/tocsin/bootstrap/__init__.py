@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from ..ports import Unreachable
-    from .installation import Installation, await_log, connect, is_set_up, names_of
+    from .in_memory import InMemoryInstallation, connect_in_memory, open_in_memory, run_stages_in_memory
+    from .installation import Installation, Ports, await_log, connect, is_set_up, names_of
     from .process_metrics import process_metrics_served
     from .provision import durables_of, health_target, initialize, installed_stages
     from .stage_runner import STAGE_NAMES, compose, rebuild_history, run_stages
@@ -17,11 +18,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "STAGE_NAMES",
+    "InMemoryInstallation",
     "Installation",
+    "Ports",
     "Unreachable",
     "await_log",
     "compose",
     "connect",
+    "connect_in_memory",
     "connect_worker",
     "durables_of",
     "health_target",
@@ -29,14 +33,17 @@ __all__ = [
     "installed_stages",
     "is_set_up",
     "names_of",
+    "open_in_memory",
     "process_metrics_served",
     "rebuild_history",
     "run_stages",
+    "run_stages_in_memory",
     "worker_connection",
 ]
 
 _MODULES: Final = {
-    "installation": ("Installation", "Unreachable", "await_log", "connect", "is_set_up", "names_of"),
+    "in_memory": ("InMemoryInstallation", "connect_in_memory", "open_in_memory", "run_stages_in_memory"),
+    "installation": ("Installation", "Ports", "Unreachable", "await_log", "connect", "is_set_up", "names_of"),
     "process_metrics": ("process_metrics_served",),
     "provision": ("durables_of", "health_target", "initialize", "installed_stages"),
     "stage_runner": ("STAGE_NAMES", "compose", "rebuild_history", "run_stages"),

@@ -31,16 +31,11 @@ FOLDER_SCHEME: Final = "file://"
 """Prefix of an archive target that is a folder."""
 
 
-@dataclass(frozen=True)
-class Installation:
-    """One Tocsin on one NATS.
-
-    The command line, the stages and the workers receive it.
-    """
+@dataclass(frozen=True, kw_only=True)
+class Ports:
+    """The settings and the ports of an installation, on NATS or in memory."""
 
     settings: Settings
-    names: Names
-    connection: Connection
     log: EventLog
     projections: Projections
     clock: Clock
@@ -49,6 +44,17 @@ class Installation:
     archive: Archive
     foreign: ForeignMessages = field(default_factory=ForeignMessages)
     """The foreign messages that this process met."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installation(Ports):
+    """One Tocsin on one NATS.
+
+    The command line, the stages and the workers receive it.
+    """
+
+    names: Names
+    connection: Connection
     marks: ReceivedMarks = field(default_factory=ReceivedMarks)
     """What this process received of each stream."""
 

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from secrets import token_hex
 from typing import Final
@@ -31,14 +31,14 @@ from ..engine.stage import BoundStage, Calm, StageContext, Storage, always_calm
 from ..engine.states import StateStore
 from ..engine.step import Sources
 from ..engine.timezone_refresh import TimezoneWatch
-from ..ports import AgentChannel, FetchChannel, History, SpanExporter
+from ..ports import AgentChannel, FetchChannel, History, NotificationChannel, SpanExporter
 from ..settings import sampling_of
 from ..stages import STAGES
 from ..stages.archiver.stage import max_lag
 from ..stages.notifier.stage import NOTIFIER
 from ..stages.recorder.stage import Recorder
 from ..subjects import RECORDED
-from .installation import Installation, report_key, servers
+from .installation import Installation, Ports, report_key, servers
 from .notification_channels import channels_of
 
 STAGE_NAMES: Final = tuple(stage.name for stage in STAGES)
@@ -48,7 +48,7 @@ _log = telemetry.get_logger("tocsin")
 
 
 def compose(  # noqa: PLR0913 - the parts of a process
-    installation: Installation,
+    ports: Ports,
     names: Collection[str],
     store: StateStore,
     *,
@@ -59,54 +59,66 @@ def compose(  # noqa: PLR0913 - the parts of a process
     fetches: FetchChannel | None = None,
     sampling: Sampling | None = None,
     spans: SpanExporter | None = None,
+    channels: Mapping[str, NotificationChannel] | None = None,
 ) -> list[BoundStage]:
     """Start the named stages that the settings need.
 
     Without `storage`, start only stages that need no history. `calm` waits for the end of a rush. Without
     `agents`, no agent can be heard; without `fetches`, no worker over HTTP. `sampling` decides on traces; None: none are made. `spans`
-    takes the spans of executions that are over.
+    takes the spans of executions that are over. `channels`: those of the notifier, by name.
     """
-    log, time = installation.log, ClockGuard(installation.log, installation.clock)
+    time = ClockGuard(ports.log, ports.clock)
 
     def elect(lease: str, *, signs: Sequence[str] | None = None, ttl: float | None = None) -> LeaderElection:
-        return candidate(installation, time, lease, signs=signs, ttl=ttl)
+        return candidate(ports, time, lease, signs=signs, ttl=ttl)
 
     context = StageContext(
-        settings=installation.settings,
-        log=log,
-        projections=installation.projections,
-        clock=installation.clock,
+        settings=ports.settings,
+        log=ports.log,
+        projections=ports.projections,
+        clock=ports.clock,
         report_key=key,
         states=store,
         elect=elect,
         storage=storage,
-        stored=installation.stored,
+        stored=ports.stored,
         calm=calm,
         agents=agents,
         fetches=fetches,
         version=__version__,
-        heartbeat=_heartbeat(installation),
+        heartbeat=_heartbeat(ports),
         sampling=sampling,
         spans=spans,
-        channels=channels_of(installation) if NOTIFIER.name in names else {},
+        channels=channels or {},
     )
     started = [
         stage.run_in(context)
         for stage in STAGES
         if stage.name in names
-        and stage.is_installed(installation.settings)
+        and stage.is_installed(ports.settings)
         and (storage is not None or not stage.needs_history)
     ]
     return [stage for stage in started if stage is not None]
 
 
-def _heartbeat(installation: Installation) -> Heartbeat | None:
-    heartbeat = installation.settings.heartbeat
+def start_loops(group: asyncio.TaskGroup, ports: Ports, stages: Sequence[BoundStage]) -> None:
+    """Start the loops of stages, and those of every process that runs stages."""
+    for stage in stages:
+        with telemetry.bound(stage=stage.name):  # a task copies the context
+            for loop in stage.loops:
+                group.create_task(loop(), name=stage.name)
+    group.create_task(TimezoneWatch(ports.projections, ports.clock).run(), name="time-zone data")
+    reports = ForeignReports(ports.projections, ports.clock, ports.foreign)
+    group.create_task(reports.run(), name="foreign messages")
+
+
+def _heartbeat(ports: Ports) -> Heartbeat | None:
+    heartbeat = ports.settings.heartbeat
     if heartbeat.url is None:
         return None
     from ..adapters.http.heartbeat import HttpPing  # noqa: PLC0415 - httpx takes long to import
 
-    return Heartbeat(HttpPing(heartbeat.url.get_secret_value(), __version__), installation.clock, every=heartbeat.every)
+    return Heartbeat(HttpPing(heartbeat.url.get_secret_value(), __version__), ports.clock, every=heartbeat.every)
 
 
 def _report_idle(names: Collection[str], *, is_named: bool) -> None:
@@ -126,7 +138,7 @@ def _report_idle(names: Collection[str], *, is_named: bool) -> None:
 
 
 def candidate(
-    installation: Installation,
+    ports: Ports,
     time: ClockGuard,
     lease: str,
     *,
@@ -137,11 +149,11 @@ def candidate(
 
     The candidates of a process share its measurements of the log's clock.
     """
-    leader, log, clock = installation.settings.leader, installation.log, installation.clock
+    leader, log, clock = ports.settings.leader, ports.log, ports.clock
     span = leader.ttl if ttl is None else min(ttl, leader.ttl)
     holder = f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}"  # unique, also among the processes of a host
     return LeaderElection(
-        installation.projections,
+        ports.projections,
         time,
         key=lease,
         holder=holder,
@@ -186,6 +198,7 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             fetches=fetches,
             sampling=sampling,
             spans=_span_exporter() if sampling is not None and "recorder" in running else None,
+            channels=channels_of(installation) if NOTIFIER.name in names else None,
         )
         broker = NatsBroker(
             servers(settings),
@@ -215,14 +228,7 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
         if ready is not None:
             ready.set()
         async with asyncio.TaskGroup() as group:
-            for stage in stages:
-                with telemetry.bound(stage=stage.name):  # a task copies the context
-                    for loop in stage.loops:
-                        group.create_task(loop(), name=stage.name)
-            watch = TimezoneWatch(installation.projections, installation.clock)
-            group.create_task(watch.run(), name="time-zone data")
-            reports = ForeignReports(installation.projections, installation.clock, installation.foreign)
-            group.create_task(reports.run(), name="foreign messages")
+            start_loops(group, installation, stages)
             group.create_task(_log_cancellation(running), name="until cancelled")
 
 

@@ -6,11 +6,12 @@ from contextlib import asynccontextmanager
 from .. import __version__
 from ..adapters.nats.agents import NatsAgentChannel
 from ..domain.definition import DefinitionProblem
+from ..ports import AgentChannel
 from ..settings import Settings, SettingsError
 from ..settings import load as load_settings
 from ..worker import Connection as WorkerConnection
 from ..worker.connection import Options as WorkerOptions
-from .installation import Installation, connect
+from .installation import Installation, Ports, connect
 from .nats_roles import WORKER
 
 
@@ -38,19 +39,27 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
         SettingsError: the transport of a queue is `mq`, so that executors outside take its tasks; or the NATS user may not
             use the agent's name.
     """
-    settings = installation.settings
+    _check_name(installation.settings, options.name)
+    yield connection_of(installation, NatsAgentChannel(installation.connection, installation.names), options)
+
+
+def connection_of(ports: Ports, agents: AgentChannel, options: WorkerOptions) -> WorkerConnection:
+    """Return the connection of a worker over the ports of an installation.
+
+    Raises:
+        SettingsError: the transport of a queue is `mq`, so that executors outside take its tasks.
+    """
+    settings = ports.settings
     if outside := set(options.queues) & set(settings.bridged_queues):
         reason = (
             f"a worker cannot use queue `{min(outside)}`: its transport is `mq`, so that executors outside take its tasks; "
             "use another queue, or set its transport to matched"
         )
         raise SettingsError(DefinitionProblem(reason, field=f"queues.{min(outside)}"))
-    _check_name(settings, options.name)
-    connection, names = installation.connection, installation.names
-    yield WorkerConnection(
-        installation.log,
-        NatsAgentChannel(connection, names),
-        installation.clock,
+    return WorkerConnection(
+        ports.log,
+        agents,
+        ports.clock,
         settings.worker.cancel_grace,
         settings.worker.concurrency,
         __version__,

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TypeVar
 
 from ...ports import (
+    Clock,
     HandOver,
     LogUnavailable,
     MessageTooLarge,
@@ -24,8 +25,12 @@ L = TypeVar("L")
 class InMemoryAgentChannel:
     """Implement `ports.AgentChannel`: a channel that all processes of a test share."""
 
-    def __init__(self) -> None:
-        """Start without listeners."""
+    def __init__(self, clock: Clock | None = None) -> None:
+        """Start without listeners.
+
+        Without a `clock`, no time passes until a hold list is known to be heard.
+        """
+        self._clock = clock
         self.connections = 1
         """Set it to 0 to cut the connection, and to another number to restore it."""
         self._keepers: list[ReceiveHoldList] = []
@@ -41,10 +46,13 @@ class InMemoryAgentChannel:
         for receive in tuple(self._keepers):
             receive(name, agent_id, body)
 
-    async def is_heard(self, name: str, agent_id: str, body: bytes, *, wait: float) -> bool:  # noqa: ARG002 - no time passes
+    async def is_heard(self, name: str, agent_id: str, body: bytes, *, wait: float) -> bool:
         """See `AgentChannel`."""
+        is_heard = bool(self._keepers)
         await self.announce(name, agent_id, body)
-        return bool(self._keepers)
+        if is_heard and self._clock is not None:
+            await self._clock.sleep(wait)
+        return is_heard
 
     @asynccontextmanager
     async def hold_lists(self, receive: ReceiveHoldList) -> AsyncIterator[None]:

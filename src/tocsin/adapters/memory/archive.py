@@ -10,7 +10,7 @@ from typing import Final
 from ... import subjects
 from ...ports import EntryWrite, Extent, SequenceConflict, StaleRead, StoredMessage, Written, write_entries
 from ...subjects import Bucket, Stream
-from .clock import ManualClock
+from .clock import AlarmClock, ManualClock
 from .event_log import InMemoryEventLog
 from .stored_stream import Entry
 
@@ -128,9 +128,9 @@ class InMemoryProjections:
     Lifetimes end by its clock.
     """
 
-    def __init__(self, clock: ManualClock | None = None) -> None:
+    def __init__(self, clock: AlarmClock | None = None) -> None:
         """Start with empty buckets."""
-        self.clock = clock or ManualClock()
+        self.clock: AlarmClock = clock or ManualClock()
         self._buckets: dict[Bucket, dict[str, _Value]] = {bucket: {} for bucket in Bucket}
         self._revisions = dict.fromkeys(Bucket, 0)
 

@@ -1,4 +1,4 @@
-"""A clock that moves only when a test moves it."""
+"""Clocks of the in-memory adapters: a clock that a test moves, and the machine's."""
 
 import asyncio
 import heapq
@@ -6,10 +6,15 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, Protocol
+
+from ...ports import Clock
+from ..system_clock import SystemClock
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _ROUNDS: Final = 50
+_LOOK_S: Final = 1.0
+"""How often an alarm for an instant reads the wall clock, which may be set."""
 
 
 @dataclass(order=True, slots=True)
@@ -25,8 +30,20 @@ class Alarm:
         self.call = None
 
 
+class AlarmClock(Clock, Protocol):
+    """A clock that calls functions, as a server does when a delay ends."""
+
+    def after(self, seconds: float, call: Callable[[], None]) -> Alarm:
+        """Call a function after a number of seconds, independent of the wall clock."""
+        ...
+
+    def at(self, instant: datetime, call: Callable[[], None]) -> Alarm:
+        """Call a function when the wall clock reaches `instant`."""
+        ...
+
+
 class ManualClock:
-    """Implement `ports.Clock`.
+    """Implement `AlarmClock`.
 
     Time passes only in `advance`, `run` and `step`, so that every test is deterministic.
     """
@@ -136,6 +153,34 @@ class ManualClock:
     def _ring(self) -> None:
         while self._ring_until(self._elapsed):
             pass
+
+
+class LoopClock(SystemClock):
+    """Implement `AlarmClock` by the clock of the machine; the running event loop makes the calls."""
+
+    def after(self, seconds: float, call: Callable[[], None]) -> Alarm:
+        """Call a function after a number of seconds."""
+        alarm = Alarm(timedelta(), 0, call)
+        asyncio.get_running_loop().call_later(seconds, _ring, alarm)
+        return alarm
+
+    def at(self, instant: datetime, call: Callable[[], None]) -> Alarm:
+        """Call a function when the wall clock reaches `instant`, also if it is set meanwhile."""
+        alarm = Alarm(timedelta(), 0, call)
+        self._wait_for(instant, alarm)
+        return alarm
+
+    def _wait_for(self, instant: datetime, alarm: Alarm) -> None:
+        remaining = (instant - self.now()).total_seconds()
+        if remaining <= 0:
+            _ring(alarm)
+        elif alarm.call is not None:
+            asyncio.get_running_loop().call_later(min(remaining, _LOOK_S), self._wait_for, instant, alarm)
+
+
+def _ring(alarm: Alarm) -> None:
+    if alarm.call is not None:
+        alarm.call()
 
 
 async def settle() -> None:

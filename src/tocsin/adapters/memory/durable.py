@@ -8,7 +8,7 @@ from datetime import datetime
 from ... import subjects
 from ...ports import DurableSpec, Progress, acknowledge_each
 from ...subjects import Stream
-from .clock import Alarm, ManualClock
+from .clock import Alarm, AlarmClock
 from .stored_stream import Entry, Signal, StoredStream
 
 
@@ -24,7 +24,7 @@ class _Out:
 class InMemoryDurable:
     """A consumer with explicit acknowledgement, which redelivers each message until it is settled."""
 
-    def __init__(self, stream: StoredStream, spec: DurableSpec, clock: ManualClock) -> None:
+    def __init__(self, stream: StoredStream, spec: DurableSpec, clock: AlarmClock) -> None:
         """Start with the first message of the stream."""
         self.spec = spec
         self._stream = stream
@@ -35,13 +35,17 @@ class InMemoryDurable:
         self._changed = Signal()
         stream.on_store(self._look_at)
 
-    async def take(self, limit: int, *, wait: float) -> "Sequence[InMemoryDelivery]":
+    async def take(self, limit: int, *, wait: float | None) -> "Sequence[InMemoryDelivery]":
         """Return up to `limit` messages: redeliveries first, then new messages in order.
 
-        Waits for the first message up to `wait` seconds of the clock, which pass only when a test moves the clock.
+        Waits for the first message up to `wait` seconds of the clock; None: without a limit.
         """
         deliveries = self._hand_out(limit)
-        if deliveries or wait <= 0:
+        if wait is None:
+            while not deliveries:
+                await self._changed.wait()
+                deliveries = self._hand_out(limit)
+        if deliveries or wait is None or wait <= 0:
             return deliveries
         until = self._clock.monotonic() + wait
         alarm = self._clock.after(wait, self._changed.notify)

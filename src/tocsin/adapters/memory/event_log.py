@@ -29,7 +29,7 @@ from ...ports import (
 )
 from ...subjects import INPUT_STREAMS, MAX_INPUT_SIZE, OUTPUT_STREAMS, STREAM_SUBJECTS, DecodeError, Stream
 from ...telemetry.foreign import ForeignMessages
-from .clock import Alarm, ManualClock
+from .clock import Alarm, AlarmClock, ManualClock
 from .durable import InMemoryDurable
 from .stored_stream import Entry, Proposal, StoredStream, write_together
 
@@ -45,7 +45,7 @@ class InMemoryEventLog:
 
     def __init__(
         self,
-        clock: ManualClock | None = None,
+        clock: AlarmClock | None = None,
         *,
         is_replicated: bool = False,
         has_batches: bool = False,
@@ -58,7 +58,7 @@ class InMemoryEventLog:
         `write` are stored as atomic batches. `foreign` records the foreign messages that reads meet. `replicas`: the number that it says each
         stream has.
         """
-        self.clock = clock or ManualClock()
+        self.clock: AlarmClock = clock or ManualClock()
         self._is_replicated = is_replicated
         self._has_batches = has_batches
         self._replicas = replicas
@@ -137,7 +137,9 @@ class InMemoryEventLog:
             stream.remove(sequence)
         sequence = stream.store(subject, body)
         fire = partial(self._fire, subject, sequence, subjects.subject_of(timer), body)
-        self._delays[subject] = sequence, self.clock.at(until, fire)
+        alarm = self.clock.at(until, fire)
+        if stream.get(sequence) is not None:  # else it has ended already
+            self._delays[subject] = sequence, alarm
 
     async def write(self, writes: Sequence[Write]) -> list[Written]:
         """Store several writes and return the result of each."""
@@ -324,11 +326,13 @@ class InMemoryEventLog:
 
     def _fire(self, schedule: str, sequence: int, target: str, body: bytes) -> None:
         stream = self._capturing(schedule)
+        if (waiting := self._delays.get(schedule)) is not None and waiting[0] == sequence:
+            del self._delays[schedule]
         stream.remove(sequence)
         stream.store(target, body)
 
 
-def _stream(stream: Stream, clock: ManualClock) -> StoredStream:
+def _stream(stream: Stream, clock: AlarmClock) -> StoredStream:
     return StoredStream(clock, OUTPUT_STREAMS.get(stream), max_size=MAX_INPUT_SIZE if stream in INPUT_STREAMS else None)
 
 

@@ -7,7 +7,7 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 from ... import subjects
@@ -26,10 +26,10 @@ from ...ports import (
     write_each,
 )
 from ...subjects import Bound, Stream
-from .clock import ManualClock
+from .clock import AlarmClock
 
-DUPLICATE_WINDOW: Final = 120.0
-"""Within this number of seconds, a second message of the same id is not stored."""
+DUPLICATE_WINDOW: Final = timedelta(minutes=2)
+"""Within this time, a second message of the same id is not stored."""
 
 
 class Signal:
@@ -73,9 +73,16 @@ class SubjectTree:
         node.sequences.append(sequence)
 
     def remove(self, subject: str, sequence: int) -> None:
-        """Remove a sequence."""
-        for sequences in self.each(subject):
-            sequences.remove(sequence)
+        """Remove a sequence, and the nodes that only led to it."""
+        path = [self._root]
+        tokens = subject.split(".")
+        for token in tokens:
+            path.append(path[-1].children[token])
+        path[-1].sequences.remove(sequence)
+        for parent, token, node in zip(reversed(path[:-1]), reversed(tokens), reversed(path), strict=False):
+            if node.children or node.sequences:
+                return
+            del parent.children[token]
 
     def each(self, filter_subject: str) -> Iterator[list[int]]:
         """Yield the sequences of each matching subject that has any."""
@@ -141,14 +148,14 @@ class Entry:
 class StoredStream:
     """Messages by sequence and by subject, and the durables that wait for more."""
 
-    def __init__(self, clock: ManualClock, bound: Bound | None = None, *, max_size: int | None = None) -> None:
+    def __init__(self, clock: AlarmClock, bound: Bound | None = None, *, max_size: int | None = None) -> None:
         """Start empty; `bound` limits each subject, for a stream of output; `max_size` (bytes) each message."""
         self._max_size = max_size if bound is None else bound.size
         self._clock = clock
         self._bound = bound
         self._entries: dict[int, Entry] = {}
         self._tree = SubjectTree()
-        self._known_ids: dict[str, tuple[float, int]] = {}
+        self._known_ids: dict[str, tuple[datetime, int]] = {}
         self._readers: list[Callable[[str], None]] = []
         self._in_flight: Counter[str] = Counter()
         self.stored = Signal()
@@ -176,10 +183,10 @@ class StoredStream:
             reason = "message size exceeds maximum allowed"
             raise RequestRefused(f"{subject}: {reason}", reason)
         if message_id is not None:
-            known = self._known_ids.get(message_id)
-            if known is not None and self._clock.monotonic() - known[0] < DUPLICATE_WINDOW:
+            self._forget_ids()
+            if (known := self._known_ids.get(message_id)) is not None:
                 return known[1]
-            self._known_ids[message_id] = self._clock.monotonic(), self.last_sequence + 1
+            self._known_ids[message_id] = self._clock.now(), self.last_sequence + 1
         self.last_sequence += 1
         self._entries[self.last_sequence] = Entry(subject, self.last_sequence, self._clock.now(), body, all_headers)
         self._tree.add(subject, self.last_sequence)
@@ -188,6 +195,15 @@ class StoredStream:
         for notify in self._readers:
             notify(subject)
         return self.last_sequence
+
+    def _forget_ids(self) -> None:
+        """Forget the ids whose window is over, the oldest first."""
+        now = self._clock.now()
+        while self._known_ids:
+            message_id, (stored_at, _) = next(iter(self._known_ids.items()))
+            if timedelta() <= now - stored_at < DUPLICATE_WINDOW:
+                return
+            del self._known_ids[message_id]
 
     def _drop_oldest(self, subject: str) -> None:
         if self._bound is not None:
@@ -269,7 +285,8 @@ class StoredStream:
 
     def entries_after(self, after: int) -> Iterator[Entry]:
         """Yield all messages after a sequence in order, without reading earlier messages."""
-        for sequence in range(after + 1, self.last_sequence + 1):
+        first = next(iter(self._entries), self.last_sequence + 1)
+        for sequence in range(max(after + 1, first), self.last_sequence + 1):
             entry = self._entries.get(sequence)
             if entry is not None:
                 yield entry

@@ -68,19 +68,23 @@ def connect(url: str, *, max_connections: int = 10) -> Engine:
         with history_extra(f"A history in {scheme}"):
             engine = create_engine(
                 f"{DRIVERS.get(scheme, scheme)}://{rest}",
-                json_serializer=json_text,
-                json_deserializer=from_json,
                 poolclass=QueuePool,
                 pool_size=min(max_connections, MAX_FILE_CONNECTIONS) if is_file else max_connections,
                 max_overflow=0,
+                **json_options(),
                 **options,
             )
     except (ArgumentError, ValueError) as error:
         raise HistoryUrlInvalid(f"`database.url` cannot be read: {error}") from None
     if is_file:
         event.listen(engine, "connect", _prepare_file)
-        event.listen(engine, "begin", _begin)
+        event.listen(engine, "begin", begin)
     return engine
+
+
+def json_options() -> dict[str, Any]:
+    """Return the options of an engine that write and read JSON."""
+    return {"json_serializer": json_text, "json_deserializer": from_json}
 
 
 def writing(engine: Engine) -> Engine:
@@ -110,7 +114,8 @@ def _prepare_file(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
     cursor.close()
 
 
-def _begin(connection: Connection) -> None:
+def begin(connection: Connection) -> None:
+    """Begin a transaction of SQLite, which may be one of `writing`."""
     is_writing = connection.get_execution_options().get(_WRITES)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writing else "BEGIN")
 

@@ -5,7 +5,7 @@ Every call is one transaction, in one of the threads that own the connections.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
@@ -213,14 +213,19 @@ class SqlHistory:
     the commit; compare the offset.
     """
 
-    def __init__(self, engine: Engine, *, installation: str = "", threads: int = 4) -> None:
-        """Record the streams of `installation`."""
+    def __init__(
+        self, engine: Engine, *, installation: str = "", threads: int = 4, executor: Executor | None = None
+    ) -> None:
+        """Record the streams of `installation`.
+
+        `executor` runs the transactions; None: an own pool of `threads`.
+        """
         self._engine = engine
         self._writing = writing(engine)
         self._installation = installation
         self._recording = BatchWriter(installation, engine.dialect.name)
         self._file = DatabaseFile(engine)
-        self._threads = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="tocsin-history")
+        self._threads = executor or ThreadPoolExecutor(max_workers=threads, thread_name_prefix="tocsin-history")
         self.summaries = SqlSummaries(self._read)
         """See `ports.History`."""
 

@@ -48,7 +48,7 @@ def migrate(engine: Engine) -> None:
                 if engine.dialect.name == "postgresql":
                     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
                 if not _is_newest(connection):
-                    _upgrade(connection)
+                    upgrade(connection)
             connection.invalidate()  # the connection has the settings of a migration
     except DBAPIError as error:
         raise unavailable(engine, error) from error
@@ -84,7 +84,8 @@ def _revision(connection: Connection) -> str | None:
     return connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - our own name
 
 
-def _upgrade(connection: Connection) -> None:
+def upgrade(connection: Connection) -> None:
+    """Run every migration that the database lacks, in the caller's transaction."""
     from alembic import command  # noqa: PLC0415 - rarely needed, and slow to load
     from alembic.config import Config  # noqa: PLC0415
 

@@ -1,0 +1,188 @@
+"""An installation in memory: the real stages, a real worker and the history, without a server."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+import pytest
+
+from tocsin import Context, NonRetryableError, Worker
+from tocsin.bootstrap import (
+    InMemoryInstallation,
+    connect_in_memory,
+    open_in_memory,
+    run_stages_in_memory,
+)
+from tocsin.domain.definition import JobDefinition
+from tocsin.ports import DeadLetterRow, ExecutionRow
+from tocsin.services.jobs import Registry
+from tocsin.settings import Queue, Settings, SettingsError
+from tocsin.settings.notifications import NatsChannel, Notifications
+from tocsin.subjects import Bucket
+
+POLL_S = 0.01
+
+
+T = TypeVar("T")
+
+
+async def until(look: Callable[[], Awaitable[T | None]]) -> T:
+    """Return what `look` finds; the recorder is a moment late."""
+    async with asyncio.timeout(30):
+        while not (found := await look()):  # noqa: ASYNC110 - nothing signals what the history has
+            await asyncio.sleep(POLL_S)
+    return found
+
+
+class Running:
+    """An installation whose stages run by the clock of the machine."""
+
+    def __init__(self, installation: InMemoryInstallation) -> None:
+        self.installation = installation
+        self.registry = Registry(installation.log, installation.projections, installation.clock)
+
+    def worker(self, **options: Any) -> Worker:  # noqa: ANN401 - those of a worker
+        return Worker(connect=partial(connect_in_memory, self.installation), **options)
+
+    async def define(self, **fields: Any) -> None:  # noqa: ANN401 - those of a definition
+        await self.registry.apply([JobDefinition.model_validate(fields)])
+
+    async def run(self, job: str, input_: Mapping[str, Any] | None = None) -> ExecutionRow:
+        """Trigger a job, and return its execution once the history has its end."""
+        id_ = await self.registry.trigger(job, dict(input_ or {}))
+
+        async def ended() -> ExecutionRow | None:
+            row = await self.installation.recorded.execution(id_)
+            return None if row is None or row.completed_at is None else row
+
+        return await until(ended)
+
+    async def dead_letters(self) -> Sequence[DeadLetterRow]:
+        return (await self.installation.recorded.dead_letters()).rows
+
+
+@asynccontextmanager
+async def running(settings: Settings | None = None) -> AsyncIterator[Running]:
+    async with open_in_memory(settings or Settings()) as installation:
+        ready = asyncio.Event()
+        stages = asyncio.create_task(run_stages_in_memory(installation, ready=ready))
+        await ready.wait()
+        try:
+            yield Running(installation)
+        finally:
+            stages.cancel()
+            await asyncio.wait([stages])
+            assert stages.cancelled()
+
+
+@pytest.fixture
+async def memory() -> AsyncIterator[Running]:
+    async with running() as memory:
+        yield memory
+
+
+async def test_triggered_job_runs_and_is_recorded(memory: Running) -> None:
+    await memory.define(name="greet", function="greet")
+    worker = memory.worker()
+
+    @worker.task("greet")
+    async def greet(context: Context, name: str) -> str:
+        return f"{context.job} {name}"
+
+    async with worker.running():
+        row = await memory.run("greet", {"name": "Ada"})
+
+    assert (row.status, row.trigger, row.result) == ("completed", "manual", "greet Ada")
+
+
+async def test_failed_job_becomes_a_dead_letter(memory: Running) -> None:
+    await memory.define(
+        name="sync", function="sync", dead_letter=True, retry={"max_attempts": 2, "initial_delay": "1ms"}
+    )
+    worker = memory.worker()
+    attempts: list[int] = []
+
+    @worker.task("sync")
+    def sync(context: Context) -> None:  # in a thread
+        attempts.append(context.attempt)
+        raise ValueError("boom") if context.attempt == 1 else NonRetryableError("closed")
+
+    async with worker.running():
+        row = await memory.run("sync")
+
+    letters = await until(memory.dead_letters)
+    assert attempts == [1, 2]
+    assert (row.status, row.attempt) == ("failed", 2)
+    assert row.error is not None
+    assert row.error.endswith("NonRetryableError: closed")
+    assert [(letter.execution_id, letter.attempts) for letter in letters] == [(row.execution_id, 2)]
+
+
+async def test_schedule_fires_by_the_clock_of_the_machine(memory: Running) -> None:
+    fired: asyncio.Future[datetime] = asyncio.get_running_loop().create_future()
+    worker = memory.worker()
+
+    @worker.task("tick")
+    async def tick(context: Context) -> None:
+        if not fired.done():
+            fired.set_result(context.scheduled_time)
+
+    await memory.define(name="tick", function="tick", schedule="* * * * * *")
+    async with worker.running():
+        instant = await fired
+
+    assert instant.microsecond == 0
+    assert timedelta() <= datetime.now(UTC) - instant < timedelta(seconds=30)
+
+
+async def test_steps_of_a_graph_run_on_two_workers(memory: Running) -> None:
+    await memory.define(
+        name="etl",
+        dag=[
+            {"name": "extract", "function": "extract", "queue": "left"},
+            {"name": "load", "function": "load", "queue": "right", "depends_on": ["extract"]},
+        ],
+    )
+    left, right = memory.worker(queues=["left"]), memory.worker(queues=["right"])
+
+    @left.task("extract")
+    async def extract(context: Context) -> int:
+        assert context.step == "extract"
+        return 20
+
+    @right.task("load")
+    async def load(context: Context) -> int:
+        rows = context.upstream["extract"]
+        assert isinstance(rows, int)
+        return rows + 1
+
+    async with left.running(), right.running():
+        row = await memory.run("etl")
+
+    assert (row.status, row.result) == ("completed", 21)
+
+
+async def test_stages_release_their_leases_when_they_stop() -> None:
+    async with running() as memory:
+        projections = memory.installation.projections
+        assert await until(partial(projections.entries, Bucket.LEADER))
+
+    assert await projections.entries(Bucket.LEADER) == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        (Settings(queues={"outside": Queue(transport="mq")}), "queues.outside.transport"),
+        (Settings(notifications=Notifications(channels={"bus": NatsChannel()})), "notifications.channels.bus.type"),
+    ],
+)
+async def test_setting_that_needs_nats_is_refused(settings: Settings, field: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        async with open_in_memory(settings):
+            pass
+    [problem] = refused.value.problems
+    assert problem.field == field
