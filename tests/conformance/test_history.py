@@ -786,7 +786,7 @@ any_facts = (
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(facts=any_facts, data=st.data())
 async def test_any_split_into_batches_gives_the_same_rows(
     empty_database: EmptyDatabase, facts: list[Recorded[Message]], data: st.DataObject
@@ -955,7 +955,7 @@ def lives(draw: st.DrawFn) -> list[Recorded[Message]]:
     return recorded(facts)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=10)
 @given(facts=lives(), data=st.data())
 async def test_any_split_into_batches_gives_the_same_totals(
     empty_database: EmptyDatabase, facts: list[Recorded[Message]], data: st.DataObject
@@ -1055,7 +1055,7 @@ async def recounted(history: History, width: timedelta, job: str = "nightly") ->
     )
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(
     facts=any_facts,
     data=st.data(),

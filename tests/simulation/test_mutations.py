@@ -72,12 +72,14 @@ def test_a_bug_is_caught(name: str) -> None:
     assert verdict.violation is not None
 
 
+@pytest.mark.full
 @pytest.mark.timeout(PATIENCE_S)
 @pytest.mark.parametrize("name", COINCIDENCES)
 def test_bug_behind_a_coincidence_is_caught(name: str) -> None:
     assert judged(name, seeds_of(name, number=MANY)).violation is not None
 
 
+@pytest.mark.full
 @pytest.mark.timeout(PATIENCE_S)
 @pytest.mark.parametrize("name", FOUND_BY_ONE_RULE)
 def test_bug_is_found_by_its_rule_alone(name: str) -> None:
