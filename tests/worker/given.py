@@ -78,7 +78,7 @@ class Bench:
         """Admit an execution and dispatch its only step."""
         return (await self.given_tasks({"main": ()}, **more))[0]
 
-    async def given_tasks(
+    async def given_tasks(  # noqa: PLR0913 - the fields of a step
         self,
         graph: Mapping[str, tuple[str, ...]],
         *,
@@ -89,6 +89,7 @@ class Bench:
         args: Sequence[JsonValue] = (),
         queue: str = "default",
         builtin: dict[str, JsonValue] | None = None,
+        bind: dict[str, JsonValue] | None = None,
     ) -> list[Dispatched]:
         steps = tuple(
             PlannedStep(
@@ -100,6 +101,7 @@ class Bench:
                 input=input or {},
                 args=tuple(args),
                 queue=queue,
+                bind=bind,
             )
             for name, depends_on in graph.items()
         )

@@ -12,15 +12,19 @@
 The definition that a decorator makes is that of a job file. A worker of the application has the handler of each function.
 
     application   the object `Tocsin`
-    job           a decorated function
-    fields        the fields of decorators
+    job, step     decorated functions
+    trace         plans of graphs
+    stand_ins     results that are not known yet
+    fields        fields of decorators
     signature     types of parameters and results
-    handler       what a worker runs for a function
-    errors        errors of signatures and inputs
+    handler       handlers for a worker
+    errors        wrong signatures and inputs
 """
 
 from .application import Tocsin
 from .errors import ArgumentsError, SignatureError
-from .job import Job
+from .job import Graph, Job
+from .stand_ins import UntraceableError
+from .step import Step
 
-__all__ = ["ArgumentsError", "Job", "SignatureError", "Tocsin"]
+__all__ = ["ArgumentsError", "Graph", "Job", "SignatureError", "Step", "Tocsin", "UntraceableError"]

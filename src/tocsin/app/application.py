@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
 from typing_extensions import Unpack
 
@@ -12,15 +12,26 @@ from ..domain import identity
 from ..domain.definition import DefinitionError, DefinitionProblem, JobDefinition, is_name, show
 from ..settings import Settings
 from ..subjects import DEFAULT_QUEUE
-from ..worker import Connect, Connection, Options
+from ..worker import Connect, Connection, Context, Options
 from .errors import SignatureError
-from .fields import JobFields
+from .fields import JobFields, StepFields
 from .handler import handler_of
-from .job import Job, default_name, read_definition
+from .job import Graph, Job, default_name, graph_input, read_definition
 from .signature import Signature
+from .step import Step
+from .trace import trace_steps
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class StepDecorator(Protocol):
+    """The decorator that `@app.step(…)` returns."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Step[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Step[P, R]: ...
 
 
 class Tocsin:
@@ -120,22 +131,123 @@ class Tocsin:
             return self._add_job(function, name, fields)
         return lambda decorated: self._add_job(decorated, name, fields)
 
+    @overload
+    def dag(self, function: Callable[P, R], /) -> Graph[P, R]: ...
+    @overload
+    def dag(
+        self, function: None = None, /, *, name: str | None = None, **fields: Unpack[JobFields]
+    ) -> Callable[[Callable[P, R]], Graph[P, R]]: ...
+    def dag(
+        self, function: Callable[P, R] | None = None, /, *, name: str | None = None, **fields: Unpack[JobFields]
+    ) -> Graph[P, R] | Callable[[Callable[P, R]], Graph[P, R]]:
+        """Make the decorated function a job with a graph of steps.
+
+            @app.dag(schedule="every day at 3am")
+            async def report(day: date = YESTERDAY) -> None:
+                parts = [await extract(country, day) for country in COUNTRIES]
+                await send(parts)
+
+        The function runs when the definition is made, and not when the job runs. Its parameters stand for the job's input, and
+        each call of a step for its result. These may only be passed on: as an argument of a step, or in a list of these. Steps
+        that do not take each other's results run at the same time, with or without `await`.
+
+        `name` and the other fields: as of `job`.
+
+        Raises:
+            SignatureError, DefinitionError: as for `job`.
+        """
+        if function is not None:
+            return self._add_graph(function, name, fields)
+        return lambda decorated: self._add_graph(decorated, name, fields)
+
+    @overload
+    def step(self, function: Callable[Concatenate[Context, P], R], /) -> Step[P, R]: ...
+    @overload
+    def step(self, function: Callable[P, R], /) -> Step[P, R]: ...
+    @overload
+    def step(
+        self, function: None = None, /, *, name: str | None = None, **fields: Unpack[StepFields]
+    ) -> StepDecorator: ...
+    def step(
+        self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, **fields: Unpack[StepFields]
+    ) -> Step[..., Any] | StepDecorator:
+        """Make the decorated function a step, which functions with `@app.dag` call.
+
+            @app.step(timeout="10m", retry={"max_attempts": 5})
+            async def extract(context: Context, country: str, day: date) -> list[Row]: ...
+
+        The context is not passed: a worker adds it. `name` is the name of the step in graphs, by default that of the function
+        with hyphens; the second call in a graph is `extract-2`. `extract.named("eu")(…)` gives a call its own name, and
+        `extract.after(result)(…)` lets it wait for a step whose result it does not take.
+
+        Raises:
+            SignatureError, DefinitionError: as for `job`.
+        """
+        if function is not None:
+            return self._add_step(function, name, fields)
+        return cast("StepDecorator", lambda decorated: self._add_step(decorated, name, fields))
+
     def run(self) -> None:
         """Run the worker until SIGTERM or SIGINT, then let handlers finish within `shutdown_timeout`."""
         self.worker.run()
 
     def _add_job(self, function: Callable[P, R], name: str | None, fields: Mapping[str, Any]) -> Job[P, R]:
+        signature, name = self._checked(function, name)
+        handler = f"{self.name}/{name}"
+        read = partial(self._read, function, signature, fields, {"name": name, "function": handler})
+        job = Job(function, signature, name, read)
+        definition = job.definition
+        self._refuse_taken(job)
+        self._register(handler, function, signature, definition.queue)
+        self._jobs[name] = job
+        return job
+
+    def _add_graph(self, function: Callable[P, R], name: str | None, fields: Mapping[str, Any]) -> Graph[P, R]:
+        signature, name = self._checked(function, name)
+        given = {"name": name, "input": {**graph_input(signature), **fields.get("input", {})}}
+        # The fields are checked where they are written, with a step in place of those that are not known yet.
+        checked = self._read(function, signature, fields, {**given, "dag": [{"step": "step", "function": "function"}]})
+
+        def read() -> JobDefinition:
+            return self._read(
+                function, signature, fields, {**given, "dag": trace_steps(self.name, function, signature)}
+            )
+
+        graph = Graph(function, signature, name, read)
+        self._refuse_taken(graph)
+        self.worker.take_from(checked.queue)
+        self._jobs[name] = graph
+        return graph
+
+    def _add_step(self, function: Callable[..., R], name: str | None, fields: Mapping[str, Any]) -> Step[..., R]:
+        signature, name = self._checked(function, name)
+        handler = f"{self.name}/{name}"
+        written = {"step": name, "function": handler, **fields}
+        checked = read_definition(
+            function, {}, {"name": "step", "dag": [written], "input_schema": None}, self._defaults
+        )
+        self._register(handler, function, signature, checked.dag[0].queue)
+        return Step(function, signature, handler, name, fields)
+
+    def _checked(self, function: Callable[..., object], name: str | None) -> tuple[Signature, str]:
         _refuse_decorated(function)
         signature = Signature.of(function)
-        name = default_name(function) if name is None else name
-        given = {"name": name, "function": f"{self.name}/{name}", "owner": self.owner}
+        return signature, default_name(function) if name is None else name
+
+    def _read(
+        self,
+        function: Callable[..., object],
+        signature: Signature,
+        fields: Mapping[str, Any],
+        given: Mapping[str, Any],
+    ) -> JobDefinition:
         defaults = {**self._defaults, "input_schema": signature.schema(), **_description(function)}
-        job = Job(function, signature, read_definition(function, fields, given, defaults))
-        self._refuse_taken(job)
-        self.worker.task(given["function"])(handler_of(function, signature))
-        self.worker.take_from(job.definition.queue)
-        self._jobs[job.name] = job
-        return job
+        return read_definition(function, fields, {**given, "owner": self.owner}, defaults)
+
+    def _register(self, handler: str, function: Callable[..., object], signature: Signature, queue: str | None) -> None:
+        self.worker.task(handler)(handler_of(function, signature))
+        if queue is not None:
+            self.worker.take_from(queue)
 
     def _refuse_taken(self, job: Job[..., Any]) -> None:
         if (other := self._jobs.get(job.name)) is not None:

@@ -7,7 +7,9 @@ from ..domain.errors import TocsinError
 from ..worker.handlers import WrongInputError
 
 SignatureCode: TypeAlias = Literal[
+    "context-in-graph",
     "context-not-alone",
+    "default-not-json",
     "not-a-function",
     "parameter-not-annotated",
     "parameter-not-named",
@@ -15,7 +17,9 @@ SignatureCode: TypeAlias = Literal[
     "unsupported-annotation",
 ]
 _MEANINGS: Final[Mapping[str, str]] = {
+    "context-in-graph": "The function of a graph takes the context, which only an attempt of a step has.",
     "context-not-alone": "A function takes the context more than once, or as a part of another type.",
+    "default-not-json": "The default of a graph's parameter cannot be written as JSON.",
     "not-a-function": "A decorator of an application is not above a function, or above one that is decorated already.",
     "parameter-not-annotated": "A parameter has no annotation, so its type is unknown.",
     "parameter-not-named": "A parameter cannot be passed by name: `*args`, `**options`, or one before `/`.",

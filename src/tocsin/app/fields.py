@@ -20,6 +20,10 @@ class WorkFields(TypedDict, total=False):
     retry: Mapping[str, Any]
 
 
+class StepFields(WorkFields, total=False):
+    """The fields of a step; an absent field has the job's value."""
+
+
 class JobFields(WorkFields, total=False):
     """The fields of a job; `docs/reference/jobs.md` has their meanings.
 

@@ -3,12 +3,18 @@
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
-from ..domain.definition import DefinitionError, DefinitionProblem, JobDefinition
+from pydantic import JsonValue
+from typing_extensions import override
+
+from ..domain.definition import DefinitionError, DefinitionProblem, JobDefinition, shorten
 from ..domain.formats import read_job
 from ..domain.schedule import zone_in
+from .errors import SignatureError
 from .signature import Signature
+from .trace import Trace
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -23,20 +29,30 @@ class Job(Generic[P, R]):
     A call runs the function itself, for example in a test.
     """
 
-    def __init__(self, function: Callable[P, R], signature: Signature, definition: JobDefinition) -> None:
-        """`function` handles the tasks of `definition`."""
+    def __init__(
+        self, function: Callable[P, R], signature: Signature, name: str, read: Callable[[], JobDefinition]
+    ) -> None:
+        """`read` makes the definition at its first use."""
         functools.update_wrapper(self, function)
         self.function = function
         self.signature = signature
-        self.definition = definition
+        self.name = name
+        self._read = read
 
-    @property
-    def name(self) -> str:
-        """The name of the job."""
-        return self.definition.name
+    @cached_property
+    def definition(self) -> JobDefinition:
+        """The definition of the job.
+
+        Raises:
+            UntraceableError: the function of a graph does something that cannot be a part of a plan.
+            DefinitionError: the graph has too many steps, or is too large.
+        """
+        return self._read()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function."""
+        if (trace := Trace.current()) is not None:
+            trace.refuse(f"it calls the job `{self.name}`. Decorate a function with `@app.step` to call it in a graph.")
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -44,9 +60,43 @@ class Job(Generic[P, R]):
         return f"<job {self.name}>"
 
 
+class Graph(Job[P, R]):
+    """A function that is a job because it calls steps.
+
+    In the function of another graph, a call adds its steps there.
+    """
+
+    @override
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function, which calls its steps."""
+        return self.function(*args, **kwargs)
+
+
 def default_name(function: Callable[..., object]) -> str:
     """Return the default name of a job: that of the function, with hyphens."""
     return function.__name__.replace("_", "-")
+
+
+def graph_input(signature: Signature) -> dict[str, JsonValue]:
+    """Return the defaults of a graph's function as the input of its job.
+
+    The function does not run when the job does, so the definition must have them.
+
+    Raises:
+        SignatureError: a default cannot be written as JSON, or the function takes the context.
+    """
+    if signature.context is not None:
+        reason = "the function runs when the plan is made, before any attempt. Take the context in the steps."
+        raise SignatureError("context-in-graph", signature.function, reason, parameter=signature.context)
+    defaults: dict[str, JsonValue] = {}
+    for parameter in signature.parameters.values():
+        if not parameter.is_required:
+            try:
+                defaults[parameter.name] = parameter.written(parameter.default)
+            except ValueError as error:
+                reason = f"its default cannot be written as JSON: {shorten(str(error))}. Use a value of its type."
+                raise SignatureError("default-not-json", signature.function, reason, parameter=parameter.name) from None
+    return defaults
 
 
 def read_definition(
@@ -85,7 +135,7 @@ def _owned_problems(written: Mapping[str, Any]) -> Iterator[DefinitionProblem]:
 
 def _unfilled_problems(fields: Mapping[str, Any]) -> Iterator[DefinitionProblem]:
     """Yield a problem for each parameter without a value at the instants of a schedule."""
-    schema, input_ = fields["input_schema"], fields.get("input") or {}
+    schema, input_ = fields.get("input_schema"), fields.get("input") or {}
     if fields.get("schedule") is None or not isinstance(schema, Mapping) or not isinstance(input_, Mapping):
         return
     for name in schema.get("required", ()):

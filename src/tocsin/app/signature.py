@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, cast, get_args, get_origin, get_type_h
 from pydantic import JsonValue, PydanticUserError, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from ..domain.definition import shorten
 from ..domain.definition.fields import json_problem
@@ -51,6 +51,23 @@ class TypedParameter:
         """Whether the function has no default for it."""
         return self.default is Parameter.empty
 
+    def written(self, value: object) -> JsonValue:
+        """Return a value as JSON that the parameter can be read from.
+
+        Raises:
+            ValueError: it is not of the parameter's type, or JSON cannot express it.
+        """
+        valid = self.type.validate_python(value)
+        plain: JsonValue = from_json(to_json(value)) if json_problem(value) is None else self.dumped(valid)
+        if reason := json_problem(plain):
+            raise ValueError(reason)
+        return plain
+
+    def dumped(self, value: object) -> JsonValue:
+        """Return a value of the parameter's type as JSON; raises PydanticSerializationError, a ValueError."""
+        dumped: JsonValue = self.type.dump_python(value, mode="json", by_alias=True, warnings="error")
+        return dumped
+
 
 @dataclass(frozen=True, slots=True)
 class Signature:
@@ -62,6 +79,8 @@ class Signature:
     """The parameter that receives the `Context`; None: the function takes none."""
     parameters: Mapping[str, TypedParameter]
     result: TypeAdapter[Any]
+    call: inspect.Signature
+    """The parameters as Python binds them, without the context."""
 
     @classmethod
     def of(cls, function: Callable[..., object]) -> "Signature":
@@ -74,7 +93,8 @@ class Signature:
         types = _types_of(function, name)
         context: str | None = None
         parameters: dict[str, TypedParameter] = {}
-        for parameter in inspect.signature(function).parameters.values():
+        call = inspect.signature(function)
+        for parameter in call.parameters.values():
             kind = _annotation_of(parameter, types, name)
             if not _is_context(kind):
                 parameters[parameter.name] = _typed(parameter, kind, name)
@@ -83,12 +103,22 @@ class Signature:
             else:
                 reason = f"the context is already passed as `{context}`. Remove one of them."
                 raise SignatureError("context-not-alone", name, reason, parameter=parameter.name)
-        return cls(name, context, parameters, _adapter(types.get(_RETURN, Any), name, _RETURN))
+        filled = [parameter for parameter in call.parameters.values() if parameter.name != context]
+        result = _adapter(types.get(_RETURN, Any), name, _RETURN)
+        return cls(name, context, parameters, result, call.replace(parameters=filled))
 
     @property
     def shape(self) -> str:
         """The parameters that the input fills, as text: `day, limit=…`."""
         return ", ".join(f"{p.name}" if p.is_required else f"{p.name}=…" for p in self.parameters.values())
+
+    def bound(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Mapping[str, object]:
+        """Return the arguments of a call without the context, by parameter.
+
+        Raises:
+            TypeError: an argument is missing, unknown, or passed twice.
+        """
+        return self.call.bind(*args, **kwargs).arguments
 
     def schema(self) -> dict[str, JsonValue]:
         """Return the JSON Schema of the input."""
@@ -261,7 +291,7 @@ def _default(parameter: TypedParameter) -> dict[str, JsonValue]:
     if parameter.is_required:
         return {}
     try:
-        value: JsonValue = parameter.type.dump_python(parameter.default, mode="json", by_alias=True, warnings="error")
+        value = parameter.dumped(parameter.default)
     except (PydanticSerializationError, ValueError):
         return {}
     return {} if json_problem(value) else {"default": value}

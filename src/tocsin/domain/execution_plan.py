@@ -398,6 +398,7 @@ def _plan_of(definition: JobDefinition, sequence: int, trigger: TriggerKind, giv
                 priority=_priority_of(step, definition, given),
                 input=None if step.input is None else {**step.input, **given_input},
                 args=step.args if given_args is None else None,
+                bind=step.bind,
                 retry=step.retry or definition.retry,
             )
             for step in definition.own_steps()

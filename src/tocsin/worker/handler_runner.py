@@ -18,6 +18,7 @@ from typing import Final, TypeAlias, cast
 from pydantic import JsonValue
 
 from .. import telemetry
+from ..domain.definition.bindings import BindingError, bound_arguments
 from ..domain.events import Dispatched, Input
 from ..domain.ownership import EXECUTOR
 from ..domain.secret_reference import SecretReferenceError
@@ -211,6 +212,8 @@ class HandlerRunner:
                     is_handed_back=lambda: held_task.stopped is StopReason.SHUTDOWN,
                 ),
             )
+        if task.bind is not None:
+            args, input_ = (), _bound(task, task.bind, input_, secrets)
         if handler.parameters is None:
             return partial(handler.function, context)
         positional, by_name = bind(handler.parameters, args, input_)
@@ -265,6 +268,13 @@ class HandlerRunner:
             if not work.done():
                 held_task.abandoned = work
             raise
+
+
+def _bound(task: Dispatched, bindings: Mapping[str, JsonValue], input_: Input, secrets: SecretValues) -> Input:
+    try:
+        return bound_arguments(bindings, input_, task.upstream, secrets.resolve_constant)
+    except BindingError as error:
+        raise WrongInputError(str(error)) from None
 
 
 def _interrupted(error: asyncio.CancelledError, held_task: HeldTask) -> Outcome:

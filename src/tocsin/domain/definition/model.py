@@ -9,6 +9,7 @@ from pydantic import Field, JsonValue, ValidationInfo, model_validator
 from .. import schedule as calendar
 from .. import step_graph
 from ..schedule import DstPolicy
+from .bindings import Bindings, binding_problems
 from .builtin_work import FIELDS, given_fields, with_function, work_problems
 from .command import CommandField
 from .concurrency import Concurrency
@@ -87,6 +88,9 @@ class Step(StoredModel):
     """The keyword arguments of the step's handler."""
     args: Args | None = None
     """The positional arguments of the step's handler."""
+    bind: Bindings | None = None
+    """Where the arguments of the step's handler come from, by parameter, in place of `input` and `args`: `upstream.STEP`, `input.KEY`, a
+    list of these, or `{value: …}`."""
     queue: Name | None = None
     """The queue from which workers take the tasks of this step."""
     priority: Priority | None = None
@@ -347,7 +351,7 @@ def _work_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
     for step in definition.dag:
         if len(fields := given_fields(step)) > 1:
             yield replace(_both(fields), step=step.name)
-        yield from (replace(problem, step=step.name) for problem in work_problems(step))
+        yield from (replace(problem, step=step.name) for problem in (*work_problems(step), *binding_problems(step)))
 
 
 def _both(fields: Sequence[str]) -> DefinitionProblem:

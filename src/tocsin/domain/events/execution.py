@@ -33,6 +33,8 @@ class PlannedStep(Message):
     """The input of this step; absent: the input of the plan."""
     args: tuple[JsonValue, ...] | None = None
     """The positional arguments of this step; absent: those of the plan."""
+    bind: dict[str, JsonValue] | None = None
+    """The sources of the handler's arguments by parameter; absent: it gets the input and the positional arguments."""
     retry: RetryPolicy = RetryPolicy()
     """The retry policy of the step."""
 

@@ -80,6 +80,9 @@ class Dispatched(ExecutionFact):
     """The input of the function."""
     args: tuple[JsonValue, ...] = ()
     """The positional arguments of the function."""
+    bind: dict[str, JsonValue] | None = None
+    """The sources of the handler's arguments by parameter; absent: it gets the input and the positional arguments, or the plan of the
+    admission has it."""
     upstream: dict[str, JsonValue] = {}
     """The results of the steps that this step depends on, by step."""
     upstream_left_out: tuple[str, ...] = ()
@@ -151,6 +154,7 @@ class Dispatched(ExecutionFact):
             "input": _own(plan.input if step is None or step.input is None else step.input),
             "args": _own(plan.args if step is None or step.args is None else step.args),
             "builtin": None if step is None else step.builtin,
+            "bind": None if step is None else step.bind,
             "meta": _own(meta_of(plan, self.job, self.trigger, self.scheduled_time)),
             "tags": plan.tags,
         }

@@ -179,6 +179,7 @@ def _shown(held: Held, checkpoint: JsonValue) -> dict[str, Any]:
         "state": "active",
         "args": list(task.args),
         **({"input": task.input} if task.input else {}),
+        **({} if task.bind is None else {"bind": task.bind}),
         **({"parent_results": task.upstream} if task.upstream else {}),
         **({"fence": task.fence} if task.fence is not None else {}),
         **({"last_checkpoint": checkpoint} if checkpoint is not None else {}),

@@ -1,0 +1,183 @@
+"""The plan of a graph, made by one call of its function with stand-ins."""
+
+import inspect
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from types import CodeType
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from pydantic import JsonValue, ValidationError
+
+from ..domain.definition import MAX_STEPS
+from ..domain.definition.bindings import INPUT, UPSTREAM, VALUE
+from .signature import Signature, value_problems
+from .stand_ins import StandIn, UntraceableError, place, reference_of
+
+if TYPE_CHECKING:
+    from .step import Step
+
+_running: ContextVar["Trace | None"] = ContextVar("tocsin_trace", default=None)
+_SEQUENCES: Final = (list, tuple)
+
+
+class Trace:
+    """The steps that the function of a graph has called so far."""
+
+    def __init__(self, app: str, code: CodeType) -> None:
+        """Start without steps; `app`: the application whose steps may be called."""
+        self.steps: list[dict[str, Any]] = []
+        self._app = app
+        self._code = code
+        self._names: set[str] = set()
+
+    @staticmethod
+    def current() -> "Trace | None":
+        """Return the plan that is being made; None: code runs as usual."""
+        return _running.get()
+
+    def input(self, name: str) -> StandIn:
+        """Return the stand-in for a key of the input."""
+        return StandIn(self, self._code, INPUT + name, f"the input `{name}`")
+
+    def add(self, step: "Step[..., Any]", args: tuple[object, ...], kwargs: Mapping[str, object]) -> StandIn:
+        """Add a step; return the stand-in for its result.
+
+        Raises:
+            UntraceableError: the call cannot be a part of a plan.
+        """
+        if step.handler.partition("/")[0] != self._app:
+            self.refuse(
+                f"it calls {step!r} of another application. Call steps of `{self._app}`, or let a job depend on another job."
+            )
+        if len(self.steps) == MAX_STEPS:
+            self.refuse(f"it calls more than {MAX_STEPS:,} steps. Let one step do more of the work.")
+        arguments = self._arguments(step, args, kwargs)
+        bind = {name: self._binding(step, name, value) for name, value in arguments.items()}
+        depends_on = dict.fromkeys(_upstream([*bind.values(), *map(self._waited_for, step.waits_for)]))
+        name = self._name(step)
+        written = {"step": name, "function": step.handler, **step.fields, "bind": bind}
+        self.steps.append({**written, "depends_on": [*depends_on]} if depends_on else written)
+        return StandIn(self, self._code, UPSTREAM + name, f"the result of the step `{name}`")
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Refuse what the function does, with the line where it does so."""
+        raise UntraceableError(f"{place(self._code)}: {reason}")
+
+    def _name(self, step: "Step[..., Any]") -> str:
+        """Return the step's name in this plan, numbered from its second call on."""
+        name, number = step.own_name or step.name, 1
+        while name in self._names:
+            if step.own_name is not None:
+                self.refuse(f"two steps are named `{name}`. Give each its own name.")
+            number += 1
+            name = f"{step.name}-{number}"
+        self._names.add(name)
+        return name
+
+    def _arguments(
+        self, step: "Step[..., Any]", args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> Mapping[str, object]:
+        try:
+            return step.signature.bound(args, kwargs)
+        except TypeError as error:
+            self.refuse(
+                f"it calls {step.name}({step.signature.shape}): {error}. Write the arguments without the context."
+            )
+
+    def _binding(self, step: "Step[..., Any]", name: str, value: object) -> JsonValue:
+        """Return the binding of one argument."""
+        if isinstance(value, Iterator):
+            value = list(value)
+        if isinstance(value, StandIn):
+            return self._reference(value)
+        if isinstance(value, _SEQUENCES) and any(isinstance(part, StandIn) for part in value):
+            return [self._reference(part) if isinstance(part, StandIn) else self._refuse_part(name) for part in value]
+        if _holds_stand_in(value):
+            self._refuse_part(name)
+        try:
+            return {VALUE: step.signature.parameters[name].written(value)}
+        except (ValidationError, ValueError) as error:
+            problems = value_problems(error, name) if isinstance(error, ValidationError) else [f"`{name}`: {error}"]
+            self.refuse(f"it calls {step.name}({step.signature.shape}) with a wrong constant: {'; '.join(problems)}.")
+
+    def _reference(self, value: StandIn) -> str:
+        reference = reference_of(value, self)
+        if reference is None:
+            self.refuse(f"{value!r} belongs to another graph. Call its step in this graph.")
+        return reference
+
+    def _refuse_part(self, name: str) -> NoReturn:
+        self.refuse(
+            f"`{name}` mixes results with other values. Pass one result, or a list or tuple of results; pass constants as "
+            "parameters of their own."
+        )
+
+    def _waited_for(self, result: object) -> JsonValue:
+        if isinstance(result, _SEQUENCES):
+            return [self._waited_for(each) for each in result]
+        reference = self._reference(result) if isinstance(result, StandIn) else ""
+        if not reference.startswith(UPSTREAM):
+            self.refuse(f"`after` got {result!r}. Pass results of steps.")
+        return reference
+
+
+def trace_steps(app: str, function: Callable[..., object], signature: Signature) -> list[dict[str, Any]]:
+    """Return the steps of a graph as a job file has them.
+
+    Raises:
+        UntraceableError: the function does something that cannot be a part of a plan.
+    """
+    trace = Trace(app, inspect.unwrap(function).__code__)
+    token = _running.set(trace)
+    try:
+        returned = function(**{name: trace.input(name) for name in signature.parameters})
+        if inspect.iscoroutine(returned):
+            returned = _finished(trace, returned)
+    finally:
+        _running.reset(token)
+    if not trace.steps:
+        trace.refuse("it calls no step. Call functions with `@app.step`; a single function needs only `@app.job`.")
+    if not _is_result(returned):
+        trace.refuse("it returns a value of its own. Return the result of a step, a list of results, or nothing.")
+    return trace.steps
+
+
+def _finished(trace: Trace, coroutine: Coroutine[Any, Any, object]) -> object:
+    """Return the value of a coroutine that waits only for steps."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    except RuntimeError as error:  # asyncio, without a loop
+        trace.refuse(f"it waits for something that is no step ({error}). Wait inside of a step.")
+    else:
+        trace.refuse("it waits for something that is no step. Wait inside of a step.")
+    finally:
+        coroutine.close()
+
+
+def _is_result(returned: object) -> bool:
+    if isinstance(returned, _SEQUENCES):
+        return all(isinstance(each, StandIn) for each in returned)
+    return returned is None or isinstance(returned, StandIn)
+
+
+def _holds_stand_in(value: object) -> bool:
+    match value:
+        case StandIn():
+            return True
+        case dict():
+            return any(map(_holds_stand_in, value.values()))
+        case list() | tuple() | set() | frozenset():
+            return any(map(_holds_stand_in, value))
+        case _:
+            return False
+
+
+def _upstream(bindings: Sequence[JsonValue]) -> Iterator[str]:
+    """Yield the steps to whose results bindings refer."""
+    for binding in bindings:
+        if isinstance(binding, list):
+            yield from _upstream(binding)
+        elif isinstance(binding, str) and binding.startswith(UPSTREAM):
+            yield binding.removeprefix(UPSTREAM)

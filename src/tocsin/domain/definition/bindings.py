@@ -1,0 +1,199 @@
+"""Bindings of a step: where the arguments of its handler come from.
+
+    bind: { rows: upstream.extract, parts: [upstream.load-1, upstream.load-2], day: input.day, limit: { value: 5 } }
+
+A binding is a reference to the result of a step or to a key of the job's input, a list of references, or a constant. The
+handler gets these arguments and no others. Only constants may refer to secrets: a result that looks like a reference is text.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Final, Protocol, TypeAlias
+
+from pydantic import BeforeValidator, JsonValue, ValidationInfo, WithJsonSchema
+
+from ..errors import TocsinError
+from ..secret_reference import SecretReferenceError, find_references
+from .builtin_work import is_builtin
+from .errors import DefinitionProblem, show
+from .fields import MAX_INPUT_BYTES, is_stored, json_problem, size_of, text_problem
+
+UPSTREAM: Final = "upstream."
+INPUT: Final = "input."
+VALUE: Final = "value"
+"""The only key of a constant."""
+_FORMS: Final = "write `upstream.STEP`, `input.KEY`, a list of these, or `{value: …}`"
+
+
+class BindingError(TocsinError, ValueError):
+    """An argument of a step's handler has no value."""
+
+    code = "argument-without-value"
+
+
+class Bound(Protocol):
+    """A step, as far as its bindings are concerned."""
+
+    @property
+    def function(self) -> str:
+        """The name of the function."""
+
+    @property
+    def depends_on(self) -> Sequence[str]:
+        """The steps that complete first."""
+
+    @property
+    def bind(self) -> Mapping[str, JsonValue] | None:
+        """The bindings by parameter; None: the handler gets its input."""
+
+    @property
+    def input(self) -> Mapping[str, JsonValue] | None:
+        """The input of its own."""
+
+    @property
+    def args(self) -> Sequence[JsonValue] | None:
+        """The positional arguments of its own."""
+
+
+def _checked(value: object, info: ValidationInfo) -> object:
+    if is_stored(info) or not isinstance(value, Mapping):
+        return value
+    for name, binding in value.items():
+        if not isinstance(name, str) or text_problem(name):
+            raise ValueError(f"the key {show(name)} is no name of a parameter")
+        if not _is_binding(binding):
+            raise ValueError(f"`{name}` is {show(binding)}: {_FORMS}")
+        if isinstance(binding, Mapping) and (reason := json_problem(binding)):
+            raise ValueError(f"`{name}`: {reason}")
+    return {name: list(binding) if isinstance(binding, tuple) else binding for name, binding in value.items()}
+
+
+_REFERENCE_SCHEMA: Final[JsonValue] = {"type": "string", "pattern": r"^(upstream|input)\..+"}
+Bindings: TypeAlias = Annotated[
+    dict[str, JsonValue],
+    BeforeValidator(_checked),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "additionalProperties": {
+                "anyOf": [
+                    _REFERENCE_SCHEMA,
+                    {"type": "array", "items": _REFERENCE_SCHEMA},
+                    {"type": "object", "properties": {VALUE: {}}, "required": [VALUE], "additionalProperties": False},
+                ]
+            },
+        }
+    ),
+]
+
+
+def binding_problems(step: Bound) -> Iterator[DefinitionProblem]:
+    """Yield the problems of a step's bindings."""
+    if step.bind is None:
+        return
+    if is_builtin(step.function):
+        reason = "a built-in function has no parameters: use a template, such as `{{ upstream.extract.rows }}`"
+        yield DefinitionProblem(reason, field="bind", code="exclusive-fields")
+    for field in ("input", "args"):
+        if getattr(step, field) is not None:
+            reason = "`bind` names every argument of the handler: write a constant as `{value: …}` there"
+            yield DefinitionProblem(reason, field=field, code="exclusive-fields")
+    for name, binding in step.bind.items():
+        for reference in references(binding):
+            upstream = reference.removeprefix(UPSTREAM)
+            if reference.startswith(UPSTREAM) and upstream not in step.depends_on:
+                reason = f"the step does not depend on `{upstream}`: add it to `depends_on`"
+                yield DefinitionProblem(reason, field=f"bind.{name}", value=show(reference), code="unknown-step")
+    constants = {name: binding[VALUE] for name, binding in step.bind.items() if isinstance(binding, dict)}
+    try:
+        find_references(constants)
+    except SecretReferenceError as error:
+        yield DefinitionProblem(str(error), field="bind", code="malformed-secret-reference")
+    if (size := size_of(constants)) > MAX_INPUT_BYTES:
+        reason = f"{size:,} bytes of JSON in constants, more than {MAX_INPUT_BYTES:,}: keep large data in a store"
+        yield DefinitionProblem(reason, field="bind", code="too-large")
+
+
+def references(binding: JsonValue) -> tuple[str, ...]:
+    """Return the references of a binding, in order."""
+    match binding:
+        case str():
+            return (binding,)
+        case list():
+            return tuple(reference for reference in binding if isinstance(reference, str))
+        case _:
+            return ()
+
+
+def bound_arguments(
+    bind: Mapping[str, JsonValue],
+    input: Mapping[str, JsonValue],  # noqa: A002 - the name of the field
+    upstream: Mapping[str, JsonValue],
+    resolve: Callable[[JsonValue], JsonValue],
+) -> dict[str, JsonValue]:
+    """Return the arguments of a step's handler by name.
+
+    An argument whose key is absent in the input is left out, so that the handler's default applies.
+
+    Args:
+        bind: the bindings of the step.
+        input: the input of the job, with its secrets resolved.
+        upstream: the results of the steps before it.
+        resolve: resolves the secrets of a constant.
+
+    Raises:
+        BindingError: a result was left out, because all together are too large; or a key in a list is absent.
+    """
+    arguments: dict[str, JsonValue] = {}
+    for name, binding in bind.items():
+        match binding:
+            case dict():
+                arguments[name] = resolve(binding[VALUE])
+            case str() if binding.startswith(INPUT) and binding.removeprefix(INPUT) not in input:
+                pass
+            case str():
+                arguments[name] = _value(name, binding, input, upstream)
+            case list():
+                arguments[name] = [_value(name, str(reference), input, upstream) for reference in binding]
+            case _:
+                raise BindingError(f"`{name}` has a binding that this version cannot read: upgrade the worker")
+    return arguments
+
+
+def _value(
+    name: str,
+    reference: str,
+    input_: Mapping[str, JsonValue],
+    upstream: Mapping[str, JsonValue],
+) -> JsonValue:
+    source, _, key = reference.partition(".")
+    if f"{source}." == INPUT:
+        if key not in input_:
+            raise BindingError(f"`{name}` takes `{reference}`, which the input lacks: pass it with the trigger")
+        return input_[key]
+    if key not in upstream:
+        raise BindingError(
+            f"`{name}` takes `{reference}`, which was left out because the results of all steps before this are too large "
+            "together: return less, and refer to a store"
+        )
+    return upstream[key]
+
+
+def _is_binding(binding: object) -> bool:
+    match binding:
+        case str():
+            return _is_reference(binding)
+        case list() | tuple():
+            return all(_is_reference(reference) for reference in binding)
+        case Mapping():
+            return binding.keys() == {VALUE}
+        case _:
+            return False
+
+
+def _is_reference(text: object) -> bool:
+    return (
+        isinstance(text, str)
+        and text.startswith((UPSTREAM, INPUT))
+        and not text.endswith(".")
+        and not text_problem(text)
+    )
