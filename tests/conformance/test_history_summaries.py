@@ -27,7 +27,7 @@ from tocsin.domain.events import (
 )
 from tocsin.ports import History
 from tocsin.ports.queries import DeadLetterQuery
-from tocsin.ports.summaries import MAX_ERROR, EndCounts, EndKey
+from tocsin.ports.summaries import MAX_ERROR, End, EndCounts
 from tocsin.subjects import Stream
 
 MINUTE: Final = timedelta(minutes=1)
@@ -79,7 +79,7 @@ async def record(history: History, *lives: Sequence[tuple[Message, datetime]]) -
 async def test_empty_history_has_no_summaries(empty_database: EmptyDatabase) -> None:
     async with empty_database() as database, database.open() as history:
         summaries = history.summaries
-        assert await summaries.ends(NOON, limit=10) == EndCounts(NOON, {})
+        assert await summaries.ends(NOON, limit=10, by_job=True) == EndCounts(NOON, {})
         assert await summaries.oldest("running", limit=10) == []
         assert await summaries.newest_of(["nightly"], limit=10) == {"nightly": []}
         assert await summaries.failed_jobs(failures=10, limit=10) == []
@@ -101,14 +101,24 @@ async def test_ends_are_counted_by_minute_status_and_definition(empty_database: 
             life(9, "pending"),
         )
         next_minute = NOON + MINUTE
-        assert await history.summaries.ends(NOON, limit=10) == EndCounts(
+        assert await history.summaries.ends(NOON, limit=10, by_job=True) == EndCounts(
             NOON,
             {
-                EndKey(NOON, "completed", "nightly", 1): 2,
-                EndKey(next_minute, "completed", "nightly", 1): 1,
-                EndKey(next_minute, "completed", "nightly", 2): 1,
-                EndKey(next_minute, "failed", "nightly", 1): 1,
-                EndKey(next_minute, "skipped", "other", 1): 1,
+                "completed": {
+                    End(NOON, "nightly", 1): 2,
+                    End(next_minute, "nightly", 1): 1,
+                    End(next_minute, "nightly", 2): 1,
+                },
+                "failed": {End(next_minute, "nightly", 1): 1},
+                "skipped": {End(next_minute, "other", 1): 1},
+            },
+        )
+        assert await history.summaries.ends(NOON, limit=10, by_job=False) == EndCounts(
+            NOON,
+            {
+                "completed": {End(NOON): 2, End(next_minute): 2},
+                "failed": {End(next_minute): 1},
+                "skipped": {End(next_minute): 1},
             },
         )
 
@@ -117,13 +127,13 @@ async def test_too_many_ends_are_counted_from_later_on(empty_database: EmptyData
     async with empty_database() as database, database.open() as history:
         await record(history, *(life(n, "completed", at=NOON + n * MINUTE) for n in range(5)))
         await record(history, life(5, "failed"), life(6, "failed", at=NOON + 3 * MINUTE))
-        counts = await history.summaries.ends(NOON, limit=3)
-        assert counts.since == NOON + 4 * MINUTE
-        assert counts.counts == {
-            EndKey(NOON + 4 * MINUTE, "completed", "nightly", 1): 1,
-            EndKey(NOON + 5 * MINUTE, "completed", "nightly", 1): 1,
-            EndKey(NOON + 4 * MINUTE, "failed", "nightly", 1): 1,
-        }
+        for run, by_job in ((("nightly", 1), True), ((), False)):
+            counts = await history.summaries.ends(NOON, limit=3, by_job=by_job)
+            assert counts.since == NOON + 4 * MINUTE
+            assert counts.counts == {
+                "completed": {End(NOON + n * MINUTE, *run): 1 for n in (4, 5)},
+                "failed": {End(NOON + 4 * MINUTE, *run): 1},
+            }
 
 
 ENDS = st.lists(
@@ -146,14 +156,18 @@ async def test_each_end_is_counted_in_one_bucket(
             history,
             *(life(n, end, took=timedelta(seconds=s), job=job) for n, (end, s, job) in enumerate(ends)),
         )
-        counts = (await history.summaries.ends(NOON, limit=100)).counts
+        counts = (await history.summaries.ends(NOON, limit=100, by_job=True)).counts
         expected = Counter((end, job) for end, seconds, job in ends if end != "running" and seconds >= 0)
         found: Counter[tuple[str, str]] = Counter()
-        for key, count in counts.items():
-            found[key.status, key.job_name] += count
-            assert key.minute.second == 0
-            assert key.minute >= NOON
+        by_minute: dict[str, Counter[End]] = {status: Counter() for status in counts}
+        for status, of_status in counts.items():
+            for key, count in of_status.items():
+                found[status, str(key.job_name)] += count
+                by_minute[status][End(key.minute)] += count
+                assert key.minute.second == 0
+                assert key.minute >= NOON
         assert found == expected
+        assert (await history.summaries.ends(NOON, limit=100, by_job=False)).counts == by_minute
 
 
 async def test_oldest_executions_of_a_status_come_first(empty_database: EmptyDatabase) -> None:
@@ -232,6 +246,6 @@ async def test_expired_executions_are_in_no_summary(empty_database: EmptyDatabas
         while await history.expire(NOON + timedelta(days=2), after=timedelta(days=1)):
             pass
         summaries = history.summaries
-        assert (await summaries.ends(NOON, limit=10)).counts == {}
+        assert (await summaries.ends(NOON, limit=10, by_job=True)).counts == {}
         assert await summaries.failed_jobs(failures=10, limit=10) == []
         assert await summaries.newest_of(["nightly"], limit=10) == {"nightly": []}

@@ -1,10 +1,11 @@
 """Permissions of every role for each job, its owner and its viewers."""
 
 from dataclasses import dataclass, field
+from itertools import product
 
 import pytest
 
-from tocsin.domain.access import Permission, Principal, Role, roles_of
+from tocsin.domain.access import Permission, Principal, Role, audience_of, roles_of
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.identity import IdentityKind
 
@@ -154,3 +155,19 @@ def test_name_belongs_to_one_kind_of_identity(stored: str, owner: tuple[Identity
 def test_an_unknown_name_is_no_role() -> None:
     assert roles_of(["scheduler-viewer", "root", 7, None, ["scheduler-admin"]]) == {Role.VIEWER}
     assert roles_of([]) == frozenset()
+
+
+@pytest.mark.parametrize("identity", ["ada", "bob", "eve"])
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.AUTHOR, Role.CATALOG, Role.ADMIN, Role.WORKER])
+def test_jobs_of_one_audience_are_seen_alike(identity: str, role: Role) -> None:
+    caller = Principal(identity, frozenset({role}))
+    names = (None, "user:ada", "user:bob")
+    jobs = [
+        Job(owner, viewers, created_by)
+        for owner, created_by, viewers in product(names, names, ((), ("user:ada",), ("token:ci",)))
+    ]
+    seen: dict[object, set[bool]] = {}
+    for job in jobs:
+        seen.setdefault(audience_of(job), set()).add(caller.may_see(job))
+    assert all(len(answers) == 1 for answers in seen.values())
+    assert len(seen) == 1 + 2 * 9

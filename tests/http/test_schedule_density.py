@@ -17,6 +17,7 @@ from tocsin.domain.schedule import parse
 from tocsin.services.calculations import Effort
 from tocsin.services.jobs import Job
 from tocsin.services.schedule_density import density
+from tocsin.services.schedule_groups import ScheduleGroup, ScheduleGroups
 
 NOW = datetime(2026, 11, 20, 12, 0, 30, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -34,6 +35,12 @@ def job(name: str, schedule: str | None, **fields: object) -> Job:
 
 def jobs(schedules: Sequence[str], **fields: object) -> list[Job]:
     return [job(f"job-{number:03}", schedule, **fields) for number, schedule in enumerate(schedules)]
+
+
+def groups(known: Sequence[Job]) -> Sequence[ScheduleGroup]:
+    found, is_complete = ScheduleGroups().seen(known, lambda _: True, ENOUGH)
+    assert is_complete
+    return found
 
 
 SCHEDULES = st.sampled_from(
@@ -54,7 +61,7 @@ SCHEDULES = st.sampled_from(
 @settings(deadline=None, max_examples=30)
 def test_buckets_count_each_instant_once(schedules: list[str], buckets: int, hours: int) -> None:
     known, window = jobs(schedules), timedelta(hours=hours)
-    found = density(known, NOW, window, buckets, 2, ENOUGH)
+    found = density(groups(known), NOW, window, buckets, 2, ENOUGH)
     assert len(found.buckets) == buckets
     assert sum(bucket.count for bucket in found.buckets) == sum(each.count(NOW, NOW + window, 10**6) for each in known)
     assert not found.truncated
@@ -62,13 +69,13 @@ def test_buckets_count_each_instant_once(schedules: list[str], buckets: int, hou
 
 def test_herds_join_schedules_that_meet() -> None:
     known = [*jobs(["0 3 * * *"] * 3), job("other", "every day at 3am"), job("alone", "1 3 * * *")]
-    [herd] = density(known, NOW, 2 * DAY, 10, 4, ENOUGH).herds
+    [herd] = density(groups(known), NOW, 2 * DAY, 10, 4, ENOUGH).herds
     assert (herd.at, herd.count, herd.times) == (datetime(2026, 11, 21, 3, tzinfo=UTC), 4, 2)
     assert herd.jobs == ("job-000", "job-001", "job-002", "other")
 
 
 def test_large_herd_names_ten_jobs() -> None:
-    [herd] = density(jobs(["@hourly"] * 30), NOW, DAY, 1, 10, ENOUGH).herds
+    [herd] = density(groups(jobs(["@hourly"] * 30)), NOW, DAY, 1, 10, ENOUGH).herds
     assert (herd.count, len(herd.jobs), herd.times) == (30, 10, 24)
 
 
@@ -77,13 +84,13 @@ def test_large_herd_names_ten_jobs() -> None:
 )
 def test_jobs_apart_are_in_no_herd(off: dict[str, Any]) -> None:
     known = [job(f"job-{n}", off.get("schedule", "@hourly"), enabled=off.get("enabled", True)) for n in range(12)]
-    assert density(known, NOW, timedelta(hours=1), 4, 2, ENOUGH).herds == ()
+    assert density(groups(known), NOW, timedelta(hours=1), 4, 2, ENOUGH).herds == ()
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata", "Europe/Berlin"])
 def test_suggestions_spread_a_herd_at_equal_frequency(zone: str) -> None:
     known = jobs(["0 3 * * 1-5"] * 20, timezone=zone)
-    suggestions = density(known, NOW, 7 * DAY, 7, 10, ENOUGH).suggestions
+    suggestions = density(groups(known), NOW, 7 * DAY, 7, 10, ENOUGH).suggestions
     assert len(suggestions) == 19
     suggested = [parse(suggestion.suggested, zone) for suggestion in suggestions]
     assert len({schedule.next_after(NOW, anchor=NOW) for schedule in suggested}) == len(suggestions)
@@ -94,11 +101,11 @@ def test_suggestions_spread_a_herd_at_equal_frequency(zone: str) -> None:
 
 @pytest.mark.parametrize("schedule", ["*/5 * * * *", "0,30 * * * *", "@every 1h", "@daily until 2027-01-01T00:00"])
 def test_no_suggestion_without_one_minute(schedule: str) -> None:
-    assert density(jobs([schedule] * 20), NOW, DAY, 1, 10, ENOUGH).suggestions == ()
+    assert density(groups(jobs([schedule] * 20)), NOW, DAY, 1, 10, ENOUGH).suggestions == ()
 
 
 def test_calculation_that_takes_too_long_is_cut_short() -> None:
-    found = density(jobs(["* * * * *"] * 3), NOW, DAY, 4, 2, Effort(0))
+    found = density(groups(jobs(["* * * * *"] * 3)), NOW, DAY, 4, 2, Effort(0))
     assert found.truncated
     assert len(found.buckets) == 4
 

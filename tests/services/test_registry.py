@@ -16,7 +16,7 @@ from tocsin.domain.events import Actor, Defined, Deleted, Message, Paused, Recor
 from tocsin.domain.job_record import Registration
 from tocsin.domain.ledger import JobNotFound
 from tocsin.ports import SequenceConflict
-from tocsin.services.jobs import TRIES, Registry
+from tocsin.services.jobs import TRIES, Registry, job_listing
 from tocsin.services.shards import ShardMaps
 from tocsin.subjects import Bucket
 from tocsin.testing import START, InMemoryEventLog, InMemoryProjections, ManualClock
@@ -438,3 +438,28 @@ async def test_divided_job_may_depend_on_others(world: World) -> None:
 def test_wrong_partition_is_no_definition(fields: dict[str, Any]) -> None:
     with pytest.raises((DefinitionError, ValueError)):
         job(**fields)
+
+
+# --- the list --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("most", [0, 1_000])
+async def test_list_follows_every_change(world: World, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(job_listing, "MAX_CHANGED", most)
+    registry = world.registry
+    await registry.apply([job("b"), job("d")])
+    before = {known.name: known for known in await registry.jobs()}
+    await registry.apply([job("a"), job("c"), job("e")])
+    await registry.pause("d")
+    await registry.delete("b")
+    listed = await registry.jobs()
+    assert [(known.name, known.status) for known in listed] == [
+        *(("a", "active"), ("c", "active"), ("d", "paused"), ("e", "active")),
+    ]
+    assert [registry.last_listed(name) for name in "abcde"] == [listed[0], None, *listed[1:]]
+    await registry.define(job("b"))
+    again = await registry.jobs()
+    assert [known.name for known in again] == ["a", "b", "c", "d", "e"]
+    assert all(new is old for new, old in zip([again[0], *again[2:]], listed, strict=True))
+    assert again[1] is not before["b"]
+    assert await registry.jobs() is again

@@ -118,8 +118,8 @@ async def serving(
             await stack.enter_async_context(_over_nats(installation, app))
         if settings.metrics.enabled:
             await stack.enter_async_context(_metrics(parts, installation, host, any_port))
-        watching = asyncio.create_task(TimezoneWatch(installation.projections, clock).run())
-        stack.callback(watching.cancel)
+        for watch in (TimezoneWatch(installation.projections, clock), parts.job_watch()):
+            stack.callback(asyncio.create_task(watch.run()).cancel)
         url = url_of(listener)
         _log.info("API serving", action="api-serving", url=url, console=settings.server.console_url(url))
         yield url

@@ -14,13 +14,14 @@ MAX_ERROR: Final = 500
 """Characters of an error in a short row."""
 
 
-class EndKey(NamedTuple):
-    """The key of a count of ends. `definition` is as in `ExecutionRow`."""
+class End(NamedTuple):
+    """The minute in which an execution ended, and its definition."""
 
     minute: datetime
-    status: str
-    job_name: str
-    definition: int | None
+    job_name: str | None = None
+    """None: the ends of all jobs are counted together."""
+    definition: int | None = None
+    """As in `ExecutionRow`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class EndCounts:
 
     since: datetime
     """The instant from which all ends are counted: later than requested if there were too many."""
-    counts: Mapping[EndKey, int]
+    counts: Mapping[Status, Mapping[End, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +64,10 @@ class LetterHead:
 class HistorySummaries(Protocol):
     """The summaries of a history."""
 
-    async def ends(self, since: datetime, *, limit: int) -> EndCounts:
-        """Count the ends at or after an instant, by their key.
+    async def ends(self, since: datetime, *, limit: int, by_job: bool) -> EndCounts:
+        """Count the ends at or after an instant by minute.
 
-        At most the newest `limit` ends of each status are read.
+        With `by_job` they are also counted by job and definition. At most the newest `limit` ends of each status are read.
         """
         ...
 

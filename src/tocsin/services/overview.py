@@ -5,7 +5,7 @@ Each part comes from a bounded number of reads.
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from heapq import nsmallest
@@ -18,11 +18,11 @@ from ..domain.access import Owned
 from ..domain.execution import WaitsFor
 from ..domain.history import Status
 from ..ports import EventLog
-from ..ports.summaries import EndCounts, ExecutionHead, HistorySummaries
+from ..ports.summaries import End, EndCounts, ExecutionHead, HistorySummaries
 from .calculations import Effort
 from .hold_ups import HoldUp, HoldUpReader
 from .jobs import Job, JobStatus
-from .jobs.next_instants import NextInstants
+from .jobs.next_instants import JobInstant, NextInstants
 
 MAX_EXAMPLES: Final = 5
 MAX_LISTED: Final = 50
@@ -85,25 +85,22 @@ class JobsNow:
 
 def jobs_now(jobs: Sequence[Job], sees: Sees, instants: NextInstants, now: datetime, effort: Effort) -> JobsNow:
     """Count the jobs that a caller sees, and find their late and next instants."""
-    result, late, upcoming = JobsNow(), list[Instant](), list[Instant]()
-    examined = 0
-    for job, instant in instants.of(jobs, effort):
-        examined += 1
-        if not sees(job):
-            continue
-        result.states[instant.status] += 1
-        if instant.next is not None and instant.next < now - LATE:
-            late.append(Instant(instant.next, job.name))
-        elif instant.next is not None and now < instant.next <= now + AHEAD:
-            upcoming.append(Instant(instant.next, job.name))
-    result.late, result.late_count = _first(late), len(late)
-    result.upcoming, result.upcoming_count = _first(upcoming), len(upcoming)
-    result.is_complete = examined == len(jobs)
+    result, late, upcoming = JobsNow(), list[JobInstant](), list[JobInstant]()
+    with instants.following(jobs, effort) as result.is_complete:
+        for audience in instants.seen(sees):
+            result.states.update(audience.states)
+            is_late = audience.instants.before(now - LATE)
+            is_next = audience.instants.between(now, now + AHEAD)
+            late += is_late[:MAX_LISTED]
+            upcoming += is_next[:MAX_LISTED]
+            result.late_count += len(is_late)
+            result.upcoming_count += len(is_next)
+    result.late, result.upcoming = _first(late), _first(upcoming)
     return result
 
 
-def _first(instants: Sequence[Instant]) -> list[Instant]:
-    return nsmallest(MAX_LISTED, instants, key=lambda instant: (instant.at, instant.job))
+def _first(instants: Iterable[JobInstant]) -> list[Instant]:
+    return [Instant(*instant) for instant in nsmallest(MAX_LISTED, instants)]
 
 
 # --- open executions -------------------------------------------------------------------------------------------------
@@ -207,9 +204,15 @@ class FailingJob:
     error: str | None
 
 
-async def failing_jobs(summaries: HistorySummaries, jobs: Mapping[str, Job], sees: SeesRun) -> Sequence[FailingJob]:
-    """Return the registered jobs that fail, of `jobs`, the last to fail first."""
-    names = [name for name in await summaries.failed_jobs(failures=MAX_ENDS, limit=MAX_FAILED_JOBS) if name in jobs]
+async def failing_jobs(
+    summaries: HistorySummaries, is_seen: Callable[[str], bool], sees: SeesRun
+) -> Sequence[FailingJob]:
+    """Return the jobs that fail, and that a caller sees, the last to fail first.
+
+    `is_seen` is false for a job that is not registered.
+    """
+    failed = await summaries.failed_jobs(failures=MAX_ENDS, limit=MAX_FAILED_JOBS)
+    names = [name for name in failed if is_seen(name)]
     failing = list[FailingJob]()
     for begin in range(0, len(names), JOBS_AT_ONCE):
         newest = await summaries.newest_of(names[begin : begin + JOBS_AT_ONCE], limit=RECENT)
@@ -238,16 +241,37 @@ class Rate:
     cancelled: int = 0
 
 
-async def rates(counts: EndCounts, now: datetime, sees: SeesRun) -> Sequence[Rate]:
-    """Return the ends that a caller sees, of each minute from `counts.since` to now."""
+async def rates(counts: EndCounts, now: datetime, sees: SeesRun | None) -> Sequence[Rate]:
+    """Return the ends that a caller sees, of each minute from `counts.since` to now.
+
+    `sees`: None for a caller that sees all.
+    """
     by_minute = {start: Rate(start) for start in _minutes(counts.since, now)}
-    for number, ((minute, status, job, definition), count) in enumerate(counts.counts.items(), 1):
+    for status, ends in counts.counts.items():
+        totals = await _seen_ends(status, ends, sees)
+        for minute, total in totals.items():
+            if (rate := by_minute.get(minute)) is not None:
+                setattr(rate, status, total)
+    return list(by_minute.values())
+
+
+async def _seen_ends(status: Status, ends: Mapping[End, int], sees: SeesRun | None) -> Mapping[datetime, int]:
+    """Return the number of ends of each minute that a caller sees."""
+    totals, decided = Counter[datetime](), dict[tuple[str, int], bool]()
+    for number, ((minute, job, definition), count) in enumerate(ends.items(), 1):
         if number % YIELD_EVERY == 0:
             await asyncio.sleep(0)  # other tasks run
-        rate = by_minute.get(minute)
-        if rate is not None and await sees(job, definition, status, minute):
-            setattr(rate, status, getattr(rate, status) + count)
-    return list(by_minute.values())
+        is_seen: bool | None = True
+        if sees is not None and job is not None:
+            run = None if definition is None else (job, definition)  # else the time decides too
+            is_seen = None if run is None else decided.get(run)
+            if is_seen is None:
+                is_seen = await sees(job, definition, status, minute)
+            if run is not None:
+                decided[run] = is_seen
+        if is_seen:
+            totals[minute] += count
+    return totals
 
 
 def first_minute(now: datetime) -> datetime:

@@ -7,15 +7,14 @@ import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Final
 
-from ..domain.ledger import schedule_of
-from ..domain.schedule import Schedule, parse
+from ..domain.schedule import parse
 from .calculations import Effort
-from .jobs import Job
+from .schedule_groups import ScheduleGroup
 
 MAX_HERDS: Final = 20
 MAX_NAMES: Final = 10
@@ -24,7 +23,7 @@ MAX_SUGGESTIONS: Final = 50
 MAX_COUNTED: Final = 1_000_000
 """Instants of a job that are counted in a bucket: more than a week with an instant every second has."""
 AT_ONCE: Final = 64
-"""Jobs or instants between two readings of the processor time."""
+"""Instants between two readings of the processor time."""
 _MOVABLE: Final = re.compile(r"([0-9]{1,2})((?:\s+\S+){4})")
 """A cron expression of five fields with one minute."""
 _HOUR_MINUTES: Final = 60
@@ -77,24 +76,25 @@ class Density:
     """The calculation took too long for all jobs; those with the rarest schedules are left out."""
 
 
-@dataclass(slots=True)
-class _Group:
-    """Jobs with the same instants."""
-
-    schedule: Schedule
-    anchor: datetime
-    jobs: list[str] = field(default_factory=list)
-
-
 def density(
-    jobs: Sequence[Job], now: datetime, window: timedelta, buckets: int, threshold: int, effort: Effort
+    groups: Sequence[ScheduleGroup],
+    now: datetime,
+    window: timedelta,
+    buckets: int,
+    threshold: int,
+    effort: Effort,
+    *,
+    is_complete: bool = True,
 ) -> Density:
-    """Return the instants of jobs from now on. A herd has at least `threshold` jobs."""
+    """Return the instants of jobs from now on. A herd has at least `threshold` jobs.
+
+    `is_complete`: all jobs are in `groups`.
+    """
     until = now + window
     starts = [now + window * number / buckets for number in range(buckets)]
     edges = [now, *(start - _JUST_BEFORE for start in starts[1:]), until]
     counts, seconds = [0] * buckets, defaultdict[datetime, list[int]](list)
-    groups, is_truncated = _groups(jobs, effort)
+    is_truncated = not is_complete
     for number, group in enumerate(groups):
         if is_truncated := effort.is_spent() or is_truncated:
             break
@@ -123,37 +123,14 @@ def _most(window: timedelta) -> int:
     return window // timedelta(minutes=1) + 2
 
 
-def _groups(jobs: Sequence[Job], effort: Effort) -> tuple[list[_Group], bool]:
-    """Return the jobs by their instants, and whether some are left out.
-
-    The largest group comes first.
-    """
-    groups: dict[tuple[int, datetime | None], _Group] = {}
-    is_truncated = False
-    for number, job in enumerate(jobs):
-        if number % AT_ONCE == 0 and effort.is_spent():
-            is_truncated = True
-            break
-        timetable = job.ledger.timetable
-        if timetable is None or timetable.schedule is None or not timetable.enabled or job.ledger.is_paused:
-            continue
-        schedule = schedule_of(timetable)
-        anchor = None if schedule.interval is None else job.anchor
-        group = groups.get((id(schedule), anchor))
-        if group is None:
-            group = groups[id(schedule), anchor] = _Group(schedule, anchor or job.defined_at)
-        group.jobs.append(job.name)
-    return sorted(groups.values(), key=lambda group: -len(group.jobs)), is_truncated
-
-
-def _instants(group: _Group, now: datetime, until: datetime) -> Iterator[datetime]:
+def _instants(group: ScheduleGroup, now: datetime, until: datetime) -> Iterator[datetime]:
     at = group.schedule.next_after(now, anchor=group.anchor)
     while at is not None and at <= until:
         yield at
         at = group.schedule.next_after(at, anchor=group.anchor)
 
 
-def _count(group: _Group, edges: Sequence[datetime], counts: list[int], effort: Effort) -> bool:
+def _count(group: ScheduleGroup, edges: Sequence[datetime], counts: list[int], effort: Effort) -> bool:
     """Add the instants of a group to each bucket; False: time was too short."""
     for number, (begin, end) in enumerate(pairwise(edges)):
         if effort.is_spent():
@@ -164,7 +141,7 @@ def _count(group: _Group, edges: Sequence[datetime], counts: list[int], effort: 
 
 
 def _herds(
-    groups: Sequence[_Group], seconds: Mapping[datetime, Sequence[int]], threshold: int
+    groups: Sequence[ScheduleGroup], seconds: Mapping[datetime, Sequence[int]], threshold: int
 ) -> list[tuple[Herd, tuple[int, ...]]]:
     """Return the largest herds, with the numbers of their groups."""
     times: dict[tuple[int, ...], list[datetime]] = defaultdict(list)
@@ -184,7 +161,7 @@ def _herds(
 
 
 def _suggestions(
-    groups: Sequence[_Group],
+    groups: Sequence[ScheduleGroup],
     herds: Sequence[tuple[Herd, tuple[int, ...]]],
     seconds: Mapping[datetime, Sequence[int]],
     now: datetime,
@@ -201,10 +178,11 @@ def _suggestions(
             for job in group.jobs:
                 if len(moved) == MAX_SUGGESTIONS:
                     return
-                if job in moved or (minute := _quietest(load, herd.at.minute, herd.times)) is None:
+                if job in moved:
                     continue
-                suggested = _moved(group, herd.at.minute, minute, now, until)
-                if suggested is None:
+                minute = _quietest(load, herd.at.minute, herd.times)
+                suggested = None if minute is None else _moved(group, herd.at.minute, minute, now, until)
+                if minute is None or suggested is None:
                     break
                 moved.add(job)
                 load[herd.at.minute] -= herd.times
@@ -221,7 +199,7 @@ def _quietest(load: Mapping[int, int], minute: int, times: int) -> int | None:
     return quietest if load[quietest] + times < load[minute] else None
 
 
-def _moved(group: _Group, old: int, new: int, now: datetime, until: datetime) -> str | None:
+def _moved(group: ScheduleGroup, old: int, new: int, now: datetime, until: datetime) -> str | None:
     """Return the schedule of a group at another minute; None: it cannot be moved.
 
     Both minutes are those of an hour in UTC.

@@ -1,28 +1,24 @@
 """Counts of ended executions, from the newest ends of each status."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TypeAlias
 
-from ...ports.summaries import EndCounts, EndKey
-
-End: TypeAlias = tuple[datetime, str, int | None]
-"""The minute, the job and the definition of an execution that ended."""
+from ...domain.history import Status
+from ...ports.summaries import End, EndCounts
 
 _MINUTE = timedelta(minutes=1)
 
 
-def counted(ends: Mapping[str, Sequence[End]], since: datetime, limit: int) -> EndCounts:
-    """Count ends by status, from the minute on of which no status lacks an end.
+def counted(ends: Mapping[Status, Mapping[End, int]], since: datetime, limit: int) -> EndCounts:
+    """Return counts of ends by status, from a minute on without gaps.
 
-    `ends` are at most `limit` ends of each status at or after `since`, newest first.
+    From that minute on, no status lacks an end. `ends` are the newest `limit` ends of each status at or after `since`.
     """
-    oldest = [of_status[-1][0] + _MINUTE for of_status in ends.values() if len(of_status) >= limit]
+    oldest = [min(end.minute for end in found) + _MINUTE for found in ends.values() if sum(found.values()) >= limit]
     begin = max([since, *oldest])
-    counts: Counter[EndKey] = Counter()
-    for status, of_status in ends.items():
-        for (minute, job, definition), count in Counter(of_status).items():
-            if minute + _MINUTE > begin:
-                counts[EndKey(minute, status, job, definition)] = count
+    counts: dict[Status, Mapping[End, int]] = {}
+    for status, found in ends.items():
+        of_status = {end: count for end, count in found.items() if end.minute + _MINUTE > begin} if oldest else found
+        if of_status:
+            counts[status] = of_status
     return EndCounts(begin, counts)

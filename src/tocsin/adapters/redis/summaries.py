@@ -1,5 +1,6 @@
 """Implementation of `ports.summaries` in Redis."""
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,8 +12,8 @@ from redis.asyncio import Redis
 from ...domain.history import Status
 from ...ports import DeadLetterRow
 from ...ports.queries import DeadLetterQuery, Page, every, microseconds
-from ...ports.summaries import ENDED, MAX_ERROR, EndCounts, ExecutionHead, LetterHead
-from ..history.ends import End, counted
+from ...ports.summaries import ENDED, MAX_ERROR, End, EndCounts, ExecutionHead, LetterHead
+from ..history.ends import counted
 from . import keys
 from .keys import execution_head
 
@@ -33,12 +34,12 @@ class RedisSummaries:
         self._client = client
         self._dead_letters = dead_letters
 
-    async def ends(self, since: datetime, *, limit: int) -> EndCounts:
+    async def ends(self, since: datetime, *, limit: int, by_job: bool) -> EndCounts:
         """See `ports.HistorySummaries`."""
-        ends: dict[str, list[End]] = {}
+        ends: dict[Status, Counter[End]] = {}
         for status in ENDED:
             pairs = await self._newest(status, limit, since=since)
-            ends[status] = [_end(member, score) for member, score in pairs]
+            ends[status] = Counter(_end(member, score) if by_job else End(_minute(score)) for member, score in pairs)
         return counted(ends, since, limit)
 
     async def oldest(self, status: Status, *, limit: int) -> Sequence[ExecutionHead]:
@@ -98,5 +99,8 @@ def _letter_head(row: DeadLetterRow) -> LetterHead:
 
 def _end(member: str, score: float) -> End:
     _, job, definition = from_json(member)
-    minute = int(score) // _MINUTE_US * _MINUTE_US
-    return _EPOCH + timedelta(microseconds=minute), job, definition
+    return End(_minute(score), job, definition)
+
+
+def _minute(score: float) -> datetime:
+    return _EPOCH + timedelta(microseconds=int(score) // _MINUTE_US * _MINUTE_US)

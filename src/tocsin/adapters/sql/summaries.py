@@ -1,5 +1,6 @@
 """Implementation of `ports.summaries` in a SQL database."""
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -9,8 +10,8 @@ from sqlalchemy import Connection, Text, bindparam, func, select, type_coerce
 
 from ...domain.history import Status
 from ...ports.queries import DeadLetterQuery
-from ...ports.summaries import ENDED, MAX_ERROR, EndCounts, ExecutionHead, LetterHead
-from ..history.ends import End, counted
+from ...ports.summaries import ENDED, MAX_ERROR, End, EndCounts, ExecutionHead, LetterHead
+from ..history.ends import counted
 from . import tables
 from .conditions import dead_letter_conditions
 from .rows import execution_head
@@ -48,9 +49,9 @@ class SqlSummaries:
     def __init__(self, read: Reader) -> None:
         self._read = read
 
-    async def ends(self, since: datetime, *, limit: int) -> EndCounts:
+    async def ends(self, since: datetime, *, limit: int, by_job: bool) -> EndCounts:
         """See `ports.HistorySummaries`."""
-        return await self._read(partial(_ends, since=since, limit=limit))
+        return await self._read(partial(_ends, since=since, limit=limit, by_job=by_job))
 
     async def oldest(self, status: Status, *, limit: int) -> Sequence[ExecutionHead]:
         """See `ports.HistorySummaries`."""
@@ -69,7 +70,7 @@ class SqlSummaries:
         return await self._read(partial(_failed_jobs, failures=failures, limit=limit))
 
 
-def _ends(connection: Connection, *, since: datetime, limit: int) -> EndCounts:
+def _ends(connection: Connection, *, since: datetime, limit: int, by_job: bool) -> EndCounts:
     is_file = connection.dialect.name == "sqlite"
     completed_at = _EXECUTIONS.completed_at
     minute = (
@@ -77,21 +78,22 @@ def _ends(connection: Connection, *, since: datetime, limit: int) -> EndCounts:
         if is_file
         else func.date_trunc("minute", completed_at)
     )
-    minutes: dict[str | datetime, datetime] = {}
+    run = (_EXECUTIONS.job_name, _EXECUTIONS.definition) if by_job else ()
 
-    def of_status(status: Status) -> Sequence[End]:
-        statement = (
-            select(minute, _EXECUTIONS.job_name, _EXECUTIONS.definition)
+    def of_status(status: Status) -> Mapping[End, int]:
+        newest = (
+            select(minute.label("minute"), *run)
             .where(_EXECUTIONS.status == status, completed_at.is_not(None), completed_at >= since)
             .order_by(completed_at.desc())
             .limit(limit)
         )
-        ends = list[End]()
-        for value, job, definition in connection.execute(statement):
-            if (at := minutes.get(value)) is None:
-                at = minutes[value] = _minute(value)
-            ends.append((at, job, definition))
-        return ends
+        if by_job:  # nearly every end has another key, and to group them takes the database longer
+            runs = Counter(connection.execute(newest).all())
+            minutes = {value: _minute(value) for value in {row[0] for row in runs}}
+            return {End(minutes[value], job, definition): count for (value, job, definition), count in runs.items()}
+        ends = newest.subquery()
+        totals = select(ends.c.minute, func.count()).group_by(ends.c.minute)
+        return {End(_minute(value)): count for value, count in connection.execute(totals)}
 
     return counted({status: of_status(status) for status in ENDED}, since, limit)
 

@@ -50,9 +50,14 @@ class Job:
         """Identity that registered the job first, if it is known."""
         return self.ledger.created_by
 
+    @property
+    def owner(self) -> str | None:
+        """The owner that the definition names, with its kind."""
+        return None if self.definition.owner is None else typed(self.definition.owner)
+
     def is_owned_by(self, owners: Collection[str]) -> bool:
         """Return whether the definition names one of some owners, which have their kind."""
-        return self.definition.owner is not None and typed(self.definition.owner) in owners
+        return self.owner is not None and self.owner in owners
 
     @property
     def anchor(self) -> datetime:

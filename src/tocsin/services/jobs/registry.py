@@ -1,7 +1,7 @@
 """The jobs of an installation: read, register, pause, resume, delete, trigger."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar, cast
@@ -25,14 +25,13 @@ from ..replica_lag import ANSWER_PAUSES
 from .dependencies import MaySee, all_visible, check_dependencies
 from .job import Change, Check, Job, Plan, Verb, anything, plan_of
 from .job_class import check_class
+from .job_listing import JobListing
 from .message_sizes import check_sizes
 from .partitions import check_dependents, check_partitions
 from .transports import check_transports
 
 TRIES: Final = 5
 """Tries to append a change while other writers change the job."""
-YIELD_EVERY: Final = 200
-"""Jobs of a list after which other tasks run."""
 AT_ONCE: Final = 64
 """Ledgers read or changed concurrently."""
 T = TypeVar("T")
@@ -81,29 +80,17 @@ class Registry:
         self.policies = Policies(log, clock)
         self._projections = projections
         self._ledgers = LedgerReader(log)
-        self._jobs: dict[str, tuple[Ledger, Job | None]] = {}
-        """The jobs of the last list, with the ledgers that they were made from."""
-        self._list: tuple[Mapping[str, tuple[Ledger, int]], tuple[Job, ...]] = ({}, ())
-        """The last list, and the ledgers of all jobs that it was made from."""
+        self._listing = JobListing(self._ledgers)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     async def jobs(self) -> tuple[Job, ...]:
         """Return every registered job, sorted by name, from its ledger."""
-        states = await self._ledgers.load_all()
-        last_states, last = self._list
-        if states is last_states:
-            return last
-        known, jobs = self._jobs, dict[str, tuple[Ledger, Job | None]]()
-        for number, (name, (state, _)) in enumerate(sorted(states.items()), 1):
-            before = known.get(name)
-            jobs[name] = before if before is not None and before[0] is state else (state, Job.of(state))
-            if number % YIELD_EVERY == 0:
-                await asyncio.sleep(0)  # other tasks run
-        self._jobs = jobs
-        listed = tuple(job for _, job in jobs.values() if job is not None)
-        self._list = states, listed
-        return listed
+        return await self._listing.jobs()
+
+    def last_listed(self, name: str) -> Job | None:
+        """Return a job as of the last list; None: it was not registered."""
+        return self._listing.by_name.get(name)
 
     async def job(self, name: str, *, fresh: bool = False) -> Job:
         """Return one job from its ledger; `fresh`: with every fact stored before this call.

@@ -51,7 +51,8 @@ async def group_dead_letters(
     """
     query = DeadLetterQuery(**filters.model_dump())
     letters = await here.history.summaries.letters(query, limit=MAX_GROUPED + 1)
-    sees = VisibleRuns(here.visibility, caller, await here.registry.jobs())
+    await here.registry.jobs()
+    sees = VisibleRuns(here.visibility, caller, here.registry.last_listed)
     visible = [
         letter
         for letter in letters[:MAX_GROUPED]

@@ -21,10 +21,13 @@ from ....services.health import Finding
 from ....services.health.leadership import Leadership
 from ....services.hold_ups import HoldUpReader
 from ....services.jobs import Check, Job, Registry
+from ....services.jobs.job_watch import JobWatch
 from ....services.jobs.next_instants import NextInstants
+from ....services.jobs.search_keys import SearchKeys
 from ....services.operations.event_waiter import EventWaiter
 from ....services.operations.task_fetches import TaskFetches
 from ....services.queues import QueueDetails, Sees
+from ....services.schedule_groups import ScheduleGroups
 from ....settings import Settings
 from ..auth.security import principal
 from ..auth.visibility import Visibility
@@ -64,6 +67,8 @@ class Components:
     arrivals: EventWaiter
     """Wakes a request that waits for its input to be processed: a pushed job, or a worker's report."""
     instants: NextInstants = field(default_factory=NextInstants)
+    search_keys: SearchKeys = field(default_factory=SearchKeys)
+    schedule_groups: ScheduleGroups = field(default_factory=ScheduleGroups)
     calculations: Calculations = field(default_factory=Calculations)
     selects: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_SELECTS))
     """Limits the requests with a SELECT that run at the same time, because each holds copies of many rows."""
@@ -73,6 +78,11 @@ class Components:
     """Queues that exist although the settings do not name them."""
     reset: Callable[[], Awaitable[None]] | None = None
     """Deletes everything; None: `tocsin dev --allow-reset` was not used."""
+
+    def job_watch(self) -> JobWatch:
+        """Return what keeps the list of jobs up to date while no request does."""
+        followers = (self.instants, self.search_keys, self.schedule_groups)
+        return JobWatch(self.registry, followers, self.calculations, self.clock)
 
     def hold_ups(self) -> HoldUpReader:
         """Return the reader of what holds back tasks."""

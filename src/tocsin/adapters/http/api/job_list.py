@@ -1,8 +1,9 @@
 """`GET /v1/jobs`: list the jobs, page by page."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from operator import attrgetter
 from typing import Annotated, Final
@@ -69,12 +70,26 @@ async def list_jobs(
     """
     now = here.clock.now()
     jobs = await here.registry.jobs()
-    return json_answer(await calculate(lambda effort: _page(caller, jobs, filters, now, effort)))
+    condition = filters.condition
+
+    def page(effort: Effort) -> bytes:
+        candidates = condition.candidates(jobs, here.search_keys, here.instants, effort)
+        return _page(
+            caller, candidates, filters, partial(condition.includes, status_of=here.instants.status_of), now, effort
+        )
+
+    return json_answer(await calculate(page))
 
 
-def _page(caller: Principal, jobs: Sequence[Job], filters: JobFilters, now: datetime, effort: Effort) -> bytes:
+def _page(
+    caller: Principal,
+    jobs: Sequence[Job],
+    filters: JobFilters,
+    includes: Callable[[Job], bool],
+    now: datetime,
+    effort: Effort,
+) -> bytes:
     """Return the JSON of the first jobs that match and the caller may see."""
-    wanted = filters.condition
     rows = list[JobDetails | JobSummary]()
     last: str | None = None
     following: str | None = None
@@ -89,7 +104,7 @@ def _page(caller: Principal, jobs: Sequence[Job], filters: JobFilters, now: date
             following = last
             break
         last = job.name
-        if not wanted.includes(job):
+        if not includes(job):
             continue
         if len(rows) == filters.limit:
             following = rows[-1].name

@@ -8,11 +8,13 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict
 
+from ....domain.access import Principal
 from ....domain.definition import Name
 from ....domain.execution import WaitsFor
 from ....domain.history import Status
 from ....services import overview
 from ....services.health.status import UNAVAILABLE
+from ....services.jobs import Job
 from ....services.overview import FailingJob, Instant, JobsNow, OpenExecutions, Rate, WaitingExecution
 from ..auth.security import HistoryReader
 from ..auth.visible_runs import VisibleRuns
@@ -147,17 +149,17 @@ async def get_overview(here: Here, caller: HistoryReader, calculate: Calculate) 
     """Show at a glance what runs, waits, fails, is late and comes next."""
     now = here.clock.now()
     jobs = await here.registry.jobs()
-    sees = VisibleRuns(here.visibility, caller, jobs)
-    seen = {job.name: job for job in jobs if caller.may_see(job)}
+    registered = here.registry.last_listed
+    sees = VisibleRuns(here.visibility, caller, registered)
     summaries = here.history.summaries
     of_jobs, of_open, failing, ends, leader = await asyncio.gather(
         calculate(lambda effort: overview.jobs_now(jobs, caller.may_see, here.instants, now, effort)),
         overview.open_executions(here.log, summaries, here.hold_ups(), sees),
-        overview.failing_jobs(summaries, seen, sees),
-        summaries.ends(overview.first_minute(now), limit=overview.MAX_ENDS),
+        overview.failing_jobs(summaries, lambda name: _is_seen(caller, registered(name)), sees),
+        summaries.ends(overview.first_minute(now), limit=overview.MAX_ENDS, by_job=not sees.all),
         _leader(here, now),
     )
-    rates = await overview.rates(ends, now, sees)
+    rates = await overview.rates(ends, now, None if sees.all else sees)
     return Overview(
         at=now,
         running=_running(of_open),
@@ -200,10 +202,11 @@ async def get_outcomes(
     limit: Annotated[int, Query(ge=1, le=MAX_OUTCOMES, description="Executions of each job.")] = 20,
 ) -> Outcomes:
     """List the last executions of several jobs."""
-    wanted = frozenset(job)
-    jobs = [known for known in await here.registry.jobs() if known.name in wanted and caller.may_see(known)]
-    sees = VisibleRuns(here.visibility, caller, jobs)
-    newest = await here.history.summaries.newest_of([known.name for known in jobs], limit=limit)
+    await here.registry.jobs()
+    registered = here.registry.last_listed
+    sees = VisibleRuns(here.visibility, caller, registered)
+    names = [name for name in sorted(set(job)) if _is_seen(caller, registered(name))]
+    newest = await here.history.summaries.newest_of(names, limit=limit)
     return Outcomes(
         jobs={
             name: [
@@ -214,6 +217,10 @@ async def get_outcomes(
             for name, heads in newest.items()
         }
     )
+
+
+def _is_seen(caller: Principal, job: Job | None) -> bool:
+    return job is not None and caller.may_see(job)
 
 
 def _running(of_open: OpenExecutions) -> RunningExecutions:

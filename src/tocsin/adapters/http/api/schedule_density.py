@@ -49,8 +49,8 @@ async def get_schedule_density(
     jobs = await here.registry.jobs()
 
     def answer(effort: Effort) -> bytes:
-        seen = [job for job in jobs if caller.may_see(job)]
-        found = density(seen, now, window, buckets, threshold, effort)
+        groups, is_complete = here.schedule_groups.seen(jobs, caller.may_see, effort)
+        found = density(groups, now, window, buckets, threshold, effort, is_complete=is_complete)
         return ScheduleDensity.model_validate(asdict(found)).model_dump_json().encode()
 
     return json_answer(await calculate(answer))

@@ -1,6 +1,6 @@
 """Visibility of many executions at once, for counts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -20,27 +20,28 @@ class VisibleRuns:
     Nearly all ran under the definition that is in force, whose job decides without a read.
     """
 
-    def __init__(self, visibility: Visibility, caller: Principal, jobs: Sequence[Job]) -> None:
-        """`jobs`: all registered jobs."""
+    def __init__(self, visibility: Visibility, caller: Principal, registered: Callable[[str], Job | None]) -> None:
+        """`registered`: returns a registered job."""
         self._visibility = visibility
         self._caller = caller
-        self._sees_all = caller.may(Permission.ADMINISTER)
-        self._jobs = {} if self._sees_all else {job.name: job for job in jobs}
+        self.all = caller.may(Permission.ADMINISTER)
+        """Whether the caller sees all executions."""
+        self._registered = registered
         self._decided: dict[Run, bool] = {}
 
     async def __call__(self, job: str, definition: int | None, status: str, at: datetime) -> bool:
         """See `services.overview.SeesRun`."""
         if definition is None and status != "skipped":  # only a refused trigger has no definition
             definition = UNREADABLE
-        return self._sees_all or await self.includes(Run(job, definition, at))
+        return self.all or await self.includes(Run(job, definition, at))
 
     async def includes(self, run: Run) -> bool:
         """Check that the caller may see an execution or a dead letter."""
-        if self._sees_all:
+        if self.all:
             return True
         if run.definition == 0:  # the job was not registered
             return self._caller.may(Permission.READ)
-        registered = self._jobs.get(run.job)
+        registered = self._registered(run.job)
         if registered is not None and registered.ledger.regimes[-1].definition == run.definition:
             return self._caller.may_see(registered)
         if run.definition is not None:  # the time decides nothing

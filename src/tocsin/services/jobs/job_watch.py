@@ -1,0 +1,53 @@
+"""Following of the jobs while no request does.
+
+The first list after a start reads the ledgers of all jobs, and a list after a long time reads all that happened since. With
+100,000 jobs this takes seconds. So that no caller waits for it, the server does it at its start and every few seconds.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from ... import telemetry
+from ...domain.errors import TocsinError
+from ...ports import Clock
+from ..calculations import Calculations
+from .job import Job
+from .job_follower import JobFollower
+from .registry import Registry
+
+INTERVAL_S: Final = 5.0
+
+_log = telemetry.get_logger("tocsin.jobs")
+
+
+class JobWatch:
+    """Keeps the list of jobs, and what is kept of every job, up to date."""
+
+    def __init__(
+        self, registry: Registry, followers: Sequence[JobFollower], calculations: Calculations, clock: Clock
+    ) -> None:
+        self._registry = registry
+        self._followers = followers
+        self._calculations = calculations
+        self._clock = clock
+        self._jobs: Sequence[Job] | None = None
+
+    async def run(self) -> None:
+        """Follow the jobs until cancelled. After a failure the next request reads what is missing."""
+        while True:
+            try:
+                await self.run_once()
+            except TocsinError as error:
+                _log.warning("jobs not read ahead of requests", action="jobs-not-read", error=str(error))
+            await self._clock.sleep(INTERVAL_S)
+
+    async def run_once(self) -> None:
+        """Follow all changes of jobs that are stored."""
+        jobs = await self._registry.jobs()
+        if jobs is self._jobs:
+            return
+        for follower in self._followers:
+            while not await self._calculations.run(partial(follower.follow, jobs)):
+                pass  # the next calculation goes further
+        self._jobs = jobs

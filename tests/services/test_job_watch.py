@@ -1,0 +1,82 @@
+"""Following of the jobs while no request does."""
+
+import asyncio
+
+import pytest
+from typing_extensions import override
+
+from tocsin.domain.definition import JobDefinition
+from tocsin.ports import LogUnavailable
+from tocsin.services import calculations
+from tocsin.services.calculations import Calculations, Effort
+from tocsin.services.jobs import Registry
+from tocsin.services.jobs.job_watch import JobWatch
+from tocsin.services.jobs.next_instants import NextInstants
+from tocsin.services.jobs.search_keys import SearchKeys
+from tocsin.testing import InMemoryEventLog, InMemoryProjections, ManualClock
+
+
+class Slow(NextInstants):
+    """Spends the effort of a calculation on each job."""
+
+    calculations = 0
+
+    @override
+    def follow(self, jobs: object, effort: Effort) -> bool:
+        self.calculations += 1
+        return super().follow(jobs, effort)  # type: ignore[arg-type]
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.log = InMemoryEventLog(self.clock)
+        self.registry = Registry(self.log, InMemoryProjections(self.clock), self.clock)
+        self.slow, self.keys = Slow(), SearchKeys()
+        self.watch = JobWatch(self.registry, (self.slow, self.keys), Calculations(), self.clock)
+
+    async def given(self, *names: str) -> None:
+        await self.registry.apply([JobDefinition(name=name, schedule="@hourly", function="f") for name in names])
+
+
+async def test_jobs_are_ready_before_a_request() -> None:
+    world = World()
+    await world.given("a", "b", "c")
+    await world.watch.run_once()
+    jobs = await world.registry.jobs()
+    assert all(follower.follow(jobs, Effort(0)) for follower in (world.slow, world.keys))
+    seen = world.slow.calculations
+    await world.watch.run_once()
+    assert world.slow.calculations == seen  # nothing changed
+
+
+async def test_spent_calculation_goes_further_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    await world.given("a", "b", "c")
+    left = iter([True, False, True, False, True, False, True, False])
+    monkeypatch.setattr(calculations.Effort, "is_spent", lambda _: next(left, False))
+    await world.watch.run_once()
+    assert world.slow.calculations > 1
+    monkeypatch.undo()
+    assert world.slow.follow(await world.registry.jobs(), Effort(0))
+
+
+async def test_watch_survives_an_unavailable_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, failed, followed = World(), asyncio.Event(), asyncio.Event()
+    await world.given("a")
+    once = world.watch.run_once
+
+    async def run_once() -> None:
+        if not failed.is_set():
+            failed.set()
+            raise LogUnavailable("no leader")
+        await once()
+        followed.set()
+
+    monkeypatch.setattr(world.watch, "run_once", run_once)
+    running = asyncio.create_task(world.watch.run())
+    await failed.wait()
+    world.clock.advance(60)
+    await asyncio.wait_for(followed.wait(), 30)
+    running.cancel()
+    assert world.slow.follow(await world.registry.jobs(), Effort(0))
