@@ -11,7 +11,7 @@ import json
 import pkgutil
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -25,7 +25,7 @@ from typer.core import TyperArgument, TyperGroup, TyperOption
 from typer.main import get_command
 
 import tocsin
-from tocsin import Context, NonRetryableError, Worker
+from tocsin import Client, Context, NonRetryableError, Run, SyncClient, Worker
 from tocsin.adapters.http.metrics.catalog import METRICS
 from tocsin.adapters.imports import FINDING_CODES, LOSSES
 from tocsin.adapters.otel.process_metrics import SHOWN_AS_TOTALS
@@ -111,6 +111,7 @@ def pages() -> Iterator[tuple[str, Iterator[str]]]:
     yield "metrics.md", _metrics()
     yield "jobs.md", _jobs()
     yield "worker.md", _worker()
+    yield "python-client.md", _python_client()
     yield "events.md", _events()
     yield "subjects.md", _subjects()
     yield "http.md", _http()
@@ -328,6 +329,36 @@ def _worker() -> Iterator[str]:
         name = method.__name__
         yield from ("", f"### context.{name}", "", f"`context.{name}{signature}`", "", *docstring_lines(method))
     yield from ("", "## NonRetryableError", "", *docstring_lines(NonRetryableError))
+
+
+def _python_client() -> Iterator[str]:
+    yield from ("# Python client", "", "`from tocsin import Client, Run, SyncClient`", "")
+    yield "`SyncClient` and its runs have the same methods without `async`. [How to use it](../how-to/python-client.md)."
+    for kind, name in ((Client, "client"), (Run, "run")):
+        yield from ("", f"## {kind.__name__}", "", *docstring_lines(kind))
+        if kind is Client:
+            yield from (
+                "",
+                "### Client",
+                "",
+                f"`Client{_call_of(Client.__init__)}`",
+                "",
+                *docstring_lines(Client.__init__),
+            )
+        for method_name, method in vars(kind).items():
+            if not method_name.startswith("_") and inspect.isfunction(method):
+                yield from ("", f"### {name}.{method_name}", "", f"`{name}.{method_name}{_call_of(method)}`", "")
+                yield from docstring_lines(method)
+    yield from ("", "## SyncClient", "", *docstring_lines(SyncClient))
+
+
+def _call_of(method: Callable[..., object]) -> str:
+    """Return the parameters of a method, without the types' modules."""
+    signature = inspect.signature(method)
+    own = signature.replace(
+        parameters=list(signature.parameters.values())[1:], return_annotation=inspect.Signature.empty
+    )
+    return re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Z])", "", str(own))
 
 
 def docstring_lines(documented: object) -> Iterator[str]:

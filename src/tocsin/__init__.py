@@ -1,6 +1,6 @@
 """Tocsin: an event-driven distributed job scheduler over NATS JetStream.
 
-    from tocsin import Context, Tocsin, Worker
+    from tocsin import Client, Context, Tocsin, Worker
 
 They are imported when first used, so that `import tocsin.domain` stays light.
 """
@@ -12,12 +12,21 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from .app import Tocsin
+    from .client import Client, Run, SyncClient
     from .worker import Connection, Context, NonRetryableError, Worker
     from .worker.connection import Options
 
-__all__ = ["Context", "NonRetryableError", "Tocsin", "Worker", "__version__"]
+__all__ = ["Client", "Context", "NonRetryableError", "Run", "SyncClient", "Tocsin", "Worker", "__version__"]
 __version__: Final = "0.1.0"
-_MODULES: Final = {"Context": "worker", "NonRetryableError": "worker", "Tocsin": "app", "Worker": "worker"}
+_MODULES: Final = {
+    "Client": "client",
+    "Context": "worker",
+    "NonRetryableError": "worker",
+    "Run": "client",
+    "SyncClient": "client",
+    "Tocsin": "app",
+    "Worker": "worker",
+}
 
 
 def __getattr__(name: str) -> object:

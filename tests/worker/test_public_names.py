@@ -12,7 +12,16 @@ UNNEEDED = {"croniter", "fastapi", "faststream", "nats", "psycopg", "redis", "sq
 
 
 def test_public_names_are_those_of_the_sdk() -> None:
-    assert dir(tocsin) == ["Context", "NonRetryableError", "Tocsin", "Worker", "__version__"]
+    assert dir(tocsin) == [
+        "Client",
+        "Context",
+        "NonRetryableError",
+        "Run",
+        "SyncClient",
+        "Tocsin",
+        "Worker",
+        "__version__",
+    ]
     assert tocsin.Worker.connect_by_default is not None
 
 

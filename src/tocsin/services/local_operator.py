@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -113,9 +113,12 @@ class LocalOperator:
         *,
         priority: int | None = None,
         reason: str | None = None,
+        idempotency_key: str | None = None,
     ) -> str:
         """See `Operator`."""
-        return await self._registry.trigger(job, input, args, by=self._by, priority=priority, reason=reason)
+        return await self._registry.trigger(
+            job, input, args, by=self._by, priority=priority, reason=reason, idempotency_key=idempotency_key
+        )
 
     async def sql(self, text: str, *, reason: str | None = None) -> "tuple[StatementResult, ...]":
         """See `Operator`."""
@@ -382,8 +385,19 @@ class LocalOperator:
         from . import tail  # noqa: PLC0415 - see above
 
         after = {} if from_start else await tail.newest(self._log, job)
-        async for recorded in tail.follow(self._log, job, after=after):
-            yield recorded
+        async with aclosing(tail.follow(self._log, job, after=after)) as follower:
+            async for recorded in follower:
+                yield recorded
+
+    async def follow(self, job: str | None = None) -> AsyncGenerator[Sequence[Recorded[Message]], None]:
+        """See `Operator`."""
+        from . import tail  # noqa: PLC0415 - see above
+
+        after = await tail.newest(self._log, job)
+        yield ()
+        async with aclosing(tail.follow(self._log, job, after=after)) as follower:
+            async for recorded in follower:
+                yield (recorded,)
 
 
 @asynccontextmanager

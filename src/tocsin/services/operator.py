@@ -136,10 +136,12 @@ class Operator(Protocol):
         *,
         priority: int | None = None,
         reason: str | None = None,
+        idempotency_key: str | None = None,
     ) -> str:
         """Request an execution now and return its id.
 
-        The keys of `input` override those of the definition, and `priority` replaces its own.
+        The keys of `input` override those of the definition, and `priority` replaces its own. Requests of a job with one
+        `idempotency_key` make one execution, as long as the log holds it.
 
         Raises:
             JobNotFound: no job has this name.
@@ -461,6 +463,16 @@ class Operator(Protocol):
         `from_start`: begin with the facts stored before.
 
         Raises:
-            NotServed: over HTTP.
+            LogUnavailable: the log does not answer at the beginning.
+        """
+        ...
+
+    def follow(self, job: str | None = None) -> AsyncGenerator[Sequence[Recorded[Message]], None]:
+        """Yield the facts of a job or of all jobs in batches, from now on.
+
+        An empty batch comes first, and again after each gap: all facts stored after it follow, and facts stored before it may be missing.
+
+        Raises:
+            LogUnavailable: the log does not answer at the beginning.
         """
         ...

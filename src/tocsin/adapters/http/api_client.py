@@ -1,7 +1,8 @@
 """Requests to the HTTP API, with the paths, answers and problems that they share."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -46,13 +47,38 @@ class ApiClient:
         try:
             response = await self.http.request(method, path, json=body, params=query, headers=present)
         except httpx.HTTPError as error:
-            raise ApiUnavailable(
-                f"no API answers at {self.http.base_url}: {str(error) or type(error).__name__}. "
-                "Start `tocsin serve`, or name another URL with --server"
-            ) from error
+            raise self._no_answer(error) from error
         if response.is_success:
             return response.json() if response.content else None
         raise _error_of(path, response)
+
+    @asynccontextmanager
+    async def stream(self, path: str, *, query: Mapping[str, str], silence_s: float) -> AsyncIterator[httpx.Response]:
+        """Open an endless answer, which is lost after `silence_s` seconds without a byte.
+
+        Raises:
+            NotFound, OperationError, NotPermitted: the API refused.
+            ApiUnavailable: the API did not answer, or cannot reach its log.
+        """
+        timeout = httpx.Timeout(self.http.timeout.connect, read=silence_s)
+        request = self.http.build_request("GET", path, params=query, timeout=timeout)
+        try:
+            response = await self.http.send(request, stream=True)
+            try:
+                if not response.is_success:
+                    await response.aread()
+                    raise _error_of(path, response)
+                yield response
+            finally:
+                await response.aclose()
+        except httpx.HTTPError as error:
+            raise self._no_answer(error) from error
+
+    def _no_answer(self, error: httpx.HTTPError) -> ApiUnavailable:
+        return ApiUnavailable(
+            f"no API answers at {self.http.base_url}: {str(error) or type(error).__name__}. "
+            "Start `tocsin serve`, or use another URL"
+        )
 
 
 def _error_of(path: str, response: httpx.Response) -> Exception:  # noqa: PLR0911 - one line per problem

@@ -5,7 +5,7 @@ through the API and through NATS. The API records the identity of the caller's t
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -49,6 +49,7 @@ from ...services.timeline import Revision, no_definition
 from ...services.what_if import Question, WhatIfReport
 from ..system_clock import SystemClock
 from .api_client import ApiClient, agent_path, job_of, job_path, queue_path, reason_header, recorded_of
+from .event_stream import FIRST, follow_events
 
 PAGE_SIZE: Final = 500
 """Rows per request; the API returns at most 1,000."""
@@ -133,6 +134,7 @@ class HttpOperator:
         *,
         priority: int | None = None,
         reason: str | None = None,
+        idempotency_key: str | None = None,
     ) -> str:
         """See `Operator`."""
         body: JsonValue = {
@@ -141,6 +143,7 @@ class HttpOperator:
             "reason": reason,
             "trigger": "manual",
             **({} if priority is None else {"priority": priority}),
+            **({} if idempotency_key is None else {"idempotency_key": idempotency_key}),
         }
         headers = {"Idempotency-Key": uuid4().hex}
         triggered = await self._api.request("POST", f"{job_path(job)}/trigger", body, headers=headers)
@@ -394,9 +397,18 @@ class HttpOperator:
         status: Mapping[str, Any] = await self._api.request("GET", "/v1/status")
         return status
 
-    def tail(self, job: str | None = None, *, from_start: bool = False) -> AsyncGenerator[Recorded[Message], None]:  # noqa: ARG002
-        """Raise `NotServed`."""
-        raise NotServed("events tail")
+    async def tail(
+        self, job: str | None = None, *, from_start: bool = False
+    ) -> AsyncGenerator[Recorded[Message], None]:
+        """See `Operator`."""
+        async with aclosing(follow_events(self._api, job, after=FIRST if from_start else None)) as follower:
+            async for facts in follower:
+                for fact in facts:
+                    yield fact
+
+    def follow(self, job: str | None = None) -> AsyncGenerator[Sequence[Recorded[Message]], None]:
+        """See `Operator`."""
+        return follow_events(self._api, job)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 

@@ -248,13 +248,14 @@ class Registry:
         priority: int | None = None,
         reason: str | None = None,
         traceparent: str | None = None,
+        idempotency_key: str | None = None,
         asking: RequestName | None = None,
         check: Check = anything,
     ) -> str:
         """Request an execution now and return its id.
 
-        The keys of `input` override those of the definition, and `priority` replaces its own. Requests with one key make one execution.
-        The execution continues the trace of `traceparent`, if that is valid.
+        The keys of `input` override those of the definition, and `priority` replaces its own. Requests of the job with one
+        `idempotency_key` make one execution, and so do requests with one name (`asking`). The execution continues the trace of `traceparent`, if that is valid.
 
         Raises:
             JobNotFound: no job has this name.
@@ -274,6 +275,7 @@ class Registry:
             priority=priority,
             reason=reason,
             traceparent=None if context is None else context.traceparent,
+            idempotency_key=idempotency_key,
         )
         check_input(definition, input or {}, args)
         if asking and asking.is_retried and (before := await self._triggered(job, asking.name)):

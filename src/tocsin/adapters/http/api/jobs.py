@@ -132,6 +132,11 @@ class TriggerRequest(BaseModel):
     reason: ReasonText | None = None
     trigger: Literal["api", "manual"] = "api"
     """The trigger that the execution records."""
+    idempotency_key: str | None = Field(default=None, min_length=1, max_length=255)
+    """Requests of the job with one key make one execution, as long as the log holds it.
+
+    The header `Idempotency-Key` repeats an answer for 24 hours instead.
+    """
 
 
 class Triggered(BaseModel):
@@ -262,6 +267,7 @@ async def trigger_job(
         priority=body.priority,
         reason=body.reason or reason,
         traceparent=traceparent,
+        idempotency_key=body.idempotency_key,
         asking=request_name(request),
         check=permitted(caller, Permission.TRIGGER),
     )

@@ -1,0 +1,105 @@
+"""The event stream of the API, read as the facts that it shows (`GET /v1/events`).
+
+A lost connection is opened again, and continues after the last event that arrived.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+
+from ... import telemetry
+from ...domain.events import Message, Recorded
+from ...services.operator import ApiUnavailable
+from .api_client import ApiClient, recorded_of
+
+FIRST: Final = "0.0"
+"""The position before the first stored event."""
+SILENCE_S: Final = 45.0
+"""Time without a byte after which the connection is lost. The API sends a comment every 15 seconds."""
+PAUSES_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
+"""Pauses before the connection is opened again; the last is repeated."""
+MAX_EVENT_BYTES: Final = 16_000_000
+"""Bytes of one event. The log stores no message of this size."""
+
+_log = telemetry.get_logger("tocsin.http")
+
+
+async def follow_events(
+    api: ApiClient, job: str | None = None, *, after: str | None = None
+) -> AsyncGenerator[Sequence[Recorded[Message]], None]:
+    """Yield facts in batches after a position; None: from now on.
+
+    An empty batch comes first, and again whenever the connection was lost: if no event arrived before, facts may be missing.
+
+    Raises:
+        ApiUnavailable: the API does not answer at the beginning.
+        NotPermitted: the token does not permit it, or no longer does.
+    """
+    position, failures, is_open = _Position(after), 0, False
+    while True:
+        try:
+            async with aclosing(_read(api, job, position)) as batches:
+                async for batch in batches:
+                    is_open, failures = True, 0
+                    yield batch
+        except ApiUnavailable as error:
+            if not is_open:
+                raise
+            _log.info("event stream lost", action="follow-again", job=job, reason=repr(error))
+            yield ()
+        await asyncio.sleep(PAUSES_S[min(failures, len(PAUSES_S) - 1)])
+        failures += 1
+
+
+@dataclass(slots=True)
+class _Position:
+    id: str | None
+    """The id of the last event that arrived."""
+
+
+async def _read(
+    api: ApiClient, job: str | None, position: _Position
+) -> AsyncGenerator[Sequence[Recorded[Message]], None]:
+    """Yield the facts of one connection; first an empty batch, when it is open."""
+    query = {name: value for name, value in (("job", job), ("after", position.id)) if value is not None}
+    async with api.stream("/v1/events", query=query, silence_s=SILENCE_S) as response:
+        yield ()
+        async for event_id, fact in _events(response):
+            position.id = event_id
+            if "type" in fact["fact"]:  # a public event has none, and repeats a fact
+                yield (recorded_of(fact),)
+
+
+async def _events(response: httpx.Response) -> AsyncIterator[tuple[str, Any]]:
+    """Yield the id and the data of each event."""
+    event_id, data = "", ""
+    async for line in _lines(response):
+        name, _, value = line.partition(": ")
+        match name:
+            case "id":
+                event_id = value
+            case "data":
+                data = value
+            case "" if data:
+                yield event_id, json.loads(data)
+                data = ""
+            case _:
+                pass
+
+
+async def _lines(response: httpx.Response) -> AsyncIterator[str]:
+    """Yield the lines of an answer without their ends."""
+    rest = bytearray()
+    async for piece in response.aiter_bytes():
+        rest += piece
+        if len(rest) > MAX_EVENT_BYTES:
+            raise ApiUnavailable(f"{response.url} sends an event of more than {MAX_EVENT_BYTES:,} bytes.")
+        *lines, last = rest.split(b"\n")
+        rest = last
+        for line in lines:
+            yield line.decode()

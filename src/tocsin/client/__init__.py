@@ -1,0 +1,35 @@
+"""The client of an installation for Python programs.
+
+    from tocsin import Client, SyncClient
+
+`Client` is asynchronous, and `SyncClient` has the same methods as blocking calls. Both work over NATS and over the HTTP API.
+"""
+
+from .client import Client
+from .errors import (
+    ClientClosed,
+    InvalidArgument,
+    ResultExpired,
+    RunCancelled,
+    RunFailed,
+    RunSkipped,
+    RunTimeout,
+    WrongContext,
+)
+from .run import Run
+from .sync_client import SyncClient, SyncRun
+
+__all__ = [
+    "Client",
+    "ClientClosed",
+    "InvalidArgument",
+    "ResultExpired",
+    "Run",
+    "RunCancelled",
+    "RunFailed",
+    "RunSkipped",
+    "RunTimeout",
+    "SyncClient",
+    "SyncRun",
+    "WrongContext",
+]

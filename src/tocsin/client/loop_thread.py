@@ -1,0 +1,118 @@
+"""An event loop in a background thread, for blocking calls from other threads."""
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import CancelledError, Future
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any, Final, ParamSpec, TypeVar
+
+from .errors import ClientClosed, WrongContext
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_END: Final = object()
+
+
+class LoopThread:
+    """A thread in whose event loop a client is open."""
+
+    def __init__(self, client: AbstractAsyncContextManager[Any]) -> None:
+        """`open` starts the thread, which opens the client."""
+        self._client = client
+        self._lock = threading.Lock()
+        self._process = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closing: asyncio.Event | None = None
+        self._thread: threading.Thread | None = None
+
+    def open(self) -> None:
+        """Start the thread, and wait until the client is open.
+
+        Raises:
+            ClientClosed: the client was opened before.
+        """
+        if self._thread is not None:
+            raise ClientClosed("the client was opened before: a client is opened once")
+        self._process = os.getpid()
+        opened: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=(opened,), name="tocsin-client", daemon=True)
+        self._thread.start()
+        opened.result()
+
+    def close(self) -> None:
+        """Close the client and end the thread; a forked process leaves both to its parent."""
+        if self._thread is None or os.getpid() != self._process:
+            return
+        with self._lock:
+            loop, self._loop = self._loop, None
+            if loop is not None and self._closing is not None:
+                loop.call_soon_threadsafe(self._closing.set)
+        self._thread.join()
+
+    def call(self, do: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function in the thread's event loop, and wait for its result.
+
+        Raises:
+            ClientClosed: the client is not open, or was closed during the call.
+            WrongContext: this is another process, or the thread itself.
+        """
+        if self._thread is not None and os.getpid() != self._process:
+            raise WrongContext("the client was opened before this process was forked: open one in each process")
+        if threading.current_thread() is self._thread:
+            raise WrongContext("a blocking call in the client's own thread would wait for itself: use Client there")
+
+        async def call() -> T:
+            return await do(*args, **kwargs)
+
+        with self._lock:
+            if self._loop is None:
+                how = "is not open: use `with`" if self._thread is None else "was closed"
+                raise ClientClosed(f"the client {how}")
+            future = asyncio.run_coroutine_threadsafe(call(), self._loop)
+        try:
+            return future.result()
+        except CancelledError:
+            raise ClientClosed("the client was closed during the call") from None
+        finally:
+            future.cancel()  # an interrupted call, such as by Ctrl-C
+
+    def iterate(self, make: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
+        """Yield what an asynchronous iterator of the thread's event loop yields."""
+
+        async def begin() -> AsyncIterator[T]:
+            return make()
+
+        rows = self.call(begin)
+        try:
+            while (row := self.call(_next, rows)) is not _END:
+                yield row  # type: ignore[misc] # it is not `_END`
+        finally:
+            with suppress(ClientClosed):
+                self.call(_end, rows)
+
+    def _run(self, opened: "Future[None]") -> None:
+        with asyncio.Runner() as runner:
+            runner.run(self._serve(opened))
+
+    async def _serve(self, opened: "Future[None]") -> None:
+        try:
+            async with self._client:
+                self._closing = asyncio.Event()
+                self._loop = asyncio.get_running_loop()
+                opened.set_result(None)
+                await self._closing.wait()
+        except BaseException as error:
+            if opened.done():
+                raise
+            opened.set_exception(error)
+
+
+async def _next(rows: AsyncIterator[T]) -> T | object:
+    return await anext(rows, _END)
+
+
+async def _end(rows: AsyncIterator[T]) -> None:
+    if isinstance(rows, AsyncGenerator):
+        await rows.aclose()
