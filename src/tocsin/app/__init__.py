@@ -22,9 +22,9 @@ The definition that a decorator makes is that of a job file. A worker of the app
 """
 
 from .application import Tocsin
-from .errors import ArgumentsError, SignatureError
+from .errors import AppError, ArgumentsError, SignatureError
 from .job import Graph, Job
 from .stand_ins import UntraceableError
 from .step import Step
 
-__all__ = ["ArgumentsError", "Graph", "Job", "SignatureError", "Step", "Tocsin", "UntraceableError"]
+__all__ = ["AppError", "ArgumentsError", "Graph", "Job", "SignatureError", "Step", "Tocsin", "UntraceableError"]

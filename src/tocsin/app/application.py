@@ -1,40 +1,39 @@
 """The application object: jobs, their handlers, and the worker that runs them."""
 
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractAsyncContextManager
+import asyncio
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
 from functools import partial
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING
 
-from typing_extensions import Unpack
-
-from .. import Worker
-from ..domain import identity
-from ..domain.definition import DefinitionError, DefinitionProblem, JobDefinition, is_name, show
+from .. import Worker, telemetry
 from ..settings import Settings
+from ..settings import load as load_settings
 from ..subjects import DEFAULT_QUEUE
-from ..worker import Connect, Connection, Context, Options
-from .errors import SignatureError
-from .fields import JobFields, StepFields
-from .handler import handler_of
-from .job import Graph, Job, default_name, graph_input, read_definition
-from .signature import Signature
-from .step import Step
-from .trace import trace_steps
+from ..worker import Connect, Connection, Options
+from ..worker.shutdown import stop_signals
+from .declarations import Declarations
+from .errors import AppError
 
-P = ParamSpec("P")
-R = TypeVar("R")
+if TYPE_CHECKING:
+    from ..services.jobs import Plan
+    from ..services.operator import Operator
 
+CONNECT_TIMEOUT_S = 10.0
+"""Seconds that an operation of the application waits for NATS."""
+_is_importing: ContextVar[bool] = ContextVar("tocsin_importing", default=False)
 
-class StepDecorator(Protocol):
-    """The decorator that `@app.step(…)` returns."""
-
-    @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Step[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> Step[P, R]: ...
+_log = telemetry.get_logger("tocsin.app")
 
 
-class Tocsin:
+class RunWhileImportingError(AppError, RuntimeError):
+    """A module runs its application although a command only imports it."""
+
+    code = "run-while-importing"
+
+
+class Tocsin(Declarations):
     """An application: jobs defined in code, and the worker that runs them.
 
         app = Tocsin("billing")
@@ -75,13 +74,7 @@ class Tocsin:
             DefinitionError: the name is invalid.
             ValueError: an option is out of its range, or a secret has an invalid name.
         """
-        if not is_name(name):
-            reason = (
-                "must be lower-case letters, digits, hyphens and dots, the first a letter or a digit, such as `billing`"
-            )
-            raise DefinitionError(DefinitionProblem(reason, field="name", value=show(name)))
-        self.name = name
-        self.worker = Worker(
+        worker = Worker(
             (queue,),
             concurrency=concurrency,
             shutdown_timeout=shutdown_timeout,
@@ -89,185 +82,90 @@ class Tocsin:
             labels=labels,
             connect=None if settings is None else _connector(settings),
         )
-        self._defaults = {"timezone": timezone, "queue": queue}
-        self._jobs: dict[str, Job[..., Any]] = {}
+        super().__init__(name, worker, {"timezone": timezone, "queue": queue})
+        self._given_settings = settings
 
-    @property
-    def owner(self) -> str:
-        """The owner of the application's jobs: `app:billing`."""
-        return f"{identity.APP}:{self.name}"
+    async def apply(self, *, prune: bool = False, take_over: bool = False) -> "Plan":
+        """Register the jobs, and return what that changed.
 
-    @property
-    def definitions(self) -> tuple[JobDefinition, ...]:
-        """The definitions of all jobs, in the order of the code."""
-        return tuple(job.definition for job in self._jobs.values())
-
-    @overload
-    def job(self, function: Callable[P, R], /) -> Job[P, R]: ...
-    @overload
-    def job(
-        self, function: None = None, /, *, name: str | None = None, **fields: Unpack[JobFields]
-    ) -> Callable[[Callable[P, R]], Job[P, R]]: ...
-    def job(
-        self, function: Callable[P, R] | None = None, /, *, name: str | None = None, **fields: Unpack[JobFields]
-    ) -> Job[P, R] | Callable[[Callable[P, R]], Job[P, R]]:
-        """Make the decorated function a job of a single step.
-
-            @app.job(schedule="every day at 2am", lock=False)
-            async def nightly(context: Context, day: date | None = None) -> Report: ...
-
-        Each parameter has an annotation. The parameter of type `Context` may be left out. The others are the keys of the
-        job's input: they make `input_schema`, and their values are converted before the function is called. The result is
-        written as JSON by its annotation.
-
-        `name`: the name of the job; by default that of the function with hyphens for underscores. The other fields are those
-        of a job file.
+        Args:
+            prune: also delete the application's jobs that the code no longer has.
+            take_over: also replace jobs that belong to another owner.
 
         Raises:
-            SignatureError: a parameter or the result has no usable type.
-            DefinitionError: a field is invalid, or another job has the name.
+            ForeignJobError: a job belongs to another owner.
+            DefinitionError: the installation cannot run a job.
+            Unreachable, NotInitialized: NATS does not answer, or has no Tocsin.
         """
-        if function is not None:
-            return self._add_job(function, name, fields)
-        return lambda decorated: self._add_job(decorated, name, fields)
+        from .registration import plan_registration  # noqa: PLC0415 - a program that only runs handlers needs none
 
-    @overload
-    def dag(self, function: Callable[P, R], /) -> Graph[P, R]: ...
-    @overload
-    def dag(
-        self, function: None = None, /, *, name: str | None = None, **fields: Unpack[JobFields]
-    ) -> Callable[[Callable[P, R]], Graph[P, R]]: ...
-    def dag(
-        self, function: Callable[P, R] | None = None, /, *, name: str | None = None, **fields: Unpack[JobFields]
-    ) -> Graph[P, R] | Callable[[Callable[P, R]], Graph[P, R]]:
-        """Make the decorated function a job with a graph of steps.
-
-            @app.dag(schedule="every day at 3am")
-            async def report(day: date = YESTERDAY) -> None:
-                parts = [await extract(country, day) for country in COUNTRIES]
-                await send(parts)
-
-        The function runs when the definition is made, and not when the job runs. Its parameters stand for the job's input, and
-        each call of a step for its result. These may only be passed on: as an argument of a step, or in a list of these. Steps
-        that do not take each other's results run at the same time, with or without `await`.
-
-        `name` and the other fields: as of `job`.
-
-        Raises:
-            SignatureError, DefinitionError: as for `job`.
-        """
-        if function is not None:
-            return self._add_graph(function, name, fields)
-        return lambda decorated: self._add_graph(decorated, name, fields)
-
-    @overload
-    def step(self, function: Callable[Concatenate[Context, P], R], /) -> Step[P, R]: ...
-    @overload
-    def step(self, function: Callable[P, R], /) -> Step[P, R]: ...
-    @overload
-    def step(
-        self, function: None = None, /, *, name: str | None = None, **fields: Unpack[StepFields]
-    ) -> StepDecorator: ...
-    def step(
-        self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, **fields: Unpack[StepFields]
-    ) -> Step[..., Any] | StepDecorator:
-        """Make the decorated function a step, which functions with `@app.dag` call.
-
-            @app.step(timeout="10m", retry={"max_attempts": 5})
-            async def extract(context: Context, country: str, day: date) -> list[Row]: ...
-
-        The context is not passed: a worker adds it. `name` is the name of the step in graphs, by default that of the function
-        with hyphens; the second call in a graph is `extract-2`. `extract.named("eu")(…)` gives a call its own name, and
-        `extract.after(result)(…)` lets it wait for a step whose result it does not take.
-
-        Raises:
-            SignatureError, DefinitionError: as for `job`.
-        """
-        if function is not None:
-            return self._add_step(function, name, fields)
-        return cast("StepDecorator", lambda decorated: self._add_step(decorated, name, fields))
-
-    def run(self) -> None:
-        """Run the worker until SIGTERM or SIGINT, then let handlers finish within `shutdown_timeout`."""
-        self.worker.run()
-
-    def _add_job(self, function: Callable[P, R], name: str | None, fields: Mapping[str, Any]) -> Job[P, R]:
-        signature, name = self._checked(function, name)
-        handler = f"{self.name}/{name}"
-        read = partial(self._read, function, signature, fields, {"name": name, "function": handler})
-        job = Job(function, signature, name, read)
-        definition = job.definition
-        self._refuse_taken(job)
-        self._register(handler, function, signature, definition.queue)
-        self._jobs[name] = job
-        return job
-
-    def _add_graph(self, function: Callable[P, R], name: str | None, fields: Mapping[str, Any]) -> Graph[P, R]:
-        signature, name = self._checked(function, name)
-        given = {"name": name, "input": {**graph_input(signature), **fields.get("input", {})}}
-        # The fields are checked where they are written, with a step in place of those that are not known yet.
-        checked = self._read(function, signature, fields, {**given, "dag": [{"step": "step", "function": "function"}]})
-
-        def read() -> JobDefinition:
-            return self._read(
-                function, signature, fields, {**given, "dag": trace_steps(self.name, function, signature)}
+        async with self._operator() as operator:
+            plan = await plan_registration(
+                operator, self.definitions, self.owner, self._settings(), prune=prune, take_over=take_over
             )
+            await operator.carry_out(plan)
+        return plan
 
-        graph = Graph(function, signature, name, read)
-        self._refuse_taken(graph)
-        self.worker.take_from(checked.queue)
-        self._jobs[name] = graph
-        return graph
+    def run(self, *, apply: bool = False) -> None:
+        """Run the worker until SIGTERM or SIGINT, then let handlers finish within `shutdown_timeout`.
 
-    def _add_step(self, function: Callable[..., R], name: str | None, fields: Mapping[str, Any]) -> Step[..., R]:
-        signature, name = self._checked(function, name)
-        handler = f"{self.name}/{name}"
-        written = {"step": name, "function": handler, **fields}
-        checked = read_definition(
-            function, {}, {"name": "step", "dag": [written], "input_schema": None}, self._defaults
-        )
-        self._register(handler, function, signature, checked.dag[0].queue)
-        return Step(function, signature, handler, name, fields)
+        `apply`: also register the jobs, as soon as NATS answers. That deletes no job, and returns none to a definition that it
+        had before: an old version that restarts during a deploy does not undo the new version. A warning says so, and
+        `tocsin apply` does it nevertheless.
 
-    def _checked(self, function: Callable[..., object], name: str | None) -> tuple[Signature, str]:
-        _refuse_decorated(function)
-        signature = Signature.of(function)
-        return signature, default_name(function) if name is None else name
+        Raises:
+            RunWhileImportingError: a command imports the module; run the application under `if __name__ == "__main__":`.
+            UntraceableError, DefinitionError: with `apply`, the definition of a graph cannot be made.
+        """
+        if _is_importing.get():
+            raise RunWhileImportingError(
+                f'The application `{self.name}` runs while its module is imported. Write `if __name__ == "__main__":` above '
+                "`app.run()`."
+            )
+        if apply:
+            _ = self.definitions  # a wrong graph ends the program before it works
+        asyncio.run(self._run(apply=apply))
 
-    def _read(
-        self,
-        function: Callable[..., object],
-        signature: Signature,
-        fields: Mapping[str, Any],
-        given: Mapping[str, Any],
-    ) -> JobDefinition:
-        defaults = {**self._defaults, "input_schema": signature.schema(), **_description(function)}
-        return read_definition(function, fields, {**given, "owner": self.owner}, defaults)
+    async def _run(self, *, apply: bool) -> None:
+        registering = asyncio.create_task(self._keep_registered()) if apply else None
+        try:
+            with stop_signals(self.worker.stop):
+                await self.worker.serve()
+        finally:
+            if registering is not None:
+                registering.cancel()
+                with suppress(asyncio.CancelledError):
+                    await registering
 
-    def _register(self, handler: str, function: Callable[..., object], signature: Signature, queue: str | None) -> None:
-        self.worker.task(handler)(handler_of(function, signature))
-        if queue is not None:
-            self.worker.take_from(queue)
+    async def _keep_registered(self) -> None:
+        from .registration import keep_registered  # noqa: PLC0415 - see `apply`
 
-    def _refuse_taken(self, job: Job[..., Any]) -> None:
-        if (other := self._jobs.get(job.name)) is not None:
-            first, second = (f"{each.function.__module__}.{each.function.__qualname__}()" for each in (other, job))
-            reason = f"defined 2 times: {first} and {second}; pass another `name` to one of the decorators"
-            raise DefinitionError(DefinitionProblem(reason, job=f"job `{job.name}`", code="duplicate-name"))
+        try:
+            await keep_registered(self._operator, self.definitions, self.owner, self._settings())
+        except Exception:
+            _log.exception("jobs not registered", action="app-jobs-failed", owner=self.owner)
+            raise
+
+    @asynccontextmanager
+    async def _operator(self) -> "AsyncIterator[Operator]":
+        from ..bootstrap.operators import connect_operator, local_actor  # noqa: PLC0415 - see `apply`
+
+        by = local_actor(self.owner)
+        async with connect_operator(self._settings(), by=by, within=CONNECT_TIMEOUT_S) as operator:
+            yield operator
+
+    def _settings(self) -> Settings:
+        return self._given_settings or load_settings()
 
 
-def _refuse_decorated(function: object) -> None:
-    if isinstance(function, Job):
-        reason = (
-            f"this is the job `{function.name}` already. Decorate it once; for another job, decorate another function."
-        )
-        raise SignatureError("not-a-function", function.function.__qualname__, reason)
-
-
-def _description(function: Callable[..., object]) -> dict[str, str]:
-    """Return the first line of the docstring as the job's description."""
-    lines = (function.__doc__ or "").strip().splitlines()
-    return {"description": lines[0].strip()} if lines else {}
+@contextmanager
+def importing() -> Iterator[None]:
+    """Keep applications from running while a command imports their module."""
+    token = _is_importing.set(True)
+    try:
+        yield
+    finally:
+        _is_importing.reset(token)
 
 
 def _connector(settings: Settings) -> Connect:

@@ -28,13 +28,19 @@ _MEANINGS: Final[Mapping[str, str]] = {
 }
 
 
-class SignatureError(TocsinError, TypeError):
+class AppError(TocsinError):
+    """An application is written wrongly, or its jobs clash with those of others."""
+
+    code = "invalid-application"
+
+
+class SignatureError(AppError, TypeError):
     """A function cannot be a job or a step.
 
     `parameter` is the wrong parameter, or `return`.
     """
 
-    code: SignatureCode
+    code: str
     codes: ClassVar[Mapping[str, str]] = _MEANINGS
 
     def __init__(self, code: SignatureCode, function: str, reason: str, *, parameter: str | None = None) -> None:

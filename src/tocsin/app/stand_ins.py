@@ -11,14 +11,14 @@ from typing import Any, Final, NoReturn, Self
 
 from typing_extensions import override
 
-from ..domain.errors import TocsinError
+from .errors import AppError
 
 _DECIDE: Final = "The plan is the same for every result. Pass {subject} to a step, and decide there."
 _COMPUTE: Final = "Pass {subject} to a step, and compute there."
 _PICK: Final = "Pass all of {subject} to a step, and take the part that it needs there."
 
 
-class UntraceableError(TocsinError, TypeError):
+class UntraceableError(AppError, TypeError):
     """The function of a graph does something that cannot be a part of a plan."""
 
     code = "not-traceable"

@@ -27,7 +27,7 @@ SERVED: Final = frozenset(
             "why",
             "what-if",
         ),
-        *("version", "doctor", "tokens", "import", "sql", "top"),
+        *("apply", "version", "doctor", "tokens", "import", "sql", "top"),
     }
 )
 """Commands that also work over HTTP."""

@@ -196,6 +196,7 @@ COMMANDS: Final[Tree] = {
     "run": "processes.commands:run",
     "serve": "processes.commands:serve",
     "worker": "processes.commands:worker",
+    "apply": "apps.commands:apply",
     "jobs": CommandGroup("Named jobs and their schedules.", _JOBS),
     "sql": "jobs.sql:sql",
     "import": CommandGroup("Job files from the schedules of other programs.", _IMPORTS),

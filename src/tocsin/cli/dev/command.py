@@ -18,9 +18,10 @@ from ...ports import LogUnavailable
 from ...services import tail
 from ...services.apply import apply_definitions
 from ...settings import DEFAULT, origins, shown
-from ..input.values import load_worker
+from ..input.objects import load_worker
 from ..input.worker_options import BuiltinFunctions, Secrets
-from ..jobs.apply import OWNER, as_json, read, summary
+from ..jobs.apply import OWNER, read
+from ..jobs.plan_page import as_json, summary
 from ..runtime.errors import UsageError
 from ..runtime.event_loop import serve
 from ..runtime.session import Session, actor, session_of

@@ -182,7 +182,7 @@ def worker(
 
     Example: `tocsin worker reports.py:worker --secret DATABASE_PASSWORD`, or `tocsin worker --builtin command`
     """
-    from ..input.values import load_worker  # noqa: PLC0415 - only this command needs it
+    from ..input.objects import load_worker  # noqa: PLC0415 - only this command needs it
     from .builtin_worker import allow, builtin_worker, offer  # noqa: PLC0415
 
     session = session_of(context)

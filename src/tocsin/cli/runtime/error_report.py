@@ -128,6 +128,10 @@ def _of_the_outside() -> Iterator[_Row]:
         (ServerStartError, Exit.UNREACHABLE, "{}"),
         (JetStreamError, Exit.UNREACHABLE, "NATS refused: {}"),
     )
+    if "tocsin.app" in sys.modules:  # few commands import an application
+        from ...app import AppError  # noqa: PLC0415
+
+        yield AppError, Exit.USAGE, "{}"
     if "sqlalchemy" in sys.modules:  # sqlalchemy belongs to an extra and may not be installed
         from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
 

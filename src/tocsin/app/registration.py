@@ -1,0 +1,170 @@
+"""The registration of an application's jobs.
+
+It changes no job of another owner. Beside a worker it also returns no job to an earlier definition.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Final, TypeAlias
+
+from .. import telemetry
+from ..domain.definition import JobDefinition
+from ..domain.definition_changes import changed_fields
+from ..domain.errors import TocsinError
+from ..domain.identity import typed
+from ..domain.ledger import JobNotFound
+from ..domain.text import counted
+from ..ports import LogUnavailable, NotAllowed, NotInitialized
+from ..services.apply import with_timeouts
+from ..services.jobs import Change, Plan
+from ..services.operations.errors import NotFound
+from ..services.operator import Operator
+from ..settings import Settings
+from .errors import AppError
+
+OpenOperator: TypeAlias = Callable[[], AbstractAsyncContextManager[Operator]]
+
+RETRY_INTERVAL_S: Final = 5.0
+"""Seconds between two tries to register jobs while NATS does not answer."""
+MAX_REVISIONS: Final = 100
+"""The newest revisions of a job among which an earlier definition is searched."""
+MAX_LISTED: Final = 20
+"""Jobs that an error lists."""
+
+_log = telemetry.get_logger("tocsin.app")
+
+
+class ForeignJobError(AppError):
+    """Jobs of an application have the names of jobs with another owner.
+
+    `jobs` has the owner of each.
+    """
+
+    code = "job-of-another-owner"
+
+    def __init__(self, owner: str, jobs: Mapping[str, str]) -> None:
+        """Refuse to change jobs that do not belong to `owner`."""
+        listed = ", ".join(f"`{job}` of `{other}`" for job, other in list(jobs.items())[:MAX_LISTED])
+        super().__init__(
+            f"{counted(len(jobs), 'job')} of `{owner}` would replace jobs of another owner: {listed}. Rename them with `name=`, or "
+            "take them over with `tocsin apply --take-over`."
+        )
+        self.jobs = jobs
+
+
+async def plan_registration(
+    operator: Operator,
+    definitions: Collection[JobDefinition],
+    owner: str,
+    settings: Settings,
+    *,
+    prune: bool = False,
+    take_over: bool = False,
+) -> Plan:
+    """Plan how to register the jobs of an application.
+
+    Args:
+        operator: the installation.
+        definitions: the jobs.
+        owner: the owner of the application's jobs.
+        settings: the settings with the default timeout.
+        prune: whether the owner's other jobs are deleted.
+        take_over: whether jobs of other owners may be replaced.
+
+    Raises:
+        ForeignJobError: a job belongs to another owner.
+        DefinitionError: the installation cannot run a job.
+    """
+    complete = await with_timeouts(operator, definitions, settings)
+    plan = await operator.plan(complete, prune=(owner,) if prune else ())
+    if not take_over and (foreign := foreign_jobs(plan, owner)):
+        raise ForeignJobError(owner, foreign)
+    return plan
+
+
+def foreign_jobs(plan: Plan, owner: str) -> dict[str, str]:
+    """Return the owners of the jobs that a plan would take over, by job."""
+    return {
+        change.job: str(difference.before or "no owner")
+        for change in plan.of("update")
+        for difference in change.differences
+        if difference.field == "owner" and (difference.before is None or typed(str(difference.before)) != owner)
+    }
+
+
+async def keep_registered(
+    open_operator: OpenOperator, definitions: Collection[JobDefinition], owner: str, settings: Settings
+) -> None:
+    """Register an application's jobs beside its running worker, once NATS answers.
+
+    Nothing is deleted. A definition that the job had before stays replaced: an old version of the program that restarts
+    during a deploy must not undo the new version. What cannot be registered is logged, because the worker runs on.
+    """
+    while True:
+        try:
+            async with open_operator() as operator:
+                plan = await _without_returns(
+                    operator,
+                    await plan_registration(operator, definitions, owner, settings, take_over=True),
+                    definitions,
+                )
+                await operator.carry_out(_without_foreign(plan, owner))
+        except (LogUnavailable, NotInitialized) as error:
+            _log.warning("jobs wait for NATS", action="app-jobs-wait", owner=owner, error=str(error))
+            await asyncio.sleep(RETRY_INTERVAL_S)
+        except (TocsinError, NotAllowed) as error:
+            _log.error("jobs not registered", action="app-jobs-refused", owner=owner, code=error.code, error=str(error))
+            return
+        else:
+            counts = {verb: len(plan.of(verb)) for verb in ("create", "update", "unchanged")}
+            _log.info("jobs registered", action="app-jobs-registered", owner=owner, **counts)
+            return
+
+
+def _without_foreign(plan: Plan, owner: str) -> Plan:
+    """Leave out jobs of other owners."""
+    foreign = foreign_jobs(plan, owner)
+    for job, other in foreign.items():
+        _log.error(
+            "job belongs to another owner; rename it, or run `tocsin apply --take-over`",
+            action="app-job-foreign",
+            job=job,
+            owner=other,
+        )
+    return _without(plan, foreign)
+
+
+async def _without_returns(operator: Operator, plan: Plan, definitions: Collection[JobDefinition]) -> Plan:
+    """Leave out changes that would return a job to a definition that it had before."""
+    timed = {definition.name for definition in definitions if "timeout" in definition.model_fields_set}
+    changes = plan.of("create", "update")
+    returns = [change.job for change in changes if await _is_return(operator, change, is_timed=change.job in timed)]
+    for job in returns:
+        _log.warning(
+            "job keeps its newer definition, which replaced that of this program; to return to it, run `tocsin apply`",
+            action="app-job-not-returned",
+            job=job,
+        )
+    return _without(plan, returns)
+
+
+async def _is_return(operator: Operator, change: Change, *, is_timed: bool) -> bool:
+    """Return whether a job had this definition before."""
+    try:
+        revisions = await operator.revisions(change.job)
+    except (JobNotFound, NotFound):
+        return False
+    ignored = set() if is_timed else {"timeout"}  # the default of the policy may have changed
+    for revision in [each for each in revisions if each.kind == "defined"][:MAX_REVISIONS]:
+        try:
+            earlier = await operator.definition(change.job, revision.sequence)
+        except (JobNotFound, NotFound):
+            continue
+        if {difference.field for difference in changed_fields(earlier, change.definition)} <= ignored:
+            return True
+    return False
+
+
+def _without(plan: Plan, jobs: Collection[str]) -> Plan:
+    return Plan(tuple(change for change in plan.changes if change.job not in jobs), plan.unknown)

@@ -1,0 +1,111 @@
+"""Objects of the user's programs that commands run: workers and applications."""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from ...domain.definition import DefinitionError
+from ..runtime.errors import UsageError
+
+if TYPE_CHECKING:
+    from ... import Tocsin
+    from ...worker import Worker
+
+
+def load_worker(target: str) -> "Worker":
+    """Import the worker that `target` names, or that of the application that it names.
+
+    Raises:
+        UsageError: the module, file or attribute does not exist, the import fails, or the object is neither.
+    """
+    from ... import Tocsin, Worker  # noqa: PLC0415 - only commands that run one need it
+
+    candidate = _loaded(target, "worker")
+    if isinstance(candidate, Tocsin):
+        return candidate.worker
+    if not isinstance(candidate, Worker):
+        raise UsageError(
+            f"{target} is not a worker but {type(candidate).__name__!r}: name a `tocsin.Worker`, such as `worker = Worker()`, or a "
+            "`tocsin.Tocsin`",
+            code="not-a-worker",
+        )
+    return candidate
+
+
+def load_app(target: str) -> "Tocsin":
+    """Import the application that `target` names.
+
+    Raises:
+        UsageError: the module, file or attribute does not exist, the import fails, or the object is not an application.
+        AppError, DefinitionError: a job of the application is invalid.
+    """
+    from ... import Tocsin  # noqa: PLC0415 - only commands that run one need it
+
+    candidate = _loaded(target, "app")
+    if not isinstance(candidate, Tocsin):
+        raise UsageError(
+            f'{target} is not an application but {type(candidate).__name__!r}: name a `tocsin.Tocsin`, such as `app = Tocsin("billing")`',
+            code="not-an-app",
+        )
+    return candidate
+
+
+def _loaded(target: str, kind: str) -> object:
+    place, _, attribute = target.rpartition(":") if ":" in target else (target, "", kind)
+    module = _import(place, kind)
+    if not hasattr(module, attribute):
+        raise UsageError(f"{place} has no `{attribute}`: name the {kind} as {place}:NAME", code=f"{kind}-not-found")
+    return getattr(module, attribute)
+
+
+def _import(place: str, kind: str) -> ModuleType:
+    if not place.endswith(".py") and ("/" in place or Path(place).is_file()):
+        raise UsageError(
+            f"{place} is not a Python file. Name the {kind} as FILE.py:NAME or package.module:NAME.",
+            code=f"{kind}-not-found",
+        )
+    from ...app import AppError  # noqa: PLC0415 - only commands that import a module need it
+
+    try:
+        with _importing():
+            return _from_file(Path(place), kind) if place.endswith(".py") else _from_name(place)
+    except (UsageError, DefinitionError, AppError):
+        raise
+    except (Exception, SystemExit) as error:
+        reason = str(error).rstrip(".")
+        raise UsageError(
+            f"{place} cannot be imported: {type(error).__name__}: {reason}. Fix the error, or name another module.",
+            code=f"{kind}-import-failed",
+        ) from error
+
+
+@contextmanager
+def _importing() -> Iterator[None]:
+    """Keep a module from running its application, and from writing into the command's answer."""
+    from ...app.application import importing  # noqa: PLC0415 - only commands that import a module need it
+
+    with importing(), redirect_stdout(sys.stderr):
+        yield
+
+
+def _from_name(name: str) -> ModuleType:
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # like `python -m`: find the modules of the project
+    return importlib.import_module(name)
+
+
+def _from_file(path: Path, kind: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise UsageError(f"file {path} does not exist: check the path", code=f"{kind}-not-found")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    if (folder := str(path.resolve().parent)) not in sys.path:
+        sys.path.insert(0, folder)  # like `python FILE`
+    spec.loader.exec_module(module)
+    return module
