@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -109,6 +109,45 @@ class Context:
     """
     _output: AttemptOutput | None = field(default=None, repr=False, compare=False)
     """The buffer of `progress`, `heartbeat` and `logger`; None: the context was made by hand, and they send nothing."""
+
+    @classmethod
+    def for_test(cls, **fields: Any) -> Self:  # noqa: ANN401 - any field
+        """Make a context for a unit test of a handler.
+
+        Fields that are not passed have usual values.
+
+            context = Context.for_test(input={"day": "2026-11-26"}, attempt=2)
+            assert await nightly(context, limit=1) == {"rows": 1}
+
+        `progress`, `heartbeat` and `logger` send nothing. `context.cancelled.set()` requests the end of the handler.
+
+        Raises:
+            TypeError: a context has no such field.
+        """
+        now = datetime.now(UTC).replace(microsecond=0)
+        usual = {
+            "execution_id": "00000000-0000-7000-8000-000000000000",
+            "job": "test",
+            "step": "main",
+            "attempt": 1,
+            "max_attempts": 3,
+            "delivery": 1,
+            "function": "test",
+            "queue": "default",
+            "input": {},
+            "args": (),
+            "upstream": {},
+            "meta": {},
+            "tags": (),
+            "scheduled_time": now,
+            "trigger": "manual",
+            "deadline": now + timedelta(minutes=5),
+            "fence": None,
+            "worker": "test",
+            "cancelled": Flag(),
+            "shutting_down": Flag(),
+        }
+        return cls(**{**usual, **fields})
 
     @classmethod
     def _of(cls, **values: Any) -> Self:  # noqa: ANN401 - all fields

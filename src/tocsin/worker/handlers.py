@@ -84,6 +84,10 @@ class Handlers:
         """Register a built-in function."""
         self._by_name[name] = Handler(name, function, is_async=True, parameters=None, is_builtin=True)
 
+    def put(self, handler: Handler) -> None:
+        """Take a handler as it is, in place of any that has its name."""
+        self._by_name[handler.name] = handler
+
     def get(self, name: str) -> Handler | None:
         """Return the handler of a function name."""
         return self._by_name.get(name)

@@ -183,6 +183,11 @@ class Worker:
             with self._lock:
                 self._loop, self._shutdown = None, Shutdown()
 
+    @property
+    def handlers(self) -> Handlers:
+        """The registered handlers, for a runtime that runs them itself, such as a simulation."""
+        return self._handlers
+
     def allow_secrets(self, names: Collection[str]) -> None:
         """Allow inputs to refer to further secrets, before the worker runs.
 

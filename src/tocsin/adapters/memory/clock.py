@@ -93,6 +93,12 @@ class ManualClock:
         alarm = self._next()
         return None if alarm is None else alarm[0].total_seconds()
 
+    def next_instant(self) -> datetime | None:
+        """Return the instant of the next call of `at`."""
+        while self._at and self._at[0].call is None:
+            heapq.heappop(self._at)
+        return self._start + self._at[0].due if self._at else None
+
     # --- movement ----------------------------------------------------------------------------------------------------
 
     def advance(self, seconds: float) -> None:

@@ -78,6 +78,15 @@ class InMemoryDurable:
         return len(self._out)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nothing is left to deliver or to settle."""
+        for entry in self._stream.entries_after(self._upto):
+            if self._wants(entry.subject):
+                return False
+            self._upto = entry.sequence
+        return not self._out
+
+    @property
     def progress(self) -> Progress:
         """Return the progress; undelivered messages count only if they match."""
         ahead = next((e.sequence for e in self._stream.entries_after(self._upto) if self._wants(e.subject)), None)

@@ -295,6 +295,11 @@ class InMemoryEventLog:
         """Return the progress of every durable of a stream."""
         return [durable.progress for (of, _), durable in self._durables.items() if of is stream]
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no durable has anything left to deliver or to settle."""
+        return all(durable.is_idle for durable in self._durables.values())
+
     def stream(self, stream: Stream) -> StoredStream:
         """Return a stream as it is stored."""
         return self._streams[stream]

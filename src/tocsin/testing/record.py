@@ -1,0 +1,90 @@
+"""The log of a simulation, folded as it grows."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from .. import subjects
+from ..adapters.memory.event_log import InMemoryEventLog
+from ..domain import history, ledger
+from ..domain.events import LedgerFact, Message, Passed, Recorded
+from ..domain.history import ExecutionRecord
+from ..domain.ledger import Ledgers, Lookahead
+from ..domain.schedule import ScheduleError
+from ..engine.ledger_reader import FACTS, decode_timetables
+from ..ports import Decode
+from ..subjects import RECORDED, Stream
+
+_ENDED: Final = frozenset({"completed", "failed", "cancelled", "skipped"})
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """An instant that did not run, and the reason, such as `overlap_skip`, `paused` or `missed`."""
+
+    at: datetime
+    reason: str
+
+
+class Record:
+    """Folds what the stages stored."""
+
+    def __init__(self, log: InMemoryEventLog) -> None:
+        """Start at the beginning of the log."""
+        self._log = log
+        self._upto = dict.fromkeys(Stream, 0)
+        self._ledgers = Ledgers()
+        self._lookahead = Lookahead()
+        self._next: dict[str, datetime] = {}
+        self._open: set[str] = set()
+        self.executions: dict[str, ExecutionRecord] = {}
+        """Every execution by its id, in the order of its first event."""
+        self.passed: list[Passed] = []
+
+    def read(self) -> None:
+        """Fold the new messages."""
+        for recorded in self._new(Stream.LOG, RECORDED[Stream.LOG], subjects.decode):
+            for id_, record in history.fold(self.executions, (recorded,)).items():
+                self.executions[id_] = record
+                (self._open.discard if record.status in _ENDED else self._open.add)(id_)
+        changed: dict[str, None] = {}
+        for recorded in self._new(Stream.LEDGER, FACTS, decode_timetables):
+            fact = recorded.message
+            if isinstance(fact, LedgerFact):
+                state, _ = self._ledgers[fact.job]
+                self._ledgers.put(fact.job, ledger.evolve(state, recorded), recorded.sequence)
+                changed[fact.job] = None
+            if isinstance(fact, Passed):
+                self.passed.append(fact)
+        for job in changed:
+            self._schedule(job)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an execution is not over."""
+        return bool(self._open)
+
+    def knows(self, job: str) -> bool:
+        """Whether a job was ever registered, or an execution names it."""
+        return self._ledgers.sequence(job) > 0 or any(each.job == job for each in self.executions.values())
+
+    def next_instant(self) -> datetime | None:
+        """Return when the ticker has to decide next (UTC); None: never."""
+        return min(self._next.values(), default=None)
+
+    def _schedule(self, job: str) -> None:
+        try:
+            at = self._ledgers.next_instant(job, self._lookahead)
+        except (LookupError, ScheduleError):
+            at = None  # the ticker decides at its next look
+        if at is None:
+            self._next.pop(job, None)
+        else:
+            self._next[job] = at
+
+    def _new(self, stream: Stream, filters: tuple[str, ...], decode: Decode) -> Iterator[Recorded[Message]]:
+        for entry in self._log.stream(stream).entries_after(self._upto[stream]):
+            self._upto[stream] = entry.sequence
+            if not entry.is_foreign and any(subjects.matches(name, entry.subject) for name in filters):
+                yield entry.recorded(decode)

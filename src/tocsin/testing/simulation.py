@@ -1,0 +1,322 @@
+"""A whole Tocsin in a test, on a clock that the test moves."""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Protocol, Self, TypeAlias
+
+from pydantic import JsonValue
+
+from .. import bootstrap
+from ..adapters.files import load
+from ..bootstrap.in_memory import InMemoryInstallation
+from ..bootstrap.worker_connection import connection_of
+from ..domain.definition import JobDefinition
+from ..domain.errors import TocsinError
+from ..domain.policy import NO_POLICY, with_timeout
+from ..services.jobs import Registry
+from ..settings import Archive, Settings
+from ..subjects import RECORDED
+from ..worker import Worker
+from .clock import SimulatedClock
+from .loop_time import LoopTime, installed
+from .outcomes import Outcomes
+from .record import Record
+from .rest import StuckError, rest
+from .spans import end_of, instant_of, zone_of
+from .worker_process import Handling, Injected, WorkerProcess
+
+RUN_UP: Final = timedelta(seconds=1)
+"""Time that passes in full before each instant, so that loops of the stages have their turns."""
+LOOK: Final = timedelta(seconds=10)
+"""How often the stages look at executions that wait, and are decided on by their age."""
+LOSS_S: Final = 60.0
+"""Simulated seconds within which the stages certainly notice that a worker was killed."""
+
+Definitions: TypeAlias = Iterable[JobDefinition | str | Path]
+
+
+class SimulationError(TocsinError):
+    """The simulation cannot go on; the text says why, and what to change."""
+
+    code = "simulation-stuck"
+
+
+class App(Protocol):
+    """An application: `tocsin.Tocsin`."""
+
+    @property
+    def definitions(self) -> tuple[JobDefinition, ...]:
+        """The definitions of its jobs."""
+        ...
+
+    @property
+    def worker(self) -> Worker:
+        """The worker with its handlers."""
+        ...
+
+
+class Simulation(Outcomes):
+    """A whole Tocsin in a test: the real stages and the real worker.
+
+        async with Simulation(app, at="2026-03-08T00:00", tz="America/New_York") as simulation:
+            await simulation.advance("3 days")
+            assert simulation.instants("nightly") == [...]
+
+    No time passes but in `advance`. Handlers that wait by `asyncio.sleep` or `asyncio.timeout` wait for the simulated time too; the test
+    itself keeps the time of the machine. A sync handler runs in a thread, and the simulation waits for it.
+    """
+
+    def __init__(
+        self,
+        app: App | Worker | None = None,
+        *,
+        at: datetime | str = "2026-01-01T00:00",
+        tz: str = "UTC",
+        definitions: Definitions = (),
+        settings: Settings | None = None,
+        thread_limit: float = 10.0,
+    ) -> None:
+        """Prepare a simulation; it starts as a context.
+
+        Args:
+            app: an application, or a `Worker` with handlers; None: no worker runs.
+            at: the time at which it starts; without an offset, in `tz`.
+            tz: the time zone of `at`, of spans in days, and of the times that the simulation returns.
+            definitions: more jobs: definitions, or files of them.
+            settings: the settings of the installation, with queues and policies; by default none are read from the environment.
+            thread_limit: seconds of the machine's time that a sync handler may run.
+
+        Raises:
+            ValueError: `at` is not a time, or `tz` not a time zone.
+            DefinitionError: a file of definitions is invalid.
+        """
+        self.zone = zone_of(tz)
+        self._clock = SimulatedClock(instant_of(at, self.zone))
+        self._worker = app if isinstance(app, Worker) or app is None else app.worker
+        self._definitions = (*(() if app is None or isinstance(app, Worker) else app.definitions), *_read(definitions))
+        base = settings or Settings()
+        self._settings = base.model_copy(update={"archive": Archive(enabled=False)})
+        self._thread_limit = thread_limit
+        self._stack = AsyncExitStack()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._process: WorkerProcess | None = None
+        self._awake_until = 0.0
+        """No time is skipped before (seconds of the clock): the stages have to notice that a worker is gone."""
+        self._handling: Handling | None = None
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Start the stages and the worker, and register the jobs."""
+        loop = asyncio.get_running_loop()
+        async with AsyncExitStack() as stack:
+            stack.enter_context(installed(loop))
+            self._time = LoopTime(self._clock, loop)
+            self.installation: InMemoryInstallation = await stack.enter_async_context(
+                bootstrap.open_in_memory(self._settings, self._clock)
+            )
+            self._record = Record(self.installation.log)
+            self._registry = Registry(self.installation.log, self.installation.projections, self._clock)
+            stack.push_async_callback(self._stop)
+            self._tasks["the stages"] = self._time.start(
+                bootstrap.run_stages_in_memory(self.installation, channels={}), "the stages"
+            )
+            await self._rest()
+            if self._worker is not None:
+                self._handling = Handling(self._worker.handlers)
+                stack.callback(self._handling.close)
+                await self.start_worker()
+            await self.apply(*self._definitions)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        """Stop everything."""
+        await self._stack.aclose()
+
+    async def _stop(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> datetime:
+        """The simulated time, in the time zone of the simulation."""
+        return self._clock.now().astimezone(self.zone)
+
+    async def advance(self, span: str | float | timedelta) -> None:
+        """Let time pass, and bring everything to rest at each instant, in order.
+
+        `3 days` ends at the same time of the day, also across a change of the clocks; `72h`, seconds and a `timedelta` are exact.
+
+        Raises:
+            DurationError, ValueError: it is no span, or a negative span.
+            SimulationError: a handler holds the simulation up.
+        """
+        await self.advance_to(end_of(self._clock.now(), span, self.zone))
+
+    async def advance_to(self, instant: datetime | str) -> None:
+        """Let time pass until an instant.
+
+        Without an offset, it is in the time zone of the simulation.
+
+        Raises:
+            ValueError: it is not a time, or in the past.
+            SimulationError: a handler holds the simulation up.
+        """
+        end = instant_of(instant, self.zone)
+        if end < self._clock.now():
+            raise ValueError(f"time does not go back: it is {self.now.isoformat()}, after {instant}")
+        await self._rest()
+        while (now := self._clock.now()) < end:
+            self._record.read()
+            due = self._record.next_instant()
+            goal = end if due is None or due <= now else min(end, due)
+            if self._is_idle() and (due is None or due > now):
+                goal = self._sleep_over(now, goal)
+            alarm = self._clock.next_alarm()
+            left = (goal - self._clock.now()).total_seconds()
+            self._clock.advance(left if alarm is None else min(alarm, left))
+            if self._clock.now() >= goal:
+                self._clock.wake_polls()
+            await self._rest()
+        await self._settle_history()
+
+    def _sleep_over(self, now: datetime, goal: datetime) -> datetime:
+        """Skip the time in which nothing can happen, and return when something may."""
+        if (alarm := self._clock.next_instant()) is not None:
+            goal = min(goal, alarm)
+        if self._record.is_open:
+            goal = min(goal, now + LOOK)
+        if goal - now > RUN_UP:
+            self._clock.skip(goal - now - RUN_UP)
+        return goal
+
+    def _is_idle(self) -> bool:
+        is_working = self._handling is not None and self._handling.running > 0
+        is_working = is_working or self._clock.monotonic() < self._awake_until
+        return not (is_working or self._time.has_timers) and self.installation.log.is_idle
+
+    async def _rest(self) -> None:
+        """Let every task run until it waits.
+
+        Raises:
+            SimulationError: that does not happen, or a part failed.
+        """
+        try:
+            await rest(self._time, self._handling, self._thread_limit)
+        except StuckError as error:
+            raise SimulationError(f"{error} (at {self.now.isoformat()})") from None
+        self._check()
+
+    def _check(self) -> None:
+        """Raise the error of a part that failed."""
+        for name, task in self._tasks.items():
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                raise SimulationError(f"{name} failed: {error!r}") from error
+
+    async def _settle_history(self) -> None:
+        """Let the recorder write what it gathers."""
+        for _ in range(5):
+            ends = [self.installation.log.stream(stream).last_sequence for stream in RECORDED]
+            if [await self.installation.recorded.offset(stream) for stream in RECORDED] >= ends:
+                break
+            self._clock.wake_polls()
+            await self._rest()
+        self._record.read()
+
+    # --- what people do ----------------------------------------------------------------------------------------------
+
+    async def apply(self, *definitions: JobDefinition) -> None:
+        """Create or change jobs.
+
+        Raises:
+            DefinitionError: a definition is invalid.
+        """
+        timeout = self._settings.execution.default_timeout
+        await self._registry.apply([with_timeout(definition, NO_POLICY, timeout) for definition in definitions])
+        await self._rest()
+
+    async def trigger(self, job: str, **given: JsonValue) -> str:
+        """Request an execution now, bring it to rest, and return its id.
+
+        Raises:
+            JobNotFound: no job has this name.
+            DefinitionError: the job does not accept this input.
+        """
+        id_ = await self._registry.trigger(job, given)
+        await self._rest()
+        await self._settle_history()
+        return id_
+
+    async def pause(self, job: str) -> None:
+        """Pause a job."""
+        await self._registry.pause(job)
+        await self._rest()
+
+    async def resume(self, job: str) -> None:
+        """Resume a job."""
+        await self._registry.resume(job)
+        await self._rest()
+
+    # --- what goes wrong ---------------------------------------------------------------------------------------------
+
+    def fail(self, name: str, *, times: int = 1, error: BaseException | None = None) -> None:
+        """Let the next runs of a step, or of a function, fail before they begin.
+
+        `error`: None is a `RuntimeError`, which is retried by the policy of the job.
+
+        Raises:
+            ValueError: `times` is less than 1.
+            SimulationError: no worker runs.
+        """
+        if times < 1:
+            raise ValueError(f"times: at least 1, not {times}")
+        self._running().injected.append(Injected(name, times, error or RuntimeError(f"injected failure of {name}")))
+
+    async def kill_worker(self, *, restart: bool = True) -> None:
+        """Kill the worker as SIGKILL does.
+
+        Nothing leaves it any more, and its work is lost. The matcher notices after some 30 seconds, and hands its tasks to another worker. `restart`: another starts at once.
+        """
+        self._running()
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+            self._awake_until = self._clock.monotonic() + LOSS_S
+        await self._rest()
+        if restart:
+            await self.start_worker()
+
+    async def start_worker(self) -> None:
+        """Start the worker again after `kill_worker(restart=False)`."""
+        handling = self._running()
+        if self._worker is None or self._process is not None:
+            return
+        options = self._worker.options
+        process = WorkerProcess(options, handling, connection_of(self.installation, self.installation.agents, options))
+        self._process = process
+        self._tasks["the worker"] = self._time.start(process.run(), "the worker")
+        await self._rest()
+        self._clock.wake_polls()
+        await self._rest()
+
+    def _running(self) -> Handling:
+        if self._handling is None:
+            raise SimulationError("no worker runs: pass an application or a Worker to Simulation")
+        return self._handling
+
+
+def _read(definitions: Definitions) -> tuple[JobDefinition, ...]:
+    read: list[JobDefinition] = []
+    for each in definitions:
+        read += [each] if isinstance(each, JobDefinition) else load(each)
+    return tuple(read)

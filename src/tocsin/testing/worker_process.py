@@ -1,0 +1,196 @@
+"""A worker of a simulation that can be killed, and can be made to fail."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any, Final, cast
+
+from ..domain.events import Message
+from ..ports import AgentChannel as Channel
+from ..ports import LogUnavailable, Publish, Publisher, Written
+from ..worker.connection import Connection, Options
+from ..worker.handler_runner import Threads
+from ..worker.handlers import Handler, Handlers
+from ..worker.session import Session
+from ..worker.shutdown import Shutdown
+
+
+@dataclass(slots=True)
+class Injected:
+    """A failure that the next runs of a step or function have."""
+
+    name: str
+    times: int
+    error: BaseException
+
+
+class Life:
+    """Whether a process is alive."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+
+    def check(self) -> None:
+        """Raise `LogUnavailable` for a process that was killed: nothing leaves it any more."""
+        if self.is_over:
+            raise LogUnavailable("the worker was killed")
+
+    def heard(self, receive: Callable[..., None]) -> Callable[..., None]:
+        """Return a callback that a killed process does not get."""
+
+        def hear(*message: Any) -> None:  # noqa: ANN401 - that of any callback
+            if not self.is_over:
+                receive(*message)
+
+        return hear
+
+
+class MortalPublisher:
+    """Implement `ports.Publisher` for a process that can be killed."""
+
+    def __init__(self, log: Publisher, life: Life) -> None:
+        self._log = log
+        self._life = life
+
+    async def publish(self, subject: str, message: Message, *, message_id: str, ttl: float | None = None) -> int:
+        """See `Publisher`."""
+        self._life.check()
+        return await self._log.publish(subject, message, message_id=message_id, ttl=ttl)
+
+    async def write(self, writes: Sequence[Publish]) -> list[Written]:
+        """See `Publisher`."""
+        self._life.check()
+        return await self._log.write(writes)
+
+
+class MortalChannel:
+    """The worker's part of `ports.AgentChannel`, for a process that can be killed."""
+
+    def __init__(self, channel: Channel, life: Life) -> None:
+        self._channel = channel
+        self._life = life
+
+    @property
+    def connections(self) -> int:
+        """See `AgentChannel`."""
+        return self._channel.connections
+
+    async def announce(self, name: str, agent_id: str, body: bytes) -> None:
+        """See `AgentChannel`."""
+        self._life.check()
+        await self._channel.announce(name, agent_id, body)
+
+    async def is_heard(self, name: str, agent_id: str, body: bytes, *, wait: float) -> bool:
+        """See `AgentChannel`."""
+        self._life.check()
+        return await self._channel.is_heard(name, agent_id, body, wait=wait)
+
+    def commands(self, name: str, agent_id: str, receive: Callable[..., None]) -> AbstractAsyncContextManager[None]:
+        """See `AgentChannel`."""
+        return self._channel.commands(name, agent_id, self._life.heard(receive))
+
+    @asynccontextmanager
+    async def tasks(self, name: str, agent_id: str, receive: Callable[..., None]) -> AsyncIterator[None]:
+        """See `AgentChannel`."""
+        async with self._channel.tasks(name, agent_id, self._life.heard(receive)):
+            yield
+
+    def ends(self, name: str, agent_id: str, receive: Callable[..., None]) -> AbstractAsyncContextManager[None]:
+        """See `AgentChannel`."""
+        return self._channel.ends(name, agent_id, self._life.heard(receive))
+
+    def roll_calls(self, receive: Callable[..., None]) -> AbstractAsyncContextManager[None]:
+        """See `AgentChannel`."""
+        return self._channel.roll_calls(self._life.heard(receive))
+
+
+class Handling:
+    """The handlers of a worker in a simulation.
+
+    A sync handler runs in a thread, as in a worker. The simulated time waits for it.
+    """
+
+    def __init__(self, handlers: Handlers) -> None:
+        """Run what `handlers` has when a task arrives."""
+        self._threads = Threads()
+        self._numbers = count()
+        self.in_threads: dict[int, str] = {}
+        """The sync handlers that run, by a number."""
+        self.running = 0
+        """The number of handlers that run."""
+        self.injected: list[Injected] = []
+        self.handlers: Final = Handlers()
+        for name in handlers:
+            handler = handlers.get(name)
+            assert handler is not None  # noqa: S101 - for the type checker
+            self.handlers.put(self._wrapped(handler))
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.close()
+
+    def _wrapped(self, handler: Handler) -> Handler:
+        async def handle(first: Any, *args: Any, **named: Any) -> object:  # noqa: ANN401 - those of the handler
+            context = first.context if handler.is_builtin else first
+            self.running += 1
+            try:
+                self._fail(context.step, handler.name)
+                call = partial(handler.function, first, *args, **named)
+                return await (cast("Awaitable[object]", call()) if handler.is_async else self._in_thread(handler, call))
+            finally:
+                self.running -= 1
+
+        return Handler(
+            handler.name, handle, is_async=True, parameters=handler.parameters, is_builtin=handler.is_builtin
+        )
+
+    def _fail(self, step: str, function: str) -> None:
+        for injected in self.injected:
+            if injected.times and injected.name in {step, function}:
+                injected.times -= 1
+                raise injected.error
+
+    async def _in_thread(self, handler: Handler, call: Callable[[], object]) -> object:
+        number = next(self._numbers)
+        self.in_threads[number] = handler.name
+        work = self._threads.submit(call)
+        loop = asyncio.get_running_loop()
+        work.add_done_callback(lambda _: loop.call_soon_threadsafe(self.in_threads.pop, number, None))
+        return await asyncio.wrap_future(work)
+
+
+class WorkerProcess:
+    """One run of a worker, until it is stopped or killed."""
+
+    def __init__(self, options: Options, handling: Handling, connection: Connection) -> None:
+        """Run the handlers of `handling` over a connection."""
+        self._life = Life()
+        self._shutdown = Shutdown()
+        mortal = Connection(
+            MortalPublisher(connection.log, self._life),
+            cast("Channel", MortalChannel(connection.agents, self._life)),
+            connection.clock,
+            connection.cancel_grace,
+            connection.concurrency,
+            connection.version,
+            connection.leader_candidate,
+            connection.shards,
+        )
+        self._session = Session(options, handling.handlers, mortal, self._shutdown)
+
+    async def run(self) -> None:
+        """Work until stopped."""
+        await self._session.run()
+
+    def stop(self) -> None:
+        """Stop in good order: handlers may finish."""
+        self._shutdown.request()
+
+    def kill(self) -> None:
+        """Let nothing leave or reach the process any more, and end its handlers."""
+        self._life.is_over = True
+        self._shutdown.request()
+        self._shutdown.request()

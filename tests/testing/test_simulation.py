@@ -1,0 +1,311 @@
+"""A simulation: schedules, handlers and failures on a clock that the test moves."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tocsin import Context, NonRetryableError, Tocsin, Worker
+from tocsin.domain.definition import DefinitionError, JobDefinition
+from tocsin.domain.ledger import JobNotFound
+from tocsin.testing import Simulation, SimulationError, Skip
+from tocsin.testing import rest as rest_module
+
+MINUTE = timedelta(minutes=1)
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def job(name: str = "tick", **fields: object) -> JobDefinition:
+    return JobDefinition.model_validate({"name": name, "function": name, **fields})
+
+
+def worker_of(**handlers: Callable[..., object]) -> Worker:
+    worker = Worker()
+    for name, handler in handlers.items():
+        worker.task(name)(handler)
+    return worker
+
+
+async def done(context: Context) -> str:
+    return context.scheduled_time.isoformat()
+
+
+async def test_instants_run_in_order_at_their_time() -> None:
+    app = Tocsin("shop")
+    ran: list[tuple[str, datetime]] = []
+
+    @app.job(schedule="0 * * * *")
+    async def hourly(context: Context) -> None:
+        ran.append(("hourly", context.scheduled_time))
+
+    @app.job(schedule="30 */2 * * *")
+    async def second(context: Context, limit: int = 3) -> int:
+        ran.append(("second", context.scheduled_time))
+        return limit
+
+    async with Simulation(app, at="2026-01-01T12:00") as simulation:
+        await simulation.advance("3h")
+        assert simulation.now == NOON + timedelta(hours=3)
+        assert ran == [
+            ("second", NOON + 30 * MINUTE),
+            ("hourly", NOON + 60 * MINUTE),
+            ("hourly", NOON + 120 * MINUTE),
+            ("second", NOON + 150 * MINUTE),
+            ("hourly", NOON + 180 * MINUTE),
+        ]
+        assert simulation.instants("hourly") == [NOON + timedelta(hours=n) for n in (1, 2, 3)]
+        assert simulation.results("second") == [3, 3]
+        first = simulation.executions("hourly")[0]
+        assert (first.status, first.started_at, first.completed_at) == ("completed", ran[1][1], ran[1][1])
+
+
+@pytest.mark.parametrize(
+    ("at", "hours", "skipped"),
+    [
+        ("2026-03-08T00:00", [0, 1, 3, 4], ["dst_skip"]),  # 02:30 does not exist
+        ("2026-11-01T00:00", [0, 1, 2, 3, 4], []),  # 01:30 exists twice, and runs once
+    ],
+)
+async def test_local_day_has_its_clock_change(at: str, hours: list[int], skipped: list[str]) -> None:
+    definition = job(schedule="30 0-4 * * *", timezone="America/New_York")
+    async with Simulation(worker_of(tick=done), at=at, tz="America/New_York", definitions=[definition]) as simulation:
+        await simulation.advance("1 day")
+        assert [instant.hour for instant in simulation.instants("tick")] == hours
+        assert [skip.reason for skip in simulation.skips("tick")] == skipped
+        assert (simulation.now.hour, simulation.now.minute) == (0, 0)
+
+
+async def test_handlers_wait_for_the_simulated_time() -> None:
+    ends: list[float] = []
+
+    async def tick(context: Context) -> str:
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        await asyncio.sleep(90)
+        ends.append(loop.time() - start)
+        try:
+            async with asyncio.timeout(10):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            return context.job
+        return "no timeout"
+
+    began = time.monotonic()
+    async with Simulation(worker_of(tick=tick), definitions=[job()]) as simulation:
+        id_ = await simulation.trigger("tick")
+        await simulation.advance("99s")
+        assert simulation.execution(id_).status == "running"
+        await simulation.advance(1)
+        assert simulation.results("tick") == ["tick"]
+    assert ends == [90]
+    assert time.monotonic() - began < 60
+
+
+async def test_the_test_itself_keeps_the_machines_time() -> None:
+    async with Simulation(worker_of(tick=done)) as simulation:
+        loop = asyncio.get_running_loop()
+        before = time.monotonic()
+        await asyncio.sleep(0.01)
+        assert abs(loop.time() - time.monotonic()) < 60
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.Event().wait(), 0.01)
+        assert time.monotonic() > before
+        assert simulation.now == datetime(2026, 1, 1, tzinfo=UTC)
+    assert not {"time", "call_soon", "call_at"} & set(vars(loop))
+
+
+async def test_step_timeout_is_simulated() -> None:
+    async def tick(_: Context) -> None:
+        await asyncio.sleep(10**6)
+
+    definition = job(timeout="5m", retry={"max_attempts": 2, "initial_delay": "1h", "max_delay": "2h", "jitter": 0})
+    async with Simulation(worker_of(tick=tick), definitions=[definition]) as simulation:
+        id_ = await simulation.trigger("tick")
+        await simulation.advance("1h9m")
+        assert simulation.execution(id_).status == "running"
+        await simulation.advance("2m")
+        execution = simulation.execution(id_)
+        assert (execution.status, execution.attempt) == ("failed", 2)
+        assert execution.error_type is not None
+
+
+async def test_sync_handlers_run_in_threads() -> None:
+    threads: set[int] = set()
+
+    def tick(context: Context, n: int) -> int:
+        threads.add(threading.get_ident())
+        context.logger.info("in a thread")
+        return n + context.attempt
+
+    async with Simulation(worker_of(tick=tick), definitions=[job()]) as simulation:
+        await simulation.trigger("tick", n=1)
+        await simulation.trigger("tick", n=2)
+        assert simulation.results("tick") == [2, 3]
+    assert threading.get_ident() not in threads
+
+
+async def test_sync_handler_that_hangs_is_named() -> None:
+    release = threading.Event()
+
+    def tick(_: Context) -> None:
+        release.wait(30)
+
+    async with Simulation(worker_of(tick=tick), definitions=[job()], thread_limit=0.05) as simulation:
+        with pytest.raises(SimulationError, match="tick"):
+            await simulation.trigger("tick")
+        release.set()
+
+
+async def test_handler_that_never_rests_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rest_module, "BUSY_ROUNDS", 500)
+    stop = False
+
+    async def tick(_: Context) -> None:
+        while not stop:  # noqa: ASYNC110 - that is the mistake
+            await asyncio.sleep(0)
+
+    async with Simulation(worker_of(tick=tick), definitions=[job()]) as simulation:
+        with pytest.raises(SimulationError, match="never rests"):
+            await simulation.trigger("tick")
+        stop = True
+
+
+async def test_injected_failures_are_retried() -> None:
+    definition = job(retry={"max_attempts": 3, "initial_delay": "1m", "backoff": "exponential", "jitter": 0})
+    async with Simulation(worker_of(tick=done), definitions=[definition]) as simulation:
+        simulation.fail("tick", times=2, error=OSError("no route"))
+        id_ = await simulation.trigger("tick")
+        assert simulation.execution(id_).error == "OSError: no route"
+        await simulation.advance("59s")
+        assert simulation.execution(id_).attempt == 1
+        await simulation.advance("1h")
+        execution = simulation.execution(id_)
+        assert (execution.status, execution.attempt) == ("completed", 3)
+
+
+async def test_non_retryable_failure_ends_the_job() -> None:
+    async with Simulation(worker_of(tick=done), definitions=[job()]) as simulation:
+        simulation.fail("main", error=NonRetryableError("closed"))
+        id_ = await simulation.trigger("tick")
+        assert (simulation.execution(id_).status, simulation.execution(id_).attempt) == ("failed", 1)
+        with pytest.raises(ValueError, match="times"):
+            simulation.fail("main", times=0)
+
+
+async def test_killed_worker_loses_its_work() -> None:
+    begun: list[int] = []
+
+    async def tick(context: Context) -> int:
+        begun.append(context.delivery)
+        await asyncio.sleep(20)
+        return context.delivery
+
+    async with Simulation(worker_of(tick=tick), definitions=[job()]) as simulation:
+        id_ = await simulation.trigger("tick")
+        await simulation.advance("10s")
+        await simulation.kill_worker()
+        await simulation.advance("15s")
+        assert simulation.execution(id_).status == "running"
+        await simulation.advance("5m")
+        assert begun == [1, 2]
+        assert simulation.results("tick") == [2]
+
+
+async def test_work_waits_until_a_worker_starts() -> None:
+    async with Simulation(
+        worker_of(tick=done), definitions=[job(schedule="0 * * * *", overlap_policy="allow")]
+    ) as simulation:
+        await simulation.kill_worker(restart=False)
+        await simulation.advance("1h1m")
+        [waiting] = simulation.executions("tick")
+        assert waiting.started_at is not None
+        assert waiting.status == "pending"
+        await simulation.start_worker()
+        await simulation.advance("1m")
+        assert [each.status for each in simulation.executions("tick")] == ["completed"]
+
+
+async def test_overlapping_and_paused_instants_are_skipped() -> None:
+    async def tick(_: Context) -> None:
+        await asyncio.sleep(90)
+
+    definition = job(schedule="* * * * *", overlap_policy="skip")
+    async with Simulation(worker_of(tick=tick), at=NOON, definitions=[definition]) as simulation:
+        await simulation.advance("2m")
+        await simulation.pause("tick")
+        await simulation.advance("2m")
+        await simulation.resume("tick")
+        await simulation.advance("1m")
+        assert simulation.instants("tick") == [NOON + MINUTE, NOON + 5 * MINUTE]
+        assert simulation.skips("tick") == [
+            Skip(NOON + 2 * MINUTE, "overlap_skip"),
+            Skip(NOON + 3 * MINUTE, "paused"),
+            Skip(NOON + 4 * MINUTE, "paused"),
+        ]
+
+
+async def test_job_of_every_second_is_not_throttled() -> None:
+    async with Simulation(worker_of(tick=done), definitions=[job(schedule="* * * * * *")]) as simulation:
+        await simulation.advance("90s")
+        assert len(simulation.instants("tick")) == 90
+
+
+async def test_years_without_work_are_skipped() -> None:
+    definition = job(schedule="0 0 1 1 *")
+    async with Simulation(worker_of(tick=done), definitions=[definition]) as simulation:
+        await simulation.advance("2200 days")
+        assert [instant.year for instant in simulation.instants("tick")] == [2027, 2028, 2029, 2030, 2031, 2032]
+
+
+async def test_definitions_come_from_files(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.yaml"
+    file.write_text("jobs:\n  - name: tick\n    schedule: '@daily'\n    function: tick\n")
+    async with Simulation(worker_of(tick=done), definitions=[file]) as simulation:
+        await simulation.advance("2 days")
+        assert len(simulation.results("tick")) == 2
+    with pytest.raises(DefinitionError):
+        Simulation(definitions=[tmp_path / "missing.yaml"])
+
+
+async def test_simulations_of_one_loop_are_apart() -> None:
+    async with (
+        Simulation(worker_of(tick=done), at=NOON, definitions=[job()]) as first,
+        Simulation(worker_of(tick=done), at="2027-01-01T00:00", definitions=[job()]) as second,
+    ):
+        await second.advance("1h")
+        await first.trigger("tick")
+        assert (first.now, second.now.year, second.now.hour) == (NOON, 2027, 1)
+        assert (len(first.executions()), len(second.executions())) == (1, 0)
+
+
+async def test_history_has_what_happened() -> None:
+    async with Simulation(worker_of(tick=done), definitions=[job(schedule="0 * * * *")]) as simulation:
+        await simulation.advance("2h")
+        rows = (await simulation.installation.recorded.executions()).rows
+        assert [row.status for row in rows] == ["completed", "completed"]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"), [({"tz": "Europe/Nowhere"}, "tz"), ({"at": "noon"}, "at"), ({"tz": "../etc/passwd"}, "tz")]
+)
+async def test_wrong_options_are_named(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        Simulation(**options)
+
+
+async def test_time_does_not_go_back() -> None:
+    async with Simulation(at=NOON) as simulation:
+        for span in (timedelta(seconds=-1), "12 parsecs", -5):
+            with pytest.raises(ValueError):  # noqa: PT011 - the texts are those of durations
+                await simulation.advance(span)
+        with pytest.raises(ValueError, match="back"):
+            await simulation.advance_to("2026-01-01T11:59")
+        with pytest.raises(JobNotFound):
+            simulation.executions("unknown")
+        with pytest.raises(SimulationError, match="no worker"):
+            simulation.fail("main")
