@@ -17,6 +17,7 @@ MODULES: Final = {
     "aiosmtplib": "notify",
     "alembic": "server",
     "apprise": "notify",
+    "cel_expr_python": "server",
     "fastapi": "server",
     "faststream": "server",
     "httptools": "server",
