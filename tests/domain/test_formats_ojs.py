@@ -5,7 +5,7 @@ from hypothesis import find, given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from tocsin.domain.definition import Concurrency, JobDefinition, JobDependency, Notify, RetryPolicy, Step
+from tocsin.domain.definition import Concurrency, EventTrigger, JobDefinition, JobDependency, Notify, RetryPolicy, Step
 from tocsin.domain.definition.builtin_work import FIELDS
 from tocsin.domain.definition.partition import Partition
 from tocsin.domain.formats import DefinitionError, ojs, read
@@ -239,6 +239,7 @@ SAYABLE = st.builds(
         lambda on: Notify(channels=("ops",), on_failure=True, late_after=1.5 if on else None, must_complete_by="07:00")
     ),
     viewers=st.lists(TEXT, max_size=2).map(tuple),
+    triggers=st.booleans().map(lambda has: (EventTrigger(nats="orders.>", when="body.n > 1"),) if has else ()),
     dst=st.none()
     | st.builds(DstPolicy, gap=st.sampled_from(["skip", "shift"]), fold=st.sampled_from(["once", "both"])),
 )

@@ -16,7 +16,16 @@ from pydantic import AwareDatetime, BaseModel, JsonValue, ValidationError
 from pydantic.fields import FieldInfo
 
 from tocsin.domain import events, json_codec
-from tocsin.domain.definition import STORED, Concurrency, JobDefinition, JobDependency, Notify, RetryPolicy, Step
+from tocsin.domain.definition import (
+    STORED,
+    Concurrency,
+    EventTrigger,
+    JobDefinition,
+    JobDependency,
+    Notify,
+    RetryPolicy,
+    Step,
+)
 from tocsin.domain.definition.command import Command
 from tocsin.domain.definition.container_work import Container, Resources
 from tocsin.domain.definition.http_request import HttpRequest
@@ -117,6 +126,10 @@ CHECKED: Final[Mapping[type[BaseModel], Mapping[str, SearchStrategy[Any]]]] = {
         "shard_key": st.none() | st.sampled_from(["input.customer", "input.a.b-c"]),
     },
     JobDependency: {"job": st.sampled_from(["a", "b"]), "within": st.none() | st.floats(0.5, 1e6)},
+    EventTrigger: {
+        **dict.fromkeys(("nats", "stream", "job", "when", "key"), st.none() | st.sampled_from(["a", "body.id"])),
+        "input": st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(["body", "é"]), max_size=2),
+    },
     Concurrency: {"limit": st.integers(1, 100_000), "key": st.sampled_from(["input.customer", "meta.a.b-c"])},
     Notify: {
         "channels": st.lists(st.sampled_from(["ops", "mail"]), unique=True, max_size=2),

@@ -40,6 +40,7 @@ TABLE: dict[tuple[str, str], tuple[Collection[Role | None] | None, str, Any]] = 
     ("POST", "/v1/jobs/{name}/backfill"): ({ADMIN}, "/v1/jobs/job/backfill", {"start": "2025-12-31T00:00:00Z"}),
     ("GET", "/v1/jobs/{name}/why"): (HISTORIANS, "/v1/jobs/job/why", None),
     ("GET", "/v1/jobs/{name}/timeline"): (HISTORIANS, "/v1/jobs/job/timeline", None),
+    ("POST", "/v1/jobs/{name}/triggers/test"): (READERS, "/v1/jobs/job/triggers/test", {"subject": "a"}),
     ("POST", "/v1/what-if"): (HISTORIANS, "/v1/what-if", {"jobs": [JOB]}),
     ("GET", "/v1/jobs/{name}/durations"): (HISTORIANS, "/v1/jobs/job/durations", None),
     ("GET", "/v1/jobs/{name}/calendar"): (HISTORIANS, "/v1/jobs/job/calendar", None),

@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.security.server import Server, server
 from tocsin import bootstrap
 from tocsin.adapters.nats.admin.accounts import password_variable, server_accounts
+from tocsin.adapters.nats.admin.permissions import Permissions
 from tocsin.archive.signing_keys import SigningKey
 from tocsin.bootstrap import Installation
 from tocsin.bootstrap.nats_roles import permissions
@@ -21,6 +22,9 @@ QUEUES = {"outside": {"transport": "mq"}, "teams": {"transport": "matched"}}
 PROGRAMS = ["shop", "billing"]
 AGENTS = ["mail", "billing"]
 
+TRIGGERS = {"streams": {"SHOP": ["shop.orders.>"]}}
+SHOP = Permissions("_INBOX_shop", ("$JS.API.STREAM.CREATE.SHOP", "shop.>"))
+"""A program in the account of the streams, with a stream that the settings open."""
 NOTIFICATIONS = {"channels": {"ops": {"type": "nats"}}, "group_window": 0.1}
 
 
@@ -39,6 +43,7 @@ def settings(url: str, folder: Path, role: str) -> Settings:
             "programs": PROGRAMS,
             "agents": {"accounts": AGENTS},
             "notifications": NOTIFICATIONS,
+            "triggers": TRIGGERS,
         }
     )
 
@@ -52,8 +57,9 @@ def accounts(folder: Path) -> tuple[str, dict[str, str]]:
         "agents": {"accounts": AGENTS},
         "server": {"over_nats": True},
         "notifications": NOTIFICATIONS,
+        "triggers": TRIGGERS,
     }
-    roles = permissions(Settings.model_validate({"data_dir": folder, "notary": signed, **outside}))
+    roles = permissions(Settings.model_validate({"data_dir": folder, "notary": signed, **outside})) | {"shop": SHOP}
     environment = {password_variable(ACCOUNT, role): PASSWORD for role in roles}
     return server_accounts(ACCOUNT, roles), environment
 

@@ -48,6 +48,7 @@ class JobFields(WorkFields, total=False):
     job_class: JobClass
     acknowledgements: int
     acknowledgement_timeout: Duration
+    triggers: Sequence[Mapping[str, Any]]
     partition: str | Mapping[str, Any]
     description: str
     enabled: bool

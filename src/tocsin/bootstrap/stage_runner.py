@@ -17,6 +17,7 @@ from ..adapters.nats.client.connection import CLOSING_ERRORS, RECONNECT_FOREVER
 from ..adapters.nats.client.credentials import security_of
 from ..adapters.nats.consumers.priority import PriorityGate
 from ..adapters.nats.consumers.stage_router import stage_router
+from ..adapters.nats.event_streams import NatsEventStreams
 from ..adapters.nats.fetches import NatsFetchChannel
 from ..adapters.nats.log.stored_log import NatsStoredLog
 from ..archive.archive import Origin
@@ -31,7 +32,7 @@ from ..engine.stage import BoundStage, Calm, StageContext, Storage, always_calm
 from ..engine.states import StateStore
 from ..engine.step import Sources
 from ..engine.timezone_refresh import TimezoneWatch
-from ..ports import AgentChannel, FetchChannel, History, NotificationChannel, SpanExporter
+from ..ports import AgentChannel, EventStreams, FetchChannel, History, NotificationChannel, SpanExporter
 from ..settings import sampling_of
 from ..stages import STAGES
 from ..stages.archiver.stage import max_lag
@@ -57,6 +58,7 @@ def compose(  # noqa: PLR0913 - the parts of a process
     calm: Calm = always_calm,
     agents: AgentChannel | None = None,
     fetches: FetchChannel | None = None,
+    event_streams: EventStreams | None = None,
     sampling: Sampling | None = None,
     spans: SpanExporter | None = None,
     channels: Mapping[str, NotificationChannel] | None = None,
@@ -64,8 +66,8 @@ def compose(  # noqa: PLR0913 - the parts of a process
     """Start the named stages that the settings need.
 
     Without `storage`, start only stages that need no history. `calm` waits for the end of a rush. Without
-    `agents`, no agent can be heard; without `fetches`, no worker over HTTP. `sampling` decides on traces; None: none are made. `spans`
-    takes the spans of executions that are over. `channels`: those of the notifier, by name.
+    `agents`, no agent can be heard; without `fetches`, no worker over HTTP; without `event_streams`, no events. `sampling` decides on
+    traces; None: none are made. `spans` takes the spans of executions that are over. `channels`: those of the notifier, by name.
     """
     time = ClockGuard(ports.log, ports.clock)
 
@@ -85,6 +87,7 @@ def compose(  # noqa: PLR0913 - the parts of a process
         calm=calm,
         agents=agents,
         fetches=fetches,
+        event_streams=event_streams,
         version=__version__,
         heartbeat=_heartbeat(ports),
         sampling=sampling,
@@ -196,6 +199,7 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             calm=precedence.calm,
             agents=agents,
             fetches=fetches,
+            event_streams=NatsEventStreams(installation.connection, installation.names),
             sampling=sampling,
             spans=_span_exporter() if sampling is not None and "recorder" in running else None,
             channels=channels_of(installation) if NOTIFIER.name in names else None,

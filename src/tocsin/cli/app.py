@@ -26,6 +26,7 @@ SERVED: Final = frozenset(
             "explain",
             "why",
             "what-if",
+            "triggers",
         ),
         *("apply", "version", "doctor", "tokens", "import", "sql", "top"),
     }

@@ -190,11 +190,32 @@ def execution_id_of(trigger: Recorded[Trigger], job: str, publisher: str | None 
     key, name, number = request.idempotency_key, trigger.message_id, trigger.sequence
     if publisher is not None:
         return ids.public_trigger_id(publisher, job, trigger.time, key=key, message_id=name, sequence=number)
+    if request.event_trigger is not None and key is not None:
+        return ids.event_execution_id(job, request.event_trigger.source, key)
     if request.backfill is not None and request.scheduled_time is not None:
         return ids.backfill_id(job, request.backfill, request.scheduled_time.astimezone(UTC))
     if key is not None:
         return ids.keyed_trigger_id(job, key)
     return ids.trigger_id(job, name, trigger.time) if name else ids.sequence_trigger_id(job, number, trigger.time)
+
+
+class EventRefused(TocsinError):
+    """An event has no condition, key or input for its trigger."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+def check_event(request: Trigger) -> None:
+    """Check that the event of a trigger starts an execution.
+
+    Raises:
+        EventRefused: it does not, for the reason that the event listener found.
+    """
+    origin = request.event_trigger
+    if origin is not None and origin.refusal_code is not None:
+        raise EventRefused(origin.refusal_code, origin.refusal or "the event starts nothing")
 
 
 def check_public_priority(request: Trigger, definition: JobDefinition) -> None:

@@ -100,6 +100,19 @@ def keyed_trigger_id(job: str, key: str) -> str:
     return _uuid7(_KEYED, "key", job, key)
 
 
+def event_execution_id(job: str, source: tuple[str, ...], key: str) -> str:
+    """Return the id of the only execution for a key of events.
+
+    `source`: the identity of the source of the events among those of the job. Keys of the API and of other sources have other ids.
+    """
+    return _uuid7(_KEYED, "event", job, *source, "key", key)
+
+
+def event_durable(job: str, source: tuple[str, ...]) -> str:
+    """Return the name of the durable for a source of a job."""
+    return _digest("durable", job, *source).hex()
+
+
 def replay_id(job: str, dead_letter: str, number: int, at: datetime) -> str:
     """Return the id of the execution for a replay stored at `at`."""
     return _uuid7(at, "replay", job, dead_letter, str(number))

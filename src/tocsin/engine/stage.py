@@ -21,6 +21,7 @@ from ..ports import (
     Clock,
     DurableSpec,
     EventLog,
+    EventStreams,
     FetchChannel,
     History,
     NotificationChannel,
@@ -77,6 +78,8 @@ class Access:
     """Whether it writes segments of the archive and purges the streams."""
     alerts: bool = False
     """Whether it publishes `cron.alert`, which no stream stores."""
+    hears_events: bool = False
+    """Whether it has durables for the events of triggers, in the log and in the streams of the settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +243,8 @@ class StageContext:
     """What decides on the traces of new executions; None: none are made."""
     spans: SpanExporter | None = None
     """Where the spans of executions go; None: nowhere."""
+    event_streams: EventStreams | None = None
+    """The durables of triggers; None: no events can be heard."""
     channels: Mapping[str, NotificationChannel] = field(default_factory=dict)
     """The channels of notifications, by their names in the settings."""
 

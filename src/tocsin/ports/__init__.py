@@ -40,6 +40,7 @@ from .event_log import (
     check_subject,
     write_each,
 )
+from .event_streams import EventDurable, EventReader, EventStreams
 from .fetches import FetchChannel, ReceiveBody
 from .history import (
     DeadLetterRow,
@@ -76,7 +77,10 @@ __all__ = [
     "DurableSpec",
     "Duration",
     "EntryWrite",
+    "EventDurable",
     "EventLog",
+    "EventReader",
+    "EventStreams",
     "ExecutionCount",
     "ExecutionRow",
     "Extent",

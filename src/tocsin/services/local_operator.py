@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .silences import Silences
     from .statements import StatementResult
     from .timeline import Revision
+    from .trigger_test import GivenEvent, TriggerAnswer
     from .what_if import Question, WhatIfReport
 
 from .operator import OUTCOMES, OpenHistory, last_ended
@@ -150,6 +151,12 @@ class LocalOperator:
 
         jobs = await self.jobs() if question.capacity else ()
         return await WhatIf(self._log, self._stored).ask(question, jobs)
+
+    async def test_triggers(self, job: str, event: "GivenEvent") -> "tuple[TriggerAnswer, ...]":
+        """See `Operator`."""
+        from .trigger_test import try_event  # noqa: PLC0415 - see above
+
+        return try_event((await self.job(job)).definition, event, self._clock.now())
 
     async def revisions(self, job: str) -> "tuple[Revision, ...]":
         """See `Operator`."""

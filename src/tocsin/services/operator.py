@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .shards import ShardMap
     from .statements import StatementResult
     from .timeline import Revision
+    from .trigger_test import GivenEvent, TriggerAnswer
     from .what_if import Question, WhatIfReport
 
 OUTCOMES: Final = 10
@@ -171,6 +172,14 @@ class Operator(Protocol):
 
         Raises:
             InvalidQuery, OperationError: the question is invalid or too large.
+        """
+        ...
+
+    async def test_triggers(self, job: str, event: "GivenEvent") -> "tuple[TriggerAnswer, ...]":
+        """Return what an event would do to each trigger of a job, without any effect.
+
+        Raises:
+            JobNotFound: no job has this name.
         """
         ...
 

@@ -31,6 +31,7 @@ from .model import (
 )
 from .otel import sampling_of
 from .root import DATA_DIR, WITHOUT_EFFECT, FieldPath, Settings
+from .triggers import Triggers
 
 __all__ = [
     "CONFIG_FILE",
@@ -58,6 +59,7 @@ __all__ = [
     "SettingsError",
     "Stages",
     "Tls",
+    "Triggers",
     "Worker",
     "load",
     "origins",

@@ -33,11 +33,13 @@ from .model import (
     Worker,
 )
 from .notifications import Notifications
+from .triggers import Triggers
 
 DATA_DIR: Final = Path("~/.local/share/tocsin")
 FieldPath: TypeAlias = tuple[str, ...]
 """Path of a field, e.g. `("leader", "ttl")`."""
 
+_PREFIXES: Final = ("public_prefix", "trigger_prefix", "mq_prefix")
 _TAKEN: Final = frozenset({"public", ids.OWN_REQUESTS})
 """Names under which other requests are recorded."""
 WITHOUT_EFFECT: Final[frozenset[str]] = frozenset()
@@ -83,6 +85,7 @@ class Settings(DocumentedModel, BaseSettings):
     worker: Worker = Worker()
     builtin: Builtin = Builtin()
     notifications: Notifications = Notifications()
+    triggers: Triggers = Triggers()
     programs: DistinctTokens = ()
     """Programs outside, by name, that get a NATS account of their own from `tocsin permissions`.
 
@@ -131,6 +134,22 @@ class Settings(DocumentedModel, BaseSettings):
                 "must begin with another token than `root`: the streams of Tocsin hold the subjects of the root"
             )
         return prefix
+
+    @field_validator("triggers")
+    @classmethod
+    def _are_of_others(cls, triggers: Triggers, info: ValidationInfo) -> Triggers:
+        own = {str(info.data.get(name)).partition(".")[0] for name in ("root", *_PREFIXES)}
+        root = str(info.data.get("root"))
+        names = (f"{root.upper().replace('-', '_')}_", f"KV_{root}_", f"OBJ_{root}_")
+        for stream, subjects in triggers.streams.items():
+            if stream.startswith(names):
+                raise ValueError(f"`streams.{stream}` is a stream of Tocsin: name a stream of another program")
+            for subject in subjects:
+                if subject.partition(".")[0] in own:
+                    raise ValueError(
+                        f"`streams.{stream}` opens `{subject}`, a subject of Tocsin: name subjects of other programs"
+                    )
+        return triggers
 
     @field_validator("output")
     @classmethod

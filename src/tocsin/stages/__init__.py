@@ -12,6 +12,7 @@ from .archiver.stage import ARCHIVER
 from .dag_advancer.stage import DAG_ADVANCER
 from .dead_letter_sink import DEAD_LETTER_SINK
 from .dependency_keeper.stage import DEPENDENCY_KEEPER
+from .event_listener.stage import EVENT_LISTENER
 from .lease_keeper import LEASE_KEEPER
 from .lock_keeper import LOCK_KEEPER
 from .matcher.stage import MATCHER_STAGE
@@ -28,6 +29,7 @@ from .ticker import TICKER
 STAGES: Final[tuple[AnyStage, ...]] = (
     REGISTRAR,
     TICKER,
+    EVENT_LISTENER,
     PLANNER,
     DEPENDENCY_KEEPER,
     LOCK_KEEPER,

@@ -123,9 +123,11 @@ class Planner:
         try:
             if publisher is not None:
                 execution_plan.check_public_priority(message, definition)
+            else:
+                execution_plan.check_event(message)
             if not is_checked or message.input or message.args is not None or definition.partition is not None:
                 check_input(definition, message.input or {}, message.args)
-        except DefinitionError as error:
+        except (DefinitionError, execution_plan.EventRefused) as error:
             return self._skip(execution_plan.refused(trigger, job, error, publisher), states)
         if definition.partition is not None:
             make = partial(execution_plan.from_trigger, trigger, publisher=publisher)

@@ -28,6 +28,23 @@ ENDINGS: Final = (*COMPLETIONS, *(f"execution.*.*.{end}" for end in ("failed", "
 """Filters over the events that end an execution."""
 
 
+def ends(job: str, *kinds: str) -> tuple[str, ...]:
+    """Return filters over ends of executions of a job, such as `completed`."""
+    patterns = (pattern for pattern in ENDINGS if pattern.split(".")[3] in kinds)
+    return tuple(pattern.replace(ANY, token(job), 1) for pattern in patterns)
+
+
+def covers(opened: str, wanted: str) -> bool:
+    """Return whether a filter matches every subject that another filter matches."""
+    wide, narrow = opened.split("."), wanted.split(".")
+    for number, part in enumerate(wide):
+        if part == ">":
+            return len(narrow) > number
+        if number >= len(narrow) or narrow[number] == ">" or part not in {"*", narrow[number]}:
+            return False
+    return len(wide) == len(narrow)
+
+
 def is_ending(subject: str) -> bool:
     """Return whether a subject of `OPENINGS` or `ENDINGS` is an ending."""
     return subject.split(".", 4)[3] not in {"planned", "admitted"}

@@ -46,6 +46,7 @@ from ...services.queues import QueueDetails
 from ...services.shards import ShardMap
 from ...services.statements import StatementResult
 from ...services.timeline import Revision, no_definition
+from ...services.trigger_test import GivenEvent, TriggerAnswer
 from ...services.what_if import Question, WhatIfReport
 from ..system_clock import SystemClock
 from .api_client import ApiClient, agent_path, job_of, job_path, queue_path, reason_header, recorded_of
@@ -72,6 +73,7 @@ _RESULTS: Final = TypeAdapter(tuple[StatementResult, ...])
 _WHAT_IF: Final = TypeAdapter(WhatIfReport)
 _PURGE: Final = TypeAdapter(PurgeAnswer)
 _EXECUTIONS: Final = TypeAdapter(list[ExecutionRow])
+_TRIGGERS: Final = TypeAdapter(tuple[TriggerAnswer, ...])
 _REVISIONS: Final = TypeAdapter(tuple[Revision, ...])
 _ANSWER: Final = TypeAdapter(Answer)
 _OUTPUT: Final = TypeAdapter(ExecutionOutput)
@@ -173,6 +175,12 @@ class HttpOperator:
             "capacity": dict(question.capacity),
         }
         return _WHAT_IF.validate_python(await self._api.request("POST", "/v1/what-if", body))
+
+    async def test_triggers(self, job: str, event: GivenEvent) -> tuple[TriggerAnswer, ...]:
+        """See `Operator`."""
+        body: JsonValue = event.model_dump(mode="json")
+        answer = await self._api.request("POST", f"{job_path(job)}/triggers/test", body)
+        return _TRIGGERS.validate_python(answer["triggers"])
 
     async def revisions(self, job: str) -> tuple[Revision, ...]:
         """See `Operator`."""

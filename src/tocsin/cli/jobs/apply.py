@@ -147,19 +147,24 @@ def answer(
 ) -> None:
     """Print the warnings about a plan, and with `-o json` the plan."""
     plan, missing = planned
-    warn([*plan.unknown, *missing, *_without_channel(session, definitions)])
+    warn([*plan.unknown, *missing, *_unsettled(session, definitions)])
     if session.output.is_json:
         session.output.answer({**as_json(plan), "dry_run": dry_run, "unserved": unserved_json(missing)}, list)
 
 
-def _without_channel(session: Session, definitions: Collection[JobDefinition]) -> Iterable[str]:
-    """Return warnings about channels that the settings lack.
+def _unsettled(session: Session, definitions: Collection[JobDefinition]) -> Iterable[str]:
+    """Return warnings about channels and subjects that the settings lack.
 
     Over HTTP, the settings of the server are not known.
     """
     from ...services.jobs.channels import unknown_channels  # noqa: PLC0415 - likewise
+    from ...services.jobs.event_triggers import unopened_subjects  # noqa: PLC0415 - likewise
 
-    return () if session.server else unknown_channels(definitions, session.settings().notifications.channels)
+    if session.server:
+        return ()
+    settings = session.settings()
+    channels = unknown_channels(definitions, settings.notifications.channels)
+    return (*channels, *unopened_subjects(definitions, settings.triggers.streams))
 
 
 def warn(warnings: Sequence[object]) -> None:

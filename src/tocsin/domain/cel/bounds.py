@@ -54,7 +54,7 @@ class TooMuchWork(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """The bytes of a value: at most `peak` at one visit, and `total` over all visits."""
+    """The bytes of a value: at most `peak` at a visit, `total` over all."""
 
     peak: float
     total: float

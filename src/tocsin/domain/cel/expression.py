@@ -62,13 +62,13 @@ class Expression:
     text: str
     program: "cel.Expression"
     type: str
-    """The type of its value, such as `BOOL`; `DYN`: only the event tells."""
+    """The type of its value, such as `BOOL`; `DYN`: it depends on the event."""
 
     def evaluate(self, event: Event) -> object:
-        """Return the value for an event; it may be more than JSON knows, such as a time.
+        """Return the value for an event; JSON may not know its type.
 
         Raises:
-            EvaluationFailed: there is none.
+            EvaluationFailed: the expression has no value for it.
         """
         try:
             value = self.program.eval(data=event.variables)
@@ -101,7 +101,10 @@ def compile_(text: str) -> Expression:
 
 @cache
 def _environment() -> "cel.Env":
-    """Return the environment with the variables of an event; the library is loaded at the first use."""
+    """Return the environment with the variables of an event.
+
+    The library is loaded at the first use.
+    """
     try:
         from cel_expr_python import cel  # noqa: PLC0415 - 15 MB that most processes do not need
     except ImportError:

@@ -34,6 +34,7 @@ from .fields import (
     Text,
     Timeout,
     is_name,
+    json_problem,
     size_of,
 )
 from .job_class import LEADER_ONLY, MAX_PROPOSED_TO, QUORUM_REPLICAS, QUORUM_REQUIRED, JobClass
@@ -50,6 +51,7 @@ from .model import (
 )
 from .notify import Notify
 from .retry_policy import RetryPolicy
+from .triggers import EventTrigger, Source
 
 __all__ = [
     "DEFAULT_MAX_WAITING",
@@ -72,6 +74,7 @@ __all__ = [
     "Concurrency",
     "DefinitionError",
     "DefinitionProblem",
+    "EventTrigger",
     "Flag",
     "Function",
     "JobClass",
@@ -85,6 +88,7 @@ __all__ = [
     "Priority",
     "RetryPolicy",
     "Seconds",
+    "Source",
     "Step",
     "StepName",
     "Text",
@@ -92,6 +96,7 @@ __all__ = [
     "check_input",
     "fans_out",
     "is_name",
+    "json_problem",
     "shorten",
     "show",
     "size_of",

@@ -47,6 +47,7 @@ from .partition import PartitionField, key_problems, partition_problems
 from .retry_policy import RetryPolicy
 from .sql_work import ProcedureCall, SqlStatement
 from .stored_model import StoredModel
+from .triggers import Triggers, trigger_problems
 
 MAX_STEPS: Final = 1_000
 """The largest number of steps of a job."""
@@ -179,6 +180,8 @@ class JobDefinition(StoredModel):
     """
     acknowledgement_timeout: Timeout = DEFAULT_ACKNOWLEDGEMENT_TIMEOUT
     """Seconds for which a proposal waits for acknowledgements."""
+    triggers: Triggers = ()
+    """The events that start executions, beside the schedule: messages of JetStream, and ends of other jobs."""
     partition: PartitionField | None = None
     """The shards on which an occurrence or a trigger runs, with one execution on each; None: the job is not divided.
 
@@ -324,6 +327,7 @@ def _problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
         is_scheduled=definition.schedule is not None,
         leads=definition.job_class == LEADER_ONLY,
     )
+    yield from trigger_problems(definition.name, definition.triggers)
     yield from acknowledgement_problems(
         definition.job_class, definition.acknowledgements, definition.acknowledgement_timeout
     )

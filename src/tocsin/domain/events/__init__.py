@@ -69,6 +69,7 @@ from .execution import (
 from .inputs import (
     CancelRequest,
     Enqueued,
+    EventOrigin,
     ExpiryTimer,
     LeaseTimer,
     NotifyTimer,
@@ -203,6 +204,7 @@ __all__ = [
     "Enqueued",
     "Envelope",
     "EnvelopeData",
+    "EventOrigin",
     "ExecutionFact",
     "Exhausted",
     "ExhaustedReason",

@@ -17,6 +17,19 @@ _SHARED_NAMES: Final = frozenset({"priority", "traceparent"})
 """Names of fields that the input of a job often has too."""
 
 
+class EventOrigin(Message):
+    """The event that requests an execution, as the event listener found it."""
+
+    source: tuple[str, ...]
+    """The identity of its source among those of the job. With the idempotency key it names one execution."""
+    subject: str
+    """The subject of the event."""
+    refusal_code: str | None = None
+    """The code of the reason why the event has no condition, key or input; absent: it starts an execution."""
+    refusal: str | None = None
+    """The text of this reason."""
+
+
 class Trigger(Message):
     """A request to run a job now. All fields are optional.
 
@@ -52,6 +65,8 @@ class Trigger(Message):
     """The past instant for which the backfill runs the job."""
     traceparent: str | None = None
     """The trace that the execution continues (W3C Trace Context). A header of this name wins; a value that is not valid is ignored."""
+    event_trigger: EventOrigin | None = None
+    """The event for which the event listener requests this. That of a program outside is ignored."""
 
     @model_validator(mode="before")
     @classmethod

@@ -67,7 +67,8 @@ class Requests:
         self._refused: set[Request] = set()
         self._undecided: set[str] = set()
         """Planned executions whose lock is not decided on; the others are admitted at once."""
-        self._backfilled: set[str] = set()
+        self._repeatable: set[str] = set()
+        """Executions that several requests may name: of backfills, and of keys."""
         self._enqueued_ids: set[str] = set()
         self._inputs: set[tuple[str, str]] = set()
         """Dead letters of messages: a replay publishes the message again, and starts no execution."""
@@ -105,10 +106,10 @@ class Requests:
     def _trigger(self, recorded: Recorded[Trigger]) -> Taken:
         job, publisher = job_of(recorded.subject), publisher_of(recorded.subject)
         execution_id = execution_plan.execution_id_of(recorded, job, publisher)
-        if recorded.message.backfill is not None:
-            if execution_id in self._backfilled:
-                return  # a repeated backfill requests an instant a second time
-            self._backfilled.add(execution_id)
+        if recorded.message.backfill is not None or recorded.message.idempotency_key is not None:
+            if execution_id in self._repeatable:
+                return  # a repeated backfill or key requests an execution a second time
+            self._repeatable.add(execution_id)
         durable = TRIGGERS if publisher is None else PUBLIC_TRIGGERS
         self._request((durable, recorded.subject, recorded.sequence), execution_id, job, recorded)
         yield from ()

@@ -55,6 +55,7 @@ from . import (
     status,
     timeline,
     tokens,
+    triggers,
     what_if,
     why,
 )
@@ -215,6 +216,7 @@ ROUTERS: Final = (
     what_if.router,
     durations.router,
     revisions.router,
+    triggers.router,
     executions.router,
     dead_letter_groups.router,
     dead_letters.router,

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from .... import subjects
 from ....domain.access import Permission, Principal
 from ....domain.definition import JobDefinition, is_name
+from ....domain.event_trigger import started_by
 from ....domain.events import (
     DeadLettered,
     DeadLetterFact,
@@ -160,18 +161,20 @@ class Visibility:
     async def require_dependencies(self, caller: Principal, definition: JobDefinition) -> None:
         """Check that a caller may see the jobs on which a job depends.
 
-        Its executions would show when these jobs run, and whether they fail.
+        These are also the jobs whose ends start it. Its executions would show when these jobs run, and whether they fail.
 
         Raises:
             Problem: one of them is hidden from the caller.
         """
-        for dependency in definition.depends_on:
-            if not await self.may_see(caller, dependency.job):
+        upstream = [("depends_on", dependency.job) for dependency in definition.depends_on]
+        upstream += [("triggers", job) for job in started_by(definition)]
+        for field, job in upstream:
+            if not await self.may_see(caller, job):
                 raise Problem(
                     403,
                     "forbidden",
-                    f"job {definition.name!r} cannot depend on {dependency.job!r}, which names its viewers, and you are not one "
-                    "of them. Leave it out of `depends_on`, or ask its owner",
+                    f"job {definition.name!r} cannot depend on {job!r}, which names its viewers, and you are not one "
+                    f"of them. Leave it out of `{field}`, or ask its owner",
                 )
 
     def seen_definitions(self, caller: Principal, definitions: Sequence[Recorded[DefinitionFact]]) -> frozenset[int]:

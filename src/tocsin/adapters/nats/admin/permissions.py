@@ -14,7 +14,7 @@ outside (`worker`, `public`, `mq-executor`, `api-client`) are therefore in accou
 import the subjects that they may use. The rules of the other users contain mistakes and stray programs.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -81,8 +81,12 @@ class Outside:
 class Granting:
     """Builder of permissions for one installation and its durables."""
 
-    def __init__(self, names: Names, durables: Iterable[DurableSpec]) -> None:
+    def __init__(
+        self, names: Names, durables: Iterable[DurableSpec], opened: Mapping[str, Iterable[str]] | None = None
+    ) -> None:
+        """`opened`: the subjects that the settings open for triggers, by the stream of another program."""
         self._names = names
+        self._opened = opened or {}
         self._durables = tuple(durables)
 
     def part(
@@ -121,7 +125,12 @@ class Granting:
             hearing.append(self._names.hold_list(ANY, ANY))
         if access.assigns_tasks:
             hearing.append(self._names.fetch_requests)
-        denied = {subject for stream in access.follows for subject in self._of_others(stream)} - set(publish)
+        if access.hears_events:
+            publish += self._hearing_events()
+        denied = {subject for stream in access.follows for subject in self._of_others(stream)}
+        if access.hears_events:
+            denied |= self._acknowledgements(Stream.LOG)
+        denied -= set(publish)
         return Permissions(_inbox(name), _sorted(publish), _sorted(denied), tuple(hearing))
 
     def working(
@@ -228,6 +237,23 @@ class Granting:
         yield f"{API}.CONSUMER.MSG.NEXT.{consumer}"
         yield f"{API}.CONSUMER.INFO.{consumer}"
         yield f"$JS.ACK.{consumer}.>"
+
+    def _acknowledgements(self, stream: Stream) -> set[str]:
+        """Return the acknowledgements of the stages' own durables."""
+        name = self._names.stream(stream)
+        return {f"$JS.ACK.{name}.{durable.name}.>" for durable in self._durables if durable.stream is stream}
+
+    def _hearing_events(self) -> Iterator[str]:
+        log = self._names.stream(Stream.LOG)
+        yield f"{API}.CONSUMER.CREATE.{log}.*"
+        for stream in (log, *self._opened):
+            yield f"{API}.CONSUMER.NAMES.{stream}"
+            for verb in ("MSG.NEXT", "DELETE"):
+                yield f"{API}.CONSUMER.{verb}.{stream}.*"
+            yield f"$JS.ACK.{stream}.*.>"
+        for stream, opened in self._opened.items():
+            for subject in opened:  # the server compares the end of this subject with the filter of the consumer
+                yield f"{API}.CONSUMER.CREATE.{stream}.*.{subject}"
 
     def _reading(self, stream: Stream) -> Iterator[str]:
         name = self._names.stream(stream)

@@ -159,6 +159,14 @@ class Names:
         """Return the name of a stream: `TOCSIN_LEDGER`."""
         return f"{self.root.upper().replace('-', '_')}_{stream}"
 
+    def own_streams(self) -> frozenset[str]:
+        """Return the names of the streams that stages consume."""
+        return frozenset(map(self.stream, Stream))
+
+    def trigger_durable(self, name: str) -> str:
+        """Return the name of a durable for the events of a trigger."""
+        return f"{self.root}-trigger-{name}"
+
     def captured(self, stream: Stream) -> list[str]:
         """Return the subjects that a stream stores."""
         return [self.to_wire(relative) for relative in STREAM_SUBJECTS[stream]]

@@ -48,6 +48,7 @@ NO_STORAGE: Final = frozenset({10028, 10047})
 """The account or the server cannot reserve what a stream may hold."""
 STREAM_NOT_FOUND: Final = 10059
 CONSUMER_NOT_FOUND: Final = 10014
+CONSUMER_EXISTS: Final = 10148
 SUBJECTS_OVERLAP: Final = 10065
 NO_MESSAGE_FOUND: Final = 10_037
 MESSAGE_GONE: Final = 10_057

@@ -98,7 +98,7 @@ class GreedyBatches:
         finally:
             try:
                 await inbox.close()
-                await _hand_back([*self._in_progress, *self._postponed.messages, *inbox.messages])
+                await hand_back([*self._in_progress, *self._postponed.messages, *inbox.messages])
             finally:
                 self._over.set()
 
@@ -139,7 +139,7 @@ class GreedyBatches:
                 if not is_open:
                     await inbox.open()
                     is_open = True
-                messages = await _fetch(inbox, subscriber.pull_sub.batch_size, wait)
+                messages = await fetch(inbox, subscriber.pull_sub.batch_size, wait)
             except LogUnavailable:  # no leader, a moving consumer, or a lost connection
                 await asyncio.sleep(RETRY_INTERVAL_S)
                 continue
@@ -182,7 +182,7 @@ class _Own:
         """Do nothing: the subscription ends with the task that consumes."""
 
 
-async def _fetch(inbox: PullInbox, limit: int, wait: float) -> list[Msg]:
+async def fetch(inbox: PullInbox, limit: int, wait: float) -> list[Msg]:
     """Send a request and wait until it is full, or the server ends it."""
     inbox.statuses.clear()
     await inbox.request(limit - len(inbox.messages), wait=wait, is_greedy=True)
@@ -197,7 +197,7 @@ async def _fetch(inbox: PullInbox, limit: int, wait: float) -> list[Msg]:
     return messages
 
 
-async def _hand_back(messages: list[Msg]) -> None:
+async def hand_back(messages: list[Msg]) -> None:
     """Hand unacknowledged messages back, so that another copy receives them at once."""
     for message in messages:
         if not message.is_acked:

@@ -1,0 +1,107 @@
+"""Durables for the events of triggers, on JetStream."""
+
+import json
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from ...ports import Delivery, EventDurable, EventReader, RequestRefused
+from ...subjects import Stream
+from .client import wire
+from .client.connection import Connection
+from .client.names import Names
+from .client.wire import JetStreamError
+from .consumers.greedy_batches import fetch, hand_back
+from .consumers.pull import NatsDelivery, PullInbox
+
+ACK_WAIT_S: Final = 30.0
+MAX_ACK_PENDING: Final = 1_000
+_NANOSECONDS: Final = 1_000_000_000
+_PAGE: Final = 1_024
+
+
+class NatsEventStreams:
+    """Implement `ports.EventStreams`."""
+
+    def __init__(self, connection: Connection, names: Names) -> None:
+        self._connection = connection
+        self._names = names
+        self._own_streams = names.own_streams()
+        self._prefix = names.trigger_durable("")
+
+    @property
+    def log_stream(self) -> str:
+        """See `EventStreams`."""
+        return self._names.stream(Stream.LOG)
+
+    async def create(self, durable: EventDurable) -> None:
+        """See `EventStreams`."""
+        name = self._names.trigger_durable(durable.name)
+        config: dict[str, Any] = {
+            "name": name,
+            "durable_name": name,
+            "deliver_policy": "new",
+            "ack_policy": "explicit",
+            "ack_wait": int(ACK_WAIT_S * _NANOSECONDS),
+            "max_ack_pending": MAX_ACK_PENDING,
+            "max_deliver": -1,
+        }
+        verb = f"CONSUMER.CREATE.{durable.stream}.{name}"
+        if len(durable.subjects) == 1 and durable.stream not in self._own_streams:
+            # The server compares this token with the filter, so that permissions can name the subject.
+            verb += f".{durable.subjects[0]}"
+            config["filter_subject"] = durable.subjects[0]
+        else:
+            config["filter_subjects"] = [self._names.to_wire(subject) for subject in durable.subjects]
+        request = {"stream_name": durable.stream, "config": config, "action": "create"}
+        try:
+            await self._connection.manage(verb, json.dumps(request).encode())
+        except JetStreamError as error:
+            if error.err_code != wire.CONSUMER_EXISTS:
+                raise RequestRefused(f"{durable.stream}: {error}", str(error)) from error
+
+    async def remove(self, stream: str, name: str) -> None:
+        """See `EventStreams`."""
+        verb = f"CONSUMER.DELETE.{stream}.{self._names.trigger_durable(name)}"
+        await self._connection.find(verb, absent=wire.CONSUMER_NOT_FOUND)
+
+    async def names(self, stream: str) -> Collection[str]:
+        """See `EventStreams`."""
+        names: list[str] = []
+        while True:
+            request = json.dumps({"offset": len(names)}).encode()
+            page = await self._connection.find(f"CONSUMER.NAMES.{stream}", request, absent=wire.STREAM_NOT_FOUND)
+            if page is None or not page.get("consumers"):
+                break
+            names += page["consumers"]
+            if len(page["consumers"]) < _PAGE:
+                break
+        return [name.removeprefix(self._prefix) for name in names if name.startswith(self._prefix)]
+
+    @asynccontextmanager
+    async def reading(self, durable: EventDurable) -> AsyncIterator[EventReader]:
+        """See `EventStreams`."""
+        inbox = PullInbox(self._connection, durable.stream, self._names.trigger_durable(durable.name))
+        reader = _Reader(self._connection, self._names, inbox)
+        await inbox.open()
+        try:
+            yield reader
+        finally:
+            await inbox.close()
+            await hand_back([*reader.taken, *inbox.messages])
+
+
+class _Reader:
+    """Implement `ports.EventReader`."""
+
+    def __init__(self, connection: Connection, names: Names, inbox: PullInbox) -> None:
+        self._connection = connection
+        self._names = names
+        self._inbox = inbox
+        self.taken: list[Any] = []
+        """The messages that were taken last."""
+
+    async def take(self, limit: int, *, wait: float) -> Sequence[Delivery]:
+        """See `EventReader`."""
+        self.taken = await fetch(self._inbox, limit, wait)
+        return [NatsDelivery(message, self._names, self._connection.transport) for message in self.taken]

@@ -1,0 +1,81 @@
+"""`tocsin triggers`: test."""
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from ..input.values import json_of
+from ..output.tables import table
+from ..runtime.errors import UsageError
+from ..runtime.event_loop import run
+from ..runtime.session import session_of
+
+if TYPE_CHECKING:
+    from ...services.trigger_test import GivenEvent, TriggerAnswer
+
+
+def test(
+    context: typer.Context,
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")],
+    event: Annotated[
+        str,
+        typer.Option(
+            metavar="JSON|@FILE|FILE", help='An object such as {"subject": "orders.new", "body": {"total": 120}}.'
+        ),
+    ],
+) -> None:
+    """Explain what an event would do to the triggers of a job, without any effect.
+
+    For each trigger: whether its condition is true, the key of the event, the input of the execution, or why nothing would start. The
+    subject of the end of an execution is the job and the end, such as `extract.completed`.
+
+    Example: `tocsin triggers test invoice --event event.json`
+    """
+    session = session_of(context)
+    given = _event(event)
+
+    async def ask() -> "tuple[TriggerAnswer, ...]":
+        async with session.operator() as operator:
+            return await operator.test_triggers(job, given)
+
+    answers = run(ask())
+    session.output.answer(
+        [asdict(answer) for answer in answers],
+        lambda: [
+            table(
+                ("TRIGGER", "OUTCOME", "KEY", "INPUT", "REASON"),
+                [_row(answer) for answer in answers],
+                empty=f"{job} has no triggers. Add some under `triggers:` in its definition.",
+            )
+        ],
+    )
+
+
+def _event(written: str) -> "GivenEvent":
+    from pydantic import ValidationError  # noqa: PLC0415 - help does not need it
+
+    from ...services.trigger_test import GivenEvent  # noqa: PLC0415
+
+    is_text = written.startswith(("{", "@"))
+    document: dict[str, Any] | None = json_of("--event", written if is_text else f"@{written}", dict)
+    try:
+        return GivenEvent.model_validate(document or {})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(map(str, first["loc"]))
+        raise UsageError(f"--event: `{field}`: {first['msg']}", code="invalid-event") from None
+
+
+def _row(answer: "TriggerAnswer") -> tuple[object, ...]:
+    starts = answer.outcome == "starts"
+    where = f"`{answer.field}`: " if answer.field else ""
+    return (
+        answer.source,
+        Text(answer.outcome, style="green" if starts else "yellow"),
+        answer.key or "",
+        "" if answer.input is None else json.dumps(answer.input, ensure_ascii=False),
+        f"{where}{answer.reason}" if answer.reason else "",
+    )

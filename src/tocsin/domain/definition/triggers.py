@@ -1,0 +1,138 @@
+"""The events that start executions of a job."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Annotated, Final, Literal, TypeAlias
+
+from pydantic import BeforeValidator
+from pydantic_core import PydanticCustomError
+
+from .. import cel
+from .errors import DefinitionProblem, show
+from .fields import Name, Text
+from .stored_model import StoredModel
+
+MAX_TRIGGERS: Final = 20
+"""The largest number of triggers of a job."""
+MAX_MAPPINGS: Final = 50
+"""The largest number of keys that a trigger maps into the input."""
+_SUBJECT: Final = re.compile(r"[^\s.*>]+(?:\.(?:\*|[^\s.*>]+))*(?:\.>)?")
+_MAX_SUBJECT: Final = 255
+_STREAM: Final = re.compile(r"[A-Za-z0-9_-]{1,255}")
+_KEYS: Final = frozenset({"STRING", "INT", "UINT", "DYN"})
+
+Source: TypeAlias = tuple[str, ...]
+"""The identity of a source among those of a job."""
+
+
+class EventTrigger(StoredModel):
+    """Events of one source, each of which may start an execution.
+
+    Conditions and mappings are expressions in CEL over `body` (the JSON of the event), `subject`, `headers` and `time`.
+    """
+
+    nats: Text | None = None
+    """The subject of messages in a JetStream stream; it may have wildcards. Either this or `job`."""
+    stream: Text | None = None
+    """The stream of these messages. None: the only stream that the settings open for this subject."""
+    job: Name | None = None
+    """The job whose ended executions are the events. Either this or `nats`."""
+    on: Literal["completed", "failed", "finished"] = "completed"
+    """The ends of these executions that count; `finished`: completed, failed or cancelled."""
+    when: Text | None = None
+    """The condition, such as `body.total > 100`; None: each event starts an execution."""
+    input: dict[str, Text] = {}
+    """Keys that override the job's input, each with the expression for its value."""
+    key: Text | None = None
+    """The expression for the key of an event: all events with one key start one execution. None: each event has its own."""
+
+    @property
+    def source(self) -> Source:
+        """The identity of this source among those of the job."""
+        return ("job", self.job or "", self.on) if self.nats is None else ("nats", self.nats, self.stream or "")
+
+
+def _listed(value: object) -> object:
+    if isinstance(value, dict):
+        raise PydanticCustomError("list_type", "must be a list of triggers, such as [{nats: orders.>}]")
+    return value
+
+
+Triggers: TypeAlias = Annotated[
+    tuple[EventTrigger, ...], BeforeValidator(_listed, json_schema_input_type=tuple[EventTrigger, ...])
+]
+
+
+def trigger_problems(job: str, triggers: Sequence[EventTrigger]) -> Iterator[DefinitionProblem]:
+    """Yield the problems of a job's triggers; each expression is compiled."""
+    if len(triggers) > MAX_TRIGGERS:
+        reason = f"{len(triggers):,} triggers, more than {MAX_TRIGGERS}: let one subject with wildcards name several"
+        yield DefinitionProblem(reason, field="triggers", code="too-large")
+        return
+    sources: set[Source] = set()
+    for number, trigger in enumerate(triggers):
+        for problem in (*_source_problems(job, trigger), *_expression_problems(trigger)):
+            yield replace(problem, field=f"triggers.{number}{problem.field and '.'}{problem.field}")
+        if trigger.source in sources:
+            reason = "another trigger of this job has the same source: join their conditions with `||`"
+            yield DefinitionProblem(reason, field=f"triggers.{number}", code="duplicate-trigger")
+        sources.add(trigger.source)
+
+
+def _source_problems(job: str, trigger: EventTrigger) -> Iterator[DefinitionProblem]:
+    if (trigger.nats is None) == (trigger.job is None):
+        code = "required" if trigger.nats is None else "exclusive-fields"
+        yield DefinitionProblem("give either `nats` or `job`", code=code)
+        return
+    if trigger.job == job:
+        reason = "a job cannot start itself: its executions would never end"
+        yield DefinitionProblem(reason, field="job", value=show(trigger.job), code="dependency-cycle")
+    if trigger.nats is not None:
+        yield from _nats_problems(trigger.nats, trigger.stream)
+    elif trigger.stream is not None:
+        reason = "belongs to `nats`: leave it out"
+        yield DefinitionProblem(reason, field="stream", value=show(trigger.stream), code="exclusive-fields")
+    if trigger.nats is not None and trigger.on != "completed":
+        yield DefinitionProblem("belongs to `job`: leave it out", field="on", code="exclusive-fields")
+
+
+def is_subject(text: str) -> bool:
+    """Return whether a text is a subject or a filter of messages of programs."""
+    return len(text) <= _MAX_SUBJECT and _SUBJECT.fullmatch(text) is not None and not text.startswith(("$", "_INBOX"))
+
+
+def _nats_problems(subject: str, stream: str | None) -> Iterator[DefinitionProblem]:
+    if not is_subject(subject):
+        reason = (
+            f"must be a subject of at most {_MAX_SUBJECT} characters, such as `orders.new`, `orders.*.paid` or `orders.>`; "
+            "its first token is a name, and not one of the server"
+        )
+        yield DefinitionProblem(reason, field="nats", value=show(subject), code="invalid-subject")
+    if stream is not None and not _STREAM.fullmatch(stream):
+        reason = "must be the name of a stream: letters, digits, hyphens and underscores"
+        yield DefinitionProblem(reason, field="stream", value=show(stream), code="invalid-value")
+
+
+def _expression_problems(trigger: EventTrigger) -> Iterator[DefinitionProblem]:
+    if len(trigger.input) > MAX_MAPPINGS:
+        reason = (
+            f"{len(trigger.input):,} keys, more than {MAX_MAPPINGS}: map an object as a whole, such as `body.order`"
+        )
+        yield DefinitionProblem(reason, field="input", code="too-large")
+        return
+    fields = {"when": trigger.when, "key": trigger.key, **{f"input.{key}": text for key, text in trigger.input.items()}}
+    for field, text in fields.items():
+        if text is None:
+            continue
+        try:
+            type_ = cel.compile_(text).type
+        except cel.ExpressionError as error:
+            yield DefinitionProblem(str(error), field=field, value=show(text), code=error.code)
+            continue
+        if field == "when" and type_ not in {"BOOL", "DYN"}:
+            reason = f"must be true or false, and is of the type {type_}: compare it, such as `{text} == …`"
+            yield DefinitionProblem(reason, field=field, value=show(text), code="invalid-expression")
+        if field == "key" and type_ not in _KEYS:
+            reason = f"must be a text or an integer, and is of the type {type_}: write a field such as `body.id`"
+            yield DefinitionProblem(reason, field=field, value=show(text), code="invalid-expression")

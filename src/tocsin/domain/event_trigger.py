@@ -1,0 +1,132 @@
+"""The effect of an event on a trigger: an execution, or a reason for none."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal, TypeAlias
+
+from pydantic import JsonValue
+
+from . import cel
+from .definition import MAX_INPUT_BYTES, EventTrigger, JobDefinition, json_problem, size_of
+from .errors import TocsinError
+
+MAX_KEY: Final = 255
+"""Characters of the key of an event."""
+_SERVER_HEADERS: Final = "nats-"
+
+Outcome: TypeAlias = Literal["starts", "condition_false", "evaluation_failed"]
+
+
+class UnreadableEvent(TocsinError):
+    """A message is not an event: it is too large, or not JSON."""
+
+    code = "unreadable-event"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The effect of an event on a trigger."""
+
+    outcome: Outcome
+    key: str | None = None
+    """The key of the event, if the trigger has an expression for it."""
+    input: Mapping[str, JsonValue] | None = None
+    reason: str | None = None
+    """Why it starts nothing."""
+    field: str | None = None
+    """The field of the trigger that has no value for the event."""
+    code: str = cel.EvaluationFailed.code
+    """The code of the reason."""
+
+    @property
+    def explained(self) -> str:
+        """The reason, with the field."""
+        return f"`{self.field}`: {self.reason}" if self.field else self.reason or ""
+
+
+def read_event(data: bytes, subject: str, headers: Mapping[str, str] | None, time: datetime) -> cel.Event:
+    """Return the event of a message.
+
+    Headers of the server (`Nats-…`) are left out: they say how a message is stored, and not what happened.
+
+    Raises:
+        UnreadableEvent: it is larger than expressions may read, or not plain JSON.
+    """
+    shown = {name: value for name, value in (headers or {}).items() if not name.lower().startswith(_SERVER_HEADERS)}
+    size = len(data) + sum(len(name) + len(value) for name, value in shown.items())
+    if size > cel.MAX_EVENT_BYTES:
+        raise UnreadableEvent(f"the event has {size:,} bytes, more than {cel.MAX_EVENT_BYTES:,}")
+    try:
+        body = json.loads(data) if data else None
+    except (ValueError, RecursionError):
+        raise UnreadableEvent("the body of the event is not JSON") from None
+    if reason := json_problem(body):
+        raise UnreadableEvent(f"the body of the event: {reason}")
+    return cel.Event(body, subject, shown, time)
+
+
+def judge(trigger: EventTrigger, event: cel.Event) -> Verdict:
+    """Return the effect of an event on a trigger; it never fails."""
+    field = "when"
+    try:
+        if trigger.when is not None and not _is_true(trigger.when, event):
+            return Verdict("condition_false", reason=f"`{trigger.when}` is false")
+        field = "key"
+        key = None if trigger.key is None else _key(trigger.key, event)
+        values: dict[str, JsonValue] = {}
+        for name, text in trigger.input.items():
+            field = f"input.{name}"
+            values[name] = _json(text, event)
+    except cel.EvaluationFailed as error:
+        return Verdict("evaluation_failed", reason=str(error), field=field)
+    if (size := size_of(values)) > MAX_INPUT_BYTES:
+        reason = f"has {size:,} bytes of JSON, more than {MAX_INPUT_BYTES:,}"
+        return Verdict("evaluation_failed", reason=reason, field="input")
+    return Verdict("starts", key, values)
+
+
+def _is_true(text: str, event: cel.Event) -> bool:
+    value = cel.compile_(text).evaluate(event)
+    if not isinstance(value, bool):
+        raise cel.EvaluationFailed(f"must be true or false, and is {type(value).__name__}")
+    return value
+
+
+def _key(text: str, event: cel.Event) -> str:
+    value = cel.compile_(text).evaluate(event)
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise cel.EvaluationFailed(f"must be a text or an integer, and is {type(value).__name__}")
+    key = str(value)
+    if not 0 < len(key) <= MAX_KEY:
+        raise cel.EvaluationFailed(f"must have 1 to {MAX_KEY} characters, and has {len(key):,}")
+    return key
+
+
+def _json(text: str, event: cel.Event) -> JsonValue:
+    value = cel.compile_(text).evaluate(event)
+    if reason := json_problem(value):
+        raise cel.EvaluationFailed(f"is not plain JSON: {reason}")
+    return value  # type: ignore[return-value] # checked above
+
+
+def started_by(definition: JobDefinition) -> tuple[str, ...]:
+    """Return the jobs whose ends start a job."""
+    return tuple(trigger.job for trigger in definition.triggers if trigger.job is not None)
+
+
+def in_circles(definitions: Iterable[JobDefinition]) -> frozenset[str]:
+    """Return the jobs on circles of jobs that start each other, and between two circles."""
+    edges = {(upstream, definition.name) for definition in definitions for upstream in started_by(definition)}
+    while True:
+        starts, started = {start for start, _ in edges}, {end for _, end in edges}
+        kept = {(start, end) for start, end in edges if start in started and end in starts}
+        if len(kept) == len(edges):
+            return frozenset(starts)
+        edges = kept
+
+
+def ends_of(trigger: EventTrigger) -> tuple[str, ...]:
+    """Return the ends of executions that are events for a trigger."""
+    return ("completed", "failed", "cancelled") if trigger.on == "finished" else (trigger.on,)

@@ -1,0 +1,70 @@
+"""Durables for the events of triggers, in streams of Tocsin or of others."""
+
+from collections.abc import Collection, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from .durables import Delivery
+
+
+@dataclass(frozen=True, slots=True)
+class EventDurable:
+    """The durable of one trigger. Names are those on the wire."""
+
+    name: str
+    stream: str
+    subjects: tuple[str, ...]
+    """Its filters."""
+
+
+class EventReader(Protocol):
+    """Reads a durable. Several readers, also of other processes, share its messages."""
+
+    async def take(self, limit: int, *, wait: float) -> Sequence[Delivery]:
+        """Return up to `limit` messages; wait up to `wait` seconds for the first.
+
+        Raises:
+            LogUnavailable: the durable is gone, or the server did not answer.
+        """
+        ...
+
+
+class EventStreams(Protocol):
+    """Creates, removes and reads the durables of triggers."""
+
+    @property
+    def log_stream(self) -> str:
+        """The name of the log on the wire."""
+        ...
+
+    async def create(self, durable: EventDurable) -> None:
+        """Create a durable for the messages stored from now on, unless it exists.
+
+        Raises:
+            RequestRefused: the stream does not exist, or has no such subject, or this user may not read it.
+            LogUnavailable: the server did not answer.
+        """
+        ...
+
+    async def remove(self, stream: str, name: str) -> None:
+        """Remove a durable, unless it is gone.
+
+        Raises:
+            LogUnavailable: the server did not answer.
+        """
+        ...
+
+    async def names(self, stream: str) -> Collection[str]:
+        """Return the names of the durables of this installation's triggers.
+
+        A stream that does not exist has none.
+
+        Raises:
+            LogUnavailable: the server did not answer.
+        """
+        ...
+
+    def reading(self, durable: EventDurable) -> AbstractAsyncContextManager[EventReader]:
+        """Within the block, read a durable. Messages that were not handled are handed back."""
+        ...

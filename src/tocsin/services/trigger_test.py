@@ -1,0 +1,85 @@
+"""A trial of an event on the triggers of a job, without any effect."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from .. import subjects
+from ..domain import cel, ids
+from ..domain.definition import DefinitionError, EventTrigger, JobDefinition, check_input, json_problem
+from ..domain.event_trigger import ends_of, judge
+
+TestOutcome: TypeAlias = Literal["starts", "condition_false", "evaluation_failed", "refused", "other_source"]
+
+
+class GivenEvent(BaseModel):
+    """An event to try. Its subject decides which triggers it meets."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    subject: str
+    """The subject of a message, such as `orders.new`; for the end of an execution the job and the end, such as `extract.completed`."""
+    body: Any = None
+    headers: dict[str, str] = {}
+    time: datetime | None = None
+    """The time at which it is stored; by default now."""
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerAnswer:
+    """The effect that an event would have on one trigger of a job."""
+
+    source: str
+    """The source of the trigger: its subject, or its job."""
+    outcome: TestOutcome
+    """`starts`, or why it starts nothing: `other_source` has another subject, `refused` an input that the job does not accept."""
+    reason: str | None = None
+    field: str | None = None
+    """The field of the trigger that has no value for the event."""
+    key: str | None = None
+    """The key of the event; null: each event has its own."""
+    input: Mapping[str, JsonValue] | None = None
+    """The keys that override the job's input."""
+    execution_id: str | None = None
+    """The execution that all events with this key start."""
+
+
+def try_event(definition: JobDefinition, given: GivenEvent, now: datetime) -> tuple[TriggerAnswer, ...]:
+    """Return the effect that an event would have on each trigger of a job."""
+    if reason := json_problem(given.body):
+        return tuple(
+            TriggerAnswer(_shown(trigger), "evaluation_failed", f"the body: {reason}")
+            for trigger in definition.triggers
+        )
+    event = cel.Event(given.body, given.subject, given.headers, given.time or now)
+    return tuple(_try(definition, trigger, event) for trigger in definition.triggers)
+
+
+def _try(definition: JobDefinition, trigger: EventTrigger, event: cel.Event) -> TriggerAnswer:
+    source = _shown(trigger)
+    if not _is_from(trigger, event.subject):
+        return TriggerAnswer(source, "other_source", f"the subject `{event.subject}` is not of `{source}`")
+    verdict = judge(trigger, event)
+    if verdict.outcome != "starts":
+        return TriggerAnswer(source, verdict.outcome, verdict.reason, verdict.field)
+    key, input_ = verdict.key, verdict.input
+    execution_id = None if key is None else ids.event_execution_id(definition.name, trigger.source, key)
+    try:
+        check_input(definition, input_ or {})
+    except DefinitionError as error:
+        return TriggerAnswer(source, "refused", str(error), "input", key, input_, execution_id)
+    return TriggerAnswer(source, "starts", key=key, input=input_, execution_id=execution_id)
+
+
+def _is_from(trigger: EventTrigger, subject: str) -> bool:
+    if trigger.nats is not None:
+        return subjects.matches(trigger.nats, subject)
+    job, _, end = subject.rpartition(".")
+    return job == trigger.job and end in ends_of(trigger)
+
+
+def _shown(trigger: EventTrigger) -> str:
+    return trigger.nats if trigger.nats is not None else f"{trigger.job} {trigger.on}"

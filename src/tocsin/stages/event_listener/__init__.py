@@ -1,0 +1,1 @@
+"""The stage `event_listener`."""

@@ -1,0 +1,120 @@
+"""The request for an execution that an event makes."""
+
+import msgspec
+from pydantic import JsonValue
+
+from ... import subjects
+from ...domain import cel, ids, trace_context
+from ...domain.event_trigger import UnreadableEvent, Verdict, judge, read_event
+from ...domain.events import Cancelled, Completed, EventOrigin, Failed, Trigger
+from ...ports import Delivery, Publish
+from .trigger_index import ActiveTrigger
+
+TRACEPARENT = "traceparent"
+
+
+class HeardEvent(msgspec.Struct, frozen=True):
+    """An event, and its identity among all events of its source."""
+
+    event: cel.Event
+    name: str
+
+
+def of_message(delivery: Delivery) -> HeardEvent:
+    """Return the event of a message of another program.
+
+    Raises:
+        UnreadableEvent: the message is not an event.
+    """
+    return HeardEvent(
+        read_event(delivery.body, delivery.subject, delivery.headers, delivery.time), name_of_message(delivery)
+    )
+
+
+def name_of_message(delivery: Delivery) -> str:
+    """Return the identity of a message.
+
+    A stream that was made again repeats sequences, at other times.
+    """
+    return f"{delivery.sequence}@{delivery.time.isoformat()}"
+
+
+def of_end(delivery: Delivery) -> HeardEvent | None:
+    """Return the event of an end of an execution; None: no stage stored it.
+
+    Raises:
+        DecodeError: this version cannot read it.
+    """
+    recorded = subjects.recorded(
+        delivery.subject, delivery.body, delivery.headers, delivery.sequence, delivery.time, is_reply=False
+    )
+    end = recorded.message
+    if not isinstance(end, Completed | Failed | Cancelled):
+        return None
+    return HeardEvent(cel.Event(_body(end), f"{end.job}.{end.type}", {}, recorded.time), end.execution_id)
+
+
+def _body(end: Completed | Failed | Cancelled) -> JsonValue:
+    body: dict[str, JsonValue] = {
+        "job": end.job,
+        "execution_id": end.execution_id,
+        "end": end.type,
+        "trigger": end.trigger,
+        "scheduled_time": end.scheduled_time.isoformat(),
+        "shard": end.shard,
+    }
+    match end:
+        case Completed():
+            body["result"] = end.result
+        case Failed():
+            body["reason"] = end.reason
+            body["error"] = None if end.error is None else end.error.model_dump(mode="json")
+        case Cancelled():
+            body["reason"] = end.reason
+    return body
+
+
+def request_of(active: ActiveTrigger, delivery: Delivery, key: bytes) -> Publish | None:
+    """Return the request that an event makes; None: it starts nothing.
+
+    An event that has no condition, key or input makes a request that the planner refuses, so that it is recorded once. `key` is that
+    of the installation: no program can use up the id of the request.
+
+    Raises:
+        DecodeError: this version cannot read the end of an execution.
+    """
+    name, subject = name_of_message(delivery), delivery.subject
+    try:
+        heard = of_message(delivery) if active.trigger.nats is not None else of_end(delivery)
+        if heard is None:
+            return None
+        name, subject = heard.name, heard.event.subject
+        verdict = judge(active.trigger, heard.event)
+        headers = heard.event.headers
+    except UnreadableEvent as error:
+        verdict, headers = Verdict("evaluation_failed", reason=str(error), code=error.code), {}
+    if verdict.outcome == "condition_false":
+        return None
+    return _request(active, verdict, name, subject, headers.get(TRACEPARENT), key)
+
+
+def _request(
+    active: ActiveTrigger, verdict: Verdict, name: str, subject: str, traceparent: str | None, key: bytes
+) -> Publish:
+    kind = "refused" if verdict.outcome != "starts" else "event" if verdict.key is None else "key"
+    origin = EventOrigin(
+        source=(*active.trigger.source, kind),
+        subject=subject,
+        refusal_code=None if verdict.outcome == "starts" else verdict.code,
+        refusal=None if verdict.outcome == "starts" else verdict.explained,
+    )
+    context = trace_context.parse(traceparent)
+    trigger = Trigger(
+        input=dict(verdict.input) if verdict.input else None,
+        idempotency_key=name if verdict.key is None else verdict.key,
+        event_trigger=origin,
+        traceparent=None if context is None else context.traceparent,
+    )
+    execution_id = ids.event_execution_id(active.job, origin.source, trigger.idempotency_key or "")
+    message_id = ids.keyed_digest(key, "event", execution_id)
+    return Publish(subjects.trigger(active.job), trigger, message_id)

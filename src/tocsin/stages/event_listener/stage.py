@@ -1,0 +1,213 @@
+"""Event listener: lets events start executions of the jobs whose triggers name them.
+
+Each trigger in force has a durable, which delivers the events stored from then on. A message is acknowledged after its request is
+stored, or if it starts nothing. So an event is lost by no crash, and a repeated delivery makes the same request, whose id is a hash of
+the job, the source and the key. Copies of the stage share the durables. Everything is read from the ledgers and from the
+durables: a process that stopped left nothing behind.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+from ... import telemetry
+from ...domain.events import Trigger
+from ...engine.stage import Access, Stage, StageContext
+from ...ports import (
+    Clock,
+    Delivery,
+    EventDurable,
+    EventLog,
+    EventStreams,
+    LogUnavailable,
+    NotAllowed,
+    Publish,
+    RequestRefused,
+    acknowledge,
+)
+from ...subjects import DecodeError, Stream
+from .requests import request_of
+from .trigger_index import ActiveTrigger, TriggerIndex
+
+AT_ONCE: Final = 32
+"""Messages that are read together; each may be as large as the server allows."""
+WAIT_S: Final = 20.0
+"""How long a request for messages stays with the server."""
+RETRY_S: Final = 2.0
+LOOK_S: Final = 30.0
+"""The time after which the durables are compared with the triggers although nothing changed."""
+
+_log = telemetry.get_logger("tocsin.event_listener")
+
+
+class EventListener:
+    """Hears the events of triggers."""
+
+    def __init__(self, log: EventLog, streams: EventStreams, index: TriggerIndex, clock: Clock, key: bytes) -> None:
+        """`key`: that of the installation."""
+        self._log = log
+        self._streams = streams
+        self._clock = clock
+        self._key = key
+        self.index = index
+        self._readers: dict[EventDurable, asyncio.Task[None]] = {}
+
+    # --- loops -----------------------------------------------------------------------------------------------------------
+
+    async def follow(self) -> None:
+        """Follow which triggers are in force."""
+        await self.index.follow()
+
+    async def listen(self) -> None:
+        """Read the durables of the triggers in force."""
+        try:
+            while True:
+                self.index.changed.clear()
+                try:
+                    await self.run_once()
+                except LogUnavailable as error:
+                    _log.info("triggers wait for JetStream", action="log-unavailable", error=str(error))
+                    await self._clock.sleep(RETRY_S)
+                    continue
+                await self._change_or_pause()
+        finally:
+            await self._stop(self._readers.keys())
+
+    async def run_once(self) -> None:
+        """Create the durables that are missing, remove those that nothing needs, and read the others.
+
+        Raises:
+            LogUnavailable: the server did not answer.
+        """
+        found = {stream: await self._found(stream) for stream in self.index.streams}
+        await self.index.current()  # after the durables were read: what another copy created is known
+        active = self.index.active
+        wanted = {each.durable for each in active.values()}
+        await self._stop([durable for durable in self._readers if durable not in wanted])
+        for stream, names in found.items():
+            for name in names:
+                has_moved = name in active and active[name].durable.stream != stream
+                if has_moved or name not in self.index.needed:
+                    await self._streams.remove(stream, name)
+        for name, each in active.items():
+            if name in found[each.durable.stream] or await self._create(each):
+                self._read(each)
+
+    async def _found(self, stream: str) -> Collection[str]:
+        try:
+            return await self._streams.names(stream)
+        except NotAllowed as error:
+            _log.error("stream not readable", action="stream-not-allowed", stream=stream, error=str(error))
+            return ()
+
+    async def _create(self, active: ActiveTrigger) -> bool:
+        try:
+            await self._streams.create(active.durable)
+        except (RequestRefused, NotAllowed) as error:
+            _log.error("trigger hears nothing", action="durable-refused", job=active.job, error=str(error))
+            return False
+        return True
+
+    def _read(self, active: ActiveTrigger) -> None:
+        task = self._readers.get(active.durable)
+        if task is None or task.done():
+            self._readers[active.durable] = asyncio.create_task(self._hear(active), name="event_listener")
+
+    async def _stop(self, durables: Iterable[EventDurable]) -> None:
+        stopped = [self._readers.pop(durable) for durable in [*durables]]
+        for task in stopped:
+            task.cancel()
+        await asyncio.gather(*stopped, return_exceptions=True)
+
+    async def _change_or_pause(self) -> None:
+        tasks = [asyncio.ensure_future(self.index.changed.wait()), asyncio.ensure_future(self._clock.sleep(LOOK_S))]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _hear(self, active: ActiveTrigger) -> None:
+        while True:
+            try:
+                async with self._streams.reading(active.durable) as reader:
+                    while True:
+                        await self.handle(active.durable.name, await reader.take(AT_ONCE, wait=WAIT_S))
+            except LogUnavailable as error:
+                _log.info("events wait for JetStream", action="log-unavailable", job=active.job, error=str(error))
+            except Exception as error:  # noqa: BLE001 - the events come again, and those of other triggers go on
+                _log.error("events not handled; retrying", action="undecidable", job=active.job, exc_info=error)
+            await self._clock.sleep(RETRY_S)
+
+    # --- decisions -------------------------------------------------------------------------------------------------------
+
+    async def handle(self, name: str, deliveries: Sequence[Delivery]) -> None:
+        """Store the requests that messages of a durable make, and acknowledge what is stored.
+
+        The rest is delivered again.
+
+        Raises:
+            LogUnavailable: the log did not answer.
+        """
+        if not deliveries:
+            return
+        await self.index.current()
+        active = self.index.active.get(name)
+        if active is None:  # its durable is removed soon
+            for delivery in deliveries:
+                await delivery.nak(RETRY_S)
+            return
+        requests: list[Publish | None] = []
+        for delivery in deliveries:
+            requests.append(self._request(active, delivery))
+            await asyncio.sleep(0)  # a large event takes long to evaluate
+        unstored = await self._store([request for request in requests if request is not None])
+        handled = [
+            delivery
+            for delivery, request in zip(deliveries, requests, strict=True)
+            if request is None or request.message_id not in unstored
+        ]
+        await acknowledge(handled)
+        for delivery, request in zip(deliveries, requests, strict=True):
+            if request is not None and request.message_id in unstored:
+                await delivery.nak(RETRY_S)
+
+    def _request(self, active: ActiveTrigger, delivery: Delivery) -> Publish | None:
+        try:
+            return request_of(active, delivery, self._key)
+        except DecodeError as error:
+            _log.error("event unreadable, skipped", action="unreadable", sequence=delivery.sequence, error=str(error))
+            return None
+
+    async def _store(self, requests: Sequence[Publish]) -> frozenset[str]:
+        """Store requests, each id once; return the ids of those that are not stored."""
+        each = {request.message_id: request for request in requests}
+        results = await self._log.write([*each.values()]) if each else []
+        unstored: list[str] = []
+        for message_id, result in zip(each, results, strict=True):
+            if result.error is None:
+                continue
+            if not isinstance(result.error, LogUnavailable):
+                _log.error("request not stored; retrying", action="request-refused", error=str(result.error))
+            unstored.append(message_id)
+        return frozenset(unstored)
+
+
+def _start(context: StageContext) -> EventListener | None:
+    if context.event_streams is None:
+        return None
+    opened = context.settings.triggers.streams
+    index = TriggerIndex(context.log, context.clock, context.event_streams.log_stream, opened)
+    return EventListener(context.log, context.event_streams, index, context.clock, context.report_key)
+
+
+EVENT_LISTENER: Final = Stage(
+    name="event_listener",
+    purpose="lets events start executions of the jobs whose triggers name them",
+    consumes="messages of streams that the settings open, and ends of executions: a durable for each trigger",
+    decides="triggers, which the planner decides on",
+    access=Access(appends=(Trigger,), reads=(Stream.LEDGER,), follows=(Stream.LEDGER, Stream.LOG), hears_events=True),
+    start=_start,
+    loops=(EventListener.follow, EventListener.listen),
+)

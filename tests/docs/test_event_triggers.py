@@ -1,0 +1,37 @@
+"""The page about triggers: its jobs are registered, and its event does what it says."""
+
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import yaml
+
+from tocsin.domain import formats
+from tocsin.services.jobs.event_triggers import stream_of
+from tocsin.services.trigger_test import GivenEvent, try_event
+from tocsin.settings import Settings
+
+PAGE = (Path(__file__).parents[2] / "docs/how-to/event-triggers.md").read_text()
+NOW = datetime(2026, 11, 26, tzinfo=UTC)
+
+
+def block(title: str) -> str:
+    [found] = re.findall(rf'```\w+ title="{re.escape(title)}"\n(.*?)```', PAGE, re.DOTALL)
+    return str(found)
+
+
+def test_event_of_the_page_starts_its_job() -> None:
+    invoice, report = formats.read(yaml.safe_load(block("jobs.yaml")))
+    [answer] = try_event(invoice, GivenEvent.model_validate_json(block("event.json")), NOW)
+    assert (answer.outcome, answer.key, answer.input) == ("starts", "A-17", {"order": "A-17", "customer": "Ada"})
+    end = GivenEvent(subject="invoice.completed", body={"result": {"number": 7}})
+    assert [answer.outcome for answer in try_event(report, end, NOW)] == ["starts", "other_source"]
+    assert [trigger.on for trigger in report.triggers] == ["completed", "finished"]
+
+
+def test_settings_of_the_page_open_its_subject() -> None:
+    settings = Settings.model_validate(yaml.safe_load(block("tocsin.yaml")))
+    invoice, _ = formats.read(yaml.safe_load(block("jobs.yaml")))
+    assert stream_of(invoice.triggers[0], settings.triggers.streams) == "ORDERS"
+    assert json.loads(block("event.json"))["subject"] == "orders.eu.paid"

@@ -1,0 +1,92 @@
+"""The event listener with exactly its own permissions: it reads the subjects that the settings open, and no others."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.security.installations import connected, installed
+from tests.security.server import Server
+from tests.system.running import Running
+from tocsin import bootstrap, subjects
+from tocsin.adapters.nats.event_streams import NatsEventStreams
+from tocsin.domain.events import Admitted, Completed
+from tocsin.ports import EventDurable, LogUnavailable, NotAllowed
+from tocsin.subjects import Stream
+
+STREAM = {"name": "SHOP", "subjects": ["shop.>"], "storage": "memory"}
+JOB = {"function": "f", "overlap_policy": "allow"}
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("secured")
+    with installed(folder) as running:
+        asyncio.run(_create(running, folder))
+        yield running
+
+
+async def _create(at: Server, folder: Path) -> None:
+    async with connected(at, folder, "shop") as shop:
+        await shop.connection.manage("STREAM.CREATE.SHOP", json.dumps(STREAM).encode())
+
+
+async def test_events_start_executions_with_granted_rights_alone(secured: Server, tmp_path: Path) -> None:
+    before = len(secured.log)
+    async with AsyncExitStack() as stack:
+        tasks, installations = [], {}
+        for role in ("event-listener", "planner"):
+            installations[role] = await stack.enter_async_context(connected(secured, tmp_path, role))
+            ready, stage = asyncio.Event(), role.replace("-", "_")
+            tasks.append(asyncio.create_task(bootstrap.run_stages(installations[role], [stage], ready=ready)))
+            await ready.wait()
+        tocsin = Running(await stack.enter_async_context(connected(secured, tmp_path, "operator")))
+        shop = await stack.enter_async_context(connected(secured, tmp_path, "shop"))
+        await tocsin.apply(
+            {**JOB, "name": "invoice", "triggers": [{"nats": "shop.orders.*", "key": "body.id"}]},
+            {**JOB, "name": "report", "triggers": [{"job": "invoice"}]},
+            {**JOB, "name": "thief", "triggers": [{"nats": "shop.salaries"}]},
+        )
+        streams = NatsEventStreams(installations["event-listener"].connection, tocsin.installation.names)
+        for stream in ("SHOP", streams.log_stream):
+            await tocsin.until(partial(streams.names, stream))
+        await shop.connection.store("shop.orders.new", b'{"id": 1}', {})
+        [admitted] = await tocsin.ended("invoice", Admitted)
+        end = Completed(
+            job="invoice",
+            execution_id=admitted.execution_id,
+            scheduled_time=admitted.scheduled_time,
+            trigger="event",
+        )
+        async with connected(secured, tmp_path, "dag-advancer") as advancer:
+            await advancer.log.append(end, expect=await advancer.log.tail(subjects.scope_of(end)))
+        await tocsin.ended("report", Admitted)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert "Violation" not in secured.log[before:]
+
+
+@pytest.mark.parametrize("subject", ["shop.salaries", "shop.>", ">"])
+async def test_listener_may_not_read_what_is_not_opened(secured: Server, tmp_path: Path, subject: str) -> None:
+    async with connected(secured, tmp_path, "event-listener") as installation:
+        streams = NatsEventStreams(installation.connection, installation.names)
+        with pytest.raises(NotAllowed):
+            await streams.create(EventDurable("a", "SHOP", (subject,)))
+        with pytest.raises(NotAllowed):
+            await streams.create(EventDurable("a", "SHOP", ("shop.orders.new", subject)))
+        with pytest.raises(LogUnavailable):
+            await installation.connection.manage("STREAM.MSG.GET.SHOP", b'{"seq": 1}')
+
+
+async def test_listener_may_not_acknowledge_for_other_stages(secured: Server, tmp_path: Path) -> None:
+    async with connected(secured, tmp_path, "event-listener") as installation:
+        log = installation.names.stream(Stream.LOG)
+        with pytest.raises(NotAllowed):
+            await installation.connection.request(f"$JS.ACK.{log}.lock-keeper-ends.1.1.1.1.0", b"+ACK")
+        with pytest.raises(NotAllowed):
+            await installation.connection.manage(f"CONSUMER.DELETE.{log}.lock-keeper-ends")

@@ -1,0 +1,204 @@
+"""Events start executions: messages of another program's stream, and ends of other jobs."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.services.health.test_status import program
+from tests.system.running import Running, running
+from tocsin import Context, Worker
+from tocsin.domain import ledger
+from tocsin.domain.events import Completed, PoisonMessage, Skipped
+from tocsin.subjects import Stream
+
+MATCHED = {"default": {"transport": "matched"}}
+INVOICE: dict[str, Any] = {
+    "name": "invoice",
+    "function": "echo",
+    "overlap_policy": "allow",
+}
+
+
+class Shop:
+    """A program with a stream of its own."""
+
+    def __init__(self) -> None:
+        self.root = f"shop{uuid4().hex[:8]}"
+        self.stream = self.root.upper()
+
+    @property
+    def opened(self) -> dict[str, Any]:
+        return {"streams": {self.stream: [f"{self.root}.>"]}}
+
+    def trigger(self, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - fields as they are written
+        return {"nats": f"{self.root}.orders.*", **fields}
+
+    async def create(self, tocsin: Running) -> None:
+        config = {"name": self.stream, "subjects": [f"{self.root}.>"], "storage": "memory"}
+        await tocsin.installation.connection.manage(f"STREAM.CREATE.{self.stream}", json.dumps(config).encode())
+
+    async def publish(self, tocsin: Running, *bodies: object, **headers: str) -> None:
+        for body in bodies:
+            data = body if isinstance(body, bytes) else json.dumps(body).encode()
+            await tocsin.installation.connection.store(f"{self.root}.orders.new", data, headers)
+
+    async def heard(self, tocsin: Running, number: int) -> None:
+        """Wait until the stream has as many durables of triggers."""
+        await tocsin.until(partial(self._has, tocsin, number))
+
+    async def _has(self, tocsin: Running, number: int) -> bool:
+        return len(await self.durables(tocsin)) == number
+
+    async def durables(self, tocsin: Running) -> list[str]:
+        page = await tocsin.installation.connection.manage(f"CONSUMER.NAMES.{self.stream}")
+        return page["consumers"] or []
+
+    async def drained(self, tocsin: Running) -> None:
+        """Wait until every message is acknowledged."""
+        await tocsin.until(partial(self._is_drained, tocsin))
+
+    async def _is_drained(self, tocsin: Running) -> bool:
+        page = await tocsin.installation.connection.manage(f"CONSUMER.LIST.{self.stream}")
+        return all(each["num_pending"] == each["num_ack_pending"] == 0 for each in page["consumers"])
+
+
+@asynccontextmanager
+async def shopping(nats_url: str, folder: Path, **job: Any) -> AsyncIterator[tuple[Running, Shop]]:  # noqa: ANN401
+    shop, worker = Shop(), Worker()
+
+    @worker.task("echo")
+    async def echo(context: Context) -> object:
+        return dict(context.input)
+
+    async with running(nats_url, folder, worker=worker, queues=MATCHED, triggers=shop.opened) as tocsin:
+        await shop.create(tocsin)
+        await tocsin.apply({**INVOICE, "triggers": [shop.trigger(**job)]})
+        await shop.heard(tocsin, 1)
+        yield tocsin, shop
+
+
+async def test_one_execution_for_each_key(nats_url: str, tmp_path: Path) -> None:
+    fields = {"when": "body.total > 100", "input": {"order": "body.id", "at": "subject"}, "key": "body.id"}
+    async with shopping(nats_url, tmp_path, **fields) as (tocsin, shop):
+        await shop.publish(tocsin, {"id": "a", "total": 120}, {"id": "b", "total": 5}, {"id": "a", "total": 999})
+        await shop.publish(tocsin, {"id": "c", "total": 101})
+        await shop.drained(tocsin)
+        ends = await tocsin.ended("invoice", Completed, 2)
+        assert [end.result for end in ends] == [{"order": key, "at": f"{shop.root}.orders.new"} for key in ("a", "c")]
+        assert {end.trigger for end in ends} == {"event"}
+        audited = await program(tocsin.settings, "audit", "-o", "json")
+        assert audited.returncode == 0, audited.stdout
+
+
+async def test_messages_without_a_key_start_one_each(nats_url: str, tmp_path: Path) -> None:
+    async with shopping(nats_url, tmp_path) as (tocsin, shop):
+        await shop.publish(tocsin, {"same": 1}, {"same": 1})
+        await shop.drained(tocsin)
+        await tocsin.ended("invoice", Completed, 2)
+        assert len(await tocsin.of_executions("invoice", Completed)) == 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        {"total": "many"},
+        {},
+        {"total": 2**70},
+        b'{"total": 1, "fill": "%s"}' % (b"x" * 70_000),
+    ],
+)
+async def test_poisoned_message_is_recorded_once(nats_url: str, tmp_path: Path, body: object) -> None:
+    async with shopping(nats_url, tmp_path, when="body.total > 100") as (tocsin, shop):
+        await shop.publish(tocsin, body, {"total": 101})
+        await shop.drained(tocsin)
+        await tocsin.ended("invoice", Completed)
+        [letter] = await tocsin.stored("dead-letter.invoice.>", PoisonMessage, 1)
+        [skipped] = await tocsin.of_executions("invoice", Skipped)
+        assert skipped.refusal is not None
+        assert skipped.refusal.code in {"evaluation-failed", "unreadable-event"}
+        assert letter.message.code == skipped.refusal.code
+        audited = await program(tocsin.settings, "audit", "-o", "json")
+        assert audited.returncode == 0, audited.stdout
+
+
+async def test_headers_of_the_server_are_not_seen(nats_url: str, tmp_path: Path) -> None:
+    fields = {"when": 'headers["X-Kind"] == "paid"', "input": {"headers": "headers"}}
+    async with shopping(nats_url, tmp_path, **fields) as (tocsin, shop):
+        await shop.publish(tocsin, {}, **{"X-Kind": "paid", "Nats-Msg-Id": "m", "Nats-Expected-Stream": shop.stream})
+        [end] = await tocsin.ended("invoice", Completed)
+        assert end.result == {"headers": {"X-Kind": "paid"}}
+
+
+async def test_durable_follows_the_definition(nats_url: str, tmp_path: Path) -> None:
+    async with shopping(nats_url, tmp_path, key="body.id") as (tocsin, shop):
+        [first] = await shop.durables(tocsin)
+        await tocsin.apply({**INVOICE, "triggers": [shop.trigger(key="body.id", when="body.id != 'no'")]})
+        await shop.publish(tocsin, {"id": "no"}, {"id": "yes"})
+        await tocsin.ended("invoice", Completed)
+        assert await shop.durables(tocsin) == [first]  # another condition keeps its place
+        await tocsin.change("invoice", lambda state: ledger.pause(state, "invoice"))
+        await shop.heard(tocsin, 0)
+        await shop.publish(tocsin, {"id": "paused"})
+        await tocsin.change("invoice", lambda state: ledger.resume(state, "invoice"))
+        await shop.heard(tocsin, 1)
+        await shop.publish(tocsin, {"id": "resumed"})
+        assert len(await tocsin.ended("invoice", Completed, 2)) == 2
+        await tocsin.change("invoice", lambda state: ledger.delete(state, "invoice"))
+        await shop.heard(tocsin, 0)
+
+
+async def test_subject_that_is_not_opened_is_not_heard(nats_url: str, tmp_path: Path) -> None:
+    async with shopping(nats_url, tmp_path) as (tocsin, shop):
+        other = {**INVOICE, "name": "other"}
+        await tocsin.apply(
+            {**other, "triggers": [{"nats": "elsewhere.>", "stream": shop.stream}]},
+            {**other, "name": "third", "triggers": [{"nats": f"{tocsin.settings.root}.>"}]},
+            {**other, "name": "last", "triggers": [{"nats": f"{shop.root}.>"}]},
+        )
+        await shop.heard(tocsin, 2)
+
+
+async def test_end_of_a_job_starts_another(nats_url: str, tmp_path: Path) -> None:
+    async with shopping(nats_url, tmp_path) as (tocsin, _):
+        follower = {
+            **INVOICE,
+            "name": "report",
+            "triggers": [{"job": "invoice", "input": {"rows": "body.result.rows"}}],
+        }
+        await tocsin.apply(follower)
+        log = tocsin.installation.names.stream(Stream.LOG)
+        prefix = tocsin.installation.names.trigger_durable("")
+
+        async def is_heard() -> bool:
+            page = await tocsin.installation.connection.manage(f"CONSUMER.NAMES.{log}")
+            return any(name.startswith(prefix) for name in page["consumers"])
+
+        await tocsin.until(is_heard)
+        await tocsin.trigger("invoice", input={"rows": 7})
+        [end] = await tocsin.ended("report", Completed)
+        assert end.result == {"rows": 7}
+        doctor = await program(tocsin.settings, "audit", "-o", "json")
+        assert doctor.returncode == 0, doctor.stdout
+
+
+async def test_circle_of_triggers_is_refused_at_apply(nats_url: str, tmp_path: Path) -> None:
+    async with running(nats_url, tmp_path, queues=MATCHED) as tocsin:
+        file = tmp_path / "jobs.yaml"
+        file.write_text(
+            "jobs:\n"
+            "  - {name: a, function: f, triggers: [{job: b}]}\n"
+            "  - {name: b, function: f, triggers: [{job: c, on: finished}]}\n"
+            "  - {name: c, function: f, triggers: [{job: a}]}\n"
+        )
+        refused = await program(tocsin.settings, "jobs", "apply", "-f", str(file))
+        assert refused.returncode != 0
+        assert "start each other in a circle" in refused.stderr
