@@ -32,7 +32,7 @@ End: TypeAlias = Completed | Failed | Cancelled | Skipped
 
 LEDGER: Final = ("ledger.>",)
 REQUESTS: Final = ("trigger.>", "enqueue.>")
-LOG: Final = ("execution.>", "lock.>", "cron.>", "dead-letter.>", "ownership.>")
+LOG: Final = ("execution.>", "lock.>", "cron.>", "dead-letter.>", "ownership.>", "unique.>")
 REPORTS: Final = ("report.>",)
 INPUTS: Final = (*subjects.PUBLIC_TRIGGER_FILTERS, *subjects.PUBLIC_CANCEL_FILTERS)
 

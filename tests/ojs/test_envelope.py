@@ -57,6 +57,15 @@ INVALID: Final[list[tuple[Mapping[str, Any], str, str]]] = [
     ({"retry": {"initial_interval_ms": HUGE}}, "retry.initial_interval_ms", "retry.initial_interval_ms"),
     ({"retry": {"max_interval": []}}, "retry.max_interval", "retry.max_interval"),
     ({"retry": {"max_interval_ms": "1"}}, "retry.max_interval_ms", "retry.max_interval_ms"),
+    ({"unique": []}, "unique", "unique"),
+    ({"unique": {"keys": ["argz"]}}, "unique.keys", "unique.keys"),
+    ({"unique": {"keys": ["type", "type"]}}, "unique.keys", "unique.keys"),
+    ({"unique": {"keys": ["args"], "args_keys": ["user"]}}, "unique.args_keys", "unique.args_keys"),
+    ({"unique": {"keys": ["meta"]}}, "unique.meta_keys", "unique.meta_keys"),
+    ({"unique": {"keys": ["meta"], "meta_keys": []}}, "unique.meta_keys", "unique.meta_keys"),
+    ({"unique": {"period": "1 hour"}}, "unique.period", "unique.period"),
+    ({"options": {"unique": {"states": ["done"]}}}, "unique.states", "unique.states"),
+    ({"unique": {"on_conflict": "drop"}}, "unique.on_conflict", "unique.on_conflict"),
 ]
 
 
@@ -104,7 +113,7 @@ def test_suite_envelope_is_refused_with_its_field(body: dict[str, Any]) -> None:
     problem = refused(body)
     assert problem.status in {400, 422}
     assert problem.errors[0].field.removeprefix("options.").partition(".")[0] in {
-        *("type", "args", "id", "priority", "queue", "retry")
+        *("type", "args", "id", "priority", "queue", "retry", "unique")
     }
 
 

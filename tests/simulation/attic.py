@@ -54,7 +54,12 @@ class Attic:
     def archiver(self, history: "SimulatedHistory", leadership: LeaderElection, clock: ProcessClock) -> BoundStage:
         """A candidate for keeping it."""
         eligibility = ArchiveEligibility(
-            self._streams, self._housekeeping, cast("Any", history), keeping=KEEPING, recorded=RECORDED
+            self._streams,
+            self._housekeeping,
+            cast("Any", history),
+            log=self._server,
+            keeping=KEEPING,
+            recorded=RECORDED,
         )
         archiver = Archiver(
             eligibility,

@@ -21,18 +21,22 @@ from tocsin.archive.archive import Archive, ArchiveDamaged, Origin, State
 from tocsin.archive.combined_log import CombinedLog
 from tocsin.archive.segment_selection import KEPT, Cursors
 from tocsin.domain import ids
+from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
     Admitted,
     Dispatched,
     Due,
+    Enqueued,
     Failure,
     HeartbeatDetails,
     OutputLine,
     PolicyDefined,
     Report,
+    Skipped,
     Started,
     StepProgress,
     Terminal,
+    UniqueRule,
 )
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.delivery_policy import DeliveryPolicy
@@ -172,7 +176,9 @@ class Site:
         leadership = LeaderElection(
             self.world.projections, ClockGuard(self.world.log, self.world.clock), key="archiver", holder="test"
         )
-        ripeness = ArchiveEligibility(self.streams, housekeeping, self.history, keeping=keeping, recorded=RECORDED)
+        ripeness = ArchiveEligibility(
+            self.streams, housekeeping, self.history, log=self.world.log, keeping=keeping, recorded=RECORDED
+        )
         archive, clock = self.archive(fate), self.world.clock
         removing = PacedPurge(self.streams, housekeeping, archive, clock)
         return Archiver(
@@ -687,3 +693,30 @@ async def test_without_purge_permission_everything_stays_and_is_reported(
     assert (await site.archive().state())[0] == State()
     assert [(line["action"], line["reason"]) for line in lines] == [("archiver-cannot", "the server is too old")]
     assert len((await site.history.executions()).rows) == 1  # the history forgets in any case
+
+
+async def test_unique_keys_leave_with_their_executions(site: Site) -> None:
+    """The worker of the site completes what is not for later."""
+
+    async def enqueue(key: str, *execution_ids: str, days: int = 0) -> None:
+        definition = JobDefinition(name="ojs.work", function="work", overlap_policy="allow")
+        start_at = site.world.clock.now() + days * DAY if days else None
+        for execution_id in execution_ids:
+            rule = UniqueRule(key=key * 64)
+            wanted = Enqueued(execution_id=execution_id, definition=definition, start_at=start_at, unique=rule)
+            subject = subjects.subject_of(wanted)
+            await site.world.log.publish(subject, wanted, message_id=subject)
+        await site.settle()
+
+    await enqueue("a", "first")
+    await enqueue("b", "second")
+    await enqueue("c", "third", days=30)
+    await enqueue("a", "fourth", days=30)
+    site.world.clock.advance(2 * DAY.total_seconds())
+    await archive_all(site)
+    keys = [m.subject.split(".")[2][0] for m in await site.held() if m.subject.startswith("unique.")]
+    assert keys == ["c", "a"]
+    for key in "abc":
+        await enqueue(key, f"late-{key}", days=30)
+    skipped = {fact.execution_id for fact in await site.world.stored(Skipped) if fact.reason == "duplicate"}
+    assert skipped == {"late-a", "late-c"}

@@ -234,7 +234,7 @@ class World:
         return [recorded for recorded in unfold(everything) if isinstance(recorded.message, kind)]
 
     async def _log(self) -> Iterable[Recorded[Message]]:
-        kinds = ("execution.>", "lock.>", "cron.>", "dead-letter.>", "ownership.>", "report.>", "timer.>")
+        kinds = ("execution.>", "lock.>", "cron.>", "dead-letter.>", "ownership.>", "unique.>", "report.>", "timer.>")
         found = [recorded for kind in kinds for recorded in await self.log.read(kind, limit=10_000)]
         return sorted(found, key=lambda recorded: recorded.sequence)
 

@@ -16,6 +16,7 @@ The messages are read in order, up to a sequence up to which everything is decid
     cron.answer.>                                          selected
     other cron.>, ledger.*.due, ledger.*.passed            selected except the newest of each subject, which is the state
     lock.>                                                 likewise, and all before the oldest of what still waits
+    unique.>                                               likewise; the newest too, if no execution that it names is in the log
 
 Definitions, leadership facts and the server's own schedules stay in the stream. So do messages of a job named `*` or `>`,
 because its subject as a filter would cover other jobs. They are read anyway: with several filters the server checks every
@@ -34,7 +35,7 @@ from datetime import datetime, timedelta
 from math import inf
 from typing import Final
 
-from ..domain.events import LockFact
+from ..domain.events import KeyTaken, LockFact
 from ..ports import Clock, LogUnavailable, Projections, StoredMessage
 from ..subjects import (
     ANY,
@@ -48,6 +49,7 @@ from ..subjects import (
     Stream,
     cursor,
     decode,
+    execution,
     foreign_reason,
 )
 
@@ -90,6 +92,7 @@ INPUTS: Final = frozenset({"report", "timer", "trigger", "cancel", "enqueue", "p
 _OF_NAMES: Final = frozenset({"switched", "granted"})
 """Events about the name of agents."""
 _TIMES: Final = frozenset({"due", "passed"})
+_UNIQUE: Final = "unique"
 _ANSWERS: Final = "cron.answer."
 """The beginning of the subjects of answers to triggers: each has its own, and no later message replaces it."""
 ENDS: Final = {
@@ -134,8 +137,26 @@ class SegmentSelection:
             self._take_of_scope(message, ".".join(tokens[:3]), decision)
         elif kind == "lock":
             self._take_of_lock(message)
-        elif kind == "cron" or (kind == "ledger" and tokens[-1] in _TIMES):
+        elif kind in {_UNIQUE, "cron"} or (kind == "ledger" and tokens[-1] in _TIMES):
             self._take_newest(message)
+
+    def idle_keys(self) -> Iterator[tuple[StoredMessage, list[str]]]:
+        """Yield the newest event of each unique key that no execution among the messages has.
+
+        With it come the scopes of its executions that are not among the selected messages.
+        """
+        for message in self._newest.values():
+            if not message.subject.startswith(f"{_UNIQUE}."):
+                continue
+            scopes = _executions_of(message)
+            if scopes is not None and self._open.keys().isdisjoint(scopes):
+                yield message, [f"{scope}.>" for scope in scopes if scope not in self._over]
+
+    def release(self, message: StoredMessage) -> None:
+        """Select the newest event of a unique key."""
+        del self._newest[message.subject]
+        for released in self._replaced_with(message):
+            self._pick(released)
 
     def selected(self) -> list[StoredMessage]:
         """Return the selected messages in the order of the stream."""
@@ -200,6 +221,21 @@ def _first_needed(message: StoredMessage) -> int:
     return (event.oldest or message.sequence) if isinstance(event, LockFact) else 0
 
 
+def _executions_of(message: StoredMessage) -> list[str] | None:
+    """Return the executions that a unique key's event names.
+
+    They are written as `_open` writes them. None: the event is unreadable.
+    """
+    try:
+        event = decode(message.subject, message.body)
+    except DecodeError:
+        return None
+    if not isinstance(event, KeyTaken):
+        return None
+    ids = (event.execution_id, *event.replaces, *(other.execution_id for other in event.others))
+    return [execution(event.job, execution_id).removesuffix(".>") for execution_id in ids]
+
+
 _LEVELS: Final = (1, 2, 3)
 """Leading tokens of a filter: over all entities, over those of a job, over a single entity."""
 
@@ -246,7 +282,7 @@ def _turn(purge: tuple[str, int]) -> tuple[bool, int]:
 def _covering(subject: str) -> tuple[str, ...]:
     """Return the filters that cover a message, the widest first."""
     tokens = subject.split(".")
-    if tokens[0] in ENDS:
+    if tokens[0] in ENDS or tokens[0] == _UNIQUE:
         return tuple(".".join((*tokens[:level], ">")) for level in _LEVELS if level < len(tokens))
     if subject.startswith(_ANSWERS):
         return (f"{_ANSWERS}>",)

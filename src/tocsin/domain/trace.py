@@ -173,7 +173,10 @@ class _Trace:
         """
         request = self._request()
         is_late = request is not None and request.catch_up
-        is_instant = isinstance(self._first.message, Skipped) and self._first.message.reason != "refused"
+        is_instant = isinstance(self._first.message, Skipped) and self._first.message.reason not in {
+            "refused",
+            "duplicate",
+        }
         if self._ended.trigger not in PROMPT or is_late or is_instant:
             return self._first.time
         return min(self._ended.scheduled_time, self._first.time)

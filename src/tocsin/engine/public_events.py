@@ -81,7 +81,7 @@ def required_event(
     match decision:
         case Admitted(trigger="cron"):
             return _triggered(decision, sequence, now)
-        case Skipped() if decision.refusal is None:
+        case Skipped() if decision.is_announced:
             return _skipped(decision, sequence, now)
         case Passed() if decision.reason in MISSED_REASONS:
             if definition is None:
@@ -304,7 +304,7 @@ def triggered_event(job: str) -> Ref[Message | None]:
 def is_announced(decision: Message) -> bool:
     """Return whether a decision on an execution requires a public event."""
     if isinstance(decision, Skipped):
-        return True
+        return decision.is_announced
     return isinstance(decision, Admitted | Dispatched) and decision.trigger == "cron"
 
 

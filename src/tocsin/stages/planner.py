@@ -13,9 +13,11 @@ from ..domain import execution_plan, ids
 from ..domain.definition import DefinitionError, JobDefinition, check_input, is_name
 from ..domain.events import (
     Acquired,
+    Cancelled,
     CronMissed,
     Due,
     Enqueued,
+    KeyTaken,
     Message,
     Passed,
     PoisonMessage,
@@ -33,6 +35,7 @@ from ..engine.public_events import ANNOUNCED, BEGINNINGS, announce, answer_to_re
 from ..engine.rerun import SENT_AGAIN, rerun
 from ..engine.stage import Access, Stage, Subscription
 from ..engine.step import DONE, Events, Ref, States, Step, Then, done, refuse
+from ..engine.unique_keys import begin_unique
 from ..subjects import PUBLIC_TRIGGERS, REPLAYS, Bucket, Stream
 
 TRIGGERS: Final = "planner-triggers"
@@ -142,7 +145,10 @@ class Planner:
         if not isinstance(recorded.message, Enqueued):
             return DONE
         enqueued = Recorded(recorded.message, recorded.subject, recorded.sequence, recorded.time)
-        return begin(execution_plan.from_enqueued(enqueued), states, now, key=self._key, sampling=self._sampling)
+        first, rule = execution_plan.from_enqueued(enqueued), enqueued.message.unique
+        if rule is None:
+            return begin(first, states, now, key=self._key, sampling=self._sampling)
+        return begin_unique(first, rule, enqueued.time, states, now, key=self._key, sampling=self._sampling)
 
     def on_refused(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Answer a trigger, or a request of a program outside, that became a dead letter."""
@@ -189,9 +195,10 @@ PLANNER: Final = Stage(
     name="planner",
     purpose="makes executions",
     consumes="`due`, `passed`, triggers, enqueued jobs, replays, refused triggers",
-    decides="`acquired` and `admitted` if the lock is free or not needed, else `planned`; `fanned-out` before executions on several shards",
+    decides="`acquired` and `admitted` if the lock is free or not needed, else `planned`; `fanned-out` before executions on several shards; "
+    "`taken` before a unique job, and `cancelled` of the jobs that it replaces",
     access=Access(
-        appends=(*BEGINNINGS, Acquired, *SENT_AGAIN, *ANNOUNCED, CronMissed),
+        appends=(*BEGINNINGS, Acquired, KeyTaken, Cancelled, *SENT_AGAIN, *ANNOUNCED, CronMissed),
         reads=(Stream.LEDGER, Stream.LOG),
         writes=((Bucket.LOCKS, ">"),),
     ),

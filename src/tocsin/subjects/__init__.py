@@ -18,6 +18,7 @@ the job's partition (`tocsin.0`) and removes them again, and it maps the public 
     silences.notifications.silences-defined                       the silences of notifications
     ownership.<resource>.<event>                                  a resource: which agent owns it
     dead-letter.<job>.<id>.<event>[.<number>]                     a dead letter
+    unique.<job>.<key>.taken                                      a unique key of an unregistered job
     notification.<job>.<id>.<event>[.<attempt>]                   a notification; `outcome` in place of the id: its job
     trigger.<job>, cancel.<job>.<id>                              inputs: requests of the API and of operators
     public.trigger.<job>, public.cancel.<job>.<id>                inputs: requests of programs without an account of their own
@@ -213,6 +214,7 @@ from .paths import (
     silences,
     subject_of,
     trigger,
+    unique_key,
 )
 
 __all__ = [
@@ -373,4 +375,5 @@ __all__ = [
     "token",
     "trigger",
     "type_of",
+    "unique_key",
 ]

@@ -130,6 +130,7 @@ _DECISION: Final = {
     "silences": 2,
     "repair": 3,
     "notification": 3,
+    "unique": 3,
     "cron": 1,
     "lock": 2,
     "mq": 1,
@@ -197,6 +198,7 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
     "policy.policy-defined": e.PolicyDefined,
     "silences.silences-defined": e.SilencesDefined,
     "repair.voided": e.Voided,
+    "unique.taken": e.KeyTaken,
     **{
         f"notification.{m.model_fields['type'].default}": m
         for m in (

@@ -165,7 +165,7 @@ def filter_for(pattern: str) -> str:
     """Return a filter over all jobs, e.g. `filter_for("execution.admitted")`."""
     kind, _, decision = pattern.partition(".")
     match kind:
-        case "execution" | "dead-letter" | "agent" | "repair" | "notification":
+        case "execution" | "dead-letter" | "agent" | "repair" | "notification" | "unique":
             tail = ".>" if decision in _LONGER else ""
             return f"{kind}.*.*.{decision}{tail}"
         case "ledger" | "leadership" | "queue" | "ownership" | "shards" | "policy" | "silences":
@@ -238,6 +238,7 @@ _FACTS: Final[dict[type[e.Message], str]] = {
     e.SilencesDefined: "silences",
     e.RepairFact: "repair",
     e.NotificationFact: "notification",
+    e.UniqueFact: "unique",
 }
 
 

@@ -32,6 +32,7 @@ _SCOPE_TOKENS: Final = {
     "policy": 2,
     "silences": 2,
     "notification": 3,
+    "unique": 3,
 }
 """The number of tokens of a scope before its wildcard."""
 

@@ -113,7 +113,7 @@ STREAM_SUBJECTS: Final[dict[Stream, tuple[str, ...]]] = {
     Stream.LEDGER: ("ledger.>", "leadership.>", "agent.>", "queue.>", "repair.>", "shards.>", "policy.>", "silences.>"),
     Stream.INPUTS: ("public.trigger.>", "public.cancel.>", "outside.*.trigger.>", "outside.*.cancel.>"),
     Stream.REQUESTS: ("trigger.>", "cancel.>", "enqueue.>"),
-    Stream.LOG: ("execution.>", "lock.>", "cron.>", "dead-letter.>", "ownership.>"),
+    Stream.LOG: ("execution.>", "lock.>", "cron.>", "dead-letter.>", "ownership.>", "unique.>"),
     Stream.REPORTS: ("report.>",),
     Stream.TIMERS: ("timer.>", "delay.>"),
     Stream.MQ: ("mq.scheduled.>", "mq.scheduler.complete.>", "mq.scheduler.cancel.>"),

@@ -153,6 +153,7 @@ _SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
     e.PolicyDefined: lambda fact: f"policy.scheduler.{fact.type}",
     e.SilencesDefined: lambda fact: f"silences.notifications.{fact.type}",
     e.Voided: _event_of_repair,
+    e.KeyTaken: lambda fact: f"unique.{token(fact.job)}.{fact.key}.{fact.type}",
     e.NotificationAttemptFailed: lambda fact: f"{_event_of_notification(fact)}.{fact.attempt}",
     **dict.fromkeys(
         (
@@ -328,6 +329,11 @@ def repair(stream: str, sequence: int) -> str:
     return f"repair.{stream}.{sequence}.>"
 
 
+def unique_key(job: str, key: str) -> str:
+    """Return the scope of a unique key of an unregistered job."""
+    return f"unique.{token(job)}.{key}.>"
+
+
 def notifications() -> str:
     """Return the filter over the events of all notifications."""
     return "notification.>"
@@ -415,6 +421,7 @@ _SCOPES: Final[Mapping[type, Callable[[Any], str]]] = {
     e.RepairFact: lambda fact: repair(fact.stream, fact.sequence),
     e.DeadLetterFact: lambda fact: dead_letter(fact.job, fact.id),
     e.NotificationFact: lambda fact: notification(fact.job, fact.id),
+    e.UniqueFact: lambda fact: unique_key(fact.job, fact.key),
 }
 
 

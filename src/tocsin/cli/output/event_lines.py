@@ -33,6 +33,7 @@ from ...domain.events import (
     Failed,
     Failure,
     FannedOut,
+    KeyTaken,
     Message,
     OwnershipAssigned,
     Passed,
@@ -221,6 +222,9 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912, PLR09
             return Described("+", "cyan", "defined", _shards(fact))
         case OwnershipAssigned():
             return Described("‖", "yellow", "assigned", f"{fact.resource} to {fact.name}: {fact.reason}")
+        case KeyTaken():
+            replaced = f", replaces {', '.join(fact.replaces)}" if fact.replaces else ""
+            return Described("‖", "dim", "taken", f"unique key {fact.key[:8]}… by {fact.execution_id}{replaced}")
         case AgentDrainStarted():
             return Described("‖", "yellow", "draining", fact.reason or "")
         case _:

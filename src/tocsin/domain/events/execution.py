@@ -192,7 +192,7 @@ DependencySkipReason: TypeAlias = Literal["dependency_missing", "dependency_fail
 AnnouncedSkipReason: TypeAlias = (
     Literal["overlap_skip", "queue_full", "disabled", "dst_skip", "no_shard", "no_quorum"] | DependencySkipReason
 )
-SkipReason: TypeAlias = AnnouncedSkipReason | Literal["refused"]
+SkipReason: TypeAlias = AnnouncedSkipReason | Literal["refused", "duplicate"]
 DEPENDENCY_SKIPS: Final = frozenset({"dependency_missing", "dependency_failed"})
 LOCK_SKIPS: Final = frozenset({"overlap_skip", "queue_full", "no_quorum"}) | DEPENDENCY_SKIPS
 """The reasons of the lock keeper: the execution was planned before."""
@@ -215,7 +215,7 @@ class Skipped(ExecutionFact):
     too few agents acknowledged the execution (`no_quorum`).
     The planner stores it for instants that passed while the job was paused or disabled (`disabled`) or that the clocks
     skipped (`dst_skip`), and if no shard of a divided job is active (`no_shard`). It also stores it for a trigger that the job does
-    not accept (`refused`), which then becomes a dead letter.
+    not accept (`refused`), which then becomes a dead letter, and for an enqueued job whose unique key another job has (`duplicate`).
     """
 
     type: Literal["skipped"] = "skipped"
@@ -233,7 +233,7 @@ class Skipped(ExecutionFact):
     timezone: str = "UTC"
     """The IANA time zone of the schedule."""
     active_execution_id: str | None = None
-    """The execution that holds the lock."""
+    """The execution that holds the lock, or has the unique key."""
     trigger_id: str | None = None
     """The end of the subject of its trigger's `cron.answer`, after the job; absent: no trigger requested it."""
     refusal: Refusal | None = None
@@ -242,6 +242,14 @@ class Skipped(ExecutionFact):
     """The trace that the execution belongs to, as the header of W3C Trace Context; absent: none is made."""
     shard: str | None = None
     """The shard of the execution."""
+
+    @property
+    def is_announced(self) -> bool:
+        """Return whether the skip has a public event.
+
+        A refused trigger and a duplicate have none.
+        """
+        return self.refusal is None and self.reason != "duplicate"
 
 
 class FannedOut(ExecutionFact):

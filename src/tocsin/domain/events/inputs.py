@@ -10,6 +10,7 @@ from pydantic import AwareDatetime, Field, JsonValue, model_validator
 
 from ..definition import JobDefinition
 from .message import Actor, Failure, Input, Message, ReleasedReason, Sequence, TriggerKind, TriggerSource
+from .uniqueness import UniqueRule
 
 # --- requests --------------------------------------------------------------------------------------------------------
 
@@ -110,6 +111,8 @@ class Enqueued(Message):
     """The identity that made the request."""
     traceparent: str | None = None
     """The trace that the execution continues (W3C Trace Context); a value that is not valid is ignored."""
+    unique: UniqueRule | None = None
+    """The rule of a unique job; absent: the job is not unique."""
 
     @model_validator(mode="after")
     def _needs_no_lock(self) -> Self:

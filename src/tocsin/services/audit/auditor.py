@@ -23,6 +23,7 @@ from .policies import PolicyVersions
 from .public_events import PublicEvents
 from .queues import Queues
 from .requests import Requests
+from .unique_keys import UniqueKeys
 
 SHOWN: Final = 1_000
 """Number of violations that a report lists; the others are counted."""
@@ -95,6 +96,7 @@ class Auditor:
             Ownership(is_whole=is_whole),
             PolicyVersions(is_whole=is_whole),
             FanOuts(is_whole=is_whole),
+            UniqueKeys(since, is_whole=is_whole),
         )
         self._handlers: dict[type[Message], list[Handler]] = {}
         for check in self._checks:

@@ -83,7 +83,7 @@ class PublicEvents:
 
     def _skipped(self, recorded: Recorded[Skipped]) -> Taken:
         fact = recorded.message
-        if fact.refusal is not None:
+        if not fact.is_announced:
             return
         self._skips[fact.job, fact.scheduled_time, fact.reason].append(Proof.of(recorded))
         self._planned.pop(fact.execution_id, None)

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from ... import subjects
 from ...domain import execution
-from ...domain.events import Actor, Admitted, Dispatched, Enqueued, FannedOut
+from ...domain.events import Actor, Admitted, Dispatched, Enqueued, FannedOut, Skipped, Terminal
 from ...domain.execution import Status
 from ...domain.fan_out import execution_ids
 from ...ports import EventLog, OutdatedState, SequenceConflict
@@ -156,9 +156,9 @@ async def enqueue(
 
 
 def has_begun(facts: Facts) -> bool:
-    """Return whether an execution has a task, or is scheduled for later."""
+    """Return whether an execution has a task, is scheduled for later, or is over."""
     return any(
-        isinstance(fact.message, Dispatched)
+        isinstance(fact.message, Dispatched | Skipped | Terminal)
         or (isinstance(fact.message, Admitted) and fact.message.plan.start_at is not None)
         for fact in facts
     )

@@ -8,14 +8,17 @@ is younger than the oldest undecided message of any stream, less what the clocks
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Final
 
 from ...archive.segment_selection import SegmentSelection
-from ...ports import Extent, History, StoredLog, StoredMessage, StreamPurge
+from ...ports import EventLog, Extent, History, StoredLog, StoredMessage, StreamPurge
 from ...subjects import INPUT_STREAMS, STREAMS, Stream
 
 CLOCK_SKEW: Final = timedelta(seconds=10)
 """The most by which the clocks of the streams' leaders may differ."""
+MAX_KEYS: Final = 10_000
+"""The most unique keys that leave the log with a segment."""
 PORTION: Final = 50_000
 """The approximate number of messages of a segment; they are held in memory meanwhile."""
 
@@ -53,13 +56,18 @@ class ArchiveEligibility:
         housekeeping: StreamPurge,
         history: History,
         *,
+        log: EventLog,
         keeping: Keeping,
         recorded: Mapping[Stream, Sequence[str]],
     ) -> None:
-        """`recorded`: the subject filters of the history's recorder for each stream that it records."""
+        """`log` says which executions it still has.
+
+        `recorded`: the subject filters of the history's recorder for each stream that it records.
+        """
         self._streams = streams
         self._housekeeping = housekeeping
         self._history = history
+        self._log = log
         self._keeping = keeping
         self._recorded = recorded
 
@@ -110,6 +118,22 @@ class ArchiveEligibility:
         self, stream: Stream, before: int, last: int, latest: datetime, now: datetime
     ) -> tuple[list[StoredMessage], int, bool]:
         """Return the messages to archive, the last sequence examined, and whether the stream is exhausted."""
+        selection, at, is_ended = await self._taken(stream, before, last, latest, now)
+        await self._release_keys(selection)
+        return selection.selected(), at, is_ended
+
+    async def _release_keys(self, selection: SegmentSelection) -> None:
+        """Select the unique keys whose executions have all left the log, or leave it now."""
+        idle = list(islice(selection.idle_keys(), MAX_KEYS))
+        scopes = list(dict.fromkeys(scope for _, absent in idle for scope in absent))
+        tails = dict(zip(scopes, await self._log.tails(*scopes), strict=True))
+        for message, absent in idle:
+            if not any(tails[scope] for scope in absent):
+                selection.release(message)
+
+    async def _taken(
+        self, stream: Stream, before: int, last: int, latest: datetime, now: datetime
+    ) -> tuple[SegmentSelection, int, bool]:
         selection, at, new = SegmentSelection(), before, 0
         extent = await self._streams.extent(stream)
         async for portion in self._streams.messages(stream, after=0, upto=last):
@@ -117,13 +141,13 @@ class ArchiveEligibility:
                 is_old = message.time <= now - self._keeping.hot_window
                 is_too_much = self._is_too_much(stream, extent, selection.size)
                 if message.time > latest or not (is_old or is_too_much):
-                    return selection.selected(), at, True
+                    return selection, at, True
                 if new >= PORTION:
-                    return selection.selected(), at, False
+                    return selection, at, False
                 selection.take(message)
                 new += message.sequence > before
                 at = max(at, message.sequence)
-        return selection.selected(), at, True
+        return selection, at, True
 
     def _is_too_much(self, stream: Stream, held: Extent, taken: int) -> bool:
         """Return whether a stream holds too much without the messages that were taken of it."""

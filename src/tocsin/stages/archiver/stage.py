@@ -211,7 +211,9 @@ def _start(context: StageContext) -> Archiver | None:
     )
     lines = FinishedOutput(storage.streams, storage.archive, storage.origin)
     return Archiver(
-        ArchiveEligibility(storage.streams, storage.purge, storage.history, keeping=keeping, recorded=RECORDED),
+        ArchiveEligibility(
+            storage.streams, storage.purge, storage.history, log=context.log, keeping=keeping, recorded=RECORDED
+        ),
         PacedPurge(storage.streams, storage.purge, storage.archive, context.clock),
         storage.archive,
         context.log,

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -73,7 +73,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     ),
     "method-not-allowed": ProblemKind(405, "The path exists without this method. Read the `Allow` header."),
     "conflict": ProblemKind(409, "Another request changed the same state. Read it again and retry.", (OutdatedState,)),
-    "duplicate": ProblemKind(409, "A job with this id was enqueued before. Read that job, or send another id."),
+    "duplicate": ProblemKind(409, "A job with this id, or with its unique key, was enqueued before. Read that job."),
     "exists": ProblemKind(409, "Another job has this name. Update it with PUT."),
     "in-progress": ProblemKind(409, "The first request with this idempotency key is still running. Retry later."),
     "not-possible": ProblemKind(
@@ -206,13 +206,16 @@ class Problem(TocsinError):
         detail: str,
         errors: tuple[FieldError, ...] = (),
         headers: Mapping[str, str] | None = None,
+        facts: Mapping[str, JsonValue] | None = None,
     ) -> None:
+        """`facts`: what the Open Job Spec shows in `details`."""
         super().__init__(detail)
         self.status = status
         self.kind = self.code = kind
         self.detail = detail
         self.errors = errors
         self.headers = dict(headers or {})
+        self.facts = dict(facts or {})
 
     @property
     def title(self) -> str:

@@ -25,11 +25,14 @@ from pydantic import (
 from ....domain import duration
 from ....domain.access import WORKER_QUEUE
 from ....domain.definition import DefinitionError, JobDefinition, RetryPolicy, show
-from ....domain.events import Actor, Enqueued
+from ....domain.events import Actor, Enqueued, UniqueRule
 from ....domain.text import utc_text
 from ....domain.trace_context import parse as parse_traceparent
 from ....domain.visibility_lease import MAX_LEASE_S
+from ....settings import Archive
 from ..api.problems import FieldError, Problem
+from . import unique_policy
+from .unique_policy import InvalidPolicy, UniquePolicy
 
 QUEUE: Final = WORKER_QUEUE
 MAX_PRIORITY: Final = 100
@@ -44,7 +47,17 @@ META_KEY: Final = "ojs"
 
 _TYPE: Final = r"^[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)*$"
 _UUID_V7: Final = r"^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
-_OPTIONS: Final = ("queue", "priority", "tags", "timeout", "timeout_ms", "visibility_timeout_ms", "expires_at", "retry")
+_OPTIONS: Final = (
+    "queue",
+    "priority",
+    "tags",
+    "timeout",
+    "timeout_ms",
+    "visibility_timeout_ms",
+    "expires_at",
+    "retry",
+    "unique",
+)
 """Fields that may be inside `options` or next to it; `scheduled_at` and `delay_until` are two names of one field."""
 _DECLARED: Final = frozenset(
     {
@@ -59,6 +72,7 @@ _MANAGED: Final = frozenset(
     }
 )
 """Fields that the server manages: ignored if a client sends them."""
+_POLICIES: Final = frozenset({"retry", "unique"})
 _BACKOFFS: Final = {
     "exponential": "exponential",
     "linear": "linear",
@@ -143,6 +157,7 @@ class _Envelope(BaseModel):
     start_at: _Instant | None = None
     expires_at: _Instant | None = None
     retry: _Retry | None = None
+    unique: UniquePolicy | None = None
     args: list[Any]
     queue: str = Field(default="default", pattern=f"^{QUEUE.pattern}$")
     timeout_ms: _Milliseconds | None = None
@@ -191,6 +206,8 @@ RULES: Final[Mapping[str, Rule]] = {
     "retry.initial_interval": _INTERVAL_RULE,
     "retry.max_interval_ms": _INTERVAL_MS_RULE,
     "retry.max_interval": _INTERVAL_RULE,
+    "unique": _OBJECT,
+    **{f"unique.{field}": Rule(requirement) for field, requirement in unique_policy.REQUIREMENTS.items()},
     "args": Rule("must be an array"),
     "queue": Rule("must be lower-case letters, digits, hyphens and dots, and must not start with a hyphen or a dot"),
     "timeout_ms": _MILLISECONDS_RULE,
@@ -211,6 +228,8 @@ class Defaults:
     """The trace that a job without `meta.traceparent` continues."""
     max_timeout: float | None = None
     """The longest timeout that the scheduler policy permits; None: any."""
+    remembered: float = Archive().hot_window
+    """Seconds for which the log has jobs that ended (`archive.hot_window`)."""
 
 
 def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqueued:
@@ -256,6 +275,7 @@ def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqu
         expires_at=envelope.expires_at,
         by=by,
         traceparent=_traceparent(envelope.meta, defaults),
+        unique=_unique_rule(envelope, defaults),
     )
 
 
@@ -291,9 +311,11 @@ def _problem(error: ValidationError, fields: Mapping[str, Any], sources: Mapping
     if details["type"] == "missing":
         missing = FieldError(field=str(field), right="required, and not given")
         return Problem(400, "invalid-request", f"`{missing.field}`: {missing.right}", (missing,))
-    if field == "retry" and path:
-        return _invalid(f"retry.{path[0]}", fields["retry"][path[0]], RULES[f"retry.{path[0]}"])
-    source = "retry" if field == "retry" else sources.get(str(field), str(field))
+    if field in _POLICIES and path:
+        named = f"{field}.{path[0]}"
+        unknown = Rule(f"is no field of a policy; its fields are {', '.join(unique_policy.REQUIREMENTS)}")
+        return _invalid(named, fields[str(field)].get(path[0]), RULES.get(named, unknown))
+    source = str(field) if field in _POLICIES else sources.get(str(field), str(field))
     return _invalid(source, fields[str(field)], RULES[str(field)])
 
 
@@ -327,6 +349,21 @@ def _retry_policy(retry: _Retry | None) -> RetryPolicy:
     except ValidationError:  # the only constraint that `_Retry` does not have
         requirement = _policy_rule("must be an array of strings that can be stored")
         raise _invalid("retry.non_retryable_errors", retry.non_retryable_errors, requirement) from None
+
+
+def _unique_rule(envelope: _Envelope, defaults: Defaults) -> UniqueRule | None:
+    if envelope.unique is None:
+        return None
+    try:
+        return envelope.unique.rule(
+            type=envelope.type,
+            queue=envelope.queue,
+            args=envelope.args,
+            meta=envelope.meta,
+            remembered=defaults.remembered,
+        )
+    except InvalidPolicy as error:
+        raise _invalid(f"unique.{error.field}", error.value, Rule(error.requirement)) from None
 
 
 def _first(*values: float | None) -> float:

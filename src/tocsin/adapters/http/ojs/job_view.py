@@ -31,6 +31,7 @@ from ....domain.events import (
 from ....domain.execution import Execution, Phase, Status, Step
 from ....domain.recovery import TIMED_OUT
 from ....domain.text import utc_text
+from ....domain.uniqueness import job_state
 from ....ports import EventLog, StoredLog
 from ....services.operations import lookup
 from ....services.operations.errors import NotFound
@@ -40,8 +41,6 @@ from .envelope import META_KEY
 Facts: TypeAlias = Sequence[Recorded[Message]]
 Json: TypeAlias = dict[str, Any]
 
-_ENDS: Final = {Status.COMPLETED: "completed", Status.FAILED: "discarded", Status.CANCELLED: "cancelled"}
-"""States of a job that is over. A skipped occurrence never became a job (`find`)."""
 _TYPES: Final = {TIMED_OUT: "timeout"}
 """Error types that have another name in ojs-core."""
 
@@ -68,7 +67,7 @@ def job(facts: Facts, *, id: str | None = None, step: str | None = None) -> Json
         "args": list(plan.args if planned.args is None else planned.args),
         "meta": {name: value for name, value in request.meta.items() if name != META_KEY},
         "priority": planned.priority or about.get("priority", 0),  # older plans have it in the metadata only
-        "state": state_of(state, current),
+        "state": job_state(state, current),
         "attempt": attempts_of(current),
         "max_attempts": planned.retry.max_attempts,
         "timeout_ms": round(planned.timeout * 1000),
@@ -89,7 +88,7 @@ def progress(facts: Facts, state: Execution, step: str) -> Json:
     current = _current(state, step)
     times = _times([fact for fact in facts if isinstance(fact.message, Completed | Failed)], state, step)
     return {
-        "state": state_of(state, current),
+        "state": job_state(state, current),
         "attempt": attempts_of(current),
         "completed_at": times.get("completed_at"),
     }
@@ -99,21 +98,6 @@ def about_of(meta: Json) -> Json:
     """Return the fields of a job that only this protocol knows."""
     about = meta.get(META_KEY)
     return about if isinstance(about, dict) else {}
-
-
-def state_of(state: Execution, step: Step) -> str:
-    """Return one of the eight states of the specification."""
-    if state.is_over:
-        return _ENDS[state.status]
-    match step.phase:
-        case Phase.STARTED:
-            return "active"
-        case Phase.RETRYING:
-            return "retryable" if step.attempt else "scheduled"
-        case Phase.COMPLETED:
-            return "active" if len(state.steps) > 1 else "completed"
-        case _:
-            return "available"
 
 
 def attempts_of(step: Step) -> int:
@@ -231,7 +215,7 @@ async def find(log: EventLog, id: str, stored: StoredLog | None = None) -> Execu
             break
         record = ExecutionMatch(record.job, newest, tuple(facts))
     if status is Status.SKIPPED:
-        raise NotFound(f"no job has the id {id!r}: the occurrence was skipped, so no job was enqueued")
+        raise NotFound(f"no job has the id {id!r}: it was skipped, so no job was enqueued")
     if status is Status.FANNED_OUT:
         raise NotFound(f"no job has the id {id!r}: it stands for executions on several shards, each of which is a job")
     return record

@@ -4,7 +4,7 @@ A job is an execution, so `tocsin executions show`, `tocsin executions cancel` a
 A client may bring a job's id, a UUID of version 7; otherwise the server creates one.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from secrets import randbits
 from typing import Any, Final
@@ -17,12 +17,13 @@ from ....domain.access import Permission, Principal
 from ....domain.events import Enqueued
 from ....domain.execution import Status
 from ....services.operations import execution_requests
-from ....services.operations.lookup import ExecutionMatch, was_archived
+from ....services.operations.lookup import ExecutionMatch
 from ..api.dependencies import Components, Here, Traceparent
 from ..api.problems import FieldError, Problem
 from ..auth.security import HistoryReader, Triggerer, actor, forbidden
 from ..auth.visibility import Run
 from . import envelope, job_view, protocol
+from .enqueued_jobs import enqueue_all
 from .protocol import Body, OjsResponse, documented
 
 _VERSION: Final = 0x7000
@@ -63,9 +64,12 @@ async def push(
     """Enqueue a job."""
     execution_id = uuid7(here.clock.now())
     job_input = envelope.read(body, execution_id, await _defaults(here, traceparent), actor(caller))
-    [shown] = await _pushed(here, [job_input], {execution_id})
-    response.headers["Location"] = f"/ojs/v1/jobs/{shown['id']}"
-    return {"job": shown}
+    [outcome] = await enqueue_all(here, caller, [job_input], {execution_id})
+    response.headers["Location"] = f"/ojs/v1/jobs/{outcome.job['id']}"
+    if outcome.is_duplicate:
+        response.status_code = 200
+        return {"job": outcome.job, "deduplicated": True}
+    return {"job": outcome.job}
 
 
 @router.post(
@@ -75,7 +79,10 @@ async def push(
     openapi_extra=protocol.body_schema("jobs", jobs={"type": "array", "items": {"type": "object"}}),
 )
 async def push_batch(here: Here, caller: Triggerer, body: Body, traceparent: Traceparent = None) -> dict[str, Any]:
-    """Enqueue several jobs: all of them, or none if a job is invalid."""
+    """Enqueue several jobs: all of them, or none if a job is invalid.
+
+    A job with a unique key must be ignored or replace if it is a duplicate. To refuse it would refuse all others.
+    """
     jobs = body.get("jobs")
     if not isinstance(jobs, list) or not 1 <= len(jobs) <= MAX_BATCH:
         right = f"must be an array of 1 to {MAX_BATCH} jobs"
@@ -90,8 +97,9 @@ async def push_batch(here: Here, caller: Triggerer, body: Body, traceparent: Tra
                 wrong.model_copy(update={"field": f"jobs[{index}].{wrong.field}"}) for wrong in problem.errors
             )
             raise Problem(problem.status, problem.kind, f"job {index} of the batch: {problem.detail}", errors) from None
-    shown = await _pushed(here, inputs, set(execution_ids))
-    return {"jobs": shown, "count": len(shown)}
+    require_unconditional(inputs)
+    outcomes = await enqueue_all(here, caller, inputs, set(execution_ids))
+    return {"jobs": [outcome.job for outcome in outcomes], "count": len(outcomes)}
 
 
 @router.get("/{id}", operation_id="getJobOfOjs")
@@ -131,39 +139,27 @@ async def visible_match(here: Components, caller: Principal, id: str) -> Executi
     return match
 
 
-async def _pushed(here: Components, inputs: Sequence[Enqueued], made: Collection[str]) -> list[dict[str, Any]]:
-    """Enqueue inputs and return the jobs. The ids in `made` are certainly new."""
+def require_unconditional(inputs: Sequence[Enqueued]) -> None:
+    """Check that no job of an atomic batch can be refused after others were enqueued.
 
-    async def exists(execution_id: str) -> bool:
-        return execution_id not in made and await was_archived(execution_id, here.history, here.stored)
-
-    try:
-        pushed = await execution_requests.enqueue(here.log, *inputs, arrivals=here.arrivals, was_there=exists)
-    except execution_requests.Duplicate as error:
-        raise Problem(409, "duplicate", str(error)) from None
-    return [
-        job_view.job(facts) if facts else _pending(here, job_input)
-        for job_input, facts in zip(inputs, pushed, strict=True)
-    ]
-
-
-def _pending(here: Components, job_input: Enqueued) -> dict[str, Any]:
-    # The input is stored, and no stage has processed it yet.
-    definition = job_input.definition
-    return {
-        "id": job_input.execution_id,
-        "type": definition.function,
-        "state": "available" if job_input.start_at is None else "scheduled",
-        "queue": definition.queue,
-        "args": list(definition.args),
-        "attempt": 0,
-        "priority": definition.priority,
-        "created_at": job_view.instant(here.clock.now()),
-        "enqueued_at": job_view.instant(here.clock.now()),
-    }
+    Raises:
+        Problem: a unique job would be refused as a duplicate.
+    """
+    for index, job_input in enumerate(inputs):
+        if job_input.unique is not None and job_input.unique.on_conflict == "reject":
+            field, right = f"jobs[{index}].unique.on_conflict", "must be `ignore` or `replace` in an atomic batch"
+            raise Problem(
+                400, "invalid-request", f"`{field}` is `reject`: {right}", (FieldError(field=field, right=right),)
+            )
 
 
 async def _defaults(here: Components, traceparent: str | None) -> envelope.Defaults:
     ceiling = (await here.registry.policies.recent()).policy.job_timeout
     timeout = ceiling or here.settings.execution.default_timeout
-    return envelope.Defaults(now=here.clock.now(), timeout=timeout, max_timeout=ceiling, traceparent=traceparent)
+    return envelope.Defaults(
+        now=here.clock.now(),
+        timeout=timeout,
+        max_timeout=ceiling,
+        traceparent=traceparent,
+        remembered=here.settings.archive.hot_window,
+    )

@@ -15,6 +15,9 @@ LEVEL: Final = 2
 TIER: Final = "runtime"
 """Jobs run through their whole lifecycle. The tier `full` also needs gRPC and every optional feature."""
 
+STRENGTH: Final = "strong"
+"""Of concurrent jobs with one unique key, one is enqueued (ojs-unique-jobs §8)."""
+
 router = APIRouter(
     prefix="/ojs", tags=["Open Job Spec"], default_response_class=OjsResponse, responses=documented(429, 500)
 )
@@ -41,9 +44,10 @@ async def manifest(here: Here) -> dict[str, Any]:
             "priority_queues": True,
             "rate_limiting": False,
             "schema_validation": False,
-            "unique_jobs": False,
+            "unique_jobs": {"strength": STRENGTH, "mechanism": "optimistic guard of the key's scope in the log"},
             "workflows": False,
         },
+        "unique_job_strength": STRENGTH,
         "extensions": ["urn:ojs:ext:progress"],
         "endpoints": {"base_url": "/ojs/v1", "manifest": "/ojs/manifest", "health": "/ojs/v1/health"},
     }

@@ -41,7 +41,7 @@ class ErrorCode:
 
 
 ERRORS: Final[Mapping[str, ErrorCode]] = {
-    "duplicate": ErrorCode("GET the job of that id, or send another id", kinds=("duplicate",)),
+    "duplicate": ErrorCode("GET the existing job, or send another id if the id is taken", kinds=("duplicate",)),
     "invalid_request": ErrorCode(
         # An invalid retry policy is 422 (ojs-retry §11, the conformance suite), any other invalid field 400.
         "correct the fields that `details` names, and send it again",
@@ -142,6 +142,7 @@ def as_response(problem: Problem, request: Request) -> Response:
     """Return a problem in the error shape of the specification."""
     status, code = status_of(problem), error_code(problem)
     errors = [error.model_dump(exclude_none=True) for error in problem.errors]
+    details = {**problem.facts, **({"errors": errors} if errors else {})}
     error = OjsError(
         code=code,
         type="validation_error" if status in {400, 422} else None,
@@ -150,7 +151,7 @@ def as_response(problem: Problem, request: Request) -> Response:
         hint=ERRORS[code].hint,
         docs_url=DOCS + code,
         request_id=request.headers.get("X-Request-Id", "")[:_MAX_REQUEST_ID_LENGTH] or f"req_{uuid4()}",
-        details={"errors": errors} if errors else None,
+        details=details or None,
     )
     answer = OjsErrorAnswer(error=error).model_dump(exclude_none=True)
     return OjsResponse(answer, status, problem.headers)

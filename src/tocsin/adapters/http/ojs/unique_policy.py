@@ -1,0 +1,117 @@
+"""The policy of a unique job, and its key (ojs-unique-jobs §2 and §4)."""
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from ....domain import duration
+from ....domain.events import ENDED_STATES, OPEN_STATES, JobState, OnConflict, UniqueRule
+from .canonical_json import canonical_json
+
+Dimension: TypeAlias = Literal["type", "queue", "args", "meta"]
+_Period: TypeAlias = Annotated[float, BeforeValidator(duration.parse), Field(gt=0)]
+_MAX_NAMES: Final = 100
+
+PERIOD: Final = "must be an ISO 8601 duration of more than 0 seconds, e.g. `PT1H`"
+REQUIREMENTS: Final[Mapping[str, str]] = {
+    "keys": "must be an array of different words, each of which is `type`, `queue`, `args` or `meta`",
+    "args_keys": f"must be an array of at most {_MAX_NAMES} different names of fields in `args`",
+    "meta_keys": f"must be an array of at most {_MAX_NAMES} different names of fields in `meta`, and is required if `keys` has `meta`",
+    "period": PERIOD,
+    "states": "must be an array of different states of jobs, e.g. `available`",
+    "on_conflict": "must be `reject`, `replace`, `replace_except_schedule` or `ignore`",
+}
+"""Field -> what would be right."""
+
+
+class InvalidPolicy(ValueError):
+    """A policy is invalid in one field."""
+
+    def __init__(self, field: str, value: object, requirement: str | None = None) -> None:
+        super().__init__(field)
+        self.field = field
+        self.value = value
+        self.requirement = requirement or REQUIREMENTS[field]
+
+
+class UniquePolicy(BaseModel):
+    """A policy. Other fields are refused, so that a misspelled one is noticed."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    keys: list[Dimension] = ["type"]
+    args_keys: Annotated[list[str], Field(max_length=_MAX_NAMES)] | None = None
+    meta_keys: Annotated[list[str], Field(max_length=_MAX_NAMES)] | None = None
+    period: _Period | None = None
+    states: list[JobState] = list(OPEN_STATES)
+    on_conflict: OnConflict = "reject"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_key(cls, given: Any) -> Any:  # noqa: ANN401 - any JSON value
+        """Accept `key`, as the official Python SDK calls `keys`.
+
+        A field that is null is absent.
+        """
+        if not isinstance(given, dict):
+            return given
+        fields = {name: value for name, value in given.items() if value is not None}
+        if "key" in fields and "keys" not in fields:
+            fields["keys"] = fields.pop("key")
+        return fields
+
+    def rule(
+        self,
+        *,
+        type: str,  # noqa: A002 - the field is called so
+        queue: str,
+        args: Sequence[Any],
+        meta: Mapping[str, Any],
+        remembered: float,
+    ) -> UniqueRule:
+        """Return the rule of a job.
+
+        `remembered`: seconds for which ended jobs are known; a longer period with their states cannot be kept.
+
+        Raises:
+            InvalidPolicy: the policy is invalid, or does not suit the job.
+        """
+        for field in ("keys", "args_keys", "meta_keys", "states"):
+            names = getattr(self, field) or []
+            if len(set(names)) != len(names):
+                raise InvalidPolicy(field, names)
+        if self.period is not None and self.period > remembered and ENDED_STATES.intersection(self.states):
+            limit = duration.short(remembered)
+            requirement = (
+                f"must be at most {limit}, `archive.hot_window` of the settings, if `states` has a state of ended jobs"
+            )
+            raise InvalidPolicy("period", duration.short(self.period), requirement)
+        dimensions: dict[str, Any] = {"type": type}
+        if "queue" in self.keys:
+            dimensions["queue"] = queue
+        if "args" in self.keys:
+            dimensions["args"] = args if self.args_keys is None else _selected("args_keys", self.args_keys, *args)
+        if "meta" in self.keys:
+            if not self.meta_keys:
+                raise InvalidPolicy("meta_keys", self.meta_keys)
+            dimensions["meta"] = _selected("meta_keys", self.meta_keys, meta)
+        try:
+            text = canonical_json(dimensions)
+        except RecursionError:
+            raise InvalidPolicy("keys", self.keys, "must name values that are less deeply nested") from None
+        key = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        return UniqueRule(key=key, states=tuple(self.states), period=self.period, on_conflict=self.on_conflict)
+
+
+def _selected(field: str, names: Sequence[str], *sources: object) -> dict[str, Any]:
+    """Return fields of the first of several values that has each of them."""
+    objects = [source for source in sources if isinstance(source, Mapping)]
+    selected: dict[str, Any] = {}
+    for name in names:
+        having = next((source for source in objects if name in source), None)
+        if having is None:
+            raise InvalidPolicy(field, name)
+        selected[name] = having[name]
+    return selected

@@ -1,0 +1,81 @@
+"""Events of unique keys: which executions of an unregistered job have a key."""
+
+from datetime import datetime
+from typing import Annotated, Final, Literal, TypeAlias
+
+from pydantic import Field
+
+from .message import Message, Sequence
+
+JobState: TypeAlias = Literal[
+    "scheduled", "available", "pending", "active", "retryable", "completed", "cancelled", "discarded"
+]
+"""A state of a job of the Open Job Spec (ojs-core §6)."""
+OnConflict: TypeAlias = Literal["reject", "replace", "replace_except_schedule", "ignore"]
+UNIQUE_KEY: Final = r"^[0-9a-f]{64}$"
+OPEN_STATES: Final[tuple[JobState, ...]] = ("available", "active", "scheduled", "retryable", "pending")
+ENDED_STATES: Final[frozenset[JobState]] = frozenset({"completed", "cancelled", "discarded"})
+
+
+class UniqueRule(Message):
+    """The rule of a unique job (ojs-unique-jobs §2): no other job may have its key."""
+
+    key: Annotated[str, Field(pattern=UNIQUE_KEY)]
+    """The SHA-256 of the dimensions, in hexadecimal digits."""
+    states: tuple[JobState, ...] = OPEN_STATES
+    """The states in which an earlier job with the key is a duplicate."""
+    period: float | None = None
+    """Seconds after which an earlier job with the key is no duplicate any more; absent: no limit."""
+    on_conflict: OnConflict = "reject"
+    """The strategy for a new job that is a duplicate."""
+
+
+class KeyHolder(Message):
+    """An execution that took a key."""
+
+    execution_id: str
+    """The id of the execution."""
+    taken: Sequence
+    """The sequence of the event by which it took the key."""
+    enqueued_at: datetime
+    """The time (UTC) at which the job was enqueued."""
+    start_at: datetime | None = None
+    """The time (UTC) before which no task is dispatched; absent: at once."""
+    replaces: tuple[str, ...] = ()
+    """The executions that are cancelled for it."""
+
+
+class UniqueFact(Message):
+    """An event about a unique key."""
+
+    v: Literal[1] = 1
+    """The version of the format."""
+    job: str
+    """The name of the job."""
+    key: str
+    """The key."""
+
+
+class KeyTaken(UniqueFact):
+    """An execution took a unique key, and begins.
+
+    The planner stores this before the first event of the execution. Of several jobs that are enqueued at the same time, the guard of
+    the key lets one take it. The event names the earlier executions that may still count, so the newest event is the whole state.
+    """
+
+    type: Literal["taken"] = "taken"
+    """The type of the event."""
+    execution_id: str
+    """The id of the execution."""
+    enqueued_at: datetime
+    """The time (UTC) at which the job was enqueued."""
+    start_at: datetime | None = None
+    """The time (UTC) before which no task is dispatched; under `replace_except_schedule` that of the replaced job."""
+    states: tuple[JobState, ...] = OPEN_STATES
+    """The states in which an earlier execution was a duplicate."""
+    period: float | None = None
+    """Seconds after which an earlier execution was no duplicate any more; absent: no limit."""
+    replaces: tuple[str, ...] = ()
+    """The executions that are cancelled before it begins."""
+    others: tuple[KeyHolder, ...] = ()
+    """Earlier executions with the key that are open, or count after their end."""

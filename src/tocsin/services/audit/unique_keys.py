@@ -1,0 +1,118 @@
+"""Unique keys (I1 to I4): one job has a key, and begins with it.
+
+Memory: the open executions that have a key, and the unique requests that nothing has become of.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+from ...domain.events import (
+    OPEN_STATES,
+    Cancelled,
+    Completed,
+    Enqueued,
+    ExecutionFact,
+    Failed,
+    KeyTaken,
+    Message,
+    Recorded,
+    Skipped,
+)
+from ...domain.uniqueness import MAX_HOLDERS
+from . import check
+from .check import Debt, Handler, Proof, Taken
+
+_ALWAYS_OPEN: Final = frozenset(OPEN_STATES) - {"pending"}
+"""The states of open jobs. No job is `pending`."""
+
+
+class UniqueKeys:
+    """Judges who takes a key, and when."""
+
+    def __init__(self, since: datetime | None, *, is_whole: bool = True) -> None:
+        """Do not judge requests before `since` (UTC).
+
+        Set `is_whole` if the log is read from its beginning.
+        """
+        self._since = since
+        self._is_whole = is_whole
+        self._holders: dict[tuple[str, str], dict[str, Recorded[KeyTaken]]] = {}
+        """The open executions with a key, by job and key."""
+        self._key_of: dict[str, tuple[str, str]] = {}
+        self._replaced: dict[str, tuple[str, Proof]] = {}
+        """Open executions that another replaced, with their job."""
+        self._requests: dict[str, tuple[str, Proof]] = {}
+        """Unique requests whose execution has no key yet, with their job."""
+        self._decided: set[str] = set()
+        """Executions with a key whose request did not come yet."""
+
+    def handlers(self) -> Mapping[type[Message], Handler]:
+        """See `Check`."""
+        return {
+            Enqueued: self._enqueued,
+            KeyTaken: self._taken,
+            **dict.fromkeys((Completed, Failed, Cancelled, Skipped), self._ended),
+        }
+
+    def debts(self) -> Iterator[Debt]:
+        """See `Check`."""
+        for execution_id, (job, proof) in self._replaced.items():
+            entity = check.execution(job, execution_id)
+            yield Debt("I1", entity, "another job replaced it, and it is open", proof.time, facts=(proof,))
+        for execution_id, (job, proof) in self._requests.items():
+            if self._since is None or proof.time >= self._since:
+                entity = check.execution(job, execution_id)
+                yield Debt("I2", entity, "it is unique, and did not take its key", proof.time, facts=(proof,))
+
+    def _enqueued(self, recorded: Recorded[Enqueued]) -> Taken:
+        request = recorded.message
+        if request.unique is not None:
+            if request.execution_id in self._decided:
+                self._decided.discard(request.execution_id)
+            else:
+                self._requests[request.execution_id] = request.definition.name, Proof.of(recorded)
+        yield from ()
+
+    def _taken(self, recorded: Recorded[KeyTaken]) -> Taken:
+        fact = recorded.message
+        holders = self._holders.setdefault((fact.job, fact.key), {})
+        named = {other.execution_id for other in fact.others}
+        entity = check.execution(fact.job, fact.execution_id)
+        if fact.execution_id in holders:
+            yield check.violation("I4", entity, "it took its key twice", holders[fact.execution_id], recorded)
+        for execution_id, earlier in holders.items():
+            if self._excludes(fact, earlier.message) and execution_id not in fact.replaces:
+                yield check.violation("I1", entity, f"it took the unique key of {execution_id}", earlier, recorded)
+            elif execution_id not in named and len(named) < MAX_HOLDERS - 1:
+                yield check.violation(
+                    "I1", entity, f"it took a key without regard to {execution_id}", earlier, recorded
+                )
+        if self._is_whole and (unknown := set(fact.replaces) - named):
+            yield check.violation("I3", entity, f"it replaces {', '.join(sorted(unknown))} without the key", recorded)
+        for execution_id in fact.replaces:
+            if execution_id in holders:
+                self._replaced[execution_id] = fact.job, Proof.of(recorded)
+        holders[fact.execution_id] = recorded
+        self._key_of[fact.execution_id] = fact.job, fact.key
+        self._decide(fact.execution_id)
+
+    def _excludes(self, fact: KeyTaken, earlier: KeyTaken) -> bool:
+        """Return whether a job was a duplicate of an open one in any state."""
+        is_past = fact.period is not None and fact.enqueued_at - earlier.enqueued_at >= timedelta(seconds=fact.period)
+        return _ALWAYS_OPEN.issubset(fact.states) and not is_past
+
+    def _ended(self, recorded: Recorded[ExecutionFact]) -> Taken:
+        fact = recorded.message
+        if isinstance(fact, Skipped) and fact.reason == "duplicate" and fact.execution_id not in self._key_of:
+            self._decide(fact.execution_id)
+        self._replaced.pop(fact.execution_id, None)
+        if (key := self._key_of.pop(fact.execution_id, None)) is not None:
+            del self._holders[key][fact.execution_id]
+            if not self._holders[key]:
+                del self._holders[key]
+        yield from ()
+
+    def _decide(self, execution_id: str) -> None:
+        if self._requests.pop(execution_id, None) is None:
+            self._decided.add(execution_id)

@@ -1,0 +1,214 @@
+"""The planner gives a unique key to one job at a time."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.domain.given import NOON
+from tests.stages.world import World
+from tocsin import subjects
+from tocsin.domain import execution
+from tocsin.domain.definition import JobDefinition
+from tocsin.domain.events import (
+    Actor,
+    Admitted,
+    Cancelled,
+    Completed,
+    Enqueued,
+    Failed,
+    KeyTaken,
+    Replayed,
+    Skipped,
+    UniqueRule,
+)
+from tocsin.stages.planner import ENQUEUED
+from tocsin.subjects import Bucket, Stream
+
+JOB = "ojs.work"
+KEY = "a" * 64
+
+
+def request(execution_id: str, on_conflict: str = "reject", *, later: float = 0.0, **rule: Any) -> Enqueued:  # noqa: ANN401
+    return Enqueued(
+        execution_id=execution_id,
+        definition=JobDefinition(name=JOB, function="work", overlap_policy="allow", dead_letter=True),
+        start_at=NOON + timedelta(seconds=later) if later else None,
+        by=Actor(identity="ada"),
+        unique=UniqueRule(key=KEY, on_conflict=on_conflict, **rule),  # type: ignore[arg-type]
+    )
+
+
+async def enqueue(world: World, *requests: Enqueued) -> None:
+    for wanted in requests:
+        subject = subjects.subject_of(wanted)
+        await world.log.publish(subject, wanted, message_id=subject)
+
+
+async def planned(world: World, *requests: Enqueued) -> None:
+    await enqueue(world, *requests)
+    await world.run(world.planner)
+
+
+async def ended(world: World, execution_id: str) -> None:
+    await world.given(Completed(job=JOB, execution_id=execution_id, scheduled_time=NOON, trigger="api"))
+
+
+async def statuses(world: World) -> dict[str, str]:
+    """The state of each execution in the log."""
+    found = await world.log.read("execution.>", limit=1_000)
+    ids = dict.fromkeys(recorded.subject.split(".")[2] for recorded in found)
+    scopes = {id_: await world.log.load(subjects.execution(JOB, id_)) for id_ in ids}
+    return {id_: execution.fold(facts).status.value for id_, facts in scopes.items()}
+
+
+async def test_second_job_with_a_key_is_skipped(world: World) -> None:
+    await planned(world, request("a"), request("b"))
+    assert await statuses(world) == {"a": "admitted", "b": "skipped"}
+    [skipped] = await world.stored(Skipped)
+    assert (skipped.reason, skipped.active_execution_id, skipped.definition) == ("duplicate", "a", 0)
+    assert [taken.execution_id for taken in await world.stored(KeyTaken)] == ["a"]
+    assert await world.log.read("cron.>") == []
+
+
+async def test_key_is_free_after_its_job_ended(world: World) -> None:
+    await planned(world, request("a"))
+    await ended(world, "a")
+    await planned(world, request("b"))
+    assert await statuses(world) == {"a": "completed", "b": "admitted"}
+
+
+async def test_ended_job_counts_if_the_rule_says_so(world: World) -> None:
+    states = ("available", "active", "completed")
+    await planned(world, request("a"))
+    await ended(world, "a")
+    await planned(world, request("b", states=states), request("c"))
+    assert await statuses(world) == {"a": "completed", "b": "skipped", "c": "admitted"}
+    await ended(world, "c")
+    await planned(world, request("d", "ignore", states=("completed",)))
+    assert (await statuses(world))["d"] == "skipped"
+    assert (await world.stored(Skipped))[-1].active_execution_id == "c"
+
+
+async def test_period_begins_with_the_first_job(world: World) -> None:
+    await planned(world, request("a"))
+    world.clock.advance(5)
+    await planned(world, request("b", period=10))
+    world.clock.advance(5)
+    await planned(world, request("c", period=10))
+    assert await statuses(world) == {"a": "admitted", "b": "skipped", "c": "admitted"}
+
+
+async def test_narrow_states_ignore_other_jobs_and_remember_them(world: World) -> None:
+    await planned(world, request("a"), request("b", states=("scheduled",)), request("c"))
+    assert await statuses(world) == {"a": "admitted", "b": "admitted", "c": "skipped"}
+    await ended(world, "b")
+    await planned(world, request("d"))
+    assert (await statuses(world))["d"] == "skipped"
+    assert (await world.stored(Skipped))[-1].active_execution_id == "a"
+
+
+async def test_replaced_job_is_cancelled_first(world: World) -> None:
+    await planned(world, request("a"), request("b", "replace"))
+    assert await statuses(world) == {"a": "cancelled", "b": "admitted"}
+    [cancelled] = await world.recorded(Cancelled)
+    begun = {r.message.execution_id: r.sequence for r in await world.recorded(Admitted)}
+    [_, taken] = await world.recorded(KeyTaken)
+    assert taken.sequence < cancelled.sequence < begun["b"]
+    assert (cancelled.message.reason, cancelled.message.by) == ("replaced by b", Actor(identity="ada"))
+
+
+async def test_replacement_keeps_the_schedule_if_wanted(world: World) -> None:
+    await planned(world, request("a", later=600), request("b", "replace_except_schedule", later=900))
+    [_, second] = await world.stored(Admitted)
+    assert (second.execution_id, second.plan.start_at) == ("b", NOON + timedelta(seconds=600))
+    await planned(world, request("c", "replace", later=900))
+    assert (await world.stored(Admitted))[-1].plan.start_at == NOON + timedelta(seconds=900)
+    await ended(world, "c")
+    await planned(world, request("d"), request("e", "replace_except_schedule", later=900))
+    assert (await world.stored(Admitted))[-1].plan.start_at == NOON + timedelta(seconds=900)
+
+
+@pytest.mark.parametrize("on_conflict", ["reject", "replace", "replace_except_schedule", "ignore"])
+async def test_redelivery_changes_nothing(world: World, on_conflict: str) -> None:
+    await planned(world, *(request(id_, on_conflict) for id_ in "abc"))
+    size, before = await world.size(), await statuses(world)
+    for is_fresh in (False, True):
+        await world.redeliver(world.planner, is_fresh=is_fresh)
+    assert (await world.size(), await statuses(world)) == (size, before)
+
+
+@pytest.mark.parametrize("on_conflict", ["reject", "replace"])
+async def test_job_that_has_not_begun_counts(world: World, on_conflict: str) -> None:
+    """The planner died after it stored the key; another request comes first."""
+    await world.given(KeyTaken(job=JOB, key=KEY, execution_id="a", enqueued_at=NOON))
+    await planned(world, request("b", on_conflict))
+    assert await statuses(world) == ({"b": "skipped"} if on_conflict == "reject" else {"a": "skipped", "b": "admitted"})
+    await planned(world, request("a"))
+    assert (await statuses(world))["a"] == ("admitted" if on_conflict == "reject" else "skipped")
+
+
+async def test_second_replacement_ends_both_earlier_jobs(world: World) -> None:
+    await planned(world, request("a"))
+    [first] = await world.recorded(KeyTaken)
+    dead = KeyTaken.model_validate(
+        {
+            "job": JOB,
+            "key": KEY,
+            "execution_id": "b",
+            "enqueued_at": NOON,
+            "replaces": ["a"],
+            "others": [{"execution_id": "a", "taken": first.sequence, "enqueued_at": NOON}],
+        }
+    )
+    await world.given(dead)
+    await planned(world, request("c", "replace"))
+    assert await statuses(world) == {"a": "cancelled", "b": "skipped", "c": "admitted"}
+    await planned(world, request("b", "replace"))
+    assert (await statuses(world))["b"] == "skipped"
+
+
+async def test_abandoned_key_blocks_no_job(world: World) -> None:
+    await world.given(KeyTaken(job=JOB, key=KEY, execution_id="a", enqueued_at=world.clock.now()))
+    world.clock.advance(61)
+    await planned(world, request("b"), request("a"))
+    assert await statuses(world) == {"a": "skipped", "b": "admitted"}
+
+
+async def test_archived_job_does_not_count(world: World) -> None:
+    taken = KeyTaken(job=JOB, key=KEY, execution_id="a", enqueued_at=NOON)
+    await world.given(taken)
+    [recorded] = await world.recorded(KeyTaken)
+    await world.projections.put(Bucket.CURSORS, subjects.cursor(Stream.LOG), str(recorded.sequence).encode(), expect=0)
+    await planned(world, request("b", states=("available", "completed")))
+    assert await statuses(world) == {"b": "admitted"}
+
+
+async def test_replay_counts_as_its_job(world: World) -> None:
+    await planned(world, request("a"))
+    failed = {"scheduled_time": NOON, "trigger": "api", "reason": "attempts", "error": {"type": "E", "message": "no"}}
+    await world.given(
+        Failed.model_validate(
+            {"job": JOB, "execution_id": "a", "dead_letter": True, "step": "main", "attempt": 1, **failed}
+        )
+    )
+    await world.run(world.dead_letter_sink)
+    await world.given(Replayed(job=JOB, id="a", number=1, ledger=0))
+    await planned(world, request("b"))
+    replay = (await world.stored(Admitted))[-1].execution_id
+    assert await statuses(world) == {"a": "failed", replay: "admitted", "b": "skipped"}
+    await planned(world, request("c", "replace"))
+    assert (await statuses(world))[replay] == "cancelled"
+
+
+async def test_copies_agree_when_both_decide_on_old_states(world: World) -> None:
+    """Each copy has read that the key is free."""
+    [enqueued] = [s for s in world.planner.subscriptions if s.durable == ENQUEUED]
+    copies = [world.copy() for _ in range(3)]
+    await enqueue(world, *(request(id_) for id_ in "abc"))
+    requests = await world.log.read("enqueue.>")
+    for copy, recorded in zip(copies, requests, strict=True):
+        await world.deliver(enqueued, recorded, store=copy)
+    for copy, recorded in zip(reversed(copies), requests, strict=True):
+        await world.deliver(enqueued, recorded, store=copy)
+    assert sorted((await statuses(world)).values()) == ["admitted", "skipped", "skipped"]
