@@ -1,0 +1,111 @@
+"""The event listener: a message is acknowledged after its request is stored, and makes the same request each time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, cast
+
+import pytest
+
+from tests.domain.given import KEY
+from tests.stages.world import World
+from tocsin import subjects
+from tocsin.domain.events import Trigger
+from tocsin.ports import EventStreams, LogUnavailable, Write, Written, acknowledge_each
+from tocsin.stages.event_listener.stage import EventListener
+from tocsin.stages.event_listener.trigger_index import TriggerIndex
+
+JOB = {"name": "invoice", "function": "f", "triggers": [{"nats": "orders.>", "when": "body.n > 1", "key": "body.id"}]}
+
+
+@dataclass
+class Message:
+    """A delivery of a stream of another program."""
+
+    body: bytes
+    sequence: int
+    time: datetime
+    subject: str = "orders.new"
+    headers: dict[str, str] = field(default_factory=dict)
+    message_id: str | None = None
+    delivered: int = 1
+    answers: list[str] = field(default_factory=list)
+
+    async def ack(self) -> None:
+        self.answers.append("ack")
+
+    async def nak(self, delay: float) -> None:
+        self.answers.append(f"again after {delay:g} s")
+
+    async def term(self) -> None: ...
+
+    async def in_progress(self) -> None: ...
+
+    @staticmethod
+    async def ack_many(deliveries: Sequence[Any]) -> None:
+        await acknowledge_each(deliveries)
+
+
+@asynccontextmanager
+async def listening(world: World) -> AsyncIterator[EventListener]:
+    """A listener that knows the triggers; its durables are not read."""
+    index = TriggerIndex(world.log, world.clock, "TOCSIN_LOG", {"ORDERS": ["orders.>"]})
+    listener = EventListener(world.log, cast("EventStreams", None), index, world.clock, KEY)
+    following = asyncio.create_task(listener.follow())
+    try:
+        await index.current()
+        yield listener
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+async def requested(world: World) -> list[str | None]:
+    """The keys of the stored requests."""
+    stored = await world.log.read(subjects.trigger("invoice"))
+    return [each.message.idempotency_key for each in stored if isinstance(each.message, Trigger)]
+
+
+def messages(world: World, *bodies: str) -> list[Message]:
+    return [Message(body.encode(), number, world.clock.now()) for number, body in enumerate(bodies, 1)]
+
+
+async def test_redelivered_message_makes_one_request(world: World) -> None:
+    await world.define(JOB)
+    async with listening(world) as listener:
+        [name] = listener.index.active
+        for _ in range(2):
+            delivered = messages(world, '{"n": 2, "id": "a"}', '{"n": 1, "id": "b"}', '{"n": 3, "id": "a"}', "{")
+            await listener.handle(name, delivered)
+            assert [message.answers for message in delivered] == [["ack"]] * 4
+    keys = await requested(world)
+    assert keys[0] == "a"
+    assert len(keys) == 2  # and that of the message that is not JSON
+
+
+async def test_message_is_not_acknowledged_before_its_request(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.define(JOB)
+
+    async def fail(writes: Sequence[Write]) -> list[Written]:
+        return [Written((), LogUnavailable("no leader")) for _ in writes]
+
+    async with listening(world) as listener:
+        [name] = listener.index.active
+        delivered = messages(world, '{"n": 2, "id": "a"}', '{"n": 1}')
+        with monkeypatch.context() as patched:
+            patched.setattr(world.log, "write", fail)
+            await listener.handle(name, delivered)
+        assert [message.answers for message in delivered] == [["again after 2 s"], ["ack"]]
+        await listener.handle(name, messages(world, '{"n": 2, "id": "a"}'))
+    assert await requested(world) == ["a"]
+
+
+async def test_message_of_a_lost_trigger_is_handed_back(world: World) -> None:
+    await world.define(JOB)
+    async with listening(world) as listener:
+        [message] = delivered = messages(world, '{"n": 2, "id": "a"}')
+        await listener.handle("another", delivered)
+        assert message.answers == ["again after 2 s"]
+    assert await requested(world) == []
