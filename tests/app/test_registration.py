@@ -3,19 +3,21 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from textwrap import dedent
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
 
 from tests.cli.conftest import World
 from tocsin import Tocsin
+from tocsin.app import Job
+from tocsin.app.application import NotConnectedError
 from tocsin.app.registration import ForeignJobError, keep_registered, plan_registration
 from tocsin.bootstrap import Installation
-from tocsin.domain.definition import JobDefinition
+from tocsin.domain.definition import DefinitionError, JobDefinition
 from tocsin.ports import LogUnavailable
 from tocsin.services.jobs import Plan
 from tocsin.services.operator import Operator
@@ -177,6 +179,85 @@ def test_refused_job_is_logged(here: Registering) -> None:
     app.job(name="past", schedule="at 2020-01-01T09:00")(lambda: None)
     assert here.world.clock.now() > datetime(2020, 1, 2, tzinfo=UTC)
     assert here.start(app) == ["app-jobs-refused"]
+
+
+# --- triggers ---------------------------------------------------------------------------------------------------------
+
+
+async def test_trigger_needs_a_connection() -> None:
+    with pytest.raises(NotConnectedError, match=r"app\.connected\(\)"):
+        await version("@daily").trigger("report")
+
+
+class Triggers:
+    """An operator that keeps the input of triggers."""
+
+    def __init__(self) -> None:
+        self.inputs: list[object] = []
+
+    async def trigger(self, job: str, input: object = None, *_: object, **__: object) -> str:  # noqa: A002 - the protocol's
+        self.inputs.append((job, input))
+        return "01890f3e-0000-7000-8000-000000000001"
+
+
+def dated() -> tuple[Tocsin, Job[..., None]]:
+    app = Tocsin("billing")
+
+    @app.job(input={"day": "2026-01-01"})
+    def report(day: date, limit: int = 5) -> None: ...
+
+    return app, report
+
+
+async def test_trigger_writes_the_input_as_json() -> None:
+    (app, report), operator = dated(), Triggers()
+    async with app.connected(cast("Operator", operator)):
+        await app.trigger(report, day=date(2026, 11, 26))
+        await app.trigger("report", day="2026-11-26", limit=7)
+        await app.trigger("report")
+        await app.trigger("another", anything=[1])
+    assert operator.inputs == [
+        ("report", {"day": "2026-11-26"}),
+        ("report", {"day": "2026-11-26", "limit": 7}),
+        ("report", {}),
+        ("another", {"anything": [1]}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "field"),
+    [
+        ({"limt": 3}, "unknown-field", "input.limt"),
+        ({"limit": "many"}, "schema-mismatch", "input.limit"),
+        ({"day": object()}, "schema-mismatch", "input.day"),
+    ],
+)
+async def test_wrong_input_is_not_sent(given: dict[str, Any], code: str, field: str) -> None:
+    (app, report), operator = dated(), Triggers()
+    async with app.connected(cast("Operator", operator)):
+        with pytest.raises(DefinitionError) as wrong:
+            await app.trigger(report, **given)
+    assert [(problem.code, problem.field) for problem in wrong.value.problems] == [(code, field)]
+    assert operator.inputs == []
+
+
+async def test_missing_input_is_not_sent() -> None:
+    app, operator = Tocsin("billing"), Triggers()
+
+    @app.job
+    def report(day: date) -> None: ...
+
+    async with app.connected(cast("Operator", operator)):
+        with pytest.raises(DefinitionError, match=r"input\.day"):
+            await app.trigger(report)
+
+
+async def test_connection_is_shared_inside_of_another() -> None:
+    app, operator = version("@daily"), Triggers()
+    async with app.connected(cast("Operator", operator)) as outer:
+        async with app.connected() as inner:
+            assert inner is outer is app.client
+        assert app.client is outer
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------

@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from pydantic import JsonValue
 
 from .. import Worker, telemetry
 from ..settings import Settings
@@ -15,16 +17,24 @@ from ..worker import Connect, Connection, Options
 from ..worker.shutdown import stop_signals
 from .declarations import Declarations
 from .errors import AppError
+from .job import Job
 
 if TYPE_CHECKING:
+    from ..client import Client, Run
     from ..services.jobs import Plan
     from ..services.operator import Operator
 
-CONNECT_TIMEOUT_S = 10.0
+CONNECT_TIMEOUT_S: Final = 10.0
 """Seconds that an operation of the application waits for NATS."""
 _is_importing: ContextVar[bool] = ContextVar("tocsin_importing", default=False)
 
 _log = telemetry.get_logger("tocsin.app")
+
+
+class NotConnectedError(AppError, RuntimeError):
+    """An application is used as a client without a connection."""
+
+    code = "app-not-connected"
 
 
 class RunWhileImportingError(AppError, RuntimeError):
@@ -84,6 +94,7 @@ class Tocsin(Declarations):
         )
         super().__init__(name, worker, {"timezone": timezone, "queue": queue})
         self._given_settings = settings
+        self._client: Client | None = None
 
     async def apply(self, *, prune: bool = False, take_over: bool = False) -> "Plan":
         """Register the jobs, and return what that changed.
@@ -105,6 +116,75 @@ class Tocsin(Declarations):
             )
             await operator.carry_out(plan)
         return plan
+
+    @asynccontextmanager
+    async def connected(self, operator: "Operator | None" = None) -> "AsyncIterator[Client]":
+        """Connect for `trigger` and `client` while the context is open.
+
+            async with app.connected():
+                run = await app.trigger(report, day=date(2026, 11, 26))
+                print(await run.result(timeout=60))
+
+        `operator`: an operator to use as it is; None: the NATS of the settings. Within another such context it is shared.
+
+        Raises:
+            Unreachable, NotInitialized: NATS does not answer, or has no Tocsin.
+        """
+        if self._client is not None:
+            yield self._client
+            return
+        from ..client import Client  # noqa: PLC0415 - a program that only runs handlers needs none
+
+        async with Client(settings=self._given_settings if operator is None else None, operator=operator) as client:
+            self._client = client
+            try:
+                yield client
+            finally:
+                self._client = None
+
+    @property
+    def client(self) -> "Client":
+        """The client of `connected`: executions, jobs, pauses and so on.
+
+        Raises:
+            NotConnectedError: the application is not connected.
+        """
+        if self._client is None:
+            raise NotConnectedError(
+                f"The application `{self.name}` is not connected. Write `async with app.connected():` around the call."
+            )
+        return self._client
+
+    async def trigger(
+        self,
+        job: "Job[..., Any] | str",
+        /,
+        *,
+        idempotency_key: str | None = None,
+        reason: str | None = None,
+        **given: object,
+    ) -> "Run":
+        """Request a run of a job now.
+
+        The input is checked by the function's annotations before it is sent, and may have their types: dates, dataclasses and
+        models. It may also be JSON already.
+
+        Args:
+            job: a decorated function, or the name of a job; the input of a job of another program is sent as it is.
+            idempotency_key: requests of a job with one key make one run.
+            reason: recorded with the request.
+            given: keys that override those of the definition's input. For a key that is called like an option, use
+                `client.trigger`.
+
+        Raises:
+            NotConnectedError: the application is not connected.
+            DefinitionError: the job does not accept the input; the error names the fields.
+            JobNotFound: the job is not registered.
+        """
+        declared = self._jobs.get(job) if isinstance(job, str) else job
+        name = job if isinstance(job, str) else job.name
+        written = cast("dict[str, JsonValue]", given) if declared is None else declared.written_input(given)
+        return await self.client.trigger(name, written, idempotency_key=idempotency_key, reason=reason)
 
     def run(self, *, apply: bool = False) -> None:
         """Run the worker until SIGTERM or SIGINT, then let handlers finish within `shutdown_timeout`.

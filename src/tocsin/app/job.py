@@ -6,14 +6,14 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 from typing_extensions import override
 
 from ..domain.definition import DefinitionError, DefinitionProblem, JobDefinition, shorten
 from ..domain.formats import read_job
 from ..domain.schedule import zone_in
 from .errors import SignatureError
-from .signature import Signature
+from .signature import Signature, value_problems
 from .trace import Trace
 
 P = ParamSpec("P")
@@ -48,6 +48,33 @@ class Job(Generic[P, R]):
             DefinitionError: the graph has too many steps, or is too large.
         """
         return self._read()
+
+    def written_input(self, given: Mapping[str, object]) -> dict[str, JsonValue]:
+        """Return the input of a trigger as JSON, checked by the function's annotations.
+
+        Raises:
+            DefinitionError: a key is unknown, missing, or of another type.
+        """
+        written: dict[str, JsonValue] = {}
+        problems: list[DefinitionProblem] = []
+        for name, value in given.items():
+            parameter = self.signature.parameters.get(name)
+            if parameter is None:
+                known = ", ".join(f"`{each}`" for each in self.signature.parameters) or "none"
+                problems.append(DefinitionProblem(f": the parameters are {known}", field=f"input.{name}", unknown=True))
+                continue
+            try:
+                written[name] = parameter.written(value)
+            except ValueError as error:
+                reason = "; ".join(value_problems(error, name)) if isinstance(error, ValidationError) else str(error)
+                problems.append(DefinitionProblem(reason, field=f"input.{name}", code="schema-mismatch"))
+        for parameter in self.signature.parameters.values():
+            if parameter.is_required and parameter.name not in {*given, *self.definition.input}:
+                reason = "required, and not given"
+                problems.append(DefinitionProblem(reason, field=f"input.{parameter.name}", code="required"))
+        if problems:
+            raise DefinitionError(*(replace(problem, job=f"job `{self.name}`") for problem in problems))
+        return written
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function."""
