@@ -33,11 +33,25 @@ def marks_of(
 
 def _marks(ledger: Ledger, rows: Sequence[ExecutionRow], window: Window) -> Iterator[Mark]:
     runs: defaultdict[datetime, list[ExecutionRow]] = defaultdict(list)
+    announced: dict[datetime, list[ExecutionRow]] = {}
     for row in rows:
-        if row.trigger == CRON:
-            runs[row.scheduled_time].append(row)
-        else:
+        if row.trigger != CRON:
             yield Mark(row.scheduled_time, "trigger", row.trigger, row.execution_id, row.status)
+        elif row.execution_id == ids.passed_id(row.job_name, row.scheduled_time):
+            announced[row.scheduled_time] = [row]
+        else:
+            runs[row.scheduled_time].append(row)
+    for mark in _decided(ledger, runs, window):
+        if mark.status is None:  # it is the mark of the instant, which an execution announced as skipped
+            announced.pop(mark.at, None)
+        yield mark
+    for at, of_instant in (*runs.items(), *announced.items()):  # the ledger's event is out of reach
+        yield from _runs(at, of_instant, late_by=None, reason=None)
+    yield from _undecided(ledger, window)
+
+
+def _decided(ledger: Ledger, runs: dict[datetime, list[ExecutionRow]], window: Window) -> Iterator[Mark]:
+    """Yield the marks of the ledger's events, and take their executions out of `runs`."""
     for decision in ledger.evidence.decisions:
         match decision.message:
             case Due(scheduled_time=at) if window.since <= at < window.until:
@@ -46,9 +60,6 @@ def _marks(ledger: Ledger, rows: Sequence[ExecutionRow], window: Window) -> Iter
                 yield from _passed(ledger, decision, fact, window)
             case _:
                 pass
-    for at, of_instant in runs.items():  # the ledger's event is out of reach, and the history knows the execution
-        yield from _runs(at, of_instant, late_by=None, reason=None)
-    yield from _undecided(ledger, window)
 
 
 def _fired(
