@@ -36,18 +36,23 @@ from tocsin.subjects import Stream
 BATCH: Final = 4_000
 ROUNDS: Final = 15
 BEGAN: Final = datetime(2026, 1, 1, tzinfo=UTC)
+EVERY_S: Final = 3
+"""Seconds between the scheduled times of two executions."""
 JOBS: Final = 200
 STEP: Final = PlannedStep(name="main", function="f", timeout=30)
 RARE: Final = 500
 """One execution in this many failed, was started by hand, or has a rare tag."""
 
 
-def facts(executions: int) -> Iterator[Recorded[Message]]:
-    """Yield the life of each execution, in the order of a log."""
+def facts(executions: int, began: datetime = BEGAN) -> Iterator[Recorded[Message]]:
+    """Yield the life of each execution, in the order of a log.
+
+    The first is scheduled at `began`.
+    """
     chance = random.Random(7)  # noqa: S311 - the same figures each time
     sequence = 0
     for number in range(executions):
-        job, at = f"job-{number % JOBS}", BEGAN + timedelta(seconds=number * 3)
+        job, at = f"job-{number % JOBS}", began + timedelta(seconds=number * EVERY_S)
         is_rare = number % RARE == 0
         who = {"job": job, "execution_id": ids.occurrence_id(job, at)}
         what = {**who, "scheduled_time": at, "trigger": "manual" if is_rare else "cron"}
@@ -67,7 +72,7 @@ def facts(executions: int) -> Iterator[Recorded[Message]]:
 
 def queries(executions: int) -> Iterator[tuple[str, ExecutionQuery]]:
     """Return the queries of operators."""
-    middle = BEGAN + timedelta(seconds=executions * 3 // 2)
+    middle = BEGAN + timedelta(seconds=executions * EVERY_S // 2)
     yield "newest", ExecutionQuery()
     yield "oldest", ExecutionQuery(sort="oldest")
     yield "last-started", ExecutionQuery(sort="last-started")
@@ -87,17 +92,20 @@ def queries(executions: int) -> Iterator[tuple[str, ExecutionQuery]]:
     yield "an hour, long ago", ExecutionQuery(since=middle, until=middle + timedelta(hours=1))
     yield "failed, an hour, long ago", ExecutionQuery(status="failed", since=middle, until=middle + timedelta(hours=1))
     yield "until then, oldest", ExecutionQuery(until=middle, sort="oldest")
-    yield "by beginning of id", ExecutionQuery(id_prefix=ids.occurrence_id("job-1", BEGAN + timedelta(seconds=3))[:13])
+    yield (
+        "by beginning of id",
+        ExecutionQuery(id_prefix=ids.occurrence_id("job-1", BEGAN + timedelta(seconds=EVERY_S))[:13]),
+    )
 
 
-async def fill(history: History, executions: int) -> None:
+async def fill(history: History, executions: int, began: datetime = BEGAN) -> None:
     """Record executions up to a number."""
     place = await history.offset(Stream.LOG)
     if place >= executions * 4:
         return
     batch: list[Recorded[Message]] = []
     spent, recorded = 0.0, 0
-    for fact in facts(executions):
+    for fact in facts(executions, began):
         if fact.sequence <= place:
             continue
         batch.append(fact)
