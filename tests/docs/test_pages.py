@@ -1,5 +1,6 @@
 """The documentation names only files, commands and pages that exist."""
 
+import io
 import re
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,11 @@ import typer
 import yaml
 from typer.main import get_command
 
+from tocsin.adapters.files import load
 from tocsin.bootstrap import STAGE_NAMES
 from tocsin.bootstrap.nats_roles import permissions
 from tocsin.cli import app
 from tocsin.cli.processes.commands import select_stages
-from tocsin.domain import formats
 from tocsin.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -117,4 +118,4 @@ JOB_FILES = [
 
 @pytest.mark.parametrize(("page", "block"), JOB_FILES, ids=lambda it: it.name if isinstance(it, Path) else "")
 def test_job_files_are_accepted(page: Path, block: str) -> None:
-    assert formats.read(yaml.safe_load(block.replace(" on: ", " 'on': "))), page.name
+    assert load("-", stdin=io.StringIO(block)), page.name

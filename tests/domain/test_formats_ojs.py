@@ -5,7 +5,17 @@ from hypothesis import find, given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from tocsin.domain.definition import Concurrency, EventTrigger, JobDefinition, JobDependency, Notify, RetryPolicy, Step
+from tocsin.domain.definition import (
+    Blackout,
+    Calendar,
+    Concurrency,
+    EventTrigger,
+    JobDefinition,
+    JobDependency,
+    Notify,
+    RetryPolicy,
+    Step,
+)
 from tocsin.domain.definition.builtin_work import FIELDS
 from tocsin.domain.definition.partition import Partition
 from tocsin.domain.formats import DefinitionError, ojs, read
@@ -240,6 +250,10 @@ SAYABLE = st.builds(
     ),
     viewers=st.lists(TEXT, max_size=2).map(tuple),
     triggers=st.booleans().map(lambda has: (EventTrigger(nats="orders.>", when="body.n > 1"),) if has else ()),
+    exclude=st.just((Calendar(name="cz", days=("2026-12-24/2026-12-26",)),)),
+    only=st.just((Calendar(name="trading", weekdays=("monday", "friday")),)),
+    blackout=st.just((Blackout(start="2026-12-20T18:00", end="2026-12-21T06:00", reason="migration"),)),
+    shift=st.just("skip"),
     dst=st.none()
     | st.builds(DstPolicy, gap=st.sampled_from(["skip", "shift"]), fold=st.sampled_from(["once", "both"])),
 )

@@ -59,6 +59,13 @@ _DEFINITION: Final[Mapping[str, SearchStrategy[Any]]] = {
     "schedule": st.sampled_from(["0 7 * * *", "no schedule any more"]),
     "timezone": st.sampled_from(["UTC", "Europe/Berlin", "Nowhere/Else"]),
     "function": st.sampled_from(["f", "reports.build"]),
+    **dict.fromkeys(
+        ("exclude", "only"),
+        st.lists(
+            st.fixed_dictionaries({"name": st.just("cz"), "days": st.just(["2026-12-24/2026-12-26"])}), max_size=2
+        ),
+    ),
+    "blackout": st.lists(st.just({"from": "2026-12-20T18:00", "to": "2026-12-21T06:00", "reason": "é"}), max_size=2),
     "depends_on": st.lists(st.sampled_from(["a", "b"]), max_size=2),
     "queue": st.sampled_from(["default", "gpu"]),
     "tags": st.lists(st.sampled_from(["x", "y"]), max_size=2),

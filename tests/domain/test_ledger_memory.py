@@ -76,7 +76,9 @@ def test_timetable_is_read_from_a_definition(fields: dict[str, object]) -> None:
 def test_timetable_has_the_defaults_of_definitions() -> None:
     for name, field in TimetableFields.model_fields.items():
         assert field.get_default() == JobDefinition.model_fields[name].get_default()
-    read = {"is_divided" if name == "partition" else name for name in TimetableFields.model_fields}
+    days = dict.fromkeys(("exclude", "only", "blackout", "shift"), "days")
+    other_names = {"partition": "is_divided", **days}
+    read = {other_names.get(name, name) for name in TimetableFields.model_fields}
     assert read == set(Timetable.__dataclass_fields__)
 
 

@@ -135,4 +135,4 @@ def _fire_times(state: Ledger, after: datetime, until: datetime) -> Iterator[dat
 def _schedule(definition: JobDefinition | None) -> Schedule | None:
     if definition is None or definition.schedule is None:
         return None
-    return parse(definition.schedule, definition.timezone, dst=definition.dst)
+    return parse(definition.schedule, definition.timezone, dst=definition.dst, days=definition.day_rules)

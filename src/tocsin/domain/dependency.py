@@ -139,7 +139,7 @@ def knows_all(runs: Runs, ledger: Ledger, window: Window) -> bool:
     """
     undecided = undecided_occurrences(ledger, window.until)
     for number, (_, occurrence) in enumerate(islice(undecided, MOST_UNDECIDED)):
-        if (occurrence.at > window.since and not occurrence.skipped_local) or number == MOST_UNDECIDED - 1:
+        if (occurrence.at > window.since and occurrence.fires) or number == MOST_UNDECIDED - 1:
             return False
     fired, newest = ledger.last_fired, runs.newest_occurrence
     if fired is None or fired <= window.since:

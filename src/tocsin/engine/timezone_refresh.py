@@ -118,7 +118,7 @@ def _difference(
     """Return what moved, or the reason why a schedule cannot be read with both databases."""
     text, timezone, dst = timetable.schedule or "", timetable.timezone, timetable.dst
     try:
-        return moved(text, timezone, dst, before, after, now, now + AHEAD), None
+        return moved(text, timezone, dst, before, after, now, now + AHEAD, days=timetable.days), None
     except ScheduleError as error:
         return Moved((), ()), error.problem
 

@@ -211,7 +211,7 @@ def _moved(group: ScheduleGroup, old: int, new: int, now: datetime, until: datet
         return None
     local = (int(match[1]) + new - old) % _HOUR_MINUTES
     suggested = f"{local}{match[2]}"
-    moved = parse(suggested, schedule.timezone, dst=schedule.dst)
+    moved = parse(suggested, schedule.timezone, dst=schedule.dst, days=schedule.days)
     frequency = [rule.count(now, until, anchor=group.anchor) for rule in (schedule, moved)]
     is_equal = abs(frequency[0] - frequency[1]) <= 1  # one instant may move over an end of the window
     return suggested if is_equal else None

@@ -19,6 +19,7 @@ WINDOW = 70
 
 def pattern(expression: str) -> Pattern:
     (rule,) = parse(expression).calendar_rules
+    assert isinstance(rule.pattern, Pattern)
     return rule.pattern
 
 

@@ -28,6 +28,32 @@ TABLE: Mapping[str, tuple[Past, str, Verdict, Mapping[str, Any]]] = {
         {"caught_up": False, "late_by": 0, "execution_id": ids.occurrence_id("job", utc(DAY + "10:00"))},
     ),
     "it fired in time, on another clock": (hourly().ticked(DAY + "10:00"), DAY + "11:00+01:00", "fired", {}),
+    "a calendar excluded it": (
+        hourly(exclude=[{"name": "fair", "days": ["2026-11-20"]}]).ticked("2026-11-21T00:00"),
+        DAY + "10:00Z",
+        "excluded",
+        {"exclusion": "2026-11-20 is a day of fair", "moved_to": None, "count": 14},
+    ),
+    "a calendar excludes it, and others of its day are to come": (
+        hourly(exclude=[{"name": "fair", "days": ["2026-11-20"]}]).until(DAY + "10:30"),
+        DAY + "10:00Z",
+        "excluded",
+        {"exclusion": "2026-11-20 is a day of fair"},
+    ),
+    "a calendar will exclude it, and it moves": (
+        hourly(
+            schedule="0 9 21 11 *", exclude=[{"name": "fair", "days": ["2026-11-21"]}], shift="next_business_day"
+        ).until(DAY + "10:30"),
+        "2026-11-21T09:00Z",
+        "future-excluded",
+        {"exclusion": "2026-11-21 is a day of fair", "moved_to": utc("2026-11-23T09:00")},
+    ),
+    "a blackout excluded it": (
+        hourly(blackout=[{"from": DAY + "10:00", "to": DAY + "10:01", "reason": "move"}]).ticked(DAY + "11:00"),
+        DAY + "10:00Z",
+        "excluded",
+        {"exclusion": f"the blackout from {DAY}10:00 to {DAY}10:01 (move)", "count": 1},
+    ),
     "it was caught up on": (
         hourly()
         .gained(DAY + "09:00")

@@ -51,7 +51,7 @@ from tocsin.engine.foreign_reports import ForeignReports
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports.server_inspection import ServerState
 from tocsin.services.health import Finding, Level, examine, worst
-from tocsin.services.health.checks import backlog, clocks, deadlines, notifications, partitions, streams
+from tocsin.services.health.checks import backlog, calendars, clocks, deadlines, notifications, partitions, streams
 from tocsin.services.health.checks import server as server_checks
 from tocsin.services.health.doctor import Check, look_at
 from tocsin.services.health.status import Queue
@@ -508,6 +508,20 @@ async def test_receiver_that_accepts_no_notification(tocsin: Running) -> None:
     assert_finding(refused, Level.BAD, "`ops` (status 503)")
     await answered("n3", "ops", NotificationDelivered(job="vacuum", id="n3", attempt=1))
     assert (await finds(notifications.delivery, tocsin))["notifications-not-accepted"].level is Level.OK
+
+
+async def test_calendar_of_a_job_ends(tocsin: Running) -> None:
+    year = datetime.now(UTC).year + 1
+    exclude = [{"name": "holidays", "days": [f"{year}-12-24"], "until": f"{year}-12-31"}]
+    job = {"name": "payroll", "schedule": "@daily", "function": "f", "exclude": exclude}
+    await tocsin.apply(job)
+    state, _ = await LedgerReader(tocsin.installation.log).load("payroll")
+    registration = Registration.of(state)
+    assert registration is not None
+    await tocsin.installation.projections.put(Bucket.DEFINITIONS, "payroll", registration.encode())
+    assert (await finds(calendars.ends, tocsin))["calendar-ends"].level is Level.OK
+    ended = (await finds(calendars.ends, tocsin, later=timedelta(days=800)))["calendar-ends"]
+    assert_finding(ended, Level.WARN, f"`payroll`: the calendar holidays is known up to {year}-12-31")
 
 
 async def test_a_queue_without_a_worker(tocsin: Running) -> None:

@@ -2,17 +2,21 @@
 
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final, TextIO, TypeAlias
 
 from ...domain.definition import DefinitionError, DefinitionProblem, JobDefinition
 from ...domain.formats import read, refuse_duplicates
 from . import json_text, yaml_text
+from .calendars import CalendarSection
 from .text_files import decoded, read_bytes
 
 STDIN: Final = "-"
 """The source name of standard input."""
+
+STDIN_NAME: Final = "standard input"
 
 MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 """A registry of ten thousand jobs has a third of this size. A larger file is not a job file."""
@@ -24,24 +28,48 @@ _PARSERS: Final[dict[str, Callable[[str], list[object]]]] = {
 }
 
 
-def load(*sources: str | Path, stdin: TextIO | None = None) -> tuple[JobDefinition, ...]:
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """A document of a file, and the folder of the file."""
+
+    place: str
+    content: object
+    folder: Path
+
+
+_Entry: TypeAlias = _Document | DefinitionProblem
+
+
+def load(*sources: str | Path, stdin: TextIO | None = None, today: date | None = None) -> tuple[JobDefinition, ...]:
     """Return the definitions of all sources in the given order.
 
     Files of a folder are sorted by name. Folders are searched recursively for `*.yaml`, `*.yml` and `*.json`, except hidden
-    files. A YAML file may contain several documents.
+    files. A YAML file may contain several documents. Jobs may name the calendars of all sources.
 
     Args:
         sources: files, folders, or `-` for standard input, which may be YAML or JSON.
         stdin: the stream to read for `-`; None for the standard input of this process.
+        today: the date by which calendars of countries and of .ics files have their years; None: the date in UTC.
 
     Raises:
         DefinitionError: lists every problem of every file, and the names that are defined more than once.
+        ExtraNotInstalled: a calendar needs the extra `calendars`.
     """
     definitions: list[tuple[str, JobDefinition]] = []
     problems: list[DefinitionProblem] = []
-    for name, text in _texts(sources, stdin or sys.stdin, problems):
+    entries = _entries(sources, stdin or sys.stdin)
+    section = CalendarSection(today or datetime.now(UTC).date())
+    for entry in entries:
+        if isinstance(entry, _Document):
+            section.add(entry.content, entry.place, entry.folder)
+    problems.extend(section.problems)
+    for entry in entries:
+        if isinstance(entry, DefinitionProblem):
+            problems.append(entry)
+            continue
         try:
-            definitions.extend(_read(name, text))
+            jobs = read(entry.content, entry.place, calendars=section.calendars)
+            definitions.extend((entry.place, definition) for definition in jobs)
         except DefinitionError as error:
             problems.extend(error.problems)
     try:
@@ -60,7 +88,7 @@ def load_document(source: str, *, stdin: TextIO | None = None) -> object:
         DefinitionError: it cannot be read, or it has another number of documents.
     """
     if source == STDIN:
-        name, text = "standard input", (stdin or sys.stdin).read()
+        name, text = STDIN_NAME, (stdin or sys.stdin).read()
     else:
         name, text = source, decoded(read_bytes(Path(source), MAX_FILE_BYTES), source)
     documents = _parsed(name, text)
@@ -70,21 +98,20 @@ def load_document(source: str, *, stdin: TextIO | None = None) -> object:
     return documents[0]
 
 
-def _read(name: str, text: str) -> Iterable[tuple[str, JobDefinition]]:
-    documents = _parsed(name, text)
-    if len(documents) == 1:
-        return [(name, definition) for definition in read(documents[0], name)]
-    definitions: list[tuple[str, JobDefinition]] = []
-    problems: list[DefinitionProblem] = []
-    for number, document in enumerate(documents, start=1):
-        place = f"{name}, document {number}"
+def _entries(sources: Iterable[str | Path], stdin: TextIO) -> list[_Entry]:
+    """Return the documents of all sources, or problems of files, in their order."""
+    entries: list[_Entry] = []
+    for name, text in _texts(sources, stdin, entries):
         try:
-            definitions.extend((place, definition) for definition in read(document, place))
+            contents = _parsed(name, text)
         except DefinitionError as error:
-            problems.extend(error.problems)
-    if problems:
-        raise DefinitionError(*problems)
-    return definitions
+            entries.extend(error.problems)
+            continue
+        folder = Path.cwd() if name == STDIN_NAME else Path(name).parent
+        for number, content in enumerate(contents, start=1):
+            place = name if len(contents) == 1 else f"{name}, document {number}"
+            entries.append(_Document(place, content, folder))
+    return entries
 
 
 def _parsed(name: str, text: str) -> list[object]:
@@ -107,12 +134,10 @@ def _parse_either(text: str) -> list[object]:
     return yaml_text.parse(text)
 
 
-def _texts(
-    sources: Iterable[str | Path], stdin: TextIO, problems: list[DefinitionProblem]
-) -> Iterable[tuple[str, str]]:
+def _texts(sources: Iterable[str | Path], stdin: TextIO, problems: list[_Entry]) -> Iterable[tuple[str, str]]:
     for source in sources:
         if source == STDIN:
-            yield "standard input", stdin.read()
+            yield STDIN_NAME, stdin.read()
             continue
         for path in _files(Path(source), problems):
             try:
@@ -121,7 +146,7 @@ def _texts(
                 problems.extend(error.problems)
 
 
-def _files(path: Path, problems: list[DefinitionProblem]) -> list[Path]:
+def _files(path: Path, problems: list[_Entry]) -> list[Path]:
     if not path.is_dir():
         return [path]
     files = sorted(

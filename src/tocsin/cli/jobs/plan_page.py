@@ -81,7 +81,7 @@ def _schedule(change: Change) -> Schedule | None:
     definition = change.definition
     if definition.schedule is None or change.verb not in {"create", "update"}:
         return None
-    return parse(definition.schedule, definition.timezone, dst=definition.dst)
+    return parse(definition.schedule, definition.timezone, dst=definition.dst, days=definition.day_rules)
 
 
 def lines(plan: Plan) -> list[RenderableType]:

@@ -92,6 +92,8 @@ def as_json(answer: Answer) -> dict[str, Any]:
         "since": answer.since,
         "by": by.model_dump(mode="json", exclude_none=True) if by else None,
         "reason": answer.reason,
+        "exclusion": answer.exclusion,
+        "moved_to": answer.moved_to,
         "late_by_seconds": answer.late_by,
         "caught_up": answer.caught_up,
         "no_leader": None if gap is None else {"start": gap.start, "end": gap.end},
@@ -164,6 +166,10 @@ def sentence(answer: Answer) -> str:  # noqa: C901, PLR0911, PLR0912 - one line 
             return f"It did not fire: the job was {change}, and its new schedule does not name it. {_capital(_gap(answer))}."
         case "throttled":
             return f"It did not fire: the job fired too often, and {answer.count:,} of its occurrences were dropped."
+        case "excluded":
+            return f"It did not fire: {_exclusion(answer)}."
+        case "future-excluded":
+            return f"It is in the future; it will not fire: {_exclusion(answer)}."
         case "not-scheduled" if answer.repeated:
             return f"Not scheduled: this local time occurs twice, and `{answer.schedule}` fires the first time only."
         case "not-scheduled":
@@ -188,6 +194,12 @@ def sentence(answer: Answer) -> str:  # noqa: C901, PLR0911, PLR0912 - one line 
             return f"The job did not exist yet: it was registered at {since}{_by(answer)}."
         case "after-deletion":
             return f"The job did not exist any more: it was deleted at {since}{_by(answer)}."
+
+
+def _exclusion(answer: Answer) -> str:
+    """Return the calendar or the blackout that excludes it, and its other time."""
+    reason = answer.exclusion or "its calendars exclude it"
+    return reason if answer.moved_to is None else f"{reason}. Its time moves to {_occurrence(answer, answer.moved_to)}"
 
 
 def _describe(outcome: Outcome | None) -> str:

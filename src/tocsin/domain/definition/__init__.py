@@ -7,15 +7,17 @@ log therefore passes `context=STORED`, which leaves out every check that is abou
 
     errors                     problems, their codes and text
     fields, inputs             checks of single fields and of inputs
-    concurrency                limits of tasks
+    calendars, concurrency     days, limits
     dependencies, job_class    dependencies on other jobs, classes of jobs
     builtin_work and others    built-in work
     stored_model, model        the definition and its rules
 """
 
+from .calendars import MAX_RANGES, Blackout, Calendar, day_rules
 from .concurrency import MAX_CONCURRENCY, Concurrency, value_of
 from .dependencies import LONGEST_WINDOW_S, MAX_DEPENDENCIES, JobDependency, upstream_jobs
 from .errors import DefinitionError, DefinitionProblem, shorten, show
+from .errors import problems as problems_of
 from .fields import (
     MAX_DEPTH,
     MAX_INPUT_BYTES,
@@ -65,11 +67,14 @@ __all__ = [
     "MAX_DEPTH",
     "MAX_INPUT_BYTES",
     "MAX_PROPOSED_TO",
+    "MAX_RANGES",
     "MAX_STEPS",
     "QUORUM_REPLICAS",
     "QUORUM_REQUIRED",
     "STORED",
     "Args",
+    "Blackout",
+    "Calendar",
     "CatchUp",
     "Concurrency",
     "DefinitionError",
@@ -94,9 +99,11 @@ __all__ = [
     "Text",
     "Timeout",
     "check_input",
+    "day_rules",
     "fans_out",
     "is_name",
     "json_problem",
+    "problems_of",
     "shorten",
     "show",
     "size_of",

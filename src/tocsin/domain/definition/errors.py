@@ -26,6 +26,7 @@ _CODES: Final = {
     "string_too_long": "out-of-range",
     "int_from_float": "wrong-type",
     "too_large": "too-large",
+    "unknown_calendar": "unknown-calendar",
 }
 """The code of a problem, by pydantic's type of the error."""
 

@@ -8,9 +8,10 @@ from pydantic import Field, JsonValue, ValidationInfo, model_validator
 
 from .. import schedule as calendar
 from .. import step_graph
-from ..schedule import DstPolicy
+from ..schedule import DayRules, DstPolicy, Shift
 from .bindings import Bindings, binding_problems
 from .builtin_work import FIELDS, given_fields, with_function, work_problems
+from .calendars import Blackout, Calendars, day_problems, day_rules
 from .command import CommandField
 from .concurrency import Concurrency
 from .container_work import ContainerField
@@ -117,6 +118,15 @@ class JobDefinition(StoredModel):
     """The IANA name of the time zone in which the schedule is read."""
     dst: DstPolicy | None = None
     """The rule for local times that do not exist or exist twice; default: ojs-cron §5.2."""
+    exclude: Calendars = ()
+    """Calendars on whose days the schedule does not fire: names of the file's `calendars`, or `{name, days}`. Instants pass as `excluded`."""
+    only: Calendars = ()
+    """Calendars; the schedule does not fire on days that are in none of them. Empty: it fires on every day."""
+    blackout: tuple[Blackout, ...] = ()
+    """Spans of time in which the schedule does not fire: `{from, to, reason}`, without the moment `to` itself."""
+    shift: Shift = "skip"
+    """Whether a time moves from a day that `exclude` or `only` close. `skip`: it does not fire. `next_business_day`: its time of
+    day comes on the next open day that is no Saturday or Sunday, once if that day has the time already."""
     function: Function | None = None
     """The function of a job with a single step. Either this, `dag`, or a built-in function such as `command`."""
     command: CommandField | None = None
@@ -221,6 +231,11 @@ class JobDefinition(StoredModel):
     """What to notify of, and by which channels; None: the rule that the settings have for jobs like this, if any."""
     viewers: tuple[Text, ...] = ()
     """The identities that may see the job, written like `owner`, beside creator, owner and administrators; empty: everyone."""
+
+    @property
+    def day_rules(self) -> DayRules | None:
+        """The rules about days; None: every day is open."""
+        return day_rules(self.exclude, self.only, self.blackout, self.shift)
 
     def own_steps(self) -> tuple[Step, ...]:
         """Return the steps as written."""
@@ -364,7 +379,7 @@ def _both(fields: Sequence[str]) -> DefinitionProblem:
 
 
 def _schedule_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
-    timezone, is_once, ends = definition.timezone, False, False
+    timezone, is_once, ends, schedule = definition.timezone, False, False, None
     try:
         calendar.validate_timezone(timezone)
     except calendar.ScheduleError as error:
@@ -378,6 +393,7 @@ def _schedule_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]
         except calendar.ScheduleError as error:
             yield _unscheduled("schedule", definition.schedule, error)
             return
+    yield from day_problems(definition.exclude, definition.only, definition.blackout, definition.shift, schedule)
     repeats = definition.schedule is not None and not is_once
     yield from dependency_problems(definition.name, definition.depends_on, repeats=repeats)
     if definition.on_completion == "drop" and not ends:

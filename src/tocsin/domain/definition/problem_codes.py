@@ -53,6 +53,7 @@ PROBLEM_CODES: Final[Mapping[str, str]] = {
     "too-few-replicas": "A job requires a quorum, and too few servers keep the ledger or the log.",
     "too-large": "A definition or an input is larger than its limit, or than a message of the server.",
     "unclosed-quote": "A quotation mark is never closed.",
+    "unknown-calendar": "A job names a calendar that its file does not define.",
     "unknown-choice": "A value is not among the allowed values.",
     "unknown-shard": "A job runs on a shard that the shard map does not have, or no shard is active.",
     "unknown-step": "A step names a step that does not exist, or takes the result of one on which it does not depend.",

@@ -19,5 +19,6 @@ class StoredModel(DocumentedModel):
         """Ignore fields that a newer version stored, so that the log stays readable."""
         known = cls.__pydantic_fields__.keys()
         if is_stored(info) and isinstance(data, dict) and not data.keys() <= known:
-            return {key: value for key, value in data.items() if key in known}
+            names = {field.alias or name for name, field in cls.__pydantic_fields__.items()} | known
+            return {key: value for key, value in data.items() if key in names}
         return data

@@ -116,7 +116,7 @@ class Due(LedgerFact):
     """For a job with a partition: the version of the shard map, the sequence of its event; 0: no map."""
 
 
-PassedReason: TypeAlias = Literal["paused", "dst_skip", "missed", "superseded", "throttled"]
+PassedReason: TypeAlias = Literal["paused", "dst_skip", "missed", "superseded", "throttled", "excluded"]
 
 
 class Passed(LedgerFact):
@@ -136,6 +136,7 @@ class Passed(LedgerFact):
 
     `paused`: the job was paused or disabled. `dst_skip`: the clocks skipped the local time. `missed`: too old for the
     catch-up policy. `superseded`: a newer definition does not fire them. `throttled`: too many came due at once.
+    `excluded`: a calendar or a blackout of the job excludes them; those of one local day are stored together.
     """
     count: int
     """The number of instants that did not fire."""

@@ -82,6 +82,9 @@ def _retry(read: Document, owner: dict[str, object], *, step: str | None = None)
 
 
 _LISTS: Final = ("jobs", "cron_jobs")
+NO_CALENDARS: Final[Mapping[str, Mapping[str, object]]] = {}
+_CALENDARS: Final = ("exclude", "only")
+"""The fields of a job that name calendars."""
 _MISSPELT_LISTS: Final = frozenset({"job", "Jobs", "tasks", "schedules", "crons", "cronjobs", "cron_job", "cronJobs"})
 """A document with only such a key is meant as a list, and is not one job without a name."""
 _OJS: Final = frozenset({"cron", "type", "expression", "job_template"})
@@ -90,15 +93,18 @@ _SCHEDULED_WORK: Final = frozenset({"schedule", "dag"})
 """Fields of hip-62 that a job of ScratchBird cannot have."""
 
 
-def read(document: object, source: str | None = None) -> tuple[JobDefinition, ...]:
+def read(
+    document: object, source: str | None = None, *, calendars: Mapping[str, Mapping[str, object]] = NO_CALENDARS
+) -> tuple[JobDefinition, ...]:
     """Return the definitions in a document, each in the format of hip-62, ojs-cron or ScratchBird.
 
     A document is a mapping with `jobs`, a list of jobs, or one job. Beside `jobs`, keys that begin with `x-` (a place
-    for YAML anchors) and `$schema` are ignored.
+    for YAML anchors) and `$schema` are ignored, and so is `calendars`, which the reader of files resolves.
 
     Args:
         document: the result of a YAML or JSON parser.
         source: the file, for the problems.
+        calendars: the calendars that jobs may name, as a definition has them.
 
     Raises:
         DefinitionError: with the problems of all jobs.
@@ -107,13 +113,25 @@ def read(document: object, source: str | None = None) -> tuple[JobDefinition, ..
     definitions: list[tuple[str, JobDefinition]] = []
     for place, entry in jobs:
         try:
-            definitions.append((place, read_job(entry, place)))
+            definitions.append((place, read_job(_with_calendars(entry, calendars), place)))
         except DefinitionError as error:
             problems.extend(error.problems)
     problems.extend(_duplicates(definitions))
     if problems:
         raise DefinitionError(*(replace(problem, source=source) for problem in problems))
     return tuple(definition for _, definition in definitions)
+
+
+def _with_calendars(entry: object, calendars: Mapping[str, Mapping[str, object]]) -> object:
+    """Return a job with the dates of the calendars that it names."""
+    if not calendars or not isinstance(entry, Mapping):
+        return entry
+    named = {field: entry[field] for field in _CALENDARS if isinstance(entry.get(field), list)}
+    found = {
+        field: [calendars.get(name, name) if isinstance(name, str) else name for name in names]
+        for field, names in named.items()
+    }
+    return {**entry, **found}
 
 
 def read_job(written: object, place: str | None = None) -> JobDefinition:
@@ -197,6 +215,8 @@ def _entries(document: object) -> tuple[list[tuple[str, object]], list[Definitio
 
 def _wrapped(document: Mapping[Any, object]) -> tuple[list[tuple[str, object]], list[DefinitionProblem]]:
     key = next((key for key in _LISTS if key in document), None)
+    if document.keys() == {"calendars"}:
+        return [], []
     if key is None and document.keys() <= _MISSPELT_LISTS and document:
         return [], [DefinitionProblem(", did you mean `jobs`?", field=shorten(next(iter(document))), unknown=True)]
     if key is None:
@@ -204,6 +224,7 @@ def _wrapped(document: Mapping[Any, object]) -> tuple[list[tuple[str, object]], 
     beside = {name: value for name, value in document.items() if not str(name).startswith(("x-", "$schema"))}
     if key == "cron_jobs":
         beside.pop("count", None)  # the listing of ojs-cron §8.2 can be read back unchanged
+    beside.pop("calendars", None)
     inner = Document(spelled=lambda path: path)
     jobs = inner.known(beside, {key})[key]
     if not isinstance(jobs, list | tuple):

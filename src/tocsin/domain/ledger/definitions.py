@@ -66,8 +66,9 @@ def refuse_past(state: Ledger, definition: JobDefinition, now: datetime) -> None
     if after.schedule is None or (before is not None and before.has_same_instants_as(after)):
         return
     schedule = schedule_of(after)
-    is_limited = schedule.only_instant is not None or schedule.ends_at is not None
-    if is_limited and schedule.next_after(now, anchor=now) is None:
+    last = schedule.only_instant or schedule.ends_at
+    is_over = last is not None and schedule.next_after(now, anchor=now) is None
+    if is_over and (schedule.days is None or last is None or last <= now):
         reason = f"it is past (now is {utc_text(now, 'seconds')}), so the job would never run: give a later time"
         raise DefinitionError(_schedule_problem(definition, reason, "in-the-past"))
     try:

@@ -7,7 +7,7 @@ from itertools import groupby, islice
 from typing import Final, Literal
 
 from ..events import Due, Passed, PassedReason
-from ..schedule import DstPolicy, Occurrence, Schedule, TimezoneDatabase, parse, timezone_database
+from ..schedule import DayRules, DstPolicy, Occurrence, Schedule, TimezoneDatabase, parse, timezone_database
 from .state import Ledger, Regime
 from .timetables import Lookahead, Timetable
 
@@ -100,12 +100,12 @@ def undecided_occurrences(
 
 def schedule_of(timetable: Timetable) -> Schedule:
     """Return the schedule of a timetable that has a schedule."""
-    return _parsed(timetable.schedule or "", timetable.timezone, timetable.dst, timezone_database())
+    return _parsed(timetable.schedule or "", timetable.timezone, timetable.dst, timetable.days, timezone_database())
 
 
 @lru_cache(maxsize=2**17)  # every tick needs the same schedules; room for as many as jobs may be registered
-def _parsed(text: str, timezone: str, dst: DstPolicy | None, _: TimezoneDatabase) -> Schedule:
-    return parse(text, timezone, dst=dst)
+def _parsed(text: str, timezone: str, dst: DstPolicy | None, days: DayRules | None, _: TimezoneDatabase) -> Schedule:
+    return parse(text, timezone, dst=dst, days=days)
 
 
 def anchor_of(state: Ledger, regime: Regime) -> datetime:
@@ -191,7 +191,10 @@ def _verdicts(
     state: Ledger, undecided: Sequence[tuple[Regime, Occurrence]], now: datetime, *, more: bool, allowance: int
 ) -> list[PassedReason | None]:
     """Return the reason why each occurrence does not fire; None: it fires."""
-    verdicts = [_refusal(state, regime, occurrence, now) for regime, occurrence in undecided]
+    verdicts: list[PassedReason | None] = [
+        "excluded" if occurrence.excluded else _refusal(state, regime, occurrence, now)
+        for regime, occurrence in undecided
+    ]
     fireable = [i for i, verdict in enumerate(verdicts) if verdict is None]
     late = [i for i in fireable if now - undecided[i][1].at > PUNCTUALITY]
     if late:
@@ -270,7 +273,7 @@ def _passed(
         start=start,
         until=occurrences[-1].at,
         reason=reason,
-        count=len(occurrences) - riding,
+        count=sum(occurrence.excluded or 1 for occurrence in occurrences) - riding,
         definition=regime.definition,
         scheduled_times=tuple(o.at for o in instants),
     )

@@ -15,7 +15,7 @@ import msgspec
 
 from ..definition import CatchUp, OnCompletion
 from ..errors import TocsinError
-from ..schedule import DstPolicy
+from ..schedule import Blackout, DayRules, DstPolicy, NamedDays
 from .memory import Ledgers, Plain
 from .state import KnownDefinition, Ledger, Regime, without_definitions
 from .timetables import Timetable, shared
@@ -29,6 +29,10 @@ _ROW_BYTES: Final = 80
 """The size of a row without the name of its job, at most."""
 _TIMETABLE_BYTES: Final = 120
 """The size of a timetable without its schedule, at most."""
+
+
+_RANGE_BYTES: Final = 22
+"""The size of a range of dates, at most."""
 
 
 class UnreadableSnapshot(TocsinError, ValueError):
@@ -92,6 +96,7 @@ class _TimetableRow(msgspec.Struct, array_like=True, frozen=True, gc=False, forb
     starting_deadline: float | None
     on_completion: OnCompletion
     is_divided: bool
+    days: DayRules | None
 
 
 class _Part(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):
@@ -108,6 +113,8 @@ _decode: Final = msgspec.msgpack.Decoder(_Part).decode
 def _format() -> str:
     structs = (_Part, _PlainRow, _OtherRow, _RegimeRow, _DefinitionRow, _TimetableRow)
     shape = [f"{struct.__name__}({', '.join(struct.__struct_fields__)})" for struct in structs]
+    values = (DayRules, NamedDays, Blackout)
+    shape += [f"{value.__name__}({', '.join(field.name for field in fields(value))})" for value in values]
     return f"{REVISION}-{sha256('; '.join(shape).encode()).hexdigest()[:16]}"
 
 
@@ -174,8 +181,16 @@ class PartBuilder:
             position = self._positions[id(timetable)] = len(self._part.timetables)
             self._part.timetables.append(_TimetableRow(*_fields_of(timetable)))
             self._kept.append(timetable)
-            self.size += _TIMETABLE_BYTES + len(timetable.schedule or "")
+            self.size += _TIMETABLE_BYTES + len(timetable.schedule or "") + _size(timetable.days)
         return position
+
+
+def _size(days: DayRules | None) -> int:
+    """Return the approximate size of rules about days, in bytes."""
+    if days is None:
+        return 0
+    ranges = sum(len(calendar.days) + 2 for calendar in (*days.exclude, *days.only))
+    return _RANGE_BYTES * ranges + _TIMETABLE_BYTES * len(days.blackout)
 
 
 def restore(part: bytes, ledgers: Ledgers, *, upto: int) -> None:

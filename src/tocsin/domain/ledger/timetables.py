@@ -7,18 +7,18 @@ The ticker keeps the last searches of all jobs, so that it searches the calendar
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import ClassVar, Final, Literal, NamedTuple
 
 from pydantic import ConfigDict, JsonValue
 
 from .. import json_codec
-from ..definition import CatchUp, JobDefinition, OnCompletion
+from ..definition import Blackout, Calendar, CatchUp, JobDefinition, OnCompletion, day_rules
 from ..definition.fields import Flag, Seconds, Timeout
 from ..events import LedgerFact, Message
 from ..events.message import Sequence
-from ..schedule import DstPolicy, Occurrence, Schedule, TimezoneDatabase, timezone_database
+from ..schedule import DayRules, DstPolicy, Occurrence, Schedule, Shift, TimezoneDatabase, timezone_database
 
 SHARED: Final = 2**15
 """The number of timetables that jobs share."""
@@ -39,6 +39,8 @@ class Timetable:
     on_completion: OnCompletion
     is_divided: bool = False
     """Whether the job has a partition, so that `due` names the shard map."""
+    days: DayRules | None = None
+    """The calendars and blackouts; None: every day is open."""
 
     @classmethod
     def of(cls, definition: "JobDefinition | TimetableFields") -> "Timetable":
@@ -54,11 +56,13 @@ class Timetable:
             definition.starting_deadline,
             definition.on_completion,
             definition.partition is not None,
+            day_rules(definition.exclude, definition.only, definition.blackout, definition.shift),
         )
 
     def has_same_instants_as(self, other: "Timetable") -> bool:
         """Return whether both timetables have the same instants."""
-        return (self.schedule, self.timezone, self.dst) == (other.schedule, other.timezone, other.dst)
+        mine = self.schedule, self.timezone, self.dst, self.days
+        return mine == (other.schedule, other.timezone, other.dst, other.days)
 
 
 shared: Final = lru_cache(SHARED)(Timetable)
@@ -74,6 +78,10 @@ class TimetableFields(Message):
     schedule: str | None = None
     timezone: str = "UTC"
     dst: DstPolicy | None = None
+    exclude: tuple[Calendar, ...] = ()
+    only: tuple[Calendar, ...] = ()
+    blackout: tuple[Blackout, ...] = ()
+    shift: Shift = "skip"
     enabled: Flag = True
     catch_up: CatchUp = "once"
     catch_up_limit: int = 100
@@ -107,6 +115,10 @@ SCHEDULES: Final = 2**15
 """The number of schedules whose searches are remembered."""
 WINDOWS: Final = 3
 """The number of searches that are remembered for each schedule: those of one decision, and one more."""
+
+
+_FAR: Final = datetime(9998, 1, 1, tzinfo=UTC)
+"""Later than all instants that are searched."""
 
 
 class _Window(NamedTuple):
@@ -159,7 +171,7 @@ class Lookahead:
     def _first(self, schedule: Schedule, after: datetime, anchor: datetime) -> _Window:
         """Return a window that contains `after`."""
         if schedule.interval is not None:  # each job counts from its own anchor, and the search is short
-            return _Window(after, schedule.next_after(after, anchor=anchor), fires=True)
+            return _search(schedule, after, anchor)
         database = timezone_database()
         if self._database is not database:
             self._windows.clear()
@@ -168,12 +180,19 @@ class Lookahead:
         for window in windows:
             if window.after <= after and (window.at is None or after < window.at):
                 return window
-        at = schedule.next_after(after, anchor=anchor)
-        fires = at is not None and not schedule.may_skip(after, at)
-        if at is not None and not fires:
-            at = next((occurrence.at for occurrence in schedule.occurrences(after, at, anchor=anchor)), at)
         if not windows and len(self._windows) >= SCHEDULES:
             del self._windows[next(iter(self._windows))]
-        search = _Window(after, at, fires)
+        search = _search(schedule, after, anchor)
         self._windows[schedule] = (search, *windows[: WINDOWS - 1])
         return search
+
+
+def _search(schedule: Schedule, after: datetime, anchor: datetime) -> _Window:
+    """Return the window up to the first instant later than `after` that needs a decision."""
+    at = schedule.next_after(after, anchor=anchor)
+    if at is None and schedule.days is None:
+        return _Window(after, None, fires=False)
+    if at is not None and not schedule.may_skip(after, at) and schedule.is_open(after, at):
+        return _Window(after, at, fires=True)
+    occurrences = schedule.occurrences(after, at or _FAR, anchor=anchor)
+    return _Window(after, next((occurrence.at for occurrence in occurrences), at), fires=False)

@@ -2,14 +2,18 @@
 
     text ──parser──▶ expression | phrase | @every | at ──▶ pattern (wall time) ──instants──▶ UTC
 
-A `Pattern` knows only wall-clock time. A `Zone` knows only the offset between wall-clock time and UTC. `instants` combines both
+Calendars, blackouts and moved days are put around a parsed schedule: `open_rule` leaves closed time out, and `moved_pattern` adds
+the times that move to business days. A `Pattern` knows only wall-clock time. A `Zone` knows only the offset between wall-clock time and UTC. `instants` combines both
 and applies the rules for clock changes. Nothing here reads a clock: every moment is an argument.
 """
 
 from .bounds import without_bounds
-from .clock_changes import ClockChange, clock_changes
+from .clock_changes import ClockChange, clock_changes, parse_moment
+from .closed_time import Exclusion
+from .day_rules import WEEKDAYS, Blackout, DayRules, NamedDays, Shift, Weekday, compact, compact_ranges
+from .days_applied import moved_to
 from .errors import ScheduleError
-from .explain import Explanation, Instant, explain, warnings_at
+from .explain import Explanation, Instant, calendar_warnings, explain, warnings_at
 from .instants import DstPolicy
 from .moved_instants import Moved, moved
 from .parser import check_fires, next_fire_times, next_instants, parse, zone_in
@@ -19,23 +23,35 @@ from .timezones import TimezoneDatabase, install, refresh, validate_timezone
 from .timezones import database as timezone_database
 
 __all__ = [
+    "WEEKDAYS",
+    "Blackout",
     "ClockChange",
+    "DayRules",
     "DstPolicy",
+    "Exclusion",
     "Explanation",
     "Instant",
     "Moved",
+    "NamedDays",
     "Occurrence",
     "Schedule",
     "ScheduleError",
+    "Shift",
     "TimezoneDatabase",
+    "Weekday",
+    "calendar_warnings",
     "check_fires",
     "clock_changes",
+    "compact",
+    "compact_ranges",
     "explain",
     "install",
     "moved",
+    "moved_to",
     "next_fire_times",
     "next_instants",
     "parse",
+    "parse_moment",
     "refresh",
     "timezone_database",
     "validate_timezone",

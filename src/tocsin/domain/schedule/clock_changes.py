@@ -7,6 +7,7 @@ from datetime import timezone as fixed_offset
 from typing import Final, Literal
 
 from . import timezones
+from .closed_time import ClosedTime
 from .errors import ScheduleError
 from .instants import CalendarRule, DstPolicy, instant, seconds, wall_time
 from .schedule import Schedule
@@ -145,15 +146,17 @@ def clock_changes(schedule: Schedule, after: datetime, until: datetime) -> Itera
     while at <= end:
         span = zone.span(at)
         if span.start >= at and span.offset != span.before:
-            yield from _effects(rules, span)
+            yield from _effects(rules, span, schedule.closed)
         at = span.end
 
 
-def _effects(rules: tuple[CalendarRule, ...], span: Span) -> Iterator[ClockChange]:
+def _effects(rules: tuple[CalendarRule, ...], span: Span, closed: ClosedTime | None) -> Iterator[ClockChange]:
     # Stepping and fixed rules may behave differently in the same hour, so each kind is reported separately.
     for stepping in (False, True):
         alike = [rule for rule in rules if rule.pattern.stepping is stepping]
         walls = {wall for rule in alike for wall in rule.walls(*sorted((span.wall, span.expected)))}
+        if closed is not None:
+            walls = {wall for wall in walls if closed.end_at(instant(wall - span.before)) is None}
         if walls:
             yield ClockChange(
                 instant(span.start),

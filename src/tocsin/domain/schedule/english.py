@@ -3,15 +3,16 @@
 The sentence is made from the parsed schedule, not from its text. A reader sees whether the two agree.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from itertools import pairwise
 from typing import Final
 
+from .day_rules import DayRules
 from .days import DayRule
 from .fields import HOUR, MINUTE, SECOND, Field
 from .pattern import Pattern
-from .rules import IntervalRule, OnceRule, format_duration
+from .rules import IntervalRule, format_duration
 from .schedule import Schedule
 
 MONTHS: Final = (
@@ -55,16 +56,34 @@ def meaning(schedule: Schedule) -> str:
     """Return one sentence, without a period."""
     bounds = ((word, at) for word, at in (("from", schedule.starts_at), ("until", schedule.ends_at)) if at is not None)
     limits = " ".join(f"{word} {at:%Y-%m-%d %H:%M:%S} UTC" for word, at in bounds)
-    return ", ".join(filter(None, (_unlimited(schedule), limits)))
+    return ", ".join(filter(None, (_unlimited(schedule), limits, *_days_of_calendars(schedule.days))))
+
+
+def _days_of_calendars(rules: DayRules | None) -> Iterator[str]:
+    """Yield the rules about days."""
+    if rules is None:
+        return
+    if rules.only:
+        yield f"only on days of {' or '.join(calendar.name for calendar in rules.only)}"
+    if rules.exclude:
+        yield f"except on days of {listed([calendar.name for calendar in rules.exclude])}"
+    if rules.shift == "next_business_day":
+        yield "whose times move to the next business day"
+    if count := len(rules.blackout):
+        yield f"without {count} blackout{'s' if count > 1 else ''}"
 
 
 def _unlimited(schedule: Schedule) -> str:
     if isinstance(schedule.rule, IntervalRule):
         start = "its first moment" if schedule.starts_at is not None else "the registration or the last trigger"
         return f"every {_duration(schedule.rule.interval)}, counted from {start}"
-    if isinstance(schedule.rule, OnceRule):
-        return f"once, at {schedule.rule.at:%Y-%m-%d %H:%M:%S} UTC"
-    parts = [" ".join(filter(None, (_times(rule.pattern), _days(rule.pattern)))) for rule in schedule.calendar_rules]
+    if schedule.only_instant is not None:
+        return f"once, at {schedule.only_instant:%Y-%m-%d %H:%M:%S} UTC"
+    parts = [
+        " ".join(filter(None, (_times(rule.pattern), _days(rule.pattern))))
+        for rule in schedule.calendar_rules
+        if isinstance(rule.pattern, Pattern)
+    ]
     return f"{'; and '.join(parts)}, on the clocks of {schedule.timezone}"
 
 

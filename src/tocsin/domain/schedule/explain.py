@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Final
 
 from . import timezones
 from .clock_changes import ClockChange, clock_changes, local_time
 from .croniter_check import disagreements
+from .day_rules import DayRules
 from .english import listed, meaning
 from .instants import DstPolicy
 from .parser import check_fires, next_instants, parse, zone_in
@@ -59,6 +60,7 @@ def explain(
     now: datetime,
     *,
     dst: DstPolicy | None = None,
+    days: DayRules | None = None,
     n: int = _INSTANTS,
     is_enough: Callable[[], bool] | None = None,
 ) -> Explanation:
@@ -70,7 +72,7 @@ def explain(
         ScheduleError: as in `parse` and `check_fires`.
     """
     timezone = timezone or zone_in(text) or "UTC"
-    schedule = parse(text, timezone, dst=dst)
+    schedule = parse(text, timezone, dst=dst, days=days)
     check_fires(schedule, now)
     changes = clock_changes(schedule, now, now + AHEAD)
     return Explanation(
@@ -93,7 +95,26 @@ _SHOWN: Final = 4
 
 def warnings_at(schedule: Schedule, now: datetime) -> tuple[str, ...]:
     """Return the warnings for a schedule registered at `now` (aware), one sentence each."""
-    return (*schedule.warnings, *_clock_warnings(schedule, now), *disagreements(schedule, now))
+    clocks = (*_clock_warnings(schedule, now), *disagreements(schedule, now))
+    return (*schedule.warnings, *clocks, *calendar_warnings(schedule.days, now.date()))
+
+
+WARNED: Final = timedelta(days=60)
+"""The time before the last known day of a calendar in which its end is reported."""
+
+
+def calendar_warnings(rules: DayRules | None, today: date) -> tuple[str, ...]:
+    """Return the calendars whose last known day is near or past, one sentence each."""
+    if rules is None:
+        return ()
+    soon = (today + WARNED).isoformat()
+    uses = ((rules.exclude, "then none of its days is excluded"), (rules.only, "then nothing fires for it"))
+    return tuple(
+        f"the calendar {calendar.name} is known up to {calendar.until}; {effect}"
+        for calendars, effect in uses
+        for calendar in calendars
+        if calendar.until and calendar.until <= soon
+    )
 
 
 def describe(change: ClockChange, timezone: str) -> str:

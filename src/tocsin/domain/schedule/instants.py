@@ -12,6 +12,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from . import timezones
 from .errors import ScheduleError
+from .moved_pattern import MovedPattern
 from .pattern import Pattern
 from .rules import Occurrence
 from .timezones import EPOCH, FARTHEST, Span, Zone
@@ -88,7 +89,7 @@ class CalendarRule:
         fires_twice: whether wall times that a fold repeats fire again.
     """
 
-    pattern: Pattern
+    pattern: Pattern | MovedPattern
     timezone: str
     dst: DstPolicy
     deviates: bool = field(init=False)

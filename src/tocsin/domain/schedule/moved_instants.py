@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Final
 
 from . import timezones
+from .day_rules import DayRules
 from .errors import ScheduleError
 from .instants import DstPolicy, instant, seconds
 from .parser import parse
@@ -52,6 +53,8 @@ def moved(
     after: TimezoneDatabase,
     start: datetime,
     end: datetime,
+    *,
+    days: DayRules | None = None,
 ) -> Moved | None:
     """Return the instants in (start, end] that differ; None: there are none.
 
@@ -65,7 +68,7 @@ def moved(
         return None
     reach = timedelta(seconds=FARTHEST)
     spans = [(max(start, first - reach), min(end, until + reach)) for first, until in stretches]
-    old, new = (_instants(text, timezone, dst, database, spans) for database in (before, after))
+    old, new = (_instants(text, timezone, dst, days, database, spans) for database in (before, after))
     if old == new:
         return None
     return Moved(tuple(sorted(old - new)), tuple(sorted(new - old)))
@@ -75,16 +78,17 @@ def _instants(
     text: str,
     timezone: str,
     dst: DstPolicy | None,
+    days: DayRules | None,
     database: TimezoneDatabase,
     spans: list[tuple[datetime, datetime]],
 ) -> set[datetime]:
     instants: set[datetime] = set()
     with timezones.using(database):
         try:
-            schedule = parse(text, timezone, dst=dst)
+            schedule = parse(text, timezone, dst=dst, days=days)
         except ScheduleError:  # the only wall time of the schedule does not exist with this data
             return instants
         for first, until in spans if schedule.interval is None else ():
             occurrences = islice(schedule.occurrences(first, until, anchor=first), MAX_COMPARED)
-            instants |= {occurrence.at for occurrence in occurrences if occurrence.skipped_local is None}
+            instants |= {occurrence.at for occurrence in occurrences if occurrence.fires}
     return instants

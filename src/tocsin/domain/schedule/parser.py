@@ -14,6 +14,8 @@ from typing import Final
 from . import timezones
 from .bounds import bounds_of, without_bounds
 from .clock_changes import parse_moment
+from .day_rules import DayRules
+from .days_applied import with_days
 from .errors import ScheduleError
 from .expression import ALIASES, parse_expression
 from .instants import SPECIFIED, CalendarRule, DstPolicy
@@ -33,7 +35,7 @@ _MOMENT: Final = re.compile(r"(?:@at\s+|at\s+|once\s+at\s+)?(?=\d{4}-\d)", re.IG
 _SPECIAL: Final = f"{', '.join(ALIASES)} and @every <duration>"
 
 
-def parse(text: str, timezone: str = "UTC", *, dst: DstPolicy | None = None) -> Schedule:
+def parse(text: str, timezone: str = "UTC", *, dst: DstPolicy | None = None, days: DayRules | None = None) -> Schedule:
     """Parse a schedule.
 
     Args:
@@ -41,11 +43,18 @@ def parse(text: str, timezone: str = "UTC", *, dst: DstPolicy | None = None) -> 
             or English, such as `every weekday at 9am`. All but `at` may end with `from` and `until`, each with a date and time.
         timezone: the IANA name of the zone whose wall clock applies. A zone at the end of a phrase must equal it.
         dst: the job's policy for clock changes; the default is `ojs-cron` 5.2.
+        days: the job's calendars and blackouts.
 
     Raises:
         ScheduleError: the text is invalid, ambiguous, or names no instant.
     """
-    return _parse(text, timezone, dst or SPECIFIED, timezones.database())
+    schedule = _parse(text, timezone, dst or SPECIFIED, timezones.database())
+    return schedule if days is None else _on_days(schedule, days, timezones.database())
+
+
+@lru_cache(maxsize=2**14)
+def _on_days(schedule: Schedule, days: DayRules, _: timezones.TimezoneDatabase) -> Schedule:
+    return with_days(schedule, days)
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -227,11 +236,19 @@ def _calendar(
 
 
 def check_fires(schedule: Schedule, now: datetime) -> None:
-    """Check that a schedule on the wall clock fires after `now` (aware).
+    """Check that a schedule on the wall clock, or with calendars, fires after `now` (aware).
 
     Raises:
-        ScheduleError: the clocks skip all its times.
+        ScheduleError: the clocks skip all its times, or its calendars exclude them.
     """
+    if schedule.days is not None and schedule.next_after(now, anchor=now) is None:
+        raise ScheduleError(
+            "expression: it fires at no time: `exclude`, `only` and `blackout` leave out each of its times",
+            text=schedule.text,
+            length=len(schedule.text),
+            suggestion="other days, or a calendar that is known for a longer time",
+            code="never-fires",
+        )
     if schedule.calendar_rules and schedule.next_after(now, anchor=now) is None:
         raise ScheduleError(
             f"expression: it fires at no time that exists: the clocks of {schedule.timezone} skip each of its times",

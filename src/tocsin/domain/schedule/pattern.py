@@ -20,6 +20,10 @@ _LAST_DAY: Final = date.max.toordinal()
 _FIRST: Final = (1 - _EPOCH) * DAY
 _LAST: Final = (_LAST_DAY + 1 - _EPOCH) * DAY - 1
 _FEBRUARY: Final = 2
+_EVERY_MONTH: Final = 0b1_1111_1111_1110
+_MONTH_LENGTHS: Final = range(28, 32)
+_BUSINESS_DAYS: Final = range(1, 6)
+"""Monday to Friday, as the remainder of an ordinal by seven."""
 LENGTHS: Final = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
@@ -64,6 +68,17 @@ class Pattern:
         latest = _highest(hours) * _HOUR + _highest(minutes) * _MINUTE + _highest(seconds)
         object.__setattr__(self, "earliest", earliest)
         object.__setattr__(self, "latest", latest)
+
+    @property
+    def names_business_days(self) -> bool:
+        """Whether every day from Monday to Friday matches."""
+        return self.months == _EVERY_MONTH and all(
+            self.days.masks[length][first] >> day & 1
+            for length in _MONTH_LENGTHS
+            for first in range(_WEEK)
+            for day in range(1, length + 1)
+            if (first + day - 1) % _WEEK in _BUSINESS_DAYS
+        )
 
     def next(self, wall: int) -> int | None:
         """Return the first matching time at or after `wall`; None beyond the year 9999."""

@@ -11,6 +11,8 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Final, Protocol
 
+from typing_extensions import override
+
 from .errors import ScheduleError
 
 
@@ -22,10 +24,17 @@ class Occurrence:
         at: the instant, an aware UTC datetime.
         skipped_local: None if the schedule fires at that instant. Otherwise the nonexistent wall-clock time (naive) that the clocks
             skipped; nothing fires, and `at` is that time read with the offset before the change.
+        excluded: the number of instants of a local day that calendars exclude, if this stands for them; `at` is the last of them.
     """
 
     at: datetime
     skipped_local: datetime | None = None
+    excluded: int = 0
+
+    @property
+    def fires(self) -> bool:
+        """Whether the schedule fires at this instant."""
+        return self.skipped_local is None and not self.excluded
 
 
 class Rule(Protocol):
@@ -130,6 +139,20 @@ class UnionRule:
         merged = merge(*walks, key=lambda occurrence: (occurrence.at, occurrence.skipped_local is not None))
         for _, same in groupby(merged, key=attrgetter("at", "skipped_local")):
             yield next(same)
+
+
+class MovedRule(UnionRule):
+    """A rule, and the same rule with times moved to other days.
+
+    They share no instant.
+    """
+
+    __slots__ = ()
+
+    @override
+    def count(self, after: datetime, until: datetime, anchor: datetime, /) -> int:
+        """See `Rule`; nothing is enumerated."""
+        return sum(part.count(after, until, anchor) for part in self.parts)
 
 
 _MILLISECONDS: Final = MappingProxyType({"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000})

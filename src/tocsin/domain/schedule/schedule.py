@@ -7,7 +7,10 @@ from itertools import islice
 from typing import Final
 
 from . import timezones
+from .closed_time import ClosedTime, Exclusion
+from .day_rules import DayRules
 from .instants import SPECIFIED, CalendarRule, DstPolicy, seconds
+from .open_rule import OpenRule
 from .rules import IntervalRule, Occurrence, OnceRule, Rule, UnionRule
 
 _JUST_BEFORE: Final = timedelta(microseconds=1)
@@ -17,7 +20,7 @@ _JUST_BEFORE: Final = timedelta(microseconds=1)
 class Schedule:
     """The times at which a job runs. Immutable; made by `parse`.
 
-    Two schedules are equal if they were parsed from the same text, for the same zone, under the same policy. Every datetime given or
+    Two schedules are equal if they were parsed from the same text, for the same zone, under the same rules. Every datetime given or
     returned is aware, and returned datetimes are in UTC; a naive datetime raises TypeError. `anchor` is the moment of registration or of
     the last trigger: intervals count from it, other schedules ignore it.
 
@@ -27,6 +30,9 @@ class Schedule:
         dst: the policy for clock changes.
         expressions: the cron expressions, or one `@every …` or `@at …`, that the text means.
         warnings: consequences that its author may not expect, one sentence each.
+        rule: all that the text names, with times that move to another day.
+        days: the rules about days; None: every day is open.
+        closed: the time in which they let nothing fire.
         starts_at, ends_at: the moments (UTC) between which it fires, both included; None: no limit. Intervals count from `starts_at`.
     """
 
@@ -38,6 +44,13 @@ class Schedule:
     rule: Rule = field(kw_only=True, compare=False, repr=False)
     starts_at: datetime | None = field(default=None, kw_only=True, compare=False)
     ends_at: datetime | None = field(default=None, kw_only=True, compare=False)
+    days: DayRules | None = field(default=None, kw_only=True)
+    closed: ClosedTime | None = field(default=None, kw_only=True, compare=False, repr=False)
+    _firing: Rule = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        rule = self.rule if self.closed is None else OpenRule(self.rule, self.closed)
+        object.__setattr__(self, "_firing", rule)
 
     @property
     def interval(self) -> timedelta | None:
@@ -47,17 +60,18 @@ class Schedule:
     @property
     def only_instant(self) -> datetime | None:
         """The instant (UTC) of a schedule that fires once; None for other schedules."""
-        return self.rule.at if isinstance(self.rule, OnceRule) else None
+        last = self.rule.parts[-1] if isinstance(self.rule, UnionRule) else self.rule
+        return last.at if isinstance(last, OnceRule) else None
 
     @property
     def calendar_rules(self) -> tuple[CalendarRule, ...]:
-        """The rules on the wall clock, one for each cron expression."""
+        """The rules on the wall clock: those of cron expressions, then those of moved times."""
         rules = self.rule.parts if isinstance(self.rule, UnionRule) else (self.rule,)
         return tuple(rule for rule in rules if isinstance(rule, CalendarRule))
 
     def next_after(self, after: datetime, *, anchor: datetime) -> datetime | None:
         """Return the first instant strictly later than `after`; None if the schedule is over."""
-        moment = self.rule.next_after(self._begin(after), self._anchor(anchor))
+        moment = self._firing.next_after(self._begin(after), self._anchor(anchor))
         if moment is not None and self.ends_at is not None and moment > self.ends_at:
             return None
         if moment is not None and moment <= after:
@@ -76,6 +90,10 @@ class Schedule:
         span = timezones.zone(self.timezone).span(start)
         return seconds(until) >= span.end or start < span.wall - span.before
 
+    def is_open(self, after: datetime, until: datetime) -> bool:
+        """Return whether no time in (after, until] is closed."""
+        return self.closed is None or next(self.closed.spans(after, until), None) is None
+
     def _begin(self, after: datetime) -> datetime:
         """Return the moment after which the first instant later than `after` is searched."""
         return after if self.starts_at is None else max(after, self.starts_at - _JUST_BEFORE)
@@ -90,18 +108,16 @@ class Schedule:
     def latest_until(self, until: datetime, *, after: datetime, anchor: datetime) -> datetime | None:
         """Return the last instant in (after, until], searched backwards, or None."""
         begin, end = self._begin(after), self._end(until)
-        return self.rule.latest_until(end, begin, self._anchor(anchor)) if begin < end else None
+        return self._firing.latest_until(end, begin, self._anchor(anchor)) if begin < end else None
 
     def count(self, after: datetime, until: datetime, *, anchor: datetime, most: int | None = None) -> int:
-        """Return the number of instants in (after, until], without nonexistent wall times; at most `most`."""
-        if most is None or not isinstance(self.rule, UnionRule):
+        """Return the number of instants in (after, until] that fire; at most `most`."""
+        if most is None or type(self.rule) is not UnionRule:
             begin, end = self._begin(after), self._end(until)
-            count = self.rule.count(begin, end, self._anchor(anchor)) if begin < end else 0
+            count = self._firing.count(begin, end, self._anchor(anchor)) if begin < end else 0
             return count if most is None else min(most, count)
         # A union counts by enumerating, because its parts may share instants.
-        fires = (
-            occurrence for occurrence in self.occurrences(after, until, anchor=anchor) if not occurrence.skipped_local
-        )
+        fires = (occurrence for occurrence in self.occurrences(after, until, anchor=anchor) if occurrence.fires)
         return sum(1 for _ in islice(fires, most))
 
     def occurrences(self, after: datetime, until: datetime, *, anchor: datetime) -> Iterator[Occurrence]:
@@ -109,9 +125,27 @@ class Schedule:
 
         The instants that fire are strictly increasing. A nonexistent wall time is reported once, at the instant that it would have had
         without the clock change. If the schedule also fires at that instant (`*/15` does, and a skipped day falls on the next day), the
-        firing comes first. Adjoining windows therefore tile: together they report everything exactly once.
+        firing comes first. Instants in closed time are reported together, a local day at a time. Adjoining windows therefore tile:
+        together they report everything exactly once.
         """
         begin, end = self._begin(after), self._end(until)
         if begin >= end:
             return iter(())
-        return self.rule.occurrences(begin, end, self._anchor(anchor))
+        return self._firing.occurrences(begin, end, self._anchor(anchor))
+
+    def count_excluded(self, after: datetime, until: datetime, *, anchor: datetime) -> int:
+        """Return the number of instants in (after, until] that calendars exclude."""
+        begin, end = self._begin(after), self._end(until)
+        if not isinstance(self._firing, OpenRule) or begin >= end:
+            return 0
+        return self._firing.count_excluded(begin, end, self._anchor(anchor))
+
+    def excluded_instants(self, after: datetime, until: datetime, *, anchor: datetime) -> Iterator[datetime]:
+        """Yield the instants in (after, until] that calendars exclude, oldest first."""
+        begin, end = self._begin(after), self._end(until)
+        if isinstance(self._firing, OpenRule) and begin < end:
+            yield from self._firing.excluded_instants(begin, end, self._anchor(anchor))
+
+    def exclusion(self, at: datetime) -> Exclusion | None:
+        """Return why calendars exclude an instant of the schedule; None: they do not."""
+        return None if self.closed is None else self.closed.exclusion(at)

@@ -14,19 +14,31 @@ from itertools import islice
 
 from ...domain.definition import JobDefinition
 from ...domain.events import Defined, DefinitionFact, Deleted, Due, Message, Passed, Paused, Recorded, Resumed
-from ...domain.schedule import ScheduleError, parse
+from ...domain.schedule import Occurrence, ScheduleError, parse
 from . import check
 from .check import Debt, Handler, Proof, Taken, Violation
+from .closed_days import closing
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A named instant: a firing, or a local time that does not exist."""
+    """A named instant: a firing, or a local time that does not exist.
+
+    `excluded`: it stands for so many instants, which calendars exclude.
+    """
 
     at: datetime
     fires: bool
     paused: bool
     definition: int
+    excluded: int = 0
+    closing: str | None = None
+    """Why its day is closed, if it fires."""
+
+    @property
+    def is_skipped(self) -> bool:
+        """Whether it is a local time that does not exist."""
+        return not self.fires and not self.excluded
 
 
 @dataclass(slots=True)
@@ -117,11 +129,18 @@ class Timeline:
             if rule is None or rule.schedule is None:
                 continue
             start = max(self.watermark, regime.since) if self.watermark else regime.since
-            schedule = parse(rule.schedule, rule.timezone, dst=rule.dst)
+            schedule = parse(rule.schedule, rule.timezone, dst=rule.dst, days=rule.day_rules)
             origin = regime.anchors[min(anchor, len(regime.anchors) - 1)]
             paused = regime.paused or not rule.enabled
             for occurrence in schedule.occurrences(start, min(end, upto), anchor=origin):
-                yield Named(occurrence.at, occurrence.skipped_local is None, paused, regime.definition)
+                yield Named(
+                    occurrence.at,
+                    occurrence.fires,
+                    paused and not occurrence.excluded,
+                    regime.definition,
+                    occurrence.excluded,
+                    _contradiction(rule, occurrence),
+                )
 
     def _forget(self) -> None:
         """Drop definitions that govern only decided time."""
@@ -134,9 +153,22 @@ class Timeline:
             del self.definitions[sequence]
 
 
+def _contradiction(rule: JobDefinition, occurrence: Occurrence) -> str | None:
+    """Return why the definition contradicts an instant.
+
+    Its day is closed and it fires, or its day is open and it is excluded.
+    """
+    reason = closing(rule, occurrence.at)
+    if occurrence.excluded:
+        return None if reason is not None else "no calendar and no blackout excludes it"
+    return reason if occurrence.fires else None
+
+
 def _interval(rule: JobDefinition) -> timedelta | None:
     try:
-        return parse(rule.schedule, rule.timezone, dst=rule.dst).interval if rule.schedule else None
+        return (
+            parse(rule.schedule, rule.timezone, dst=rule.dst, days=rule.day_rules).interval if rule.schedule else None
+        )
     except ScheduleError:
         return None
 
@@ -238,7 +270,9 @@ class LedgerTime:
             if self._is_first(job):
                 continue
             ways = self._named(timeline, self.horizon, COUNTED)
-            undecided = min(ways, key=len, default=())
+            undecided = [*min(ways, key=len, default=())]
+            if undecided and undecided[-1].excluded:
+                undecided.pop()  # its day may still have others, which are decided together
             if undecided:
                 first, number = undecided[0].at, len({instants.at for instants in undecided})
                 reason = f"{_counted(number)} not decided yet, the first at {_iso(first)}"
@@ -265,15 +299,17 @@ def _wrong_due(fact: Due, named: Sequence[Named]) -> Iterator[str]:
         yield "it fired, and no definition in force named that instant"
     if any(instant.paused for instant in named if instant.at == at):
         yield "it fired while the job was paused or disabled"
-    if fact.dst_skip != any(not instant.fires and instant.at == at for instant in named):
+    yield from (f"it fired: {instant.closing}" for instant in named if instant.at == at and instant.closing)
+    if fact.dst_skip != any(instant.is_skipped and instant.at == at for instant in named):
         yield "a local time that does not exist falls there, or does not, and it says otherwise"
 
 
 def _wrong_passed(fact: Passed, named: Sequence[Named]) -> Iterator[str]:
     # A nonexistent local time may fall on an instant that passes for another reason; it is listed, and not counted.
-    instants = [instant for instant in named if instant.fires or fact.reason in {"paused", "dst_skip"}]
-    if fact.count != len(instants):
-        yield f"{fact.count:,} passed, and {_counted(len(instants))} named"
+    instants = [instant for instant in named if not instant.is_skipped or fact.reason in {"paused", "dst_skip"}]
+    number = sum(instant.excluded or 1 for instant in instants)
+    if fact.count != number:
+        yield f"{fact.count:,} passed, and {_counted(number)} named"
     elif not named or named[-1].at != fact.until:
         yield f"its span ends at {_iso(fact.until)}, which is no instant that was named"
     paused = sum(instant.paused for instant in named)
@@ -281,9 +317,18 @@ def _wrong_passed(fact: Passed, named: Sequence[Named]) -> Iterator[str]:
         yield f"they passed as {fact.reason!r}, and {paused} of {len(named)} were paused or disabled"
     elif fact.reason == "dst_skip" and any(instant.fires for instant in named):
         yield "they passed as local times that do not exist, and some do"
-    expected = [instant.at for instant in named if fact.reason == "paused" or not instant.fires]
+    yield from _wrong_exclusion(fact, named)
+    expected = [instant.at for instant in named if fact.reason == "paused" or instant.is_skipped]
     if [*fact.scheduled_times] != expected:
         yield "the public events name other instants"
+
+
+def _wrong_exclusion(fact: Passed, named: Sequence[Named]) -> Iterator[str]:
+    excluded = [instant for instant in named if instant.excluded]
+    counted = [instant for instant in named if not instant.is_skipped]
+    if len(excluded) != (len(counted) if fact.reason == "excluded" else 0):
+        yield f"they passed as {fact.reason!r}, and {len(excluded)} of {len(counted)} were excluded"
+    yield from (f"it passed as excluded: {instant.closing}" for instant in excluded if instant.closing)
 
 
 def _violation(entity: str, facts: tuple[Recorded[Message], ...], reason: str) -> Violation:

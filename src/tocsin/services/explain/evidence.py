@@ -43,12 +43,14 @@ Verdict: TypeAlias = Literal[
     "missed",  # no ticker led when it was due, and the catch-up policy let it pass
     "superseded",  # it was missed, and the schedule in force since then does not name it
     "throttled",  # the job fired too often
+    "excluded",  # a calendar or a blackout of the job excludes it
     "not-scheduled",  # the schedule does not name it
     "on-demand",  # the job had no schedule
     "undecided",  # it is due, and not decided yet
     "unaccounted",  # it should have been decided, and was not: a broken promise
     "future",  # it will fire unless something changes
     "future-paused",  # it would fire if the job were not paused
+    "future-excluded",  # a calendar or a blackout of the job excludes it
     "future-disabled",  # it would fire if the definition did not disable it
     "before-the-job",  # the job did not exist yet
     "after-deletion",  # the job was deleted before
@@ -113,6 +115,7 @@ class Answer:
     `local_exists`: false if the requested local time does not exist that day. `repeated`: the clocks showed it before. `before` and
     `after` are the nearest instants that the schedule named. `since`, `by`, `reason`: time, actor and reason of the pause, disabling,
     deletion, edit or creation of the job. `late_by`: seconds from the instant to the decision. `backfills`: the executions of backfills.
+    `exclusion`: the calendar or the blackout that excludes it, in words; `moved_to`: the instant to which its time moves then.
     """
 
     job: str
@@ -131,6 +134,8 @@ class Answer:
     reason: str | None = None
     count: int = 0
     late_by: float = 0.0
+    exclusion: str | None = None
+    moved_to: datetime | None = None
     caught_up: bool = False
     gap: Gap | None = None
     outcome: Outcome | None = None
@@ -181,7 +186,7 @@ class Regime:
         rule = self.definition
         if rule is None or rule.schedule is None:
             return None
-        return parse(rule.schedule, rule.timezone, dst=rule.dst)
+        return parse(rule.schedule, rule.timezone, dst=rule.dst, days=rule.day_rules)
 
 
 def regimes_of(evidence: Evidence) -> list[Regime]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from ...domain import ids
 from ...domain.events import Due, Passed, Recorded
-from ...domain.schedule import Occurrence, Schedule
+from ...domain.schedule import Occurrence, Schedule, moved_to
 from ...domain.schedule.clock_changes import instants_of, is_repeated, skipped
 from .evidence import Answer, Evidence, Regime, Verdict, gap_around, regimes_of
 
@@ -144,11 +144,11 @@ def _judged(evidence: Evidence, regimes: Sequence[Regime], at: datetime, *, loca
     if regime.definition is None or schedule is None:
         return _without_schedule(evidence, regimes, regime, at)
     instants = list(_named(schedule, at, anchor(evidence, regime, at)))
-    fires = next((instant for instant in instants if instant.skipped_local is None), None)
+    named = next((instant for instant in instants if instant.skipped_local is None), None)
     left_out = [instant for instant in instants if instant.skipped_local is not None]
     leaves_out = next((instant for instant in left_out if local is None or instant.skipped_local == local), None)
     # A query for a nonexistent local time means that time, even if another occurrence fires at its instant.
-    meant = (leaves_out or fires) if local is not None else (fires or leaves_out)
+    meant = (leaves_out or named) if local is not None else (named or leaves_out)
     answer = _nearest(
         evidence,
         regime,
@@ -165,13 +165,16 @@ def _judged(evidence: Evidence, regimes: Sequence[Regime], at: datetime, *, loca
             facts=(regime.fact,),
         ),
     )
+    if meant is not None and meant.excluded:
+        why = schedule.exclusion(meant.at)
+        answer = replace(answer, exclusion=None if why is None else str(why), moved_to=moved_to(schedule, meant.at))
     if local is not None and meant is None:
         return replace(answer, verdict="no-such-local-time")
     if meant is None:
         return answer
     decision = _decision(evidence, meant)
     if decision is None:
-        return _undecided(evidence, began(regimes, regime), answer, fires=fires is not None)
+        return _undecided(evidence, began(regimes, regime), answer, meant)
     return _decided(evidence, regimes, regime, answer, decision)
 
 
@@ -216,10 +219,12 @@ def _decision(evidence: Evidence, meant: Occurrence) -> Recorded[Due | Passed] |
     return None
 
 
-def _undecided(evidence: Evidence, regime: Regime, answer: Answer, *, fires: bool) -> Answer:
+def _undecided(evidence: Evidence, regime: Regime, answer: Answer, meant: Occurrence) -> Answer:
     if answer.at > evidence.now:
         verdict: Verdict = "future"
-        if not fires:
+        if meant.excluded:
+            return replace(answer, verdict="future-excluded")
+        if meant.skipped_local is not None:
             verdict = "no-such-local-time"
         elif regime.paused:
             verdict = "future-paused"
@@ -228,6 +233,8 @@ def _undecided(evidence: Evidence, regime: Regime, answer: Answer, *, fires: boo
         return _with_blame(replace(answer, verdict=verdict), regime)
     if any(_upto(decision) >= answer.at for decision in evidence.decisions):
         return replace(answer, verdict="unaccounted")
+    if meant.excluded:  # recorded when the last of its day has come
+        return replace(answer, verdict="excluded")
     late = (evidence.now - answer.at).total_seconds()
     gap = gap_around(answer.at, None, evidence.leadership)
     return replace(answer, verdict="undecided", late_by=late, gap=gap)
@@ -261,6 +268,8 @@ def _passed(
         case "superseded":
             change = next((later for later in regimes if later.fact.sequence > regime.fact.sequence), regime)
             answer = _with_blame(replace(answer, verdict="superseded"), change)
+        case "excluded":
+            return replace(answer, verdict="excluded")
         case "throttled":
             return replace(answer, verdict="throttled")
         case _:

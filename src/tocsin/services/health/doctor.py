@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from .checks import backlog, clocks, deadlines, notifications, partitions, server, streams
+from .checks import backlog, calendars, clocks, deadlines, notifications, partitions, server, streams
 from .findings import CheckContext, Finding, bad
 from .status import UNAVAILABLE, HealthTarget, status
 
@@ -39,6 +39,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     deadlines.locks,
     backlog.history,
     notifications.delivery,
+    calendars.ends,
 )
 """From the cause to the effect: the servers first, then what depends on them."""
 

@@ -177,7 +177,7 @@ def _instants(definition: JobDefinition, span: Span) -> Iterator[datetime]:
     job = definition.name
     if definition.schedule is None:
         raise OperationError(f"cannot backfill {job!r}: it has no schedule. Trigger it instead.", code="no-schedule")
-    schedule = parse(definition.schedule, definition.timezone, dst=definition.dst)
+    schedule = parse(definition.schedule, definition.timezone, dst=definition.dst, days=definition.day_rules)
     if schedule.interval is not None:
         raise OperationError(
             f"cannot backfill {job!r}: {definition.schedule} counts from its last run and names no past instants. Trigger it instead.",
@@ -185,7 +185,7 @@ def _instants(definition: JobDefinition, span: Span) -> Iterator[datetime]:
         )
     after, until = span.start - _SMALLEST, span.end - _SMALLEST
     for occurrence in schedule.occurrences(after, until, anchor=span.start):
-        if occurrence.skipped_local is None:
+        if occurrence.fires:
             yield occurrence.at
 
 

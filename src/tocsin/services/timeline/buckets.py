@@ -55,10 +55,11 @@ class Buckets:
                 self._count(Stretch(span.start + INSTANT, span.until + INSTANT, decision, schedule, origin))
 
     def add_stretches(self, stretches: Iterable[Stretch]) -> None:
-        """Count instants of pauses and of the future, and nonexistent local times."""
+        """Count instants of pauses and of the future, nonexistent local times, and excluded instants."""
         for stretch in stretches:
             self._count(stretch)
             self._count_skipped(stretch)
+            self._count_excluded(stretch)
 
     def result(self) -> list[Bucket]:
         """Return the buckets."""
@@ -106,6 +107,14 @@ class Buckets:
         for number, start, end in self._overlaps(stretch):
             if stretch.schedule.may_skip(start - INSTANT, end - INSTANT):
                 self._counts[number]["no-such-local-time"] += _skipped(stretch.schedule, start, end, stretch.anchor)
+
+    def _count_excluded(self, stretch: Stretch) -> None:
+        """Count the instants that calendars exclude."""
+        if stretch.schedule.days is None:
+            return
+        for number, start, end in self._overlaps(stretch):
+            count = stretch.schedule.count_excluded(start - INSTANT, end - INSTANT, anchor=stretch.anchor)
+            self._counts[number]["excluded"] += count
 
 
 def _skipped(schedule: Schedule, start: datetime, end: datetime, anchor: datetime) -> int:

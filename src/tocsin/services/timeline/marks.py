@@ -6,6 +6,7 @@ from datetime import datetime
 
 from ...domain import ids
 from ...domain.events import Due, Passed, Recorded
+from ...domain.schedule import Schedule
 from ...ports import ExecutionRow
 from ..calculations import Effort
 from .model import Decision, Mark, Window
@@ -102,13 +103,22 @@ def _passed(ledger: Ledger, decision: Recorded[Due | Passed], fact: Passed, wind
         after, until = max(fact.start, window.since - INSTANT), min(fact.until, window.until - INSTANT)
         for occurrence in schedule.occurrences(after, until, anchor=ledger.anchor(regime, schedule, fact.until)):
             fires += 1
+            if occurrence.excluded:
+                continue
             late = max(0.0, (decision.time - occurrence.at).total_seconds())
             if occurrence.skipped_local is not None:
                 yield Mark(occurrence.at, "no-such-local-time", late_by=late)
             elif fact.reason != "dst_skip":
                 yield Mark(occurrence.at, verdict, reason, late_by=late)
+        yield from _excluded(schedule, after, until, ledger.anchor(regime, schedule, fact.until))
     if not fires and fact.count and fact.until < window.until:  # newer zone data names none of them
         yield Mark(fact.until, verdict, reason, late_by=late_by, count=fact.count)
+
+
+def _excluded(schedule: Schedule, after: datetime, until: datetime, anchor: datetime) -> Iterator[Mark]:
+    """Yield the instants in (after, until] that calendars exclude."""
+    for at in schedule.excluded_instants(after, until, anchor=anchor):
+        yield Mark(at, "excluded", str(schedule.exclusion(at)))
 
 
 def _verdict(fact: Passed, *, is_paused: bool) -> Decision:
@@ -130,8 +140,11 @@ def _undecided(ledger: Ledger, window: Window) -> Iterator[Mark]:
             stretch.start - INSTANT, stretch.end - INSTANT, anchor=stretch.anchor
         ):
             late = (ledger.evidence.now - occurrence.at).total_seconds()
+            if occurrence.excluded:
+                continue
             if occurrence.skipped_local is not None:
                 yield Mark(occurrence.at, "no-such-local-time")
             else:
                 is_due = stretch.decision == "undecided"
                 yield Mark(occurrence.at, stretch.decision, stretch.reason, late_by=late if is_due else None)
+        yield from _excluded(stretch.schedule, stretch.start - INSTANT, stretch.end - INSTANT, stretch.anchor)

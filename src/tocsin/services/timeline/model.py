@@ -22,6 +22,7 @@ Decision: TypeAlias = Literal[
     "missed",  # no ticker led when it was due, and the catch-up policy let it pass
     "superseded",  # it was missed, and the schedule in force since then does not name it
     "throttled",  # the job fired too often
+    "excluded",  # a calendar or a blackout of the job excludes it
     "undecided",  # it is due, and not decided yet
     "future",  # it will fire unless something changes
     "future-paused",  # it would fire if the job were not paused
@@ -55,7 +56,7 @@ _WIDTHS: Final = (
 class Mark:
     """An instant and the decision on it, or an execution with another trigger.
 
-    `reason`: why it was skipped, cancelled or paused; of a trigger, its kind. `late_by`: seconds from the instant to the decision.
+    `reason`: why it was skipped, cancelled, excluded or paused; of a trigger, its kind. `late_by`: seconds from the instant to the decision.
     `count`: the executions on shards that have the same status, or the number of instants whose times are unknown.
     """
 

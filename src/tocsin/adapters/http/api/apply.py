@@ -185,7 +185,8 @@ def _check(caller: Principal) -> Check:
 def _shown(change: Change, now: datetime, ahead: timedelta, most: int) -> PlannedChange:
     definition = change.definition
     is_new = change.verb in {"create", "update"} and definition.schedule is not None
-    schedule = parse(definition.schedule or "", definition.timezone, dst=definition.dst) if is_new else None
+    days = definition.day_rules
+    schedule = parse(definition.schedule or "", definition.timezone, dst=definition.dst, days=days) if is_new else None
     effects = change.effects(now, ahead, most=most)
     return PlannedChange(
         job=change.job,

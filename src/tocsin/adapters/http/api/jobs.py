@@ -93,7 +93,7 @@ class JobDetails(JobSummary):
         """Convert a job."""
         definition = job.definition
         schedule = (
-            parse(definition.schedule, definition.timezone, dst=definition.dst)
+            parse(definition.schedule, definition.timezone, dst=definition.dst, days=definition.day_rules)
             if definition.schedule is not None
             else None
         )

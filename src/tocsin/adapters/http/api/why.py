@@ -45,6 +45,10 @@ class Why(BaseModel):
     count: int
     late_by: float
     """Seconds from the occurrence to the decision."""
+    exclusion: str | None
+    """The calendar or the blackout of the job that excludes it, in words."""
+    moved_to: datetime | None
+    """The occurrence to which its time of day moves, because its own day is excluded."""
     caught_up: bool
     gap: Gap | None
     """A period without a leading ticker."""

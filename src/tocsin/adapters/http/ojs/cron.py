@@ -271,7 +271,7 @@ def _loses_nothing(current: Job | None) -> None:
 
 
 def _warnings(definition: JobDefinition, now: datetime) -> list[str]:
-    schedule = parse(definition.schedule or "", definition.timezone, dst=definition.dst)
+    schedule = parse(definition.schedule or "", definition.timezone, dst=definition.dst, days=definition.day_rules)
     return list(warnings_at(schedule, now))
 
 

@@ -20,7 +20,7 @@ const BUCKETS = 120;
 /** Decisions from the bottom of a column to its top, with the class of their colour. */
 const DECISIONS = [
   "completed", "fired", "running", "pending", "trigger", "future", "undecided", "skipped", "cancelled", "superseded", "throttled",
-  "paused", "disabled", "future-paused", "future-disabled", "no-such-local-time", "missed", "failed",
+  "excluded", "paused", "disabled", "future-paused", "future-disabled", "no-such-local-time", "missed", "failed",
 ];
 
 export function kindOf(mark) {
@@ -177,7 +177,7 @@ function Why({ job, at }) {
   return html`<div class="why" aria-live="polite">
     ${answer.value.answers.map((one) => html`<div key=${one.at}>
       <h3>${stamp(one.at, job.timezone)} ${job.timezone} <span class="hint">${stamp(one.at, "UTC")} UTC, ${relative(one.at)}</span></h3>
-      <p><${State} of=${one.verdict} /> ${one.reason || ""} ${one.execution_id ? html`<${ExecutionLink} id=${one.execution_id}>execution<//>` : null} ${one.outcome?.status ? html`<${State} of=${one.outcome.status} />` : null}</p>
+      <p><${State} of=${one.verdict} /> ${one.reason || one.exclusion || ""} ${one.execution_id ? html`<${ExecutionLink} id=${one.execution_id}>execution<//>` : null} ${one.outcome?.status ? html`<${State} of=${one.outcome.status} />` : null}</p>
       <dl class="facts">
         ${one.schedule ? html`<dt>Schedule then</dt><dd><code>${one.schedule}</code> (revision ${one.definition})</dd>` : null}
         ${one.late_by > 1 ? html`<dt>Decided</dt><dd>${duration(one.late_by)} later${one.caught_up ? ", caught up" : ""}</dd>` : null}

@@ -1,0 +1,138 @@
+"""The days of an iCalendar file: its all-day events between two dates.
+
+A file may be hostile. Its size, its events and the rules of recurrence are checked before anything is expanded, so that an expansion
+has a small bound.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date, datetime, timedelta
+from typing import Any, Final
+
+from ...domain.definition import DefinitionError, DefinitionProblem, show
+
+MAX_BYTES: Final = 1_048_576
+MAX_EVENTS: Final = 5_000
+MAX_RECURRING: Final = 200
+"""Events that recur. Of a rule that names no day, all years up to 9999 are searched."""
+MAX_EVENT_DAYS: Final = 366
+"""Days of one event."""
+MAX_DATES: Final = 1_000
+"""Dates that an event adds or leaves out one by one."""
+MAX_RULE: Final = 400
+"""Characters of a rule of recurrence."""
+_FIRST_YEAR: Final = 1900
+_LAST_YEAR: Final = 2199
+_RULE_PARTS: Final = {
+    "DAILY": {"BYDAY"},
+    "WEEKLY": {"BYDAY"},
+    "MONTHLY": {"BYDAY", "BYMONTH", "BYMONTHDAY", "BYSETPOS"},
+    "YEARLY": {"BYDAY", "BYMONTH", "BYMONTHDAY", "BYSETPOS", "BYYEARDAY", "BYWEEKNO"},
+}
+"""The parts that a rule may have by its frequency. Others name times of day, or days that a search may not find for long."""
+_COMMON: Final = {"FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST"}
+_DAY: Final = timedelta(days=1)
+
+
+def days_of_file(content: bytes, source: str, first: date, last: date) -> Iterator[date]:
+    """Yield the days of all-day events of a file, from `first` to `last`.
+
+    A day of several events comes several times.
+
+    Raises:
+        DefinitionError: names the file, the event and the field.
+        ImportError: the extra `calendars` is not installed.
+    """
+    import recurring_ical_events  # noqa: PLC0415 - only job files with such calendars need it
+    from icalendar import Calendar  # noqa: PLC0415 - likewise
+
+    with _readable(source, "", "it is no iCalendar file"):
+        calendar: Any = Calendar.from_ical(content)
+    events = calendar.walk("VEVENT")
+    if len(events) > MAX_EVENTS:
+        raise _refused(source, "", f"{len(events):,} events, more than {MAX_EVENTS:,}: divide the file", "too-large")
+    recurring = sum("RRULE" in event for event in events)
+    if recurring > MAX_RECURRING:
+        raise _refused(source, "", f"{recurring:,} recurring events, more than {MAX_RECURRING:,}", "too-large")
+    for number, event in enumerate(events, 1):
+        _check(event, source, _place(event, number))
+    with _readable(source, "", "its events cannot be expanded"):
+        for event in recurring_ical_events.of(calendar).between(first, last + _DAY):
+            if str(event.get("STATUS", "")).upper() != "CANCELLED":
+                yield from _days(event, first, last)
+
+
+def _check(event: Any, source: str, place: str) -> None:  # noqa: ANN401 - the library has no types
+    """Refuse an event that has no days, or that would take long.
+
+    Raises:
+        DefinitionError: names the field.
+    """
+    with _readable(source, place, "it cannot be read"):
+        start = event.get("DTSTART")
+        start = None if start is None else start.dt
+        end = event["DTEND"].dt if "DTEND" in event else None
+        duration = event["DURATION"].dt if "DURATION" in event else None
+    if not isinstance(start, date) or isinstance(start, datetime):
+        reason = "it must be a date without a time, because a calendar consists of whole days"
+        raise _refused(source, f"{place}, DTSTART", reason, "invalid-value")
+    if isinstance(end, datetime) or (end is not None and not isinstance(end, date)):
+        raise _refused(source, f"{place}, DTEND", "it must be a date without a time", "invalid-value")
+    if not _FIRST_YEAR <= start.year <= _LAST_YEAR:
+        reason = f"it is {start}: allowed are the years {_FIRST_YEAR} to {_LAST_YEAR}"
+        raise _refused(source, f"{place}, DTSTART", reason, "out-of-range")
+    length = duration if end is None else end - start
+    if length is not None and length > MAX_EVENT_DAYS * _DAY:
+        field = "DTEND" if end is not None else "DURATION"
+        raise _refused(source, f"{place}, {field}", f"it has more than {MAX_EVENT_DAYS} days", "too-large")
+    _check_recurrence(event, source, place)
+
+
+def _check_recurrence(event: Any, source: str, place: str) -> None:  # noqa: ANN401 - the library has no types
+    for field in ("RDATE", "EXDATE"):
+        lists = event.get(field, [])
+        count = sum(len(each.dts) for each in (lists if isinstance(lists, list) else [lists]))
+        if count > MAX_DATES:
+            raise _refused(source, f"{place}, {field}", f"{count:,} dates, more than {MAX_DATES:,}", "too-large")
+    if "EXRULE" in event:
+        raise _refused(source, f"{place}, EXRULE", "it is obsolete: write EXDATE", "not-supported")
+    rule = event.get("RRULE")
+    if rule is None:
+        return
+    text = "several rules" if isinstance(rule, list) else rule.to_ical().decode()
+    frequency = "" if isinstance(rule, list) else str(next(iter(rule.get("FREQ", [""]))))
+    allowed = _RULE_PARTS.get(frequency)
+    odd = None if allowed is None else sorted(set(rule) - allowed - _COMMON)
+    if allowed is None or odd or len(text) > MAX_RULE:
+        parts = f"{odd[0]} does not go with {frequency}" if odd else "write FREQ=YEARLY, MONTHLY, WEEKLY or DAILY"
+        reason = f"{show(text)} is no rule for whole days that ends: {parts}"
+        raise _refused(source, f"{place}, RRULE", reason, "not-supported")
+
+
+def _days(event: Any, first: date, last: date) -> Iterator[date]:  # noqa: ANN401 - the library has no types
+    start = event["DTSTART"].dt
+    end = event["DTEND"].dt if "DTEND" in event else start + _DAY
+    day, stop = max(start, first), min(max(end, start + _DAY), last + _DAY)
+    while day < stop:
+        yield day
+        day += _DAY
+
+
+def _place(event: Any, number: int) -> str:  # noqa: ANN401 - the library has no types
+    name = str(event.get("SUMMARY") or event.get("UID") or "")
+    return f"event {number} ({show(name)})" if name else f"event {number}"
+
+
+@contextmanager
+def _readable(source: str, place: str, problem: str) -> Iterator[None]:
+    try:
+        yield
+    except DefinitionError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
+        detail = " ".join(str(error).split())[:120]
+        raise _refused(source, place, f"{problem}: {detail}" if detail else problem, "invalid-value") from None
+
+
+def _refused(source: str, place: str, reason: str, code: str) -> DefinitionError:
+    return DefinitionError(DefinitionProblem(reason, field=place, source=source, code=code))

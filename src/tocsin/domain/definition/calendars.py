@@ -1,0 +1,180 @@
+"""The rules of a job about days: its calendars, with their dates, and its blackouts."""
+
+from collections.abc import Iterator, Sequence
+from datetime import date
+from typing import Annotated, Any, Final, Self, TypeAlias
+
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic_core import PydanticCustomError
+
+from .. import schedule as calendar
+from ..schedule import DayRules, DstPolicy, Schedule, Shift, Weekday
+from .errors import DefinitionProblem, show
+from .fields import Name, Text, is_stored
+from .stored_model import StoredModel
+
+MAX_CALENDARS: Final = 20
+"""Calendars in `exclude`, and in `only`."""
+MAX_RANGES: Final = 1_000
+"""Dates and ranges of dates of all calendars of a job; one has at most 21 bytes."""
+MAX_BLACKOUTS: Final = 100
+MAX_REASON: Final = 200
+"""Characters of the reason of a blackout."""
+FIRST_YEAR: Final = 1970
+LAST_YEAR: Final = 2199
+
+
+class Calendar(StoredModel):
+    """A named set of days, with its dates up to the last known."""
+
+    name: Name
+    """The name of the calendar."""
+    days: tuple[Text, ...] = ()
+    """Dates such as `2026-12-24`, and ranges with both ends such as `2026-12-24/2026-12-26`."""
+    weekdays: tuple[Weekday, ...] = ()
+    """Days of every week, such as `saturday`."""
+    until: Text | None = None
+    """The last date up to which the calendar is known; None: the last of `days`. It has no day after it, beside its `weekdays`."""
+
+    @model_validator(mode="after")
+    def _is_right(self, info: ValidationInfo) -> Self:
+        if is_stored(info):
+            return self
+        ranges = [_range(text) for text in self.days]
+        if not ranges and not self.weekdays:
+            raise ValueError(f"the calendar {self.name} has no days: write `days` or `weekdays`")
+        last = date.fromordinal(max(end.toordinal() for _, end in ranges)).isoformat() if ranges else None
+        until = last if self.until is None else _date(self.until).isoformat()
+        if until is not None and last is not None and until < last:
+            raise ValueError(f"`until` is {until}, and the calendar {self.name} has later days, the last {last}")
+        # Equal calendars are stored alike, also if they were written in another order or form.
+        return self._normal(calendar.compact_ranges(self.days), until)
+
+    def _normal(self, days: tuple[str, ...], until: str | None) -> Self:
+        object.__setattr__(self, "days", days)
+        object.__setattr__(self, "until", until)
+        object.__setattr__(self, "weekdays", tuple(day for day in calendar.WEEKDAYS if day in self.weekdays))
+        return self
+
+
+def _date(text: str) -> date:
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        day = None
+    if day is None or day.isoformat() != text or not FIRST_YEAR <= day.year <= LAST_YEAR:
+        raise ValueError(f"{show(text)} must be a date of the years {FIRST_YEAR} to {LAST_YEAR}, such as 2026-12-24")
+    return day
+
+
+def _range(text: str) -> tuple[date, date]:
+    first, slash, last = text.partition("/")
+    start, end = _date(first), _date(last if slash else first)
+    if end < start:
+        raise ValueError(f"{show(text)} ends before it begins")
+    return start, end
+
+
+class Blackout(StoredModel):
+    """A span of time in which nothing fires."""
+
+    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True, validate_by_alias=True)
+
+    start: Text = Field(alias="from")
+    """Its first moment, such as `2026-12-20T18:00`: in the job's time zone, or with an offset."""
+    end: Text = Field(alias="to")
+    """The moment at which it is over."""
+    reason: Text = ""
+    """Why, for the readers of `why`."""
+
+
+def _resolved(value: Any) -> Any:  # noqa: ANN401 - before validation
+    if isinstance(value, str):
+        raise PydanticCustomError(
+            "unknown_calendar", "no such calendar: define it under `calendars` of the job file, or write its days here"
+        )
+    return value
+
+
+Calendars: TypeAlias = tuple[Annotated[Calendar, BeforeValidator(_resolved)], ...]
+"""Calendars with their dates. A job file names them, and its section `calendars` has the dates."""
+
+
+def day_rules(
+    exclude: Sequence[Calendar], only: Sequence[Calendar], blackout: Sequence[Blackout], shift: Shift
+) -> DayRules | None:
+    """Return the rules about days; None: there are none."""
+    if not exclude and not only and not blackout:
+        return None
+    return DayRules(
+        tuple(map(_named, exclude)),
+        tuple(map(_named, only)),
+        tuple(calendar.Blackout(span.start, span.end, span.reason) for span in blackout),
+        shift,
+    )
+
+
+def _named(written: Calendar) -> calendar.NamedDays:
+    return calendar.NamedDays(written.name, written.days, written.weekdays, written.until or "")
+
+
+def day_problems(
+    exclude: Sequence[Calendar],
+    only: Sequence[Calendar],
+    blackout: Sequence[Blackout],
+    shift: Shift,
+    schedule: Schedule | None,
+) -> Iterator[DefinitionProblem]:
+    """Yield the problems of a job's rules about days; `schedule` is without them."""
+    given = [name for name, value in (("exclude", exclude), ("only", only), ("blackout", blackout)) if value]
+    if schedule is None:
+        for name in (*given, *(("shift",) if shift != "skip" else ())):
+            yield DefinitionProblem("only a job with a schedule has it", field=name, code="exclusive-fields")
+        return
+    yield from _size_problems(exclude, only, blackout)
+    yield from _blackout_problems(blackout, schedule.timezone)
+    if shift == "skip":
+        return
+    if schedule.interval is not None:
+        reason = (
+            "an interval counts from the last firing and has no time of day to keep: write a cron expression, or `skip`"
+        )
+        yield DefinitionProblem(reason, field="shift", value=show(shift), code="exclusive-fields")
+    elif not exclude and not only:
+        reason = "only instants on days that a calendar closes move: name a calendar in `exclude` or `only`"
+        yield DefinitionProblem(reason, field="shift", value=show(shift), code="required")
+
+
+def _size_problems(
+    exclude: Sequence[Calendar], only: Sequence[Calendar], blackout: Sequence[Blackout]
+) -> Iterator[DefinitionProblem]:
+    for field, values, most in (
+        ("exclude", exclude, MAX_CALENDARS),
+        ("only", only, MAX_CALENDARS),
+        ("blackout", blackout, MAX_BLACKOUTS),
+    ):
+        if len(values) > most:
+            yield DefinitionProblem(f"{len(values):,} entries, more than {most}", field=field, code="too-large")
+    count = sum(len(named.days) for named in (*exclude, *only))
+    if count > MAX_RANGES:
+        field = "exclude" if exclude else "only"
+        reason = f"{count:,} dates and ranges in all calendars of the job, more than {MAX_RANGES:,}: name fewer years"
+        yield DefinitionProblem(reason, field=field, code="too-large")
+
+
+def _blackout_problems(blackout: Sequence[Blackout], timezone: str) -> Iterator[DefinitionProblem]:
+    for number, span in enumerate(blackout[:MAX_BLACKOUTS]):
+        moments = []
+        for field, written in (("from", span.start), ("to", span.end)):
+            try:
+                moments.append(calendar.parse_moment(written, timezone, DstPolicy(gap="shift")))
+            except calendar.ScheduleError as error:
+                place, reason = f"blackout.{number}.{field}", error.problem.removeprefix("at: ")
+                yield DefinitionProblem(reason, field=place, value=show(written), code=error.code)
+        if len(moments) == 2 and moments[0] >= moments[1]:  # noqa: PLR2004 - both could be read
+            reason = f"it must be later than `from`, {span.start}"
+            place = f"blackout.{number}.to"
+            yield DefinitionProblem(reason, field=place, value=show(span.end), code="out-of-range")
+        if len(span.reason) > MAX_REASON:
+            reason = f"it has {len(span.reason):,} characters, more than {MAX_REASON}"
+            yield DefinitionProblem(reason, field=f"blackout.{number}.reason", code="out-of-range")

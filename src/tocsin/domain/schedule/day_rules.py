@@ -1,0 +1,240 @@
+"""The rules of a schedule about days: named sets of dates, blackouts, and moves.
+
+Everything is text and numbers, as a job's definition stores it, so that decisions look nothing up.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import date
+from typing import Final, Literal, TypeAlias
+
+Shift: TypeAlias = Literal["skip", "next_business_day"]
+Weekday: TypeAlias = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+WEEKDAYS: Final[tuple[Weekday, ...]] = (
+    *("monday", "tuesday", "wednesday", "thursday", "friday"),
+    *("saturday", "sunday"),
+)
+
+FAR: Final = 2**31
+"""A day later than all others."""
+LONGEST_SHIFT: Final = 366
+"""Days by which an instant moves at most."""
+_EPOCH: Final = date(1970, 1, 1).toordinal()
+_THURSDAY: Final = 3
+_WEEK: Final = 7
+_WEEKEND: Final = frozenset({5, 6})
+
+
+@dataclass(frozen=True, slots=True)
+class NamedDays:
+    """The days of one calendar.
+
+    Attributes:
+        name: the name of the calendar.
+        days: ISO dates and ranges of dates with both ends included (`2026-12-24/2026-12-26`), in order.
+        weekdays: days of every week.
+        until: the last date up to which `days` is known; empty: it needs no later days.
+    """
+
+    name: str
+    days: tuple[str, ...] = ()
+    weekdays: tuple[Weekday, ...] = ()
+    until: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Blackout:
+    """A span of time [start, end) without instants.
+
+    A time without an offset is in the zone of the schedule.
+    """
+
+    start: str
+    end: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DayRules:
+    """The rules of a schedule about days.
+
+    Attributes:
+        exclude: calendars on whose days nothing fires.
+        only: calendars outside whose days nothing fires; a day of any of them may fire. Empty: every day may.
+        blackout: spans of time in which nothing fires.
+        shift: whether the time of an instant on a closed day moves.
+    """
+
+    exclude: tuple[NamedDays, ...] = ()
+    only: tuple[NamedDays, ...] = ()
+    blackout: tuple[Blackout, ...] = ()
+    shift: Shift = "skip"
+
+
+def day_number(written: str) -> int:
+    """Return the days since 1970 of an ISO date.
+
+    Raises:
+        ValueError: it is no ISO date.
+    """
+    return date.fromisoformat(written).toordinal() - _EPOCH
+
+
+def date_of(day: int) -> date:
+    """Return the date of a number of days since 1970."""
+    return date.fromordinal(day + _EPOCH)
+
+
+def weekday_of(day: int) -> int:
+    """Return the weekday of days since 1970; 0 is Monday."""
+    return (day + _THURSDAY) % _WEEK
+
+
+def range_of(written: str) -> tuple[int, int]:
+    """Return the first day of a date or range, and the day after it.
+
+    Raises:
+        ValueError: it is neither a date nor a range in order.
+    """
+    first, _, last = written.partition("/")
+    start, end = day_number(first), day_number(last or first) + 1
+    if start >= end:
+        raise ValueError(f"{written} ends before it begins")
+    return start, end
+
+
+def compact(days: Iterable[date]) -> tuple[str, ...]:
+    """Return dates as ranges in order, each date once."""
+    return compact_ranges(day.isoformat() for day in days)
+
+
+def compact_ranges(written: Iterable[str]) -> tuple[str, ...]:
+    """Return dates and ranges as ranges in order, each date once.
+
+    Raises:
+        ValueError: one cannot be read.
+    """
+    texts: list[str] = []
+    for start, end in joined(map(range_of, written)):
+        first, last = date_of(start).isoformat(), date_of(end - 1).isoformat()
+        texts.append(first if first == last else f"{first}/{last}")
+    return tuple(texts)
+
+
+def joined(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield ranges [start, end) in order; those that touch become one."""
+    begin: int | None = None
+    stop = 0
+    for start, end in sorted(ranges):
+        if begin is None:
+            begin, stop = start, end
+        elif start > stop:
+            yield begin, stop
+            begin, stop = start, end
+        else:
+            stop = max(stop, end)
+    if begin is not None:
+        yield begin, stop
+
+
+class DaySet:
+    """The dates of some calendars, as days since 1970."""
+
+    __slots__ = ("_ends", "_starts", "_weekdays")
+
+    def __init__(self, calendars: Iterable[NamedDays]) -> None:
+        calendars = tuple(calendars)
+        ranges = list(joined(range_of(text) for calendar in calendars for text in calendar.days))
+        self._starts = [start for start, _ in ranges]
+        self._ends = [end for _, end in ranges]
+        self._weekdays = frozenset(WEEKDAYS.index(name) for calendar in calendars for name in calendar.weekdays)
+
+    def __contains__(self, day: int) -> bool:
+        """Return whether a day belongs to a calendar."""
+        place = bisect_right(self._starts, day) - 1
+        return (place >= 0 and day < self._ends[place]) or weekday_of(day) in self._weekdays
+
+    @property
+    def edges(self) -> list[int]:
+        """The days at which a range begins, or has ended."""
+        return [*self._starts, *self._ends]
+
+    def steady_until(self, day: int) -> int:
+        """Return a later day before which nothing changes."""
+        place = bisect_right(self._starts, day) - 1
+        if place >= 0 and day < self._ends[place]:
+            return self._ends[place]
+        if self._weekdays:
+            return day + 1
+        return self._starts[place + 1] if place + 1 < len(self._starts) else FAR
+
+
+class OpenDays:
+    """The days that `exclude` and `only` leave open."""
+
+    __slots__ = ("_excluded", "_first", "_last", "_only", "size")
+
+    def __init__(self, rules: DayRules) -> None:
+        self._excluded = DaySet(rules.exclude)
+        self._only = DaySet(rules.only) if rules.only else None
+        edges = [*self._excluded.edges, *([] if self._only is None else self._only.edges)]
+        self._first, self._last = min(edges, default=0), max(edges, default=0)
+        self.size = len(edges)
+        """The number of days at which a calendar changes."""
+
+    def is_closed(self, day: int) -> bool:
+        """Return whether nothing fires on a day."""
+        return day in self._excluded or (self._only is not None and day not in self._only)
+
+    def closed_from(self, day: int) -> int | None:
+        """Return the first closed day at or after a day."""
+        closed = day if self.is_closed(day) else self._turn(day)
+        return None if closed >= FAR else closed
+
+    def reopens(self, day: int) -> int:
+        """Return the first open day after a closed day; FAR: no day is open."""
+        return self._turn(day)
+
+    def _turn(self, day: int) -> int:
+        """Return the next day that is open if this day is closed, and the reverse.
+
+        FAR: no day is.
+        """
+        is_closed, alike = self.is_closed(day), 0
+        while alike <= _WEEK:
+            day = self._steady_until(day)
+            if day >= FAR:
+                break
+            if self.is_closed(day) is not is_closed:
+                return day
+            alike = alike + 1 if day < self._first or day > self._last else 0  # outside the ranges, weeks are alike
+        return FAR
+
+    def _steady_until(self, day: int) -> int:
+        """Return a later day before which nothing changes."""
+        end = self._excluded.steady_until(day)
+        return end if self._only is None or day in self._excluded else min(end, self._only.steady_until(day))
+
+    def is_business(self, day: int) -> bool:
+        """Return whether a day is open and no weekend."""
+        return weekday_of(day) not in _WEEKEND and not self.is_closed(day)
+
+    def next_business(self, day: int) -> int | None:
+        """Return the first business day after a day; None: none is found."""
+        day += 1
+        for _ in range(self.size + LONGEST_SHIFT):
+            if self.is_closed(day):
+                day = self.reopens(day)
+                if day >= FAR:
+                    return None
+            elif weekday_of(day) in _WEEKEND:
+                day += 1
+            else:
+                return day
+        return None
+
+    def first_moved_to(self, day: int) -> int:
+        """Return the first day whose instants may move to `day` or a later day."""
+        business = (d for d in range(day - 1, day - LONGEST_SHIFT - 1, -1) if self.is_business(d))
+        return next((d + 1 for d in business), day - LONGEST_SHIFT)

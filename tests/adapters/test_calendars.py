@@ -1,0 +1,136 @@
+"""Calendars of job files: lists, iCalendar files and public holidays, and what is refused."""
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from tocsin.adapters.files import load
+from tocsin.adapters.files.icalendar_days import MAX_BYTES, MAX_RECURRING, days_of_file
+from tocsin.domain.definition import DefinitionError, DefinitionProblem
+
+TODAY = date(2026, 11, 20)
+JOB = "jobs: [{name: a, schedule: '@daily', function: f, exclude: [c]}]"
+
+
+def loaded(folder: Path, calendar: str) -> tuple[str, ...]:
+    path = folder / "jobs.yaml"
+    path.write_text(f"calendars:\n  c: {calendar}\n{JOB}\n", "utf-8")
+    (job,) = load(path, today=TODAY)
+    return job.exclude[0].days
+
+
+def problem(folder: Path, calendar: str) -> DefinitionProblem:
+    with pytest.raises(DefinitionError) as error:
+        loaded(folder, calendar)
+    return error.value.problems[0]
+
+
+def ics(*events: str) -> bytes:
+    blocks = [f"BEGIN:VEVENT\nUID:{n}\nSUMMARY:day {n}\n{event}\nEND:VEVENT" for n, event in enumerate(events, 1)]
+    lines = "\n".join(["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:test", *blocks, "END:VCALENDAR", ""])
+    return lines.replace("\n", "\r\n").encode()
+
+
+def days(*events: str) -> list[date]:
+    return sorted(days_of_file(ics(*events), "c.ics", date(2026, 1, 1), date(2027, 12, 31)))
+
+
+def refused(*events: str) -> DefinitionProblem:
+    with pytest.raises(DefinitionError) as error:
+        days(*events)
+    return error.value.problems[0]
+
+
+def test_list_is_sorted_and_joined(tmp_path: Path) -> None:
+    assert loaded(tmp_path, "[2026-12-26, 2026-12-24/2026-12-25, 2026-12-26]") == ("2026-12-24/2026-12-26",)
+
+
+def test_holidays_of_countries(tmp_path: Path) -> None:
+    czech = loaded(tmp_path, "{country: CZ, until: 2026-12-31}")
+    assert "2026-12-24/2026-12-26" in czech
+    assert "2026-04-03" in czech
+    assert czech[-1] == "2026-12-24/2026-12-26"
+    assert "2026-11-26" in loaded(tmp_path, "{country: US}")
+    assert "2026-03-31" in loaded(tmp_path, "{country: US, subdivision: CA}")
+
+
+def test_calendars_of_all_files_are_known(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(JOB, "utf-8")
+    (tmp_path / "b.yaml").write_text("calendars: {c: {weekdays: [sunday, saturday]}}", "utf-8")
+    (job,) = load(tmp_path, today=TODAY)
+    assert job.exclude[0].weekdays == ("saturday", "sunday")
+    (tmp_path / "c.yaml").write_text("calendars: {c: [2026-12-24]}", "utf-8")
+    with pytest.raises(DefinitionError) as error:
+        load(tmp_path, today=TODAY)
+    assert error.value.problems[0].code == "duplicate-name"
+
+
+@pytest.mark.parametrize(
+    ("calendar", "code", "field"),
+    [
+        ("[2026-02-30]", "invalid-value", ""),
+        ("[2026-12-26/2026-12-24]", "invalid-value", ""),
+        ("[]", "invalid-value", ""),
+        ("5", "wrong-type", ""),
+        ("{country: XX}", "unknown-choice", "country"),
+        ("{country: CZ, subdivision: NY}", "unknown-choice", "subdivision"),
+        ("{country: CZ, until: 2999-12-31}", "out-of-range", "until"),
+        ("{ics: missing.ics}", "file-not-found", ""),
+        ("{ics: 5}", "wrong-type", "ics"),
+        ("{day: [2026-12-24]}", "unknown-field", "day"),
+        ("{days: [2026-12-24], until: 2026-01-01}", "invalid-value", ""),
+    ],
+)
+def test_calendar_is_refused(tmp_path: Path, calendar: str, code: str, field: str) -> None:
+    found = problem(tmp_path, calendar)
+    assert (found.code, found.field) == (code, field)
+    assert found.job == 'calendar "c"'
+
+
+def test_unknown_calendar_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").write_text(JOB, "utf-8")
+    with pytest.raises(DefinitionError) as error:
+        load(tmp_path, today=TODAY)
+    assert [(p.code, p.field, p.value) for p in error.value.problems] == [("unknown-calendar", "exclude[0]", '"c"')]
+
+
+def test_events_of_days() -> None:
+    assert days("DTSTART;VALUE=DATE:20261224\nDTEND;VALUE=DATE:20261227") == [date(2026, 12, d) for d in (24, 25, 26)]
+    yearly = "DTSTART;VALUE=DATE:20000704\nRRULE:FREQ=YEARLY\nEXDATE;VALUE=DATE:20270704"
+    assert days(yearly) == [date(2026, 7, 4)]
+    monday = "DTSTART;VALUE=DATE:20250526\nRRULE:FREQ=YEARLY;BYMONTH=5;BYDAY=-1MO"
+    assert days(monday) == [date(2026, 5, 25), date(2027, 5, 31)]
+    assert days("DTSTART;VALUE=DATE:20260101\nSTATUS:CANCELLED") == []
+
+
+@pytest.mark.parametrize(
+    ("event", "field", "code"),
+    [
+        ("DTSTART:20261224T090000Z", "DTSTART", "invalid-value"),
+        ("SUMMARY:no start", "DTSTART", "invalid-value"),
+        ("DTSTART;VALUE=DATE:00010101\nRRULE:FREQ=DAILY", "DTSTART", "out-of-range"),
+        ("DTSTART;VALUE=DATE:20260101\nDTEND;VALUE=DATE:99991231", "DTEND", "too-large"),
+        ("DTSTART;VALUE=DATE:20260101\nRRULE:FREQ=SECONDLY", "RRULE", "not-supported"),
+        ("DTSTART;VALUE=DATE:20260101\nRRULE:FREQ=DAILY;BYHOUR=1,2,3", "RRULE", "not-supported"),
+        ("DTSTART;VALUE=DATE:20260101\nRRULE:FREQ=DAILY;BYMONTH=2;BYMONTHDAY=30", "RRULE", "not-supported"),
+    ],
+)
+def test_event_is_refused_with_its_field(event: str, field: str, code: str) -> None:
+    found = refused("DTSTART;VALUE=DATE:20260101", event)
+    assert found.field.startswith("event 2 (")
+    assert found.field.endswith(f", {field}")
+    assert (found.code, found.source) == (code, "c.ics")
+
+
+def test_many_recurring_events_are_refused() -> None:
+    event = "DTSTART;VALUE=DATE:20260101\nRRULE:FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30"
+    assert refused(*[event] * (MAX_RECURRING + 1)).code == "too-large"
+    assert days(event) == [date(2026, 1, 1)] or days(event) == []
+
+
+def test_file_that_is_no_calendar(tmp_path: Path) -> None:
+    (tmp_path / "c.ics").write_bytes(b"BEGIN:VCALENDAR\r\nnonsense\r\n")
+    assert problem(tmp_path, "{ics: c.ics}").code == "invalid-value"
+    (tmp_path / "c.ics").write_bytes(b"x" * (MAX_BYTES + 1))
+    assert problem(tmp_path, "{ics: c.ics}").code == "file-too-large"
