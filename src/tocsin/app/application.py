@@ -15,8 +15,8 @@ from ..settings import load as load_settings
 from ..subjects import DEFAULT_QUEUE
 from ..worker import Connect, Connection, Options
 from ..worker.shutdown import stop_signals
-from .declarations import Declarations
 from .errors import AppError
+from .in_process import InProcess
 from .job import Job
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class RunWhileImportingError(AppError, RuntimeError):
     code = "run-while-importing"
 
 
-class Tocsin(Declarations):
+class Tocsin(InProcess):
     """An application: jobs defined in code, and the worker that runs them.
 
         app = Tocsin("billing")

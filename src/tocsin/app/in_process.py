@@ -1,0 +1,139 @@
+"""An application that runs its stages and its worker in its own event loop."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from ..domain.errors import TocsinError
+from ..domain.events import Actor
+from ..settings import Settings, load
+from .declarations import Declarations
+
+if TYPE_CHECKING:
+    from ..bootstrap.in_process import Home
+    from ..client import Client
+
+
+class AlreadyRunning(TocsinError, RuntimeError):
+    """The application runs already in this process."""
+
+    code = "already-running"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"the application {name} runs already. Start it once; make another `Tocsin` with another name for other jobs"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A running application."""
+
+    client: "Client"
+    """A client of its installation."""
+    url: str | None
+    """The URL of the HTTP API; None: it does not run."""
+
+
+class InProcess(Declarations):
+    """The part of `Tocsin` that runs an installation, or its part of a shared one."""
+
+    _given_settings: Settings | None
+    """Those of the constructor; None: those of the environment."""
+    _data_dir: Path | None = None
+    _is_in_memory: bool = False
+    _runs: bool = False
+
+    @classmethod
+    def embedded(cls, name: str, *, data_dir: str | Path, **options: Any) -> Self:  # noqa: ANN401 - those of `Tocsin`
+        """Make an application that starts its own nats-server in `running`.
+
+            app = Tocsin.embedded("billing", data_dir="/var/lib/billing")
+
+        Jobs, executions and the history survive restarts in `data_dir`, which belongs to one process at a time. The other options are
+        those of `Tocsin`. It needs the extra `server`.
+        """
+        app = cls(name, **{"settings": Settings(), **options})
+        app._data_dir = Path(data_dir)
+        return app
+
+    @classmethod
+    def in_memory(cls, name: str, **options: Any) -> Self:  # noqa: ANN401 - those of `Tocsin`
+        """Make an application whose installation is in the memory of the process.
+
+        It ends with the process. The other options are those of `Tocsin`. It needs the extra `server`, and no server.
+        """
+        app = cls(name, **{"settings": Settings(), **options})
+        app._is_in_memory = True
+        return app
+
+    @asynccontextmanager
+    async def running(self, *, server: bool = False, stages: bool = True) -> AsyncIterator[Running]:
+        """Run the stages and the worker in this event loop, within the block.
+
+            async with app.running() as running:
+                run = await running.client.trigger("nightly", {"limit": 3})
+
+        The end of the block stops them: handlers that run have `shutdown_timeout` seconds, then they are cancelled and their tasks run
+        again elsewhere, or after the next start. If a part fails meanwhile, that is logged, and the end of the block raises its error. Signals
+        stay the application's.
+
+        An application made by `embedded` or `in_memory` registers its jobs, and deletes those that its code no longer has. On the NATS of the
+        settings it registers nothing: use `apply`.
+
+        Args:
+            server: run the HTTP API too.
+            stages: run the stages too; False: they run elsewhere.
+
+        Raises:
+            AlreadyRunning: the application runs already.
+            Unreachable: NATS does not answer, or the installation was never initialized.
+            StoreInUseError: another process uses the `data_dir`.
+            NotInMemory: an application in memory cannot run this way.
+            ExtraNotInstalled: the extra `server` is not installed.
+        """
+        from ..bootstrap.in_process import Parts  # noqa: PLC0415 - a program that only defines jobs needs no stages
+        from ..client import Client  # noqa: PLC0415 - as above
+
+        if self._runs:
+            raise AlreadyRunning(self.name)
+        self._runs = True
+        home = self._home()
+        parts = Parts(
+            self.worker,
+            self.definitions,
+            self.owner,
+            register=home.is_own,
+            stages=stages,
+            server=server,
+            by=self._actor(),
+        )
+        try:
+            async with home.running(parts) as running, Client(operator=running.operator) as client:
+                yield Running(client, running.url)
+        finally:
+            self._runs = False
+
+    @asynccontextmanager
+    async def lifespan(self, _: object = None) -> AsyncIterator[dict[str, Running]]:
+        """Run the application as long as a web application: `FastAPI(lifespan=app.lifespan)`.
+
+        Requests find it as `request.state.tocsin`.
+        """
+        async with self.running() as running:
+            yield {"tocsin": running}
+
+    def _home(self) -> "Home":
+        from ..bootstrap.in_process import Embedded, InMemory, OnNats  # noqa: PLC0415 - as above
+
+        settings = self._given_settings
+        if self._is_in_memory:
+            return InMemory(settings or Settings())
+        if self._data_dir is not None:
+            return Embedded(settings or Settings(), self._data_dir)
+        return OnNats(settings or load())
+
+    def _actor(self) -> Actor:
+        return Actor(identity=self.name, kind="program", source="app")

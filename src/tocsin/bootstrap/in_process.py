@@ -1,0 +1,240 @@
+"""Stages, a worker and the HTTP API in the event loop of an application.
+
+An installation is on the NATS of the settings, on a nats-server that the process starts, or in its memory. It starts from the inside out, and
+stops in reverse order: the API, the worker with its handlers, the stages, and the server. No signal handler is installed.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from .. import telemetry
+from ..adapters.extras import require_extra
+from ..domain.definition import JobDefinition
+from ..domain.errors import TocsinError
+from ..domain.events import Actor
+from ..domain.policy import NO_POLICY, with_timeout
+from ..services.jobs import Registry
+from ..services.local_operator import LocalOperator
+from ..services.operator import Operator
+from ..settings import Settings
+from ..worker import Worker
+from .in_memory import InMemoryInstallation, connect_in_memory, open_in_memory, run_stages_in_memory
+from .installation import Installation, Ports, connect, report_key
+from .operators import operator_of, recorded_history
+from .provision import initialize
+from .stage_runner import STAGE_NAMES, run_stages
+from .worker_connection import worker_connection
+
+CONNECT_WITHIN_S: Final = 30.0
+"""How long an application waits for the NATS of the settings when it starts."""
+DATABASE: Final = "history.db"
+
+_log = telemetry.get_logger("tocsin")
+
+
+class NotInMemory(TocsinError):
+    """An installation in memory lacks what was requested."""
+
+    code = "not-in-memory"
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} needs a NATS server, and this installation is in memory: use `Tocsin.embedded(…)`, or the NATS of your settings"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of a process."""
+
+    worker: Worker
+    definitions: Sequence[JobDefinition]
+    owner: str
+    register: bool
+    """Register the definitions, and delete other jobs of the owner."""
+    stages: bool
+    server: bool
+    by: Actor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunningParts:
+    """The installation of a process that runs."""
+
+    operator: Operator
+    url: str | None
+    """The URL of the HTTP API; None: it does not run."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnNats:
+    """An installation on the NATS of settings."""
+
+    settings: Settings
+    is_own: bool = False
+
+    @asynccontextmanager
+    async def running(self, parts: Parts) -> AsyncIterator[RunningParts]:
+        """Run parts within the block.
+
+        Raises:
+            Unreachable: NATS does not answer, or the installation was never initialized.
+            ExtraNotInstalled: stages or the API need the extra `server`.
+        """
+        async with connect(self.settings, within=CONNECT_WITHIN_S) as installation, on(installation, parts) as running:
+            yield running
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """An installation on a nats-server that the process starts, with its data in a folder."""
+
+    settings: Settings
+    data_dir: Path
+    is_own: bool = True
+
+    @asynccontextmanager
+    async def running(self, parts: Parts) -> AsyncIterator[RunningParts]:
+        """Run parts within the block.
+
+        Raises:
+            StoreInUseError: another process uses the folder.
+            ServerStartError: the server does not start.
+            ExtraNotInstalled: the extra `server` is not installed.
+        """
+        require_extra("an embedded installation", "server")
+        from ..adapters.nats.server.embedded import ANY_PORT, EmbeddedServer  # noqa: PLC0415 - POSIX only
+
+        folder = self.data_dir.expanduser().resolve()
+        async with EmbeddedServer(folder / "nats", ANY_PORT).running() as server:
+            base = self.settings
+            settings = base.model_copy(
+                update={
+                    "data_dir": folder,
+                    "nats": base.nats.model_copy(update={"url": server.url}),
+                    "database": base.database.model_copy(update={"url": f"sqlite:///{folder / DATABASE}"}),
+                }
+            )
+            async with connect(settings, within=CONNECT_WITHIN_S) as installation:
+                await initialize(installation)
+                async with on(installation, parts) as running:
+                    yield running
+
+
+@dataclass(frozen=True, slots=True)
+class InMemory:
+    """An installation in the memory of the process."""
+
+    settings: Settings
+    is_own: bool = True
+
+    @asynccontextmanager
+    async def running(self, parts: Parts) -> AsyncIterator[RunningParts]:
+        """Run parts within the block.
+
+        Raises:
+            NotInMemory: the API, or a worker without stages, was requested.
+            SettingsError: a setting needs NATS.
+            ExtraNotInstalled: the extra `server` is not installed.
+        """
+        if parts.server:
+            raise NotInMemory("the HTTP API")
+        if not parts.stages:
+            raise NotInMemory("a process without stages")
+        async with open_in_memory(self.settings) as installation, AsyncExitStack() as stack:
+            ready = asyncio.Event()
+            await stack.enter_async_context(
+                _until_end("stages", run_stages_in_memory(installation, ready=ready), ready)
+            )
+            await _register(installation, parts)
+            connection = await stack.enter_async_context(connect_in_memory(installation, parts.worker.options))
+            await stack.enter_async_context(parts.worker.running(connection))
+            yield RunningParts(_operator_in_memory(installation, parts.by), None)
+
+
+Home: TypeAlias = OnNats | Embedded | InMemory
+"""The place of an installation."""
+
+
+@asynccontextmanager
+async def on(installation: Installation, parts: Parts) -> AsyncIterator[RunningParts]:
+    """Run parts in a connected installation."""
+    await report_key(installation)  # raises unless it is initialized
+    async with AsyncExitStack() as stack:
+        if parts.stages:
+            require_extra("stages in an application", "server")
+            ready = asyncio.Event()
+            await stack.enter_async_context(
+                _until_end("stages", run_stages(installation, STAGE_NAMES, ready=ready), ready)
+            )
+        await _register(installation, parts)
+        connection = await stack.enter_async_context(worker_connection(installation, parts.worker.options))
+        await stack.enter_async_context(parts.worker.running(connection))
+        url = None
+        if parts.server:
+            require_extra("the HTTP API in an application", "server")
+            from .api_server import serving  # noqa: PLC0415 - the web framework takes long to import
+
+            url = await stack.enter_async_context(serving(installation))
+        yield RunningParts(operator_of(installation, partial(recorded_history, installation), by=parts.by), url)
+
+
+@asynccontextmanager
+async def _until_end(name: str, run: Coroutine[Any, Any, None], ready: asyncio.Event) -> AsyncIterator[None]:
+    """Run a part within the block, which begins when it is ready.
+
+    If the part fails meanwhile, that is logged, and the end of the block raises its error.
+    """
+    part = asyncio.create_task(run, name=name)
+    part.add_done_callback(_log_failure)
+    started = asyncio.create_task(ready.wait())
+    try:
+        await asyncio.wait({part, started}, return_when=asyncio.FIRST_COMPLETED)
+        if part.done():
+            part.result()
+        yield
+    finally:
+        started.cancel()
+        part.cancel()
+        await asyncio.wait({part})
+        if not part.cancelled() and (error := part.exception()) is not None:
+            raise error
+
+
+def _log_failure(part: "asyncio.Task[None]") -> None:
+    if not part.cancelled() and (error := part.exception()) is not None:
+        _log.error(f"{part.get_name()} failed", action="part-failed", part=part.get_name(), exc_info=error)
+
+
+async def _register(ports: Ports, parts: Parts) -> None:
+    """Register the definitions of the application, if it is to."""
+    if not parts.register:
+        return
+    registry = Registry(ports.log, ports.projections, ports.clock, bridged=ports.settings.bridged_queues)
+    timeout = ports.settings.execution.default_timeout
+    definitions = [with_timeout(definition, NO_POLICY, timeout) for definition in parts.definitions]
+    await registry.carry_out(await registry.plan(definitions, prune=(parts.owner,)), by=parts.by)
+
+
+def _operator_in_memory(installation: InMemoryInstallation, by: Actor | None) -> LocalOperator:
+    async def queues() -> Any:  # noqa: ANN401 - it raises
+        raise NotInMemory("the list of queues")
+
+    async def status() -> Any:  # noqa: ANN401 - it raises
+        raise NotInMemory("the status of all parts")
+
+    return LocalOperator(
+        installation.log,
+        installation.stored,
+        installation.projections,
+        installation.clock,
+        history=installation.history,
+        queues=queues,
+        status=status,
+        by=by,
+    )

@@ -1,0 +1,189 @@
+"""An application that runs its stages and its worker in its own event loop."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from examples.fastapi_app import web
+
+from tocsin import Context, Tocsin
+from tocsin.adapters.nats.server.process import StoreInUseError
+from tocsin.app.in_process import AlreadyRunning
+from tocsin.bootstrap.in_process import NotInMemory
+from tocsin.settings import Server, Settings
+
+
+def shop(kind: str, folder: Path, **options: Any) -> Tocsin:  # noqa: ANN401 - those of an application
+    app = (
+        Tocsin.in_memory("shop", **options) if kind == "memory" else Tocsin.embedded("shop", data_dir=folder, **options)
+    )
+
+    @app.job()
+    async def greet(context: Context, name: str) -> str:
+        return f"{context.job} {name}"
+
+    @app.job(schedule="@every 1s", overlap_policy="allow")
+    def tick(context: Context) -> str:
+        return context.trigger
+
+    return app
+
+
+@pytest.mark.parametrize("kind", ["memory", "embedded"])
+async def test_application_runs_its_jobs(kind: str, tmp_path: Path) -> None:
+    app = shop(kind, tmp_path)
+    handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    for _ in range(2):  # also a second time, after its end
+        async with app.running() as running:
+            run = await running.client.trigger("greet", {"name": "Ada"})
+            assert await run.result(timeout=60) == "greet Ada"
+            assert running.url is None
+            assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == handlers
+
+
+async def test_embedded_jobs_survive_a_restart(tmp_path: Path) -> None:
+    async with shop("embedded", tmp_path).running() as running:
+        run = await running.client.trigger("greet", {"name": "Ada"})
+        await run.result(timeout=60)
+    smaller = Tocsin.embedded("shop", data_dir=tmp_path)
+
+    @smaller.job()
+    async def other(context: Context) -> None: ...
+
+    async with smaller.running() as running:
+        assert [job.name for job in await running.client.jobs()] == ["other"]
+        assert any([row.execution_id == run.execution_id async for row in running.client.executions(job="greet")])
+
+
+async def test_data_folder_belongs_to_one_process(tmp_path: Path) -> None:
+    async with shop("embedded", tmp_path).running():
+        with pytest.raises(StoreInUseError, match="in use"):
+            async with shop("embedded", tmp_path).running():
+                pass
+
+
+@pytest.mark.parametrize("kind", ["memory", "embedded"])
+async def test_application_starts_once(kind: str, tmp_path: Path) -> None:
+    app = shop(kind, tmp_path)
+    async with app.running():
+        with pytest.raises(AlreadyRunning):
+            async with app.running():
+                pass
+        async with Tocsin.in_memory("second").running():  # several applications in one process
+            pass
+
+
+async def test_error_of_the_body_stops_everything(tmp_path: Path) -> None:
+    app = shop("embedded", tmp_path)
+    with pytest.raises(ZeroDivisionError):
+        async with app.running():
+            raise ZeroDivisionError
+    async with app.running():
+        pass
+
+
+async def test_failed_start_cleans_up(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("no folder")
+    app = shop("embedded", file / "data")
+    before = asyncio.all_tasks()
+    for _ in range(2):
+        with pytest.raises(Exception, match="cannot be used"):
+            async with app.running():
+                pass
+    assert asyncio.all_tasks() == before
+
+
+async def test_cancelled_start_cleans_up(tmp_path: Path) -> None:
+    app = shop("embedded", tmp_path)
+
+    async def run() -> None:
+        async with app.running():
+            await asyncio.Event().wait()
+
+    for turns in (1, 5, 50):
+        start = asyncio.create_task(run())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        start.cancel()
+        with suppress(asyncio.CancelledError):
+            await start
+    async with app.running():
+        pass
+
+
+async def test_handlers_finish_before_the_end() -> None:
+    app = Tocsin.in_memory("shop", shutdown_timeout=30)
+    begun, ended = asyncio.Event(), list[bool]()
+
+    @app.job()
+    async def slow(context: Context) -> None:
+        begun.set()
+        await context.shutting_down.wait()
+        ended.append(True)
+
+    async with app.running() as running:
+        await running.client.trigger("slow")
+        await begun.wait()
+    assert ended == [True]
+
+
+async def test_handlers_are_cancelled_after_the_timeout() -> None:
+    app = Tocsin.in_memory("shop", shutdown_timeout=0.05)
+    begun, ended = asyncio.Event(), list[str]()
+
+    @app.job()
+    async def slow(context: Context) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cancelled" if context.cancelled else "")
+
+    async with app.running() as running:
+        await running.client.trigger("slow")
+        await begun.wait()
+    assert ended == ["cancelled"]
+
+
+async def test_api_of_an_embedded_installation(tmp_path: Path) -> None:
+    app = shop("embedded", tmp_path, settings=Settings(server=Server(port=0)))
+    async with app.running(server=True) as running, httpx.AsyncClient() as http:
+        assert running.url is not None
+        assert (await http.get(f"{running.url}/v1/jobs")).status_code == 200
+
+
+async def test_memory_has_no_server() -> None:
+    app = Tocsin.in_memory("shop")
+    with pytest.raises(NotInMemory):
+        async with app.running(server=True):
+            pass
+    with pytest.raises(NotInMemory):
+        async with app.running(stages=False):
+            pass
+
+
+async def test_fastapi_example_waits_for_its_job() -> None:
+    async with served() as url, httpx.AsyncClient(timeout=60) as http:
+        answer = await http.post(f"{url}/reports/2026-11-26")
+        assert (answer.status_code, answer.json()) == (200, {"report": {"day": "2026-11-26", "rows": 3}})
+
+
+@asynccontextmanager
+async def served() -> AsyncIterator[str]:
+    """Serve the example by uvicorn, which runs its lifespan."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(web, log_level="warning", lifespan="on"))
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        yield "http://{}:{}".format(*listener.getsockname())
+    finally:
+        server.should_exit = True
+        await serving
