@@ -12,6 +12,7 @@ import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +27,7 @@ from typer.main import get_command
 
 import tocsin
 from tocsin import Client, Context, NonRetryableError, Run, SyncClient, Worker
+from tocsin.adapters.extras import extra_of
 from tocsin.adapters.http.metrics.catalog import METRICS
 from tocsin.adapters.imports import FINDING_CODES, LOSSES
 from tocsin.adapters.otel.process_metrics import SHOWN_AS_TOTALS
@@ -504,7 +506,21 @@ def _errors() -> Iterator[str]:
 def _import_everything() -> None:
     for module in pkgutil.walk_packages(tocsin.__path__, "tocsin."):
         if not module.name.endswith("__main__") and ".migrations" not in module.name:
-            _ = _imported(module.name)
+            with _without_grpc():
+                _ = _imported(module.name)
+
+
+@contextmanager
+def _without_grpc() -> Iterator[None]:
+    """Skip a module whose extra `grpc` is not installed.
+
+    These modules have no documented errors.
+    """
+    try:
+        yield
+    except ImportError as error:
+        if extra_of(error) != "grpc":
+            raise
 
 
 def _imported(name: str) -> ModuleType:

@@ -10,7 +10,9 @@ of a job and its file.
 import json
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import asyncapi
@@ -22,6 +24,8 @@ from tocsin.adapters.http.api.app import openapi
 from tocsin.domain import definition, events
 
 FOLDER = Path(__file__).parent
+PROTO = "tocsin/v1/scheduler.proto"
+GRPC_MESSAGES = FOLDER.parent / "src" / "tocsin" / "adapters" / "grpc" / "scheduler_pb2.py"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -42,14 +46,29 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
     yield "stages.asyncapi.json", stage_subscriptions.document(__version__)
 
 
+def _grpc_messages() -> str | None:
+    """Compile the proto file; None: grpcio-tools is not installed."""
+    if find_spec("grpc_tools") is None:
+        return None
+    from grpc_tools import protoc  # noqa: PLC0415 - see above
+
+    with TemporaryDirectory() as folder:
+        known = Path(protoc.__file__).parent / "_proto"  # those of Google
+        if protoc.main(["protoc", f"-I{FOLDER / 'proto'}", f"-I{known}", f"--python_out={folder}", PROTO]):
+            raise SystemExit(1)
+        return (Path(folder) / PROTO.replace(".proto", "_pb2.py")).read_text(encoding="utf-8")
+
+
 def main(arguments: list[str]) -> int:
     """Write the schemas, or check them."""
     wanted = {FOLDER / name: json.dumps(schema, indent=2, ensure_ascii=False) + "\n" for name, schema in schemas()}
     present = {path: path.read_text(encoding="utf-8") for path in FOLDER.rglob("*.json")}
+    if (messages := _grpc_messages()) is not None:
+        wanted[GRPC_MESSAGES], present[GRPC_MESSAGES] = messages, GRPC_MESSAGES.read_text(encoding="utf-8")
     differing = sorted(path for path in wanted.keys() | present.keys() if wanted.get(path) != present.get(path))
     for path in differing:
         print(
-            path.relative_to(FOLDER),
+            path.relative_to(FOLDER.parent),
             "is missing" if path not in present else "differs" if path in wanted else "is left over",
         )
     if "--check" in arguments:

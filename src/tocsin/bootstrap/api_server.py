@@ -8,7 +8,7 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing
 from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Final
@@ -17,6 +17,7 @@ import httpx
 from fastapi import FastAPI
 
 from .. import __version__, telemetry
+from ..adapters.extras import require_extra
 from ..adapters.http.api.app import api, routes
 from ..adapters.http.api.dependencies import Components
 from ..adapters.http.auth.authentication import Authentication, IdentityProvider
@@ -56,7 +57,7 @@ async def serving(
 ) -> AsyncIterator[str]:
     """Serve the HTTP API within the block; yield its URL.
 
-    `any_port`: the settings (`server.port`, `metrics.port`) for which a free port is used if the configured port is taken.
+    `any_port`: the settings (`server.port`, `metrics.port`, `grpc.port`) for which a free port is used if the configured port is taken.
 
     Raises:
         PortInUseError: the port is taken.
@@ -116,6 +117,8 @@ async def serving(
         await stack.enter_async_context(answering(app, listener, settings.server))
         if settings.server.over_nats:
             await stack.enter_async_context(_over_nats(installation, app))
+        if settings.grpc.port is not None:
+            await stack.enter_async_context(_grpc(parts, app, host, settings.grpc.port, any_port))
         if settings.metrics.enabled:
             await stack.enter_async_context(_metrics(parts, installation, host, any_port))
         for watch in (TimezoneWatch(installation.projections, clock), parts.job_watch()):
@@ -135,6 +138,21 @@ async def _over_nats(installation: Installation, app: FastAPI) -> AsyncIterator[
 
     known = [Operation(*operation) for operation in operations(routes())]
     async with serve_operations(installation.connection.client, installation.names, known, send, version=__version__):
+        yield
+
+
+@asynccontextmanager
+async def _grpc(
+    parts: Components, app: FastAPI, host: str, port: int, any_port: Collection[str]
+) -> AsyncIterator[None]:
+    """Serve gRPC on a port of its own."""
+    require_extra("The setting `grpc.port`", "grpc")
+    from ..adapters.grpc.server import serving_grpc  # noqa: PLC0415 - it belongs to an extra
+
+    with closing(_listen(host, port, "grpc.port", any_port)) as probe:  # gRPC opens its sockets itself
+        port = probe.getsockname()[1]
+    async with serving_grpc(app, parts, host, parts.settings.grpc, port) as address:
+        _log.info("gRPC serving", action="grpc-serving", address=address)
         yield
 
 

@@ -341,6 +341,19 @@ class Metrics(Section):
     """Address of `process_port`. Requests need no token: use a network that only Prometheus reaches."""
 
 
+class Grpc(Section):
+    """The gRPC service of `tocsin serve` and `tocsin dev`. It needs the extra `grpc`."""
+
+    port: Port | None = None
+    """TCP port of the service, on the address of `server.host`; absent: none, 0 takes a free port."""
+    max_message_bytes: int = Field(default=4_194_304, ge=65_536, le=67_108_864)
+    """Size of a message that the service receives or sends."""
+    max_calls: int = Field(default=200, ge=1)
+    """Calls that run at a time; further calls are refused with `RESOURCE_EXHAUSTED`."""
+    max_streams_per_caller: int = Field(default=10, ge=1)
+    """Calls of `WatchEvents` that an identity may have at a time."""
+
+
 class QueueRate(Section):
     """The rate at which the tasks of a queue start: a token bucket."""
 

@@ -19,6 +19,7 @@ from .model import (
     Auth,
     Database,
     Execution,
+    Grpc,
     Heartbeat,
     Leader,
     Metrics,
@@ -79,6 +80,7 @@ class Settings(DocumentedModel, BaseSettings):
     output: Output = Output()
     auth: Auth = Auth()
     metrics: Metrics = Metrics()
+    grpc: Grpc = Grpc()
     redis: Redis = Redis()
     agents: Agents = Agents()
     stages: Stages = Stages()

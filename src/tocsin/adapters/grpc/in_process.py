@@ -1,0 +1,146 @@
+"""Requests of gRPC calls to the HTTP API of the same process.
+
+The API decides on tokens, roles, visibility and rates.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import httpx
+from starlette.types import ASGIApp, Message
+
+BASE_URL: Final = "http://localhost"
+"""The host of requests. Without a token, the API answers only under a loopback name."""
+MAX_PIECES: Final = 16
+"""Pieces of an endless answer that wait for a reader."""
+
+Query = Mapping[str, str | int | bool | Sequence[str]]
+
+
+class Refused(Exception):
+    """The API refused a request."""
+
+    def __init__(self, status: int, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The caller of a gRPC call, as the API sees it."""
+
+    address: str
+    authorization: str | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the caller's requests."""
+        return {"Host": "localhost"} | ({"Authorization": self.authorization} if self.authorization else {})
+
+
+class Api:
+    """The HTTP API of this process."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def request(
+        self, caller: Caller, method: str, path: str, *, query: Query | None = None, body: object = None
+    ) -> Any:  # noqa: ANN401 - JSON
+        """Send a request of a caller, and return the JSON of its answer.
+
+        Raises:
+            Refused: the API refused it.
+        """
+        transport = httpx.ASGITransport(self._app, raise_app_exceptions=False, client=(caller.address, 0))
+        request = httpx.Request(method, BASE_URL + path, params=query, json=body, headers=caller.headers)
+        response = await transport.handle_async_request(request)
+        content = await response.aread()
+        if not response.is_success:
+            raise _refusal(response.status_code, content)
+        return json.loads(content) if content else None
+
+    async def pieces(self, caller: Caller, path: str, query: Query) -> AsyncGenerator[bytes, None]:
+        """Yield the pieces of an endless answer.
+
+        Raises:
+            Refused: the API refused the request.
+        """
+        messages: asyncio.Queue[Message | None] = asyncio.Queue(MAX_PIECES)
+        running = asyncio.create_task(self._answer(_scope(caller, path, query), messages))
+        try:
+            start = await messages.get()
+            status = HTTPStatus.INTERNAL_SERVER_ERROR if start is None else int(start["status"])
+            async with aclosing(_bodies(messages)) as bodies:
+                if status != HTTPStatus.OK:
+                    raise _refusal(status, b"".join([piece async for piece in bodies]))
+                async for piece in bodies:
+                    yield piece
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    async def _answer(self, scope: dict[str, Any], messages: "asyncio.Queue[Message | None]") -> None:
+        requests = iter([{"type": "http.request", "body": b"", "more_body": False}])
+
+        async def receive() -> Message:
+            if (request := next(requests, None)) is not None:
+                return request
+            await asyncio.Event().wait()  # a call that ends cancels this task
+            return {"type": "http.disconnect"}
+
+        try:
+            await self._app(scope, receive, messages.put)
+        finally:
+            await messages.put(None)
+
+
+async def _bodies(messages: "asyncio.Queue[Message | None]") -> AsyncGenerator[bytes, None]:
+    while (message := await messages.get()) is not None:
+        if message["type"] == "http.response.body":
+            yield message.get("body", b"")
+
+
+def _scope(caller: Caller, path: str, query: Query) -> dict[str, Any]:
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "query_string": urlencode(query, doseq=True).encode(),
+        "headers": [(name.lower().encode(), value.encode()) for name, value in caller.headers.items()],
+        "client": (caller.address, 0),
+        "server": ("localhost", 80),
+    }
+
+
+def _refusal(status: int, content: bytes) -> Refused:
+    try:
+        problem = json.loads(content)
+        detail = problem["detail"]
+        if errors := problem.get("errors"):
+            detail = f"{detail} {json.dumps(errors, ensure_ascii=False)}"
+        return Refused(status, problem["type"].rpartition(":")[2], detail)
+    except (ValueError, KeyError, TypeError):
+        return Refused(status, "unforeseen", f"the API answered {status}")
+
+
+async def lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
+    """Yield the lines of an answer without their ends."""
+    rest = b""
+    async for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in whole:
+            yield line.decode()

@@ -1,0 +1,134 @@
+"""The gRPC server: the service `tocsin.v1.Scheduler`, health and reflection."""
+
+import ipaddress
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Final
+from urllib.parse import unquote
+
+import grpc
+from google.protobuf.message_factory import GetMessageClass
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from starlette.types import ASGIApp
+
+from ... import telemetry
+from ...settings import Grpc
+from ..http.api.dependencies import Components
+from ..http.sockets import PortInUseError
+from . import scheduler_pb2 as pb
+from .in_process import Api, Caller, Refused
+from .service import ACCEPTED, CODE, SchedulerService, status_of
+
+SERVICE: Final = pb.DESCRIPTOR.services_by_name["Scheduler"]
+GRACE_S: Final = 5.0
+"""Time that running calls get at shutdown."""
+MAX_METADATA_BYTES: Final = 16_384
+"""Size of the metadata of a call."""
+
+_log = telemetry.get_logger("tocsin.grpc")
+
+
+@asynccontextmanager
+async def serving_grpc(app: ASGIApp, parts: Components, host: str, settings: Grpc, port: int) -> AsyncIterator[str]:
+    """Serve within the block; yield the address.
+
+    Raises:
+        PortInUseError: the port is taken.
+    """
+    server = grpc.aio.server(
+        options=(
+            ("grpc.max_receive_message_length", settings.max_message_bytes),
+            ("grpc.max_send_message_length", settings.max_message_bytes),
+            ("grpc.max_metadata_size", MAX_METADATA_BYTES),
+            ("grpc.so_reuseport", 0),
+        ),
+        maximum_concurrent_rpcs=settings.max_calls,
+    )
+    service = SchedulerService(Api(app), parts, max_streams=settings.max_streams_per_caller)
+    server.add_generic_rpc_handlers((_handlers(service),))
+    state = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(state, server)
+    names = (SERVICE.full_name, health.SERVICE_NAME, reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(names, server)
+    try:
+        bound = server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    except RuntimeError:
+        raise PortInUseError(f"cannot listen on {host}:{port} (`grpc.port`)") from None
+    await server.start()
+    for name in ("", SERVICE.full_name):
+        await state.set(name, health_pb2.HealthCheckResponse.SERVING)
+    try:
+        yield f"{host}:{bound}"
+    finally:
+        await state.enter_graceful_shutdown()
+        await server.stop(GRACE_S)
+
+
+def _handlers(service: SchedulerService) -> Any:  # noqa: ANN401 - grpc has no types
+    """Return the handlers of the methods that the proto file names."""
+    handlers = {}
+    for method in SERVICE.methods:
+        do = getattr(service, _snake_case(method.name))
+        codec = {
+            "request_deserializer": GetMessageClass(method.input_type).FromString,
+            "response_serializer": GetMessageClass(method.output_type).SerializeToString,
+        }
+        if method.server_streaming:
+            handlers[method.name] = grpc.unary_stream_rpc_method_handler(partial(_stream, do), **codec)
+        else:
+            handlers[method.name] = grpc.unary_unary_rpc_method_handler(partial(_answer, do), **codec)
+    return grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)
+
+
+async def _answer(do: Callable[[Caller, Any], Awaitable[Any]], request: Any, context: Any) -> Any:  # noqa: ANN401 - likewise
+    try:
+        return await do(_caller_of(context), request)
+    except Refused as refused:
+        await _abort(context, refused)
+    except Exception as error:  # noqa: BLE001 - the caller gets no details of an unexpected error
+        await _abort(context, _unforeseen(error))
+
+
+async def _stream(do: Callable[[Caller, Any], AsyncIterator[Any]], request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: ANN401 - likewise
+    try:
+        async for message in do(_caller_of(context), request):
+            if message is ACCEPTED:
+                await context.send_initial_metadata(())
+            else:
+                yield message
+    except Refused as refused:
+        await _abort(context, refused)
+    except Exception as error:  # noqa: BLE001 - likewise
+        await _abort(context, _unforeseen(error))
+
+
+def _unforeseen(error: Exception) -> Refused:
+    _log.error("unexpected error", action="grpc-failed", exc_info=error)
+    return Refused(500, "unforeseen", "an unexpected error. The log of the server has the traceback")
+
+
+async def _abort(context: Any, refused: Refused) -> None:  # noqa: ANN401 - likewise
+    await context.abort(status_of(refused), refused.detail, ((CODE, refused.code),))
+
+
+def _caller_of(context: Any) -> Caller:  # noqa: ANN401 - likewise
+    """Return the address and the token of a call."""
+    metadata = dict(context.invocation_metadata() or ())
+    authorization = metadata.get("authorization")
+    return Caller(_address_of(context.peer()), authorization if isinstance(authorization, str) else None)
+
+
+def _address_of(peer: str) -> str:
+    """Return the address in a peer such as `ipv4:127.0.0.1:5` or `ipv6:%5B::1%5D:5`."""
+    host = unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]")
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return "unknown"
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()

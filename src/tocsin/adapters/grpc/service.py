@@ -1,0 +1,226 @@
+"""The calls of the gRPC service, each a request of its caller to the API."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import Any, Final
+from urllib.parse import quote
+
+import grpc
+from google.protobuf.json_format import MessageToDict
+
+from ..http.api.dependencies import Components
+from . import scheduler_pb2 as pb
+from .in_process import Api, Caller, Query, Refused, lines
+from .messages import event_of, execution_of, job_of, time_of
+
+MAX_STATUS_JOBS: Final = 5_000
+"""Jobs of one scheduler status, which has no pages."""
+PAGE_SIZE: Final = 500
+OUTCOMES_AT_ONCE: Final = 100
+USUAL_JOBS: Final = 100
+USUAL_EXECUTIONS: Final = 50
+ENDED: Final = ("completed", "failed", "cancelled")
+TOO_SLOW: Final = ": the client reads too slowly"
+NO_LONGER: Final = ": the token of the client no longer permits it"
+"""Comments with which the API ends an event stream."""
+ACCEPTED: Final = None
+"""Precedes the events of a call: all events that are stored from then on follow."""
+CODE: Final = "tocsin-code"
+"""The trailing metadata with the stable code of a refusal."""
+
+_STATUS: Final = {
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    403: grpc.StatusCode.PERMISSION_DENIED,
+    404: grpc.StatusCode.NOT_FOUND,
+    409: grpc.StatusCode.FAILED_PRECONDITION,
+    412: grpc.StatusCode.ABORTED,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    500: grpc.StatusCode.INTERNAL,
+    503: grpc.StatusCode.UNAVAILABLE,
+    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+"""The gRPC status of an HTTP status. Those that are missing here are `INVALID_ARGUMENT`."""
+
+
+class SchedulerService:
+    """Implements the service `tocsin.v1.Scheduler`."""
+
+    def __init__(self, api: Api, parts: Components, *, max_streams: int) -> None:
+        """`max_streams`: calls of `WatchEvents` that an identity may have at a time."""
+        self._api = api
+        self._parts = parts
+        self._max_streams = max_streams
+        self._streams = Counter[str]()
+
+    async def get_scheduler_status(self, caller: Caller, _: Any) -> Any:  # noqa: ANN401 - messages
+        """Return every visible job with its last run and its counts."""
+        jobs = await self._jobs(caller)
+        outcomes, counts = await self._outcomes(caller, [job["name"] for job in jobs])
+        leadership = await self._parts.leadership()
+        now = self._parts.clock.now()
+        return pb.GetSchedulerStatusResponse(
+            scheduler_running=any(
+                lease.name == "ticker" and lease.ends_at and lease.ends_at > now for lease in leadership.leases
+            ),
+            jobs=[_job_status(job, outcomes.get(job["name"], []), counts.get(job["name"], {})) for job in jobs],
+        )
+
+    async def list_jobs(self, caller: Caller, request: Any) -> Any:  # noqa: ANN401 - messages
+        """Return one page of jobs."""
+        query = {"details": True, "limit": request.page_size or USUAL_JOBS, **_given(after=request.page_token)}
+        page = await self._api.request(caller, "GET", "/v1/jobs", query=query)
+        return pb.ListJobsResponse(jobs=map(job_of, page["jobs"]), next_page_token=page["next"] or "")
+
+    async def get_job(self, caller: Caller, request: Any) -> Any:  # noqa: ANN401 - messages
+        """Return one job."""
+        return job_of(await self._api.request(caller, "GET", _path("jobs", request.name)))
+
+    async def trigger_job(self, caller: Caller, request: Any) -> Any:  # noqa: ANN401 - messages
+        """Request a run."""
+        body: dict[str, Any] = _given(reason=request.reason, idempotency_key=request.idempotency_key)
+        if request.HasField("input"):
+            body["input"] = MessageToDict(request.input)
+        if request.HasField("priority"):
+            body["priority"] = request.priority
+        answer = await self._api.request(caller, "POST", _path("jobs", request.name, "trigger"), body=body)
+        return pb.TriggerJobResponse(**answer)
+
+    async def pause_job(self, caller: Caller, request: Any) -> Any:  # noqa: ANN401 - messages
+        """Pause a job."""
+        return await self._switch(caller, request, "pause")
+
+    async def resume_job(self, caller: Caller, request: Any) -> Any:  # noqa: ANN401 - messages
+        """Resume a job."""
+        return await self._switch(caller, request, "resume")
+
+    async def cancel_execution(self, caller: Caller, request: Any) -> Any:  # noqa: ANN401 - messages
+        """Cancel an execution."""
+        path = _path("executions", request.execution_id, "cancel")
+        answer = await self._api.request(caller, "POST", path, body=_given(reason=request.reason))
+        return pb.CancelExecutionResponse(**answer)
+
+    async def list_executions(self, caller: Caller, request: Any) -> Any:  # noqa: ANN401 - messages
+        """Return one page of executions."""
+        query = _given(job=request.job, status=request.status, cursor=request.page_token)
+        query["limit"] = request.page_size or USUAL_EXECUTIONS
+        page = await self._api.request(caller, "GET", "/v1/executions", query=query)
+        return pb.ListExecutionsResponse(
+            executions=map(execution_of, page["executions"]), next_page_token=page["next"] or ""
+        )
+
+    async def watch_events(self, caller: Caller, request: Any) -> AsyncIterator[Any]:  # noqa: ANN401 - messages
+        """Yield `ACCEPTED`, and then events as they are stored.
+
+        Raises:
+            Refused: the caller may not read them, has too many streams, or reads too slowly.
+        """
+        me = await self._api.request(caller, "GET", "/v1/me")
+        identity = f"{me['kind']}:{me['identity']}"
+        if self._streams[identity] >= self._max_streams:
+            detail = f"this identity follows events {self._max_streams} times already. End a call, or retry later"
+            raise Refused(429, "too-many-readers", detail)
+        self._streams[identity] += 1
+        try:
+            query = {**_given(job=request.job, after=request.after), "type": list(request.types)}
+            async with aclosing(self._api.pieces(caller, "/v1/events", query)) as pieces:
+                async for event in _events(pieces):
+                    yield event
+        finally:
+            self._streams[identity] -= 1
+            if not self._streams[identity]:
+                del self._streams[identity]
+        raise Refused(503, "unavailable", "the server stops. Call again, after the last event")
+
+    async def _switch(self, caller: Caller, request: Any, verb: str) -> Any:  # noqa: ANN401 - messages
+        body = _given(reason=request.reason)
+        answer = await self._api.request(caller, "POST", _path("jobs", request.name, verb), body=body)
+        return pb.SwitchJobResponse(changed=answer["changed"])
+
+    async def _jobs(self, caller: Caller) -> list[Any]:
+        query: dict[str, str | int | bool] = {"details": True, "limit": PAGE_SIZE}
+        jobs: list[Any] = []
+        while True:
+            page = await self._api.request(caller, "GET", "/v1/jobs", query=query)
+            jobs += page["jobs"]
+            if len(jobs) > MAX_STATUS_JOBS:
+                detail = f"the status has more than {MAX_STATUS_JOBS:,} jobs. Use ListJobs"
+                raise Refused(429, "too-large", detail)
+            if page["next"] is None:
+                return jobs
+            query["after"] = page["next"]
+
+    async def _outcomes(self, caller: Caller, names: list[str]) -> tuple[dict[str, Any], dict[str, Counter[str]]]:
+        """Return the last executions of jobs, and the counts of all.
+
+        Without the right to read executions, both are empty.
+        """
+        outcomes: dict[str, Any] = {}
+        try:
+            for first in range(0, len(names), OUTCOMES_AT_ONCE):
+                query: Query = {"job": names[first : first + OUTCOMES_AT_ONCE], "limit": 10}
+                outcomes |= (await self._api.request(caller, "GET", "/v1/outcomes", query=query))["jobs"]
+        except Refused as refused:
+            if refused.status != 403:  # noqa: PLR2004 - the caller may see jobs, but no executions
+                raise
+            return {}, {}
+        counts = defaultdict[str, Counter[str]](Counter)
+        for total, number in (await self._parts.history.totals() or {}).items():
+            if total.kind == "executions":
+                counts[total.job][total.status] += number
+        return outcomes, counts
+
+
+async def _events(pieces: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+    event_id = kind = data = ""
+    async for line in lines(pieces):
+        if line.startswith(NO_LONGER):
+            raise Refused(401, "unauthenticated", line.removeprefix(": "))
+        if line.startswith(TOO_SLOW):
+            raise Refused(429, "too-slow", line.removeprefix(": "))
+        name, _, value = line.partition(": ")
+        match name:
+            case "retry":  # the beginning of the answer
+                yield ACCEPTED
+            case "id":
+                event_id = value
+            case "event":
+                kind = value
+            case "data":
+                data = value
+            case "" if data:
+                yield event_of(event_id, kind, json.loads(data))
+                data = ""
+            case _:
+                pass
+
+
+def _job_status(job: Mapping[str, Any], outcomes: list[Any], counts: Mapping[str, int]) -> Any:  # noqa: ANN401 - a message
+    ended = next((outcome for outcome in outcomes if outcome["status"] in (*ENDED, "skipped")), None)
+    return pb.JobStatusProto(
+        job_name=job["name"],
+        cron_expr=job["schedule"] or "",
+        last_run=time_of(outcomes[0]["scheduled_time"]) if outcomes else None,
+        last_duration_ms=(ended or {}).get("duration_ms") or 0,
+        last_result=(ended or {}).get("status", ""),
+        next_run=time_of(job["next_fire_time"]),
+        run_count=sum(counts.get(status, 0) for status in ENDED),
+        error_count=counts.get("failed", 0),
+        is_running=any(outcome["status"] == "running" for outcome in outcomes),
+        is_paused=job["paused"],
+    )
+
+
+def status_of(refused: Refused) -> grpc.StatusCode:
+    """Return the gRPC status of a refusal."""
+    return _STATUS.get(refused.status, grpc.StatusCode.INVALID_ARGUMENT)
+
+
+def _given(**values: str) -> dict[str, Any]:
+    """Return the fields that are not empty."""
+    return {name: value for name, value in values.items() if value}
+
+
+def _path(*parts: str) -> str:
+    return "/v1/" + "/".join(quote(part, safe="") or "-" for part in parts)

@@ -1,0 +1,189 @@
+"""The gRPC service: its calls, its refusals and its limits."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import descriptor_pool
+from google.protobuf.json_format import MessageToDict
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
+from tests.client.test_lost_connections import free_port
+from tests.domain.given import ID, JOB, NOON, admitted, started
+from tests.grpc.conftest import LIMITS, Served, Stub
+from tests.system.running import DEADLINE, running
+from tocsin.adapters.grpc.server import SERVICE
+from tocsin.adapters.http.sockets import PortInUseError
+from tocsin.bootstrap.api_server import serving
+from tocsin.domain.access import Role
+from tocsin.domain.events import Failed, Failure, Trigger
+from tocsin.subjects import Stream
+
+STATUS = grpc.StatusCode
+
+
+async def refusal(call: Any, request: Any, **options: Any) -> tuple[Any, str | None]:  # noqa: ANN401 - grpc has no types
+    """The status and the stable code of a refused call."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call(request, **options)
+    return caught.value.code(), dict(caught.value.trailing_metadata() or ()).get("tocsin-code")
+
+
+def bearer(token: str) -> tuple[tuple[str, str]]:
+    return (("authorization", f"Bearer {token}"),)
+
+
+async def test_jobs_are_listed_switched_and_triggered(stub: Any, served: Served) -> None:  # noqa: ANN401
+    for name in ("a", "b", "c"):
+        await served.world.given(name=name, tags=["x"])
+    first = await stub.ListJobs(stub.pb.ListJobsRequest(page_size=2))
+    rest = await stub.ListJobs(stub.pb.ListJobsRequest(page_token=first.next_page_token))
+    assert [job.name for job in (*first.jobs, *rest.jobs)] == ["a", "b", "c"]
+    assert rest.next_page_token == ""
+    switch = stub.pb.SwitchJobRequest(name="a", reason="wärme")
+    assert (await stub.PauseJob(switch)).changed
+    job = await stub.GetJob(stub.pb.GetJobRequest(name="a"))
+    assert (job.paused, job.state, job.definition["function"]) == (True, "paused", "f")
+    assert (await stub.ResumeJob(switch)).changed
+    assert not (await stub.ResumeJob(switch)).changed
+    request = stub.pb.TriggerJobRequest(name="a", reason="now", idempotency_key="k", priority=3)
+    request.input.update({"day": 1, "list": [1, 2.5, None]})
+    answers = [await stub.TriggerJob(request) for _ in range(2)]
+    assert answers[0].execution_id == answers[1].execution_id
+    stored = (await served.world.facts("trigger.a"))[0].message
+    assert isinstance(stored, Trigger)
+    assert (stored.input, stored.priority, stored.reason) == ({"day": 1, "list": [1, 2.5, None]}, 3, "now")
+    assert stored.by is not None
+    assert stored.by.source == "127.0.0.1"
+
+
+async def test_status_has_runs_and_counts(stub: Any, served: Served) -> None:  # noqa: ANN401
+    await served.world.given(name=JOB)
+    error = Failure(type="Boom", message="no")
+    failed = Failed(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron", step="main", attempt=1, error=error)
+    sequence = 0
+    for fact in (admitted(), started(), failed):
+        sequence = await served.world.log.append(fact, expect=sequence)
+    facts = await served.world.log.read("execution.>")
+    await served.world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
+    status = await stub.GetSchedulerStatus(stub.pb.GetSchedulerStatusRequest())
+    assert status.scheduler_running
+    [job] = status.jobs
+    assert MessageToDict(job, preserving_proto_field_name=True) == {
+        "job_name": JOB,
+        "cron_expr": "0 3 * * *",
+        "last_run": NOON.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "last_result": "failed",
+        "next_run": job.next_run.ToJsonString(),
+        "run_count": "1",
+        "error_count": "1",
+    }
+    executions = await stub.ListExecutions(stub.pb.ListExecutionsRequest(job=JOB, status="failed"))
+    assert [(row.execution_id, row.error) for row in executions.executions] == [(ID, "Boom: no")]
+
+
+async def test_execution_is_cancelled_once(stub: Any, served: Served) -> None:  # noqa: ANN401
+    await served.world.log.append(admitted(), expect=0)
+    request = stub.pb.CancelExecutionRequest(execution_id=ID, reason="enough")
+    answer = await stub.CancelExecution(request)
+    assert (answer.job, answer.status, answer.changed) == (JOB, "cancelled", True)
+    assert not (await stub.CancelExecution(request)).changed
+
+
+async def test_refusals_have_status_and_code(stub: Any) -> None:  # noqa: ANN401
+    pb = stub.pb
+    assert await refusal(stub.GetJob, pb.GetJobRequest(name="x")) == (STATUS.NOT_FOUND, "not-found")
+    assert await refusal(stub.GetJob, pb.GetJobRequest(name="a/../b")) == (STATUS.NOT_FOUND, "not-found")
+    assert (await refusal(stub.ListJobs, pb.ListJobsRequest(page_size=4_000_000_000)))[0] == STATUS.INVALID_ARGUMENT
+    assert (await refusal(stub.ListExecutions, pb.ListExecutionsRequest(status="odd")))[0] == STATUS.INVALID_ARGUMENT
+    huge = pb.TriggerJobRequest(name="x", reason="x" * LIMITS.max_message_bytes)
+    assert (await refusal(stub.TriggerJob, huge))[0] == STATUS.RESOURCE_EXHAUSTED
+    assert (await refusal(stub.ListJobs, pb.ListJobsRequest(), timeout=0))[0] == STATUS.DEADLINE_EXCEEDED
+
+
+async def test_tokens_and_visibility_are_those_of_http(stub: Any, served: Served) -> None:  # noqa: ANN401
+    await served.world.given(name="open")
+    await served.world.given(name="hidden", viewers=["token:ada"])
+    viewer = bearer(await served.world.token("eve", Role.VIEWER))
+    pb = stub.pb
+    listed = await stub.ListJobs(pb.ListJobsRequest(), metadata=viewer)
+    status = await stub.GetSchedulerStatus(pb.GetSchedulerStatusRequest(), metadata=viewer)
+    assert [job.name for job in listed.jobs] == ["open"]
+    assert [job.job_name for job in status.jobs] == ["open"]
+    assert await refusal(stub.ListJobs, pb.ListJobsRequest()) == (STATUS.UNAUTHENTICATED, "unauthenticated")
+    wrong = bearer("wrong")
+    assert await refusal(stub.ListJobs, pb.ListJobsRequest(), metadata=wrong) == (
+        STATUS.UNAUTHENTICATED,
+        "unauthenticated",
+    )
+    pause = pb.SwitchJobRequest(name="open")
+    assert await refusal(stub.PauseJob, pause, metadata=viewer) == (STATUS.PERMISSION_DENIED, "forbidden")
+    hidden = pb.GetJobRequest(name="hidden")
+    assert await refusal(stub.GetJob, hidden, metadata=viewer) == (STATUS.NOT_FOUND, "not-found")
+
+
+async def test_events_are_watched_and_continued(stub: Any, served: Served) -> None:  # noqa: ANN401
+    pb = stub.pb
+    async with asyncio.timeout(DEADLINE):
+        call = stub.WatchEvents(pb.WatchEventsRequest(job=JOB))
+        await call.initial_metadata()
+        await served.world.given(name=JOB)
+        event = await call.read()
+        assert (event.type, event.event["job"]) == ("defined", JOB)
+        call.cancel()
+        await served.world.log.append(admitted(), expect=0)
+        again = stub.WatchEvents(pb.WatchEventsRequest(job=JOB, after=event.id))
+        assert (await again.read()).type == "admitted"
+        again.cancel()
+
+
+async def test_streams_of_a_caller_are_limited(stub: Any, served: Served) -> None:  # noqa: ANN401
+    pb = stub.pb
+    async with asyncio.timeout(DEADLINE):
+        calls = [stub.WatchEvents(pb.WatchEventsRequest(after="0.0")) for _ in range(LIMITS.max_streams_per_caller)]
+        await served.world.given(name=JOB)
+        assert [(await call.read()).type for call in calls] == ["defined", "defined"]
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.WatchEvents(pb.WatchEventsRequest()).read()
+        assert caught.value.code() == STATUS.RESOURCE_EXHAUSTED
+        for call in calls:
+            call.cancel()
+
+
+async def test_health_and_reflection_answer(served: Served) -> None:
+    async with grpc.aio.insecure_channel(served.address) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        answer = await health.Check(health_pb2.HealthCheckRequest(service=SERVICE.full_name))
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        reflection = reflection_pb2_grpc.ServerReflectionStub(channel)
+        listing = reflection.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
+        names = [service.name async for answer in listing for service in answer.list_services_response.service]
+        assert SERVICE.full_name in names
+
+    def described() -> set[str]:
+        with grpc.insecure_channel(served.address) as blocking:
+            pool = descriptor_pool.DescriptorPool(ProtoReflectionDescriptorDatabase(blocking))
+            return {method.name for method in pool.FindServiceByName(SERVICE.full_name).methods}
+
+    assert await asyncio.to_thread(described) == {method.name for method in SERVICE.methods}
+
+
+async def test_setting_serves_it_beside_the_api(nats_url: str, tmp_path: Path, compiled: Path) -> None:
+    port = free_port()
+    more: dict[str, Any] = {"server": {"port": 0}, "metrics": {"enabled": False}, "grpc": {"port": port}}
+    async with running(nats_url, tmp_path, stages=("registrar", "ticker", "recorder"), **more) as tocsin:
+        await tocsin.apply({"name": JOB, "function": "f"})
+        async with (
+            serving(tocsin.installation),
+            grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
+        ):
+            stub: Any = Stub(channel, compiled)
+            status = await stub.GetSchedulerStatus(stub.pb.GetSchedulerStatusRequest())
+            assert [job.job_name for job in status.jobs] == [JOB]
+            with pytest.raises(PortInUseError, match="grpc"):
+                async with serving(tocsin.installation):
+                    pass
