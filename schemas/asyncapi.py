@@ -67,7 +67,8 @@ PUBLIC_SUBJECTS: Final = (
         "itself; an object with one of them is not, and its other fields are ignored. The planner admits the execution by "
         "the definition in force then, or records why not. `by` is ignored, and `backfill` is refused: only the API "
         "backfills. JetStream acknowledges the message after it is stored; send a `Nats-Msg-Id` header to publish again "
-        "safely.",
+        "safely. If the installation has `screener.enabled`, the screener acknowledges it in the same form, and all headers but this and "
+        "`traceparent` are ignored.",
         {"input": {"day": "2026-02-11"}, "reason": "late delivery of the source files"},
     ),
     PublicSubject(

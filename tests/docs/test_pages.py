@@ -100,7 +100,12 @@ def test_every_user_of_nats_is_explained() -> None:
     queues = {"a": {"transport": "mq"}, "b": {"transport": "matched"}}
     users = permissions(
         Settings.model_validate(
-            {"queues": queues, "notary": {"key": "notary.pem"}, "notifications": {"channels": {"a": {"type": "nats"}}}}
+            {
+                "queues": queues,
+                "notary": {"key": "notary.pem"},
+                "notifications": {"channels": {"a": {"type": "nats"}}},
+                "screener": {"enabled": True},
+            }
         )
     )
     of_stages = {name.replace("_", "-") for name in STAGE_NAMES}

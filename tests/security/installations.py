@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from tests.security.server import Server, server
@@ -28,7 +29,7 @@ SHOP = Permissions("_INBOX_shop", ("$JS.API.STREAM.CREATE.SHOP", "shop.>"))
 NOTIFICATIONS = {"channels": {"ops": {"type": "nats"}}, "group_window": 0.1}
 
 
-def settings(url: str, folder: Path, role: str) -> Settings:
+def settings(url: str, folder: Path, role: str, *, screened: bool = False) -> Settings:
     nats = {"url": url, "user": role, "password": PASSWORD, "inbox_prefix": f"_INBOX_{role}"}
     key = folder / "notary.pem"
     if not key.exists():
@@ -44,12 +45,19 @@ def settings(url: str, folder: Path, role: str) -> Settings:
             "agents": {"accounts": AGENTS},
             "notifications": NOTIFICATIONS,
             "triggers": TRIGGERS,
+            "screener": {"enabled": screened},
         }
     )
 
 
-def accounts(folder: Path) -> tuple[str, dict[str, str]]:
+def accounts(folder: Path, *, screened: bool = False) -> tuple[str, dict[str, str]]:
     """Return the accounts of an installation, and the environment with their passwords."""
+    roles = rules(folder, screened=screened)
+    return server_accounts(ACCOUNT, roles), {password_variable(ACCOUNT, role): PASSWORD for role in roles}
+
+
+def rules(folder: Path, *, screened: bool = False) -> dict[str, Permissions]:
+    """Return the rules of every user of an installation."""
     signed = {"key": folder / "notary.pem"}
     outside = {
         "queues": QUEUES,
@@ -58,19 +66,18 @@ def accounts(folder: Path) -> tuple[str, dict[str, str]]:
         "server": {"over_nats": True},
         "notifications": NOTIFICATIONS,
         "triggers": TRIGGERS,
+        "screener": {"enabled": screened},
     }
-    roles = permissions(Settings.model_validate({"data_dir": folder, "notary": signed, **outside})) | {"shop": SHOP}
-    environment = {password_variable(ACCOUNT, role): PASSWORD for role in roles}
-    return server_accounts(ACCOUNT, roles), environment
+    return permissions(Settings.model_validate({"data_dir": folder, "notary": signed, **outside})) | {"shop": SHOP}
 
 
 @contextmanager
-def installed(folder: Path) -> Iterator[Server]:
+def installed(folder: Path, *, screened: bool = False) -> Iterator[Server]:
     """Run a server with the accounts of an installation that `tocsin init` made."""
-    config, environment = accounts(folder)
+    config, environment = accounts(folder, screened=screened)
     with server(folder, config, environment=environment) as running:
         asyncio.run(initialize(running.url, folder))
-        yield running
+        yield replace(running, is_screened=screened)
 
 
 async def initialize(url: str, folder: Path) -> None:
@@ -82,5 +89,5 @@ async def initialize(url: str, folder: Path) -> None:
 
 @asynccontextmanager
 async def connected(at: Server, folder: Path, role: str) -> AsyncIterator[Installation]:
-    async with bootstrap.connect(settings(at.url, folder, role)) as installation:
+    async with bootstrap.connect(settings(at.url, folder, role, screened=at.is_screened)) as installation:
         yield installation

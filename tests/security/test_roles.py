@@ -82,7 +82,7 @@ async def everybody(at: Server, folder: Path, *workers: Worker) -> AsyncIterator
     """Each stage and worker on connections of their own; the test is an operator."""
     async with AsyncExitStack() as stack:
         tasks = []
-        for stage in STAGE_NAMES:
+        for stage in (name for name in STAGE_NAMES if at.is_screened or name != "screener"):
             ready = asyncio.Event()
             tasks.append(asyncio.create_task(_run_stage(at, folder, stage, ready), name=stage))
             waiting = asyncio.create_task(ready.wait())

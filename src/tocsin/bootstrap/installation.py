@@ -1,7 +1,7 @@
 """The connection to the installation that the settings name."""
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -99,19 +99,10 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
         Unreachable: NATS does not answer, or refuses the connection.
         SettingsError: the credentials that the settings name cannot be used.
     """
-    security = security_of(settings.nats)
     names = names_of(settings)
     async with AsyncExitStack() as stack:
         try:
-            connection = await stack.enter_async_context(
-                connect_nats(
-                    servers(settings),
-                    within=within,
-                    is_encrypted=security.is_encrypted,
-                    fast_client=settings.nats.fast_client,
-                    **security.client,
-                )
-            )
+            connection = await stack.enter_async_context(connect_client(settings, within=within))
         except LogUnavailable as error:
             unreachable = Unreachable(str(error))
             unreachable.code = error.code
@@ -131,6 +122,22 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
             archive=archive,
             clock=SystemClock(),
         )
+
+
+def connect_client(settings: Settings, *, within: float | None) -> AbstractAsyncContextManager[Connection]:
+    """Open a connection of its own to the NATS of the settings.
+
+    Raises:
+        SettingsError: the credentials that the settings name cannot be used.
+    """
+    security = security_of(settings.nats)
+    return connect_nats(
+        servers(settings),
+        within=within,
+        is_encrypted=security.is_encrypted,
+        fast_client=settings.nats.fast_client,
+        **security.client,
+    )
 
 
 async def await_log(installation: Installation) -> None:

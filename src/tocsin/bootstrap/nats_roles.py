@@ -92,7 +92,9 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
     A user's name has hyphens, also that of a stage: `lock-keeper`.
     """
     stages = installed_stages(settings)
-    granting = Granting(names_of(settings), durables_of(settings), settings.triggers.streams)
+    granting = Granting(
+        names_of(settings), durables_of(settings), settings.triggers.streams, is_screened=settings.screener.enabled
+    )
     durables = {stage.user: [s.spec(settings) for s in stage.subscriptions] for stage in stages}
     roles = {stage.user: granting.part(stage.user, _access(stage), durables[stage.user]) for stage in stages}
     roles |= {
@@ -149,6 +151,7 @@ def _together(stages: Sequence[AnyStage]) -> Access:
         keeps_archive=any(access.keeps_archive for access in each),
         keeps_agents=any(access.keeps_agents for access in each),
         assigns_tasks=any(access.assigns_tasks for access in each),
+        screens=any(access.screens for access in each),
         alerts=any(access.alerts for access in each),
         hears_events=any(access.hears_events for access in each),
     )

@@ -3,8 +3,9 @@
 import asyncio
 import os
 import socket
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from secrets import token_hex
 from typing import Final
 
@@ -20,6 +21,7 @@ from ..adapters.nats.consumers.stage_router import stage_router
 from ..adapters.nats.event_streams import NatsEventStreams
 from ..adapters.nats.fetches import NatsFetchChannel
 from ..adapters.nats.log.stored_log import NatsStoredLog
+from ..adapters.nats.screening import NatsScreeningChannel
 from ..archive.archive import Origin
 from ..archive.segment_selection import Cursors
 from ..domain.trace_context import Sampling
@@ -32,14 +34,23 @@ from ..engine.stage import BoundStage, Calm, StageContext, Storage, always_calm
 from ..engine.states import StateStore
 from ..engine.step import Sources
 from ..engine.timezone_refresh import TimezoneWatch
-from ..ports import AgentChannel, EventStreams, FetchChannel, History, NotificationChannel, SpanExporter
+from ..ports import (
+    AgentChannel,
+    EventStreams,
+    FetchChannel,
+    History,
+    NotificationChannel,
+    OpenScreening,
+    ScreeningChannel,
+    SpanExporter,
+)
 from ..settings import sampling_of
 from ..stages import STAGES
 from ..stages.archiver.stage import max_lag
 from ..stages.notifier.stage import NOTIFIER
 from ..stages.recorder.stage import Recorder
 from ..subjects import RECORDED
-from .installation import Installation, Ports, report_key, servers
+from .installation import Installation, Ports, connect_client, report_key, servers
 from .notification_channels import channels_of
 
 STAGE_NAMES: Final = tuple(stage.name for stage in STAGES)
@@ -59,6 +70,7 @@ def compose(  # noqa: PLR0913 - the parts of a process
     agents: AgentChannel | None = None,
     fetches: FetchChannel | None = None,
     event_streams: EventStreams | None = None,
+    screening: OpenScreening | None = None,
     sampling: Sampling | None = None,
     spans: SpanExporter | None = None,
     channels: Mapping[str, NotificationChannel] | None = None,
@@ -66,8 +78,9 @@ def compose(  # noqa: PLR0913 - the parts of a process
     """Start the named stages that the settings need.
 
     Without `storage`, start only stages that need no history. `calm` waits for the end of a rush. Without
-    `agents`, no agent can be heard; without `fetches`, no worker over HTTP; without `event_streams`, no events. `sampling` decides on
-    traces; None: none are made. `spans` takes the spans of executions that are over. `channels`: those of the notifier, by name.
+    `agents`, no agent can be heard; without `fetches`, no worker over HTTP; without `event_streams`, no events; without `screening`,
+    no user outside. `sampling` decides on traces; None: none are made. `spans` takes the spans of executions that are over.
+    `channels`: those of the notifier, by name.
     """
     time = ClockGuard(ports.log, ports.clock)
 
@@ -88,6 +101,7 @@ def compose(  # noqa: PLR0913 - the parts of a process
         agents=agents,
         fetches=fetches,
         event_streams=event_streams,
+        screening=screening,
         version=__version__,
         heartbeat=_heartbeat(ports),
         sampling=sampling,
@@ -200,6 +214,7 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
             agents=agents,
             fetches=fetches,
             event_streams=NatsEventStreams(installation.connection, installation.names),
+            screening=partial(_screening, installation),
             sampling=sampling,
             spans=_span_exporter() if sampling is not None and "recorder" in running else None,
             channels=channels_of(installation) if NOTIFIER.name in names else None,
@@ -234,6 +249,13 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
         async with asyncio.TaskGroup() as group:
             start_loops(group, installation, stages)
             group.create_task(_log_cancellation(running), name="until cancelled")
+
+
+@asynccontextmanager
+async def _screening(installation: Installation, sender: str) -> AsyncIterator[ScreeningChannel]:
+    """Open the channel of a user outside, on a connection of its own."""
+    async with connect_client(installation.settings, within=None) as connection:
+        yield NatsScreeningChannel(connection, installation.names, sender)
 
 
 def _span_exporter() -> SpanExporter:

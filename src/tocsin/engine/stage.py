@@ -25,6 +25,7 @@ from ..ports import (
     FetchChannel,
     History,
     NotificationChannel,
+    OpenScreening,
     Projections,
     SpanExporter,
     StoredLog,
@@ -76,6 +77,8 @@ class Access:
     """Whether it hears hold lists of agents, and sends them tasks."""
     keeps_archive: bool = False
     """Whether it writes segments of the archive and purges the streams."""
+    screens: bool = False
+    """Whether it hears what users outside publish, stores it, and answers them."""
     alerts: bool = False
     """Whether it publishes `cron.alert`, which no stream stores."""
     hears_events: bool = False
@@ -233,6 +236,8 @@ class StageContext:
     agents: AgentChannel | None = None
     fetches: FetchChannel | None = None
     """None: no agents can be heard."""
+    screening: OpenScreening | None = None
+    """Opens the channels of users outside; None: nothing is screened."""
     calm: Calm = always_calm
     """Wait for it before work on which no execution waits."""
     version: str = ""

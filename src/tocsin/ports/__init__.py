@@ -59,11 +59,13 @@ from .history import (
 from .log_pages import pages
 from .notifications import ChannelRefused, NotificationChannel
 from .projections import EntryWrite, Projections, check_keys, write_entries, write_entry
+from .screening import Answer, OpenScreening, Refusal, ScreeningChannel, Submission
 from .span_exporter import SpanExporter, SpansLost
 from .stored_log import ArchiveStore, Extent, StoredLog, StoredMessage, StreamPurge
 
 __all__ = [
     "AgentChannel",
+    "Answer",
     "Append",
     "ArchiveStore",
     "Batch",
@@ -103,6 +105,7 @@ __all__ = [
     "NotAllowed",
     "NotInitialized",
     "NotificationChannel",
+    "OpenScreening",
     "OutdatedState",
     "PassedSpan",
     "Progress",
@@ -115,7 +118,9 @@ __all__ = [
     "ReceiveEnds",
     "ReceiveHoldList",
     "ReceiveTask",
+    "Refusal",
     "RequestRefused",
+    "ScreeningChannel",
     "SequenceConflict",
     "SpanExporter",
     "SpansLost",
@@ -123,6 +128,7 @@ __all__ = [
     "StoredLog",
     "StoredMessage",
     "StreamPurge",
+    "Submission",
     "Unreachable",
     "UnsupportedLayout",
     "Write",

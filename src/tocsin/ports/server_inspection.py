@@ -31,6 +31,8 @@ class ServerVersions:
     """The oldest version that Tocsin works with."""
     archives: tuple[int, ...]
     """The oldest version on which the archiver deletes messages from the streams."""
+    stops_at_headers: tuple[int, ...]
+    """The oldest version on which a header can stop a stream that several servers keep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,10 @@ class ServerInspection(Protocol):
 
     async def subjects(self, stream: Stream, relative: str) -> list[str]:
         """Return stored subjects that match a filter; not all if there are very many."""
+        ...
+
+    async def unheard(self, users: Sequence[str]) -> list[str]:
+        """Return the users outside whose messages no screener hears."""
         ...
 
     async def monitor(self, url: str) -> MonitorReport | None:

@@ -202,6 +202,16 @@ class Archive(Section):
         return self.max_input_bytes if self.enabled else -1
 
 
+class Screener(Section):
+    """Screening of what users outside publish for streams."""
+
+    enabled: bool = False
+    """Let `tocsin permissions` lead what users outside publish to the screener, which stores it without their headers.
+
+    On a cluster of nats-server 2.14 or later a header can stop a stream. While no screener runs, messages of programs, workers and MQ executors are
+    refused."""
+
+
 class Notary(Section):
     """Signed checkpoints of the ledger and the log."""
 

@@ -29,6 +29,7 @@ from .model import (
     Queue,
     Recovery,
     Redis,
+    Screener,
     Server,
     Stages,
     Worker,
@@ -76,6 +77,7 @@ class Settings(DocumentedModel, BaseSettings):
     execution: Execution = Execution()
     recovery: Recovery = Recovery()
     archive: Archive = Archive()
+    screener: Screener = Screener()
     notary: Notary = Notary()
     output: Output = Output()
     auth: Auth = Auth()
@@ -96,6 +98,13 @@ class Settings(DocumentedModel, BaseSettings):
     """Queues by name, beside the queue `default`."""
 
     _origins: dict[FieldPath, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def outsiders(self) -> tuple[str, ...]:
+        """The NATS users outside whose messages streams store."""
+        agents = (f"worker-{name}" for name in self.agents.accounts)
+        programs = (f"public-{name}" for name in self.programs)
+        return "worker", *agents, "public", *programs, *(("mq-executor",) if self.bridged_queues else ())
 
     @property
     def bridged_queues(self) -> tuple[str, ...]:

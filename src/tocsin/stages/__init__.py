@@ -24,9 +24,11 @@ from .recorder.stage import RECORDER
 from .recoverer.stage import RECOVERER
 from .registrar import REGISTRAR
 from .retrier import RETRIER
+from .screener import SCREENER
 from .ticker import TICKER
 
 STAGES: Final[tuple[AnyStage, ...]] = (
+    SCREENER,
     REGISTRAR,
     TICKER,
     EVENT_LISTENER,

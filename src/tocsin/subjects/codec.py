@@ -60,8 +60,14 @@ _TRACEPARENT: Final = ("traceparent", "Traceparent")
 
 def continued(trigger: e.Trigger, headers: Mapping[str, str]) -> e.Trigger:
     """Return a trigger with the valid trace context of its headers, if any."""
-    given = next((headers[name] for name in _TRACEPARENT if name in headers), None)
-    return trigger if parse(given) is None else trigger.model_copy(update={"traceparent": given})
+    trace = trace_header(headers)
+    return trigger if trace is None else trigger.model_copy(update={"traceparent": trace[1]})
+
+
+def trace_header(headers: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the name and the value of a valid trace context, if there is one."""
+    name = next((name for name in _TRACEPARENT if name in headers), None)
+    return None if name is None or parse(headers[name]) is None else (name, headers[name])
 
 
 _PROGRAM: Final = re.compile("[a-z][a-z0-9-]*")

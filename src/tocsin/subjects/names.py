@@ -135,6 +135,13 @@ The name of the program follows, and the subject of the same request of the API.
 """
 
 
+OUTSIDE_SUBJECTS: Final = (
+    *(f"{OUTSIDE_INPUTS}*.{kind}.>" for kind in ("trigger", "cancel")),
+    *("report.>", "output.>", "progress.>", "heartbeat.>", "mq.scheduler.complete.>"),
+)
+"""The subjects under which streams store what users outside publish."""
+
+
 def request_subject(subject: str) -> str:
     """Return the subject of the same request of the API."""
     if subject.startswith(OUTSIDE_INPUTS):

@@ -51,11 +51,21 @@ from tocsin.engine.foreign_reports import ForeignReports
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports.server_inspection import ServerState
 from tocsin.services.health import Finding, Level, examine, worst
-from tocsin.services.health.checks import backlog, calendars, clocks, deadlines, notifications, partitions, streams
+from tocsin.services.health.checks import (
+    backlog,
+    calendars,
+    clocks,
+    deadlines,
+    notifications,
+    partitions,
+    screening,
+    streams,
+)
 from tocsin.services.health.checks import server as server_checks
 from tocsin.services.health.doctor import Check, look_at
 from tocsin.services.health.status import Queue
 from tocsin.services.shards import ShardMaps
+from tocsin.settings.model import Screener
 from tocsin.subjects import (
     INSTALLATION_KEY,
     MATCHER_LEASE,
@@ -373,6 +383,44 @@ async def test_missing_matcher_is_found(nats_url: str, tmp_path: Path) -> None:
         assert_finding(findings["no-dependency-keeper"], Level.BAD, "no dependency-keeper leads")
         await _lease(tocsin, datetime.now(UTC), MATCHER_LEASE)
         assert "no-matcher" not in await finds(clocks.leaders, tocsin)
+
+
+@pytest.mark.parametrize(
+    ("version", "replicas", "screener", "codes"),
+    [
+        ("2.15.1", 3, Screener(), ["unscreened-streams"]),
+        ("2.14.0", 3, Screener(), ["unscreened-streams"]),
+        ("2.12.6", 3, Screener(), []),
+        ("2.15.1", 1, Screener(), []),
+        ("2.15.1", 3, Screener(enabled=True), []),
+    ],
+)
+async def test_unscreened_streams_of_a_cluster_are_found(
+    version: str, replicas: int, screener: Screener, codes: list[str], tocsin: Running
+) -> None:
+    look = await look_at(health_target(tocsin.installation))
+    settings = look.target.settings.model_copy(update={"screener": screener})
+    states = {name: state and replace(state, replicas=replicas) for name, state in look.status.streams.items()}
+    status = replace(look.status, server=replace(look.status.server, version=version), streams=states)
+    findings = await screening.headers(replace(look, status=status, target=replace(look.target, settings=settings)))
+    assert [finding.code for finding in findings] == codes
+    for finding in findings:
+        names = {tocsin.installation.names.stream(stream) for stream in (Stream.INPUTS, Stream.REPORTS)}
+        assert names <= set(finding.details["streams"])  # type: ignore[arg-type]
+        assert_finding(finding, Level.WARN, "headers")
+
+
+async def test_missing_screener_is_found(nats_url: str, tmp_path: Path) -> None:
+    async with initialized(nats_url, tmp_path, screener={"enabled": True}) as tocsin:
+        assert_finding((await finds(screening.screeners, tocsin))["screener-missing"], Level.BAD, "worker, public")
+        stage = asyncio.create_task(bootstrap.run_stages(tocsin.installation, ["screener"]))
+
+        async def is_heard() -> bool:
+            return (await finds(screening.screeners, tocsin))["screener-missing"].level is Level.OK
+
+        await tocsin.until(is_heard)
+        stage.cancel()
+        await asyncio.gather(stage, return_exceptions=True)
 
 
 async def test_missing_notary_is_found(nats_url: str, tmp_path: Path) -> None:

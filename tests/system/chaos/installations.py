@@ -62,9 +62,11 @@ class SiteOfUsers(Site):
 
 
 @asynccontextmanager
-async def installed(folder: Path, servers: int, *, accounts: bool) -> AsyncIterator[tuple[SiteOfUsers, RunningCluster]]:
+async def installed(
+    folder: Path, servers: int, *, accounts: bool, screened: bool = False
+) -> AsyncIterator[tuple[SiteOfUsers, RunningCluster]]:
     """Run the servers of an installation that has no processes yet; with accounts, the site is an operator."""
-    chosen = {**QUICK, **CHOSEN, "replicas": servers}
+    chosen = {**QUICK, **CHOSEN, "replicas": servers, "screener": {"enabled": screened}}
     binary = _server_with_accounts(folder, chosen) if accounts else None
     async with running(lambda: _start(folder / "nats", servers, binary)) as cluster:
 

@@ -84,14 +84,14 @@ class FastTransport:
                 commands, size, bodies = [], 0, 0
         await self._append(commands, size, bodies)
 
-    async def listen(self, subject: str, receive: Receive) -> Subscription:
+    async def listen(self, subject: str, receive: Receive, *, queue: str = "") -> Subscription:
         """Subscribe, and call `receive` for each message in order."""
         client = self._client
         receivers = _Receivers.of(client).receivers
         number = client._sid + 1
         receivers[number] = receive
         try:
-            return await client.subscribe(subject)
+            return await client.subscribe(subject, queue=queue)
         except BaseException:
             del receivers[number]
             raise

@@ -84,12 +84,12 @@ def permissions(
     session = session_of(context)
     known = rules_by_role(session.settings())
     requested = [role.replace("_", "-") for role in roles or ()]
-    uninstalled = {stage.user for stage in STAGES} - known.keys()
+    uninstalled = {stage.user: stage.needs for stage in STAGES if stage.user not in known}
     for role in requested:
         if role in uninstalled:
             raise UsageError(
-                f"Role `{role}` does not exist in this installation, because no queue in the settings needs the stage. "
-                "Set the queue's `transport`, or name the settings file with --config.",
+                f"Role `{role}` does not exist in this installation, because its stage needs {uninstalled[role]} in the settings. "
+                "Set it, or name the settings file with --config.",
                 code="unknown-role",
             )
         if role not in known:

@@ -7,9 +7,12 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
+from nats.errors import Error as NatsError
+from nats.errors import NoRespondersError
+from nats.errors import TimeoutError as NatsTimeoutError
 from typing_extensions import override
 
-from ....ports import DurableSpec
+from ....ports import DurableSpec, LogUnavailable
 from ....ports.server_inspection import (
     DurableState,
     LimitUsage,
@@ -24,9 +27,9 @@ from ....ports.server_inspection import (
 from ....subjects import Bucket, Stream
 from ..client import wire
 from ..client.connection import Connection, Json
-from ..client.names import Names
+from ..client.names import PROBE, Names
 from ..log.direct_get import DirectGet
-from ..server.process import OLDEST_SERVER, PURGES_SAFELY, server_health, server_variables
+from ..server.process import OLDEST_SERVER, PURGES_SAFELY, STOPS_AT_HEADERS, server_health, server_variables
 from .desired_state import (
     InputLimits,
     OutputLimits,
@@ -47,12 +50,14 @@ _LIMITS: Final = (
     ("max_consumers", "consumers", "consumers"),
 )
 _UNLIMITED: Final = -1
+_PROBE_TIMEOUT_S: Final = 0.5
+"""Seconds within which the server says that no process listens."""
 
 
 class NatsInspection(ServerInspection):
     """Implements `ServerInspection` with JetStream's API."""
 
-    versions = ServerVersions(works=OLDEST_SERVER, archives=PURGES_SAFELY)
+    versions = ServerVersions(OLDEST_SERVER, PURGES_SAFELY, STOPS_AT_HEADERS)
 
     def __init__(
         self,
@@ -184,6 +189,26 @@ class NatsInspection(ServerInspection):
             if not page or len(subjects) >= info.get("total", 0):
                 break
         return [self._names.from_wire(subject) for subject in subjects]
+
+    @override
+    async def unheard(self, users: Sequence[str]) -> list[str]:
+        heard = await asyncio.gather(*map(self._is_heard, users))
+        return [user for user, is_heard in zip(users, heard, strict=True) if not is_heard]
+
+    async def _is_heard(self, user: str) -> bool:
+        """Return whether a screener listens.
+
+        If no process listens, the server says so. A screener does not answer.
+        """
+        try:
+            await self._connection.client.request(self._names.unscreened(user, PROBE), timeout=_PROBE_TIMEOUT_S)
+        except NoRespondersError:
+            return False
+        except (TimeoutError, NatsTimeoutError):
+            return True
+        except NatsError as error:
+            raise LogUnavailable(f"screening of {user}: {error!r}") from error
+        return True
 
     @override
     async def monitor(self, url: str) -> MonitorReport | None:

@@ -19,11 +19,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from .... import subjects
-from ....domain.events import CronAlert, CronMissed, CronSkipped, CronTriggered, Message
+from ....domain.events import Completion, CronAlert, CronMissed, CronSkipped, CronTriggered, Message
 from ....engine.stage import Access
 from ....ports import DurableSpec
-from ....subjects import ANY, INSTALLATION_KEY, Bucket, Stream
-from ..client.names import Names
+from ....subjects import ANY, INSTALLATION_KEY, REST, Bucket, Stream
+from ..client.names import PROBE, Names
+from ..client.transport import SERVER_REPLIES
 
 API: Final = "$JS.API"
 
@@ -82,12 +83,21 @@ class Granting:
     """Builder of permissions for one installation and its durables."""
 
     def __init__(
-        self, names: Names, durables: Iterable[DurableSpec], opened: Mapping[str, Iterable[str]] | None = None
+        self,
+        names: Names,
+        durables: Iterable[DurableSpec],
+        opened: Mapping[str, Iterable[str]] | None = None,
+        *,
+        is_screened: bool = False,
     ) -> None:
-        """`opened`: the subjects that the settings open for triggers, by the stream of another program."""
+        """`opened`: the subjects that the settings open for triggers, by the stream of another program.
+
+        With `is_screened`, screeners hear what users outside publish for streams.
+        """
         self._names = names
         self._opened = opened or {}
         self._durables = tuple(durables)
+        self._is_screened = is_screened
 
     def part(
         self, name: str, access: Access, durables: Iterable[DurableSpec] = (), *, needs_key: bool = True
@@ -118,6 +128,8 @@ class Granting:
         if access.assigns_tasks:
             publish += [self._names.agent_tasks(ANY, ANY), self._names.agent_ends(ANY, ANY), self._names.roll_call]
             publish += [self._names.fetch_answers(ANY), self._names.fetch_calls]
+        if access.screens:
+            publish += [*map(self._names.to_wire, subjects.OUTSIDE_SUBJECTS), f"{SERVER_REPLIES}>"]
         if access.alerts:
             publish.append(self._names.alerts(ANY))
         hearing: list[str] = []
@@ -125,6 +137,8 @@ class Granting:
             hearing.append(self._names.hold_list(ANY, ANY))
         if access.assigns_tasks:
             hearing.append(self._names.fetch_requests)
+        if access.screens:
+            hearing.append(self._names.unscreened(ANY, REST))
         if access.hears_events:
             publish += self._hearing_events()
         denied = {subject for stream in access.follows for subject in self._of_others(stream)}
@@ -142,11 +156,11 @@ class Granting:
         `agent`, and the account imports the subjects of no other name; by default, any name that is not `reserved`.
         """
         names = self._names
-        stored = (names.to_wire(subject) for kind in stores for subject in subjects.filters_of(kind))
+        stored = [subject for kind in stores for subject in subjects.filters_of(kind)]
+        requests = [*map(names.to_wire, stored), names.hold_list(agent, ANY)]
         suffix = "WORKERS" if agent == ANY else f"WORKERS_{agent.upper().replace('-', '_')}"
-        outside = Outside(
-            suffix, _sorted([*stored, names.hold_list(agent, ANY)]), hears=(*self._of_agents(agent), names.roll_call)
-        )
+        hears = (*self._of_agents(agent), names.roll_call)
+        outside = Outside(suffix, _sorted(requests), hears=hears, renamed=self._screened(name, stored))
         rules = _outside(name, outside)
         others = tuple(reserved)
         return replace(
@@ -154,6 +168,12 @@ class Granting:
             deny_publish=_sorted(names.hold_list(other, ANY) for other in others),
             deny_subscribe=_sorted(subject for other in others for subject in self._of_agents(other)),
         )
+
+    def _screened(self, name: str, stored: Iterable[str]) -> tuple[tuple[str, str], ...]:
+        """Return the subjects that a user outside stores, each with that of its submissions."""
+        if not self._is_screened:
+            return ()
+        return tuple((self._names.to_wire(subject), self._names.unscreened(name, subject)) for subject in stored)
 
     def _of_agents(self, agent: str) -> tuple[str, ...]:
         """Return the subjects that processes of an agent's name hear alone."""
@@ -189,6 +209,7 @@ class Granting:
             f"{API}.STREAM.INFO.*",
             *(f"{API}.CONSUMER.{verb}.{self._names.stream(s)}" for s in Stream for verb in ("LIST", "NAMES")),
             *(f"{API}.CONSUMER.INFO.{self._names.stream(s)}.*" for s in Stream),
+            *([self._names.unscreened(ANY, PROBE)] if self._is_screened else ()),
         ]
         return Permissions(rules.inbox_prefix, _sorted(publish), rules.deny_publish)
 
@@ -205,10 +226,12 @@ class Granting:
         The server puts the name of the program into the subjects of its requests, and of the answers to them.
         """
         names, answers = self._names, f"{self._names.public_prefix}.answer"
-        requests = {
-            f"{prefix}.>": names.to_wire(f"{subjects.OUTSIDE_INPUTS}{program}.{kind}.>")
+        stored = {
+            f"{prefix}.>": f"{subjects.OUTSIDE_INPUTS}{program}.{kind}.>"
             for kind, prefix in (("trigger", names.trigger_prefix), ("cancel", names.cancel_prefix))
         }
+        screened = dict(self._screened(name, stored.values()))
+        requests = {own: screened.get(names.to_wire(of), names.to_wire(of)) for own, of in stored.items()}
         kinds = (CronTriggered, CronSkipped, CronMissed, CronAlert)
         events = (event.split(".")[1] for kind in kinds for event in subjects.filters_of(kind))
         announced = _sorted(f"{names.public_prefix}.{event}.>" for event in events)
@@ -226,7 +249,8 @@ class Granting:
         """
         pull, *others = self._consuming(DurableSpec(subjects.JOB_EXECUTORS, Stream.MQ, ()))
         answers, cancels = (f"{self._names.mq_prefix}.scheduler.{what}.>" for what in ("complete", "cancel"))
-        return _outside(name, Outside("MQ", _sorted([*others, answers]), (pull,), hears=(cancels,)))
+        renamed = self._screened(name, subjects.filters_of(Completion))
+        return _outside(name, Outside("MQ", _sorted([*others, answers]), (pull,), (cancels,), renamed))
 
     def api_client(self, name: str, requests: str) -> Permissions:
         """Return the permissions of programs that use the API over NATS."""

@@ -15,6 +15,7 @@ prefixes. With the default names:
 
 Agents, the agent keeper and the matcher use `tocsin.agent.<name>.<id>.hold`, `tocsin.task.<name>.<id>`,
 `tocsin.task.<name>.<id>.run`, `tocsin.task.<name>.<id>.end` and `tocsin.agents`, which no stream captures.
+Screeners hear `tocsin.unscreened.<user>.<relative>`, which no stream captures either.
 
 This module alone adds and removes the partition. Public subjects, subjects of the MQ bridge and of the API, and keys of
 buckets have none: programs outside do not know it.
@@ -35,6 +36,8 @@ from ....subjects import (
     partition_token,
 )
 
+PROBE: Final = "probe"
+"""What `tocsin doctor` publishes for each user outside, to learn whether a screener listens. It has no answer."""
 _ROOT: Final = re.compile(r"[a-z][a-z0-9-]*")
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _TRIGGER: Final = f"{PUBLIC_INPUTS}trigger."
@@ -115,6 +118,13 @@ class Names:
     def cancel_prefix(self) -> str:
         """Any client may publish on `<cancel_prefix>.<job>.<execution>` to cancel an execution."""
         return f"{self.public_prefix}.cancel"
+
+    def unscreened(self, sender: str, relative: str) -> str:
+        """Return the subject on which screeners hear what a user outside publishes for a stream.
+
+        `relative`: the subject under which it is to be stored.
+        """
+        return f"{self.root}.unscreened.{sender}.{relative}"
 
     def hold_list(self, name: str, agent_id: str) -> str:
         """Return the subject on which an agent sends its hold lists."""

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -14,6 +14,10 @@ from nats.errors import MsgAlreadyAckdError
 Headers: TypeAlias = dict[str, str]
 Receive: TypeAlias = Callable[[str, str, bytes, Mapping[str, str] | None], None]
 """Takes the subject, the reply subject, the body and the headers of a message; it must return at once."""
+
+
+SERVER_REPLIES: Final = "_R_."
+"""The beginning of the reply subjects that the server makes for requests of other accounts. No client may choose one."""
 
 
 class Outgoing(NamedTuple):
@@ -32,8 +36,10 @@ class Transport(Protocol):
         """Publish messages in order."""
         ...
 
-    async def listen(self, subject: str, receive: Receive) -> Subscription:
+    async def listen(self, subject: str, receive: Receive, *, queue: str = "") -> Subscription:
         """Subscribe, and call `receive` for each message in order.
+
+        With `queue`, a message reaches a single subscription of that queue group.
 
         Its errors go to the client's `error_cb`. The subscription is in the client's buffer before this yields.
         """
@@ -59,13 +65,13 @@ class PublicTransport:
         for subject, body, headers, reply in messages:
             await self._client.publish(subject, body, reply=reply, headers=headers)
 
-    async def listen(self, subject: str, receive: Receive) -> Subscription:
+    async def listen(self, subject: str, receive: Receive, *, queue: str = "") -> Subscription:
         """Subscribe, and call `receive` for each message in order."""
 
         async def pass_on(message: Msg) -> None:
             receive(message.subject, message.reply, message.data, message.headers)
 
-        return await self._client.subscribe(subject, cb=pass_on)
+        return await self._client.subscribe(subject, queue=queue, cb=pass_on)
 
     async def acknowledge(self, messages: Sequence[Msg]) -> None:
         """Acknowledge delivered messages."""

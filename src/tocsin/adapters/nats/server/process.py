@@ -259,6 +259,12 @@ In older versions, a purge of one subject moves every consumer with a filter for
 past unread messages that match its other filters. A reader of several subjects then misses them.
 """
 
+STOPS_AT_HEADERS: Final = Version(2, 14, 0)
+"""The oldest nats-server that stops a stream of several replicas at a wrong `Nats-Expected-Last-Msg-Id`.
+
+It proposes the message to the replicas, and none of them can apply it, also after a restart.
+"""
+
 
 def is_healthy(url: str) -> bool:
     """Return whether a server knows its cluster's leader and its streams are up to date."""

@@ -20,7 +20,7 @@ DISK_BAD: Final = 0.03
 async def version(context: CheckContext) -> list[Finding]:
     """Report a server that is too old (`server-version`)."""
     running, required = context.status.server.version, context.target.inspection.versions
-    number = tuple(int(part) for part in running.partition("-")[0].split(".") if part.isdigit())
+    number = version_of(context)
     if number < required.works:
         oldest = _text(required.works)
         return [
@@ -42,6 +42,11 @@ async def version(context: CheckContext) -> list[Finding]:
             )
         ]
     return [ok("server-version", f"nats-server {running}")]
+
+
+def version_of(context: CheckContext) -> tuple[int, ...]:
+    """Return the version of the server, as numbers."""
+    return tuple(int(part) for part in context.status.server.version.partition("-")[0].split(".") if part.isdigit())
 
 
 async def limits(context: CheckContext) -> list[Finding]:
