@@ -44,6 +44,7 @@ async def test_application_runs_its_jobs(kind: str, tmp_path: Path) -> None:
         async with app.running() as running:
             run = await running.client.trigger("greet", {"name": "Ada"})
             assert await run.result(timeout=60) == "greet Ada"
+            assert (await app.trigger("greet", name="Ada")).job == "greet"
             assert running.url is None
             assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == handlers
 

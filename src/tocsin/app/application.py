@@ -151,7 +151,7 @@ class Tocsin(InProcess):
         """
         if self._client is None:
             raise NotConnectedError(
-                f"The application `{self.name}` is not connected. Write `async with app.connected():` around the call."
+                f"The application `{self.name}` is not connected. Write `async with app.connected():` or `app.running()` around the call."
             )
         return self._client
 

@@ -1,7 +1,7 @@
 """The fields that decorators take: those of a job file."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict
 
 from pydantic import JsonValue
 
@@ -33,6 +33,10 @@ class JobFields(WorkFields, total=False):
     schedule: str
     timezone: str
     dst: Mapping[str, str]
+    exclude: Sequence[Mapping[str, Any]]
+    only: Sequence[Mapping[str, Any]]
+    blackout: Sequence[Mapping[str, Any]]
+    shift: Literal["next_business_day", "skip"]
     input: Mapping[str, JsonValue]
     args: Sequence[JsonValue]
     execution_timeout: Duration

@@ -1,7 +1,8 @@
 """An application that runs its stages and its worker in its own event loop."""
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -14,6 +15,7 @@ from .declarations import Declarations
 if TYPE_CHECKING:
     from ..bootstrap.in_process import Home
     from ..client import Client
+    from ..services.operator import Operator
 
 
 class AlreadyRunning(TocsinError, RuntimeError):
@@ -37,7 +39,7 @@ class Running:
     """The URL of the HTTP API; None: it does not run."""
 
 
-class InProcess(Declarations):
+class InProcess(Declarations, ABC):
     """The part of `Tocsin` that runs an installation, or its part of a shared one."""
 
     _given_settings: Settings | None
@@ -73,10 +75,10 @@ class InProcess(Declarations):
     async def running(self, *, server: bool = False, stages: bool = True) -> AsyncIterator[Running]:
         """Run the stages and the worker in this event loop, within the block.
 
-            async with app.running() as running:
-                run = await running.client.trigger("nightly", {"limit": 3})
+            async with app.running():
+                run = await app.trigger(nightly, limit=3)
 
-        The end of the block stops them: handlers that run have `shutdown_timeout` seconds, then they are cancelled and their tasks run
+        Within the block the application is connected, for `trigger` and `client`. The end of the block stops them: handlers that run have `shutdown_timeout` seconds, then they are cancelled and their tasks run
         again elsewhere, or after the next start. If a part fails meanwhile, that is logged, and the end of the block raises its error. Signals
         stay the application's.
 
@@ -95,7 +97,6 @@ class InProcess(Declarations):
             ExtraNotInstalled: the extra `server` is not installed.
         """
         from ..bootstrap.in_process import Parts  # noqa: PLC0415 - a program that only defines jobs needs no stages
-        from ..client import Client  # noqa: PLC0415 - as above
 
         if self._runs:
             raise AlreadyRunning(self.name)
@@ -111,10 +112,14 @@ class InProcess(Declarations):
             by=self._actor(),
         )
         try:
-            async with home.running(parts) as running, Client(operator=running.operator) as client:
+            async with home.running(parts) as running, self.connected(running.operator) as client:
                 yield Running(client, running.url)
         finally:
             self._runs = False
+
+    @abstractmethod
+    def connected(self, operator: "Operator | None" = None) -> "AbstractAsyncContextManager[Client]":
+        """Connect while the context is open."""
 
     @asynccontextmanager
     async def lifespan(self, _: object = None) -> AsyncIterator[dict[str, Running]]:
