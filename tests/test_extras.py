@@ -29,7 +29,7 @@ def tocsin(*args: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     "module",
-    ["tocsin.worker", "tocsin.cli.app", "tocsin.bootstrap.worker_connection", "tocsin.adapters.http.client"],
+    ["tocsin.worker", "tocsin.cli.app", "tocsin.bootstrap.workers", "tocsin.adapters.http.client"],
 )
 def test_base_install_imports_clients_and_workers(module: str) -> None:
     done = python(f"import {module}")

@@ -78,7 +78,7 @@ def test_command_imports_no_library_of_an_extra(args: list[str]) -> None:
     "code",
     [
         "from tocsin import Context, NonRetryableError, Worker",
-        "import tocsin.bootstrap.worker_connection",
+        "import tocsin.bootstrap.workers",
         "import tocsin.adapters.http.client",
     ],
 )

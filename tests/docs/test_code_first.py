@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.system.running import running
-from tocsin.bootstrap.worker_connection import worker_connection
+from tocsin.bootstrap.workers import worker_connection
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "code-first.md").read_text("utf-8")
 README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")

@@ -297,13 +297,18 @@ FACTS = {
     "heartbeat": "heartbeat.j.0198.main.1.x",
     "raised": "notification.j.0198.raised",
     "delivered": "notification.j.0198.delivered",
+    "taken": "unique.j.0198.taken",
 }
 DECISIONS = {"switched", "drain-started", "agents-granted", "queue-paused", "queue-resumed", "queue-purged"}
 """What operators decide about agents and queues."""
 GRANTED = {
     "registrar": {"defined"},
     "ticker": {"due"},
-    "planner": {"planned", "admitted", "dispatched", "lock", "triggered", "report", "timer", "delay", "resolved"},
+    "planner": {
+        *("planned", "admitted", "dispatched", "cancelled", "taken"),
+        *("lock", "triggered", "report", "timer", "delay", "resolved"),
+    },
+    "event-listener": {"trigger"},
     "lock-keeper": {"admitted", "dispatched", "cancelled", "lock", "triggered"},
     "dag-advancer": {"dispatched", "completed", "failed", "cancelled", "resolved", "timer", "delay", "expiry"},
     "lease-keeper": {"released", "failed", "report"},
@@ -315,7 +320,7 @@ GRANTED = {
     "matcher": {"started", "lease", "cancelled", "failed"},
     "notary": set[str](),
     "notifier": {"raised", "delivered"},
-    "scheduler": {*FACTS} - {"trigger", "enqueued", "replayed", "line", "heartbeat"} - DECISIONS,
+    "scheduler": {*FACTS} - {"enqueued", "replayed", "line", "heartbeat"} - DECISIONS,
     "worker": {"report", "line", "progress", "heartbeat"},
     "worker-mail": {"report", "line", "progress", "heartbeat"},
     "worker-billing": {"report", "line", "progress", "heartbeat"},

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .process_metrics import process_metrics_served
     from .provision import durables_of, health_target, initialize, installed_stages
     from .stage_runner import STAGE_NAMES, compose, rebuild_history, run_stages
-    from .worker_connection import connect_worker, worker_connection
+    from .workers import connect_worker, worker_connection
 
 __all__ = [
     "STAGE_NAMES",
@@ -47,7 +47,7 @@ _MODULES: Final = {
     "process_metrics": ("process_metrics_served",),
     "provision": ("durables_of", "health_target", "initialize", "installed_stages"),
     "stage_runner": ("STAGE_NAMES", "compose", "rebuild_history", "run_stages"),
-    "worker_connection": ("connect_worker", "worker_connection"),
+    "workers": ("connect_worker", "worker_connection"),
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
 

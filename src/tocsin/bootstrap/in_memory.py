@@ -42,7 +42,7 @@ from ..worker import Connection as WorkerConnection
 from ..worker.connection import Options as WorkerOptions
 from .installation import Ports
 from .stage_runner import STAGE_NAMES, compose, start_loops
-from .worker_connection import connection_of
+from .workers import connection_of
 
 BATCH: Final = 256
 """The greatest number of messages that are decided together, as over NATS."""

@@ -28,7 +28,7 @@ from .installation import Installation, Ports, connect, report_key
 from .operators import operator_of, recorded_history
 from .provision import initialize
 from .stage_runner import STAGE_NAMES, run_stages
-from .worker_connection import worker_connection
+from .workers import worker_connection
 
 CONNECT_WITHIN_S: Final = 30.0
 """How long an application waits for the NATS of the settings when it starts."""

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from .. import bootstrap
 from ..adapters.files import load
 from ..bootstrap.in_memory import InMemoryInstallation
-from ..bootstrap.worker_connection import connection_of
+from ..bootstrap.workers import connection_of
 from ..domain.definition import JobDefinition
 from ..domain.errors import TocsinError
 from ..domain.policy import NO_POLICY, with_timeout
