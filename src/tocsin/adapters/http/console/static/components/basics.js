@@ -158,12 +158,17 @@ export function ActionButton({ label, title, act, done, details, danger = false,
 /** A text field that reports its value after a pause in typing. */
 export function SearchField({ label, value, onChange, placeholder }) {
   const timer = useRef(null);
+  const [typed, setTyped] = useState(null); // not in the query yet; without it, new data would set the field back
   return html`<label class="field"><span>${label}</span>
-    <input type="search" value=${value} placeholder=${placeholder} autocomplete="off" spellcheck=${false}
+    <input type="search" value=${typed ?? value} placeholder=${placeholder} autocomplete="off" spellcheck=${false}
       onInput=${(event) => {
         const text = event.target.value;
+        setTyped(text);
         clearTimeout(timer.current);
-        timer.current = setTimeout(() => onChange(text), 250);
+        timer.current = setTimeout(() => {
+          setTyped(null);
+          onChange(text);
+        }, 250);
       }} />
   </label>`;
 }
