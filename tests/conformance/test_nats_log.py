@@ -120,6 +120,14 @@ async def test_writes_of_one_moment_are_one_request(nats: NatsWorld, monkeypatch
     assert sorted(requests) == [2, 3]
 
 
+async def test_reading_no_scope_sends_no_request(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def sent(messages: Sequence[Outgoing]) -> None:
+        raise AssertionError(f"no reply would end the wait for {messages}")
+
+    monkeypatch.setattr(nats.connection.transport, "send", sent)
+    assert await nats.connection.request_each([]) == []
+
+
 async def test_repeated_id_is_believed_without_a_look(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some leaders store events in the ledger, and may not read it."""
 
