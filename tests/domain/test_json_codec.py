@@ -127,6 +127,7 @@ CHECKED: Final[Mapping[type[BaseModel], Mapping[str, SearchStrategy[Any]]]] = {
         "retryable_exit_codes": st.none() | st.lists(st.integers(1, 255), max_size=2),
         "grace": st.floats(0, 30),
     },
+    events.UniqueRule: {"key": st.sampled_from(["0" * 64, "9f" * 32]), "period": st.none() | st.floats(0.5, 1e6)},
     Partition: {
         "single_shard": st.none() | st.just("north"),
         "shard_set": st.lists(st.sampled_from(["north", "south"]), unique=True, max_size=2),

@@ -39,8 +39,8 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """Run an installation whose streams of inputs hold a megabyte."""
     usual = installations.settings
 
-    def limited(url: str, folder: Path, role: str) -> Settings:
-        settings = usual(url, folder, role)
+    def limited(url: str, folder: Path, role: str, *, screened: bool = False) -> Settings:
+        settings = usual(url, folder, role, screened=screened)
         archive = settings.archive.model_copy(update={"max_input_bytes": LIMIT})
         return settings.model_copy(update={"archive": archive})
 
