@@ -20,6 +20,8 @@ OTHERS: Final = tuple(stage for stage in bootstrap.STAGE_NAMES if stage != "plan
 KEYS: Final = 5
 RIVALS: Final = 8
 MORTAL: Final = "tests.system.mortal"
+LEASE: Final = 2_000
+"""Milliseconds; the log is quiet only after the last of them."""
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def gateways(tocsin: Site) -> list[str]:
 
 async def finished(tocsin: Site, *urls: str) -> None:
     """Let a worker do all jobs, and audit the log."""
-    tocsin.start_ojs_worker("w", 60_000, *urls)
+    tocsin.start_ojs_worker("w", LEASE, *urls)
     await tocsin.checked()
 
 
