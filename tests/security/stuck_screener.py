@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.security.installations import settings
 from tocsin import bootstrap
-from tocsin.adapters.nats.screening import NatsScreeningChannel
+from tocsin.adapters.nats.submissions import NatsScreeningChannel
 
 
 async def hang(*_: object) -> None:

@@ -16,7 +16,7 @@ from tocsin.domain.events import Actor, Defined, Deleted, Message, Paused, Recor
 from tocsin.domain.job_record import Registration
 from tocsin.domain.ledger import JobNotFound
 from tocsin.ports import SequenceConflict
-from tocsin.services.jobs import TRIES, Registry, job_listing
+from tocsin.services.jobs import TRIES, Registry, registered_jobs
 from tocsin.services.shards import ShardMaps
 from tocsin.subjects import Bucket
 from tocsin.testing import START, InMemoryEventLog, InMemoryProjections, ManualClock
@@ -445,7 +445,7 @@ def test_wrong_partition_is_no_definition(fields: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("most", [0, 1_000])
 async def test_list_follows_every_change(world: World, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    monkeypatch.setattr(job_listing, "MAX_CHANGED", most)
+    monkeypatch.setattr(registered_jobs, "MAX_CHANGED", most)
     registry = world.registry
     await registry.apply([job("b"), job("d")])
     before = {known.name: known for known in await registry.jobs()}

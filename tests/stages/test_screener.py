@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tocsin import subjects
-from tocsin.adapters.memory.screening import InMemoryScreeningChannel
+from tocsin.adapters.memory.submissions import InMemoryScreeningChannel
 from tocsin.domain.events import Trigger
 from tocsin.domain.trace_context import parse
 from tocsin.ports import Answer, Refusal

@@ -21,7 +21,7 @@ from ..adapters.nats.consumers.stage_router import stage_router
 from ..adapters.nats.event_streams import NatsEventStreams
 from ..adapters.nats.fetches import NatsFetchChannel
 from ..adapters.nats.log.stored_log import NatsStoredLog
-from ..adapters.nats.screening import NatsScreeningChannel
+from ..adapters.nats.submissions import NatsScreeningChannel
 from ..archive.archive import Origin
 from ..archive.segment_selection import Cursors
 from ..domain.trace_context import Sampling

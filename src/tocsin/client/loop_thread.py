@@ -16,7 +16,7 @@ _END: Final = object()
 
 
 class LoopThread:
-    """A thread in whose event loop a client is open."""
+    """A background thread whose event loop runs a client."""
 
     def __init__(self, client: AbstractAsyncContextManager[Any]) -> None:
         """`open` starts the thread, which opens the client."""

@@ -59,9 +59,9 @@ from .history import (
 from .log_pages import pages
 from .notifications import ChannelRefused, NotificationChannel
 from .projections import EntryWrite, Projections, check_keys, write_entries, write_entry
-from .screening import Answer, OpenScreening, Refusal, ScreeningChannel, Submission
 from .span_exporter import SpanExporter, SpansLost
 from .stored_log import ArchiveStore, Extent, StoredLog, StoredMessage, StreamPurge
+from .submissions import Answer, OpenScreening, Refusal, ScreeningChannel, Submission
 
 __all__ = [
     "AgentChannel",

@@ -58,7 +58,7 @@ from tocsin.services.health.checks import (
     deadlines,
     notifications,
     partitions,
-    screening,
+    screeners,
     streams,
 )
 from tocsin.services.health.checks import server as server_checks
@@ -402,7 +402,7 @@ async def test_unscreened_streams_of_a_cluster_are_found(
     settings = look.target.settings.model_copy(update={"screener": screener})
     states = {name: state and replace(state, replicas=replicas) for name, state in look.status.streams.items()}
     status = replace(look.status, server=replace(look.status.server, version=version), streams=states)
-    findings = await screening.headers(replace(look, status=status, target=replace(look.target, settings=settings)))
+    findings = await screeners.headers(replace(look, status=status, target=replace(look.target, settings=settings)))
     assert [finding.code for finding in findings] == codes
     for finding in findings:
         names = {tocsin.installation.names.stream(stream) for stream in (Stream.INPUTS, Stream.REPORTS)}
@@ -412,11 +412,11 @@ async def test_unscreened_streams_of_a_cluster_are_found(
 
 async def test_missing_screener_is_found(nats_url: str, tmp_path: Path) -> None:
     async with initialized(nats_url, tmp_path, screener={"enabled": True}) as tocsin:
-        assert_finding((await finds(screening.screeners, tocsin))["screener-missing"], Level.BAD, "worker, public")
+        assert_finding((await finds(screeners.screeners, tocsin))["screener-missing"], Level.BAD, "worker, public")
         stage = asyncio.create_task(bootstrap.run_stages(tocsin.installation, ["screener"]))
 
         async def is_heard() -> bool:
-            return (await finds(screening.screeners, tocsin))["screener-missing"].level is Level.OK
+            return (await finds(screeners.screeners, tocsin))["screener-missing"].level is Level.OK
 
         await tocsin.until(is_heard)
         stage.cancel()

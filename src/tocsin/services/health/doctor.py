@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from .checks import backlog, calendars, clocks, deadlines, notifications, partitions, screening, server, streams
+from .checks import backlog, calendars, clocks, deadlines, notifications, partitions, screeners, server, streams
 from .findings import CheckContext, Finding, bad
 from .status import UNAVAILABLE, HealthTarget, status
 
@@ -23,8 +23,8 @@ CHECKS: Final[tuple[Check, ...]] = (
     streams.durables,
     streams.key,
     streams.foreign,
-    screening.headers,
-    screening.screeners,
+    screeners.headers,
+    screeners.screeners,
     clocks.machine,
     clocks.renewals,
     clocks.leaders,

@@ -26,9 +26,9 @@ from .dependencies import MaySee, all_visible, check_dependencies
 from .event_triggers import check_trigger_circles
 from .job import Change, Check, Job, Plan, Verb, anything, plan_of
 from .job_class import check_class
-from .job_listing import JobListing
 from .message_sizes import check_sizes
 from .partitions import check_dependents, check_partitions
+from .registered_jobs import RegisteredJobs
 from .transports import check_transports
 
 TRIES: Final = 5
@@ -81,7 +81,7 @@ class Registry:
         self.policies = Policies(log, clock)
         self._projections = projections
         self._ledgers = LedgerReader(log)
-        self._listing = JobListing(self._ledgers)
+        self._listing = RegisteredJobs(self._ledgers)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ MAX_CHANGED: Final = 1_000
 """Jobs that are changed in the last list; with more, the list is made again."""
 
 
-class JobListing:
+class RegisteredJobs:
     """Lists the jobs from their ledgers.
 
     A job whose ledger did not change is the same object as in the last list.
