@@ -28,7 +28,7 @@ import sys
 
 def test_nothing_is_loaded():
     loaded = [name for name in sys.modules if name.startswith("tocsin.")]
-    assert loaded == ["tocsin.pytest_plugin"]
+    assert loaded == ["tocsin.testing", "tocsin.testing.pytest_plugin"]
     assert "pydantic" not in sys.modules
 """
 

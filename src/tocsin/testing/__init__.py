@@ -9,17 +9,22 @@
     log = InMemoryEventLog(clock)
     projections = InMemoryProjections(clock)
 
-The in-memory ports refuse exactly what NATS refuses; one suite of behaviours runs over both.
+The in-memory ports refuse exactly what NATS refuses; one suite of behaviours runs over both. A name is imported at its first use, because
+pytest loads `pytest_plugin` from this package in every run.
 """
 
-from ..adapters.memory.archive import InMemoryProjections, InMemoryStoredLog
-from ..adapters.memory.clock import START, ManualClock, settle
-from ..adapters.memory.durable import InMemoryDelivery, InMemoryDurable
-from ..adapters.memory.event_log import InMemoryEventLog
-from ..domain.history import ExecutionRecord
-from ..ports import DurableSpec
-from .record import Skip
-from .simulation import Simulation, SimulationError
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ..adapters.memory.archive import InMemoryProjections, InMemoryStoredLog
+    from ..adapters.memory.clock import START, ManualClock, settle
+    from ..adapters.memory.durable import InMemoryDelivery, InMemoryDurable
+    from ..adapters.memory.event_log import InMemoryEventLog
+    from ..domain.history import ExecutionRecord
+    from ..ports import DurableSpec
+    from .record import Skip
+    from .simulation import Simulation, SimulationError
 
 __all__ = [
     "START",
@@ -36,3 +41,23 @@ __all__ = [
     "Skip",
     "settle",
 ]
+
+_MODULES: Final = {
+    "..adapters.memory.archive": ("InMemoryProjections", "InMemoryStoredLog"),
+    "..adapters.memory.clock": ("START", "ManualClock", "settle"),
+    "..adapters.memory.durable": ("InMemoryDelivery", "InMemoryDurable"),
+    "..adapters.memory.event_log": ("InMemoryEventLog",),
+    "..domain.history": ("ExecutionRecord",),
+    "..ports": ("DurableSpec",),
+    ".record": ("Skip",),
+    ".simulation": ("Simulation", "SimulationError"),
+}
+_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(_MODULE_OF[name], __name__), name)
+    globals()[name] = value
+    return value

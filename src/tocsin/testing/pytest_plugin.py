@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from .testing import Simulation
-    from .testing.simulation import App
-    from .worker import Worker
+    from ..worker import Worker
+    from .simulation import App, Simulation
 
 INI = "tocsin_app"
 
@@ -30,7 +29,7 @@ def tocsin_app(request: pytest.FixtureRequest) -> "Callable[..., Simulation]":
         async with tocsin_app(at="2026-03-08T00:00") as simulation:
             await simulation.advance("1 day")
     """
-    from .testing import Simulation  # noqa: PLC0415 - a run that simulates nothing must not load it
+    from .simulation import Simulation  # noqa: PLC0415 - a run that simulates nothing must not load it
 
     named = str(request.config.getini(INI))
 
