@@ -153,6 +153,17 @@ async def test_what_cannot_be_sent_is_refused_as_ever(client: Client) -> None:
         await send(client, "in", b"")
 
 
+@pytest.mark.parametrize("subject", ["in.a\x0cb", "in.a\x0b1", "in.\x0c", "in.a\x851"])
+async def test_white_space_in_a_subject_ends_nothing(client: Client, subject: str) -> None:
+    """The server ends a subject at a space, a tab or a line end only; nats-py reads no such message."""
+    heard: list[Msg] = []
+    await listen(client, "in.*", heard.append)
+    await send(client, subject, b"body", headers={"One": "1"})
+    await settled(client)
+    assert [(message.subject, message.data) for message in heard] == [(subject, b"body")]
+    assert client.stats["reconnects"] == 0
+
+
 async def test_more_bytes_than_the_buffer_arrive_in_order(client: Client) -> None:
     both = Both()
     await both.hear(client, "in")

@@ -29,7 +29,10 @@ BODIES: Final = (
     *(b'{"scheduled_time": "2026-01-01T00:00:00Z", "backfill": "b"}', b'{"input": {"' + b"k" * 200_000 + b'": 1}}'),
     *(b'{"idempotency_key": "a\\u0000b"}', b'{"reason": "' + b"r" * 200_000 + b'"}', b"{}" + b" " * 200_000),
 )
-JOBS: Final = (b"*", b">", b"_", b"-", b"$JS", b"j.", b"\xff", b"J" * 300, b"j.*", b"a" * 3_000, b"j j")
+JOBS: Final = (
+    *(b"*", b">", b"_", b"-", b"$JS", b"j.", b"\xff", b"J" * 300, b"j.*", b"a" * 3_000, b"j j"),
+    *(b"j\x0bj", b"j\x0cj", b"j\x0c", b"j\x00", b"j\x851", b"\xe2\x80\xa8"),
+)
 MEANT: Final = 5
 """Triggers that are meant, after all others."""
 

@@ -125,7 +125,8 @@ class Nats(Section):
     fast_client: Literal["auto", "off"] = "auto"
     """`auto`: use private names of nats-py where they are as expected, for a third of the CPU time; `off`: never.
 
-    nats-py itself stops reading at a subject that is no UTF-8, which a program outside may publish: `off` is for tests."""
+    nats-py itself stops reading at a subject that is no UTF-8 or has a form feed, which a program outside may publish: `off` is for
+    tests."""
     group_commit: Literal["auto", "always", "off"] = "auto"
     """Atomic batches of events: `always` if the server has `sync_interval: always`, `auto` if not, `off`: never."""
     tls: Tls = Tls()

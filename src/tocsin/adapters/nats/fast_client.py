@@ -293,7 +293,8 @@ class _Receivers:
         is_partial = False
         while data.startswith(_MESSAGES, begin) and (line_end := data.find(_NEWLINE, begin)) >= 0:
             try:
-                verb, subject, number, *rest = data[begin:line_end].split()
+                # A subject may contain other white space, such as a form feed.
+                verb, subject, number, *rest = data[begin:line_end].split(b" ")
                 has_headers = verb == b"HMSG"
                 start = line_end + 2
                 body = start + int(rest[-2]) if has_headers else start
