@@ -18,7 +18,7 @@ from tocsin.app.application import NotConnectedError
 from tocsin.app.registration import ForeignJobError, keep_registered, plan_registration
 from tocsin.bootstrap import Installation
 from tocsin.domain.definition import DefinitionError, JobDefinition
-from tocsin.ports import LogUnavailable
+from tocsin.ports import LogUnavailable, NotAllowed, NotInitialized, Unreachable
 from tocsin.services.jobs import Plan
 from tocsin.services.operator import Operator
 from tocsin.settings import Settings
@@ -168,9 +168,12 @@ def test_paused_job_stays_paused(here: Registering) -> None:
     assert asyncio.run(here.world.registry.job("report")).status == "paused"
 
 
-def test_starting_application_waits_for_nats(here: Registering, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [LogUnavailable("down"), Unreachable("down"), NotInitialized.of("tocsin")])
+def test_starting_application_waits_for_nats(
+    here: Registering, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     monkeypatch.setattr("tocsin.app.registration.RETRY_INTERVAL_S", 0)
-    here.failures = [LogUnavailable("down"), LogUnavailable("down")]
+    here.failures = [error, error]
     assert here.start(version("@daily")) == ["app-jobs-wait", "app-jobs-wait", "app-jobs-registered"]
 
 
@@ -179,6 +182,11 @@ def test_refused_job_is_logged(here: Registering) -> None:
     app.job(name="past", schedule="at 2020-01-01T09:00")(lambda: None)
     assert here.world.clock.now() > datetime(2020, 1, 2, tzinfo=UTC)
     assert here.start(app) == ["app-jobs-refused"]
+
+
+def test_missing_right_ends_the_registration(here: Registering) -> None:
+    here.failures = [NotAllowed("publish denied")]
+    assert here.start(version("@daily")) == ["app-jobs-refused"]
 
 
 # --- triggers ---------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from ..domain.errors import TocsinError
 from ..domain.identity import typed
 from ..domain.ledger import JobNotFound
 from ..domain.text import counted
-from ..ports import LogUnavailable, NotAllowed, NotInitialized
+from ..ports import LogUnavailable, NotAllowed, Unreachable
 from ..services.apply import with_timeouts
 from ..services.jobs import Change, Plan
 from ..services.operations.errors import NotFound
@@ -110,12 +110,14 @@ async def keep_registered(
                     definitions,
                 )
                 await operator.carry_out(_without_foreign(plan, owner))
-        except (LogUnavailable, NotInitialized) as error:
+        except TocsinError as error:
+            if isinstance(error, NotAllowed) or not isinstance(error, LogUnavailable | Unreachable):
+                _log.error(
+                    "jobs not registered", action="app-jobs-refused", owner=owner, code=error.code, error=str(error)
+                )
+                return
             _log.warning("jobs wait for NATS", action="app-jobs-wait", owner=owner, error=str(error))
             await asyncio.sleep(RETRY_INTERVAL_S)
-        except (TocsinError, NotAllowed) as error:
-            _log.error("jobs not registered", action="app-jobs-refused", owner=owner, code=error.code, error=str(error))
-            return
         else:
             counts = {verb: len(plan.of(verb)) for verb in ("create", "update", "unchanged")}
             _log.info("jobs registered", action="app-jobs-registered", owner=owner, **counts)
