@@ -15,6 +15,7 @@ from tests.cli.conftest import World
 from tocsin import Tocsin
 from tocsin.app import Job
 from tocsin.app.application import NotConnectedError
+from tocsin.app.errors import ConnectedElsewhereError
 from tocsin.app.registration import ForeignJobError, keep_registered, plan_registration
 from tocsin.bootstrap import Installation
 from tocsin.domain.definition import DefinitionError, JobDefinition
@@ -266,6 +267,16 @@ async def test_connection_is_shared_inside_of_another() -> None:
         async with app.connected() as inner:
             assert inner is outer is app.client
         assert app.client is outer
+
+
+async def test_second_operator_is_refused() -> None:
+    app, operator = version("@daily"), cast("Operator", Triggers())
+    async with app.connected(operator) as outer:
+        with pytest.raises(ConnectedElsewhereError, match=r"`billing` is connected already"):
+            async with app.connected(cast("Operator", Triggers())):
+                pass
+        async with app.connected(operator) as inner:
+            assert inner is outer is app.client
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------

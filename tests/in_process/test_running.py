@@ -15,7 +15,9 @@ from examples.fastapi_app import web
 
 from tocsin import Context, Tocsin
 from tocsin.adapters.nats.server.process import StoreInUseError
+from tocsin.app.errors import ConnectedElsewhereError
 from tocsin.app.in_process import AlreadyRunning
+from tocsin.app.stand_ins import UntraceableError
 from tocsin.bootstrap.in_process import NotInMemory
 from tocsin.settings import Server, Settings
 
@@ -100,6 +102,39 @@ async def test_failed_start_cleans_up(tmp_path: Path) -> None:
             async with app.running():
                 pass
     assert asyncio.all_tasks() == before
+
+
+async def test_wrong_graph_can_be_corrected() -> None:
+    app = Tocsin.in_memory("shop")
+    is_right = False
+
+    @app.step
+    async def load() -> int:
+        return 3
+
+    @app.dag
+    async def report() -> int | None:
+        return await load() if is_right else 3
+
+    for _ in range(2):
+        with pytest.raises(UntraceableError):
+            async with app.running():
+                pass
+    is_right = True
+    async with app.running():
+        assert await (await app.trigger(report)).result(timeout=60) == 3
+
+
+async def test_connected_application_does_not_run(tmp_path: Path) -> None:
+    app, other = shop("embedded", tmp_path), Tocsin.in_memory("other")
+    async with other.running() as running:
+        async with app.connected(running.client.operator):
+            with pytest.raises(ConnectedElsewhereError):
+                async with app.running():
+                    pass
+        assert not list(tmp_path.iterdir())
+    async with app.running() as running, app.connected() as client:
+        assert client is running.client
 
 
 async def test_cancelled_start_cleans_up(tmp_path: Path) -> None:

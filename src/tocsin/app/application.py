@@ -15,7 +15,7 @@ from ..settings import load as load_settings
 from ..subjects import DEFAULT_QUEUE
 from ..worker import Connect, Connection, Options
 from ..worker.shutdown import stop_signals
-from .errors import AppError
+from .errors import AppError, ConnectedElsewhereError
 from .in_process import InProcess
 from .job import Job
 
@@ -94,7 +94,6 @@ class Tocsin(InProcess):
         )
         super().__init__(name, worker, {"timezone": timezone, "queue": queue})
         self._given_settings = settings
-        self._client: Client | None = None
 
     async def apply(self, *, prune: bool = False, take_over: bool = False) -> "Plan":
         """Register the jobs, and return what that changed.
@@ -125,12 +124,16 @@ class Tocsin(InProcess):
                 run = await app.trigger(report, day=date(2026, 11, 26))
                 print(await run.result(timeout=60))
 
-        `operator`: an operator to use as it is; None: the NATS of the settings. Within another such context it is shared.
+        `operator`: an operator to use as it is; None: the NATS of the settings. Within another such context, or within `running`, its
+        connection is shared.
 
         Raises:
+            ConnectedElsewhereError: the application is connected already, and not to `operator`.
             Unreachable, NotInitialized: NATS does not answer, or has no Tocsin.
         """
         if self._client is not None:
+            if operator is not None and operator is not self._client.operator:
+                raise ConnectedElsewhereError(self.name)
             yield self._client
             return
         from ..client import Client  # noqa: PLC0415 - a program that only runs handlers needs none

@@ -34,6 +34,19 @@ class AppError(TocsinError):
     code = "invalid-application"
 
 
+class ConnectedElsewhereError(AppError, RuntimeError):
+    """An application that is connected already is to use another connection."""
+
+    code = "app-connected-elsewhere"
+
+    def __init__(self, name: str) -> None:
+        """Refuse a second connection, which triggers would not use."""
+        super().__init__(
+            f"the application `{name}` is connected already, and would use that connection. Leave its `app.connected()` first, or "
+            "write it inside of `app.running()`"
+        )
+
+
 class SignatureError(AppError, TypeError):
     """A function cannot be a job or a step.
 

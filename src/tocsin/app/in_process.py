@@ -11,6 +11,7 @@ from ..domain.errors import TocsinError
 from ..domain.events import Actor
 from ..settings import Settings, load
 from .declarations import Declarations
+from .errors import ConnectedElsewhereError
 
 if TYPE_CHECKING:
     from ..bootstrap.in_process import Home
@@ -47,6 +48,8 @@ class InProcess(Declarations, ABC):
     _data_dir: Path | None = None
     _is_in_memory: bool = False
     _runs: bool = False
+    _client: "Client | None" = None
+    """The client of `connected`; None: the application is not connected."""
 
     @classmethod
     def embedded(cls, name: str, *, data_dir: str | Path, **options: Any) -> Self:  # noqa: ANN401 - those of `Tocsin`
@@ -91,6 +94,9 @@ class InProcess(Declarations, ABC):
 
         Raises:
             AlreadyRunning: the application runs already.
+            ConnectedElsewhereError: the application is connected already.
+            DefinitionError, UntraceableError: the definition of a job cannot be made.
+            SettingsError: the settings are invalid.
             Unreachable: NATS does not answer, or the installation was never initialized.
             StoreInUseError: another process uses the `data_dir`.
             NotInMemory: an application in memory cannot run this way.
@@ -100,7 +106,8 @@ class InProcess(Declarations, ABC):
 
         if self._runs:
             raise AlreadyRunning(self.name)
-        self._runs = True
+        if self._client is not None:
+            raise ConnectedElsewhereError(self.name)
         home = self._home()
         parts = Parts(
             self.worker,
@@ -111,6 +118,7 @@ class InProcess(Declarations, ABC):
             server=server,
             by=self._actor(),
         )
+        self._runs = True
         try:
             async with home.running(parts) as running, self.connected(running.operator) as client:
                 yield Running(client, running.url)
