@@ -15,6 +15,7 @@ from examples.fastapi_app import web
 
 from tocsin import Context, Tocsin
 from tocsin.adapters.nats.server.process import StoreInUseError
+from tocsin.app.application import NotConnectedError
 from tocsin.app.errors import ConnectedElsewhereError
 from tocsin.app.in_process import AlreadyRunning
 from tocsin.app.stand_ins import UntraceableError
@@ -125,6 +126,20 @@ async def test_wrong_graph_can_be_corrected() -> None:
         assert await (await app.trigger(report)).result(timeout=60) == 3
 
 
+@pytest.mark.parametrize("kind", ["memory", "embedded"])
+async def test_own_installation_is_used_alone(kind: str, tmp_path: Path) -> None:
+    app = shop(kind, tmp_path)
+    with pytest.raises(NotConnectedError, match=r"app\.running\(\)"):
+        app.run()
+    with pytest.raises(NotConnectedError):
+        await app.apply()
+    with pytest.raises(NotConnectedError):
+        async with app.connected():
+            pass
+    async with app.running():
+        assert {change.job for change in (await app.apply()).of("unchanged")} == {"greet", "tick"}
+
+
 async def test_connected_application_does_not_run(tmp_path: Path) -> None:
     app, other = shop("embedded", tmp_path), Tocsin.in_memory("other")
     async with other.running() as running:
@@ -132,7 +147,7 @@ async def test_connected_application_does_not_run(tmp_path: Path) -> None:
             with pytest.raises(ConnectedElsewhereError):
                 async with app.running():
                     pass
-        assert not list(tmp_path.iterdir())
+        assert not list(tmp_path.iterdir())  # noqa: ASYNC240 - a test
     async with app.running() as running, app.connected() as client:
         assert client is running.client
 

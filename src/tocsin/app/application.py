@@ -98,6 +98,8 @@ class Tocsin(InProcess):
     async def apply(self, *, prune: bool = False, take_over: bool = False) -> "Plan":
         """Register the jobs, and return what that changed.
 
+        Within `connected` or `running`, that happens in the connected installation.
+
         Args:
             prune: also delete the application's jobs that the code no longer has.
             take_over: also replace jobs that belong to another owner.
@@ -105,6 +107,7 @@ class Tocsin(InProcess):
         Raises:
             ForeignJobError: a job belongs to another owner.
             DefinitionError: the installation cannot run a job.
+            NotConnectedError: the application has an installation of its own, which does not run.
             Unreachable, NotInitialized: NATS does not answer, or has no Tocsin.
         """
         from .registration import plan_registration  # noqa: PLC0415 - a program that only runs handlers needs none
@@ -129,6 +132,7 @@ class Tocsin(InProcess):
 
         Raises:
             ConnectedElsewhereError: the application is connected already, and not to `operator`.
+            NotConnectedError: the application has an installation of its own, which does not run.
             Unreachable, NotInitialized: NATS does not answer, or has no Tocsin.
         """
         if self._client is not None:
@@ -136,6 +140,8 @@ class Tocsin(InProcess):
                 raise ConnectedElsewhereError(self.name)
             yield self._client
             return
+        if operator is None:
+            self._require_shared_installation()
         from ..client import Client  # noqa: PLC0415 - a program that only runs handlers needs none
 
         async with Client(settings=self._given_settings if operator is None else None, operator=operator) as client:
@@ -197,6 +203,7 @@ class Tocsin(InProcess):
         `tocsin apply` does it nevertheless.
 
         Raises:
+            NotConnectedError: the application has an installation of its own: use `running`.
             RunWhileImportingError: a command imports the module; run the application under `if __name__ == "__main__":`.
             UntraceableError, DefinitionError: with `apply`, the definition of a graph cannot be made.
         """
@@ -205,6 +212,7 @@ class Tocsin(InProcess):
                 f'The application `{self.name}` runs while its module is imported. Write `if __name__ == "__main__":` above '
                 "`app.run()`."
             )
+        self._require_shared_installation()
         if apply:
             _ = self.definitions  # a wrong graph ends the program before it works
         asyncio.run(self._run(apply=apply))
@@ -233,9 +241,21 @@ class Tocsin(InProcess):
     async def _operator(self) -> "AsyncIterator[Operator]":
         from ..bootstrap.operators import connect_operator, local_actor  # noqa: PLC0415 - see `apply`
 
+        if self._client is not None:
+            yield self._client.operator
+            return
+        self._require_shared_installation()
         by = local_actor(self.owner)
         async with connect_operator(self._settings(), by=by, within=CONNECT_TIMEOUT_S) as operator:
             yield operator
+
+    def _require_shared_installation(self) -> None:
+        """Raise NotConnectedError if the installation exists only within `running`."""
+        if self._has_own_installation:
+            raise NotConnectedError(
+                f"The installation of the application `{self.name}` exists only within `app.running()`. Write `async with app.running():` "
+                "around the call."
+            )
 
     def _settings(self) -> Settings:
         return self._given_settings or load_settings()

@@ -138,6 +138,11 @@ class InProcess(Declarations, ABC):
         async with self.running() as running:
             yield {"tocsin": running}
 
+    @property
+    def _has_own_installation(self) -> bool:
+        """Whether the installation exists only within `running`."""
+        return self._is_in_memory or self._data_dir is not None
+
     def _home(self) -> "Home":
         from ..bootstrap.in_process import Embedded, InMemory, OnNats  # noqa: PLC0415 - as above
 
