@@ -66,8 +66,10 @@ def continued(trigger: e.Trigger, headers: Mapping[str, str]) -> e.Trigger:
 
 def trace_header(headers: Mapping[str, str]) -> tuple[str, str] | None:
     """Return the name and the value of a valid trace context, if there is one."""
-    name = next((name for name in _TRACEPARENT if name in headers), None)
-    return None if name is None or parse(headers[name]) is None else (name, headers[name])
+    # `get` parses one header; `in` parses the whole block if the header is missing.
+    found = ((name, value) for name in _TRACEPARENT if (value := headers.get(name)) is not None)
+    trace = next(found, None)
+    return None if trace is None or parse(trace[1]) is None else trace
 
 
 _PROGRAM: Final = re.compile("[a-z][a-z0-9-]*")
