@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -11,7 +11,7 @@ from tocsin import subjects
 from tocsin.adapters.memory.submissions import InMemoryScreeningChannel
 from tocsin.domain.events import Trigger
 from tocsin.domain.trace_context import parse
-from tocsin.ports import Answer, Refusal
+from tocsin.ports import Answer, Refusal, Submission
 from tocsin.settings import Settings
 from tocsin.stages.screener import (
     BUSY,
@@ -20,11 +20,12 @@ from tocsin.stages.screener import (
     LANE_BYTES,
     LANE_MESSAGES,
     SCREENER,
+    UNSENT_REFUSALS,
     WAVE,
     Screener,
     screened,
 )
-from tocsin.subjects import MAX_INPUT_SIZE, Stream
+from tocsin.subjects import MAX_INPUT_SIZE, MESSAGE_ID, Stream
 from tocsin.testing import InMemoryEventLog, settle
 
 TRIGGER = "outside.shop.trigger.job"
@@ -201,14 +202,18 @@ async def test_no_message_is_accepted_without_a_screener(channel: InMemoryScreen
 
 
 @pytest.mark.parametrize(
-    ("body", "room"),
-    [(b"{}", LANE_MESSAGES), (b"x" * MAX_INPUT_SIZE, LANE_BYTES // (MAX_INPUT_SIZE + len(TRIGGER)))],
+    ("body", "headers", "room"),
+    [
+        (b"{}", {}, LANE_MESSAGES),
+        (b"x" * MAX_INPUT_SIZE, {}, LANE_BYTES // (MAX_INPUT_SIZE + len(TRIGGER))),
+        (b"", {MESSAGE_ID: "x" * MAX_INPUT_SIZE}, LANE_BYTES // (MAX_INPUT_SIZE + len(TRIGGER + MESSAGE_ID))),
+    ],
 )
 async def test_flood_of_one_stream_is_refused_alone(
-    body: bytes, room: int, log: InMemoryEventLog, channel: InMemoryScreeningChannel
+    body: bytes, headers: dict[str, str], room: int, log: InMemoryEventLog, channel: InMemoryScreeningChannel
 ) -> None:
     async with screening(channel):
-        flood = [asyncio.create_task(channel.request(TRIGGER, body)) for _ in range(room + 3)]
+        flood = [asyncio.create_task(channel.request(TRIGGER, body, headers)) for _ in range(room + 3)]
         report = asyncio.create_task(channel.request(REPORT, b"{}"))
         answers = await asyncio.gather(*flood)
         assert fields(await report) == {"seq": 1}
@@ -216,6 +221,28 @@ async def test_flood_of_one_stream_is_refused_alone(
         assert BUSY not in answers[:room]
         assert await channel.request(TRIGGER, b"{}") != BUSY
     assert len(stored(log, Stream.REPORTS)) == 1
+
+
+async def test_refusals_that_wait_are_limited(
+    channel: InMemoryScreeningChannel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection takes no answers for a while."""
+    sent: list[Sequence[tuple[Submission, Answer]]] = []
+    is_writable = asyncio.Event()
+
+    async def answer(submissions: Sequence[tuple[Submission, Answer]]) -> None:
+        sent.append(submissions)
+        await is_writable.wait()
+
+    monkeypatch.setattr(channel, "answer", answer)
+    async with screening(channel):
+        for _ in range(3):
+            for _ in range(UNSENT_REFUSALS):
+                channel.publish("ledger.job.defined", b"x", {"A": "b"}, reply="r")
+            await settle()
+        is_writable.set()
+    assert list(map(len, sent)) == [UNSENT_REFUSALS] * 2
+    assert not any(submission.body or submission.headers for answers in sent for submission, _ in answers)
 
 
 def test_users_outside_are_those_of_the_settings() -> None:

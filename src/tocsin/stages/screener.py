@@ -22,11 +22,11 @@ from ..ports import Answer, OpenScreening, Refusal, ScreeningChannel, Submission
 LANE_MESSAGES: Final = 2_048
 """Messages of a user for one stream that may wait to be stored."""
 LANE_BYTES: Final = 4_194_304
-"""Bytes of their bodies."""
+"""Bytes of their subjects, headers and bodies."""
 WAVE: Final = 256
 """Messages that are stored in one write."""
 UNSENT_REFUSALS: Final = 2_048
-"""Refusals of one moment that are sent. Publishers beyond it get no answer."""
+"""Refusals that may wait to be sent. Publishers beyond it get no answer."""
 FINISH_WITHIN_S: Final = 10.0
 """Seconds to store and answer at the end what has arrived."""
 BUSY: Final = Refusal(503, "too many messages of this user wait to be stored; send it again later")
@@ -73,6 +73,8 @@ class Desk:
         self._channel = channel
         self._lanes: dict[str, _Lane] = {}
         self._refusals: list[tuple[Submission, Answer]] = []
+        self._is_refusing = False
+        """Whether a task sends the refusals."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def receive(self, submission: Submission) -> None:
@@ -113,17 +115,19 @@ class Desk:
         _refused.add(1)
         if not submission.reply or len(self._refusals) >= UNSENT_REFUSALS:
             return
-        self._refusals.append((submission, refusal))
-        if len(self._refusals) == 1:
+        self._refusals.append((submission._replace(body=b"", headers={}), refusal))  # they would only use memory
+        if not self._is_refusing:
+            self._is_refusing = True
             self._start(self._send_refusals())
 
     async def _send_refusals(self) -> None:
-        """Send all refusals of this moment.
-
-        Those that come meanwhile have a task of their own.
-        """
-        refusals, self._refusals = self._refusals, []
-        await self._channel.answer(refusals)
+        """Send the refusals that wait, and those that come meanwhile."""
+        try:
+            while self._refusals:
+                refusals, self._refusals = self._refusals, []
+                await self._channel.answer(refusals)
+        finally:
+            self._is_refusing = False
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -162,7 +166,8 @@ class _Lane:
 
 
 def _size(submission: Submission) -> int:
-    return len(submission.body) + len(submission.subject)
+    headers = sum(len(name) + len(value) for name, value in submission.headers.items())
+    return len(submission.body) + len(submission.subject) + headers
 
 
 def _may_be_stored(subject: str) -> bool:
