@@ -185,6 +185,24 @@ async def test_edit_just_before_an_instant_delays_it_not(world: World) -> None:
         assert len(await fired(world)) == 1
 
 
+async def test_edit_costs_one_decision(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is due before the next instant of the new definition."""
+    await world.define(EVERY_MINUTE)
+    async with leading(world) as ticker:
+        await tick(world, ticker, 60)
+        await tick(world, ticker, 10)
+        await world.define({**EVERY_MINUTE, "schedule": "*/5 * * * *"})
+        await tick(world, ticker, 1)
+        decisions = AsyncMock(side_effect=ticker._wave)
+        monkeypatch.setattr(ticker, "_wave", decisions)
+        for _ in range(5):
+            await tick(world, ticker, 1)
+        assert decisions.await_count == 0
+        for _ in range(5):
+            await tick(world, ticker, 60)
+        assert len(await fired(world)) == 2
+
+
 @pytest.mark.parametrize("timezone", ["UTC", "America/New_York"])
 @pytest.mark.parametrize("schedule", ["* * * * *", "0 * * * *"])
 async def test_each_firing_searches_the_calendar_once(

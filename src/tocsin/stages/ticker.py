@@ -304,7 +304,8 @@ class Ticker:
             ]
             turn.facts = turn.facts or [*ledger.complete(turn.state)]
             if not turn.facts:
-                self._end(turn, ledger.next_instant(turn.state, turn.state.watermark or now, lookahead=lookahead))
+                # Nothing is undecided up to `now`, also under earlier definitions.
+                self._end(turn, ledger.next_instant(turn.state, now, lookahead=lookahead))
         except Exception as error:  # noqa: BLE001 - a job that cannot be decided must not stop the others
             self._fail(turn, error, now)
 
