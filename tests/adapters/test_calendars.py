@@ -114,6 +114,8 @@ def test_events_of_days() -> None:
         ("DTSTART;VALUE=DATE:20260101\nRRULE:FREQ=SECONDLY", "RRULE", "not-supported"),
         ("DTSTART;VALUE=DATE:20260101\nRRULE:FREQ=DAILY;BYHOUR=1,2,3", "RRULE", "not-supported"),
         ("DTSTART;VALUE=DATE:20260101\nRRULE:FREQ=DAILY;BYMONTH=2;BYMONTHDAY=30", "RRULE", "not-supported"),
+        ("DTSTART;VALUE=DATE:20260101\nRRULE:FREQ=DAILY;INTERVAL=0", "RRULE", "out-of-range"),
+        ("DTSTART;VALUE=DATE:20260101\nRRULE:FREQ=YEARLY;INTERVAL=-1", "RRULE", "out-of-range"),
     ],
 )
 def test_event_is_refused_with_its_field(event: str, field: str, code: str) -> None:
@@ -121,6 +123,12 @@ def test_event_is_refused_with_its_field(event: str, field: str, code: str) -> N
     assert found.field.startswith("event 2 (")
     assert found.field.endswith(f", {field}")
     assert (found.code, found.source) == (code, "c.ics")
+
+
+def test_broken_property_is_refused_with_its_event() -> None:
+    found = refused("DTSTART;VALUE=DATE:20260101\nRRULE:FREQ=YEARLY;INTERVAL=9999999999999")
+    assert found.field.startswith("event 1 (")
+    assert (found.code, found.source) == ("invalid-value", "c.ics")
 
 
 def test_many_recurring_events_are_refused() -> None:

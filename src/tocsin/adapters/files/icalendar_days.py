@@ -55,7 +55,9 @@ def days_of_file(content: bytes, source: str, first: date, last: date) -> Iterat
     if recurring > MAX_RECURRING:
         raise _refused(source, "", f"{recurring:,} recurring events, more than {MAX_RECURRING:,}", "too-large")
     for number, event in enumerate(events, 1):
-        _check(event, source, _place(event, number))
+        place = _place(event, number)
+        with _readable(source, place, "it cannot be read"):
+            _check(event, source, place)
     with _readable(source, "", "its events cannot be expanded"):
         for event in recurring_ical_events.of(calendar).between(first, last + _DAY):
             if str(event.get("STATUS", "")).upper() != "CANCELLED":
@@ -68,11 +70,10 @@ def _check(event: Any, source: str, place: str) -> None:  # noqa: ANN401 - the l
     Raises:
         DefinitionError: names the field.
     """
-    with _readable(source, place, "it cannot be read"):
-        start = event.get("DTSTART")
-        start = None if start is None else start.dt
-        end = event["DTEND"].dt if "DTEND" in event else None
-        duration = event["DURATION"].dt if "DURATION" in event else None
+    start = event.get("DTSTART")
+    start = None if start is None else start.dt
+    end = event["DTEND"].dt if "DTEND" in event else None
+    duration = event["DURATION"].dt if "DURATION" in event else None
     if not isinstance(start, date) or isinstance(start, datetime):
         reason = "it must be a date without a time, because a calendar consists of whole days"
         raise _refused(source, f"{place}, DTSTART", reason, "invalid-value")
@@ -103,6 +104,8 @@ def _check_recurrence(event: Any, source: str, place: str) -> None:  # noqa: ANN
     frequency = "" if isinstance(rule, list) else str(next(iter(rule.get("FREQ", [""]))))
     allowed = _RULE_PARTS.get(frequency)
     odd = None if allowed is None else sorted(set(rule) - allowed - _COMMON)
+    if allowed is not None and min(rule.get("INTERVAL", [1])) < 1:
+        raise _refused(source, f"{place}, RRULE", f"{show(text)} never advances: INTERVAL must be 1 or more", "out-of-range")
     if allowed is None or odd or len(text) > MAX_RULE:
         parts = f"{odd[0]} does not go with {frequency}" if odd else "write FREQ=YEARLY, MONTHLY, WEEKLY or DAILY"
         reason = f"{show(text)} is no rule for whole days that ends: {parts}"
