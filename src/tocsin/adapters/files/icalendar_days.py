@@ -83,8 +83,10 @@ def _check(event: Any, source: str, place: str) -> None:  # noqa: ANN401 - the l
         reason = f"it is {start}: allowed are the years {_FIRST_YEAR} to {_LAST_YEAR}"
         raise _refused(source, f"{place}, DTSTART", reason, "out-of-range")
     length = duration if end is None else end - start
+    field = "DTEND" if end is not None else "DURATION"
+    if length is not None and length < 0 * _DAY:
+        raise _refused(source, f"{place}, {field}", f"the event ends before it begins, on {start}", "out-of-range")
     if length is not None and length > MAX_EVENT_DAYS * _DAY:
-        field = "DTEND" if end is not None else "DURATION"
         raise _refused(source, f"{place}, {field}", f"it has more than {MAX_EVENT_DAYS} days", "too-large")
     _check_recurrence(event, source, place)
 
@@ -92,9 +94,11 @@ def _check(event: Any, source: str, place: str) -> None:  # noqa: ANN401 - the l
 def _check_recurrence(event: Any, source: str, place: str) -> None:  # noqa: ANN401 - the library has no types
     for field in ("RDATE", "EXDATE"):
         lists = event.get(field, [])
-        count = sum(len(each.dts) for each in (lists if isinstance(lists, list) else [lists]))
-        if count > MAX_DATES:
-            raise _refused(source, f"{place}, {field}", f"{count:,} dates, more than {MAX_DATES:,}", "too-large")
+        dates = [entry.dt for each in (lists if isinstance(lists, list) else [lists]) for entry in each.dts]
+        if len(dates) > MAX_DATES:
+            raise _refused(source, f"{place}, {field}", f"{len(dates):,} dates, more than {MAX_DATES:,}", "too-large")
+        if not all(isinstance(day, date) for day in dates):
+            raise _refused(source, f"{place}, {field}", "it has a period: write dates", "not-supported")
     if "EXRULE" in event:
         raise _refused(source, f"{place}, EXRULE", "it is obsolete: write EXDATE", "not-supported")
     rule = event.get("RRULE")
@@ -105,7 +109,9 @@ def _check_recurrence(event: Any, source: str, place: str) -> None:  # noqa: ANN
     allowed = _RULE_PARTS.get(frequency)
     odd = None if allowed is None else sorted(set(rule) - allowed - _COMMON)
     if allowed is not None and min(rule.get("INTERVAL", [1])) < 1:
-        raise _refused(source, f"{place}, RRULE", f"{show(text)} never advances: INTERVAL must be 1 or more", "out-of-range")
+        raise _refused(
+            source, f"{place}, RRULE", f"{show(text)} never advances: INTERVAL must be 1 or more", "out-of-range"
+        )
     if allowed is None or odd or len(text) > MAX_RULE:
         parts = f"{odd[0]} does not go with {frequency}" if odd else "write FREQ=YEARLY, MONTHLY, WEEKLY or DAILY"
         reason = f"{show(text)} is no rule for whole days that ends: {parts}"
