@@ -7,15 +7,14 @@ import asyncio
 import os
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Final
 
 import httpx
 import pytest
 
 from tests.ports import free_port
-from tests.system.processes import Program, Site, site
+from tests.system.processes import Program, Site
 from tocsin import bootstrap
 from tocsin.adapters.http.ojs.jobs import uuid7
 from tocsin.domain.events import Completed, Released, Started
@@ -31,16 +30,9 @@ SEED: Final = 11
 
 
 @pytest.fixture
-async def tocsin(nats_url: str, tmp_path: Path) -> AsyncIterator[Site]:
-    async with site(
-        nats_url,
-        tmp_path,
-        metrics={"enabled": False},
-        server={"rate": 100_000, "burst": 100_000, "host": "127.0.0.1"},
-        queues={"work": {"transport": "matched"}},
-    ) as it:
-        it.patience = 60 + JOBS / 5
-        yield it
+def tocsin(ojs_site: Site) -> Site:
+    ojs_site.patience = 60 + JOBS / 5
+    return ojs_site
 
 
 async def push(client: httpx.AsyncClient, urls: Sequence[str], id_: str, seconds: float) -> None:

@@ -3,15 +3,13 @@
 import asyncio
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any, Final
 
 import httpx
 import pytest
 
 from tests.ports import free_port
-from tests.system.processes import Program, Site, site
+from tests.system.processes import Program, Site
 from tocsin import bootstrap
 from tocsin.adapters.http.ojs.jobs import uuid7
 from tocsin.domain.events import Admitted, Cancelled, Skipped
@@ -25,15 +23,8 @@ LEASE: Final = 2_000
 
 
 @pytest.fixture
-async def tocsin(nats_url: str, tmp_path: Path) -> AsyncIterator[Site]:
-    async with site(
-        nats_url,
-        tmp_path,
-        metrics={"enabled": False},
-        server={"rate": 100_000, "burst": 100_000, "host": "127.0.0.1"},
-        queues={"work": {"transport": "matched"}},
-    ) as it:
-        yield it
+def tocsin(ojs_site: Site) -> Site:
+    return ojs_site
 
 
 def job(key: str, on_conflict: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
