@@ -8,6 +8,7 @@ import pytest
 from tests.domain.given import NOON
 from tests.stages.world import World
 from tocsin import subjects
+from tocsin.adapters.memory.archive import InMemoryStreamPurge
 from tocsin.domain import execution
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
@@ -182,6 +183,19 @@ async def test_archived_job_does_not_count(world: World) -> None:
     await world.projections.put(Bucket.CURSORS, subjects.cursor(Stream.LOG), str(recorded.sequence).encode(), expect=0)
     await planned(world, request("b", states=("available", "completed")))
     assert await statuses(world) == {"b": "admitted"}
+
+
+@pytest.mark.parametrize("on_conflict", ["reject", "replace"])
+async def test_key_that_the_archiver_released_is_taken_once(world: World, on_conflict: str) -> None:
+    """The planner remembers the key and the open job, and both are gone."""
+    await planned(world, request("a"))
+    await ended(world, "a")
+    for scope in ("unique.>", "execution.>"):
+        await InMemoryStreamPurge(world.log).purge(scope, upto=await world.log.end(Stream.LOG))
+    assert (await statuses(world), await world.stored(KeyTaken)) == ({}, [])
+    await planned(world, request("b", on_conflict), request("c"))
+    assert await statuses(world) == {"b": "admitted", "c": "skipped"}
+    assert [taken.execution_id for taken in await world.stored(KeyTaken)] == ["b"]
 
 
 async def test_replay_counts_as_its_job(world: World) -> None:

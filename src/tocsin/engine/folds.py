@@ -84,7 +84,7 @@ class Folds(Generic[T]):
             LogUnavailable: the log did not answer.
         """
         # A dictionary, because a set has no order, and the reads must have one.
-        cached = dict.fromkeys(scope for scope in scopes if self._kind.catches_up and scope in self._known)
+        cached = dict.fromkeys(scope for scope in scopes if scope in self._known)
         streams = defaultdict[Any, list[str]](list)
         for scope in scopes:
             if scope not in cached or scope in self._aging:

@@ -35,11 +35,6 @@ class Scope(Generic[T]):
     name: str
     initial: T
     evolve: Callable[[T, Recorded[Message]], T]
-    catches_up: bool = True
-    """Whether an outdated state is brought up to date by the events after it.
-
-    False for scopes that keep only the newest event of each type.
-    """
 
     def __call__(self, scope: str) -> "Ref[T]":
         """Refer to the state of a scope."""
