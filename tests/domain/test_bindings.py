@@ -99,6 +99,25 @@ def test_absent_key_is_left_out_for_the_default() -> None:
 
 
 @pytest.mark.parametrize(
+    "binding",
+    [3, None, {"newer": 1}, {"value": 1, "newer": 2}, {}, "newer.extract", ["newer.extract"], [["input.day"]]],
+)
+def test_binding_of_newer_version_needs_an_upgrade(binding: JsonValue) -> None:
+    with pytest.raises(BindingError, match="upgrade the worker"):
+        bound_arguments({"rows": binding}, {"day": 1}, {"extract": 2}, lambda value: value)
+
+
+@pytest.mark.parametrize("reference", ["upstream.extract", "input.day"])
+def test_small_task_makes_no_huge_arguments(reference: str) -> None:
+    value = "x" * 65_534  # 64 KiB of JSON
+    values: dict[str, JsonValue] = {"extract": value, "day": value}
+    most: dict[str, JsonValue] = {"parts": [reference] * 63, "more": reference}
+    assert bound_arguments(most, values, values, lambda value: value) == {"parts": [value] * 63, "more": value}
+    with pytest.raises(BindingError, match="pass each once"):
+        bound_arguments({**most, "again": reference}, values, values, lambda value: value)
+
+
+@pytest.mark.parametrize(
     ("bind", "text"), [({"parts": ["input.day"]}, "the input lacks"), ({"rows": "upstream.a"}, "too large together")]
 )
 def test_missing_value_is_explained(bind: dict[str, JsonValue], text: str) -> None:

@@ -35,6 +35,15 @@ async def test_secret_of_a_constant_must_be_allowed(bench: Bench) -> None:
     assert error.type == "secret_unresolved"
 
 
+async def test_binding_of_newer_version_is_wrong_input(bench: Bench) -> None:
+    def load(_: Context, rows: list[int]) -> None: ...
+
+    await bench.run(load, bind={"rows": {"newer": 1}})
+    error = (await bench.report()).error
+    assert error is not None
+    assert (error.type, error.retryable) == ("wrong_input", False)
+
+
 async def test_missing_result_is_a_wrong_input(bench: Bench) -> None:
     def load(_: Context, rows: list[int]) -> None: ...
 

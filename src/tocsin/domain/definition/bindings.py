@@ -6,8 +6,9 @@ A binding is a reference to the result of a step or to a key of the job's input,
 handler gets these arguments and no others. Only constants may refer to secrets: a result that looks like a reference is text.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Final, Protocol, TypeAlias
+from typing import Annotated, Final, Protocol, TypeAlias, TypeGuard
 
 from pydantic import BeforeValidator, JsonValue, ValidationInfo, WithJsonSchema
 
@@ -21,6 +22,8 @@ UPSTREAM: Final = "upstream."
 INPUT: Final = "input."
 VALUE: Final = "value"
 """The only key of a constant."""
+MAX_REPEATED_BYTES: Final = 4_194_304
+"""Bytes of JSON of all values that a step's bindings take more than once, with their repetitions."""
 _FORMS: Final = "write `upstream.STEP`, `input.KEY`, a list of these, or `{value: …}`"
 
 
@@ -141,22 +144,41 @@ def bound_arguments(
         resolve: resolves the secrets of a constant.
 
     Raises:
-        BindingError: a result was left out, because all together are too large; or a key in a list is absent.
+        BindingError: a result was left out, because all together are too large; a key in a list is absent; values that are taken
+            more than once are too large; or a newer version wrote a binding.
     """
+    _refuse_repetitions(bind, input, upstream)
     arguments: dict[str, JsonValue] = {}
     for name, binding in bind.items():
         match binding:
-            case dict():
+            case dict() if binding.keys() == {VALUE}:
                 arguments[name] = resolve(binding[VALUE])
             case str() if binding.startswith(INPUT) and binding.removeprefix(INPUT) not in input:
                 pass
-            case str():
+            case str() if _names_source(binding):
                 arguments[name] = _value(name, binding, input, upstream)
-            case list():
-                arguments[name] = [_value(name, str(reference), input, upstream) for reference in binding]
+            case list() if all(map(_names_source, binding)):
+                arguments[name] = [_value(name, reference, input, upstream) for reference in references(binding)]
             case _:
                 raise BindingError(f"`{name}` has a binding that this version cannot read: upgrade the worker")
     return arguments
+
+
+def _refuse_repetitions(
+    bind: Mapping[str, JsonValue], input_: Mapping[str, JsonValue], upstream: Mapping[str, JsonValue]
+) -> None:
+    """Raise BindingError if a small task would make large arguments, because its bindings repeat references."""
+    counts = Counter(reference for binding in bind.values() for reference in references(binding))
+    size = 0
+    for reference, count in counts.items():
+        if count > 1:
+            source = input_ if reference.startswith(INPUT) else upstream
+            size += count * size_of(source.get(reference.partition(".")[2]))
+    if size > MAX_REPEATED_BYTES:
+        raise BindingError(
+            f"values that `bind` takes more than once have {size:,} bytes of JSON with their repetitions, more than "
+            f"{MAX_REPEATED_BYTES:,}: pass each once"
+        )
 
 
 def _value(
@@ -190,10 +212,9 @@ def _is_binding(binding: object) -> bool:
             return False
 
 
+def _names_source(text: object) -> TypeGuard[str]:
+    return isinstance(text, str) and text.startswith((UPSTREAM, INPUT))
+
+
 def _is_reference(text: object) -> bool:
-    return (
-        isinstance(text, str)
-        and text.startswith((UPSTREAM, INPUT))
-        and not text.endswith(".")
-        and not text_problem(text)
-    )
+    return _names_source(text) and not text.endswith(".") and not text_problem(text)
