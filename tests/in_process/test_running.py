@@ -66,6 +66,13 @@ async def test_embedded_jobs_survive_a_restart(tmp_path: Path) -> None:
         assert any([row.execution_id == run.execution_id async for row in running.client.executions(job="greet")])
 
 
+async def test_policy_applies_to_registered_jobs(tmp_path: Path) -> None:
+    async with shop("embedded", tmp_path).running() as running:
+        await running.client.operator.change_policy({"job_timeout": 60})
+    async with shop("embedded", tmp_path).running() as running:
+        assert (await running.client.job("greet")).definition.timeout == 60
+
+
 async def test_data_folder_belongs_to_one_process(tmp_path: Path) -> None:
     async with shop("embedded", tmp_path).running():
         with pytest.raises(StoreInUseError, match="in use"):

@@ -17,14 +17,13 @@ from ..adapters.extras import require_extra
 from ..domain.definition import JobDefinition
 from ..domain.errors import TocsinError
 from ..domain.events import Actor
-from ..domain.policy import NO_POLICY, with_timeout
-from ..services.jobs import Registry
-from ..services.local_operator import LocalOperator
+from ..services.apply import with_timeouts
+from ..services.local_operator import LocalOperator, opened_once
 from ..services.operator import Operator
 from ..settings import Settings
 from ..worker import Worker
 from .in_memory import InMemoryInstallation, connect_in_memory, open_in_memory, run_stages_in_memory
-from .installation import Installation, Ports, connect, report_key
+from .installation import Installation, connect, report_key
 from .operators import operator_of, recorded_history
 from .provision import initialize
 from .stage_runner import STAGE_NAMES, run_stages
@@ -151,10 +150,11 @@ class InMemory:
             await stack.enter_async_context(
                 _until_end("stages", run_stages_in_memory(installation, ready=ready), ready)
             )
-            await _register(installation, parts)
+            operator = _operator_in_memory(installation, parts.by)
+            await _register(operator, parts, self.settings)
             connection = await stack.enter_async_context(connect_in_memory(installation, parts.worker.options))
             await stack.enter_async_context(parts.worker.running(connection))
-            yield RunningParts(_operator_in_memory(installation, parts.by), None)
+            yield RunningParts(operator, None)
 
 
 Home: TypeAlias = OnNats | Embedded | InMemory
@@ -172,7 +172,9 @@ async def on(installation: Installation, parts: Parts) -> AsyncIterator[RunningP
             await stack.enter_async_context(
                 _until_end("stages", run_stages(installation, STAGE_NAMES, ready=ready), ready)
             )
-        await _register(installation, parts)
+        history = await stack.enter_async_context(opened_once(partial(recorded_history, installation)))
+        operator = operator_of(installation, history, by=parts.by)
+        await _register(operator, parts, installation.settings)
         connection = await stack.enter_async_context(worker_connection(installation, parts.worker.options))
         await stack.enter_async_context(parts.worker.running(connection))
         url = None
@@ -181,7 +183,7 @@ async def on(installation: Installation, parts: Parts) -> AsyncIterator[RunningP
             from .api_server import serving  # noqa: PLC0415 - the web framework takes long to import
 
             url = await stack.enter_async_context(serving(installation))
-        yield RunningParts(operator_of(installation, partial(recorded_history, installation), by=parts.by), url)
+        yield RunningParts(operator, url)
 
 
 @asynccontextmanager
@@ -211,14 +213,11 @@ def _log_failure(part: "asyncio.Task[None]") -> None:
         _log.error(f"{part.get_name()} failed", action="part-failed", part=part.get_name(), exc_info=error)
 
 
-async def _register(ports: Ports, parts: Parts) -> None:
+async def _register(operator: Operator, parts: Parts, settings: Settings) -> None:
     """Register the definitions of the application, if it is to."""
-    if not parts.register:
-        return
-    registry = Registry(ports.log, ports.projections, ports.clock, bridged=ports.settings.bridged_queues)
-    timeout = ports.settings.execution.default_timeout
-    definitions = [with_timeout(definition, NO_POLICY, timeout) for definition in parts.definitions]
-    await registry.carry_out(await registry.plan(definitions, prune=(parts.owner,)), by=parts.by)
+    if parts.register:
+        definitions = await with_timeouts(operator, parts.definitions, settings)
+        await operator.carry_out(await operator.plan(definitions, prune=(parts.owner,)))
 
 
 def _operator_in_memory(installation: InMemoryInstallation, by: Actor | None) -> LocalOperator:
