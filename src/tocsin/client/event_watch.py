@@ -46,7 +46,7 @@ class Watcher:
         if len(self._facts) < MAX_BUFFERED:
             self._facts.append(fact)
         else:
-            self._must_read = True
+            self.miss()
         self.has_end = self.has_end or is_end(fact.message)
         self._changed.set()
 
