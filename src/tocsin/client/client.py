@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import datetime
 from types import TracebackType
@@ -17,7 +17,7 @@ from ..domain.history import Status
 from ..domain.identity import NO_OWNER
 from ..ports import DeadLetterRow, ExecutionRow
 from ..ports.queries import DeadLetterQuery, DeadLetterSort, ExecutionQuery, ExecutionSort, every
-from ..services.apply import with_timeouts
+from ..services.apply import owners_of, with_owner, with_timeouts
 from ..services.jobs import Job, Plan
 from ..services.operator import Operator
 from ..settings import Settings, load
@@ -297,10 +297,9 @@ class Client:
             NotPermitted, NotAllowed: the token or the NATS user may not register a job.
         """
         operator = self.operator
-        owned = [_owned(_definition(each), owner) for each in definitions]
+        owned = [with_owner(_definition(each), owner) for each in definitions]
         complete = await with_timeouts(operator, owned, self._loaded_settings())
-        owners: Collection[str] = {each.owner for each in complete if each.owner} or {owner}
-        plan = await operator.plan(complete, prune=owners if prune else ())
+        plan = await operator.plan(complete, prune=owners_of(complete, owner) if prune else ())
         if not dry_run:
             await operator.carry_out(plan)
         return plan
@@ -412,7 +411,3 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 def _definition(written: JobDefinition | Mapping[str, Any]) -> JobDefinition:
     return written if isinstance(written, JobDefinition) else read_job(dict(written))
-
-
-def _owned(definition: JobDefinition, owner: str) -> JobDefinition:
-    return definition if "owner" in definition.model_fields_set else definition.model_copy(update={"owner": owner})

@@ -16,6 +16,16 @@ async def apply_definitions(operator: Operator, definitions: Iterable[JobDefinit
     return plan
 
 
+def with_owner(definition: JobDefinition, owner: str) -> JobDefinition:
+    """Return a definition with `owner`, unless it names one."""
+    return definition if "owner" in definition.model_fields_set else definition.model_copy(update={"owner": owner})
+
+
+def owners_of(definitions: Iterable[JobDefinition], owner: str) -> set[str]:
+    """Return the owners that definitions name, or else `owner`."""
+    return {definition.owner for definition in definitions if definition.owner} or {owner}
+
+
 async def with_timeouts(
     operator: Operator, definitions: Iterable[JobDefinition], settings: Settings
 ) -> tuple[JobDefinition, ...]:

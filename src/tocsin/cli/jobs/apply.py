@@ -11,7 +11,7 @@ from ...domain.definition import JobDefinition
 from ...domain.identity import NO_OWNER
 from ...domain.text import counted, printable_lines
 from ...ports import LogUnavailable
-from ...services.apply import with_timeouts
+from ...services.apply import owners_of, with_owner, with_timeouts
 from ...services.jobs import Plan
 from ...services.operations.errors import NotFound
 from ...services.operator import NotPermitted, Operator
@@ -59,7 +59,7 @@ def apply(
     """
     session = session_of(context)
     definitions = read(session.settings(), file or [], owner)
-    pruned = owners(definitions, owner) if prune else ()
+    pruned = owners_of(definitions, owner) if prune else ()
 
     async def make_plan(operator: Operator) -> Plan:
         return await operator.plan(await with_timeouts(operator, definitions, session.settings()), prune=pruned)
@@ -97,7 +97,7 @@ def diff(
     async def read_plan() -> Plan:
         async with session.operator() as operator:
             complete = await with_timeouts(operator, definitions, session.settings())
-            return await operator.plan(complete, prune=owners(definitions, owner) if prune else ())
+            return await operator.plan(complete, prune=owners_of(definitions, owner) if prune else ())
 
     plan = run(read_plan())
     session.output.answer(as_json(plan), lambda: lines(plan))
@@ -204,12 +204,4 @@ def read(settings: Settings, files: Collection[str], owner: str) -> tuple[JobDef
             "Cannot read definitions: no file is named. Name a file or a folder with -f, or set `jobs_file` in the settings.",
             code="definitions-required",
         )
-    return tuple(
-        definition if "owner" in definition.model_fields_set else definition.model_copy(update={"owner": owner})
-        for definition in load(*sources)
-    )
-
-
-def owners(definitions: Iterable[JobDefinition], owner: str) -> set[str]:
-    """Return the owners whose jobs the definitions describe."""
-    return {definition.owner for definition in definitions if definition.owner} or {owner}
+    return tuple(with_owner(definition, owner) for definition in load(*sources))
