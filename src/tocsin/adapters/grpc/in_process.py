@@ -6,7 +6,7 @@ The API decides on tokens, roles, visibility and rates.
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
@@ -78,10 +78,11 @@ class Api:
         running = asyncio.create_task(self._answer(_scope(caller, path, query), messages))
         try:
             start = await messages.get()
-            status = HTTPStatus.INTERNAL_SERVER_ERROR if start is None else int(start["status"])
+            if start is None:
+                raise _refusal(HTTPStatus.INTERNAL_SERVER_ERROR, b"")
             async with aclosing(_bodies(messages)) as bodies:
-                if status != HTTPStatus.OK:
-                    raise _refusal(status, b"".join([piece async for piece in bodies]))
+                if start["status"] != HTTPStatus.OK:
+                    raise _refusal(start["status"], b"".join([piece async for piece in bodies]))
                 async for piece in bodies:
                     yield piece
         finally:
@@ -97,10 +98,9 @@ class Api:
             await asyncio.Event().wait()  # a call that ends cancels this task
             return {"type": "http.disconnect"}
 
-        try:
+        with suppress(Exception):  # the API has logged it
             await self._app(scope, receive, messages.put)
-        finally:
-            await messages.put(None)
+        await messages.put(None)  # not after a cancellation: nothing takes pieces from a full queue then
 
 
 async def _bodies(messages: "asyncio.Queue[Message | None]") -> AsyncGenerator[bytes, None]:

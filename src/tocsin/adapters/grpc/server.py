@@ -2,8 +2,8 @@
 
 import ipaddress
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote
@@ -92,13 +92,14 @@ async def _answer(do: Callable[[Caller, Any], Awaitable[Any]], request: Any, con
         await _abort(context, _unforeseen(error))
 
 
-async def _stream(do: Callable[[Caller, Any], AsyncIterator[Any]], request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: ANN401 - likewise
+async def _stream(do: Callable[..., AsyncGenerator[Any, None]], request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: ANN401 - likewise
     try:
-        async for message in do(_caller_of(context), request):
-            if message is ACCEPTED:
-                await context.send_initial_metadata(())
-            else:
-                yield message
+        async with aclosing(do(_caller_of(context), request)) as messages:
+            async for message in messages:
+                if message is ACCEPTED:
+                    await context.send_initial_metadata(())
+                else:
+                    yield message
     except Refused as refused:
         await _abort(context, refused)
     except Exception as error:  # noqa: BLE001 - likewise

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any, Final
 from urllib.parse import quote
@@ -110,7 +110,7 @@ class SchedulerService:
             executions=map(execution_of, page["executions"]), next_page_token=page["next"] or ""
         )
 
-    async def watch_events(self, caller: Caller, request: Any) -> AsyncIterator[Any]:  # noqa: ANN401 - messages
+    async def watch_events(self, caller: Caller, request: Any) -> AsyncGenerator[Any, None]:  # noqa: ANN401 - messages
         """Yield `ACCEPTED`, and then events as they are stored.
 
         Raises:
