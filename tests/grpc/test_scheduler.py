@@ -16,6 +16,7 @@ from tests.client.test_lost_connections import free_port
 from tests.domain.given import ID, JOB, NOON, admitted, started
 from tests.grpc.conftest import LIMITS, Served, Stub
 from tests.system.running import DEADLINE, running
+from tocsin.adapters.grpc import server
 from tocsin.adapters.grpc.server import SERVICE
 from tocsin.adapters.http.sockets import PortInUseError
 from tocsin.bootstrap.api_server import serving
@@ -152,6 +153,50 @@ async def test_streams_of_a_caller_are_limited(stub: Any, served: Served) -> Non
         assert caught.value.code() == STATUS.RESOURCE_EXHAUSTED
         for call in calls:
             call.cancel()
+
+
+@pytest.fixture
+def quick_pings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "KEEP_ALIVE_MS", 200)
+    monkeypatch.setattr(server, "PING_TIMEOUT_MS", 200)
+
+
+@pytest.mark.usefixtures("quick_pings")
+async def test_caller_whose_network_is_lost_leaves_its_places(served: Served, stub: Any) -> None:  # noqa: ANN401
+    is_lost = asyncio.Event()
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while (data := await reader.read(65_536)) and not is_lost.is_set():
+            writer.write(data)
+        await asyncio.Event().wait()  # neither end learns of it
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host, _, port = served.address.rpartition(":")
+        far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))
+
+    await served.world.given(name=JOB)
+    request = stub.pb.WatchEventsRequest(after="0.0")
+    network = await asyncio.start_server(relay, "127.0.0.1", 0)
+    host, port = network.sockets[0].getsockname()
+    async with asyncio.timeout(DEADLINE), grpc.aio.insecure_channel(f"{host}:{port}") as channel:
+        far = served.stub(channel)
+        calls = [far.WatchEvents(request) for _ in range(LIMITS.max_streams_per_caller)]
+        assert [(await call.read()).type for call in calls] == ["defined", "defined"]
+        is_lost.set()
+        while (await refused_stream(stub.WatchEvents(request))) == STATUS.RESOURCE_EXHAUSTED:
+            pass
+    network.close()
+
+
+async def refused_stream(call: Any) -> Any:  # noqa: ANN401 - grpc has no types
+    """The status of a refused stream; None: it has an event."""
+    try:
+        assert (await call.read()).type == "defined"
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    call.cancel()
+    return None
 
 
 async def test_health_and_reflection_answer(served: Served) -> None:

@@ -27,6 +27,10 @@ GRACE_S: Final = 5.0
 """Time that running calls get at shutdown."""
 MAX_METADATA_BYTES: Final = 16_384
 """Size of the metadata of a call."""
+KEEP_ALIVE_MS: Final = 30_000
+"""Interval of pings, without which a lost caller would keep its places until the server stops."""
+PING_TIMEOUT_MS: Final = 10_000
+"""Time without an answer to a ping after which a connection is closed."""
 
 _log = telemetry.get_logger("tocsin.grpc")
 
@@ -43,6 +47,9 @@ async def serving_grpc(app: ASGIApp, parts: Components, host: str, settings: Grp
             ("grpc.max_receive_message_length", settings.max_message_bytes),
             ("grpc.max_send_message_length", settings.max_message_bytes),
             ("grpc.max_metadata_size", MAX_METADATA_BYTES),
+            ("grpc.keepalive_time_ms", KEEP_ALIVE_MS),
+            ("grpc.http2.ping_timeout_ms", PING_TIMEOUT_MS),
+            ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.so_reuseport", 0),
         ),
         maximum_concurrent_rpcs=settings.max_calls,
