@@ -1,6 +1,7 @@
 """The gRPC service: its calls, its refusals and its limits."""
 
 import asyncio
+import math
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,14 @@ async def test_refusals_have_status_and_code(stub: Any) -> None:  # noqa: ANN401
     pb = stub.pb
     assert await refusal(stub.GetJob, pb.GetJobRequest(name="x")) == (STATUS.NOT_FOUND, "not-found")
     assert await refusal(stub.GetJob, pb.GetJobRequest(name="a/../b")) == (STATUS.NOT_FOUND, "not-found")
+    for name in (".", ".."):
+        code = (STATUS.INVALID_ARGUMENT, "invalid-request")
+        assert await refusal(stub.GetJob, pb.GetJobRequest(name=name)) == code
+        assert await refusal(stub.TriggerJob, pb.TriggerJobRequest(name=name)) == code
+    for number in (math.nan, math.inf):
+        unknown = pb.TriggerJobRequest(name="x")
+        unknown.input["n"] = number
+        assert await refusal(stub.TriggerJob, unknown) == (STATUS.INVALID_ARGUMENT, "invalid-request")
     assert (await refusal(stub.ListJobs, pb.ListJobsRequest(page_size=4_000_000_000)))[0] == STATUS.INVALID_ARGUMENT
     assert (await refusal(stub.ListExecutions, pb.ListExecutionsRequest(status="odd")))[0] == STATUS.INVALID_ARGUMENT
     huge = pb.TriggerJobRequest(name="x", reason="x" * LIMITS.max_message_bytes)
@@ -163,17 +172,20 @@ def quick_pings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("quick_pings")
 async def test_caller_whose_network_is_lost_leaves_its_places(served: Served, stub: Any) -> None:  # noqa: ANN401
-    is_lost = asyncio.Event()
+    is_lost, is_over, is_closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while (data := await reader.read(65_536)) and not is_lost.is_set():
             writer.write(data)
-        await asyncio.Event().wait()  # neither end learns of it
+        await is_over.wait()  # neither end learns of it
 
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         host, _, port = served.address.rpartition(":")
         far_reader, far_writer = await asyncio.open_connection(host, int(port))
         await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))
+        for end in (writer, far_writer):
+            end.close()
+        is_closed.set()
 
     await served.world.given(name=JOB)
     request = stub.pb.WatchEventsRequest(after="0.0")
@@ -186,6 +198,8 @@ async def test_caller_whose_network_is_lost_leaves_its_places(served: Served, st
         is_lost.set()
         while (await refused_stream(stub.WatchEvents(request))) == STATUS.RESOURCE_EXHAUSTED:
             pass
+    is_over.set()
+    await is_closed.wait()
     network.close()
 
 

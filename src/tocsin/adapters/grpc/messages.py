@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from google.protobuf.json_format import MessageToDict
 from google.protobuf.struct_pb2 import Struct, Value
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from . import scheduler_pb2 as pb
+from .in_process import Refused
 
 
 def job_of(details: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a message
@@ -70,6 +72,18 @@ def struct_of(fields: Mapping[str, Any]) -> Struct:
     struct = Struct()
     struct.update(fields)
     return struct
+
+
+def json_of(struct: Struct) -> Any:  # noqa: ANN401 - JSON
+    """Return the JSON object of a message.
+
+    Raises:
+        Refused: a number is infinite or not a number, which JSON cannot express.
+    """
+    try:
+        return MessageToDict(struct)
+    except ValueError as error:
+        raise Refused(422, "invalid-request", f"`input` is no JSON: {error}") from None
 
 
 def value_of(value: Any) -> Value | None:  # noqa: ANN401 - JSON

@@ -8,16 +8,14 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import grpc
-from google.protobuf.json_format import MessageToDict
 
 from ..http.api.dependencies import Components
 from . import scheduler_pb2 as pb
 from .in_process import Api, Caller, Query, Refused, lines
-from .messages import event_of, execution_of, job_of, time_of
+from .messages import event_of, execution_of, job_of, json_of, time_of
 
 MAX_STATUS_JOBS: Final = 5_000
 """Jobs of one scheduler status, which has no pages."""
-PAGE_SIZE: Final = 500
 OUTCOMES_AT_ONCE: Final = 100
 USUAL_JOBS: Final = 100
 USUAL_EXECUTIONS: Final = 50
@@ -81,7 +79,7 @@ class SchedulerService:
         """Request a run."""
         body: dict[str, Any] = _given(reason=request.reason, idempotency_key=request.idempotency_key)
         if request.HasField("input"):
-            body["input"] = MessageToDict(request.input)
+            body["input"] = json_of(request.input)
         if request.HasField("priority"):
             body["priority"] = request.priority
         answer = await self._api.request(caller, "POST", _path("jobs", request.name, "trigger"), body=body)
@@ -139,7 +137,7 @@ class SchedulerService:
         return pb.SwitchJobResponse(changed=answer["changed"])
 
     async def _jobs(self, caller: Caller) -> list[Any]:
-        query: dict[str, str | int | bool] = {"details": True, "limit": PAGE_SIZE}
+        query: dict[str, str | int | bool] = {"limit": MAX_STATUS_JOBS}
         jobs: list[Any] = []
         while True:
             page = await self._api.request(caller, "GET", "/v1/jobs", query=query)
@@ -208,7 +206,7 @@ def _job_status(job: Mapping[str, Any], outcomes: list[Any], counts: Mapping[str
         run_count=sum(counts.get(status, 0) for status in ENDED),
         error_count=counts.get("failed", 0),
         is_running=any(outcome["status"] == "running" for outcome in outcomes),
-        is_paused=job["paused"],
+        is_paused=job["state"] == "paused",
     )
 
 
@@ -223,4 +221,5 @@ def _given(**values: str) -> dict[str, Any]:
 
 
 def _path(*parts: str) -> str:
-    return "/v1/" + "/".join(quote(part, safe="") or "-" for part in parts)
+    """Return a path in which each part is one segment, also `.` and `..`."""
+    return "/v1/" + "/".join(quote(part, safe="").replace(".", "%2E") or "-" for part in parts)
