@@ -1,10 +1,13 @@
 """The event listener: a message is acknowledged after its request is stored, and makes the same request each time."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import compress
+from operator import not_
 from typing import Any, cast
 
 import pytest
@@ -13,7 +16,7 @@ from tests.domain.given import KEY
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain.events import Trigger
-from tocsin.ports import EventStreams, LogUnavailable, Write, Written, acknowledge_each
+from tocsin.ports import EventStreams, LogUnavailable, MessageTooLarge, Publish, Write, Written, acknowledge_each
 from tocsin.stages.event_listener.stage import EventListener
 from tocsin.stages.event_listener.trigger_index import TriggerIndex
 
@@ -62,10 +65,15 @@ async def listening(world: World) -> AsyncIterator[EventListener]:
         await asyncio.gather(following, return_exceptions=True)
 
 
-async def requested(world: World) -> list[str | None]:
-    """The keys of the stored requests."""
+async def triggers(world: World) -> list[Trigger]:
+    """The stored requests."""
     stored = await world.log.read(subjects.trigger("invoice"))
-    return [each.message.idempotency_key for each in stored if isinstance(each.message, Trigger)]
+    return [each.message for each in stored if isinstance(each.message, Trigger)]
+
+
+async def requested(world: World) -> list[str | None]:
+    """Their keys."""
+    return [trigger.idempotency_key for trigger in await triggers(world)]
 
 
 def messages(world: World, *bodies: str) -> list[Message]:
@@ -100,6 +108,40 @@ async def test_message_is_not_acknowledged_before_its_request(world: World, monk
         assert [message.answers for message in delivered] == [["again after 2 s"], ["ack"]]
         await listener.handle(name, messages(world, '{"n": 2, "id": "a"}'))
     assert await requested(world) == ["a"]
+
+
+async def test_refused_request_is_recorded_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server may take smaller messages than the input of an event."""
+    await world.define({**JOB, "triggers": [{"nats": "orders.>", "input": {"id": "body.id"}, "key": "body.id"}]})
+    write = world.log.write
+
+    async def refuse_large(writes: Sequence[Write]) -> list[Written]:
+        are_large = [len(each.message.encode()) > 1_000 for each in writes if isinstance(each, Publish)]
+        stored = iter(await write([*compress(writes, map(not_, are_large))]))
+        refused = Written((), MessageTooLarge.of("trigger.invoice", 2_000, 1_000))
+        return [refused if is_large else next(stored) for is_large in are_large]
+
+    monkeypatch.setattr(world.log, "write", refuse_large)
+    async with listening(world) as listener:
+        [name] = listener.index.active
+        for _ in range(2):
+            delivered = messages(world, '{"id": "a"}', json.dumps({"id": "\u2028" * 255}), '{"id": "b"}')
+            await listener.handle(name, delivered)
+            assert [message.answers for message in delivered] == [["ack"]] * 3
+    codes = [trigger.event_trigger and trigger.event_trigger.refusal_code for trigger in await triggers(world)]
+    assert codes == [None, None, "message-too-large"]
+
+
+async def test_longest_reason_fits_a_request(world: World) -> None:
+    await world.define({**JOB, "triggers": [{"nats": "orders.>", "input": {"k" * 300_000: "body.id"}}]})
+    async with listening(world) as listener:
+        [name] = listener.index.active
+        [message] = delivered = messages(world, "{}")
+        await listener.handle(name, delivered)
+    assert message.answers == ["ack"]
+    [trigger] = await triggers(world)
+    assert trigger.event_trigger is not None
+    assert trigger.event_trigger.refusal_code == "evaluation-failed"
 
 
 async def test_message_of_a_lost_trigger_is_handed_back(world: World) -> None:

@@ -1,16 +1,22 @@
 """The request for an execution that an event makes."""
 
+from typing import Final
+
 import msgspec
 from pydantic import JsonValue
 
 from ... import subjects
 from ...domain import cel, ids, trace_context
+from ...domain.definition import shorten
+from ...domain.errors import TocsinError
 from ...domain.event_trigger import UnreadableEvent, Verdict, judge, read_event
 from ...domain.events import Cancelled, Completed, EventOrigin, Failed, Trigger
 from ...ports import Delivery, Publish
 from .trigger_index import ActiveTrigger
 
 TRACEPARENT = "traceparent"
+MAX_REASON: Final = 1_000
+"""Characters of the reason why an event starts nothing: a key of `input` may be as long as a definition."""
 
 
 class HeardEvent(msgspec.Struct, frozen=True):
@@ -98,6 +104,16 @@ def request_of(active: ActiveTrigger, delivery: Delivery, key: bytes) -> Publish
     return _request(active, verdict, name, subject, headers.get(TRACEPARENT), key)
 
 
+def refusal_of(active: ActiveTrigger, delivery: Delivery, error: Exception, key: bytes) -> Publish:
+    """Return the request that records an event whose own request the log refuses for good.
+
+    `error`: the reason. `key`: as for `request_of`.
+    """
+    code = error.code if isinstance(error, TocsinError) else cel.EvaluationFailed.code
+    verdict = Verdict("evaluation_failed", reason=f"the request was refused: {error}", code=code)
+    return _request(active, verdict, name_of_message(delivery), delivery.subject, None, key)
+
+
 def _request(
     active: ActiveTrigger, verdict: Verdict, name: str, subject: str, traceparent: str | None, key: bytes
 ) -> Publish:
@@ -106,7 +122,7 @@ def _request(
         source=(*active.trigger.source, kind),
         subject=subject,
         refusal_code=None if verdict.outcome == "starts" else verdict.code,
-        refusal=None if verdict.outcome == "starts" else verdict.explained,
+        refusal=None if verdict.outcome == "starts" else shorten(verdict.explained, MAX_REASON),
     )
     context = trace_context.parse(traceparent)
     trigger = Trigger(

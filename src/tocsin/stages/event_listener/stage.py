@@ -8,6 +8,8 @@ durables: a process that stopped left nothing behind.
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
+from itertools import compress
+from operator import not_
 from typing import Final
 
 from ... import telemetry
@@ -26,7 +28,7 @@ from ...ports import (
     acknowledge,
 )
 from ...subjects import DecodeError, Stream
-from .requests import request_of
+from .requests import refusal_of, request_of
 from .trigger_index import ActiveTrigger, TriggerIndex
 
 AT_ONCE: Final = 32
@@ -145,7 +147,8 @@ class EventListener:
     async def handle(self, name: str, deliveries: Sequence[Delivery]) -> None:
         """Store the requests that messages of a durable make, and acknowledge what is stored.
 
-        The rest is delivered again.
+        A request that the log refuses for good is stored without the input of the event, so that the event is recorded once. The rest is
+        delivered again.
 
         Raises:
             LogUnavailable: the log did not answer.
@@ -162,16 +165,19 @@ class EventListener:
         for delivery in deliveries:
             requests.append(self._request(active, delivery))
             await asyncio.sleep(0)  # a large event takes long to evaluate
-        unstored = await self._store([request for request in requests if request is not None])
-        handled = [
-            delivery
-            for delivery, request in zip(deliveries, requests, strict=True)
-            if request is None or request.message_id not in unstored
-        ]
-        await acknowledge(handled)
-        for delivery, request in zip(deliveries, requests, strict=True):
-            if request is not None and request.message_id in unstored:
-                await delivery.nak(RETRY_S)
+        errors = await self._store(requests)
+        if refused := {each: error for each, error in errors.items() if not isinstance(error, LogUnavailable)}:
+            requests = [
+                request
+                if request is None or (error := refused.get(request.message_id)) is None
+                else refusal_of(active, delivery, error, self._key)
+                for delivery, request in zip(deliveries, requests, strict=True)
+            ]
+            errors = await self._store(requests)  # the log stores each id once
+        unstored = [request is not None and request.message_id in errors for request in requests]
+        await acknowledge([*compress(deliveries, map(not_, unstored))])
+        for delivery in compress(deliveries, unstored):
+            await delivery.nak(RETRY_S)
 
     def _request(self, active: ActiveTrigger, delivery: Delivery) -> Publish | None:
         try:
@@ -180,18 +186,15 @@ class EventListener:
             _log.error("event unreadable, skipped", action="unreadable", sequence=delivery.sequence, error=str(error))
             return None
 
-    async def _store(self, requests: Sequence[Publish]) -> frozenset[str]:
-        """Store requests, each id once; return the ids of those that are not stored."""
-        each = {request.message_id: request for request in requests}
+    async def _store(self, requests: Iterable[Publish | None]) -> dict[str, Exception]:
+        """Store requests, each id once; return the errors of the others by id."""
+        each = {request.message_id: request for request in requests if request is not None}
         results = await self._log.write([*each.values()]) if each else []
-        unstored: list[str] = []
-        for message_id, result in zip(each, results, strict=True):
-            if result.error is None:
-                continue
-            if not isinstance(result.error, LogUnavailable):
-                _log.error("request not stored; retrying", action="request-refused", error=str(result.error))
-            unstored.append(message_id)
-        return frozenset(unstored)
+        errors = {id_: result.error for id_, result in zip(each, results, strict=True) if result.error is not None}
+        for error in errors.values():
+            if not isinstance(error, LogUnavailable):
+                _log.error("request for an event refused", action="request-refused", error=str(error))
+        return errors
 
 
 def _start(context: StageContext) -> EventListener | None:
