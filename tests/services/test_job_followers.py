@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typing_extensions import override
@@ -226,3 +227,37 @@ def test_follower_begins_again_when_most_jobs_changed() -> None:
         ledgers.change("pause", name, {})
     assert names.follow(ledgers.jobs(), Effort(ENOUGH))
     assert (names.names, names.cleared) == (list(NAMES), 1)
+
+
+def test_failure_of_a_job_loses_no_job() -> None:
+    class NoPause(JobFollower):
+        """Keeps the names of jobs, and fails on a paused job."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.names = set[str]()
+
+        @override
+        def _add(self, job: Job) -> None:
+            if job.ledger.is_paused:
+                raise ValueError(job.name)
+            self.names.add(job.name)
+
+        @override
+        def _remove(self, job: Job) -> None:
+            self.names.remove(job.name)
+
+        @override
+        def _clear(self) -> None:
+            self.names.clear()
+
+    ledgers, follower = Ledgers(), NoPause()
+    for name in NAMES:
+        ledgers.change("define", name, {})
+    ledgers.change("pause", "b", {})
+    for _ in range(2):
+        with pytest.raises(ValueError, match="b"):
+            follower.follow(ledgers.jobs(), Effort(ENOUGH))
+    ledgers.change("resume", "b", {})
+    assert follower.follow(ledgers.jobs(), Effort(ENOUGH))
+    assert follower.names == set(NAMES)

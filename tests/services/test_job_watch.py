@@ -61,7 +61,8 @@ async def test_spent_calculation_goes_further_in_the_next(monkeypatch: pytest.Mo
     assert world.slow.follow(await world.registry.jobs(), Effort(0))
 
 
-async def test_watch_survives_an_unavailable_log(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("failure", [LogUnavailable("no leader"), AssertionError("unexpected")])
+async def test_watch_survives_a_failure(monkeypatch: pytest.MonkeyPatch, failure: Exception) -> None:
     world, failed, followed = World(), asyncio.Event(), asyncio.Event()
     await world.given("a")
     once = world.watch.run_once
@@ -69,7 +70,7 @@ async def test_watch_survives_an_unavailable_log(monkeypatch: pytest.MonkeyPatch
     async def run_once() -> None:
         if not failed.is_set():
             failed.set()
-            raise LogUnavailable("no leader")
+            raise failure
         await once()
         followed.set()
 

@@ -78,7 +78,12 @@ class JobFollower(ABC):
         while self._missing:
             if effort.is_spent():
                 return False
-            self._add(self._missing.popitem()[1])
+            name, job = self._missing.popitem()
+            try:
+                self._add(job)
+            except Exception:
+                self._missing[name] = job  # else its removal would fail, and so each later call
+                raise
         return True
 
 

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Final
 
 from ... import telemetry
-from ...domain.errors import TocsinError
 from ...ports import Clock
 from ..calculations import Calculations
 from .job import Job
@@ -38,8 +37,8 @@ class JobWatch:
         while True:
             try:
                 await self.run_once()
-            except TocsinError as error:
-                _log.warning("jobs not read ahead of requests", action="jobs-not-read", error=str(error))
+            except Exception as error:  # noqa: BLE001 - requests read what is missing, and the failure may be over soon
+                _log.warning("jobs not read ahead of requests", action="jobs-not-read", error=repr(error))
             await self._clock.sleep(INTERVAL_S)
 
     async def run_once(self) -> None:
