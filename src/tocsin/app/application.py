@@ -128,7 +128,7 @@ class Tocsin(InProcess):
                 print(await run.result(timeout=60))
 
         `operator`: an operator to use as it is; None: the NATS of the settings. Within another such context, or within `running`, its
-        connection is shared.
+        connection is shared, and ends with the outer context: open it once, around all tasks that use the application.
 
         Raises:
             ConnectedElsewhereError: the application is connected already, and not to `operator`.

@@ -104,8 +104,10 @@ class Client:
             operator = self._given
             if operator is None:
                 operator = await stack.enter_async_context(self._connect())
+            watch = EventWatch(operator)
+            stack.push_async_callback(watch.aclose, ClientClosed("the client was closed while it waited for a run"))
             self._stack = stack.pop_all()
-        self._opened = operator, EventWatch(operator)
+        self._opened = operator, watch
         return self
 
     async def __aexit__(
@@ -124,9 +126,8 @@ class Client:
         """
         if self._opened is None:
             return
-        _, watch = self._open()
+        self._open()
         self._opened = None
-        await watch.aclose(ClientClosed("the client was closed while it waited for a run"))
         await self._stack.aclose()
 
     @property
@@ -187,8 +188,8 @@ class Client:
 
         Args:
             execution_id: the id.
-            job: the job of a complete id. The run is then not looked up, because it may have been requested just now, and
-                `result` waits for it.
+            job: the job of a complete id. The run is then not looked up, because it may have been requested just now: `result`
+                waits for it, without a limit unless a `timeout` is passed.
 
         Raises:
             NotFound, NotAnId, Ambiguous: `execution_id` does not name one execution.

@@ -97,7 +97,7 @@ class EventWatch:
     def watching(self, job: str, execution_id: str) -> Iterator[Watcher]:
         """Receive the events of an execution within the block.
 
-        The execution must be read as soon as all later events will arrive.
+        `take` requests a read of the execution once all later events are certain to arrive.
         """
         key = self._key_of(job)
         follower = self._followers.get(key)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 READS_AT_ONCE: Final = 16
 """Executions of a fan-out that are read concurrently."""
 PAUSES_S: Final = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
-"""Pauses before an execution is read again whose end is stored, or that could not be read; the last is repeated."""
+"""Pauses before an execution is read again, because its end is stored or it could not be read; the last is repeated."""
 MIN_READ_S: Final = 1.0
 """Least time for the first look at a run, also if the caller's timeout is shorter."""
 T = TypeVar("T")
