@@ -463,3 +463,11 @@ async def test_list_follows_every_change(world: World, monkeypatch: pytest.Monke
     assert all(new is old for new, old in zip([again[0], *again[2:]], listed, strict=True))
     assert again[1] is not before["b"]
     assert await registry.jobs() is again
+
+
+async def test_calls_at_once_share_a_list(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registered_jobs, "MAX_CHANGED", 0)
+    monkeypatch.setattr(registered_jobs, "YIELD_EVERY", 1)
+    await world.registry.apply([job("a"), job("b")])
+    first, second = await asyncio.gather(world.registry.jobs(), world.registry.jobs())
+    assert first is second

@@ -29,19 +29,21 @@ class RegisteredJobs:
         self._jobs: tuple[Job, ...] = ()
         self.by_name: dict[str, Job] = {}
         """The jobs of the last list."""
+        self._turn = asyncio.Lock()
 
     async def jobs(self) -> tuple[Job, ...]:
         """Return every registered job, sorted by name, no older than this call."""
         states = await self._ledgers.load_all()
-        last = self._states
-        if states is last:
+        async with self._turn:  # calls that read the same ledgers share a list, and so the objects in it
+            last = self._states
+            if states is last:
+                return self._jobs
+            changed = [name for name, state in states.items() if last.get(name) is not state]
+            new = sum(name not in last for name in changed)
+            if len(changed) > MAX_CHANGED or len(states) != len(last) + new:
+                return await self._list(states)
+            self._states, self._jobs = states, self._change({name: Job.of(states[name][0]) for name in changed})
             return self._jobs
-        changed = [name for name, state in states.items() if last.get(name) is not state]
-        new = sum(name not in last for name in changed)
-        if len(changed) > MAX_CHANGED or len(states) != len(last) + new:
-            return await self._list(states)
-        self._states, self._jobs = states, self._change({name: Job.of(states[name][0]) for name in changed})
-        return self._jobs
 
     def _change(self, changed: Mapping[str, Job | None]) -> tuple[Job, ...]:
         """Change some jobs of the last list; None: the job was deleted."""
