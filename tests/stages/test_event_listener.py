@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,8 +15,17 @@ import pytest
 from tests.domain.given import KEY
 from tests.stages.world import World
 from tocsin import subjects
-from tocsin.domain.events import Trigger
-from tocsin.ports import EventStreams, LogUnavailable, MessageTooLarge, Publish, Write, Written, acknowledge_each
+from tocsin.domain.events import Paused, Resumed, Trigger
+from tocsin.ports import (
+    EventStreams,
+    Loaded,
+    LogUnavailable,
+    MessageTooLarge,
+    Publish,
+    Write,
+    Written,
+    acknowledge_each,
+)
 from tocsin.stages.event_listener.stage import EventListener
 from tocsin.stages.event_listener.trigger_index import TriggerIndex
 
@@ -142,6 +151,25 @@ async def test_longest_reason_fits_a_request(world: World) -> None:
     [trigger] = await triggers(world)
     assert trigger.event_trigger is not None
     assert trigger.event_trigger.refusal_code == "evaluation-failed"
+
+
+async def test_ledgers_without_triggers_are_not_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = {"invoice": await world.define(JOB), "plain": await world.define({"name": "plain", "function": "f"})}
+    await world.given(*(Paused(job=job, definition=sequence) for job, sequence in jobs.items()))
+    loaded: list[str] = []
+    load_each = world.log.load_each
+
+    async def counting(*scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
+        loaded.extend(scopes)
+        return await load_each(*scopes, after=after)
+
+    monkeypatch.setattr(world.log, "load_each", counting)
+    async with listening(world) as listener:
+        assert not listener.index.active
+        await world.given(*(Resumed(job=job, definition=sequence) for job, sequence in jobs.items()))
+        await listener.index.current()
+        assert [active.job for active in listener.index.active.values()] == ["invoice"]
+    assert set(loaded) == {subjects.ledger("invoice")}
 
 
 async def test_message_of_a_lost_trigger_is_handed_back(world: World) -> None:

@@ -12,7 +12,7 @@ from ...domain.definition import EventTrigger, JobDefinition
 from ...domain.event_trigger import ends_of, in_circles
 from ...domain.events import Defined, Message, Recorded
 from ...domain.ledger import Ledger
-from ...engine.ledger_reader import LedgerReader
+from ...engine.ledger_reader import LedgerReader, jobs_of
 from ...ports import Clock, EventDurable, EventLog, LogUnavailable, OutdatedState
 from ...services.jobs.event_triggers import stream_of
 from ...subjects import Stream
@@ -48,7 +48,8 @@ class TriggerIndex:
         self._ledgers = LedgerReader(log)
         self._log_stream = log_stream
         self._opened = opened
-        self._jobs: dict[str, JobDefinition] = {}
+        self._jobs: dict[str, JobDefinition | None] = {}
+        """The jobs that have triggers; None: the triggers are not in force."""
         self._active: dict[str, ActiveTrigger] = {}
         self.needed: frozenset[str] = frozenset()
         """The names of the durables of all triggers in force, also of those that only the settings of another process open."""
@@ -61,7 +62,7 @@ class TriggerIndex:
     async def follow(self) -> None:
         """Follow the ledgers until cancelled."""
         async for batch in self._log.follow(Stream.LEDGER, *CHANGES, after=None):
-            await self._learn((*batch.messages, *batch.foreign))
+            await self._learn(batch.messages, jobs_of(batch.foreign))
             self._upto = max(self._upto, batch.upto)
             self._is_complete = self._is_complete or batch.caught_up
             self._progress.set()
@@ -88,12 +89,15 @@ class TriggerIndex:
         """The triggers in force, by the name of their durable."""
         return self._active
 
-    async def _learn(self, messages: Iterable[Recorded[Message]]) -> None:
-        """Read the ledgers of jobs that have or had triggers."""
-        changed = dict[str, None]()
+    async def _learn(self, messages: Iterable[Recorded[Message]], doubtful: Iterable[str]) -> None:
+        """Read the ledgers of jobs that have or had triggers.
+
+        `doubtful`: jobs in whose ledgers a foreign message may hide an event.
+        """
+        changed = dict.fromkeys(doubtful)
         for recorded in messages:
             job, message = subjects.job_of(recorded.subject), recorded.message
-            if job in self._jobs or not isinstance(message, Defined) or message.definition.triggers:
+            if job in self._jobs or (isinstance(message, Defined) and message.definition.triggers):
                 changed[job] = None
         for job in changed:
             await self._read(job)
@@ -104,10 +108,10 @@ class TriggerIndex:
     async def _read(self, job: str) -> None:
         ledger = await self._load(job)
         definition = ledger.definition
-        if definition is None or not definition.triggers or not definition.enabled or ledger.is_paused:
+        if definition is None or not definition.triggers:
             self._jobs.pop(job, None)
         else:
-            self._jobs[job] = definition
+            self._jobs[job] = definition if definition.enabled and not ledger.is_paused else None
 
     async def _load(self, job: str) -> Ledger:
         while True:
@@ -128,8 +132,9 @@ class TriggerIndex:
         }
 
     def _all(self) -> Iterable[tuple[str, EventTrigger]]:
-        circles = in_circles(self._jobs.values())
-        for job, definition in self._jobs.items():
+        in_force = {job: definition for job, definition in self._jobs.items() if definition is not None}
+        circles = in_circles(in_force.values())
+        for job, definition in in_force.items():
             for trigger in definition.triggers:
                 if trigger.job is not None and {job, trigger.job} <= circles:
                     _log.error("trigger left out: the jobs start each other", action="trigger-circle", job=job)
