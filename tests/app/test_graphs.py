@@ -346,7 +346,13 @@ def test_parameters_of_a_graph_are_checked(function: Callable[..., object], code
 
 
 @pytest.mark.parametrize(
-    ("fields", "code"), [({"schdule": "@daily"}, "unknown-field"), ({"schedule": "@daily"}, "required")]
+    ("fields", "code"),
+    [
+        ({"schdule": "@daily"}, "unknown-field"),
+        ({"schedule": "@daily"}, "required"),
+        ({"input": ["text"]}, "wrong-type"),
+        ({"input": None}, "wrong-type"),
+    ],
 )
 def test_fields_of_a_graph_are_checked(fields: dict[str, JsonValue], code: str) -> None:
     with pytest.raises(DefinitionError) as wrong:

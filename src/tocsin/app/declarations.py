@@ -159,7 +159,7 @@ class Declarations:
 
     def _add_graph(self, function: Callable[P, R], name: str | None, fields: Mapping[str, Any]) -> Graph[P, R]:
         signature, name = self._checked(function, name)
-        given = {"name": name, "input": {**graph_input(signature), **fields.get("input", {})}}
+        given = {"name": name, "input": graph_input(signature, fields.get("input", {}))}
         # The fields are checked where they are written, with a step in place of those that are not known yet.
         checked = self._read(function, signature, fields, {**given, "dag": [{"step": "step", "function": "function"}]})
 

@@ -104,10 +104,11 @@ def default_name(function: Callable[..., object]) -> str:
     return function.__name__.replace("_", "-")
 
 
-def graph_input(signature: Signature) -> dict[str, JsonValue]:
-    """Return the defaults of a graph's function as the input of its job.
+def graph_input(signature: Signature, written: object) -> object:
+    """Return the input of a graph's job, with the defaults of its function.
 
-    The function does not run when the job does, so the definition must have them.
+    The function does not run when the job does, so the definition must have them. Written input that is no mapping is returned as it
+    is, because `read_definition` explains it.
 
     Raises:
         SignatureError: a default cannot be written as JSON, or the function takes the context.
@@ -123,7 +124,7 @@ def graph_input(signature: Signature) -> dict[str, JsonValue]:
             except ValueError as error:
                 reason = f"its default cannot be written as JSON: {shorten(str(error))}. Use a value of its type."
                 raise SignatureError("default-not-json", signature.function, reason, parameter=parameter.name) from None
-    return defaults
+    return {**defaults, **written} if isinstance(written, Mapping) else written
 
 
 def read_definition(
