@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from ...ports import Delivery, EventDurable, EventReader, RequestRefused
+from ...ports import Delivery, EventDurable, EventReader, LogUnavailable, RequestRefused
 from ...subjects import Stream
 from .client import wire
 from .client.connection import Connection
@@ -16,6 +16,8 @@ from .consumers.pull import NatsDelivery, PullInbox
 
 ACK_WAIT_S: Final = 30.0
 MAX_ACK_PENDING: Final = 1_000
+MAX_BYTES: Final = 4_194_304
+"""Bytes of messages that are read together. A larger message is read alone."""
 _NANOSECONDS: Final = 1_000_000_000
 _PAGE: Final = 1_024
 
@@ -103,5 +105,8 @@ class _Reader:
 
     async def take(self, limit: int, *, wait: float) -> Sequence[Delivery]:
         """See `EventReader`."""
-        self.taken = await fetch(self._inbox, limit, wait)
+        try:
+            self.taken = await fetch(self._inbox, limit, wait, max_bytes=MAX_BYTES)
+        except LogUnavailable:  # the next message may be larger than that
+            self.taken = await fetch(self._inbox, 1, wait)
         return [NatsDelivery(message, self._names, self._connection.transport) for message in self.taken]

@@ -32,7 +32,7 @@ from .requests import refusal_of, request_of
 from .trigger_index import ActiveTrigger, TriggerIndex
 
 AT_ONCE: Final = 32
-"""Messages that are read together; each may be as large as the server allows."""
+"""Messages that are read together, fewer if they are large."""
 WAIT_S: Final = 20.0
 """How long a request for messages stays with the server."""
 RETRY_S: Final = 2.0

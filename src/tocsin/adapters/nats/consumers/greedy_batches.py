@@ -182,10 +182,10 @@ class _Own:
         """Do nothing: the subscription ends with the task that consumes."""
 
 
-async def fetch(inbox: PullInbox, limit: int, wait: float) -> list[Msg]:
+async def fetch(inbox: PullInbox, limit: int, wait: float, *, max_bytes: int = 0) -> list[Msg]:
     """Send a request and wait until it is full, or the server ends it."""
     inbox.statuses.clear()
-    await inbox.request(limit - len(inbox.messages), wait=wait, is_greedy=True)
+    await inbox.request(limit - len(inbox.messages), wait=wait, is_greedy=True, max_bytes=max_bytes)
     deadline = asyncio.get_running_loop().time() + wait + END_GRACE_S
     while len(inbox.messages) < limit and not inbox.statuses:
         remaining_s = deadline - asyncio.get_running_loop().time()

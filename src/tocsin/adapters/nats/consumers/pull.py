@@ -55,9 +55,12 @@ class PullInbox:
             except CONNECTION_ERRORS:
                 return  # the connection is gone, and the subscription with it
 
-    async def request(self, limit: int, *, wait: float, heartbeat: float = 0, is_greedy: bool = False) -> None:
+    async def request(
+        self, limit: int, *, wait: float, heartbeat: float = 0, is_greedy: bool = False, max_bytes: int = 0
+    ) -> None:
         """Request up to `limit` messages; the request stays with the server for `wait` seconds.
 
+        With `max_bytes`, it ends (409) before the message that would exceed this size of all together.
         A greedy request ends (404) as soon as it has brought messages and there are no more. Any other request ends
         when it is full.
         """
@@ -67,6 +70,8 @@ class PullInbox:
         fields: Json = {"batch": limit, "expires": int(wait * _NANOSECONDS)}
         if is_greedy:
             fields["no_wait"] = True  # with `expires`: wait for the first message only
+        if max_bytes:
+            fields["max_bytes"] = max_bytes
         if heartbeat:
             fields["idle_heartbeat"] = int(heartbeat * _NANOSECONDS)
         try:
