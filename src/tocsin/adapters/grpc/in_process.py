@@ -5,7 +5,7 @@ The API decides on tokens, roles, visibility and rates.
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -135,12 +135,3 @@ def _refusal(status: int, content: bytes) -> Refused:
         return Refused(status, problem["type"].rpartition(":")[2], detail)
     except (ValueError, KeyError, TypeError):
         return Refused(status, "unforeseen", f"the API answered {status}")
-
-
-async def lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
-    """Yield the lines of an answer without their ends."""
-    rest = b""
-    async for piece in pieces:
-        *whole, rest = (rest + piece).split(b"\n")
-        for line in whole:
-            yield line.decode()

@@ -10,8 +10,10 @@ from urllib.parse import quote
 import grpc
 
 from ..http.api.dependencies import Components
+from ..http.api.events import NO_LONGER, TOO_SLOW
+from ..http.server_sent_events import COMMENT, events
 from . import scheduler_pb2 as pb
-from .in_process import Api, Caller, Query, Refused, lines
+from .in_process import Api, Caller, Query, Refused
 from .messages import event_of, execution_of, job_of, json_of, time_of
 
 MAX_STATUS_JOBS: Final = 5_000
@@ -20,9 +22,6 @@ OUTCOMES_AT_ONCE: Final = 100
 USUAL_JOBS: Final = 100
 USUAL_EXECUTIONS: Final = 50
 ENDED: Final = ("completed", "failed", "cancelled")
-TOO_SLOW: Final = ": the client reads too slowly"
-NO_LONGER: Final = ": the token of the client no longer permits it"
-"""Comments with which the API ends an event stream."""
 ACCEPTED: Final = None
 """Precedes the events of a call: all events that are stored from then on follow."""
 CODE: Final = "tocsin-code"
@@ -171,27 +170,16 @@ class SchedulerService:
 
 
 async def _events(pieces: AsyncIterator[bytes]) -> AsyncIterator[Any]:
-    event_id = kind = data = ""
-    async for line in lines(pieces):
-        if line.startswith(NO_LONGER):
-            raise Refused(401, "unauthenticated", line.removeprefix(": "))
-        if line.startswith(TOO_SLOW):
-            raise Refused(429, "too-slow", line.removeprefix(": "))
-        name, _, value = line.partition(": ")
-        match name:
-            case "retry":  # the beginning of the answer
-                yield ACCEPTED
-            case "id":
-                event_id = value
-            case "event":
-                kind = value
-            case "data":
-                data = value
-            case "" if data:
-                yield event_of(event_id, kind, json.loads(data))
-                data = ""
-            case _:
-                pass
+    async for event in events(pieces):
+        comment = event.get(COMMENT)
+        if comment == NO_LONGER:
+            raise Refused(401, "unauthenticated", comment)
+        if comment == TOO_SLOW:
+            raise Refused(429, "too-slow", comment)
+        if "retry" in event:  # the beginning of the answer
+            yield ACCEPTED
+        elif "data" in event:
+            yield event_of(event["id"], event["event"], json.loads(event["data"]))
 
 
 def _job_status(job: Mapping[str, Any], outcomes: list[Any], counts: Mapping[str, int]) -> Any:  # noqa: ANN401 - a message

@@ -5,17 +5,16 @@ A lost connection is opened again, and continues after the last event that arriv
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Final
-
-import httpx
+from typing import Final
 
 from ... import telemetry
 from ...domain.events import Message, Recorded
 from ...services.operator import ApiUnavailable
 from .api_client import ApiClient, recorded_of
+from .server_sent_events import EndlessLine, events
 
 FIRST: Final = "0.0"
 """The position before the first stored event."""
@@ -23,8 +22,6 @@ SILENCE_S: Final = 45.0
 """Time without a byte after which the connection is lost. The API sends a comment every 15 seconds."""
 PAUSES_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
 """Pauses before the connection is opened again; the last is repeated."""
-MAX_EVENT_BYTES: Final = 16_000_000
-"""Bytes of one event. The log stores no message of this size."""
 
 _log = telemetry.get_logger("tocsin.http")
 
@@ -69,37 +66,13 @@ async def _read(
     query = {name: value for name, value in (("job", job), ("after", position.id)) if value is not None}
     async with api.stream("/v1/events", query=query, silence_s=SILENCE_S) as response:
         yield ()
-        async for event_id, fact in _events(response):
-            position.id = event_id
-            if "type" in fact["fact"]:  # a public event has none, and repeats a fact
-                yield (recorded_of(fact),)
-
-
-async def _events(response: httpx.Response) -> AsyncIterator[tuple[str, Any]]:
-    """Yield the id and the data of each event."""
-    event_id, data = "", ""
-    async for line in _lines(response):
-        name, _, value = line.partition(": ")
-        match name:
-            case "id":
-                event_id = value
-            case "data":
-                data = value
-            case "" if data:
-                yield event_id, json.loads(data)
-                data = ""
-            case _:
-                pass
-
-
-async def _lines(response: httpx.Response) -> AsyncIterator[str]:
-    """Yield the lines of an answer without their ends."""
-    rest = bytearray()
-    async for piece in response.aiter_bytes():
-        rest += piece
-        if len(rest) > MAX_EVENT_BYTES:
-            raise ApiUnavailable(f"{response.url} sends an event of more than {MAX_EVENT_BYTES:,} bytes.")
-        *lines, last = rest.split(b"\n")
-        rest = last
-        for line in lines:
-            yield line.decode()
+        try:
+            async for event in events(response.aiter_bytes()):
+                if "data" not in event:
+                    continue
+                position.id = event.get("id", position.id)
+                fact = json.loads(event["data"])
+                if "type" in fact["fact"]:  # a public event has none, and repeats a fact
+                    yield (recorded_of(fact),)
+        except EndlessLine as error:
+            raise ApiUnavailable(f"{response.url}: {error}") from error

@@ -51,6 +51,9 @@ KEEP_ALIVE_S: Final = 15.0
 """Interval of comments that keep an idle connection open, and of the checks of the caller's token."""
 FRAMES_AT_ONCE: Final = 100
 """Events that are written together."""
+TOO_SLOW: Final = "the client reads too slowly, and can continue from its last event"
+NO_LONGER: Final = "the token of the client no longer permits it"
+"""Comments that end a stream."""
 _PLACE: Final = re.compile(r"[0-9]{1,18}\.[0-9]{1,18}")
 _STREAMS: Final = (Stream.LEDGER, Stream.LOG)
 
@@ -132,14 +135,14 @@ async def _events(
             await asyncio.wait({pending, closed}, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
             events = pending.result() if pending.done() else ()
             if events is None:
-                yield b": the client reads too slowly, and can continue from its last event\n\n"
+                yield f": {TOO_SLOW}\n\n".encode()
                 break
             if pending.done():
                 pending = asyncio.ensure_future(_following(follower))
             async for frames in _frames(here, access, events, types):
                 yield frames
             if await access.caller() is None:
-                yield b": the token of the client no longer permits it\n\n"
+                yield f": {NO_LONGER}\n\n".encode()
                 break
             if not events:
                 yield b": nothing new\n\n"
