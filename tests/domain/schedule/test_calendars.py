@@ -1,5 +1,6 @@
 """Calendars, blackouts and moved days, against a model that looks at each day and each second of wall time."""
 
+from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -15,10 +16,12 @@ from tocsin.domain.schedule import (
     ScheduleError,
     check_fires,
     compact,
+    compact_ranges,
     explain,
     moved_to,
     parse,
 )
+from tocsin.domain.schedule.day_rules import FAR, OpenDays, date_of, weekday_of
 from tocsin.domain.schedule.moved_pattern import MovedPattern
 from tocsin.domain.schedule.pattern import DAY, Pattern
 
@@ -165,6 +168,14 @@ def test_dates_are_stored_as_ranges() -> None:
     assert compact(days) == ("2026-12-24/2026-12-26", "2027-01-01")
 
 
+def test_first_listed_day_may_be_far_ahead() -> None:
+    """Until then each week is closed, by two calendars together."""
+    rules = DayRules((WEEKENDS,), (NamedDays("release", ("2027-02-01",)),))
+    schedule = parse("0 9 * * *", "UTC", days=rules)
+    assert schedule.next_after(START, anchor=START) == datetime(2027, 2, 1, 9, tzinfo=UTC)
+    assert schedule.count(START, START + timedelta(days=3_650), anchor=START) == 1
+
+
 # --- against a model -------------------------------------------------------------------------------------------------
 
 WINDOW = [date(2026, 3, 20) + timedelta(days=n) for n in range(20)]
@@ -207,6 +218,35 @@ def is_closed(rules: DayRules, day: date) -> bool:
 def target(rules: DayRules, day: date) -> date | None:
     later = (day + timedelta(days=n) for n in range(1, 367))
     return next((d for d in later if d.weekday() < 5 and not is_closed(rules, d)), None)
+
+
+FAR_APART = st.builds(
+    lambda exclude, only, weekdays, others, has_only: DayRules(
+        (NamedDays("a", exclude, weekdays),), (NamedDays("b", only, others),) if has_only else ()
+    ),
+    *[st.lists(st.sampled_from(["2026-03-21", "2026-03-23/2026-04-02", "2027-01-04", "2027-03-01/2027-05-02"]), max_size=3).map(compact_ranges)] * 2,
+    *[st.lists(st.sampled_from(WEEKDAYS), max_size=7, unique=True).map(tuple)] * 2,
+    st.booleans(),
+)  # fmt: skip
+FIRST = (date(2026, 1, 1) - date(1970, 1, 1)).days
+
+
+@given(FAR_APART, st.lists(st.integers(FIRST, FIRST + 600), min_size=1, max_size=4))
+def test_open_days_are_those_of_the_model(rules: DayRules, starts: list[int]) -> None:
+    """In any order of the searches, because one remembers the last."""
+    open_days = OpenDays(rules)
+    closed = {day: is_closed(rules, date_of(day)) for day in range(FIRST, FIRST + 1_200)}
+
+    def first(days: Iterable[int], wanted: Callable[[int], bool]) -> int | None:
+        return next(filter(wanted, days), None)
+
+    for start in starts:
+        days = range(start + 1, FIRST + 1_200)
+        business = first(days, lambda day: weekday_of(day) < 5 and not closed[day])
+        assert open_days.next_business(start) == business
+        assert open_days.closed_from(start + 1) == first(days, closed.__getitem__)
+        if closed[start]:
+            assert open_days.reopens(start) == (first(days, lambda day: not closed[day]) or FAR)
 
 
 def model_days(rules: DayRules, pattern: Pattern, first: date, last: date) -> dict[date, set[int]]:

@@ -4,7 +4,7 @@ Everything is text and numbers, as a job's definition stores it, so that decisio
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from typing import Final, Literal, TypeAlias
@@ -173,9 +173,11 @@ class DaySet:
 class OpenDays:
     """The days that `exclude` and `only` leave open."""
 
-    __slots__ = ("_excluded", "_first", "_last", "_only", "size")
+    __slots__ = ("_excluded", "_first", "_gap", "_last", "_only", "size")
 
     def __init__(self, rules: DayRules) -> None:
+        self._gap = 0, 0
+        """The last search: a day, and the first business day after it. The next search often begins between them."""
         self._excluded = DaySet(rules.exclude)
         self._only = DaySet(rules.only) if rules.only else None
         edges = [*self._excluded.edges, *([] if self._only is None else self._only.edges)]
@@ -201,14 +203,23 @@ class OpenDays:
 
         FAR: no day is.
         """
-        is_closed, alike = self.is_closed(day), 0
-        while alike <= _WEEK:
-            day = self._steady_until(day)
+        is_closed = self.is_closed(day)
+        return self._search(day, self._steady_until, lambda later: self.is_closed(later) is not is_closed)
+
+    def _search(self, day: int, step: Callable[[int], int], is_wanted: Callable[[int], bool]) -> int:
+        """Return the first wanted day that steps reach, or FAR.
+
+        Before the first range and after the last, weeks are alike.
+        """
+        week = day + _WEEK
+        while day <= max(week, self._last + _WEEK):
+            day = step(day)
             if day >= FAR:
                 break
-            if self.is_closed(day) is not is_closed:
+            if is_wanted(day):
                 return day
-            alike = alike + 1 if day < self._first or day > self._last else 0  # outside the ranges, weeks are alike
+            if week < day < self._first:
+                day = self._first - 1
         return FAR
 
     def _steady_until(self, day: int) -> int:
@@ -221,18 +232,17 @@ class OpenDays:
         return weekday_of(day) not in _WEEKEND and not self.is_closed(day)
 
     def next_business(self, day: int) -> int | None:
-        """Return the first business day after a day; None: none is found."""
-        day += 1
-        for _ in range(self.size + LONGEST_SHIFT):
-            if self.is_closed(day):
-                day = self.reopens(day)
-                if day >= FAR:
-                    return None
-            elif weekday_of(day) in _WEEKEND:
-                day += 1
-            else:
-                return day
-        return None
+        """Return the first business day after a day; None: no business day follows."""
+        begin, end = self._gap
+        if not begin <= day < end:
+            found = self._search(day, self._next_candidate, lambda d: self.is_business(d) or begin <= d < end)
+            end = found if found >= FAR or self.is_business(found) else end
+            self._gap = day, end
+        return None if end >= FAR else end
+
+    def _next_candidate(self, day: int) -> int:
+        """Return a later day; no day between them is a business day."""
+        return self._turn(day) if self.is_closed(day) else day + 1
 
     def first_moved_to(self, day: int) -> int:
         """Return the first day whose instants may move to `day` or a later day."""
