@@ -37,6 +37,7 @@ def test_key_is_that_of_the_specification() -> None:
         ({"keys": ["args"]}, {"args": ["x", {"a": 1, "user": 42}]}, False),
         ({"keys": ["args"], "args_keys": ["user"]}, {"args": [{"user": 42, "a": 2}]}, True),
         ({"keys": ["args"], "args_keys": ["user"]}, {"args": ["y", {"user": 42}]}, True),
+        ({"keys": ["args"], "args_keys": ["user"]}, {"args": [{}, {"user": 42}, {"user": 43}]}, True),
         ({"keys": ["args"], "args_keys": ["user"]}, {"args": [{"user": "42"}]}, False),
         ({"keys": ["meta"], "meta_keys": ["tenant"]}, {"meta": {"tenant": "acme", "trace": 7}}, True),
         ({"keys": ["meta"], "meta_keys": ["tenant"]}, {"meta": {"tenant": "other"}}, False),

@@ -107,11 +107,11 @@ class UniquePolicy(BaseModel):
 
 def _selected(field: str, names: Sequence[str], *sources: object) -> dict[str, Any]:
     """Return fields of the first of several values that has each of them."""
-    objects = [source for source in sources if isinstance(source, Mapping)]
-    selected: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
+    for source in reversed(sources):
+        if isinstance(source, Mapping):
+            fields.update(source)
     for name in names:
-        having = next((source for source in objects if name in source), None)
-        if having is None:
+        if name not in fields:
             raise InvalidPolicy(field, name)
-        selected[name] = having[name]
-    return selected
+    return {name: fields[name] for name in names}
