@@ -132,6 +132,27 @@ def test_jobs_are_found_by_keyboard(sign_in: SignIn) -> None:
     expect(page).to_have_url(re.compile("/console/jobs/nightly$"))
 
 
+def test_search_does_not_follow_to_the_next_page(sign_in: SignIn) -> None:
+    page = sign_in(path="/console/jobs")
+    expect(page.get_by_role("link", name="minutely")).to_be_visible()
+    page.clock.install()
+    search, link = (
+        page.get_by_label("Search").element_handle(),
+        page.get_by_role("link", name="Queues").element_handle(),
+    )
+    page.evaluate(
+        """([search, link]) => {
+          search.value = "nightly";
+          search.dispatchEvent(new Event("input", { bubbles: true }));
+          link.click();
+        }""",
+        [search, link],
+    )
+    expect(page.locator("h1")).to_contain_text("Queues")
+    page.clock.fast_forward(60_000)
+    expect(page).to_have_url(re.compile("/console/queues$"))
+
+
 @pytest.mark.usefixtures("runs")
 def test_dead_letter_is_replayed_after_a_look(sign_in: SignIn, console: Console) -> None:
     page = sign_in(role="scheduler-operator", path="/console/dead-letters?job=broken")
