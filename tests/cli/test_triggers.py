@@ -51,6 +51,7 @@ def tocsin(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Call]:
         ({"subject": "orders.new", "body": {"id": "a", "total": 12}}, ["condition_false", "other_source"]),
         ({"subject": "orders.new", "body": {}}, ["evaluation_failed", "other_source"]),
         ({"subject": "orders.new", "body": {"id": 7, "total": 120}}, ["refused", "other_source"]),
+        ({"subject": "orders.new", "body": {"id": "a", "total": 120, "text": "x" * 70_000}}, ["evaluation_failed"] * 2),
         ({"subject": "extract.failed", "body": {"day": 1}}, ["other_source", "starts"]),
         ({"subject": "extract.skipped", "body": {"day": 1}}, ["other_source", "other_source"]),
     ],

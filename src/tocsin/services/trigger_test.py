@@ -1,5 +1,6 @@
 """A trial of an event on the triggers of a job, without any effect."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from .. import subjects
 from ..domain import cel, ids
 from ..domain.definition import DefinitionError, EventTrigger, JobDefinition, check_input, json_problem
-from ..domain.event_trigger import ends_of, judge
+from ..domain.event_trigger import UnreadableEvent, ends_of, judge, read_event
 
 TestOutcome: TypeAlias = Literal["starts", "condition_false", "evaluation_failed", "refused", "other_source"]
 
@@ -49,13 +50,24 @@ class TriggerAnswer:
 
 def try_event(definition: JobDefinition, given: GivenEvent, now: datetime) -> tuple[TriggerAnswer, ...]:
     """Return the effect that an event would have on each trigger of a job."""
-    if reason := json_problem(given.body):
-        return tuple(
-            TriggerAnswer(_shown(trigger), "evaluation_failed", f"the body: {reason}")
-            for trigger in definition.triggers
-        )
-    event = cel.Event(given.body, given.subject, given.headers, given.time or now)
+    try:
+        event = _event(given, given.time or now)
+    except UnreadableEvent as error:
+        reason = str(error)
+        return tuple(TriggerAnswer(_shown(trigger), "evaluation_failed", reason) for trigger in definition.triggers)
     return tuple(_try(definition, trigger, event) for trigger in definition.triggers)
+
+
+def _event(given: GivenEvent, time: datetime) -> cel.Event:
+    """Return the event as the event listener reads it.
+
+    Raises:
+        UnreadableEvent: it is larger than expressions may read, or not plain JSON.
+    """
+    if reason := json_problem(given.body):
+        raise UnreadableEvent(f"the body of the event: {reason}")
+    body = json.dumps(given.body, ensure_ascii=False, separators=(",", ":"))
+    return read_event(body.encode(), given.subject, given.headers, time)
 
 
 def _try(definition: JobDefinition, trigger: EventTrigger, event: cel.Event) -> TriggerAnswer:
