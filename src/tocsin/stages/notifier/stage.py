@@ -152,9 +152,8 @@ class Notifier:
         ref = execution_state(timer.job, timer.execution_id)
         definition = states(DEFINITION((timer.job, timer.definition)))
         happening = of_timer(timer, states.fresh(ref))
-        if happening is None:
-            return done(rests_on=(ref,))
-        return self._raise(happening, definition, states)
+        changes = () if happening is None else self._raise(happening, definition, states).changes
+        return done(*changes, rests_on=(ref,))
 
 
 def _state(fact: NotificationRaised) -> Ref[Message | None]:
