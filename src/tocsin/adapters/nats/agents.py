@@ -4,17 +4,13 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from nats.errors import Error as NatsError
-from nats.errors import NoRespondersError
-from nats.errors import TimeoutError as NatsTimeoutError
-
 from ...ports import HandOver, LogUnavailable, ReceiveAbsence, ReceiveCommand, ReceiveEnds, ReceiveHoldList, ReceiveTask
 from .client import wire
 from .client.connection import CLOSING_ERRORS, Connection
 from .client.names import Names
 from .client.transport import Outgoing, Receive
 from .client.wire import too_large
-from .core_messages import CoreMessages
+from .core_messages import CoreMessages, is_heard
 
 _TOKENS_OF_A_HOLD_LIST: Final = 5
 """`<root>.agent.<name>.<id>.hold`; the root is one token."""
@@ -48,15 +44,7 @@ class NatsAgentChannel:
         """
         subject = self._names.hold_list(name, agent_id)
         self._messages.check(subject, body)
-        try:
-            await self._connection.client.request(subject, body, timeout=wait)
-        except NoRespondersError:
-            return False
-        except (TimeoutError, NatsTimeoutError):
-            return True
-        except NatsError as error:
-            raise LogUnavailable(f"{subject}: {error!r}") from error
-        return True
+        return await is_heard(self._connection, subject, body, wait=wait)
 
     @asynccontextmanager
     async def hold_lists(self, receive: ReceiveHoldList) -> AsyncIterator[None]:

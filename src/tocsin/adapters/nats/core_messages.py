@@ -3,6 +3,10 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+from nats.errors import Error as NatsError
+from nats.errors import NoRespondersError
+from nats.errors import TimeoutError as NatsTimeoutError
+
 from ...ports import LogUnavailable
 from .client.connection import CLOSING_ERRORS, Connection
 from .client.transport import Outgoing, Receive
@@ -50,3 +54,22 @@ class CoreMessages:
         finally:
             with suppress(*CLOSING_ERRORS):
                 await subscription.unsubscribe()
+
+
+async def is_heard(connection: Connection, subject: str, body: bytes = b"", *, wait: float) -> bool:
+    """Return whether a process hears a subject, whose messages are not answered.
+
+    If no process does, the server says so at once; otherwise nothing comes for `wait` seconds.
+
+    Raises:
+        LogUnavailable: there is no connection.
+    """
+    try:
+        await connection.client.request(subject, body, timeout=wait)
+    except NoRespondersError:
+        return False
+    except (TimeoutError, NatsTimeoutError):
+        return True
+    except NatsError as error:
+        raise LogUnavailable(f"{subject}: {error!r}") from error
+    return True

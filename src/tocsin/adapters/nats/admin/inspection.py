@@ -7,12 +7,9 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
-from nats.errors import Error as NatsError
-from nats.errors import NoRespondersError
-from nats.errors import TimeoutError as NatsTimeoutError
 from typing_extensions import override
 
-from ....ports import DurableSpec, LogUnavailable
+from ....ports import DurableSpec
 from ....ports.server_inspection import (
     DurableState,
     LimitUsage,
@@ -28,6 +25,7 @@ from ....subjects import Bucket, Stream
 from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.names import PROBE, Names
+from ..core_messages import is_heard
 from ..log.direct_get import DirectGet
 from ..server.process import OLDEST_SERVER, PURGES_SAFELY, STOPS_AT_HEADERS, server_health, server_variables
 from .desired_state import (
@@ -192,23 +190,9 @@ class NatsInspection(ServerInspection):
 
     @override
     async def unheard(self, users: Sequence[str]) -> list[str]:
-        heard = await asyncio.gather(*map(self._is_heard, users))
-        return [user for user, is_heard in zip(users, heard, strict=True) if not is_heard]
-
-    async def _is_heard(self, user: str) -> bool:
-        """Return whether a screener listens.
-
-        If no process listens, the server says so. A screener does not answer.
-        """
-        try:
-            await self._connection.client.request(self._names.unscreened(user, PROBE), timeout=_PROBE_TIMEOUT_S)
-        except NoRespondersError:
-            return False
-        except (TimeoutError, NatsTimeoutError):
-            return True
-        except NatsError as error:
-            raise LogUnavailable(f"screening of {user}: {error!r}") from error
-        return True
+        probes = (self._names.unscreened(user, PROBE) for user in users)
+        heard = await asyncio.gather(*(is_heard(self._connection, probe, wait=_PROBE_TIMEOUT_S) for probe in probes))
+        return [user for user, has_screener in zip(users, heard, strict=True) if not has_screener]
 
     @override
     async def monitor(self, url: str) -> MonitorReport | None:
