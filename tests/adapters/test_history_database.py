@@ -466,3 +466,23 @@ async def test_executions_of_an_older_database_are_counted(url: str) -> None:
     async with open_history(url, installation="", max_connections=2) as history:
         assert await history.counts(query) == expected
     assert [(count.start, count.status, count.total) for count in expected] == [(NOON, "failed", 1)]
+
+
+async def test_announced_skips_of_older_counts_are_apart(url: str) -> None:
+    query = CountQuery(job="nightly", since=NOON, until=NOON + timedelta(hours=1), width=timedelta(minutes=5))
+    skips = [story(kind, execution_id=str(n))[0] for n, kind in enumerate(("skipped", "announced", "announced"))]
+    async with open_history(url, installation="", max_connections=2) as history:
+        await history.record(Stream.LOG, recorded(skips), after=0, upto=3)
+        expected = await history.counts(query)
+    assert {count.status: count.total for count in expected} == {"skipped": 1, "announced": 2}
+    engine = connect(url)
+    with engine.begin() as connection:
+        for statement in (
+            "DELETE FROM scheduler_execution_counts WHERE status = 'announced'",
+            "UPDATE scheduler_execution_counts SET total = 3",
+            f"UPDATE {VERSION_TABLE} SET version_num = 'r0006'",  # noqa: S608 - our own name
+        ):
+            connection.execute(text(statement))
+    engine.dispose()
+    async with open_history(url, installation="", max_connections=2) as history:
+        assert sorted(await history.counts(query)) == sorted(expected)

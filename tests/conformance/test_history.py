@@ -242,6 +242,7 @@ def facts_of(execution_id: str, job: str = "nightly") -> dict[str, Message]:
             by=Actor(identity="ann"),
         ),
         "skipped": Skipped(**what, reason="overlap_skip", definition=1),
+        "announced": Skipped(**what, reason="disabled", definition=1),
         "dispatched": Dispatched(
             **what, step="main", attempt=1, max_attempts=3, function="f/main", timeout=30, token=""
         ),
@@ -1049,7 +1050,12 @@ async def recounted(history: History, width: timedelta, job: str = "nightly") ->
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     return dict(
         Counter(
-            (epoch + (row.scheduled_time - epoch) // width * width, row.definition, row.trigger, row.status)
+            (
+                epoch + (row.scheduled_time - epoch) // width * width,
+                row.definition,
+                row.trigger,
+                "announced" if row.reason == "disabled" else row.status,
+            )
             for row in rows
         )
     )
@@ -1094,6 +1100,7 @@ async def test_counts_are_of_one_job_and_time(empty_database: EmptyDatabase) -> 
         *story(*A_SUCCESS, execution_id="4", job="other"),
         *story("skipped", execution_id="5"),
         *story("admitted", "dispatched", execution_id="6"),
+        *story("announced", execution_id="7"),
     ]
     async with empty_database() as database, database.open() as history:
         await record_all(history, recorded(facts))
@@ -1102,7 +1109,7 @@ async def test_counts_are_of_one_job_and_time(empty_database: EmptyDatabase) -> 
             for (_, definition, trigger, status), number in (await counted(history, width)).items():
                 assert (definition, trigger) == (1, "cron")
                 counts[str(status)] += number
-            assert counts == {"completed": 1, "failed": 1, "skipped": 1, "pending": 1}
+            assert counts == {"completed": 1, "failed": 1, "skipped": 1, "announced": 1, "pending": 1}
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,14 @@ PERIOD: Final = timedelta(minutes=5)
 NO_DEFINITION: Final = -1
 """Stands for the definition of an execution whose definition is unknown."""
 
+ANNOUNCED: Final = "announced"
+"""The counted status of a skip that only announces an instant that did not fire.
+
+The job was paused or disabled, or the clocks skipped the local time, so the schedule itself has their number.
+"""
+ANNOUNCEMENTS: Final = frozenset({"disabled", "dst_skip"})
+"""The reasons of such skips."""
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -39,12 +47,18 @@ def start_of(period: int) -> datetime:
     return _EPOCH + period * PERIOD
 
 
+def counted_status(status: str, reason: str | None) -> str:
+    """Return the status under which an execution is counted."""
+    return ANNOUNCED if status == "skipped" and reason in ANNOUNCEMENTS else status
+
+
 def count_key(record: ExecutionRecord) -> CountKey | None:
     """Return the count to which an execution belongs; None: it has not ended."""
     if record.completed_at is None:
         return None
     definition = NO_DEFINITION if record.definition is None else record.definition
-    return CountKey(record.job, period_of(record.scheduled_time), definition, record.trigger, record.status)
+    status = counted_status(record.status, record.reason)
+    return CountKey(record.job, period_of(record.scheduled_time), definition, record.trigger, status)
 
 
 def count_changes(before: Mapping[str, ExecutionRecord], after: Iterable[ExecutionRecord]) -> dict[CountKey, int]:

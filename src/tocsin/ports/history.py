@@ -84,7 +84,10 @@ class JobRow:
 
 
 class ExecutionCount(NamedTuple):
-    """Executions of a definition, a trigger and a status in a span of time."""
+    """Executions of a definition, a trigger and a status in a span of time.
+
+    The status of skips that only announce an instant is `execution_counts.ANNOUNCED`.
+    """
 
     start: datetime
     """The beginning of the span."""

@@ -6,7 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 from tests.services.explain.past import Past
 from tocsin.domain import ids
+from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import MISSED_REASONS, Due, Passed
+from tocsin.domain.execution_counts import counted_status
+from tocsin.domain.execution_plan import skipped_instants
 from tocsin.ports import ExecutionCount, ExecutionRow, PassedSpan
 from tocsin.services.calculations import Effort
 from tocsin.services.timeline import Mark, Window
@@ -17,6 +20,7 @@ from tocsin.services.timeline.regimes import Ledger, seen_everything
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 STATUSES = ("completed", "failed", "skipped", "running")
 EFFORT_S = 60.0
+ANY_JOB = JobDefinition(name="job", function="f")
 
 
 def row(at: datetime, status: str, **more: object) -> ExecutionRow:
@@ -40,18 +44,35 @@ def row(at: datetime, status: str, **more: object) -> ExecutionRow:
 
 
 def rows_of(past: Past) -> list[ExecutionRow]:
-    """An execution for each instant that fired."""
-    fired = [recorded.message for recorded in past.facts if isinstance(recorded.message, Due)]
+    """An execution for each instant that fired, and a skip for each that is announced."""
+    facts = [recorded.message for recorded in past.facts]
+    fired = [fact for fact in facts if isinstance(fact, Due)]
+    announced = [skip for fact in facts if isinstance(fact, Due | Passed) for skip in skipped_instants(fact, ANY_JOB)]
     return [
         row(fact.scheduled_time, STATUSES[n % len(STATUSES)], definition=fact.definition)
         for n, fact in enumerate(fired)
+    ] + [
+        row(
+            skip.scheduled_time,
+            "skipped",
+            definition=skip.definition,
+            execution_id=skip.execution_id,
+            reason=skip.reason,
+        )
+        for skip in announced
     ]
 
 
 def counts_of(rows: Sequence[ExecutionRow], width: timedelta) -> list[ExecutionCount]:
     """The counts of executions."""
     counts = Counter(
-        (EPOCH + (row.scheduled_time - EPOCH) // width * width, row.definition, row.trigger, row.status) for row in rows
+        (
+            EPOCH + (row.scheduled_time - EPOCH) // width * width,
+            row.definition,
+            row.trigger,
+            counted_status(row.status, row.reason),
+        )
+        for row in rows
     )
     return [ExecutionCount(*key, total) for key, total in counts.items()]
 

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
 from ...domain.events import MISSED_REASONS, Message, Passed, Recorded
-from ...domain.execution_counts import NO_DEFINITION, PERIOD, CountKey, period_of, start_of
+from ...domain.execution_counts import NO_DEFINITION, PERIOD, CountKey, counted_status, period_of, start_of
 from ...ports import Duration, ExecutionCount, ExecutionRow, PassedSpan
 from ...ports.queries import CountQuery, microseconds
 from ..history.rows import json_text
@@ -69,7 +69,7 @@ async def counted_rows(rows: AsyncIterator[ExecutionRow], width: timedelta) -> l
     totals = Counter[tuple[datetime, int | None, str, str]]()
     async for row in rows:
         start = _EPOCH + (row.scheduled_time - _EPOCH) // width * width
-        totals[start, row.definition, row.trigger, row.status] += 1
+        totals[start, row.definition, row.trigger, counted_status(row.status, row.reason)] += 1
     return [ExecutionCount(*key, count) for key, count in totals.items()]
 
 

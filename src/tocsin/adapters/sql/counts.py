@@ -16,6 +16,7 @@ from sqlalchemy import (
     Connection,
     and_,
     bindparam,
+    case,
     cast,
     delete,
     extract,
@@ -25,7 +26,15 @@ from sqlalchemy import (
 )
 
 from ...domain.events import MISSED_REASONS, Message, Passed, Recorded
-from ...domain.execution_counts import NO_DEFINITION, PERIOD, CountKey, period_of
+from ...domain.execution_counts import (
+    ANNOUNCED,
+    ANNOUNCEMENTS,
+    NO_DEFINITION,
+    PERIOD,
+    CountKey,
+    counted_status,
+    period_of,
+)
 from ...ports import Duration, ExecutionCount, PassedSpan
 from ...ports.queries import CountQuery
 from . import tables
@@ -111,7 +120,9 @@ def _counted_rows(
     is_file = connection.dialect.name == "sqlite"
     seconds = cast(func.strftime("%s", time) if is_file else func.floor(extract("epoch", time)), BigInteger)
     span = (seconds // int(query.width // _SECOND)).label("span")
-    key = (span, _EXECUTIONS.definition, _EXECUTIONS.trigger, _EXECUTIONS.status)
+    is_announced = and_(_EXECUTIONS.status == "skipped", _EXECUTIONS.reason.in_(sorted(ANNOUNCEMENTS)))
+    status = case((is_announced, ANNOUNCED), else_=_EXECUTIONS.status).label("status")
+    key = (span, _EXECUTIONS.definition, _EXECUTIONS.trigger, status)
     # PostgreSQL takes parameters of SELECT and GROUP BY for different values, so the groups are those of a subquery.
     inner = (
         select(*key)
@@ -170,6 +181,7 @@ COUNTED: Final = (
     _EXECUTIONS.definition,
     _EXECUTIONS.trigger,
     _EXECUTIONS.status,
+    _EXECUTIONS.reason,
 )
 """The columns that decide where an ended execution is counted."""
 
@@ -182,7 +194,7 @@ def without(rows: Iterable[Any]) -> dict[CountKey, int]:
             period_of(row.scheduled_time),
             NO_DEFINITION if row.definition is None else row.definition,
             row.trigger,
-            row.status,
+            counted_status(row.status, row.reason),
         )
         for row in rows
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Final, cast
 
+from ...domain.execution_counts import ANNOUNCED
 from ...domain.schedule import Schedule
 from ...ports import ExecutionCount, PassedSpan
 from ..calculations import Effort
@@ -30,9 +31,12 @@ class Buckets:
         self.is_complete = True
 
     def add_executions(self, counts: Iterable[ExecutionCount], ledger: Ledger) -> None:
-        """Count executions that the caller sees."""
+        """Count executions that the caller sees.
+
+        Announced instants are left out, because `add_stretches` counts them.
+        """
         for count in counts:
-            if ledger.has_seen(count.definition):
+            if ledger.has_seen(count.definition) and count.status != ANNOUNCED:
                 status = cast("Decision", count.status)
                 self._add(count.start, status if count.trigger == CRON else "trigger", count.total)
 

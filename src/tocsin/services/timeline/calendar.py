@@ -5,11 +5,11 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from typing import Final
 
-from ...domain.execution_counts import PERIOD, period_of, start_of
+from ...domain.execution_counts import ANNOUNCED, PERIOD, period_of, start_of
 from ...domain.schedule import ScheduleError
 from ...domain.schedule.clock_changes import instants_of, local_time, skipped
 from ...domain.schedule.timezones import validate_timezone
-from ...ports import History
+from ...ports import ExecutionCount, History
 from ...ports.queries import CountQuery, InvalidQuery
 from ..calculations import Calculator, Effort
 from .buckets import Buckets
@@ -61,7 +61,7 @@ async def read_calendar(
 
     def counted(effort: Effort) -> list[Day]:
         buckets = Buckets(spans, effort)
-        buckets.add_executions((count._replace(trigger=CRON) for count in counts), ledger)
+        buckets.add_executions(map(_of_day, counts), ledger)
         buckets.add_passed((span for span in passed if span.reason == "missed"), ledger)
         return [
             Day(day, *(bucket.counts.get(decision, 0) for decision in ("completed", "failed", "skipped", "missed")))
@@ -69,6 +69,11 @@ async def read_calendar(
         ]
 
     return await calculate(counted)
+
+
+def _of_day(count: ExecutionCount) -> ExecutionCount:
+    """Return a count as a day shows it: by status, with any trigger."""
+    return count._replace(trigger=CRON, status="skipped" if count.status == ANNOUNCED else count.status)
 
 
 def _start(zone: str, day: date) -> datetime:
