@@ -67,6 +67,13 @@ def test_schedule_may_name_its_own_time_zone(app: Tocsin) -> None:
     assert morning.definition.timezone == "America/New_York"
 
 
+def test_time_zone_is_left_to_the_settings() -> None:
+    @Tocsin("billing").job(schedule="every day at 9am")
+    def morning() -> None: ...
+
+    assert "timezone" not in morning.definition.model_fields_set
+
+
 def test_worker_has_every_handler_and_queue(app: Tocsin) -> None:
     @app.job
     def first() -> None: ...

@@ -85,6 +85,31 @@ def test_definitions_come_from_settings_without_a_file(world: World) -> None:
     assert world.do(world.registry.get("health")).definition.timeout == 7
 
 
+def test_default_time_zone_is_that_of_the_settings(world: World) -> None:
+    (world.folder / "tocsin.yaml").write_text("execution: { default_timezone: Europe/Berlin }\n")
+    jobs = world.jobs("""\
+jobs:
+  - { name: local, schedule: "0 7 * * *", function: f }
+  - { name: own, schedule: "0 7 * * *", timezone: UTC, function: f }
+  - { name: phrase, schedule: every day at 7am Asia/Tokyo, function: f }
+  - { name: on-demand, function: f }
+""")
+    assert world.call("jobs", "apply", "-f", jobs).code == 0
+    zones = {job.name: job.definition.timezone for job in world.do(world.registry.jobs())}
+    assert zones == {"local": "Europe/Berlin", "own": "UTC", "phrase": "Asia/Tokyo", "on-demand": "UTC"}
+    exported = world.folder / "exported.yaml"
+    assert world.call("jobs", "export", "--out", str(exported)).code == 0
+    assert world.call("jobs", "diff", "-f", str(exported)).code == 0
+
+
+def test_schedule_must_exist_in_the_default_zone(world: World) -> None:
+    (world.folder / "tocsin.yaml").write_text("execution: { default_timezone: Europe/Berlin }\n")
+    jobs = world.jobs("jobs: [{ name: once, schedule: at 2031-03-30T02:30, function: f }]")
+    result = world.call("jobs", "apply", "-f", jobs, "-o", "json")
+    assert (result.code, result.error["error_code"]) == (2, "invalid-definition")
+    assert "does not exist in Europe/Berlin" in result.error["message"]
+
+
 def test_apply_without_files_names_the_option(world: World) -> None:
     result = world.call("jobs", "apply", "-o", "json")
     assert (result.code, result.error["error_code"]) == (2, "definitions-required")

@@ -60,7 +60,7 @@ class Tocsin(InProcess):
         self,
         name: str,
         *,
-        timezone: str = "UTC",
+        timezone: str | None = None,
         queue: str = DEFAULT_QUEUE,
         concurrency: int = 10,
         shutdown_timeout: float = 30.0,
@@ -72,7 +72,7 @@ class Tocsin(InProcess):
 
         Args:
             name: the name of the application: lower-case letters, digits, hyphens and dots.
-            timezone: the time zone of jobs that name none.
+            timezone: the time zone of jobs that name none; None: the setting `execution.default_timezone`.
             queue: the queue of jobs that name none.
             concurrency: as of a `Worker`.
             shutdown_timeout: as of a `Worker`.
@@ -92,7 +92,8 @@ class Tocsin(InProcess):
             labels=labels,
             connect=None if settings is None else _connector(settings),
         )
-        super().__init__(name, worker, {"timezone": timezone, "queue": queue})
+        zone = {} if timezone is None else {"timezone": timezone}
+        super().__init__(name, worker, {"queue": queue, **zone})
         self._given_settings = settings
 
     async def apply(self, *, prune: bool = False, take_over: bool = False) -> "Plan":

@@ -16,7 +16,7 @@ from ..domain.identity import typed
 from ..domain.ledger import JobNotFound
 from ..domain.text import counted
 from ..ports import LogUnavailable, NotAllowed, Unreachable
-from ..services.apply import with_timeouts
+from ..services.apply import with_defaults
 from ..services.jobs import Change, Plan
 from ..services.operations.errors import NotFound
 from ..services.operator import Operator
@@ -29,6 +29,8 @@ RETRY_INTERVAL_S: Final = 5.0
 """Seconds between two tries to register jobs while NATS does not answer."""
 MAX_REVISIONS: Final = 100
 """The newest revisions of a job among which an earlier definition is searched."""
+_DEFAULTED: Final = frozenset({"timeout", "timezone"})
+"""Fields with defaults of the installation, which may have changed since a definition was stored."""
 MAX_LISTED: Final = 20
 """Jobs that an error lists."""
 
@@ -68,7 +70,7 @@ async def plan_registration(
         operator: the installation.
         definitions: the jobs.
         owner: the owner of the application's jobs.
-        settings: the settings with the default timeout.
+        settings: the settings with the defaults of jobs.
         prune: whether the owner's other jobs are deleted.
         take_over: whether jobs of other owners may be replaced.
 
@@ -76,7 +78,7 @@ async def plan_registration(
         ForeignJobError: a job belongs to another owner.
         DefinitionError: the installation cannot run a job.
     """
-    complete = await with_timeouts(operator, definitions, settings)
+    complete = await with_defaults(operator, definitions, settings)
     plan = await operator.plan(complete, prune=(owner,) if prune else ())
     if not take_over and (foreign := foreign_jobs(plan, owner)):
         raise ForeignJobError(owner, foreign)
@@ -139,9 +141,13 @@ def _without_foreign(plan: Plan, owner: str) -> Plan:
 
 async def _without_returns(operator: Operator, plan: Plan, definitions: Collection[JobDefinition]) -> Plan:
     """Leave out changes that would return a job to a definition that it had before."""
-    timed = {definition.name for definition in definitions if "timeout" in definition.model_fields_set}
+    written = {definition.name: definition.model_fields_set for definition in definitions}
     changes = plan.of("create", "update")
-    returns = [change.job for change in changes if await _is_return(operator, change, is_timed=change.job in timed)]
+    returns = [
+        change.job
+        for change in changes
+        if await _is_return(operator, change, _DEFAULTED - written.get(change.job, set()))
+    ]
     for job in returns:
         _log.warning(
             "job keeps its newer definition, which replaced that of this program; to return to it, run `tocsin apply`",
@@ -151,19 +157,18 @@ async def _without_returns(operator: Operator, plan: Plan, definitions: Collecti
     return _without(plan, returns)
 
 
-async def _is_return(operator: Operator, change: Change, *, is_timed: bool) -> bool:
-    """Return whether a job had this definition before."""
+async def _is_return(operator: Operator, change: Change, ignored: Collection[str]) -> bool:
+    """Return whether a job had this definition before, without regard to some fields."""
     try:
         revisions = await operator.revisions(change.job)
     except (JobNotFound, NotFound):
         return False
-    ignored = set() if is_timed else {"timeout"}  # the default of the policy may have changed
     for revision in [each for each in revisions if each.kind == "defined"][:MAX_REVISIONS]:
         try:
             earlier = await operator.definition(change.job, revision.sequence)
         except (JobNotFound, NotFound):
             continue
-        if {difference.field for difference in changed_fields(earlier, change.definition)} <= ignored:
+        if all(difference.field in ignored for difference in changed_fields(earlier, change.definition)):
             return True
     return False
 

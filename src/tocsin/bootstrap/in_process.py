@@ -17,7 +17,7 @@ from ..adapters.extras import require_extra
 from ..domain.definition import JobDefinition
 from ..domain.errors import TocsinError
 from ..domain.events import Actor
-from ..services.apply import with_timeouts
+from ..services.apply import with_defaults
 from ..services.local_operator import LocalOperator, opened_once
 from ..services.operator import Operator
 from ..settings import Settings
@@ -216,7 +216,7 @@ def _log_failure(part: "asyncio.Task[None]") -> None:
 async def _register(operator: Operator, parts: Parts, settings: Settings) -> None:
     """Register the definitions of the application, if it is to."""
     if parts.register:
-        definitions = await with_timeouts(operator, parts.definitions, settings)
+        definitions = await with_defaults(operator, parts.definitions, settings)
         await operator.carry_out(await operator.plan(definitions, prune=(parts.owner,)))
 
 

@@ -17,7 +17,7 @@ from ..domain.history import Status
 from ..domain.identity import NO_OWNER
 from ..ports import DeadLetterRow, ExecutionRow
 from ..ports.queries import DeadLetterQuery, DeadLetterSort, ExecutionQuery, ExecutionSort, every
-from ..services.apply import owners_of, with_owner, with_timeouts
+from ..services.apply import owners_of, with_defaults, with_owner
 from ..services.jobs import Job, Plan
 from ..services.operator import Operator
 from ..settings import Settings, load
@@ -299,7 +299,7 @@ class Client:
         """
         operator = self.operator
         owned = [with_owner(_definition(each), owner) for each in definitions]
-        complete = await with_timeouts(operator, owned, self._loaded_settings())
+        complete = await with_defaults(operator, owned, self._loaded_settings())
         plan = await operator.plan(complete, prune=owners_of(complete, owner) if prune else ())
         if not dry_run:
             await operator.carry_out(plan)

@@ -1,17 +1,21 @@
 """Apply definitions as the command line, a jobs file and the Python client do."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from ..domain.definition import JobDefinition
+from ..domain.definition import JobDefinition, with_timezone
 from ..settings import Settings
 from .jobs import Plan
 from .operations.errors import NotFound
 from .operator import NotPermitted, Operator
 
+if TYPE_CHECKING:
+    from ..domain.policy import Policy
+
 
 async def apply_definitions(operator: Operator, definitions: Iterable[JobDefinition], settings: Settings) -> Plan:
     """Apply definitions without confirmation."""
-    plan = await operator.plan(await with_timeouts(operator, definitions, settings))
+    plan = await operator.plan(await with_defaults(operator, definitions, settings))
     await operator.carry_out(plan)
     return plan
 
@@ -26,14 +30,30 @@ def owners_of(definitions: Iterable[JobDefinition], owner: str) -> set[str]:
     return {definition.owner for definition in definitions if definition.owner} or {owner}
 
 
-async def with_timeouts(
+async def with_defaults(
     operator: Operator, definitions: Iterable[JobDefinition], settings: Settings
 ) -> tuple[JobDefinition, ...]:
-    """Return definitions with the default timeout of the policy, or else that of the settings."""
-    from ..domain.policy import NO_POLICY, with_timeout  # noqa: PLC0415 - most operations need no policy
+    """Return definitions with the defaults of the policy and the settings.
+
+    Raises:
+        DefinitionError: a schedule has no sense in the default time zone.
+    """
+    from ..domain.policy import NO_POLICY  # noqa: PLC0415 - most operations need no policy
 
     try:
         policy = (await operator.policy()).policy
     except (NotFound, NotPermitted):  # an older API, or a user without the right to read it
         policy = NO_POLICY
-    return tuple(with_timeout(definition, policy, settings.execution.default_timeout) for definition in definitions)
+    return tuple(completed(definition, policy, settings) for definition in definitions)
+
+
+def completed(definition: JobDefinition, policy: "Policy", settings: Settings) -> JobDefinition:
+    """Return a definition with the defaults of a policy and the settings.
+
+    Raises:
+        DefinitionError: its schedule has no sense in the default time zone.
+    """
+    from ..domain.policy import with_timeout  # noqa: PLC0415 - see `with_defaults`
+
+    timed = with_timeout(definition, policy, settings.execution.default_timeout)
+    return with_timezone(timed, settings.execution.default_timezone)

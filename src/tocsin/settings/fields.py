@@ -29,6 +29,12 @@ def _prefix(text: str) -> str:
     return text
 
 
+def _zone(name: str) -> str:
+    from ..domain.schedule import validate_timezone  # noqa: PLC0415 - most settings name no zone
+
+    return validate_timezone(name)
+
+
 Duration: TypeAlias = Annotated[
     float, BeforeValidator(duration.parse), Field(gt=0), PlainSerializer(duration.short, return_type=str)
 ]
@@ -45,6 +51,7 @@ Patience: TypeAlias = Annotated[
 Scope: TypeAlias = Annotated[str, Field(pattern=r"^[!#-\[\]-~]+$")]
 Port: TypeAlias = Annotated[int, Field(ge=0, le=65_535)]
 DeclaredShards: TypeAlias = Annotated[tuple[str, ...], AfterValidator(checked_shards)]
+ScheduleZone: TypeAlias = Annotated[str, AfterValidator(_zone)]
 Token: TypeAlias = Annotated[str, AfterValidator(_token)]
 DistinctTokens: TypeAlias = Annotated[tuple[Token, ...], AfterValidator(_distinct)]
 Prefix: TypeAlias = Annotated[str, AfterValidator(_prefix)]

@@ -18,6 +18,7 @@ from .fields import (
     Patience,
     Port,
     Prefix,
+    ScheduleZone,
     Scope,
     Servers,
     archive_target,
@@ -159,6 +160,8 @@ class Execution(Section):
 
     default_timeout: Duration = 300.0
     """Timeout of jobs that are applied without a timeout."""
+    default_timezone: ScheduleZone = "UTC"
+    """Time zone of schedules that are applied without a time zone. Statements in SQL have UTC."""
     history_retention_days: int = Field(default=90, ge=1)
     """Days for which the history keeps finished executions and resolved dead letters."""
 

@@ -16,7 +16,8 @@ from ..bootstrap.in_memory import InMemoryInstallation
 from ..bootstrap.workers import connection_of
 from ..domain.definition import JobDefinition
 from ..domain.errors import TocsinError
-from ..domain.policy import NO_POLICY, with_timeout
+from ..domain.policy import NO_POLICY
+from ..services.apply import completed
 from ..services.jobs import Registry
 from ..settings import Archive, Settings
 from ..subjects import RECORDED
@@ -241,8 +242,7 @@ class Simulation(Outcomes):
         Raises:
             DefinitionError: a definition is invalid.
         """
-        timeout = self._settings.execution.default_timeout
-        await self._registry.apply([with_timeout(definition, NO_POLICY, timeout) for definition in definitions])
+        await self._registry.apply([completed(definition, NO_POLICY, self._settings) for definition in definitions])
         await self._rest()
 
     async def trigger(self, job: str, **given: JsonValue) -> str:

@@ -11,6 +11,7 @@ from ..files import dump_yaml
 from .commands import fields_with_work, settings_note
 from .drafts import Draft, Draftings, Names
 from .findings import Finding
+from .schedules import UTC_NAME
 
 _WIDTH: Final = 400
 """Characters of a comment."""
@@ -80,6 +81,8 @@ def write(kind: str, sources: Iterable[str], read: Iterable[Draftings]) -> JobFi
 def _job(draft: Draft, name: str) -> tuple[list[Finding], list[str]]:
     """Return the findings of a job, and its lines."""
     filled = fields_with_work(draft)
+    if "schedule" in filled:
+        filled = {"timezone": UTC_NAME, **filled}  # `jobs apply` would fill in that of the settings
     fields = {
         key: filled[key]
         for key in (*(key for key in _FIRST if key in filled), *(key for key in filled if key not in _FIRST))

@@ -11,7 +11,7 @@ from ...domain.definition import JobDefinition
 from ...domain.identity import NO_OWNER
 from ...domain.text import counted, printable_lines
 from ...ports import LogUnavailable
-from ...services.apply import owners_of, with_owner, with_timeouts
+from ...services.apply import owners_of, with_defaults, with_owner
 from ...services.jobs import Plan
 from ...services.operations.errors import NotFound
 from ...services.operator import NotPermitted, Operator
@@ -62,7 +62,7 @@ def apply(
     pruned = owners_of(definitions, owner) if prune else ()
 
     async def make_plan(operator: Operator) -> Plan:
-        return await operator.plan(await with_timeouts(operator, definitions, session.settings()), prune=pruned)
+        return await operator.plan(await with_defaults(operator, definitions, session.settings()), prune=pruned)
 
     answer(
         session, definitions, run(carry_out_plan(session, definitions, make_plan, dry_run=dry_run, yes=yes)), dry_run
@@ -96,7 +96,7 @@ def diff(
 
     async def read_plan() -> Plan:
         async with session.operator() as operator:
-            complete = await with_timeouts(operator, definitions, session.settings())
+            complete = await with_defaults(operator, definitions, session.settings())
             return await operator.plan(complete, prune=owners_of(definitions, owner) if prune else ())
 
     plan = run(read_plan())

@@ -225,7 +225,7 @@ def exported(jobs: Iterable[Job]) -> dict[str, object]:
     for job in jobs:
         written = job.definition.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
         # `jobs apply` would fill these in from its options and settings.
-        fields = {"timeout", "owner", "overlap_policy"}
+        fields = {"timeout", "owner", "overlap_policy"} | ({"timezone"} if job.definition.schedule else set())
         definitions.append(written | job.definition.model_dump(mode="json", include=fields))
         if job.ledger.is_paused:
             paused.append(job.name)

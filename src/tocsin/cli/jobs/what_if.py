@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ...domain.text import counted
-from ...services.apply import with_timeouts
+from ...services.apply import with_defaults
 from ..input.values import instant
 from ..output.format import local, seconds
 from ..output.tables import table
@@ -64,7 +64,7 @@ async def _ask(
     settings = session.settings()
     definitions = read(settings, files, OWNER) if files or not slots else ()
     async with session.operator() as operator:
-        complete = await with_timeouts(operator, definitions, settings)
+        complete = await with_defaults(operator, definitions, settings)
         return await operator.what_if(Question(complete, *window, slots))
 
 

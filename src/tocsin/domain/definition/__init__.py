@@ -50,6 +50,7 @@ from .model import (
     Step,
     check_input,
     fans_out,
+    with_timezone,
 )
 from .notify import Notify
 from .retry_policy import RetryPolicy
@@ -109,4 +110,5 @@ __all__ = [
     "size_of",
     "upstream_jobs",
     "value_of",
+    "with_timezone",
 ]

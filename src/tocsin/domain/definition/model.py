@@ -280,6 +280,20 @@ class JobDefinition(StoredModel):
         return self
 
 
+def with_timezone(definition: JobDefinition, timezone: str) -> JobDefinition:
+    """Return a definition whose schedule is read in a time zone, unless it names another.
+
+    Raises:
+        DefinitionError: the schedule has no sense in this zone.
+    """
+    if definition.schedule is None or "timezone" in definition.model_fields_set or timezone == definition.timezone:
+        return definition
+    changed = definition.model_copy(update={"timezone": timezone})
+    if problems := tuple(_schedule_problems(changed)):
+        raise DefinitionError(*(replace(problem, job=f"job `{definition.name}`") for problem in problems))
+    return changed
+
+
 def check_input(
     definition: JobDefinition,
     input: Mapping[str, JsonValue],  # noqa: A002 - the name of the field

@@ -12,8 +12,9 @@ from ....domain.access import Permission
 from ....domain.definition import JobDefinition, Name
 from ....domain.events import Actor, Defined
 from ....domain.formats import read_job
-from ....domain.policy import Policy, with_timeout
+from ....domain.policy import Policy
 from ....domain.schedule import parse, warnings_at
+from ....services.apply import completed
 from ....services.calculations import Calculator
 from ....services.jobs import Check, Job, JobStatus
 from ..auth.security import Author, Reader, Triggerer, actor, defining, permitted, visible
@@ -327,7 +328,7 @@ async def definition_of(written: dict[str, Any], here: Components) -> JobDefinit
 
 def with_defaults(definition: JobDefinition, here: Components, policy: Policy) -> JobDefinition:
     """Return a definition with the defaults of the policy and the settings."""
-    return with_timeout(definition, policy, here.settings.execution.default_timeout)
+    return completed(definition, policy, here.settings)
 
 
 async def _switch(
