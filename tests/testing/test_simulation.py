@@ -4,7 +4,8 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -283,11 +284,41 @@ async def test_simulations_of_one_loop_are_apart() -> None:
         assert (len(first.executions()), len(second.executions())) == (1, 0)
 
 
-async def test_history_has_what_happened() -> None:
-    async with Simulation(worker_of(tick=done), definitions=[job(schedule="0 * * * *")]) as simulation:
-        await simulation.advance("2h")
-        rows = (await simulation.installation.recorded.executions()).rows
-        assert [row.status for row in rows] == ["completed", "completed"]
+async def test_trigger_takes_a_function_and_its_types() -> None:
+    app = Tocsin("shop")
+
+    @app.job
+    def close_day(day: date, rate: Decimal = Decimal(1)) -> str:
+        return f"{day:%d.%m.%Y} {rate}"
+
+    async with Simulation(app) as simulation:
+        for job in (close_day, "close-day"):
+            await simulation.trigger(job, day=date(2026, 5, 1), rate=Decimal("0.10"))
+        assert simulation.results("close-day") == ["01.05.2026 0.10"] * 2
+        with pytest.raises(DefinitionError, match=r"input\.day"):
+            await simulation.trigger(close_day, day="tomorrow")
+
+
+async def test_results_are_those_of_a_run() -> None:
+    app = Tocsin("shop")
+
+    @app.step
+    async def count() -> int:
+        return 3
+
+    @app.step
+    async def double(number: int) -> int:
+        return 2 * number
+
+    @app.dag
+    async def report() -> None:
+        number = await count()
+        await double.named("first")(number)
+        await double.named("second")(number)
+
+    async with Simulation(app) as simulation:
+        await simulation.trigger(report)
+        assert simulation.results("report") == [{"first": 6, "second": 6}]
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,7 @@ from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
-
-from pydantic import JsonValue
+from typing import TYPE_CHECKING, Any, Final
 
 from .. import Worker, telemetry
 from ..settings import Settings
@@ -17,7 +15,7 @@ from ..worker import Connect, Connection, Options
 from ..worker.shutdown import stop_signals
 from .errors import AppError, ConnectedElsewhereError
 from .in_process import InProcess
-from .job import Job
+from .job import Job, request_of
 
 if TYPE_CHECKING:
     from ..client import Client, Run
@@ -191,9 +189,7 @@ class Tocsin(InProcess):
             DefinitionError: the job does not accept the input; the error names the fields.
             JobNotFound: the job is not registered.
         """
-        declared = self._jobs.get(job) if isinstance(job, str) else job
-        name = job if isinstance(job, str) else job.name
-        written = cast("dict[str, JsonValue]", given) if declared is None else declared.written_input(given)
+        name, written = request_of(job, self.declared, given)
         return await self.client.trigger(name, written, idempotency_key=idempotency_key, reason=reason)
 
     def run(self, *, apply: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
 from typing_extensions import Unpack
@@ -60,6 +61,11 @@ class Declarations:
     def definitions(self) -> tuple[JobDefinition, ...]:
         """The definitions of all jobs, in the order of the code."""
         return tuple(job.definition for job in self._jobs.values())
+
+    @property
+    def declared(self) -> Mapping[str, Job[..., Any]]:
+        """The jobs by name, in the order of the code."""
+        return MappingProxyType(self._jobs)
 
     @overload
     def job(self, function: Callable[P, R], /) -> Job[P, R]: ...

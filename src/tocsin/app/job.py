@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Final, Generic, ParamSpec, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypeVar, cast
 
 from pydantic import JsonValue, ValidationError
 from typing_extensions import override
@@ -85,6 +85,21 @@ class Job(Generic[P, R]):
     def __repr__(self) -> str:
         """Show the name of the job."""
         return f"<job {self.name}>"
+
+
+def request_of(
+    job: Job[..., Any] | str, declared: Mapping[str, Job[..., Any]], given: Mapping[str, object]
+) -> tuple[str, dict[str, JsonValue]]:
+    """Return the name of a job, and the input of a trigger as JSON.
+
+    The input of a job that is not declared is returned as it is.
+
+    Raises:
+        DefinitionError: the job does not accept the input; the error names the fields.
+    """
+    name = job if isinstance(job, str) else job.name
+    known = declared.get(job) if isinstance(job, str) else job
+    return name, cast("dict[str, JsonValue]", given) if known is None else known.written_input(given)
 
 
 class Graph(Job[P, R]):

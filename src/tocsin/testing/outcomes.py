@@ -62,12 +62,13 @@ class Outcomes:
         return [Skip(at.astimezone(self.zone), reasons[at]) for at in sorted(reasons)]
 
     def results(self, job: str) -> list[Any]:
-        """Return the results of the completed executions of a job.
+        """Return the results of the completed executions of a job, each as `run.result()` returns it.
 
         Raises:
             JobNotFound: the job never existed.
         """
-        return [each.result for each in self.executions(job) if each.status == "completed"]
+        completed = [each.execution_id for each in self.executions(job) if each.status == "completed"]
+        return [self._record.outcome(id_).value() for id_ in completed]
 
     def _require(self, job: str | None) -> None:
         if job is not None and not self._record.knows(job):

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from ..app.declarations import Declarations
     from ..worker import Worker
-    from .simulation import App, Simulation
+    from .simulation import Simulation
 
 INI = "tocsin_app"
 
@@ -33,7 +34,7 @@ def tocsin_app(request: pytest.FixtureRequest) -> "Callable[..., Simulation]":
 
     named = str(request.config.getini(INI))
 
-    def simulate(app: "App | Worker | None" = None, **options: Any) -> Simulation:  # noqa: ANN401 - those of a simulation
+    def simulate(app: "Declarations | Worker | None" = None, **options: Any) -> Simulation:  # noqa: ANN401 - those of a simulation
         return Simulation(app if app is not None or not named else _loaded(named), **options)
 
     return simulate

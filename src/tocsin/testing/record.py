@@ -1,5 +1,6 @@
 """The log of a simulation, folded as it grows."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -7,6 +8,7 @@ from typing import Final
 
 from .. import subjects
 from ..adapters.memory.event_log import InMemoryEventLog
+from ..client.outcome import Outcome, outcome_of
 from ..domain import history, ledger
 from ..domain.events import LedgerFact, Message, Passed, Recorded
 from ..domain.history import ExecutionRecord
@@ -14,6 +16,7 @@ from ..domain.ledger import Ledgers, Lookahead
 from ..domain.schedule import ScheduleError
 from ..engine.ledger_reader import FACTS, decode_timetables
 from ..ports import Decode
+from ..services.operations.lookup import ExecutionMatch
 from ..subjects import RECORDED, Stream
 
 _ENDED: Final = frozenset({"completed", "failed", "cancelled", "skipped"})
@@ -40,6 +43,7 @@ class Record:
         self._open: set[str] = set()
         self.executions: dict[str, ExecutionRecord] = {}
         """Every execution by its id, in the order of its first event."""
+        self._facts = defaultdict[str, list[Recorded[Message]]](list)
         self.passed: list[Passed] = []
 
     def read(self) -> None:
@@ -47,6 +51,7 @@ class Record:
         for recorded in self._new(Stream.LOG, RECORDED[Stream.LOG], subjects.decode):
             for id_, record in history.fold(self.executions, (recorded,)).items():
                 self.executions[id_] = record
+                self._facts[id_].append(recorded)
                 (self._open.discard if record.status in _ENDED else self._open.add)(id_)
         changed: dict[str, None] = {}
         for recorded in self._new(Stream.LEDGER, FACTS, decode_timetables):
@@ -59,6 +64,11 @@ class Record:
                 self.passed.append(fact)
         for job in changed:
             self._schedule(job)
+
+    def outcome(self, execution_id: str) -> Outcome:
+        """Return the outcome of an execution, as a client reads it."""
+        job = self.executions[execution_id].job
+        return outcome_of(ExecutionMatch(job, execution_id, tuple(self._facts[execution_id])))
 
     @property
     def is_open(self) -> bool:

@@ -1,17 +1,17 @@
 """A whole Tocsin in a test, on a clock that the test moves."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Protocol, Self, TypeAlias
-
-from pydantic import JsonValue
+from typing import Any, Final, Self, TypeAlias
 
 from .. import bootstrap
 from ..adapters.files import load
+from ..app.declarations import Declarations
+from ..app.job import Job, request_of
 from ..bootstrap.in_memory import InMemoryInstallation
 from ..bootstrap.workers import connection_of
 from ..domain.definition import JobDefinition
@@ -20,7 +20,7 @@ from ..domain.policy import NO_POLICY
 from ..services.apply import completed
 from ..services.jobs import Registry
 from ..settings import Archive, Settings
-from ..subjects import RECORDED
+from ..stages.recorder.stage import RECORDER
 from ..worker import Worker
 from .clock import SimulatedClock
 from .loop_time import LoopTime, installed
@@ -34,6 +34,8 @@ RUN_UP: Final = timedelta(seconds=1)
 """Time that passes in full before each instant, so that loops of the stages have their turns."""
 LOOK: Final = timedelta(seconds=10)
 """How often the stages look at executions that wait, and are decided on by their age."""
+SIMULATED: Final = tuple(name for name in bootstrap.STAGE_NAMES if name != RECORDER.name)
+"""The stages of a simulation, which reads outcomes from the log, and has no use for the history."""
 LOSS_S: Final = 60.0
 """Simulated seconds within which the stages certainly notice that a worker was killed."""
 
@@ -44,20 +46,6 @@ class SimulationError(TocsinError):
     """The simulation cannot go on; the text says why, and what to change."""
 
     code = "simulation-stuck"
-
-
-class App(Protocol):
-    """An application: `tocsin.Tocsin`."""
-
-    @property
-    def definitions(self) -> tuple[JobDefinition, ...]:
-        """The definitions of its jobs."""
-        ...
-
-    @property
-    def worker(self) -> Worker:
-        """The worker with its handlers."""
-        ...
 
 
 class Simulation(Outcomes):
@@ -73,7 +61,7 @@ class Simulation(Outcomes):
 
     def __init__(
         self,
-        app: App | Worker | None = None,
+        app: Declarations | Worker | None = None,
         *,
         at: datetime | str = "2026-01-01T00:00",
         tz: str = "UTC",
@@ -97,8 +85,14 @@ class Simulation(Outcomes):
         """
         self.zone = zone_of(tz)
         self._clock = SimulatedClock(instant_of(at, self.zone))
-        self._worker = app if isinstance(app, Worker) or app is None else app.worker
-        self._definitions = (*(() if app is None or isinstance(app, Worker) else app.definitions), *_read(definitions))
+        self._worker: Worker | None
+        self._declared: Mapping[str, Job[..., Any]] = {}
+        self._definitions = _read(definitions)
+        if isinstance(app, Declarations):
+            self._worker, self._declared = app.worker, app.declared
+            self._definitions = (*app.definitions, *self._definitions)
+        else:
+            self._worker = app
         base = settings or Settings()
         self._settings = base.model_copy(update={"archive": Archive(enabled=False)})
         self._thread_limit = thread_limit
@@ -124,7 +118,7 @@ class Simulation(Outcomes):
             self._registry = Registry(self.installation.log, self.installation.projections, self._clock)
             stack.push_async_callback(self._stop)
             self._tasks["the stages"] = self._time.start(
-                bootstrap.run_stages_in_memory(self.installation, channels={}), "the stages"
+                bootstrap.run_stages_in_memory(self.installation, SIMULATED, channels={}), "the stages"
             )
             await self._rest()
             if self._worker is not None:
@@ -189,7 +183,7 @@ class Simulation(Outcomes):
             if self._clock.now() >= goal:
                 self._clock.wake_polls()
             await self._rest()
-        await self._settle_history()
+        self._record.read()
 
     def _sleep_over(self, now: datetime, goal: datetime) -> datetime:
         """Skip the time in which nothing can happen, and return when something may."""
@@ -224,16 +218,6 @@ class Simulation(Outcomes):
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 raise SimulationError(f"{name} failed: {error!r}") from error
 
-    async def _settle_history(self) -> None:
-        """Let the recorder write what it gathers."""
-        for _ in range(5):
-            ends = [self.installation.log.stream(stream).last_sequence for stream in RECORDED]
-            if [await self.installation.recorded.offset(stream) for stream in RECORDED] >= ends:
-                break
-            self._clock.wake_polls()
-            await self._rest()
-        self._record.read()
-
     # --- what people do ----------------------------------------------------------------------------------------------
 
     async def apply(self, *definitions: JobDefinition) -> None:
@@ -245,16 +229,18 @@ class Simulation(Outcomes):
         await self._registry.apply([completed(definition, NO_POLICY, self._settings) for definition in definitions])
         await self._rest()
 
-    async def trigger(self, job: str, **given: JsonValue) -> str:
+    async def trigger(self, job: Job[..., Any] | str, /, **given: object) -> str:
         """Request an execution now, bring it to rest, and return its id.
+
+        `job` and `given`: as of `app.trigger`. So the input may have the types of the function's parameters.
 
         Raises:
             JobNotFound: no job has this name.
             DefinitionError: the job does not accept this input.
         """
-        id_ = await self._registry.trigger(job, given)
+        name, written = request_of(job, self._declared, given)
+        id_ = await self._registry.trigger(name, written)
         await self._rest()
-        await self._settle_history()
         return id_
 
     async def pause(self, job: str) -> None:
