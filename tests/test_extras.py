@@ -48,6 +48,15 @@ def test_command_names_its_missing_extra(command: list[str], extra: str) -> None
         assert f"pip install {installed}" in done.stderr
 
 
+def test_reload_names_its_missing_extra() -> None:
+    block = "import sys; sys.modules['watchfiles'] = None\nfrom tocsin.cli import main; main()"
+    command = [sys.executable, "-c", block, "dev", "app.py:app", "--reload", "--ephemeral"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "tocsin dev --reload needs" in done.stderr
+    assert "pip install 'tocsin[reload]'" in done.stderr
+
+
 def test_snapshot_of_top_needs_no_extra() -> None:
     assert "no NATS server answers" in tocsin("top", "--once", "--nats", "nats://127.0.0.1:1").stderr
 

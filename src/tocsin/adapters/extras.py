@@ -36,6 +36,7 @@ MODULES: Final = {
     "starlette": "server",
     "textual": "terminal",
     "uvicorn": "server",
+    "watchfiles": "reload",
 }
 """The extra of each optional module."""
 
@@ -76,8 +77,13 @@ def require_extra(part: str, extra: str) -> None:
     Raises:
         ExtraNotInstalled: one is missing.
     """
-    if any(find_spec(module) is None for module, name in MODULES.items() if name == extra):
+    if not is_installed(extra):
         raise ExtraNotInstalled(part, extra)
+
+
+def is_installed(extra: str) -> bool:
+    """Return whether every module of an extra is installed, without importing any."""
+    return all(find_spec(module) is not None for module, name in MODULES.items() if name == extra)
 
 
 def is_redis_error(error: Exception) -> bool:

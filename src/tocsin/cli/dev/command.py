@@ -4,7 +4,7 @@ import asyncio
 import shlex
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -13,7 +13,7 @@ import typer
 from rich.text import Text
 
 from ... import __version__
-from ...adapters.extras import require_extra
+from ...adapters.extras import is_installed, require_extra
 from ...ports import LogUnavailable
 from ...services import tail
 from ...services.apply import apply_definitions
@@ -25,6 +25,7 @@ from ..jobs.plan_page import as_json, summary
 from ..runtime.errors import UsageError
 from ..runtime.event_loop import serve
 from ..runtime.session import Session, actor, session_of
+from .app_runner import AppRunner
 from .live import LiveView, task_lines
 from .nats_server import DevNats, Wanted
 
@@ -52,6 +53,17 @@ def _checked_size(nodes: int | None) -> int | None:
 
 def dev(  # noqa: PLR0913, PLR0917 - an argument for each option
     context: typer.Context,
+    target: Annotated[
+        str | None,
+        typer.Argument(metavar="MODULE:ATTRIBUTE", help="An application to run too, in a module or in FILE.py."),
+    ] = None,
+    reload: Annotated[
+        bool | None,
+        typer.Option(
+            "--reload/--no-reload",
+            help="Run the application's new code when its files change; default: yes if the extra `reload` is installed.",
+        ),
+    ] = None,
     jobs: Annotated[
         list[str] | None, typer.Option("--jobs", "-f", metavar="FILE|FOLDER", help="Definitions to apply at the start.")
     ] = None,
@@ -79,9 +91,13 @@ def dev(  # noqa: PLR0913, PLR0917 - an argument for each option
     """Run everything in this process and show events until Ctrl-C.
 
     Starts a private NATS server unless --nats or TOCSIN_NATS_URL names a server. With --cluster every node is a process:
-    kill a node and see that nothing is lost; it is restarted.
+    kill a node and see that nothing is lost; it is restarted. An application runs in a process of its own. Its jobs
+    become those of its code; others of the same application are deleted.
+
+    Example: `tocsin dev billing.py:app`
     """
     require_extra("tocsin dev", "server")
+    reloads = _reloads(target, reload)
     session = session_of(context)
     if ephemeral and session.options.get(("data_dir",)) is not None:
         raise UsageError(
@@ -91,11 +107,42 @@ def dev(  # noqa: PLR0913, PLR0917 - an argument for each option
     session.log("error", tasks="info")
     settings = session.settings()
     worker_object = load_worker(worker) if worker else None
-    if builtin or secret:
+    if builtin or (secret and (worker or not target)):
         worker_object = _extended(worker_object, builtin or [], secret or [], settings)
     # A wrong file is reported before a server starts.
     definitions = read(settings, jobs or [], OWNER) if jobs or settings.jobs_file else None
-    serve(_dev(session, definitions, worker_object, Wanted(port, cluster), ephemeral=ephemeral, reset=allow_reset))
+    say = partial(_say, session)
+    runner = AppRunner(target, secret or [], say, is_json=session.output.is_json, reload=reloads) if target else None
+    if target and reload is None and not reloads:
+        say("reload", "a change needs a restart. To reload, run: pip install 'tocsin[reload]'")
+    parts = Given(definitions, worker_object, runner)
+    serve(_dev(session, parts, Wanted(port, cluster), ephemeral=ephemeral, reset=allow_reset))
+
+
+@dataclass(frozen=True)
+class Given:
+    """The parts of an installation that the call names."""
+
+    definitions: "Sequence[JobDefinition] | None"
+    """Those of files; None: no file is named."""
+    worker: "Worker | None"
+    app: AppRunner | None
+
+
+def _reloads(target: str | None, reload: bool | None) -> bool:
+    """Return whether the application is reloaded.
+
+    Raises:
+        UsageError: reloading is requested without an application.
+        ExtraNotInstalled: it is requested, and the extra is not installed.
+    """
+    if reload and target is None:
+        raise UsageError(
+            "--reload is for an application: name it as FILE.py:NAME, or omit --reload", code="conflicting-options"
+        )
+    if reload:
+        require_extra("tocsin dev --reload", "reload")
+    return target is not None and reload is not False and is_installed("reload")
 
 
 def _extended(worker: "Worker | None", builtin: list[str], secrets: list[str], settings: "Settings") -> "Worker":
@@ -113,8 +160,7 @@ def _extended(worker: "Worker | None", builtin: list[str], secrets: list[str], s
 
 async def _dev(
     session: Session,
-    definitions: "Sequence[JobDefinition] | None",
-    worker: "Worker | None",
+    given: Given,
     nats: Wanted,
     *,
     ephemeral: bool,
@@ -127,6 +173,10 @@ async def _dev(
             from .nats_server import ephemeral_folder  # noqa: PLC0415 - POSIX only
 
             nats = replace(nats, data_dir=stack.enter_context(ephemeral_folder()))
+        if given.app is not None:
+            await stack.enter_async_context(
+                given.app.imported()
+            )  # a wrong application is reported before a server starts
         running = await stack.enter_async_context(nats.running(session))
         settings = running.settings
         installation = await stack.enter_async_context(session.backend.connect(settings))
@@ -139,13 +189,15 @@ async def _dev(
             shown_nodes = " · ".join("{name} {url} pid {pid}".format(**node) for node in nodes)
             _say(session, "cluster", shown_nodes, nodes=nodes)
         after = await tail.newest(installation.log)
-        if definitions is not None:
-            operator = session.backend.operator(installation, installation.history, by=actor())
-            plan = await apply_definitions(operator, definitions, settings)
+        operator = session.backend.operator(installation, installation.history, by=actor())
+        if given.definitions is not None:
+            plan = await apply_definitions(operator, given.definitions, settings)
             _say(session, "jobs", summary(plan).plain, **as_json(plan))
+        if given.app is not None:
+            await given.app.connect(session, operator, settings)
         keeping = running.keeping(partial(_report_node, session))
         view = LiveView(session.output, await installation.log.now()).run(installation.log, after=after)
-        await _run(session, installation, worker, *keeping, view, reset=reset)
+        await _run(session, installation, given, *keeping, view, reset=reset)
 
 
 def _kept(running: DevNats, data_dir: Path, *, ephemeral: bool) -> str:
@@ -157,7 +209,7 @@ def _kept(running: DevNats, data_dir: Path, *, ephemeral: bool) -> str:
 async def _run(
     session: Session,
     installation: "Installation",
-    worker: "Worker | None",
+    given: Given,
     *first: Coroutine[Any, Any, None],
     reset: bool,
 ) -> None:
@@ -176,8 +228,10 @@ async def _run(
         served = asyncio.Event()
         parts.append(asyncio.create_task(_serve(session, installation, served, reset=reset)))
         await _first(parts, served)
-        if worker is not None:
-            parts.append(asyncio.create_task(session.backend.run_worker(installation, worker)))
+        if given.worker is not None:
+            parts.append(asyncio.create_task(session.backend.run_worker(installation, given.worker)))
+        if given.app is not None:
+            parts.append(asyncio.create_task(given.app.run()))
         parts.append(asyncio.create_task(_watch_queues(session, installation)))
         parts.append(
             asyncio.create_task(session.backend.run_stages(installation, (TICKER,)))
@@ -219,9 +273,7 @@ async def _watch_queues(session: Session, installation: "Installation") -> None:
             continue  # the cluster elects a leader; check again later
         unattended = {queue.name: queue.waiting for queue in queues if queue.is_unattended}
         for name in unattended.keys() - reported:
-            text = (
-                f"tasks of queue `{name}` wait without a worker: run `tocsin worker …`, or pass --worker or --builtin"
-            )
+            text = f"tasks of queue `{name}` wait without a worker: run `tocsin worker …`, or pass an application, --worker or --builtin"
             _say(session, "queue", text, queue=name, waiting=unattended[name])
         reported = set(unattended)
 

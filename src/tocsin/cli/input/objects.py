@@ -94,18 +94,39 @@ def _importing() -> Iterator[None]:
 
 
 def _from_name(name: str) -> ModuleType:
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))  # like `python -m`: find the modules of the project
+    if "" not in sys.path:
+        _find_modules_in(Path.cwd())  # like `python -m`: find the modules of the project
     return importlib.import_module(name)
 
 
 def _from_file(path: Path, kind: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if not path.is_file() or spec is None or spec.loader is None:
+    if not path.is_file():
         raise UsageError(f"file {path} does not exist: check the path", code=f"{kind}-not-found")
+    _find_modules_in(path.resolve().parent)  # like `python FILE`
+    folder, package = package_of(path)
+    if package:
+        _find_modules_in(folder)
+        return importlib.import_module(".".join(package if path.stem == "__init__" else (*package, path.stem)))
+    # A module with the name `__main__` would run as a program.
+    name = "main" if path.stem == "__main__" else path.stem
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    if (folder := str(path.resolve().parent)) not in sys.path:
-        sys.path.insert(0, folder)  # like `python FILE`
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def package_of(path: Path) -> tuple[Path, tuple[str, ...]]:
+    """Return the folder above a file's packages, and the names of these."""
+    folder, names = path.resolve().parent, list[str]()
+    while (folder / "__init__.py").is_file() and folder.name.isidentifier():
+        names.insert(0, folder.name)
+        folder = folder.parent
+    return folder, tuple(names)
+
+
+def _find_modules_in(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))

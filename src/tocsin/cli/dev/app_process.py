@@ -1,0 +1,141 @@
+"""The process of one version of an application: `python -m tocsin.cli.dev.app_process DESCRIPTOR TARGET`.
+
+It imports the application, sends its definitions, waits for permission, and runs its worker until SIGTERM. It also ends when
+`tocsin dev` is gone.
+"""
+
+import asyncio
+import importlib.util
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..input.objects import load_app, package_of
+from ..output.format import Output
+from ..runtime.error_report import failure_of
+from ..runtime.event_loop import serve
+from ..runtime.session import Session
+from .control_socket import Document, read_blocking, written
+from .live import task_lines
+from .source_files import is_source, source_folders
+
+if TYPE_CHECKING:
+    from ... import Tocsin
+
+
+def main(descriptor: str, target: str) -> None:
+    """Run one version of the application `target`."""
+    control = socket.socket(fileno=int(descriptor))
+    control.set_inheritable(False)  # a process of a handler must not keep it open
+    # A cached file of the same second and size would be taken for the newest version.
+    sys.dont_write_bytecode = True
+    root = root_of(target)
+    try:
+        app = load_app(target)
+        definitions = [_body(definition) for definition in app.definitions]
+    except Exception as error:  # noqa: BLE001 - any error of the application's code is reported
+        control.sendall(written({"error": _report(error, root), **_sources(root)}))
+        return
+    timeout = app.worker.options.shutdown_timeout
+    report = {"owner": app.owner, "definitions": definitions, "shutdown_timeout_s": timeout, **_sources(root)}
+    control.sendall(written(report))
+    if (permission := read_blocking(control)) is not None:
+        _work(app, control, permission)
+
+
+def root_of(target: str) -> Path:
+    """Return the folder below which an application's own modules are."""
+    place = target.rpartition(":")[0] or target
+    if place.endswith(".py"):
+        return package_of(Path(place))[0]
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        spec = importlib.util.find_spec(place.partition(".")[0])
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None or spec.origin is None:
+        return Path.cwd().resolve()
+    origin = Path(spec.origin).resolve()
+    return origin.parent.parent if spec.submodule_search_locations else origin.parent
+
+
+def _body(definition: Any) -> Any:  # noqa: ANN401 - a definition becomes JSON
+    return definition.model_dump(mode="json", exclude_unset=True)
+
+
+def _sources(root: Path) -> Document:
+    files = [
+        file for module in list(sys.modules.values()) if isinstance(file := getattr(module, "__file__", None), str)
+    ]
+    return {"folders": [str(folder) for folder in source_folders(root, files)]}
+
+
+def _report(error: BaseException, root: Path) -> Document:
+    """Return an error as commands report it, with its line in the application."""
+    failure = failure_of(error)
+    place = next(_places(error, root), None)
+    return {
+        "text": failure.message,
+        "exit_code": failure.code.value,
+        "code": failure.error_code,
+        "file": place and place[0],
+        "line": place and place[1],
+    }
+
+
+def _places(error: BaseException, root: Path) -> Iterator[tuple[str, int | None]]:
+    """Yield the lines of the application that an error passed, innermost first."""
+    if error.__cause__ is not None:
+        yield from _places(error.__cause__, root)
+    if isinstance(error, SyntaxError) and error.filename:
+        yield error.filename, error.lineno
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if is_source(Path(frame.filename).resolve(), root):
+            yield frame.filename, frame.lineno
+
+
+def _work(app: "Tocsin", control: socket.socket, permission: Document) -> None:
+    """Run the worker of the application, with the settings of `tocsin dev`."""
+    os.environ.update(permission["environment"])  # for clients in handlers
+    session = Session(
+        output=Output(permission["format"]),
+        config=Path(permission["config"]) if permission["config"] else None,
+        options={tuple(path): value for path, value in permission["options"]},
+        log_level=permission["log_level"],
+        log_format=permission["log_format"],
+    )
+    session.log("error", tasks="info")
+    app.worker.allow_secrets(permission["secrets"])
+    serve(_serve(session, app, control))
+
+
+async def _serve(session: Session, app: "Tocsin", control: socket.socket) -> None:
+    watching = asyncio.create_task(_end_with_parent(control))
+    try:
+        async with session.installation(within=None, checked=False) as installation:
+            if session.log_level is None and not session.output.is_json:
+                with task_lines(session.output):
+                    await session.backend.run_worker(installation, app.worker)
+            else:
+                await session.backend.run_worker(installation, app.worker)
+    finally:
+        watching.cancel()
+
+
+async def _end_with_parent(control: socket.socket) -> None:
+    """Stop this process as a signal does, once `tocsin dev` closes the connection."""
+    reader, writer = await asyncio.open_unix_connection(sock=control)
+    try:
+        await reader.read()
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        writer.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
