@@ -159,13 +159,13 @@ async def attack(at: Server, folder: Path, role: str, headers: dict[str, str]) -
     await asyncio.sleep(0.2)  # unless its handler waits for something
 
 
-@pytest.mark.parametrize("headers", HEADERS, ids=lambda headers: next(iter(headers), "plain"))
 @pytest.mark.parametrize("role", ASKED)
-async def test_no_reply_is_stored(role: str, headers: dict[str, str], secured: Server, tmp_path: Path) -> None:
+async def test_no_reply_is_stored(role: str, secured: Server, tmp_path: Path) -> None:
     async with victim(secured, tmp_path) as tocsin:
         before = await everything(tocsin.installation, role)
-        await attack(secured, tmp_path, role, headers)
-        assert await everything(tocsin.installation, role) == before
+        for headers in HEADERS:
+            await attack(secured, tmp_path, role, headers)
+            assert await everything(tocsin.installation, role) == before, headers
 
 
 @pytest.fixture
