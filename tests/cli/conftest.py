@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from typing_extensions import override
 
 from tests.domain.given import KEY
+from tests.history_files import history_url
 from tocsin.adapters.nats.admin.resources import Change
 from tocsin.adapters.sql import SqlHistory, open_history
 from tocsin.bootstrap import Installation, Unreachable
@@ -119,7 +120,7 @@ class World(Backend):
         return "0123456789abcdef"
 
     def history(self) -> AbstractAsyncContextManager[SqlHistory]:
-        return open_history(f"sqlite:///{self.folder}/history.db")
+        return open_history(history_url(self.folder))
 
     # --- what a test says ---------------------------------------------------------------------------------------------
 

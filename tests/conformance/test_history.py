@@ -27,6 +27,7 @@ from sqlalchemy import Engine, event
 from tests.databases import Redis as RedisServer
 from tests.databases import postgresql, redis
 from tests.domain.given import NOON, plan, recorded
+from tests.history_files import history_url
 from tocsin.adapters.redis import open_history as open_redis
 from tocsin.adapters.sql import open_history
 from tocsin.adapters.sql.history import SqlHistory
@@ -99,7 +100,7 @@ class SqliteDatabase:
     """A file."""
 
     def __init__(self, directory: Path) -> None:
-        self._url = f"sqlite:///{directory / 'history.db'}"
+        self._url = history_url(directory)
 
     def open(self, installation: str = "") -> AbstractAsyncContextManager[History]:
         """One process's history in it."""
@@ -407,9 +408,9 @@ async def test_an_execution_may_take_months(empty_database: EmptyDatabase) -> No
 
 
 async def test_more_executions_than_a_statement_has_parameters(empty_database: EmptyDatabase) -> None:
-    ids = [f"{n:05}" for n in range(3_000)]
-    admissions = recorded([facts_of(id_)["admitted"] for id_ in ids])
-    ends = recorded([facts_of(id_)["cancelled"] for id_ in ids])
+    facts, ids = facts_of(""), [{"execution_id": f"{n:05}"} for n in range(3_000)]
+    admissions = recorded([facts["admitted"].model_copy(update=id_) for id_ in ids])
+    ends = recorded([facts["cancelled"].model_copy(update=id_) for id_ in ids])
     async with empty_database() as database, database.open() as history:
         await history.record(Stream.LOG, admissions, after=0, upto=3_000)
         await history.record(Stream.LOG, ends, after=3_000, upto=6_000)

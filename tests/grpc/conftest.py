@@ -11,6 +11,7 @@ import pytest
 from google.protobuf import descriptor_pool, message_factory
 from grpc_tools import protoc
 
+from tests.history_files import history_url
 from tests.http.conftest import World
 from tocsin.adapters.grpc.server import serving_grpc
 from tocsin.adapters.sql import open_history
@@ -71,7 +72,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def served(tmp_path: Path, compiled: Path) -> AsyncIterator[Served]:
-    async with open_history(f"sqlite:///{tmp_path}/history.db") as history:
+    async with open_history(history_url(tmp_path)) as history:
         world = World(tmp_path, history)
         app = world.app()
         async with serving_grpc(app, world.parts(), "127.0.0.1", LIMITS, 0) as address:

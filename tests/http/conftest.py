@@ -11,6 +11,7 @@ import pytest
 from fastapi import FastAPI
 
 from tests.domain.given import KEY
+from tests.history_files import history_url
 from tests.matching import running_matcher
 from tocsin.adapters.http.api.app import api
 from tocsin.adapters.http.api.dependencies import Components
@@ -173,7 +174,7 @@ class World:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with open_history(f"sqlite:///{tmp_path}/history.db") as history:
+    async with open_history(history_url(tmp_path)) as history:
         world = World(tmp_path, history)
         async with running_matcher(world.log, world.clock, world.fetch_channel), world.fetches.running():
             yield world

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.domain.given import admitted
+from tests.history_files import history_url
 from tests.http.conftest import LOCAL, World
 from tocsin.adapters.sql import open_history
 from tocsin.domain.events import Message, Recorded
@@ -65,7 +66,7 @@ def test_what_is_no_name_reaches_nothing(tmp_path: Path, name: str, *, encoded: 
 
 async def _try(folder: Path, name: str, *, encoded: bool) -> None:
     written = quote(name, safe="" if encoded else "*>$!_-.~/")
-    async with open_history(f"sqlite:///{folder}/history.db") as history:
+    async with open_history(history_url(folder)) as history:
         world = World(folder, history)
         await world.given(name="victim", function="a.b")
         await world.log.append(admitted().model_copy(update={"job": "victim", "execution_id": RUN}), expect=0)
