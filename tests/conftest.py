@@ -13,6 +13,7 @@ from opentelemetry.metrics import set_meter_provider
 from opentelemetry.sdk.metrics import Counter, MeterProvider
 from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
 
+from tests.properties import RANDOM, examples
 from tests.servers import REPLICAS, SERVER
 from tocsin.adapters.nats.server.cluster import EmbeddedCluster
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
@@ -21,8 +22,6 @@ LANES = 2
 """How many slow tests run at once, where there are twice as many xdist workers."""
 FULL = "TOCSIN_TEST_FULL"
 """The variable with which the tests marked `full` run too, as in `.ci/run --full`."""
-RANDOM = "TOCSIN_TEST_RANDOM"
-"""The variable with which properties are tried on other examples in each run."""
 SLOW_TIMEOUT = 600
 """Seconds; only to end what would never end, on a machine that others use too."""
 
@@ -32,6 +31,7 @@ hypothesis.settings.register_profile(
     deadline=None,  # another program may take the processor
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
     derandomize=not os.environ.get(RANDOM),
+    max_examples=examples(100),
     database=None,
 )
 hypothesis.settings.load_profile("tocsin")

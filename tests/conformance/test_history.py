@@ -28,6 +28,7 @@ from tests.databases import Redis as RedisServer
 from tests.databases import postgresql, redis
 from tests.domain.given import NOON, plan, recorded
 from tests.history_files import history_url
+from tests.properties import examples
 from tocsin.adapters.redis import open_history as open_redis
 from tocsin.adapters.sql import open_history
 from tocsin.adapters.sql.history import SqlHistory
@@ -788,7 +789,7 @@ any_facts = (
 )
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 @given(facts=any_facts, data=st.data())
 async def test_any_split_into_batches_gives_the_same_rows(
     empty_database: EmptyDatabase, facts: list[Recorded[Message]], data: st.DataObject
@@ -957,7 +958,7 @@ def lives(draw: st.DrawFn) -> list[Recorded[Message]]:
     return recorded(facts)
 
 
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=examples(10))
 @given(facts=lives(), data=st.data())
 async def test_any_split_into_batches_gives_the_same_totals(
     empty_database: EmptyDatabase, facts: list[Recorded[Message]], data: st.DataObject
@@ -1062,7 +1063,7 @@ async def recounted(history: History, width: timedelta, job: str = "nightly") ->
     )
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=examples(15))
 @given(
     facts=any_facts,
     data=st.data(),

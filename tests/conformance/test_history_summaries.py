@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.conformance.test_history import Databases, EmptyDatabase
 from tests.domain.given import NOON, plan
+from tests.properties import examples
 from tocsin import subjects
 from tocsin.domain.events import (
     Admitted,
@@ -147,7 +148,7 @@ ENDS = st.lists(
 
 
 @given(ENDS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 async def test_each_end_is_counted_in_one_bucket(
     empty_database: EmptyDatabase, ends: list[tuple[str, int, str]]
 ) -> None:

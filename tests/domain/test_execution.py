@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, recorded, report, started
+from tests.properties import examples
 from tocsin.domain import execution
 from tocsin.domain.definition import RetryPolicy
 from tocsin.domain.events import (
@@ -200,7 +201,7 @@ def graphs(draw: st.DrawFn) -> dict[str, tuple[str, ...]]:
 
 
 @given(graphs(), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_every_graph_advances_as_the_model_says(graph: dict[str, tuple[str, ...]], data: st.DataObject) -> None:
     """I6: a step is dispatched iff all that it depends on completed; one terminal fact, and none after it."""
     failing = data.draw(st.sets(st.sampled_from(sorted(graph))))

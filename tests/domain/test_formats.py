@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.properties import examples
 from tocsin.domain.definition import JobDefinition, RetryPolicy, Step
 from tocsin.domain.formats import DefinitionError, DefinitionProblem, read
 from tocsin.domain.formats.document import nearest
@@ -142,7 +143,7 @@ NEARLY = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(JSON | NEARLY | st.lists(NEARLY, max_size=2))
 def test_any_document_yields_definitions_or_a_refusal(document: object) -> None:
     definitions, problems = answer(document)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, recorded, report, started
+from tests.properties import examples
 from tocsin.domain import execution
 from tocsin.domain.definition import RetryPolicy
 from tocsin.domain.events import (
@@ -99,7 +100,7 @@ def events(draw: st.DrawFn, names: Sequence[str]) -> Message:
 
 
 @given(plans(), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_state_equals_the_plain_fold(plan_: Plan, data: st.DataObject) -> None:
     names = [step.name for step in plan_.steps]
     history: list[Message] = data.draw(st.lists(events(names), max_size=3))

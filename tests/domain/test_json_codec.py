@@ -15,6 +15,7 @@ from hypothesis.strategies import DataObject, SearchStrategy
 from pydantic import AwareDatetime, BaseModel, JsonValue, ValidationError
 from pydantic.fields import FieldInfo
 
+from tests.properties import examples
 from tocsin.domain import events, json_codec
 from tocsin.domain.definition import (
     STORED,
@@ -236,7 +237,7 @@ def same(left: BaseModel, right: BaseModel) -> bool:
 
 
 @pytest.mark.parametrize("model", CLASSES, ids=lambda model: model.__name__)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(data=st.data())
 def test_codecs_agree_on_every_message(model: type[BaseModel], data: DataObject) -> None:
     message = data.draw(messages(model))
@@ -270,7 +271,7 @@ ODD: Final = (
 
 
 @pytest.mark.parametrize("model", CLASSES, ids=lambda model: model.__name__)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(data=st.data())
 def test_codecs_agree_on_every_damaged_body(model: type[BaseModel], data: DataObject) -> None:
     fields = json.loads(json_codec.written(data.draw(messages(model))))

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.properties import examples
 from tocsin import subjects
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
@@ -346,7 +347,7 @@ CHANGES = st.one_of(
 
 
 @given(st.lists(st.tuples(CHANGES, st.integers(1, 5000)), min_size=1, max_size=25))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_i2_the_ledger_tiles_time(changes: list[tuple[tuple[str, JobDefinition | None], int]]) -> None:
     """Every instant that a definition in force named is in exactly one `due` or `passed`, and nothing else is."""
     log, now = Log(), at("00:00:00")
@@ -396,7 +397,7 @@ def _expected(facts: list[Recorded[Message]], now: datetime) -> list[datetime]:
 
 
 @given(st.lists(st.tuples(CHANGES, st.integers(1, 5000)), min_size=1, max_size=12))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_the_newest_fact_of_each_kind_is_enough(changes: list[tuple[tuple[str, JobDefinition | None], int]]) -> None:
     """The events that `missing_fact` requests complete a ledger read by the last event of each subject."""
     log, now = Log(), at("00:00:00")

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.domain.test_ledger import CHANGES, COMMANDS, SECOND, Log, at, job
+from tests.properties import examples
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Actor, Defined, Message, Recorded
@@ -23,7 +24,7 @@ def lean(recorded: Recorded[Message]) -> Recorded[Message]:
 
 
 @given(st.lists(st.tuples(CHANGES, st.integers(1, 5000)), max_size=15))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_kept_ledger_is_what_was_folded(changes: list[tuple[tuple[str, JobDefinition | None], int]]) -> None:
     log, kept, now = Log(), Ledgers(), at("00:00:00")
     log.define(job(), now)

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.domain.given import ID, JOB, recorded
+from tests.properties import examples
 from tocsin.domain import quorum
 from tocsin.domain.events import Acknowledged, ExecutionFact, Proposed, QuorumRule, QuorumSettled
 from tocsin.domain.quorum import Proposal, Quorum, gather, needed, standing
@@ -59,7 +60,7 @@ ROUNDS = st.lists(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(ROUNDS, st.integers(1, 4), st.integers(1, 3))
 def test_any_history_keeps_its_promises(
     rounds: list[tuple[set[str], list[str], bool]], acknowledgements: int, attempts: int

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, report, started
+from tests.properties import examples
 from tocsin import subjects
 from tocsin.domain import execution, recovery
 from tocsin.domain.definition import RetryPolicy
@@ -406,7 +407,7 @@ class Life(Log):
 things = st.sampled_from(["admitted", "dispatched", "dispatched", "timer", "started", "completed", "failed"])
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=examples(75), deadline=None)
 @given(
     st.lists(st.tuples(things, steps, st.floats(0, 400)), max_size=30),
     st.sampled_from([(), ("default",)]),

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.properties import examples
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.definition_changes import MAX_INSTANTS, schedule_effects
@@ -85,7 +86,7 @@ POLICIES = st.sampled_from(["once", "skip", "all"])
 
 
 @given(before=SCHEDULES, after=SCHEDULES, policy=POLICIES, silence=st.integers(0, 7_200))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_no_edit_fires_anything_of_the_past(before: str, after: str, policy: str, silence: int) -> None:
     """Missed instants without a leader: an edit of the schedule makes none of the new instants due."""
     silent_since = NOW - timedelta(seconds=silence)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.properties import examples
 from tocsin.domain.definition import DefinitionError, JobDefinition
 from tocsin.domain.definition.partition import Partition
 from tocsin.domain.formats import read_job
@@ -406,7 +407,7 @@ FIELDS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(FIELDS, WORK, st.sampled_from([None, ["b"], ["b", "c-d"], [{"job": "b", "within": 60}]]))
 def test_what_show_create_prints_reads_back(
     fields: dict[str, Any], work: dict[str, Any], depends: list[Any] | None

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.domain.given import JOB, NOON, admitted
 from tests.guards import guarded
+from tests.properties import examples
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain.events import Message, PoisonMessage, Queued, Recorded, Trigger
@@ -551,14 +552,14 @@ async def stored_by(names: Sequence[tuple[str, int]], size: int, others: Sequenc
     return {name: await log.numbers(name) for name in "abc"}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 3)), max_size=20), st.integers(2, 20))
 def test_batches_store_what_single_inputs_store(names: list[tuple[str, int]], size: int) -> None:
     one_by_one = asyncio.run(stored_by(names, 1))
     assert asyncio.run(stored_by(names, size)) == one_by_one
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(["a", "b", "c", "a-b", "c-a"]), st.integers(0, 3)), max_size=20),
     st.integers(1, 20),

@@ -17,6 +17,7 @@ from schemathesis.specs.openapi.checks import (
 from tests.domain.given import admitted
 from tests.http.conftest import World
 from tests.http.served import served
+from tests.properties import examples
 from tocsin.adapters.http.api.app import openapi
 from tocsin.adapters.http.ojs import workers
 from tocsin.adapters.http.ojs.workers import DIRECT
@@ -47,10 +48,17 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.hypothesis  # its plugin marks a function with `given`, and not one that has such a function within
 @pytest.mark.parametrize(("path", "method"), ENDPOINTS)
 def test_every_answer_is_one_that_the_document_describes(url: str, path: str, method: str) -> None:
     @given(case=DOCUMENT[path][method.upper()].as_strategy())
-    @settings(max_examples=15, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=examples(15),
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
     def ask(case: Any) -> None:  # noqa: ANN401 - schemathesis' own
         """Send a request; half of them name existing resources, to get past a 404."""
         number = len(str(case.path_parameters) + str(case.body)) % 3

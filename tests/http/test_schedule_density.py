@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.http.conftest import World
+from tests.properties import examples
 from tocsin.domain import ledger
 from tocsin.domain.access import Role
 from tocsin.domain.definition import JobDefinition
@@ -58,7 +59,7 @@ SCHEDULES = st.sampled_from(
 
 
 @given(st.lists(SCHEDULES, max_size=6), st.integers(1, 50), st.integers(1, 48))
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 def test_buckets_count_each_instant_once(schedules: list[str], buckets: int, hours: int) -> None:
     known, window = jobs(schedules), timedelta(hours=hours)
     found = density(groups(known), NOW, window, buckets, 2, ENOUGH)

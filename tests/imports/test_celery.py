@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.imports.given import NOW, SAMPLES, codes, imported, instants, refused
+from tests.properties import examples
 from tocsin.domain.definition import DefinitionError
 
 _HEAD = "from celery.schedules import crontab\nfrom datetime import timedelta\n"
@@ -166,7 +167,7 @@ def _matches(at: datetime, fields: dict[str, list[int]]) -> bool:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_lists_keep_their_instants(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     limits = {

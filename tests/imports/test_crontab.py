@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.imports.given import SAMPLES, codes, imported, instants, vixie
+from tests.properties import examples
 from tocsin.adapters.imports.crontab_lines import looks_like_system, program_of
 from tocsin.domain.definition import DefinitionError, JobDefinition
 from tocsin.domain.template import render
@@ -257,7 +258,7 @@ _LINES = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(fields=_LINES, zone=st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Asia/Tokyo"]))
 def test_any_line_keeps_its_instants(
     fields: tuple[str, ...], zone: str, tmp_path_factory: pytest.TempPathFactory

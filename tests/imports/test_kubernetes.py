@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.imports.given import SAMPLES, codes, imported, instants, robfig
+from tests.properties import examples
 from tocsin.domain.definition import DefinitionError
 from tocsin.domain.template import render
 
@@ -252,7 +253,7 @@ def test_many_aliases_of_containers_are_limited(tmp_path: Path) -> None:
     assert "field-not-supported" in codes(written, "a")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     minute=st.sampled_from(["0", "*/20", "*", "5,35", "10-50/20", "7/15", "?"]),
     hour=st.sampled_from(["*", "1-3", "*/2", "0-4/2", "1/1"]),

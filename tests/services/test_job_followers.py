@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typing_extensions import override
 
+from tests.properties import examples
 from tocsin.domain import ledger
 from tocsin.domain.access import Principal, Role
 from tocsin.domain.definition import JobDefinition
@@ -123,7 +124,7 @@ def expected_now(jobs: Sequence[Job], caller: Principal, now: datetime) -> tuple
 
 
 @given(CHANGES, st.integers(0, 3))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 def test_kept_jobs_agree_with_a_fresh_look(steps: list[tuple[str, str, dict[str, Any]]], effort: int) -> None:
     ledgers, instants, keys, groups = Ledgers(), NextInstants(), SearchKeys(), ScheduleGroups()
     for verb, name, fields in [*steps, ("list", "a", {})]:
@@ -154,7 +155,7 @@ FILTERS: Final = st.builds(
 
 
 @given(CHANGES, FILTERS, st.sampled_from((0, 2, 100)))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 def test_kept_candidates_lose_no_job(
     steps: list[tuple[str, str, dict[str, Any]]], wanted: JobFilter, effort: int
 ) -> None:

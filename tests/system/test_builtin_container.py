@@ -38,7 +38,7 @@ async def test_cancelled_execution_deletes_its_job(nats_url: str, tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
 async def test_next_worker_follows_job_of_dead_worker(number: signal.Signals, nats_url: str, tmp_path: Path) -> None:
     """`tocsin worker --builtin container` as a process: no end of it starts a container twice, or ends one."""
     async with ApiServer().running() as server, running(nats_url, tmp_path) as tocsin:

@@ -91,7 +91,12 @@ async def test_of_concurrent_replacements_one_survives(tocsin: Site) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("on_conflict", "dies_of"),
-    [("reject", "taken"), ("replace", "taken"), ("replace", "cancelled"), ("reject", "skipped")],
+    [
+        ("reject", "taken"),
+        pytest.param("replace", "taken", marks=pytest.mark.full),
+        ("replace", "cancelled"),
+        pytest.param("reject", "skipped", marks=pytest.mark.full),
+    ],
 )
 async def test_killed_planner_leaves_no_key_behind(tocsin: Site, on_conflict: str, dies_of: str) -> None:
     tocsin.start(*OTHERS)

@@ -11,6 +11,7 @@ from cronsim import CronSim, CronSimError
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from tests.properties import examples
 from tocsin.domain.schedule import Schedule, ScheduleError, parse
 from tocsin.domain.schedule.croniter_check import known_to_differ
 
@@ -40,7 +41,7 @@ def skipped(schedule: Schedule, after: datetime, until: datetime) -> list[tuple[
 
 
 @given(random.five_fields, random.zones, random.moments)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_day_agrees_with_the_oracle_by_minutes(expression: str, timezone: str, after: datetime) -> None:
     schedule, oracle = read(expression, timezone), Oracle(expression, timezone)
     until = after + 30 * HOUR
@@ -48,7 +49,7 @@ def test_day_agrees_with_the_oracle_by_minutes(expression: str, timezone: str, a
 
 
 @given(random.six_fields, random.zones, random.moments)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_hour_agrees_with_the_oracle_by_seconds(expression: str, timezone: str, after: datetime) -> None:
     schedule, oracle = read(expression, timezone), Oracle(expression, timezone)
     until = after + HOUR
@@ -77,7 +78,7 @@ CHANGES = [
     st.timedeltas(-3 * HOUR, HOUR),
     st.timedeltas(HOUR, 4 * HOUR),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @example("*/7 * * * *", CHANGES[0], -HOUR, 2 * HOUR)
 @example("30 9 * * *", CHANGES[-1], -HOUR, 30 * HOUR)
 def test_clock_change_agrees_with_the_oracle(
@@ -91,7 +92,7 @@ def test_clock_change_agrees_with_the_oracle(
 
 
 @given(random.expressions, random.moments)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_croniter_agrees_except_for_known_differences(expression: str, after: datetime) -> None:
     schedule, theirs = read(expression), list[datetime]()
     assume(not known_to_differ(expression))
@@ -104,7 +105,7 @@ def test_croniter_agrees_except_for_known_differences(expression: str, after: da
 
 
 @given(random.expressions, random.moments)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_cronsim_agrees_except_for_known_differences(expression: str, after: datetime) -> None:
     *_, month_days, _, week_days = expression.split()
     # To cronsim every field that begins with a star is unrestricted, stepped or not, and one that holds all values is

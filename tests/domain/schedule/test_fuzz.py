@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.properties import examples
 from tocsin.domain.schedule import ScheduleError, explain, next_fire_times, parse
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -33,7 +34,7 @@ texts = st.one_of(st.text(max_size=200), bytes_of_any_kind, cronlike, words)
 
 
 @given(texts)
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @example("@every 9" + "9" * 900 + "h")
 @example("9" * 900 + " * * * *")
 @example("every " + "9" * 900 + " minutes")
@@ -58,14 +59,14 @@ def test_any_text_is_a_schedule_or_refused(text: str) -> None:
 
 
 @given(texts)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_any_text_is_a_zone_or_refused(name: str) -> None:
     with suppress(ScheduleError):
         parse("* * * * *", name)
 
 
 @given(st.one_of(cronlike, words))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_every_accepted_text_can_be_explained(text: str) -> None:
     with suppress(ScheduleError):
         explanation = explain(text, "America/New_York", NOW)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.properties import examples
 from tocsin.domain.schedule import ScheduleError, parse
 from tocsin.domain.schedule.pattern import DAY, Pattern
 
@@ -102,7 +103,7 @@ def walked_back(engine: Pattern, start: int, end: int) -> list[int]:
     0,
     70 * DAY,
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_three_ways_name_the_same_times(plain: Plain, on: date, second: int, length: int) -> None:
     try:
         engine = pattern(plain.expression)

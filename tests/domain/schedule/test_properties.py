@@ -6,6 +6,7 @@ from itertools import pairwise
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.properties import examples
 from tocsin.domain.schedule import DstPolicy, Schedule, ScheduleError, parse, timezones
 from tocsin.domain.schedule.instants import seconds
 
@@ -38,7 +39,7 @@ def instants(schedule: Schedule, after: datetime, n: int) -> list[datetime]:
 
 
 @given(schedules(), random.moments)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_previous_of_next_returns_to_the_start(schedule: Schedule, after: datetime) -> None:
     named = instants(schedule, after, 6)
     assert all(later > earlier for earlier, later in pairwise([after, *named]))
@@ -52,7 +53,7 @@ def test_previous_of_next_returns_to_the_start(schedule: Schedule, after: dateti
 
 
 @given(random.five_fields, random.zones, random.moments)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_no_minute_between_two_neighbours_matches(expression: str, timezone: str, after: datetime) -> None:
     try:
         schedule = parse(expression, timezone)
@@ -64,7 +65,7 @@ def test_no_minute_between_two_neighbours_matches(expression: str, timezone: str
 
 
 @given(schedules(), random.moments, random.spans)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_enumerating_counting_and_stepping_tell_the_same(
     schedule: Schedule, after: datetime, length: timedelta
 ) -> None:
@@ -82,7 +83,7 @@ def test_enumerating_counting_and_stepping_tell_the_same(
 
 
 @given(schedules(), random.moments, random.spans, st.floats(0, 1))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_adjoining_windows_tile(schedule: Schedule, after: datetime, length: timedelta, share: float) -> None:
     assume(schedule.interval is None or schedule.interval > timedelta(minutes=1))
     length = min(length, timedelta(hours=2)) if len(schedule.expressions[0].split()) == 6 else length
@@ -96,7 +97,7 @@ def test_adjoining_windows_tile(schedule: Schedule, after: datetime, length: tim
 
 
 @given(random.six_fields, random.moments, st.timedeltas(timedelta(0), timedelta(days=4000)))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_counted_days_equal_their_enumerated_times(expression: str, after: datetime, length: timedelta) -> None:
     try:
         schedule = parse(expression)
@@ -109,7 +110,7 @@ def test_counted_days_equal_their_enumerated_times(expression: str, after: datet
 
 
 @given(random.expressions, random.zones, random.moments)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_literal_algorithm_agrees_with_the_policy_algorithm(expression: str, timezone: str, after: datetime) -> None:
     try:
         (rule,) = parse(expression, timezone).calendar_rules

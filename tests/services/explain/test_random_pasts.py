@@ -7,6 +7,7 @@ from typing import TypeAlias
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.properties import examples
 from tests.services.explain.past import Past
 from tocsin.domain.events import Due, Passed
 from tocsin.services.audit import audit
@@ -74,7 +75,7 @@ def lived(start: datetime, first: dict[str, object], then: list[Command]) -> Pas
 GAP = (STARTS[0], {"schedule": "*/15 * * * *", "timezone": "Europe/Berlin", "catch_up": "skip", "enabled": True})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(start=st.sampled_from(STARTS), first=definitions, then=commands)
 @example(start=GAP[0], first=GAP[1], then=[("tick", 4 * 3_600)])
 def test_what_the_domain_decides_is_as_promised(start: datetime, first: dict[str, object], then: list[Command]) -> None:
@@ -95,7 +96,7 @@ def test_what_the_domain_decides_is_as_promised(start: datetime, first: dict[str
                     assert answer.verdict in expected, answer
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     start=st.sampled_from(STARTS),
     first=definitions,
