@@ -10,9 +10,14 @@ import pytest
 from tests.cli.conftest import CallResult
 from tests.cli.conftest import World as LocalWorld
 from tests.cli.test_remote import call
+from tests.domain.given import NOON
 from tests.http.conftest import World
 from tests.http.served import served
+from tocsin import subjects
 from tocsin.domain.definition import JobDefinition
+from tocsin.domain.event_trigger import ignored_event
+from tocsin.domain.events import EventReference
+from tocsin.ports import EventLog
 from tocsin.services.jobs import Registry
 
 Call: TypeAlias = Callable[..., CallResult]
@@ -29,16 +34,26 @@ async def prepare(registry: Registry) -> None:
     await registry.define(JobDefinition(name="plain", function="f"))
 
 
+async def record(log: EventLog) -> None:
+    """Two events that started nothing, the second with hostile texts."""
+    for number, key in ((7, None), (8, "a\x1b[31m")):
+        place = EventReference(stream="ORDERS", sequence=number, subject="orders.new", time=NOON)
+        ignored = ignored_event("invoice", "0" * 32, place, "duplicate" if key else "condition_false", key, "0198")
+        await log.publish(subjects.subject_of(ignored), ignored, message_id=f"{number}")
+
+
 @pytest.fixture(params=["local", "remote"])
 def tocsin(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Call]:
     if request.param == "local":
         world: LocalWorld = request.getfixturevalue("world")
         world.do(prepare(world.registry))
+        world.do(record(world.log))
         yield world.call
         return
 
     async def prepared(world: World) -> None:
         await prepare(world.registry)
+        await record(world.log)
 
     with served(tmp_path, prepared) as url:
         yield lambda *args: call(url, *args)
@@ -73,6 +88,21 @@ def test_events_with_one_key_name_one_execution(tocsin: Call) -> None:
     assert answers[0] == answers[1]
     assert (answers[0]["key"], answers[0]["input"]) == ("a", {"order": "a"})
     assert answers[0]["execution_id"]
+
+
+def test_events_that_started_nothing_are_listed(tocsin: Call) -> None:
+    events = tocsin("triggers", "ignored", "invoice", "-o", "json").json
+    assert [(event["sequence"], event["reason"]) for event in events] == [(7, "condition_false"), (8, "duplicate")]
+    assert "\x1b" not in events[1]["key"]
+    [last] = tocsin("triggers", "ignored", "invoice", "--limit", "1", "-o", "json").json
+    assert last == events[1]
+    [named] = tocsin("triggers", "ignored", "invoice", "--sequence", "7", "-o", "json").json
+    assert named == events[0]
+    page = tocsin("triggers", "ignored", "invoice").out
+    assert "condition_false" in page
+    assert "\x1b[31m" not in page
+    assert "No event that started nothing" in tocsin("triggers", "ignored", "plain").out
+    assert tocsin("triggers", "ignored", "nothing", "-o", "json").failure[1] == "job-not-found"
 
 
 def test_job_without_triggers_says_so(tocsin: Call) -> None:

@@ -41,6 +41,7 @@ TABLE: dict[tuple[str, str], tuple[Collection[Role | None] | None, str, Any]] = 
     ("GET", "/v1/jobs/{name}/why"): (HISTORIANS, "/v1/jobs/job/why", None),
     ("GET", "/v1/jobs/{name}/timeline"): (HISTORIANS, "/v1/jobs/job/timeline", None),
     ("POST", "/v1/jobs/{name}/triggers/test"): (READERS, "/v1/jobs/job/triggers/test", {"subject": "a"}),
+    ("GET", "/v1/jobs/{name}/triggers/ignored"): (READERS, "/v1/jobs/job/triggers/ignored", None),
     ("POST", "/v1/what-if"): (HISTORIANS, "/v1/what-if", {"jobs": [JOB]}),
     ("GET", "/v1/jobs/{name}/durations"): (HISTORIANS, "/v1/jobs/job/durations", None),
     ("GET", "/v1/jobs/{name}/calendar"): (HISTORIANS, "/v1/jobs/job/calendar", None),

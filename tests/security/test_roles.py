@@ -298,6 +298,7 @@ FACTS = {
     "raised": "notification.j.0198.raised",
     "delivered": "notification.j.0198.delivered",
     "taken": "unique.j.0198.taken",
+    "ignored": "event.j.0198",
 }
 DECISIONS = {"switched", "drain-started", "agents-granted", "queue-paused", "queue-resumed", "queue-purged"}
 """What operators decide about agents and queues."""
@@ -305,10 +306,10 @@ GRANTED = {
     "registrar": {"defined"},
     "ticker": {"due"},
     "planner": {
-        *("planned", "admitted", "dispatched", "cancelled", "taken"),
+        *("planned", "admitted", "dispatched", "cancelled", "taken", "ignored"),
         *("lock", "triggered", "report", "timer", "delay", "resolved"),
     },
-    "event-listener": {"trigger"},
+    "event-listener": {"trigger", "ignored"},
     "lock-keeper": {"admitted", "dispatched", "cancelled", "lock", "triggered"},
     "dag-advancer": {"dispatched", "completed", "failed", "cancelled", "resolved", "timer", "delay", "expiry"},
     "lease-keeper": {"released", "failed", "report"},

@@ -15,7 +15,7 @@ import pytest
 from tests.domain.given import KEY
 from tests.stages.world import World
 from tocsin import subjects
-from tocsin.domain.events import Paused, Resumed, Trigger
+from tocsin.domain.events import Admitted, EventIgnored, Paused, Resumed, Trigger
 from tocsin.ports import (
     EventStreams,
     Loaded,
@@ -29,7 +29,8 @@ from tocsin.ports import (
 from tocsin.stages.event_listener.stage import EventListener
 from tocsin.stages.event_listener.trigger_index import TriggerIndex
 
-JOB = {"name": "invoice", "function": "f", "triggers": [{"nats": "orders.>", "when": "body.n > 1", "key": "body.id"}]}
+TRIGGER = {"nats": "orders.>", "when": "body.n > 1", "key": "body.id"}
+JOB = {"name": "invoice", "function": "f", "triggers": [TRIGGER]}
 
 
 @dataclass
@@ -80,6 +81,12 @@ async def triggers(world: World) -> list[Trigger]:
     return [each.message for each in stored if isinstance(each.message, Trigger)]
 
 
+async def ignored_events(world: World, job: str = "invoice") -> list[EventIgnored]:
+    """The records of events that started nothing."""
+    stored = await world.log.read(subjects.ignored_events(job))
+    return [each.message for each in stored if isinstance(each.message, EventIgnored)]
+
+
 async def requested(world: World) -> list[str | None]:
     """Their keys."""
     return [trigger.idempotency_key for trigger in await triggers(world)]
@@ -97,9 +104,50 @@ async def test_redelivered_message_makes_one_request(world: World) -> None:
             delivered = messages(world, '{"n": 2, "id": "a"}', '{"n": 1, "id": "b"}', '{"n": 3, "id": "a"}', "{")
             await listener.handle(name, delivered)
             assert [message.answers for message in delivered] == [["ack"]] * 4
-    keys = await requested(world)
-    assert keys[0] == "a"
-    assert len(keys) == 2  # and that of the message that is not JSON
+    first, second, third = await requested(world)
+    assert (first, second) == ("a", "a")  # the planner finds the second to be a duplicate
+    assert third not in {None, "a"}  # that of the message that is not JSON
+
+
+async def test_duplicate_is_recorded_once(world: World) -> None:
+    await world.define({**JOB, "overlap_policy": "allow"})
+    async with listening(world) as listener:
+        [name] = listener.index.active
+        bodies = ('{"n": 2, "id": "a"}', '{"n": 1, "id": "a"}', '{"n": 3, "id": "a"}')
+        for _ in range(2):
+            await listener.handle(name, messages(world, *bodies))
+            await world.run(world.planner)
+    [ignored] = await ignored_events(world)
+    assert (ignored.event.stream, ignored.event.sequence, ignored.event.subject) == ("ORDERS", 3, "orders.new")
+    assert (ignored.reason, ignored.key, ignored.trigger_id) == ("duplicate", "a", name)
+    [admitted] = await world.stored(Admitted)
+    assert admitted.execution_id == ignored.execution_id
+    assert admitted.event is not None
+    assert admitted.event.sequence == 1
+
+
+async def test_false_conditions_are_recorded_with_record_all(world: World) -> None:
+    await world.define({**JOB, "triggers": [{**TRIGGER, "record": "all"}]})
+    async with listening(world) as listener:
+        [name] = listener.index.active
+        for _ in range(2):
+            [message, _] = delivered = messages(world, '{"n": 1, "id": "a"}', '{"n": 2, "id": "b"}')
+            await listener.handle(name, delivered)
+            assert message.answers == ["ack"]
+    [ignored] = await ignored_events(world)
+    assert (ignored.event.sequence, ignored.reason) == (1, "condition_false")
+    assert len(await triggers(world)) == 1
+
+
+async def test_longest_texts_of_an_event_fit_a_record(world: World) -> None:
+    await world.define({**JOB, "name": "j" * 255, "triggers": [{**TRIGGER, "record": "all"}]})
+    async with listening(world) as listener:
+        [name] = listener.index.active
+        [message] = delivered = messages(world, '{"n": 1}')
+        message.subject = "orders." + "\u2028" * 2_000
+        await listener.handle(name, delivered)
+        assert message.answers == ["ack"]
+    assert len(await ignored_events(world, "j" * 255)) == 1
 
 
 async def test_message_is_not_acknowledged_before_its_request(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

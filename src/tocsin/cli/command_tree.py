@@ -198,7 +198,10 @@ COMMANDS: Final[Tree] = {
     "worker": "processes.commands:worker",
     "apply": "apps.commands:apply",
     "jobs": CommandGroup("Named jobs and their schedules.", _JOBS),
-    "triggers": CommandGroup("The events that start executions of jobs.", {"test": "triggers.commands:test"}),
+    "triggers": CommandGroup(
+        "The events that start executions of jobs.",
+        {"test": "triggers.commands:test", "ignored": "triggers.commands:ignored"},
+    ),
     "sql": "jobs.sql:sql",
     "import": CommandGroup("Job files from the schedules of other programs.", _IMPORTS),
     "backfill": "jobs.schedule:backfill",

@@ -11,9 +11,12 @@ from pydantic import JsonValue
 from . import cel
 from .definition import MAX_INPUT_BYTES, EventTrigger, JobDefinition, json_problem, size_of
 from .errors import TocsinError
+from .events import EventIgnored, EventReference, IgnoredReason
 
 MAX_KEY: Final = 255
 """Characters of the key of an event."""
+MAX_RECORDED_BYTES: Final = 180
+"""Bytes of JSON of the subject and of the key of a recorded event: all its fields must fit a message of the stream of output."""
 _SERVER_HEADERS: Final = "nats-"
 
 Outcome: TypeAlias = Literal["starts", "condition_false", "evaluation_failed"]
@@ -85,6 +88,36 @@ def judge(trigger: EventTrigger, event: cel.Event) -> Verdict:
         reason = f"has {size:,} bytes of JSON, more than {MAX_INPUT_BYTES:,}"
         return Verdict("evaluation_failed", reason=reason, field="input")
     return Verdict("starts", key, values)
+
+
+def ignored_event(
+    job: str,
+    trigger_id: str,
+    event: EventReference,
+    reason: IgnoredReason,
+    key: str | None = None,
+    execution_id: str | None = None,
+) -> EventIgnored:
+    """Return the record of an event that started nothing.
+
+    A long subject or key is cut.
+    """
+    return EventIgnored(
+        job=job,
+        trigger_id=trigger_id,
+        event=event.model_copy(update={"subject": _cut(event.subject)}),
+        reason=reason,
+        key=None if key is None else _cut(key),
+        execution_id=execution_id,
+    )
+
+
+def _cut(text: str) -> str:
+    if size_of(text) <= MAX_RECORDED_BYTES:
+        return text
+    while size_of(text) > MAX_RECORDED_BYTES - 3:
+        text = text[: len(text) * 7 // 8]
+    return f"{text}…"
 
 
 def _is_true(text: str, event: cel.Event) -> bool:

@@ -12,6 +12,7 @@ from . import ids, trace_context
 from .definition import MAX_COPIES_BYTES, DefinitionError, DefinitionProblem, JobDefinition, OverlapPolicy, Step, show
 from .definition.builtin_work import specification
 from .errors import TocsinError
+from .event_trigger import ignored_event
 from .events import (
     COMPENSATING_TRIGGERS,
     Actor,
@@ -19,6 +20,8 @@ from .events import (
     DeadLettered,
     Due,
     Enqueued,
+    EventIgnored,
+    EventReference,
     Input,
     Passed,
     Plan,
@@ -57,6 +60,7 @@ class _Wish(msgspec.Struct, frozen=True):
     backfill: str | None = None
     trigger_id: str | None = None
     traceparent: str | None = None
+    event: EventReference | None = None
     repeats_occurrence: bool = False
     """True: it replays an execution for an instant that the schedule names."""
 
@@ -86,6 +90,7 @@ def from_trigger(
         backfill=name,
         trigger_id=ids.answer_id(publisher, trigger.message_id, trigger.sequence) if is_answered else None,
         traceparent=request.traceparent,
+        event=None if request.event_trigger is None else request.event_trigger.event,
     )
     return _requested(definition, sequence, wish)
 
@@ -160,6 +165,7 @@ def planned_again(request: Requested, definition: JobDefinition, sequence: int) 
         replay_of=request.replay_of,
         backfill=request.backfill,
         traceparent=request.traceparent,
+        event=request.event,
     )
     again = _requested(definition, sequence, wish)
     return again if request.plan.shard is None else on_shard(again, request.plan.shard)
@@ -197,6 +203,18 @@ def execution_id_of(trigger: Recorded[Trigger], job: str, publisher: str | None 
     if key is not None:
         return ids.keyed_trigger_id(job, key)
     return ids.trigger_id(job, name, trigger.time) if name else ids.sequence_trigger_id(job, number, trigger.time)
+
+
+def duplicate_of(first: Requested | None, request: Trigger, job: str) -> EventIgnored | None:
+    """Return the record of an event whose key already started an execution.
+
+    `first`: the beginning of the execution. None: this event started it, or the beginning is unknown.
+    """
+    origin = request.event_trigger
+    if origin is None or origin.event is None or first is None or first.event in {None, origin.event}:
+        return None
+    trigger_id = ids.event_durable(job, origin.source[:-1])
+    return ignored_event(job, trigger_id, origin.event, "duplicate", request.idempotency_key, first.execution_id)
 
 
 class EventRefused(TocsinError):
@@ -324,6 +342,7 @@ def _fields(definition: JobDefinition, sequence: int, wish: _Wish) -> dict[str, 
         "replay_of": wish.replay_of,
         "backfill": wish.backfill,
         "traceparent": wish.traceparent,
+        "event": wish.event,
     }
 
 

@@ -113,6 +113,14 @@ def event_durable(job: str, source: tuple[str, ...]) -> str:
     return _digest("durable", job, *source).hex()
 
 
+def ignored_event_id(key: bytes, trigger_id: str, stream: str, sequence: int, at: datetime) -> str:
+    """Return the message id under which an event that started nothing is recorded once.
+
+    `at`: when the stream stored it. A stream that was made again repeats sequences, at other times.
+    """
+    return keyed_digest(key, "ignored", trigger_id, stream, sequence, at.isoformat())
+
+
 def replay_id(job: str, dead_letter: str, number: int, at: datetime) -> str:
     """Return the id of the execution for a replay stored at `at`."""
     return _uuid7(at, "replay", job, dead_letter, str(number))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .explain import Answer
     from .health import Status
     from .hold_ups import HoldUp, HoldUpReader
+    from .ignored_events import IgnoredEvent
     from .notifications import NotificationRow
     from .operations.backfill import Asked, Backfill, Span
     from .operations.dead_letter_lookup import Letter
@@ -157,6 +158,13 @@ class LocalOperator:
         from .trigger_test import try_event  # noqa: PLC0415 - see above
 
         return try_event((await self.job(job)).definition, event, self._clock.now())
+
+    async def ignored_events(self, job: str, *, limit: int, sequence: int | None = None) -> "tuple[IgnoredEvent, ...]":
+        """See `Operator`."""
+        from .ignored_events import read_ignored, shown  # noqa: PLC0415 - see above
+
+        await self.job(job)
+        return tuple(map(shown, await read_ignored(self._log, job, limit=limit, sequence=sequence)))
 
     async def revisions(self, job: str) -> "tuple[Revision, ...]":
         """See `Operator`."""

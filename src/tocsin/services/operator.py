@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .agent_grants import GrantAnswer, GrantVerb
     from .explain import Answer
     from .hold_ups import HoldUp
+    from .ignored_events import IgnoredEvent
     from .notifications import NotificationRow
     from .operations.backfill import Asked, Backfill, Span
     from .operations.dead_letter_lookup import Letter
@@ -177,6 +178,16 @@ class Operator(Protocol):
 
     async def test_triggers(self, job: str, event: "GivenEvent") -> "tuple[TriggerAnswer, ...]":
         """Return what an event would do to each trigger of a job, without any effect.
+
+        Raises:
+            JobNotFound: no job has this name.
+        """
+        ...
+
+    async def ignored_events(self, job: str, *, limit: int, sequence: int | None = None) -> "tuple[IgnoredEvent, ...]":
+        """Return the newest events that started no execution of a job, oldest first.
+
+        `sequence`: only events with this position in their stream.
 
         Raises:
             JobNotFound: no job has this name.

@@ -8,6 +8,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
+import msgspec
+
 from .. import subjects
 from ..domain import execution_plan, ids
 from ..domain.definition import DefinitionError, JobDefinition, check_input, is_name
@@ -17,6 +19,7 @@ from ..domain.events import (
     CronMissed,
     Due,
     Enqueued,
+    EventIgnored,
     KeyTaken,
     Message,
     Passed,
@@ -34,7 +37,7 @@ from ..engine.locks import begin, states_of_beginning
 from ..engine.public_events import ANNOUNCED, BEGINNINGS, announce, answer_to_refused, skip_trigger
 from ..engine.rerun import SENT_AGAIN, rerun
 from ..engine.stage import Access, Stage, Subscription
-from ..engine.step import DONE, Events, Ref, States, Step, Then, done, refuse
+from ..engine.step import DONE, Events, Ref, Send, States, Step, Then, done, refuse
 from ..engine.unique_keys import begin_unique
 from ..subjects import PUBLIC_TRIGGERS, REPLAYS, Bucket, Stream
 
@@ -109,8 +112,10 @@ class Planner:
         # An earlier delivery may have begun to fan out, by a definition that is not in force any more.
         ref = execution_state(job, execution_plan.execution_id_of(trigger, job, publisher))
         make = partial(execution_plan.from_trigger, trigger, publisher=publisher)
-        if not states.guess(ref).is_fanned_out:
-            return step
+        state = states.guess(ref)
+        if not state.is_fanned_out:
+            ignored = execution_plan.duplicate_of(state.requested, message, job)
+            return step if ignored is None else msgspec.structs.replace(step, changes=(self._record(ignored),))
         return finish_fan_out(make, ref, states, now, key=self._key, sampling=self._sampling)
 
     def _decide_trigger(
@@ -162,6 +167,11 @@ class Planner:
         """Run a dead letter again."""
         return rerun(recorded, states, now, key=self._key, sampling=self._sampling)
 
+    def _record(self, ignored: EventIgnored) -> Send:
+        event = ignored.event
+        message_id = ids.ignored_event_id(self._key, ignored.trigger_id, event.stream, event.sequence, event.time)
+        return Send(subjects.subject_of(ignored), ignored, message_id)
+
     def _skip(self, refused: Skipped, states: States) -> Step:
         return skip_trigger(execution_plan.traced(refused, self._sampling), states)
 
@@ -198,7 +208,7 @@ PLANNER: Final = Stage(
     decides="`acquired` and `admitted` if the lock is free or not needed, else `planned`; `fanned-out` before executions on several shards; "
     "`taken` before a unique job, and `cancelled` of the jobs that it replaces",
     access=Access(
-        appends=(*BEGINNINGS, Acquired, KeyTaken, Cancelled, *SENT_AGAIN, *ANNOUNCED, CronMissed),
+        appends=(*BEGINNINGS, Acquired, KeyTaken, Cancelled, *SENT_AGAIN, *ANNOUNCED, CronMissed, EventIgnored),
         reads=(Stream.LEDGER, Stream.LOG),
         writes=((Bucket.LOCKS, ">"),),
     ),

@@ -30,6 +30,7 @@ the job's partition (`tocsin.0`) and removes them again, and it maps the public 
     output.<job>.<id>.<step>.<attempt>.<seal>                     output: lines of handlers
     progress.<job>.<id>.<step>.<attempt>.<seal>                   output: progress of attempts
     heartbeat.<job>.<id>.<step>.<attempt>.<seal>                  output: details for the next attempt
+    event.<job>.<trigger>                                         output: events that started nothing
     delay.<job>.<id>.retry.<step>.<attempt>                       schedules of the server, whose targets are timers
     mq.scheduled.<job>, mq.scheduler.complete.<job>.<id>          tasks and answers of MQ executors (hip-62)
     mq.scheduler.cancel.<job>.<id>                                notices for MQ executors: the work is not needed
@@ -192,6 +193,7 @@ from .paths import (
     execution,
     execution_scope,
     heartbeat,
+    ignored_events,
     is_lock,
     is_ownership,
     ledger,
@@ -323,6 +325,7 @@ __all__ = [
     "has_events",
     "heartbeat",
     "heir_key",
+    "ignored_events",
     "is_ending",
     "is_foreign",
     "is_lease",

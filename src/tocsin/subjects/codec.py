@@ -218,6 +218,7 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
     "cancel": e.CancelRequest,
     "report": e.Report,
     "output": e.OutputLine,
+    "event": e.EventIgnored,
     "progress": e.StepProgress,
     "heartbeat": e.HeartbeatDetails,
     "enqueue": e.Enqueued,

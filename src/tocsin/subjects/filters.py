@@ -212,6 +212,7 @@ _ALL_OF: Final[dict[type[e.Message], tuple[str, ...]]] = {
     e.CronAnswer: ("cron.answer.*.*", "cron.answer.*.*.*"),
     e.Report: ("report.>",),
     e.OutputLine: ("output.*.*.*.*.*",),
+    e.EventIgnored: ("event.*.*",),
     e.StepProgress: ("progress.*.*.*.*.*",),
     e.HeartbeatDetails: ("heartbeat.*.*.*.*.*",),
     e.Trigger: ("trigger.>",),

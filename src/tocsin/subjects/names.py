@@ -117,7 +117,7 @@ STREAM_SUBJECTS: Final[dict[Stream, tuple[str, ...]]] = {
     Stream.REPORTS: ("report.>",),
     Stream.TIMERS: ("timer.>", "delay.>"),
     Stream.MQ: ("mq.scheduled.>", "mq.scheduler.complete.>", "mq.scheduler.cancel.>"),
-    Stream.OUTPUT: ("output.>",),
+    Stream.OUTPUT: ("output.>", "event.>"),
     Stream.PROGRESS: ("progress.>", "heartbeat.>"),
     Stream.NOTIFICATIONS: ("notification.>",),
 }

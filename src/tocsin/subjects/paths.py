@@ -164,6 +164,7 @@ _SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
     ),
     **dict.fromkeys((e.CronTriggered, e.CronSkipped, e.CronMissed), _public_event),
     e.CronAnswer: _answer,
+    e.EventIgnored: lambda fact: ignored_events(fact.job, fact.trigger_id),
 }
 
 
@@ -191,6 +192,14 @@ def admissions(job: str, execution_id: str) -> tuple[str, ...]:
 def trigger(job: str) -> str:
     """Return the subject that requests a run of a job."""
     return f"trigger.{token(job)}"
+
+
+def ignored_events(job: str, trigger_id: str = "*") -> str:
+    """Return the subject of events that started nothing.
+
+    They are those of one trigger, or of all triggers of a job.
+    """
+    return f"event.{token(job)}.{trigger_id}"
 
 
 def cancel(job: str, execution_id: str) -> str:

@@ -28,6 +28,7 @@ from ...ports.queries import DeadLetterQuery, ExecutionQuery, Page
 from ...services.agent_grants import GrantAnswer, GrantVerb
 from ...services.explain import Answer
 from ...services.hold_ups import HoldUp
+from ...services.ignored_events import IgnoredEvent
 from ...services.jobs import Change, Job, Plan, each, plan_of
 from ...services.notifications import NotificationRow
 from ...services.operations import dead_letters
@@ -74,6 +75,7 @@ _WHAT_IF: Final = TypeAdapter(WhatIfReport)
 _PURGE: Final = TypeAdapter(PurgeAnswer)
 _EXECUTIONS: Final = TypeAdapter(list[ExecutionRow])
 _TRIGGERS: Final = TypeAdapter(tuple[TriggerAnswer, ...])
+_IGNORED: Final = TypeAdapter(tuple[IgnoredEvent, ...])
 _REVISIONS: Final = TypeAdapter(tuple[Revision, ...])
 _ANSWER: Final = TypeAdapter(Answer)
 _OUTPUT: Final = TypeAdapter(ExecutionOutput)
@@ -181,6 +183,14 @@ class HttpOperator:
         body: JsonValue = event.model_dump(mode="json")
         answer = await self._api.request("POST", f"{job_path(job)}/triggers/test", body)
         return _TRIGGERS.validate_python(answer["triggers"])
+
+    async def ignored_events(self, job: str, *, limit: int, sequence: int | None = None) -> tuple[IgnoredEvent, ...]:
+        """See `Operator`."""
+        query: dict[str, str | int | bool] = {"limit": limit}
+        if sequence is not None:
+            query["sequence"] = sequence
+        answer = await self._api.request("GET", f"{job_path(job)}/triggers/ignored", query=query)
+        return _IGNORED.validate_python(answer["events"])
 
     async def revisions(self, job: str) -> tuple[Revision, ...]:
         """See `Operator`."""

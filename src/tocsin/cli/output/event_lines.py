@@ -29,6 +29,7 @@ from ...domain.events import (
     DependencyRun,
     Dispatched,
     Due,
+    EventReference,
     Exhausted,
     Failed,
     Failure,
@@ -62,7 +63,7 @@ from ...domain.events import (
     unfold,
 )
 from ...domain.policy import policy_of, shown
-from ...domain.text import counted
+from ...domain.text import counted, printable
 from .format import local
 from .tables import TELLING
 
@@ -144,7 +145,7 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912, PLR09
         case Passed():
             return Described("·", "yellow", "passed", f"{fact.count} without firing: {fact.reason}")
         case Planned():
-            return Described("·", "dim", "planned", fact.trigger)
+            return Described("·", "dim", "planned", fact.trigger + _by_event(fact.event))
         case DependenciesSettled():
             runs = ", ".join(f"{run.job} {_end_of(run)}" for run in fact.runs)
             return Described("·", "dim" if fact.outcome == "met" else "yellow", "waited", f"{fact.outcome}: {runs}")
@@ -156,10 +157,11 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912, PLR09
         case QuorumSettled():
             return Described("·", "dim" if fact.outcome == "reached" else "yellow", "quorum", fact.outcome)
         case Admitted():
-            return Described("▶", "cyan", "triggered", fact.trigger + (", late" if fact.catch_up else ""))
-        case Dispatched(admits=Admission(catch_up=catch_up)):
-            task = f", {_attempt(fact.step, fact.attempt, fact.max_attempts)}"
-            return Described("▶", "cyan", "triggered", fact.trigger + (", late" if catch_up else "") + task)
+            late = ", late" if fact.catch_up else ""
+            return Described("▶", "cyan", "triggered", fact.trigger + late + _by_event(fact.event))
+        case Dispatched(admits=Admission(catch_up=catch_up, event=event)):
+            late, task = ", late" if catch_up else "", _attempt(fact.step, fact.attempt, fact.max_attempts)
+            return Described("▶", "cyan", "triggered", f"{fact.trigger}{late}{_by_event(event)}, {task}")
         case FannedOut():
             return Described("▶", "cyan", "fanned out", f"{fact.trigger}, on {counted(len(fact.shards), 'shard')}")
         case Skipped():
@@ -243,6 +245,10 @@ def _policy(fact: PolicyDefined) -> str:
 
 def _schedule(definition: JobDefinition) -> str:
     return f"{definition.schedule} {definition.timezone}" if definition.schedule else "on demand"
+
+
+def _by_event(event: EventReference | None) -> str:
+    return "" if event is None else f" {event.sequence} of {event.stream}, {printable(event.subject)}"
 
 
 def _attempt(step: str, attempt: int, of: int | None = None) -> str:

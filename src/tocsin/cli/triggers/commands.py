@@ -1,4 +1,4 @@
-"""`tocsin triggers`: test."""
+"""`tocsin triggers`: test, ignored."""
 
 import json
 from dataclasses import asdict
@@ -14,6 +14,7 @@ from ..runtime.event_loop import run
 from ..runtime.session import session_of
 
 if TYPE_CHECKING:
+    from ...services.ignored_events import IgnoredEvent
     from ...services.trigger_test import GivenEvent, TriggerAnswer
 
 
@@ -49,6 +50,53 @@ def test(
                 ("TRIGGER", "OUTCOME", "KEY", "INPUT", "REASON"),
                 [_row(answer) for answer in answers],
                 empty=f"{job} has no triggers. Add some under `triggers:` in its definition.",
+            )
+        ],
+    )
+
+
+def ignored(
+    context: typer.Context,
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")],
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000, help="The most events to show.")] = 50,
+    sequence: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Only events with this position in their stream."),
+    ] = None,
+) -> None:
+    """List the newest events that started no execution of a job, with the reason.
+
+    `condition_false`: `when` was false (recorded with `record: all`). `duplicate`: an earlier event with the key started the
+    execution that is shown.
+
+    Example: `tocsin triggers ignored invoice --sequence 1042`
+    """
+    session = session_of(context)
+
+    async def ask() -> "tuple[IgnoredEvent, ...]":
+        async with session.operator() as operator:
+            return await operator.ignored_events(job, limit=limit, sequence=sequence)
+
+    events = run(ask())
+    session.output.answer(
+        [asdict(event) for event in events],
+        lambda: [
+            table(
+                ("TIME", "STREAM", "SEQUENCE", "SUBJECT", "REASON", "KEY", "EXECUTION"),
+                [
+                    (
+                        event.time,
+                        event.stream,
+                        event.sequence,
+                        event.subject,
+                        event.reason,
+                        event.key,
+                        event.execution_id,
+                    )
+                    for event in events
+                ],
+                empty=f"No event that started nothing is recorded for {job}. With `record: all`, its triggers record "
+                "also events whose condition is false.",
             )
         ],
     )

@@ -46,6 +46,8 @@ class EventTrigger(StoredModel):
     """Keys that override the job's input, each with the expression for its value."""
     key: Text | None = None
     """The expression for the key of an event: all events with one key start one execution. None: each event has its own."""
+    record: Literal["matches", "all"] = "matches"
+    """The events that start nothing and are recorded: those that match the condition, or all."""
 
     @property
     def source(self) -> Source:

@@ -151,6 +151,7 @@ from .steps import (
     admission_of,
     unfold,
 )
+from .triggers import EventIgnored, EventReference, IgnoredReason
 from .uniqueness import (
     ENDED_STATES,
     OPEN_STATES,
@@ -218,7 +219,9 @@ __all__ = [
     "Enqueued",
     "Envelope",
     "EnvelopeData",
+    "EventIgnored",
     "EventOrigin",
+    "EventReference",
     "ExecutionFact",
     "Exhausted",
     "ExhaustedReason",
@@ -229,6 +232,7 @@ __all__ = [
     "FannedOut",
     "Foreign",
     "HeartbeatDetails",
+    "IgnoredReason",
     "Input",
     "JobState",
     "KeyHolder",

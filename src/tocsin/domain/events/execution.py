@@ -8,6 +8,7 @@ from pydantic import JsonValue
 from ..definition import DEFAULT_MAX_WAITING, Concurrency, JobClass, JobDependency, RetryPolicy
 from ..text import utc_text
 from .message import OCCURRENCES, Actor, Failure, Input, Message, Sequence, TriggerKind
+from .triggers import EventReference
 
 # --- the plan --------------------------------------------------------------------------------------------------------
 
@@ -138,6 +139,8 @@ class Requested(ExecutionFact):
     """The name of the backfill that this execution belongs to."""
     traceparent: str | None = None
     """The trace that the execution belongs to, as the header of W3C Trace Context; absent: none is made."""
+    event: EventReference | None = None
+    """The event that started the execution; absent: none did, or an old version stored this."""
 
     @property
     def meta(self) -> dict[str, JsonValue]:

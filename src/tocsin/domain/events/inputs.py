@@ -10,6 +10,7 @@ from pydantic import AwareDatetime, Field, JsonValue, model_validator
 
 from ..definition import JobDefinition
 from .message import Actor, Failure, Input, Message, ReleasedReason, Sequence, TriggerKind, TriggerSource
+from .triggers import EventReference
 from .uniqueness import UniqueRule
 
 # --- requests --------------------------------------------------------------------------------------------------------
@@ -29,6 +30,8 @@ class EventOrigin(Message):
     """The code of the reason why the event has no condition, key or input; absent: it starts an execution."""
     refusal: str | None = None
     """The text of this reason."""
+    event: EventReference | None = None
+    """The place of the event; absent: an old version stored this."""
 
 
 class Trigger(Message):

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from .execution import Admitted, ExecutionFact, ExhaustedReason, Plan, meta_of
 from .message import Actor, Failure, Input, Message, Recorded, ReleasedReason, Sequence, TriggerKind
+from .triggers import EventReference
 
 T = TypeVar("T")
 
@@ -27,6 +28,8 @@ class Admission(Message):
     """True: the occurrence fires late, under the catch-up policy."""
     backfill: str | None = None
     """The name of the backfill that this execution belongs to."""
+    event: EventReference | None = None
+    """The event that started the execution; absent: none did, or an old version stored this."""
 
 
 class TaskLimit(Message):
@@ -135,6 +138,7 @@ class Dispatched(ExecutionFact):
             catch_up=self.admits.catch_up,
             replay_of=self.replay_of,
             backfill=self.admits.backfill,
+            event=self.admits.event,
             fence=self.fence,
             recovered_at=self.recovery_attempt_time,
             traceparent=self.traceparent,

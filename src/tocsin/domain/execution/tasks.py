@@ -46,7 +46,9 @@ def admit_and_dispatch(admitted: Admitted, *, key: bytes) -> Admitted | Dispatch
     state = Execution(
         Status.ADMITTED, admitted, admitted.fence, {step.name: Step()}, recovered_at=admitted.recovered_at
     )
-    admission = Admission.trusted(plan=plan, by=admitted.by, catch_up=admitted.catch_up, backfill=admitted.backfill)
+    admission = Admission.trusted(
+        plan=plan, by=admitted.by, catch_up=admitted.catch_up, backfill=admitted.backfill, event=admitted.event
+    )
     return _task(state, step, 1, key, admission)
 
 

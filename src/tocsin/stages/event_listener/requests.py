@@ -1,4 +1,4 @@
-"""The request for an execution that an event makes."""
+"""The requests for executions that events make, and records of other events."""
 
 from typing import Final
 
@@ -9,8 +9,8 @@ from ... import subjects
 from ...domain import cel, ids, trace_context
 from ...domain.definition import shorten
 from ...domain.errors import TocsinError
-from ...domain.event_trigger import UnreadableEvent, Verdict, judge, read_event
-from ...domain.events import Cancelled, Completed, EventOrigin, Failed, Trigger
+from ...domain.event_trigger import UnreadableEvent, Verdict, ignored_event, judge, read_event
+from ...domain.events import Cancelled, Completed, EventOrigin, EventReference, Failed, Trigger
 from ...ports import Delivery, Publish
 from .trigger_index import ActiveTrigger
 
@@ -81,10 +81,10 @@ def _body(end: Completed | Failed | Cancelled) -> JsonValue:
 
 
 def request_of(active: ActiveTrigger, delivery: Delivery, key: bytes) -> Publish | None:
-    """Return the request that an event makes; None: it starts nothing.
+    """Return the request that an event makes; None: it starts nothing, and nothing records it.
 
-    An event that has no condition, key or input makes a request that the planner refuses, so that it is recorded once. `key` is that
-    of the installation: no program can use up the id of the request.
+    An event that has no condition, key or input makes a request that the planner refuses, so that it is recorded once. An event whose
+    condition is false is recorded if the trigger records all. `key` is that of the installation: no program can use up the id.
 
     Raises:
         DecodeError: this version cannot read the end of an execution.
@@ -99,9 +99,10 @@ def request_of(active: ActiveTrigger, delivery: Delivery, key: bytes) -> Publish
         headers = heard.event.headers
     except UnreadableEvent as error:
         verdict, headers = Verdict("evaluation_failed", reason=str(error), code=error.code), {}
+    reference = reference_of(active, delivery, subject)
     if verdict.outcome == "condition_false":
-        return None
-    return _request(active, verdict, name, subject, headers.get(TRACEPARENT), key)
+        return _record(active, reference, key) if active.trigger.record == "all" else None
+    return _request(active, verdict, name, reference, headers.get(TRACEPARENT), key)
 
 
 def refusal_of(active: ActiveTrigger, delivery: Delivery, error: Exception, key: bytes) -> Publish:
@@ -111,16 +112,30 @@ def refusal_of(active: ActiveTrigger, delivery: Delivery, error: Exception, key:
     """
     code = error.code if isinstance(error, TocsinError) else cel.EvaluationFailed.code
     verdict = Verdict("evaluation_failed", reason=f"the request was refused: {error}", code=code)
-    return _request(active, verdict, name_of_message(delivery), delivery.subject, None, key)
+    reference = reference_of(active, delivery, delivery.subject)
+    return _request(active, verdict, name_of_message(delivery), reference, None, key)
+
+
+def reference_of(active: ActiveTrigger, delivery: Delivery, subject: str) -> EventReference:
+    """Return the place of an event."""
+    return EventReference(stream=active.durable.stream, sequence=delivery.sequence, subject=subject, time=delivery.time)
+
+
+def _record(active: ActiveTrigger, event: EventReference, key: bytes) -> Publish:
+    """Return the record of an event whose condition is false."""
+    ignored = ignored_event(active.job, active.durable.name, event, "condition_false")
+    message_id = ids.ignored_event_id(key, ignored.trigger_id, event.stream, event.sequence, event.time)
+    return Publish(subjects.subject_of(ignored), ignored, message_id)
 
 
 def _request(
-    active: ActiveTrigger, verdict: Verdict, name: str, subject: str, traceparent: str | None, key: bytes
+    active: ActiveTrigger, verdict: Verdict, name: str, event: EventReference, traceparent: str | None, key: bytes
 ) -> Publish:
     kind = "refused" if verdict.outcome != "starts" else "event" if verdict.key is None else "key"
     origin = EventOrigin(
         source=(*active.trigger.source, kind),
-        subject=subject,
+        subject=event.subject,
+        event=event,
         refusal_code=None if verdict.outcome == "starts" else verdict.code,
         refusal=None if verdict.outcome == "starts" else shorten(verdict.explained, MAX_REASON),
     )
@@ -132,5 +147,6 @@ def _request(
         traceparent=None if context is None else context.traceparent,
     )
     execution_id = ids.event_execution_id(active.job, origin.source, trigger.idempotency_key or "")
-    message_id = ids.keyed_digest(key, "event", execution_id)
+    # Each event has its own request, so that the planner can record those whose key already started an execution.
+    message_id = ids.keyed_digest(key, "event", execution_id, name)
     return Publish(subjects.trigger(active.job), trigger, message_id)

@@ -13,7 +13,7 @@ from operator import not_
 from typing import Final
 
 from ... import telemetry
-from ...domain.events import Trigger
+from ...domain.events import EventIgnored, Trigger
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import (
     Clock,
@@ -209,8 +209,10 @@ EVENT_LISTENER: Final = Stage(
     name="event_listener",
     purpose="lets events start executions of the jobs whose triggers name them",
     consumes="messages of streams that the settings open, and ends of executions: a durable for each trigger",
-    decides="triggers, which the planner decides on",
-    access=Access(appends=(Trigger,), reads=(Stream.LEDGER,), follows=(Stream.LEDGER, Stream.LOG), hears_events=True),
+    decides="triggers, which the planner decides on; `event-ignored` of events that start nothing",
+    access=Access(
+        appends=(Trigger, EventIgnored), reads=(Stream.LEDGER,), follows=(Stream.LEDGER, Stream.LOG), hears_events=True
+    ),
     start=_start,
     loops=(EventListener.follow, EventListener.listen),
 )

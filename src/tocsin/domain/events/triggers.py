@@ -1,0 +1,49 @@
+"""Events of other programs and ends of executions, as messages of Tocsin refer to them."""
+
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from .message import Message, Sequence
+
+IgnoredReason: TypeAlias = Literal["condition_false", "duplicate"]
+"""Why an event started nothing, although its trigger heard it."""
+
+
+class EventReference(Message):
+    """The place of an event in its stream.
+
+    The event is a message of another program, or the end of an execution in the log.
+    """
+
+    stream: str
+    """The name of the stream."""
+    sequence: Sequence
+    """The position of the message in the stream."""
+    subject: str
+    """The subject of the event; for the end of an execution the job and the end, such as `extract.completed`."""
+    time: datetime
+    """The time (UTC) at which the stream stored it."""
+
+
+class EventIgnored(Message):
+    """An event started nothing.
+
+    It decides nothing: the stream keeps the newest 200 of each trigger, and no stage reads it.
+    """
+
+    v: Literal[1] = 1
+    """The version of the format."""
+    type: Literal["event-ignored"] = "event-ignored"
+    """The type of the message."""
+    job: str
+    """The name of the job."""
+    trigger_id: str
+    """The digest of the job and the source of its trigger, as in the name of the durable."""
+    event: EventReference
+    """The event."""
+    reason: IgnoredReason
+    """Why it started nothing."""
+    key: str | None = None
+    """The key of the event; absent: it has none, or it was not computed."""
+    execution_id: str | None = None
+    """The execution that another event with this key started; absent: none."""

@@ -1,0 +1,80 @@
+"""The events that triggers of a job heard, and that started nothing."""
+
+from collections import deque
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from .. import subjects
+from ..domain.events import EventIgnored, IgnoredReason, Message, Recorded
+from ..domain.text import printable
+from ..ports import EventLog
+from ..subjects import DecodeError
+
+MAX_SHOWN: Final = 1_000
+"""The most events of an answer."""
+_PAGE: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoredEvent:
+    """An event that started nothing."""
+
+    stream: str
+    """The stream of the event."""
+    sequence: int
+    """Its position there."""
+    subject: str
+    time: datetime
+    """When the stream stored it."""
+    reason: IgnoredReason
+    """`condition_false`, or `duplicate`: another event with its key started the execution."""
+    recorded_at: datetime
+    key: str | None = None
+    execution_id: str | None = None
+    """The execution of the other event."""
+
+
+async def read_ignored(
+    log: EventLog, job: str, *, limit: int = MAX_SHOWN, sequence: int | None = None
+) -> list[Recorded[Message]]:
+    """Return the records of the newest events of a job that started nothing, oldest first.
+
+    `sequence`: only of events with this position in their stream.
+
+    Raises:
+        LogUnavailable: the log does not answer.
+    """
+    newest: deque[Recorded[Message]] = deque(maxlen=limit)
+    after = 0
+    while True:
+        try:
+            page = await log.read(subjects.ignored_events(job), after=after, limit=_PAGE)
+        except DecodeError as error:
+            after = max(after + 1, error.sequence or 0)
+            continue
+        if not page:
+            return [*newest]
+        after = page[-1].sequence
+        newest.extend(
+            recorded
+            for recorded in page
+            if isinstance(recorded.message, EventIgnored) and sequence in {None, recorded.message.event.sequence}
+        )
+
+
+def shown(recorded: Recorded[Message]) -> IgnoredEvent:
+    """Return a record as it is shown: the texts of other programs without control characters."""
+    fact = recorded.message
+    if not isinstance(fact, EventIgnored):
+        raise TypeError(f"{recorded.subject} is not the record of an event")
+    return IgnoredEvent(
+        stream=fact.event.stream,
+        sequence=fact.event.sequence,
+        subject=printable(fact.event.subject),
+        time=fact.event.time,
+        reason=fact.reason,
+        recorded_at=recorded.time,
+        key=None if fact.key is None else printable(fact.key),
+        execution_id=fact.execution_id,
+    )
