@@ -35,6 +35,19 @@ def _zone(name: str) -> str:
     return validate_timezone(name)
 
 
+_OWN_PARAMETERS = frozenset(
+    {"response_type", "response_mode", "client_id", "redirect_uri", "scope", "state", "nonce"}
+    | {"code_challenge", "code_challenge_method", "request", "request_uri"}
+)
+"""Parameters of a sign-in that Tocsin sets itself, or that would replace them."""
+
+
+def _parameter(name: str) -> str:
+    if name in _OWN_PARAMETERS or not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
+        raise ValueError("must be a name of letters, digits, `_`, `.` and `-`, and none that the sign-in sets itself")
+    return name
+
+
 Duration: TypeAlias = Annotated[
     float, BeforeValidator(duration.parse), Field(gt=0), PlainSerializer(duration.short, return_type=str)
 ]
@@ -49,6 +62,7 @@ Patience: TypeAlias = Annotated[
 """Seconds, written as a `Duration`; may be 0."""
 
 Scope: TypeAlias = Annotated[str, Field(pattern=r"^[!#-\[\]-~]+$")]
+ParameterName: TypeAlias = Annotated[str, AfterValidator(_parameter)]
 Port: TypeAlias = Annotated[int, Field(ge=0, le=65_535)]
 DeclaredShards: TypeAlias = Annotated[tuple[str, ...], AfterValidator(checked_shards)]
 ScheduleZone: TypeAlias = Annotated[str, AfterValidator(_zone)]
@@ -84,6 +98,21 @@ def origin(url: str | None) -> str | None:
         raise ValueError("must be a URL without a path, such as `https://tocsin.example.com`")
     host = parts.netloc.lower()
     return f"{parts.scheme}://{host.removesuffix(f':{_DEFAULT_PORTS[parts.scheme]}')}"
+
+
+TRACE_ID = "{trace_id}"
+"""Stands for the id of a trace in `server.trace_url`."""
+
+
+def trace_page(url: str | None) -> str | None:
+    """Check the address of a trace.
+
+    Raises:
+        ValueError: it is no address of a page, or does not name the trace.
+    """
+    if url is not None and (url.count(TRACE_ID) != 1 or not is_http_url(url) or TRACE_ID in urlsplit(url).netloc):
+        raise ValueError("must be a URL that names the trace, such as `https://jaeger.example.com/trace/{trace_id}`")
+    return url
 
 
 def monitor_url(secret: SecretStr | None) -> SecretStr | None:

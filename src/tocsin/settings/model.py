@@ -10,11 +10,13 @@ from pydantic import (
 )
 
 from .fields import (
+    TRACE_ID,
     Algorithm,
     DeclaredShards,
     DistinctTokens,
     Duration,
     Folder,
+    ParameterName,
     Patience,
     Port,
     Prefix,
@@ -24,6 +26,7 @@ from .fields import (
     archive_target,
     monitor_url,
     origin,
+    trace_page,
 )
 from .section import Section
 
@@ -67,10 +70,16 @@ class Server(Section):
     """Serve the console in the browser at `/console`."""
     public_url: Annotated[str | None, AfterValidator(origin)] = None
     """Address at which browsers reach the API through a proxy, such as `https://tocsin.example.com`; by default that of the request."""
+    trace_url: Annotated[str | None, AfterValidator(trace_page)] = None
+    """Address of a trace in your tracing tool, such as `https://jaeger.example.com/trace/{trace_id}`: executions link to it."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses or networks of proxies whose `X-Forwarded-For` header is believed; none by default.
 
     A proxy should limit the connections of its own clients."""
+
+    def trace_link(self, trace_id: str) -> str | None:
+        """Return the address of a trace; None: no tracing tool is set."""
+        return None if self.trace_url is None else self.trace_url.replace(TRACE_ID, trace_id)
 
     def console_url(self, url: str) -> str | None:
         """Return the URL of the console; None: it is switched off."""
@@ -297,6 +306,8 @@ class Auth(Section):
     """Secret of `client_id`, if the provider gave it one. It is shown masked."""
     scopes: tuple[Scope, ...] = ("openid",)
     """Scopes that the sign-in requests, `openid` among them."""
+    sign_in_parameters: dict[ParameterName, str] = Field(default_factory=dict)
+    """More parameters of the address at which people sign in, such as `{audience: https://tocsin.example.com}` for Auth0."""
 
     @property
     def has_provider(self) -> bool:

@@ -102,6 +102,19 @@ async def test_client_with_a_secret_proves_itself(
         assert "refused the code" in await failure(browser, await signed_in(browser), 400)
 
 
+async def test_provider_gets_the_parameters_of_the_settings(
+    world: World, provider: Provider, http: httpx.AsyncClient
+) -> None:
+    more = {"audience": "https://tocsin.example/ä?&state=x"}
+    trust(world, Auth(iam_url=provider.url, client_id=CLIENT, sign_in_parameters=more), http)
+    async with listening(world) as url:
+        answer = await http.get(f"{url}/console/sign-in")
+    query = parse_qsl(urlsplit(answer.headers["Location"]).query)
+    assert ("audience", more["audience"]) in query
+    assert [value for name, value in query if name == "client_id"] == [CLIENT]
+    assert len([name for name, _ in query if name == "state"]) == 1
+
+
 async def test_id_token_counts_beside_opaque_access_token(
     world: World, provider: Provider, http: httpx.AsyncClient
 ) -> None:
@@ -287,6 +300,8 @@ async def test_sign_in_needs_a_client(world: World, http: httpx.AsyncClient) -> 
         ({"iam_url": "https://a.example", "client_secret": "b"}, "client_id"),
         ({"scopes": ["profile"]}, "openid"),
         ({"scopes": ["openid profile"]}, "scopes"),
+        ({"sign_in_parameters": {"redirect_uri": "https://evil.example"}}, "sign_in_parameters"),
+        ({"sign_in_parameters": {"a&state": "b"}}, "sign_in_parameters"),
     ],
 )
 def test_settings_without_a_needed_field_are_refused(wrong: dict[str, object], field: str) -> None:
@@ -300,3 +315,17 @@ def test_settings_without_a_needed_field_are_refused(wrong: dict[str, object], f
 def test_public_url_is_an_origin(url: str) -> None:
     with pytest.raises(ValidationError, match="without a path"):
         Server(public_url=url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://traces.example/",
+        "javascript:alert('{trace_id}')",
+        "https://{trace_id}.example/",
+        "https://traces.example/{trace_id}/{trace_id}",
+    ],
+)
+def test_trace_url_names_the_trace(url: str) -> None:
+    with pytest.raises(ValidationError, match="names the trace"):
+        Server(trace_url=url)

@@ -3,7 +3,7 @@
 Lists come from the history, which follows the log with a short delay. A single execution is folded from its current events.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Annotated, Any, TypeAlias
@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from ....domain import execution, history
+from ....domain import execution, history, trace_context
 from ....domain.access import Permission, Principal
 from ....domain.dead_letter import attempts_of
 from ....domain.definition import Text
@@ -168,6 +168,10 @@ class ExecutionDetails(BaseModel):
     """The id under which it and those of other shards were fanned out."""
     fan_out: FanOut | None = None
     """The executions on the shards, of an occurrence that fanned out. `status` is then the state of all together."""
+    trace_id: str | None = None
+    """The trace of the execution; null: it has none."""
+    trace_url: str | None = None
+    """The page of the trace (`server.trace_url`), if the trace is exported."""
     permitted: list[Permission] = []
     """What the caller may do: `cancel` the execution, and `trigger` its job."""
 
@@ -198,9 +202,16 @@ class ExecutionDetails(BaseModel):
 
     @classmethod
     def of(
-        cls, match: ExecutionMatch, progress: Mapping[str, Progress] | None = None, hold_ups: Sequence[HoldUp] = ()
+        cls,
+        match: ExecutionMatch,
+        progress: Mapping[str, Progress] | None = None,
+        hold_ups: Sequence[HoldUp] = (),
+        trace_link: Callable[[str], str | None] = lambda _: None,
     ) -> "ExecutionDetails":
-        """Fold the events of an execution, and add the progress of its steps."""
+        """Fold the events of an execution, and add the progress of its steps.
+
+        `trace_link` returns the page of a trace.
+        """
         record = history.fold({}, match.facts)[match.execution_id]
         state = execution.fold(match.facts)
         requested = state.requested
@@ -222,6 +233,7 @@ class ExecutionDetails(BaseModel):
             )
             for name, step in record.steps.items()
         }
+        trace = trace_context.parse(requested.traceparent) if requested else None
         return cls(
             execution_id=record.execution_id,
             job_name=record.job,
@@ -245,6 +257,8 @@ class ExecutionDetails(BaseModel):
             attempts=list(attempts_of(match.facts)),
             shard=record.shard,
             occurrence_id=record.occurrence_id,
+            trace_id=None if trace is None else trace.trace_id,
+            trace_url=trace_link(trace.trace_id) if trace and (trace.is_sampled or record.status == "failed") else None,
         )
 
 
@@ -291,7 +305,8 @@ async def get_execution(here: Here, caller: HistoryReader, id: ExecutionId) -> E
         details = ExecutionDetails.of_fan_out(fanned, fan_out)
     else:
         output = await output_if_readable(read_output(here.log, match, limit=1))
-        details = ExecutionDetails.of(match, output.progress, await here.hold_ups().of(match.facts))
+        hold_ups = await here.hold_ups().of(match.facts)
+        details = ExecutionDetails.of(match, output.progress, hold_ups, here.settings.server.trace_link)
     details.permitted = await _permitted(here, caller, match)
     return details
 

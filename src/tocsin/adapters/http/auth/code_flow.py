@@ -101,6 +101,7 @@ class CodeFlow:
         """
         endpoint = await self._endpoint("authorization_endpoint")
         query = {
+            **self._auth.sign_in_parameters,
             "response_type": "code",
             "client_id": self._auth.client_id or "",
             "redirect_uri": redirect_url,

@@ -53,6 +53,7 @@ function Shown({ one, reload, isOfThis }) {
       <dt>Ended</dt><dd><${Time} at=${one.completed_at} far />${one.duration_ms !== null ? ` after ${milliseconds(one.duration_ms)}` : ""}</dd>
       ${one.shard ? html`<dt>Shard</dt><dd>${one.shard}</dd>` : null}
       ${one.definition ? html`<dt>Definition</dt><dd><a href=${to("jobs", one.job_name) + `?revision=${one.definition}`}>${one.definition}</a></dd>` : null}
+      ${one.trace_url ? html`<dt>Trace</dt><dd><a href=${one.trace_url} target="_blank" rel="noopener noreferrer">${one.trace_id}</a></dd>` : null}
     </dl>
     ${one.error ? html`<div class="refusal" role="note"><strong>${one.error}</strong>
         ${failed?.error?.traceback ? html`<details><summary>Traceback</summary><pre tabindex="0">${failed.error.traceback}</pre></details>` : null}
