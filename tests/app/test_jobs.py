@@ -183,3 +183,48 @@ def test_fields_are_those_of_a_definition() -> None:
 
 def test_public_name_is_imported_at_its_first_use() -> None:
     assert tocsin.Tocsin is Tocsin
+
+
+CALENDARS: dict[str, Any] = {"weekends": {"weekdays": ["saturday", "sunday"]}, "year-end": ["2026-12-28/2026-12-31"]}
+
+
+def test_jobs_name_calendars_of_their_application() -> None:
+    app = Tocsin("billing", calendars=CALENDARS)
+
+    @app.job(schedule="@daily", exclude=("weekends", {"name": "own", "days": ["2026-12-24"]}))
+    def first() -> None: ...
+
+    @app.step
+    def step() -> None: ...
+
+    @app.dag(schedule="@daily", only=["year-end"])
+    def second() -> None:
+        step()
+
+    plain, graph = app.definitions
+    assert [(each.name, each.days) for each in plain.exclude] == [("weekends", ()), ("own", ("2026-12-24",))]
+    assert [(each.name, each.days) for each in graph.only] == [("year-end", ("2026-12-28/2026-12-31",))]
+
+
+@pytest.mark.parametrize(
+    ("calendars", "code", "field"),
+    [
+        ({"Week": ["2026-01-01"]}, "invalid-value", ""),
+        ({"a": 5}, "wrong-type", ""),
+        ({"a": {"dais": []}}, "unknown-field", "dais"),
+        ({"a": {"ics": "nowhere.ics"}}, "file-not-found", ""),
+        ({"a": {"country": "XX"}}, "unknown-choice", "country"),
+    ],
+)
+def test_wrong_calendar_is_refused(calendars: dict[str, Any], code: str, field: str) -> None:
+    with pytest.raises(DefinitionError, match=r"Tocsin\(calendars=") as taken:
+        Tocsin("billing", calendars=calendars)
+    assert problems(taken.value) == [(code, field)]
+
+
+def test_unknown_calendar_is_refused() -> None:
+    app = Tocsin("billing", calendars=CALENDARS)
+    with pytest.raises(DefinitionError, match="no such calendar"):
+
+        @app.job(schedule="@daily", exclude=["holidays"])
+        def job() -> None: ...

@@ -224,6 +224,17 @@ def test_closed_pipe_is_reported_with_its_code(output: str) -> None:
         assert json.loads(done.stderr)["error"]["error_code"] == "output-closed"
 
 
+def test_explanation_keeps_to_calendars(world: World) -> None:
+    path = world.folder / "calendars.yaml"
+    path.write_text("calendars: {first: [2090-01-01], late: {days: [2090-01-01/2090-01-10], until: 2090-12-31}}")
+    given = ("explain", "at 2090-01-01T09:00", "-f", str(path), "-o", "json")
+    assert world.call(*given, "--only", "late").json["next"] == ["2090-01-01T09:00:00Z"]
+    moved = world.call(*given, "--exclude", "first", "--exclude", "late", "--shift", "next_business_day").json
+    assert moved["next"] == ["2090-01-11T09:00:00Z"]
+    assert world.call(*given, "--exclude", "none").error["error_code"] == "invalid-definition"
+    assert world.call(*given[:3], "nowhere.yaml", "-o", "json").code == 2
+
+
 def test_explain_needs_no_server(world: World) -> None:
     world.reachable = False
     result = world.call("explain", "every weekday at 9am", "--tz", "Europe/Berlin", "-o", "json")

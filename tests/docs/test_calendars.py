@@ -4,6 +4,9 @@ import json
 import re
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tocsin.adapters.files import load
 from tocsin.domain.formats import read_job
@@ -29,6 +32,21 @@ def test_jobs_of_the_page_fire(tmp_path: Path) -> None:
     sync = parse(jobs["sync"].schedule or "", jobs["sync"].timezone, days=jobs["sync"].day_rules)
     before, after = datetime(2026, 12, 20, 20, 58, tzinfo=UTC), datetime(2026, 12, 21, 3, tzinfo=UTC)
     assert sync.next_after(before, anchor=before) == after
+
+
+def test_application_of_the_page_has_its_calendars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    [block] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "inventory.ics").write_text(
+        "BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:a\r\nBEGIN:VEVENT\r\nUID:1\r\nDTSTAMP:20260101T000000Z\r\n"
+        "DTSTART;VALUE=DATE:20261201\r\nSUMMARY:inventory\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "example"}
+    exec(compile(block, "calendars.md", "exec"), names)  # noqa: S102 - our own page
+    [job] = names["app"].definitions
+    schedule = parse(job.schedule, job.timezone, days=job.day_rules)
+    coming = [f"{at:%Y-%m-%d %H:%M}" for at in next_instants(schedule, NOW, 2)]
+    assert coming == ["2026-12-02 08:00", "2027-01-04 08:00"]
 
 
 def test_inline_calendar_of_the_page_is_read() -> None:

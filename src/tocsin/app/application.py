@@ -1,7 +1,7 @@
 """The application object: jobs, their handlers, and the worker that runs them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
@@ -54,7 +54,7 @@ class Tocsin(InProcess):
     The jobs belong to `app:billing`. Their handlers are called `billing/nightly`, and so on.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the options of an application
         self,
         name: str,
         *,
@@ -64,6 +64,7 @@ class Tocsin(InProcess):
         shutdown_timeout: float = 30.0,
         secrets: Collection[str] = (),
         labels: Mapping[str, str] | None = None,
+        calendars: Mapping[str, Sequence[str] | Mapping[str, Any]] | None = None,
         settings: Settings | None = None,
     ) -> None:
         """Start without jobs; nothing connects.
@@ -76,10 +77,12 @@ class Tocsin(InProcess):
             shutdown_timeout: as of a `Worker`.
             secrets: as of a `Worker`.
             labels: as of a `Worker`.
+            calendars: the calendars that jobs may name in `exclude` and `only`, written as in job files.
             settings: the settings of the installation; None: those of the environment and `tocsin.yaml`.
 
         Raises:
-            DefinitionError: the name is invalid.
+            DefinitionError: the name or a calendar is invalid.
+            ExtraNotInstalled: a calendar needs the extra `calendars`.
             ValueError: an option is out of its range, or a secret has an invalid name.
         """
         worker = Worker(
@@ -91,7 +94,7 @@ class Tocsin(InProcess):
             connect=None if settings is None else _connector(settings),
         )
         zone = {} if timezone is None else {"timezone": timezone}
-        super().__init__(name, worker, {"queue": queue, **zone})
+        super().__init__(name, worker, {"queue": queue, **zone}, calendars)
         self._given_settings = settings
 
     async def apply(self, *, prune: bool = False, take_over: bool = False) -> "Plan":

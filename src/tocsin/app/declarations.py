@@ -9,7 +9,9 @@ from typing_extensions import Unpack
 
 from ..domain import identity
 from ..domain.definition import DefinitionError, DefinitionProblem, JobDefinition, is_name, show
+from ..domain.formats import with_calendars
 from ..worker import Context, Worker
+from .calendars import NO_CALENDARS, read_calendars
 from .errors import SignatureError
 from .fields import JobFields, StepFields
 from .handler import handler_of
@@ -34,13 +36,16 @@ class StepDecorator(Protocol):
 class Declarations:
     """The jobs and steps of an application, with their handlers."""
 
-    def __init__(self, name: str, worker: Worker, defaults: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, worker: Worker, defaults: Mapping[str, str], calendars: Mapping[str, object] | None = None
+    ) -> None:
         """Start without jobs.
 
-        `defaults`: fields of jobs that do not write them.
+        `defaults`: fields of jobs that do not write them. `calendars`: those that jobs may name.
 
         Raises:
-            DefinitionError: the name is invalid.
+            DefinitionError: the name or a calendar is invalid.
+            ExtraNotInstalled: a calendar needs the extra `calendars`.
         """
         if not is_name(name):
             reason = (
@@ -50,6 +55,7 @@ class Declarations:
         self.name = name
         self.worker = worker
         self._defaults = defaults
+        self._calendars = read_calendars(calendars) if calendars else NO_CALENDARS
         self._jobs: dict[str, Job[..., Any]] = {}
 
     @property
@@ -203,7 +209,8 @@ class Declarations:
         given: Mapping[str, Any],
     ) -> JobDefinition:
         defaults = {**self._defaults, "input_schema": signature.schema(), **_description(function)}
-        return read_definition(function, fields, {**given, "owner": self.owner}, defaults)
+        written = with_calendars(fields, self._calendars)
+        return read_definition(function, written, {**given, "owner": self.owner}, defaults)
 
     def _register(self, handler: str, function: Callable[..., object], signature: Signature, queue: str | None) -> None:
         self.worker.task(handler)(handler_of(function, signature))

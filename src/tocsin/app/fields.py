@@ -33,8 +33,8 @@ class JobFields(WorkFields, total=False):
     schedule: str
     timezone: str
     dst: Mapping[str, str]
-    exclude: Sequence[Mapping[str, Any]]
-    only: Sequence[Mapping[str, Any]]
+    exclude: Sequence[str | Mapping[str, Any]]
+    only: Sequence[str | Mapping[str, Any]]
     blackout: Sequence[Mapping[str, Any]]
     shift: Literal["next_business_day", "skip"]
     input: Mapping[str, JsonValue]

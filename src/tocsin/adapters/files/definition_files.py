@@ -10,7 +10,7 @@ from typing import Final, TextIO, TypeAlias
 from ...domain.definition import DefinitionError, DefinitionProblem, JobDefinition
 from ...domain.formats import read, refuse_duplicates
 from . import json_text, yaml_text
-from .calendars import CalendarSection
+from .calendars import CalendarSection, Resolved
 from .text_files import decoded, read_bytes
 
 STDIN: Final = "-"
@@ -79,6 +79,25 @@ def load(*sources: str | Path, stdin: TextIO | None = None, today: date | None =
     if problems:
         raise DefinitionError(*problems)
     return tuple(definition for _, definition in definitions)
+
+
+def load_calendars(*sources: str | Path, today: date | None = None) -> dict[str, Resolved]:
+    """Return the calendars of job files with their dates; `today`: as of `load`.
+
+    Raises:
+        DefinitionError: lists all problems of the files and their calendars.
+        ExtraNotInstalled: a calendar needs the extra `calendars`.
+    """
+    section = CalendarSection(today or datetime.now(UTC).date())
+    problems: list[DefinitionProblem] = []
+    for entry in _entries(sources, sys.stdin):
+        if isinstance(entry, _Document):
+            section.add(entry.content, entry.place, entry.folder)
+        else:
+            problems.append(entry)
+    if problems := [*problems, *section.problems]:
+        raise DefinitionError(*problems)
+    return section.calendars
 
 
 def load_document(source: str, *, stdin: TextIO | None = None) -> object:

@@ -1,6 +1,6 @@
 """`tocsin schedule`, `tocsin explain` and `tocsin backfill`: the occurrences of jobs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
@@ -22,7 +22,7 @@ from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
 
 if TYPE_CHECKING:
-    from ...domain.schedule import Explanation
+    from ...domain.schedule import DayRules, Explanation
     from ...services.jobs import Job
 
 MAX_COUNTED: Final = 100_000
@@ -127,20 +127,51 @@ def explain(
         str | None, typer.Option("--tz", help="Time zone of the schedule; default: that of the phrase, or UTC.")
     ] = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=1_000, help="Number of occurrences to print.")] = 5,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CALENDAR", help="A calendar on whose days it does not fire; repeatable."),
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="CALENDAR", help="A calendar on whose days alone it fires; repeatable.")
+    ] = None,
+    shift: Annotated[
+        str | None, typer.Option(metavar="RULE", help="Times of excluded days: `skip` or `next_business_day`.")
+    ] = None,
+    file: Annotated[
+        list[str] | None, typer.Option("--file", "-f", metavar="FILE", help="Job files that define the calendars.")
+    ] = None,
 ) -> None:
     """Explain a schedule and print its next occurrences; needs no server.
 
     `@every 90s` counts from the registration or the last trigger. The ticker reads the clock once a second: whole seconds fire on
     time, and occurrences between two seconds fire up to one second late, each of them once.
 
-    Example: `tocsin explain "every weekday at 9am" --tz Europe/Berlin`
+    Example: `tocsin explain "every weekday at 9am" --tz Europe/Berlin`, or `tocsin explain "0 9 1 * *" -f jobs.yaml --exclude weekends`
     """
     from ...domain.schedule import explain as explain_schedule  # noqa: PLC0415 - `schedule` does not need it
 
-    explanation = explain_schedule(text, tz, datetime.now(UTC), n=count)
+    days = None
+    if exclude or only or shift or file:
+        days = _day_rules(text, tz, {"exclude": exclude or [], "only": only or [], "shift": shift}, file or [])
+    explanation = explain_schedule(text, tz, datetime.now(UTC), days=days, n=count)
     session_of(context).output.answer(
         {**asdict(explanation), "next": [occurrence.utc for occurrence in explanation.next]}, lambda: _page(explanation)
     )
+
+
+def _day_rules(text: str, tz: str | None, rules: Mapping[str, object], files: list[str]) -> "DayRules | None":
+    """Return the rules about days of a job with this schedule.
+
+    Raises:
+        DefinitionError: a file, a calendar or a rule is wrong.
+        ExtraNotInstalled: a calendar needs the extra `calendars`.
+    """
+    from ...adapters.files import load_calendars  # noqa: PLC0415 - few schedules have calendars
+    from ...domain.formats import read_job, with_calendars  # noqa: PLC0415
+
+    written = {"name": "schedule", "function": "function", "schedule": text, "timezone": tz, **rules}
+    job = with_calendars({name: value for name, value in written.items() if value}, load_calendars(*files))
+    return read_job(job).day_rules
 
 
 def _page(explanation: "Explanation") -> list[RenderableType]:

@@ -91,7 +91,8 @@ class Blackout(StoredModel):
 def _resolved(value: Any) -> Any:  # noqa: ANN401 - before validation
     if isinstance(value, str):
         raise PydanticCustomError(
-            "unknown_calendar", "no such calendar: define it under `calendars` of the job file, or write its days here"
+            "unknown_calendar",
+            "no such calendar: define it under `calendars` of the job file or of the application, or write its days here",
         )
     return value
 

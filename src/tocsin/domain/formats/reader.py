@@ -113,7 +113,7 @@ def read(
     definitions: list[tuple[str, JobDefinition]] = []
     for place, entry in jobs:
         try:
-            definitions.append((place, read_job(_with_calendars(entry, calendars), place)))
+            definitions.append((place, read_job(_calendars_added(entry, calendars), place)))
         except DefinitionError as error:
             problems.extend(error.problems)
     problems.extend(_duplicates(definitions))
@@ -122,16 +122,20 @@ def read(
     return tuple(definition for _, definition in definitions)
 
 
-def _with_calendars(entry: object, calendars: Mapping[str, Mapping[str, object]]) -> object:
-    """Return a job with the dates of the calendars that it names."""
-    if not calendars or not isinstance(entry, Mapping):
-        return entry
-    named = {field: entry[field] for field in _CALENDARS if isinstance(entry.get(field), list)}
+def _calendars_added(entry: object, calendars: Mapping[str, Mapping[str, object]]) -> object:
+    return with_calendars(entry, calendars) if calendars and isinstance(entry, Mapping) else entry
+
+
+def with_calendars(
+    written: Mapping[str, object], calendars: Mapping[str, Mapping[str, object]]
+) -> Mapping[str, object]:
+    """Return the fields of a job with the dates of the calendars that it names."""
+    named = {field: value for field in _CALENDARS if isinstance(value := written.get(field), list | tuple)}
     found = {
         field: [calendars.get(name, name) if isinstance(name, str) else name for name in names]
         for field, names in named.items()
     }
-    return {**entry, **found}
+    return {**written, **found}
 
 
 def read_job(written: object, place: str | None = None) -> JobDefinition:
