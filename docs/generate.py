@@ -26,6 +26,9 @@ from typer.core import TyperArgument, TyperGroup, TyperOption
 from typer.main import get_command
 
 import tocsin
+import tocsin.app as tocsin_app
+import tocsin.client as tocsin_client
+import tocsin.testing as tocsin_testing
 from tocsin import Client, Context, NonRetryableError, Run, SyncClient, Worker
 from tocsin.adapters.extras import extra_of
 from tocsin.adapters.http.metrics.catalog import METRICS
@@ -99,6 +102,27 @@ _CONTEXT_PROPERTIES: Final = {
     "cron_triggered_at": "`datetime | None`",
     "logger": "a structlog logger",
 }
+_PACKAGES: Final = (tocsin, tocsin_app, tocsin_client, tocsin_testing)
+"""The packages that programs import from."""
+_API: Final = {
+    "Tocsin": "app",
+    "Job": "job",
+    "Step": "step",
+    "SyncClient": "client",
+    "SyncRun": "run",
+    "Simulation": "simulation",
+}
+"""The classes with a section on the page of the Python API, and the name of an object in it."""
+_CONSTRUCTED: Final = frozenset({"Tocsin", "SyncClient", "Simulation"})
+"""Those that programs construct."""
+_PAGES: Final = {
+    "Client": "python-client.md#client",
+    "Run": "python-client.md#run",
+    "Context": "worker.md#context",
+    "NonRetryableError": "worker.md#nonretryableerror",
+    "Worker": "worker.md#worker",
+}
+"""The classes that have a page."""
 _CONTINUED: Final = " " * 8
 """The indentation of the second and later lines of an argument's description."""
 _VERBS: Final = ("get", "post", "put", "patch", "delete")
@@ -113,6 +137,7 @@ def pages() -> Iterator[tuple[str, Iterator[str]]]:
     yield "metrics.md", _metrics()
     yield "jobs.md", _jobs()
     yield "worker.md", _worker()
+    yield "python-api.md", _python_api()
     yield "python-client.md", _python_client()
     yield "events.md", _events()
     yield "subjects.md", _subjects()
@@ -354,13 +379,64 @@ def _python_client() -> Iterator[str]:
     yield from ("", "## SyncClient", "", *docstring_lines(SyncClient))
 
 
+def _python_api() -> Iterator[str]:
+    yield from (
+        "# Python API",
+        "",
+        "Every public class of the Python packages. A name of `tocsin` is imported when it is first used.",
+        "",
+    )
+    yield from ("| name | import from | meaning |", "|---|---|---|")
+    rows = [(name, package, getattr(package, name)) for package in _PACKAGES for name in package.__all__]
+    classes = [(name, package, kind) for name, package, kind in rows if inspect.isclass(kind)]
+    for number, (name, package, kind) in enumerate(classes):
+        is_first = all(other is not kind for _, _, other in classes[:number])
+        if is_first and not issubclass(kind, BaseException):
+            page = _PAGES.get(name, f"#{name.lower()}" if name in _API else "")
+            yield f"| {f'[`{name}`]({page})' if page else f'`{name}`'} | `{package.__name__}` | {_cell(_paragraph(kind.__doc__))} |"
+    for name, called in _API.items():
+        yield from _class_section(next(kind for other, _, kind in classes if other == name), called)
+    yield from (
+        "",
+        "## Errors",
+        "",
+        "Each has a stable `code`. [Errors](errors.md) has those of all packages.",
+        "",
+    )
+    yield from ("| name | import from | code | meaning |", "|---|---|---|---|")
+    errors = {kind: (name, package) for name, package, kind in reversed(classes) if issubclass(kind, BaseException)}
+    for kind, (name, package) in sorted(errors.items(), key=lambda item: item[1][0]):
+        code = ", ".join(f"`{code}`" for code in getattr(kind, "codes", None) or [getattr(kind, "code", "")])
+        yield f"| `{name}` | `{package.__name__}` | {code} | {_cell(_paragraph(kind.__doc__))} |"
+
+
+def _class_section(kind: type, called: str) -> Iterator[str]:
+    """Yield the section of a class: its constructor, and its public methods and properties."""
+    yield from ("", f"## {kind.__name__}", "", *docstring_lines(kind))
+    if kind.__name__ in _CONSTRUCTED:
+        yield from ("", f"### {kind.__name__}()", "", f"`{kind.__name__}{_call_of(kind.__init__)}`", "")
+        yield from docstring_lines(kind.__init__)
+    members: dict[str, object] = {}
+    for base in kind.__mro__:
+        if base.__module__.startswith("tocsin."):
+            members = {**{name: member for name, member in vars(base).items() if name not in members}, **members}
+    for name, member in members.items():
+        if name.startswith("_") or not (inspect.isfunction(member) or isinstance(member, classmethod | property)):
+            continue
+        owner = kind.__name__ if isinstance(member, classmethod) else called
+        function = member.__func__ if isinstance(member, classmethod) else member
+        call = "" if isinstance(function, property) else _call_of(function)
+        yield from ("", f"### {owner}.{name}", "", f"`{owner}.{name}{call}`", "", *docstring_lines(member))
+
+
 def _call_of(method: Callable[..., object]) -> str:
     """Return the parameters of a method, without the types' modules."""
     signature = inspect.signature(method)
     own = signature.replace(
         parameters=list(signature.parameters.values())[1:], return_annotation=inspect.Signature.empty
     )
-    return re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Z])", "", str(own))
+    without_modules = re.sub(r"~|\bdatetime\.(?=datetime)|\b(?:[a-z_]+\.)+(?=[A-Z])", "", str(own))
+    return re.sub(r"(?<=: )'([^']*)'", r"\1", without_modules)  # annotations that are imported for type checkers only
 
 
 def docstring_lines(documented: object) -> Iterator[str]:

@@ -8,7 +8,11 @@ from types import ModuleType
 
 import pytest
 
-from tocsin import Worker
+import tocsin.app
+import tocsin.client
+import tocsin.testing
+from tocsin import SyncClient, Tocsin, Worker
+from tocsin.testing import Simulation
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -73,6 +77,19 @@ def test_worker_page_lists_exactly_the_parameters() -> None:
     parameters = list(inspect.signature(Worker).parameters)
     assert re.findall(r"^- `(\w+)`: \S", section, re.MULTILINE) == parameters
     assert all(line.startswith(("- `", "  ")) for line in section.splitlines())
+
+
+def test_python_api_names_every_public_class() -> None:
+    page = (DOCS / "reference" / "python-api.md").read_text(encoding="utf-8")
+    rows = set(re.findall(r"^\| \[?`(\w+)`", page, re.MULTILINE))
+    for package in (tocsin, tocsin.app, tocsin.client, tocsin.testing):
+        assert {name for name in package.__all__ if inspect.isclass(getattr(package, name))} <= rows
+    sections = {section.partition("\n")[0]: section for section in page.split("\n## ")}
+    for kind, called in ((Tocsin, "app"), (SyncClient, "client"), (Simulation, "simulation")):
+        for name, _ in inspect.getmembers(
+            kind, lambda member: inspect.isfunction(member) or isinstance(member, property)
+        ):
+            assert name.startswith("_") or f"\n### {called}.{name}\n" in sections[kind.__name__]
 
 
 def test_every_list_entry_of_worker_page_has_text() -> None:
