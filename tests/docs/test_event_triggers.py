@@ -1,4 +1,4 @@
-"""The page about triggers: its jobs are registered, and its event does what it says."""
+"""The pages about triggers: their jobs are registered, and their events do what they say."""
 
 import json
 import re
@@ -8,16 +8,17 @@ from pathlib import Path
 import yaml
 
 from tocsin.domain import formats
-from tocsin.services.jobs.event_triggers import stream_of
+from tocsin.services.jobs.event_triggers import stream_of, unopened_sources
 from tocsin.services.trigger_test import GivenEvent, try_event
 from tocsin.settings import Settings
 
-PAGE = (Path(__file__).parents[2] / "docs/how-to/event-triggers.md").read_text()
+PAGES = Path(__file__).parents[2] / "docs/how-to"
 NOW = datetime(2026, 11, 26, tzinfo=UTC)
 
 
-def block(title: str) -> str:
-    [found] = re.findall(rf'```\w+ title="{re.escape(title)}"\n(.*?)```', PAGE, re.DOTALL)
+def block(title: str, page: str = "event-triggers.md") -> str:
+    text = (PAGES / page).read_text()
+    [found] = re.findall(rf'```\w+ title="{re.escape(title)}"\n(.*?)```', text, re.DOTALL)
     return str(found)
 
 
@@ -35,3 +36,12 @@ def test_settings_of_the_page_open_its_subject() -> None:
     invoice, _ = formats.read(yaml.safe_load(block("jobs.yaml")))
     assert stream_of(invoice.triggers[0], settings.triggers.streams) == "ORDERS"
     assert json.loads(block("event.json"))["subject"] == "orders.eu.paid"
+
+
+def test_webhooks_of_the_page_are_opened() -> None:
+    page = "webhooks.md"
+    settings = Settings.model_validate(yaml.safe_load(block("tocsin.yaml", page)))
+    build, ship = formats.read(yaml.safe_load(block("jobs.yaml", page)))
+    assert not [*unopened_sources([build, ship], settings.triggers)]
+    [answer] = try_event(build, GivenEvent.model_validate_json(block("event.json", page)), NOW)
+    assert (answer.outcome, answer.input) == ("starts", {"commit": "4ba2b37e"})

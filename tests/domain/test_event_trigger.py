@@ -71,6 +71,25 @@ def test_event_is_judged(fields: dict[str, Any], body: JsonValue, verdict: tuple
         ({"nats": "a", "when": "'yes'"}, "triggers[0].when", "invalid-expression"),
         ({"nats": "a", "key": "[1]"}, "triggers[0].key", "invalid-expression"),
         ({"nats": "a", "input": {"x": "nope"}}, "triggers[0].input.x", "invalid-expression"),
+        ({"nats": "a", "webhook": "/hooks/a"}, "triggers[0]", "exclusive-fields"),
+        ({"nats": "a", "secret": "${env:A}"}, "triggers[0].secret", "exclusive-fields"),
+        ({"job": "b", "signature": "stripe"}, "triggers[0].signature", "exclusive-fields"),
+        ({"webhook": "/hooks/a", "on": "failed"}, "triggers[0].on", "exclusive-fields"),
+        ({"webhook": "/hook/a"}, "triggers[0].webhook", "invalid-value"),
+        ({"webhook": "/hooks/"}, "triggers[0].webhook", "invalid-value"),
+        ({"webhook": "/hooks/../a"}, "triggers[0].webhook", "invalid-value"),
+        ({"webhook": "/hooks/a b"}, "triggers[0].webhook", "invalid-value"),
+        ({"webhook": "/hooks/" + "a" * 300}, "triggers[0].webhook", "invalid-value"),
+        ({"webhook": "/hooks/a", "secret": "s3cret"}, "triggers[0].secret", "malformed-secret-reference"),
+        ({"webhook": "/hooks/a", "secret": "x${env:A}"}, "triggers[0].secret", "malformed-secret-reference"),
+        ({"webhook": "/hooks/a", "signature": "md5"}, "triggers[0].signature", "unknown-choice"),
+        ({"webhook": "/hooks/a", "signature_header": "a b"}, "triggers[0].signature_header", "invalid-value"),
+        (
+            {"webhook": "/hooks/a", "signature": "standard-webhooks", "signature_header": "X"},
+            "triggers[0].signature_header",
+            "exclusive-fields",
+        ),
+        ({"webhook": "/hooks/a", "signature": "stripe"}, "triggers[0].key", "required"),
         ({"nats": "a", "input": {str(n): "1" for n in range(51)}}, "triggers[0].input", "too-large"),
     ],
 )
@@ -126,3 +145,10 @@ def test_only_circles_are_found() -> None:
 )
 def test_filter_covers_another(opened: str, wanted: str, is_covered: bool) -> None:  # noqa: FBT001 - an expectation
     assert subjects.covers(opened, wanted) is is_covered
+
+
+def test_refused_secret_is_not_shown() -> None:
+    with pytest.raises(DefinitionError) as refused:
+        definition({"webhook": "/hooks/a", "secret": "s3cret-of-github"})
+    assert "s3cret" not in str(refused.value)
+    assert "s3cret" not in repr(refused.value.problems)

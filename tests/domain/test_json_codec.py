@@ -137,6 +137,8 @@ CHECKED: Final[Mapping[type[BaseModel], Mapping[str, SearchStrategy[Any]]]] = {
     JobDependency: {"job": st.sampled_from(["a", "b"]), "within": st.none() | st.floats(0.5, 1e6)},
     EventTrigger: {
         **dict.fromkeys(("nats", "stream", "job", "when", "key"), st.none() | st.sampled_from(["a", "body.id"])),
+        **dict.fromkeys(("webhook", "secret"), st.none() | st.sampled_from(["/hooks/a", "${env:A}"])),
+        **dict.fromkeys(("signature_header", "delivery_header"), st.none() | st.just("X-Id")),
         "input": st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(["body", "é"]), max_size=2),
     },
     Concurrency: {"limit": st.integers(1, 100_000), "key": st.sampled_from(["input.customer", "meta.a.b-c"])},

@@ -36,6 +36,7 @@ from tocsin.services.operations.event_waiter import EventWaiter
 from tocsin.services.operations.task_fetches import TaskFetches
 from tocsin.services.queue_decisions import QueueDecisions, pause_of, purge_of
 from tocsin.services.queues import QueueDetails, Sees
+from tocsin.services.webhooks import Webhooks
 from tocsin.settings import Settings
 from tocsin.testing import (
     InMemoryEventLog,
@@ -45,6 +46,19 @@ from tocsin.testing import (
 )
 
 LOCAL = "http://127.0.0.1"
+
+
+@dataclass
+class WebhookMessages:
+    """A queue of requests to webhooks, each id once."""
+
+    stored: dict[str, tuple[str, bytes, dict[str, str]]] = field(default_factory=dict)
+    error: Exception | None = None
+
+    async def store(self, durable: str, body: bytes, headers: Mapping[str, str], *, message_id: str) -> None:
+        if self.error is not None:
+            raise self.error
+        self.stored[message_id] = (durable, body, dict(headers))
 
 
 @dataclass
@@ -66,6 +80,9 @@ class World:
         self.projections = InMemoryProjections(self.clock)
         self.registry = Registry(self.log, self.projections, self.clock)
         self.fetch_channel = InMemoryFetchChannel()
+        self.webhook_queue = WebhookMessages()
+        opened = self.settings.triggers.webhooks
+        self.webhooks = Webhooks(self.registry.jobs, opened, self.webhook_queue, self.clock, KEY)
         self.fetches = TaskFetches(self.log, self.fetch_channel, self.clock)
         self.client = self.copy()
 
@@ -128,6 +145,7 @@ class World:
             fetches=self.fetches,
             arrivals=EventWaiter(self.log),
             calculations=self.calculations,
+            webhooks=self.webhooks,
         )
 
     def app(self) -> FastAPI:

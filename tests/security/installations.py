@@ -23,7 +23,7 @@ QUEUES = {"outside": {"transport": "mq"}, "teams": {"transport": "matched"}}
 PROGRAMS = ["shop", "billing"]
 AGENTS = ["mail", "billing"]
 
-TRIGGERS = {"streams": {"SHOP": ["shop.orders.>"]}}
+TRIGGERS = {"streams": {"SHOP": ["shop.orders.>"]}, "webhooks": {"GITHUB_SECRET": ["/hooks/github"]}}
 SHOP = Permissions("_INBOX_shop", ("$JS.API.STREAM.CREATE.SHOP", "shop.>"))
 """A program in the account of the streams, with a stream that the settings open."""
 NOTIFICATIONS = {"channels": {"ops": {"type": "nats"}}, "group_window": 0.1}

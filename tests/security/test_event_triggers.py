@@ -14,8 +14,10 @@ from tests.security.server import Server
 from tests.system.running import Running
 from tocsin import bootstrap, subjects
 from tocsin.adapters.nats.event_streams import NatsEventStreams
+from tocsin.adapters.nats.webhooks import NatsWebhookQueue
+from tocsin.domain import ids
 from tocsin.domain.events import Admitted, Completed
-from tocsin.ports import EventDurable, LogUnavailable, NotAllowed
+from tocsin.ports import WEBHOOK_DELIVERY, WEBHOOK_PATH, EventDurable, LogUnavailable, NotAllowed
 from tocsin.subjects import Stream
 
 STREAM = {"name": "SHOP", "subjects": ["shop.>"], "storage": "memory"}
@@ -49,9 +51,19 @@ async def test_events_start_executions_with_granted_rights_alone(secured: Server
         await tocsin.apply(
             {**JOB, "name": "invoice", "triggers": [{"nats": "shop.orders.*", "key": "body.id"}]},
             {**JOB, "name": "report", "triggers": [{"job": "invoice"}]},
+            {**JOB, "name": "build", "triggers": [{"webhook": "/hooks/github", "input": {"ref": "body.ref"}}]},
             {**JOB, "name": "thief", "triggers": [{"nats": "shop.salaries"}]},
         )
         streams = NatsEventStreams(installations["event-listener"].connection, tocsin.installation.names)
+        api = await stack.enter_async_context(connected(secured, tmp_path, "api"))
+        await NatsWebhookQueue(api.connection, api.names).store(
+            ids.event_durable("build", ("webhook", "/hooks/github")),
+            b'{"ref": "main"}',
+            {WEBHOOK_PATH: "/hooks/github", WEBHOOK_DELIVERY: "d1"},
+            message_id="m1",
+        )
+        [built] = await tocsin.ended("build", Admitted)
+        assert built.plan.input == {"ref": "main"}
         for stream in ("SHOP", streams.log_stream):
             await tocsin.until(partial(streams.names, stream))
         await shop.connection.store("shop.orders.new", b'{"id": 1}', {})
@@ -90,3 +102,19 @@ async def test_listener_may_not_acknowledge_for_other_stages(secured: Server, tm
             await installation.connection.request(f"$JS.ACK.{log}.lock-keeper-ends.1.1.1.1.0", b"+ACK")
         with pytest.raises(NotAllowed):
             await installation.connection.manage(f"CONSUMER.DELETE.{log}.lock-keeper-ends")
+
+
+@pytest.mark.parametrize("role", ["event-listener", "planner", "operator", "viewer"])
+async def test_only_the_api_stores_requests_to_webhooks(secured: Server, tmp_path: Path, role: str) -> None:
+    async with connected(secured, tmp_path, role) as installation:
+        queue = NatsWebhookQueue(installation.connection, installation.names)
+        with pytest.raises(NotAllowed):
+            await queue.store("a", b"{}", {}, message_id="m2")
+
+
+async def test_api_may_not_read_requests_to_webhooks(secured: Server, tmp_path: Path) -> None:
+    async with connected(secured, tmp_path, "api") as installation:
+        stream = installation.names.webhook_stream
+        for verb in (f"STREAM.MSG.GET.{stream}", f"CONSUMER.CREATE.{stream}.a.{installation.names.webhook('*')}"):
+            with pytest.raises(LogUnavailable):
+                await installation.connection.manage(verb, b'{"seq": 1}')

@@ -15,6 +15,9 @@ import pytest
 from tests.domain.given import KEY
 from tests.stages.world import World
 from tocsin import subjects
+from tocsin.adapters.nats.client.connection import Connection
+from tocsin.adapters.nats.client.names import Names
+from tocsin.adapters.nats.event_streams import NatsEventStreams
 from tocsin.domain.events import Admitted, EventIgnored, Paused, Resumed, Trigger
 from tocsin.ports import (
     EventStreams,
@@ -26,6 +29,7 @@ from tocsin.ports import (
     Written,
     acknowledge_each,
 )
+from tocsin.settings import Triggers
 from tocsin.stages.event_listener.stage import EventListener
 from tocsin.stages.event_listener.trigger_index import TriggerIndex
 
@@ -64,8 +68,9 @@ class Message:
 @asynccontextmanager
 async def listening(world: World) -> AsyncIterator[EventListener]:
     """A listener that knows the triggers; its durables are not read."""
-    index = TriggerIndex(world.log, world.clock, "TOCSIN_LOG", {"ORDERS": ["orders.>"]})
-    listener = EventListener(world.log, cast("EventStreams", None), index, world.clock, KEY)
+    streams = cast("EventStreams", NatsEventStreams(cast("Connection", None), Names()))
+    index = TriggerIndex(world.log, world.clock, streams, Triggers(streams={"ORDERS": ("orders.>",)}))
+    listener = EventListener(world.log, streams, index, world.clock, KEY)
     following = asyncio.create_task(listener.follow())
     try:
         await index.current()

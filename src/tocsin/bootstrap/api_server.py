@@ -33,6 +33,7 @@ from ..adapters.nats.admin.provision import wipe
 from ..adapters.nats.client.jetstream_wait import retry_until_available
 from ..adapters.nats.fetches import NatsFetchChannel
 from ..adapters.nats.micro_service import ApiRequest, Operation, serve_operations
+from ..adapters.nats.webhooks import NatsWebhookQueue
 from ..adapters.otel.process_metrics import process_metrics
 from ..engine.timezone_refresh import TimezoneWatch
 from ..services.health import Finding, examine
@@ -42,6 +43,7 @@ from ..services.jobs import Registry
 from ..services.operations.event_waiter import EventWaiter
 from ..services.operations.task_fetches import TaskFetches
 from ..services.queues import QueueDetails, Sees, queues
+from ..services.webhooks import Webhooks
 from . import Installation, health_target
 from .installation import report_key
 
@@ -91,18 +93,21 @@ async def serving(
         fetches = TaskFetches(
             installation.log, NatsFetchChannel(installation.connection, installation.names), installation.clock
         )
+        registry = Registry(
+            installation.log, installation.projections, installation.clock, bridged=settings.bridged_queues
+        )
+        key = await report_key(installation)
+        queue = NatsWebhookQueue(installation.connection, installation.names)
         parts = Components(
             version=__version__,
             settings=settings,
-            registry=Registry(
-                installation.log, installation.projections, installation.clock, bridged=settings.bridged_queues
-            ),
+            registry=registry,
             log=installation.log,
             stored=installation.stored,
             projections=installation.projections,
             history=await stack.enter_async_context(installation.history()),
             clock=clock,
-            report_key=await report_key(installation),
+            report_key=key,
             visibility=Visibility(installation.log, clock),
             status=partial(_status, installation),
             doctor=partial(_doctor, installation),
@@ -110,6 +115,7 @@ async def serving(
             queue_details=partial(_queues, installation),
             fetches=await stack.enter_async_context(fetches.running()),
             arrivals=await stack.enter_async_context(aclosing(EventWaiter(installation.log))),
+            webhooks=Webhooks(registry.jobs, settings.triggers.webhooks, queue, clock, key),
             reset=partial(wipe, installation.connection, installation.names) if allow_reset else None,
         )
         stack.callback(parts.calculations.close)

@@ -93,13 +93,17 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
     """
     stages = installed_stages(settings)
     granting = Granting(
-        names_of(settings), durables_of(settings), settings.triggers.streams, is_screened=settings.screener.enabled
+        names_of(settings),
+        durables_of(settings),
+        settings.triggers.streams,
+        has_webhooks=bool(settings.triggers.webhooks),
+        is_screened=settings.screener.enabled,
     )
     durables = {stage.user: [s.spec(settings) for s in stage.subscriptions] for stage in stages}
     roles = {stage.user: granting.part(stage.user, _access(stage), durables[stage.user]) for stage in stages}
     roles |= {
         SCHEDULER: granting.part(SCHEDULER, _together(stages), [spec for specs in durables.values() for spec in specs]),
-        API: granting.fetching(granting.watching(API, _API_ACCESS)),
+        API: granting.receiving(granting.fetching(granting.watching(API, _API_ACCESS))),
         WORKER: granting.working(WORKER, _WORKER_EVENTS, reserved=settings.agents.accounts),
         **{
             user: granting.working(user, _WORKER_EVENTS, agent=name)

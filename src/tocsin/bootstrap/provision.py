@@ -78,7 +78,8 @@ def health_target(installation: Installation) -> HealthTarget:
 
 
 def _input_limits(settings: Settings) -> InputLimits:
-    return InputLimits(settings.archive.input_bytes, settings.archive.outside_messages)
+    archive = settings.archive
+    return InputLimits(archive.input_bytes, archive.outside_messages, has_webhooks=bool(settings.triggers.webhooks))
 
 
 def _output_limits(settings: Settings) -> OutputLimits:

@@ -149,6 +149,11 @@ def started_by(definition: JobDefinition) -> tuple[str, ...]:
     return tuple(trigger.job for trigger in definition.triggers if trigger.job is not None)
 
 
+def webhooks_of(definition: JobDefinition) -> tuple[str, ...]:
+    """Return the paths of the webhooks of a job."""
+    return tuple(trigger.webhook for trigger in definition.triggers if trigger.webhook is not None)
+
+
 def in_circles(definitions: Iterable[JobDefinition]) -> frozenset[str]:
     """Return the jobs on circles of jobs that start each other, and between two circles."""
     edges = {(upstream, definition.name) for definition in definitions for upstream in started_by(definition)}

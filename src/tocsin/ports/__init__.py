@@ -62,8 +62,11 @@ from .projections import EntryWrite, Projections, check_keys, write_entries, wri
 from .span_exporter import SpanExporter, SpansLost
 from .stored_log import ArchiveStore, Extent, StoredLog, StoredMessage, StreamPurge
 from .submissions import Answer, OpenScreening, Refusal, ScreeningChannel, Submission
+from .webhooks import WEBHOOK_DELIVERY, WEBHOOK_PATH, WebhookQueue
 
 __all__ = [
+    "WEBHOOK_DELIVERY",
+    "WEBHOOK_PATH",
     "AgentChannel",
     "Answer",
     "Append",
@@ -131,6 +134,7 @@ __all__ = [
     "Submission",
     "Unreachable",
     "UnsupportedLayout",
+    "WebhookQueue",
     "Write",
     "Written",
     "acknowledge",

@@ -16,6 +16,8 @@ class EventDurable:
     stream: str
     subjects: tuple[str, ...]
     """Its filters."""
+    is_queue: bool = False
+    """Whether the stream keeps each message until it is acknowledged. The durable then has all of them, also older messages."""
 
 
 class EventReader(Protocol):
@@ -38,8 +40,22 @@ class EventStreams(Protocol):
         """The name of the log on the wire."""
         ...
 
+    @property
+    def webhook_stream(self) -> str:
+        """The name of the stream of requests to webhooks."""
+        ...
+
+    def webhook(self, durable: str) -> str:
+        """Return the subject of the requests to a webhook.
+
+        `durable`: the name of its trigger's durable.
+        """
+        ...
+
     async def create(self, durable: EventDurable) -> None:
         """Create a durable for the messages stored from now on, unless it exists.
+
+        That of a queue also has older messages.
 
         Raises:
             RequestRefused: the stream does not exist, or has no such subject, or this user may not read it.

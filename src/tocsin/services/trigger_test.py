@@ -22,7 +22,8 @@ class GivenEvent(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     subject: str
-    """The subject of a message, such as `orders.new`; for the end of an execution the job and the end, such as `extract.completed`."""
+    """The subject of a message, such as `orders.new`; for the end of an execution the job and the end, such as `extract.completed`;
+    for a request the path of its webhook, such as `/hooks/github`."""
     body: Any = None
     headers: dict[str, str] = {}
     time: datetime | None = None
@@ -34,7 +35,7 @@ class TriggerAnswer:
     """The effect that an event would have on one trigger of a job."""
 
     source: str
-    """The source of the trigger: its subject, or its job."""
+    """The source of the trigger: its subject, its job, or the path of its webhook."""
     outcome: TestOutcome
     """`starts`, or why it starts nothing: `other_source` has another subject, `refused` an input that the job does not accept."""
     reason: str | None = None
@@ -87,6 +88,8 @@ def _try(definition: JobDefinition, trigger: EventTrigger, event: cel.Event) -> 
 
 
 def _is_from(trigger: EventTrigger, subject: str) -> bool:
+    if trigger.webhook is not None:
+        return subject == trigger.webhook
     if trigger.nats is not None:
         return subjects.matches(trigger.nats, subject)
     job, _, end = subject.rpartition(".")
@@ -94,4 +97,4 @@ def _is_from(trigger: EventTrigger, subject: str) -> bool:
 
 
 def _shown(trigger: EventTrigger) -> str:
-    return trigger.nats if trigger.nats is not None else f"{trigger.job} {trigger.on}"
+    return trigger.nats or trigger.webhook or f"{trigger.job} {trigger.on}"

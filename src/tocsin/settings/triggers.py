@@ -6,10 +6,14 @@ from typing import Annotated, Final, TypeAlias
 from pydantic import AfterValidator, Field
 
 from ..domain.definition.triggers import is_subject
+from ..domain.definition.webhook_fields import is_webhook_path
+from ..domain.secret_reference import check_allowed
 from .section import Section
 
 MAX_STREAMS: Final = 50
 MAX_SUBJECTS: Final = 100
+MAX_SECRETS: Final = 100
+MAX_PATHS: Final = 100
 
 
 def _stream(text: str) -> str:
@@ -24,6 +28,24 @@ def _subject(text: str) -> str:
     return text
 
 
+def _secret(name: str) -> str:
+    if name.endswith("*"):
+        raise ValueError(f"{name!r} names a folder: name each secret")
+    check_allowed([name])
+    return name
+
+
+def _path(text: str) -> str:
+    if not is_webhook_path(text.removesuffix("*") + "x" if text.endswith("/*") else text):
+        raise ValueError(
+            "must be a path such as `/hooks/github`, or `/hooks/shop/*` for all directly below `/hooks/shop`"
+        )
+    return text
+
+
+OpenedPaths: TypeAlias = Annotated[
+    tuple[Annotated[str, AfterValidator(_path)], ...], Field(min_length=1, max_length=MAX_PATHS)
+]
 OpenedSubjects: TypeAlias = Annotated[
     tuple[Annotated[str, AfterValidator(_subject)], ...], Field(min_length=1, max_length=MAX_SUBJECTS)
 ]
@@ -38,3 +60,7 @@ class Triggers(Section):
     """The streams of programs by name, at most 50, each with the subjects that `triggers` of jobs may name.
 
     The event listener may read nothing else. A stream must be in the account of Tocsin's streams, and none of them."""
+    webhooks: Annotated[dict[Annotated[str, AfterValidator(_secret)], OpenedPaths], Field(max_length=MAX_SECRETS)] = {}  # noqa: RUF012 - likewise
+    """The secrets of webhooks, at most 100, each with the paths that `triggers` of jobs may name.
+
+    A secret is the `NAME` of a variable of the API, or `file:/PATH` of a file there. The first makes `tocsin init` create a stream for requests to webhooks."""

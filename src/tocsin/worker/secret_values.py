@@ -1,8 +1,6 @@
 """The secrets of a task."""
 
 import json
-import os
-import stat
 from collections.abc import Collection
 from typing import Final, cast
 from urllib.parse import quote
@@ -12,17 +10,14 @@ from pydantic import JsonValue
 from ..domain.events import Dispatched, Input
 from ..domain.secret_reference import (
     SecretNotAllowedError,
-    SecretReferenceError,
     is_allowed,
-    is_file,
     reference,
     resolve_references,
 )
+from ..services.machine_secrets import read_secret
 
 _SHORTEST_SECRET: Final = 4
 """The number of characters from which a value is redacted. A shorter value occurs by chance in any text."""
-_LARGEST_SECRET: Final = 65_536
-"""Bytes of a secret in a file."""
 
 
 class SecretValues:
@@ -77,34 +72,8 @@ class SecretValues:
                 f"the input refers to `{name}`, which this worker does not allow; write `Worker(secrets=[{name!r}])`, or start "
                 f"it with `--secret {name}`"
             )
-        value = _content(name.removeprefix("file:")) if is_file(name) else os.environ.get(name)
+        value = read_secret(name)
         if value is not None and len(value) >= _SHORTEST_SECRET:
             written = (repr(value)[1:-1], json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
             self._references |= dict.fromkeys((value, *written, quote(value, safe="")), reference(name))
         return value
-
-
-def _content(path: str) -> str | None:
-    """Return the text of a mounted file; None: it does not exist.
-
-    The last line break is left out. The file is read for each task, so a new version that is mounted counts at once.
-
-    Raises:
-        SecretReferenceError: the file cannot be used.
-    """
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - the path is a text
-            raise SecretReferenceError(f"`file:{path}` is no file; mount the secret as a file")
-        with open(path, "rb") as file:  # noqa: PTH123 - the path is a text
-            content = file.read(_LARGEST_SECRET + 1)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise SecretReferenceError(f"`file:{path}` cannot be read: {error.strerror}") from None
-    if len(content) > _LARGEST_SECRET:
-        raise SecretReferenceError(f"`file:{path}` has more than {_LARGEST_SECRET:,} bytes; a secret is smaller")
-    try:
-        text = content.decode()
-    except UnicodeDecodeError:
-        raise SecretReferenceError(f"`file:{path}` is not text in UTF-8; encode the secret as text") from None
-    return text.removesuffix("\n").removesuffix("\r")

@@ -36,13 +36,22 @@ class NatsEventStreams:
         """See `EventStreams`."""
         return self._names.stream(Stream.LOG)
 
+    @property
+    def webhook_stream(self) -> str:
+        """See `EventStreams`."""
+        return self._names.webhook_stream
+
+    def webhook(self, durable: str) -> str:
+        """See `EventStreams`."""
+        return self._names.webhook(durable)
+
     async def create(self, durable: EventDurable) -> None:
         """See `EventStreams`."""
         name = self._names.trigger_durable(durable.name)
         config: dict[str, Any] = {
             "name": name,
             "durable_name": name,
-            "deliver_policy": "new",
+            "deliver_policy": "all" if durable.is_queue else "new",
             "ack_policy": "explicit",
             "ack_wait": int(ACK_WAIT_S * _NANOSECONDS),
             "max_ack_pending": MAX_ACK_PENDING,

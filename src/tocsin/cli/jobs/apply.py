@@ -153,18 +153,18 @@ def answer(
 
 
 def _unsettled(session: Session, definitions: Collection[JobDefinition]) -> Iterable[str]:
-    """Return warnings about channels and subjects that the settings lack.
+    """Return warnings about channels and sources of triggers that the settings lack.
 
     Over HTTP, the settings of the server are not known.
     """
     from ...services.jobs.channels import unknown_channels  # noqa: PLC0415 - likewise
-    from ...services.jobs.event_triggers import unopened_subjects  # noqa: PLC0415 - likewise
+    from ...services.jobs.event_triggers import unopened_sources  # noqa: PLC0415 - likewise
 
     if session.server:
         return ()
     settings = session.settings()
     channels = unknown_channels(definitions, settings.notifications.channels)
-    return (*channels, *unopened_subjects(definitions, settings.triggers.streams))
+    return (*channels, *unopened_sources(definitions, settings.triggers))
 
 
 def warn(warnings: Sequence[object]) -> None:

@@ -9,9 +9,11 @@ from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
 from .. import cel
+from ..webhook import Signature, SignatureScheme
 from .errors import DefinitionProblem, show
 from .fields import Name, Text
 from .stored_model import StoredModel
+from .webhook_fields import webhook_problems
 
 MAX_TRIGGERS: Final = 20
 """The largest number of triggers of a job."""
@@ -20,6 +22,13 @@ MAX_MAPPINGS: Final = 50
 _SUBJECT: Final = re.compile(r"[^\s.*>]+(?:\.(?:\*|[^\s.*>]+))*(?:\.>)?")
 _MAX_SUBJECT: Final = 255
 _STREAM: Final = re.compile(r"[A-Za-z0-9_-]{1,255}")
+_SOURCES: Final = ("nats", "job", "webhook")
+_FIELDS_OF: Final = {
+    "stream": "nats",
+    "on": "job",
+    **dict.fromkeys(("secret", "signature", "signature_header", "delivery_header"), "webhook"),
+}
+"""The fields of a single source."""
 _KEYS: Final = frozenset({"STRING", "INT", "UINT", "DYN"})
 
 Source: TypeAlias = tuple[str, ...]
@@ -33,13 +42,23 @@ class EventTrigger(StoredModel):
     """
 
     nats: Text | None = None
-    """The subject of messages in a JetStream stream; it may have wildcards. Either this or `job`."""
+    """The subject of messages in a JetStream stream; it may have wildcards. A trigger has exactly one source: this, `job` or `webhook`."""
     stream: Text | None = None
     """The stream of these messages. None: the only stream that the settings open for this subject."""
     job: Name | None = None
-    """The job whose ended executions are the events. Either this or `nats`."""
+    """The job whose ended executions are the events."""
     on: Literal["completed", "failed", "finished"] = "completed"
     """The ends of these executions that count; `finished`: completed, failed or cancelled."""
+    webhook: Text | None = None
+    """The path of the API to which another program sends signed requests, such as `/hooks/github`."""
+    secret: Text | None = None
+    """The secret of these signatures: `${env:NAME}` or `${file:/PATH}` of the API. None: the only secret that the settings open for the path."""
+    signature: Signature = "hmac-sha256"
+    """The method by which the sender signs these requests."""
+    signature_header: Text | None = None
+    """The header with the signature of `hmac-sha256`; None: `X-Hub-Signature-256`."""
+    delivery_header: Text | None = None
+    """The header with the identity of a request, which is its key without `key`. None: `X-GitHub-Delivery`, or the `webhook-id` of `standard-webhooks`."""
     when: Text | None = None
     """The condition, such as `body.total > 100`; None: each event starts an execution."""
     input: dict[str, Text] = {}
@@ -52,7 +71,14 @@ class EventTrigger(StoredModel):
     @property
     def source(self) -> Source:
         """The identity of this source among those of the job."""
+        if self.webhook is not None:
+            return ("webhook", self.webhook)
         return ("job", self.job or "", self.on) if self.nats is None else ("nats", self.nats, self.stream or "")
+
+    @property
+    def scheme(self) -> SignatureScheme:
+        """The signature of the requests to its webhook."""
+        return SignatureScheme(self.signature, self.signature_header, self.delivery_header)
 
 
 def _listed(value: object) -> object:
@@ -83,20 +109,22 @@ def trigger_problems(job: str, triggers: Sequence[EventTrigger]) -> Iterator[Def
 
 
 def _source_problems(job: str, trigger: EventTrigger) -> Iterator[DefinitionProblem]:
-    if (trigger.nats is None) == (trigger.job is None):
-        code = "required" if trigger.nats is None else "exclusive-fields"
-        yield DefinitionProblem("give either `nats` or `job`", code=code)
+    given = [name for name in _SOURCES if getattr(trigger, name) is not None]
+    if len(given) != 1:
+        code = "exclusive-fields" if given else "required"
+        yield DefinitionProblem(f"give exactly one of {', '.join(f'`{name}`' for name in _SOURCES)}", code=code)
         return
+    for name, source in _FIELDS_OF.items():
+        if source != given[0] and getattr(trigger, name) != EventTrigger.model_fields[name].default:
+            reason = f"belongs to `{source}`: leave it out"
+            yield DefinitionProblem(reason, field=name, code="exclusive-fields")
     if trigger.job == job:
         reason = "a job cannot start itself: its executions would never end"
         yield DefinitionProblem(reason, field="job", value=show(trigger.job), code="dependency-cycle")
     if trigger.nats is not None:
         yield from _nats_problems(trigger.nats, trigger.stream)
-    elif trigger.stream is not None:
-        reason = "belongs to `nats`: leave it out"
-        yield DefinitionProblem(reason, field="stream", value=show(trigger.stream), code="exclusive-fields")
-    if trigger.nats is not None and trigger.on != "completed":
-        yield DefinitionProblem("belongs to `job`: leave it out", field="on", code="exclusive-fields")
+    if trigger.webhook is not None:
+        yield from webhook_problems(trigger.webhook, trigger.secret, trigger.scheme, has_key=trigger.key is not None)
 
 
 def is_subject(text: str) -> bool:

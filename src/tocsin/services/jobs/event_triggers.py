@@ -6,9 +6,12 @@ from itertools import groupby
 
 from ... import subjects
 from ...domain.definition import DefinitionError, DefinitionProblem, EventTrigger, JobDefinition
-from ...domain.event_trigger import started_by
+from ...domain.definition.webhook_fields import opened_secret
+from ...domain.event_trigger import started_by, webhooks_of
 from ...domain.ledger import Ledger
+from ...settings.triggers import Triggers
 from .dependencies import HIDDEN, MaySee
+from .job import Job
 
 
 async def check_trigger_circles(
@@ -61,13 +64,54 @@ def stream_of(trigger: EventTrigger, opened: Mapping[str, Sequence[str]]) -> str
     return streams[0] if len(streams) == 1 else None
 
 
-def unopened_subjects(definitions: Iterable[JobDefinition], opened: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield a warning for each job and subject that the settings do not open."""
+def unopened_sources(definitions: Iterable[JobDefinition], opened: Triggers) -> Iterator[str]:
+    """Yield a warning for each source of a trigger that the settings do not open."""
     for definition in definitions:
         for trigger in definition.triggers:
-            if trigger.nats is not None and stream_of(trigger, opened) is None:
+            if trigger.nats is not None and stream_of(trigger, opened.streams) is None:
                 where = f"in the stream `{trigger.stream}`" if trigger.stream else "in exactly one stream"
                 yield (
                     f"the settings do not open `{trigger.nats}` {where} (job {definition.name}); add it to "
                     "`triggers.streams`, or its events start nothing"
                 )
+            path = trigger.webhook
+            if path is not None and opened_secret(path, trigger.secret, opened.webhooks) is None:
+                where = f"for the secret `{trigger.secret}`" if trigger.secret else "for exactly one secret"
+                yield (
+                    f"the settings do not open `{path}` {where} (job {definition.name}); add it to `triggers.webhooks`, or the API "
+                    "refuses its requests"
+                )
+
+
+async def check_webhook_paths(
+    definitions: Mapping[str, JobDefinition],
+    list_jobs: Callable[[], Awaitable[Sequence[Job]]],
+    may_see: MaySee,
+) -> None:
+    """Refuse webhooks with the path of another job, also of a paused or disabled job.
+
+    The API refuses all requests to a path that two registrations at the same moment give to two jobs.
+
+    Raises:
+        DefinitionError: names the other job, unless the caller may not see it.
+    """
+    if not any(trigger.webhook for definition in definitions.values() for trigger in definition.triggers):
+        return
+    stored = [job.definition for job in await list_jobs() if job.name not in definitions]
+    taken = {path: definition.name for definition in stored for path in webhooks_of(definition)}
+    for name, definition in sorted(definitions.items()):
+        for number, trigger in enumerate(definition.triggers):
+            if trigger.webhook is None:
+                continue
+            other = taken.setdefault(trigger.webhook, name)
+            if other != name:
+                shown = f"`{other}`" if other in definitions or await may_see(other) else HIDDEN
+                reason = f"{shown} has this path already: choose another path"
+                problem = DefinitionProblem(
+                    reason,
+                    job=f"job `{name}`",
+                    field=f"triggers[{number}].webhook",
+                    value=f"`{trigger.webhook}`",
+                    code="duplicate-trigger",
+                )
+                raise DefinitionError(problem)

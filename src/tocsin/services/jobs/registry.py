@@ -23,7 +23,7 @@ from ...subjects import Bucket, DecodeError
 from ..policies import Policies
 from ..replica_lag import ANSWER_PAUSES
 from .dependencies import MaySee, all_visible, check_dependencies
-from .event_triggers import check_trigger_circles
+from .event_triggers import check_trigger_circles, check_webhook_paths
 from .job import Change, Check, Job, Plan, Verb, anything, plan_of
 from .job_class import check_class
 from .message_sizes import check_sizes
@@ -151,6 +151,7 @@ class Registry:
             by_name, [state for state, _ in states], await self.jobs() if prune else (), prune, now=self._clock.now()
         )
         await check_trigger_circles(by_name, self._states, may_see)
+        await check_webhook_paths(by_name, self.jobs, may_see)
         return replace(plan, unknown=await check_dependencies(by_name, self._states, may_see))
 
     async def _check(self, definitions: Collection[JobDefinition]) -> None:
@@ -186,6 +187,7 @@ class Registry:
         await check_dependents({definition.name: definition}, self.jobs, may_see)
         await check_dependencies({definition.name: definition}, self._states, may_see)
         await check_trigger_circles({definition.name: definition}, self._states, may_see)
+        await check_webhook_paths({definition.name: definition}, self.jobs, may_see)
 
         def decide(state: Ledger) -> Sequence[DefinitionFact]:
             nonlocal verb

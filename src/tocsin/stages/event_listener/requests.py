@@ -7,11 +7,11 @@ from pydantic import JsonValue
 
 from ... import subjects
 from ...domain import cel, ids, trace_context
-from ...domain.definition import shorten
+from ...domain.definition import EventTrigger, shorten
 from ...domain.errors import TocsinError
 from ...domain.event_trigger import UnreadableEvent, Verdict, ignored_event, judge, read_event
 from ...domain.events import Cancelled, Completed, EventOrigin, EventReference, Failed, Trigger
-from ...ports import Delivery, Publish
+from ...ports import WEBHOOK_DELIVERY, WEBHOOK_PATH, Delivery, Publish
 from .trigger_index import ActiveTrigger
 
 TRACEPARENT = "traceparent"
@@ -35,6 +35,28 @@ def of_message(delivery: Delivery) -> HeardEvent:
     return HeardEvent(
         read_event(delivery.body, delivery.subject, delivery.headers, delivery.time), name_of_message(delivery)
     )
+
+
+def of_webhook(delivery: Delivery) -> HeardEvent:
+    """Return the event of a request to a webhook.
+
+    Raises:
+        UnreadableEvent: the request is not an event.
+    """
+    headers = {name: value for name, value in delivery.headers.items() if name not in {WEBHOOK_PATH, WEBHOOK_DELIVERY}}
+    event = read_event(delivery.body, delivery.headers.get(WEBHOOK_PATH, ""), headers, delivery.time)
+    return HeardEvent(event, delivery.headers.get(WEBHOOK_DELIVERY) or name_of_message(delivery))
+
+
+def _heard(trigger: EventTrigger, delivery: Delivery) -> HeardEvent | None:
+    """Return the event of a delivery; None: no stage stored it."""
+    match trigger.source[0]:
+        case "job":
+            return of_end(delivery)
+        case "webhook":
+            return of_webhook(delivery)
+        case _:
+            return of_message(delivery)
 
 
 def name_of_message(delivery: Delivery) -> str:
@@ -91,7 +113,7 @@ def request_of(active: ActiveTrigger, delivery: Delivery, key: bytes) -> Publish
     """
     name, subject = name_of_message(delivery), delivery.subject
     try:
-        heard = of_message(delivery) if active.trigger.nats is not None else of_end(delivery)
+        heard = _heard(active.trigger, delivery)
         if heard is None:
             return None
         name, subject = heard.name, heard.event.subject

@@ -200,15 +200,14 @@ class EventListener:
 def _start(context: StageContext) -> EventListener | None:
     if context.event_streams is None:
         return None
-    opened = context.settings.triggers.streams
-    index = TriggerIndex(context.log, context.clock, context.event_streams.log_stream, opened)
+    index = TriggerIndex(context.log, context.clock, context.event_streams, context.settings.triggers)
     return EventListener(context.log, context.event_streams, index, context.clock, context.report_key)
 
 
 EVENT_LISTENER: Final = Stage(
     name="event_listener",
     purpose="lets events start executions of the jobs whose triggers name them",
-    consumes="messages of streams that the settings open, and ends of executions: a durable for each trigger",
+    consumes="messages of streams that the settings open, requests to webhooks, and ends of executions: a durable for each trigger",
     decides="triggers, which the planner decides on; `event-ignored` of events that start nothing",
     access=Access(
         appends=(Trigger, EventIgnored), reads=(Stream.LEDGER,), follows=(Stream.LEDGER, Stream.LOG), hears_events=True

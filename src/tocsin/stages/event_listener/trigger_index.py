@@ -1,7 +1,7 @@
 """The triggers of all jobs, and the durables that they need."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -9,12 +9,14 @@ import msgspec
 from ... import subjects, telemetry
 from ...domain import ids
 from ...domain.definition import EventTrigger, JobDefinition
+from ...domain.definition.webhook_fields import opened_secret
 from ...domain.event_trigger import ends_of, in_circles
 from ...domain.events import Defined, Message, Recorded
 from ...domain.ledger import Ledger
 from ...engine.ledger_reader import LedgerReader, jobs_of
-from ...ports import Clock, EventDurable, EventLog, LogUnavailable, OutdatedState
+from ...ports import Clock, EventDurable, EventLog, EventStreams, LogUnavailable, OutdatedState
 from ...services.jobs.event_triggers import stream_of
+from ...settings.triggers import Triggers
 from ...subjects import Stream
 
 CHANGES: Final = tuple(subjects.filter_for(f"ledger.{event}") for event in ("defined", "paused", "resumed", "deleted"))
@@ -38,15 +40,12 @@ class TriggerIndex:
     Triggers of jobs that are paused, disabled or deleted are not.
     """
 
-    def __init__(self, log: EventLog, clock: Clock, log_stream: str, opened: Mapping[str, Sequence[str]]) -> None:
-        """`log_stream` is the name of the log on the wire.
-
-        `opened`: the subjects of each stream that the settings open.
-        """
+    def __init__(self, log: EventLog, clock: Clock, streams: EventStreams, opened: Triggers) -> None:
+        """`opened`: what the settings open for triggers."""
         self._log = log
         self._clock = clock
         self._ledgers = LedgerReader(log)
-        self._log_stream = log_stream
+        self._streams = streams
         self._opened = opened
         self._jobs: dict[str, JobDefinition | None] = {}
         """The jobs that have triggers; None: the triggers are not in force."""
@@ -84,7 +83,8 @@ class TriggerIndex:
     @property
     def streams(self) -> tuple[str, ...]:
         """The streams that may have durables of triggers, on the wire."""
-        return (self._log_stream, *self._opened)
+        webhooks = (self._streams.webhook_stream,) if self._opened.webhooks else ()
+        return (self._streams.log_stream, *self._opened.streams, *webhooks)
 
     @property
     def active(self) -> Mapping[str, ActiveTrigger]:
@@ -128,9 +128,9 @@ class TriggerIndex:
         triggers = {ids.event_durable(job, trigger.source): (job, trigger) for job, trigger in self._all()}
         self.needed = frozenset(triggers)
         self._active = {
-            name: ActiveTrigger(job, trigger, EventDurable(name, *place))
+            name: ActiveTrigger(job, trigger, durable)
             for name, (job, trigger) in triggers.items()
-            if (place := self._place(job, trigger)) is not None
+            if (durable := self._durable(name, job, trigger)) is not None
         }
 
     def _all(self) -> Iterable[tuple[str, EventTrigger]]:
@@ -143,21 +143,22 @@ class TriggerIndex:
                 else:
                     yield job, trigger
 
-    def _place(self, job: str, trigger: EventTrigger) -> tuple[str, tuple[str, ...]] | None:
-        """Return the stream and the filters of a trigger.
+    def _durable(self, name: str, job: str, trigger: EventTrigger) -> EventDurable | None:
+        """Return the durable of a trigger.
 
-        None: the settings do not open its subject.
+        None: the settings do not open its source.
         """
-        if trigger.nats is None:
-            return self._log_stream, subjects.ends(trigger.job or "", *ends_of(trigger))
-        stream = stream_of(trigger, self._opened)
-        if stream is None:
-            _log.warning(
-                "trigger left out: `triggers.streams` does not open its subject in one stream",
-                action="subject-not-opened",
-                job=job,
-                subject=trigger.nats,
-                stream=trigger.stream,
-            )
-            return None
-        return stream, (trigger.nats,)
+        streams, opened = self._streams, self._opened
+        if trigger.job is not None:
+            return EventDurable(name, streams.log_stream, subjects.ends(trigger.job, *ends_of(trigger)))
+        if trigger.webhook is not None and opened_secret(trigger.webhook, trigger.secret, opened.webhooks) is not None:
+            return EventDurable(name, streams.webhook_stream, (streams.webhook(name),), is_queue=True)
+        if trigger.nats is not None and (stream := stream_of(trigger, opened.streams)) is not None:
+            return EventDurable(name, stream, (trigger.nats,))
+        _log.warning(
+            "trigger left out: the settings do not open its source",
+            action="subject-not-opened",
+            job=job,
+            source=trigger.source,
+        )
+        return None

@@ -56,6 +56,7 @@ from . import (
     timeline,
     tokens,
     triggers,
+    webhooks,
     what_if,
     why,
 )
@@ -289,7 +290,7 @@ def _included(*, console: bool) -> tuple[BaseRoute, ...]:
     At its first request, FastAPI works out what each endpoint takes. That costs as much as a hundred requests.
     """
     shared = FastAPI(responses=documented(*COMMON), openapi_url=None)
-    for router in (*ROUTERS, *(CONSOLE if console else ())):
+    for router in (*ROUTERS, webhooks.router, *(CONSOLE if console else ())):
         shared.include_router(router)
     return tuple(shared.routes)
 

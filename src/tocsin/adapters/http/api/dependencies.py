@@ -28,6 +28,7 @@ from ....services.operations.event_waiter import EventWaiter
 from ....services.operations.task_fetches import TaskFetches
 from ....services.queues import QueueDetails, Sees
 from ....services.schedule_groups import ScheduleGroups
+from ....services.webhooks import Webhooks
 from ....settings import Settings
 from ..auth.security import principal
 from ..auth.visibility import Visibility
@@ -66,6 +67,8 @@ class Components:
     """Fetches tasks for workers over HTTP."""
     arrivals: EventWaiter
     """Wakes a request that waits for its input to be processed: a pushed job, or a worker's report."""
+    webhooks: Webhooks
+    """Receives requests to webhooks."""
     instants: NextInstants = field(default_factory=NextInstants)
     search_keys: SearchKeys = field(default_factory=SearchKeys)
     schedule_groups: ScheduleGroups = field(default_factory=ScheduleGroups)

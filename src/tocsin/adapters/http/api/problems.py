@@ -59,6 +59,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "bad-request": ProblemKind(400, "The request cannot be read. Check its encoding and its headers."),
     "malformed": ProblemKind(400, "The body is not JSON. Send one JSON document."),
     "unauthenticated": ProblemKind(401, "The token is missing or not accepted. Send `Authorization: Bearer <token>`."),
+    "webhook-refused": ProblemKind(
+        401, "No webhook has this path, or the signature is wrong. Compare the path and the secret with the sender's."
+    ),
     "forbidden": ProblemKind(
         403, "The caller lacks a role or is not the job's owner. Ask an administrator for the role."
     ),
@@ -91,6 +94,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "too-large": ProblemKind(
         413, "The body or a field is larger than the server accepts. Send less.", (ResultTooLarge, FetchTooLarge)
     ),
+    "unsupported-media-type": ProblemKind(415, "The body of a request to a webhook is not JSON. Send JSON."),
     "idempotency-key-reused": ProblemKind(422, "The idempotency key belongs to another request. Send a new key."),
     "invalid-definition": ProblemKind(
         422,

@@ -34,6 +34,8 @@ class InputLimits:
     """Bytes of each stream of inputs, and of the stream of the MQ bridge."""
     outside: int = 100_000
     """Messages in the stream of programs outside."""
+    has_webhooks: bool = False
+    """Whether there is a stream of requests to webhooks, of the same size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,31 @@ class OutputLimits:
 
 
 _METADATA: Final = {LAYOUT_KEY: str(LAYOUT)}
+
+
+WEBHOOK_MAX_AGE_S: Final = 604_800
+"""How long a request to a webhook waits for the event listener."""
+
+
+def webhook_config(names: Names, size: int) -> Json:
+    """Return the configuration of the stream of requests to webhooks.
+
+    It is a work queue: a request stays until the event listener has handled it, also if its durable does not exist yet. A full stream
+    refuses requests, so that their senders keep them. Their age is limited, because those to a deleted job have no reader.
+    """
+    return {
+        "name": names.webhook_stream,
+        "subjects": [names.webhook("*")],
+        "storage": "file",
+        "compression": "s2",
+        "retention": "workqueue",
+        "discard": "new",
+        "max_age": WEBHOOK_MAX_AGE_S * _SECOND,
+        "max_bytes": size,
+        "max_msg_size": MAX_INPUT_SIZE,
+        "duplicate_window": DUPLICATE_WINDOW_S * _SECOND,
+        "metadata": _METADATA,
+    }
 
 
 def stream_config(
@@ -197,7 +224,8 @@ def durable_specs(stages: Iterable[DurableSpec], *, bridge: bool, task_ack_wait:
 
 def all_streams(names: Names) -> tuple[str, ...]:
     """Return the names of all streams of an installation, buckets and archive included."""
-    return (*map(names.stream, Stream), *map(names.bucket_stream, Bucket), names.archive_stream)
+    buckets = map(names.bucket_stream, Bucket)
+    return (*map(names.stream, Stream), *buckets, names.archive_stream, names.webhook_stream)
 
 
 def layout_of(config: Json) -> int | None:

@@ -36,6 +36,7 @@ from .desired_state import (
     consumer_config,
     layout_of,
     stream_config,
+    webhook_config,
 )
 from .resources import differences, with_filters
 
@@ -232,7 +233,8 @@ def _wanted_streams(
         if bridge or stream is not Stream.MQ
     ]
     buckets = [bucket_config(bucket, names) for bucket in Bucket]
-    return {config["name"]: config for config in (*streams, *buckets, archive_config(names))}
+    webhooks = [webhook_config(names, inputs.size)] if inputs is not None and inputs.has_webhooks else []
+    return {config["name"]: config for config in (*streams, *buckets, archive_config(names), *webhooks)}
 
 
 def _ttl(header: str | None) -> float | None:

@@ -88,14 +88,17 @@ class Granting:
         durables: Iterable[DurableSpec],
         opened: Mapping[str, Iterable[str]] | None = None,
         *,
+        has_webhooks: bool = False,
         is_screened: bool = False,
     ) -> None:
         """`opened`: the subjects that the settings open for triggers, by the stream of another program.
 
-        With `is_screened`, screeners hear what users outside publish for streams.
+        With `has_webhooks`, the event listener reads the queue of requests to webhooks too. With `is_screened`, screeners hear what users outside publish for streams.
         """
         self._names = names
-        self._opened = opened or {}
+        self._opened = dict(opened or {})
+        if has_webhooks:
+            self._opened[names.webhook_stream] = (names.webhook(ANY),)
         self._durables = tuple(durables)
         self._is_screened = is_screened
 
@@ -186,7 +189,7 @@ class Granting:
         Streams, buckets and durables, but no facts.
         """
         streams = [self._names.stream(stream) for stream in Stream] + [self._names.bucket_stream(b) for b in Bucket]
-        streams.append(self._names.archive_stream)
+        streams += [self._names.archive_stream, self._names.webhook_stream]
         publish = [
             f"{API}.INFO",
             f"{API}.STREAM.NAMES",
@@ -212,6 +215,11 @@ class Granting:
             *([self._names.unscreened(ANY, PROBE)] if self._is_screened else ()),
         ]
         return Permissions(rules.inbox_prefix, _sorted(publish), rules.deny_publish)
+
+    def receiving(self, permissions: Permissions) -> Permissions:
+        """Add the right to store requests to webhooks, if there are any."""
+        webhooks = [self._names.webhook(ANY)] if self._names.webhook_stream in self._opened else []
+        return replace(permissions, publish=_sorted([*permissions.publish, *webhooks]))
 
     def fetching(self, permissions: Permissions) -> Permissions:
         """Add the right to fetch tasks for workers over HTTP."""

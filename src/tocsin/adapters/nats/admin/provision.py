@@ -34,6 +34,7 @@ from .desired_state import (
     durable_specs,
     require_layout,
     stream_config,
+    webhook_config,
 )
 from .resources import (
     Change,
@@ -87,6 +88,8 @@ async def provision(
         changes = [await ensure_stream(connection, config, replicas) for config in configs]
         changes += [await ensure_stream(connection, bucket_config(bucket, names), replicas) for bucket in Bucket]
         changes.append(await ensure_stream(connection, archive_config(names), replicas))
+        if inputs is not None and inputs.has_webhooks:
+            changes.append(await ensure_stream(connection, webhook_config(names, inputs.size), replicas))
         projections = NatsProjections(connection, names)
         for spec in durable_specs(durables, bridge=bridge, task_ack_wait=task_ack_wait):
             config = consumer_config(spec, names)
@@ -196,7 +199,8 @@ async def wipe(connection: Connection, names: Names) -> None:
         LogUnavailable: the server does not answer.
     """
     buckets = [names.bucket_stream(bucket) for bucket in Bucket if bucket not in KEPT]
-    await asyncio.gather(*(_purge(connection, stream) for stream in (*map(names.stream, Stream), *buckets)))
+    streams = (*map(names.stream, Stream), *buckets, names.webhook_stream)
+    await asyncio.gather(*(_purge(connection, stream) for stream in streams))
 
 
 async def _purge(connection: Connection, stream: str) -> None:

@@ -177,6 +177,18 @@ class Names:
         """Return the name of a durable for the events of a trigger."""
         return f"{self.root}-trigger-{name}"
 
+    @property
+    def webhook_stream(self) -> str:
+        """The name of the stream of requests to webhooks: `TOCSIN_WEBHOOKS`."""
+        return f"{self.root.upper().replace('-', '_')}_WEBHOOKS"
+
+    def webhook(self, durable: str) -> str:
+        """Return the subject of the requests to a webhook.
+
+        `durable`: the name of its trigger's durable.
+        """
+        return f"{self.root}.webhook.{durable}"
+
     def captured(self, stream: Stream) -> list[str]:
         """Return the subjects that a stream stores."""
         return [self.to_wire(relative) for relative in STREAM_SUBJECTS[stream]]
