@@ -1,6 +1,7 @@
 """The gRPC service of an installation in memory, and messages compiled afresh from the proto file."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -70,14 +71,21 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.fixture
-async def served(tmp_path: Path, compiled: Path) -> AsyncIterator[Served]:
+@asynccontextmanager
+async def serving_world(tmp_path: Path, compiled: Path, settings: Grpc) -> AsyncIterator[Served]:
+    """The service of a new world."""
     async with open_history(history_url(tmp_path)) as history:
         world = World(tmp_path, history)
         app = world.app()
-        async with serving_grpc(app, world.parts(), "127.0.0.1", LIMITS, 0) as address:
+        async with serving_grpc(app, world.parts(), "127.0.0.1", settings, 0) as address:
             yield Served(world, address, compiled)
             app.state.closing.set()
+
+
+@pytest.fixture
+async def served(tmp_path: Path, compiled: Path) -> AsyncIterator[Served]:
+    async with serving_world(tmp_path, compiled, LIMITS) as served:
+        yield served
 
 
 @pytest.fixture

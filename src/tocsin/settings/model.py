@@ -366,6 +366,22 @@ class Metrics(Section):
     """Address of `process_port`. Requests need no token: use a network that only Prometheus reaches."""
 
 
+class GrpcTls(Section):
+    """TLS of the gRPC service. All files hold PEM, and are read again when they change."""
+
+    cert: Folder | None = None
+    """File with the certificate of the service and those of its issuers; absent: no TLS."""
+    key: Folder | None = None
+    """File with the unencrypted private key of `cert`."""
+    client_ca: Folder | None = None
+    """File with the certificates of authorities. Callers must then present a certificate that one of them issued, beside their token."""
+
+    @property
+    def is_on(self) -> bool:
+        """A field is set, so that no connection without TLS is accepted."""
+        return self != GrpcTls()
+
+
 class Grpc(Section):
     """The gRPC service of `tocsin serve` and `tocsin dev`. It needs the extra `grpc`."""
 
@@ -377,6 +393,9 @@ class Grpc(Section):
     """Calls that run at a time; further calls are refused with `RESOURCE_EXHAUSTED`."""
     max_streams_per_caller: int = Field(default=10, ge=1)
     """Calls of `WatchEvents` that an identity may have at a time."""
+    max_connections: int = Field(default=200, ge=1)
+    """Connections of all callers together; a new connection beyond it is closed at once. One without a call for 5 minutes is closed."""
+    tls: GrpcTls = GrpcTls()
 
 
 class QueueRate(Section):

@@ -21,6 +21,7 @@ from ..http.sockets import PortInUseError
 from . import scheduler_pb2 as pb
 from .in_process import Api, Caller, Refused
 from .service import ACCEPTED, CODE, SchedulerService, status_of
+from .tls import server_credentials
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["Scheduler"]
 GRACE_S: Final = 5.0
@@ -31,6 +32,10 @@ KEEP_ALIVE_MS: Final = 30_000
 """Interval of pings, without which a lost caller would keep its places until the server stops."""
 PING_TIMEOUT_MS: Final = 10_000
 """Time without an answer to a ping after which a connection is closed."""
+IDLE_MS: Final = 300_000
+"""Time without a call after which a connection is closed."""
+HANDSHAKE_MS: Final = 10_000
+"""Time within which a new connection has to complete the handshake of TLS."""
 
 _log = telemetry.get_logger("tocsin.grpc")
 
@@ -41,7 +46,9 @@ async def serving_grpc(app: ASGIApp, parts: Components, host: str, settings: Grp
 
     Raises:
         PortInUseError: the port is taken.
+        SettingsError: a file of `grpc.tls` is missing or wrong.
     """
+    tls = server_credentials(settings.tls) if settings.tls.is_on else None
     server = grpc.aio.server(
         options=(
             ("grpc.max_receive_message_length", settings.max_message_bytes),
@@ -50,6 +57,9 @@ async def serving_grpc(app: ASGIApp, parts: Components, host: str, settings: Grp
             ("grpc.keepalive_time_ms", KEEP_ALIVE_MS),
             ("grpc.http2.ping_timeout_ms", PING_TIMEOUT_MS),
             ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.max_allowed_incoming_connections", settings.max_connections),
+            ("grpc.max_connection_idle_ms", IDLE_MS),
+            ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
             ("grpc.so_reuseport", 0),
         ),
         maximum_concurrent_rpcs=settings.max_calls,
@@ -60,8 +70,9 @@ async def serving_grpc(app: ASGIApp, parts: Components, host: str, settings: Grp
     health_pb2_grpc.add_HealthServicer_to_server(state, server)
     names = (SERVICE.full_name, health.SERVICE_NAME, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server)
+    at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
-        bound = server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        bound = server.add_insecure_port(at) if tls is None else server.add_secure_port(at, tls)
     except RuntimeError:
         raise PortInUseError(f"cannot listen on {host}:{port} (`grpc.port`)") from None
     await server.start()

@@ -8,13 +8,13 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 from urllib.parse import urlsplit
 
 import nkeys  # type: ignore[import-untyped]
 
-from ....domain.definition import DefinitionProblem
-from ....settings import Nats, SettingsError, Tls
+from ....settings import Nats, Tls
+from ...pem_files import load_authorities, load_pair, read_file, wrong
 from .connection import Json
 
 __all__ = ["Credentials", "security_of"]
@@ -76,10 +76,10 @@ def security_of(nats: Nats) -> Credentials:
     with_user = [url for url in nats.url.split(",") if urlsplit(url.strip()).username]
     if len(kinds) > 1 or (kinds and with_user):
         both = [*(f"`{kind}`" for kind in kinds), *(["a user in `url`"] if with_user else [])]
-        _wrong("nats", f"{' and '.join(both)} are set. Set one kind of credentials, or none", code="exclusive-fields")
+        wrong("nats", f"{' and '.join(both)} are set. Set one kind of credentials, or none", code="exclusive-fields")
     if (nats.user is None) != (nats.password is None):
         missing, present = ("user", "password") if nats.user is None else ("password", "user")
-        _wrong(f"nats.{missing}", f"`{present}` is set without a `{missing}`. Set both, or neither", code="required")
+        wrong(f"nats.{missing}", f"`{present}` is set without a `{missing}`. Set both, or neither", code="required")
     tls: Json = {
         "tls": _context(nats.tls) if nats.tls.is_required else None,
         "tls_hostname": nats.tls.server_name,
@@ -100,7 +100,7 @@ def _values(nats: Nats) -> tuple[str, ...]:
     if nats.token is not None:
         return (nats.token.get_secret_value(),)
     if nats.nkey_seed is not None:
-        _check_seed("nats.nkey_seed", nats.nkey_seed, _read("nats.nkey_seed", nats.nkey_seed).strip())
+        _check_seed("nats.nkey_seed", nats.nkey_seed, read_file("nats.nkey_seed", nats.nkey_seed).strip())
         return (str(nats.nkey_seed),)
     if nats.creds is not None:
         _check_creds(nats.creds)
@@ -109,7 +109,7 @@ def _values(nats: Nats) -> tuple[str, ...]:
 
 
 def _check_creds(path: Path) -> None:
-    lines = _read("nats.creds", path).splitlines()
+    lines = read_file("nats.creds", path).splitlines()
     blocks = {
         mark: next((lines[i + 1].strip() for i, line in enumerate(lines[:-1]) if mark in line), b"")
         for mark in (_JWT, _SEED)
@@ -117,13 +117,13 @@ def _check_creds(path: Path) -> None:
     for mark, block in blocks.items():
         if not block:
             reason = f"it has no block `{mark.decode()}`; use the file that `nsc generate creds` writes"
-            _wrong("nats.creds", reason, path, code="jwt-missing" if mark == _JWT else "nkey-seed-missing")
+            wrong("nats.creds", reason, path, code="jwt-missing" if mark == _JWT else "nkey-seed-missing")
     _check_seed("nats.creds", path, blocks[_SEED])
 
 
 def _check_seed(field: str, path: Path, seed: bytes) -> None:
     if b"\n" in seed or not seed.startswith(_USER_SEED):
-        _wrong(
+        wrong(
             field,
             "it contains no seed of a user's nkey, which is one line that begins with `SU`",
             path,
@@ -132,57 +132,14 @@ def _check_seed(field: str, path: Path, seed: bytes) -> None:
     try:
         nkeys.from_seed(bytearray(seed)).wipe()
     except Exception:  # noqa: BLE001 - the library passes any error of base32 and of its checksum
-        _wrong(field, "its seed is damaged: the checksum is wrong", path, code="nkey-seed-damaged")
+        wrong(field, "its seed is damaged: the checksum is wrong", path, code="nkey-seed-damaged")
 
 
 def _context(tls: Tls) -> ssl.SSLContext:
     """Return the TLS context; servers are always verified."""
-    if (tls.cert is None) != (tls.key is None):
-        missing, present = ("cert", "key") if tls.cert is None else ("key", "cert")
-        _wrong(
-            f"nats.tls.{missing}", f"`{present}` is set without a `{missing}`. Set both, or neither", code="required"
-        )
     context = ssl.create_default_context()
     if tls.ca is not None:
-        authorities = _read("nats.tls.ca", tls.ca)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        try:
-            context.load_verify_locations(cadata=authorities.decode("ascii"))
-        except (ssl.SSLError, UnicodeDecodeError):
-            _wrong("nats.tls.ca", "it contains no certificate in PEM format", tls.ca, code="certificate-missing")
-    if tls.cert is not None and tls.key is not None:
-        _read("nats.tls.cert", tls.cert)
-        _read("nats.tls.key", tls.key)
-        _load_own(context, tls.cert, tls.key)
+        load_authorities(context, "nats.tls.ca", tls.ca)
+    load_pair(context, "nats.tls", tls.cert, tls.key)
     return context
-
-
-def _load_own(context: ssl.SSLContext, cert: Path, key: Path) -> None:
-    def is_encrypted() -> str:
-        _wrong("nats.tls.key", "the key is encrypted; use a key without a password", key, code="key-encrypted")
-
-    try:
-        context.load_cert_chain(cert, key, password=is_encrypted)
-    except ssl.SSLError as error:
-        if error.reason == "KEY_VALUES_MISMATCH":
-            _wrong("nats.tls.key", f"it is not the key of the certificate in {cert}", key, code="key-mismatch")
-        _wrong(
-            "nats.tls.cert",
-            f"it and {key} do not contain a certificate and its private key in PEM format",
-            cert,
-            code="certificate-missing",
-        )
-
-
-def _read(field: str, path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        _wrong(field, "no such file", path, code="file-not-found")
-    except OSError as error:
-        _wrong(field, f"it cannot be read: {error.strerror}", path, code="file-unreadable")
-
-
-def _wrong(field: str, reason: str, path: Path | None = None, *, code: str) -> NoReturn:
-    value = None if path is None else str(path)
-    raise SettingsError(DefinitionProblem(reason, field=field, value=value, code=code))
