@@ -199,6 +199,10 @@ async def count() -> None:
     load([len(await extract("de"))])
 
 
+async def gather() -> None:
+    await asyncio.gather(extract("de"), extract("fr"))
+
+
 async def text(day: date) -> None:
     await extract(f"de-{day}")
 
@@ -278,6 +282,7 @@ async def sleep() -> None:
         (element, "reads the element 0 of the result"),
         (compute, "computes with the result"),
         (count, "computes with the result"),
+        (gather, "run at the same time, also without `asyncio.gather`"),
         (text, "makes text of the input `day`"),
         (called, "calls the result"),
         (mixed, "`totals` mixes results with other values. Pass one result, or a list"),

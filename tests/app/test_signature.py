@@ -11,7 +11,7 @@ from typing import TypedDict as OldTypedDict
 from uuid import UUID
 
 import pytest
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue, SecretStr
 from typing_extensions import TypedDict
 
 from tocsin import Context
@@ -50,7 +50,16 @@ class Options(TypedDict):
 class Connection: ...
 
 
+class Account(BaseModel):
+    passwords: list[SecretStr]
+
+
+class Tree(BaseModel):
+    branches: "list[Tree]" = []
+
+
 NO_ROW: Any = Connection()
+PASSWORD = SecretStr("correct horse")
 
 
 class OldOptions(OldTypedDict):
@@ -115,10 +124,42 @@ def test_names_of_models_are_no_trouble() -> None:
 
 
 def test_default_that_json_lacks_is_left_out() -> None:
-    def job(limit: float = float("inf"), row: Row | None = NO_ROW) -> None: ...
+    def job(limit: float = float("inf"), row: Row | None = NO_ROW, password: SecretStr = PASSWORD) -> None: ...
 
     assert "default" not in properties(job)["limit"]
     assert "default" not in properties(job)["row"]
+    assert "default" not in properties(job)["password"]
+
+
+def nested(depth: int) -> Tree:
+    tree = Tree()
+    for _ in range(depth):
+        tree = Tree.model_construct(branches=[tree])
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("password", PASSWORD, "a secret cannot be a part of it"),
+        ("account", Account(passwords=[PASSWORD]), "a secret cannot be a part of it"),
+        ("tree", nested(3_000), "nested"),
+        ("tree", nested(40), "nested"),
+    ],
+)
+def test_value_that_json_cannot_keep_is_refused(name: str, value: object, reason: str) -> None:
+    def job(password: SecretStr, account: Account, tree: Tree) -> None: ...
+
+    with pytest.raises(ValueError, match=reason):
+        Signature.of(job).parameters[name].written(value)
+
+
+def test_reference_of_a_secret_is_written() -> None:
+    def job(password: SecretStr, account: Account) -> None: ...
+
+    parameters = Signature.of(job).parameters
+    assert parameters["password"].written("${env:PASSWORD}") == "${env:PASSWORD}"
+    assert parameters["account"].written({"passwords": ["${env:A}"]}) == {"passwords": ["${env:A}"]}
 
 
 async def asyncgen() -> AsyncIterator[int]:
@@ -139,6 +180,9 @@ def positional(number: int, /) -> None: ...
 
 
 def untyped(number) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN001 - the mistake
+
+
+def method(self, number: int) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN001 - the mistake
 
 
 def untyped_context(context) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN001 - the mistake
@@ -184,6 +228,7 @@ WRONG: list[tuple[Callable[..., object], SignatureCode, str | None, str]] = [
     (options, "parameter-not-named", "**options", "take one `dict`"),
     (positional, "parameter-not-named", "number", "remove the `/`"),
     (untyped, "parameter-not-annotated", "number", "`number: int`"),
+    (method, "parameter-not-annotated", "self", "a function of the module"),
     (untyped_context, "parameter-not-annotated", "context", "`context: tocsin.Context`"),
     (connected, "unsupported-annotation", "connection", "`Connection` has no form in JSON"),
     (calling, "unsupported-annotation", "back", "dataclasses or pydantic models"),

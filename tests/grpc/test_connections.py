@@ -148,7 +148,7 @@ async def test_javascript_calls_the_service(tmp_path: Path, compiled: Path) -> N
 
 
 async def output(program: str, *arguments: str) -> dict[str, Any]:
-    """What a program writes, as JSON."""
+    """The output of a program, read as JSON."""
     process = await asyncio.create_subprocess_exec(program, *arguments, cwd=JAVASCRIPT, stdout=asyncio.subprocess.PIPE)
     try:
         written, _ = await asyncio.wait_for(process.communicate(), DEADLINE)

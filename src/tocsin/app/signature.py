@@ -45,6 +45,8 @@ class TypedParameter:
     name: str
     type: TypeAdapter[Any]
     default: object = Parameter.empty
+    has_secret: bool = False
+    """Whether its values may contain a secret, which has no form in JSON."""
 
     @property
     def is_required(self) -> bool:
@@ -57,14 +59,23 @@ class TypedParameter:
         Raises:
             ValueError: it is not of the parameter's type, or JSON cannot express it.
         """
-        valid = self.type.validate_python(value)
-        plain: JsonValue = from_json(to_json(value)) if json_problem(value) is None else self.dumped(valid)
+        try:
+            valid = self.type.validate_python(value)
+            plain: JsonValue = from_json(to_json(value)) if json_problem(value) is None else self.dumped(valid)
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
         if reason := json_problem(plain):
             raise ValueError(reason)
         return plain
 
     def dumped(self, value: object) -> JsonValue:
-        """Return a value of the parameter's type as JSON; raises PydanticSerializationError, a ValueError."""
+        """Return a value of the parameter's type as JSON.
+
+        Raises:
+            ValueError: JSON cannot express it, or it may contain a secret, which pydantic writes as asterisks.
+        """
+        if self.has_secret:
+            raise ValueError("an input is stored, so a secret cannot be a part of it. Pass JSON with `${env:NAME}`")
         dumped: JsonValue = self.type.dump_python(value, mode="json", by_alias=True, warnings="error")
         return dumped
 
@@ -232,6 +243,9 @@ def _annotation_of(parameter: Parameter, types: Mapping[str, Any], function: str
         remedy = "write a parameter for each key, or take one `dict`" if written else "remove the `/` after it"
         reason = f"an input has values by name. For what it contains, {remedy}."
         raise SignatureError("parameter-not-named", function, reason, parameter=f"{written}{parameter.name}")
+    if parameter.name not in types and parameter.name in {"self", "cls"}:
+        reason = "a worker has no object for a method. Decorate a function of the module, or a static method."
+        raise SignatureError("parameter-not-annotated", function, reason, parameter=parameter.name)
     if parameter.name not in types:
         hint = "tocsin.Context" if parameter.name in {"context", "ctx"} else "int"
         reason = f"it has no annotation. Write its type, such as `{parameter.name}: {hint}`."
@@ -253,10 +267,23 @@ def _typed(parameter: Parameter, kind: Any, function: str) -> TypedParameter:  #
         raise SignatureError("context-not-alone", function, reason, parameter=parameter.name)
     adapter = _adapter(kind, function, parameter.name)
     try:
-        adapter.json_schema(schema_generator=_InputSchema)
+        schema = adapter.json_schema(schema_generator=_InputSchema)
     except PydanticUserError as error:
         raise _unsupported(kind, function, parameter.name, error) from None
-    return TypedParameter(parameter.name, adapter, parameter.default)
+    return TypedParameter(parameter.name, adapter, parameter.default, _has_secret(schema))
+
+
+def _has_secret(schema: object) -> bool:
+    """Whether a schema has a secret of pydantic."""
+    match schema:
+        case {"writeOnly": True, "format": "password"}:
+            return True
+        case dict():
+            return any(map(_has_secret, schema.values()))
+        case list():
+            return any(map(_has_secret, schema))
+        case _:
+            return False
 
 
 def _parts(kind: object) -> Iterator[object]:

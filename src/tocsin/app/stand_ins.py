@@ -15,6 +15,7 @@ from .errors import AppError
 
 _DECIDE: Final = "The plan is the same for every result. Pass {subject} to a step, and decide there."
 _COMPUTE: Final = "Pass {subject} to a step, and compute there."
+_GATHER: Final = "Steps that do not take each other's results run at the same time, also without `asyncio.gather`. Pass {subject} to a step."
 _PICK: Final = "Pass all of {subject} to a step, and take the part that it needs there."
 
 
@@ -96,8 +97,9 @@ for _name in (
 ):
     setattr(StandIn, f"__{_name}__", _refused("it computes with", _COMPUTE))
     setattr(StandIn, f"__r{_name}__", _refused("it computes with", _COMPUTE))
-for _name in ("neg", "pos", "abs", "invert", "int", "float", "index", "round", "len", "hash"):
+for _name in ("neg", "pos", "abs", "invert", "int", "float", "index", "round", "len"):
     setattr(StandIn, f"__{_name}__", _refused("it computes with", _COMPUTE))
+StandIn.__hash__ = _refused("it gathers, or uses as a key,", _GATHER)  # type: ignore[method-assign]
 
 
 def reference_of(value: StandIn, trace: object) -> str | None:

@@ -367,14 +367,17 @@ class Metrics(Section):
 
 
 class GrpcTls(Section):
-    """TLS of the gRPC service. All files hold PEM, and are read again when they change."""
+    """TLS of the gRPC service.
+
+    All files hold PEM, and are read again when they change.
+    """
 
     cert: Folder | None = None
     """File with the certificate of the service and those of its issuers; absent: no TLS."""
     key: Folder | None = None
     """File with the unencrypted private key of `cert`."""
     client_ca: Folder | None = None
-    """File with the certificates of authorities. Callers must then present a certificate that one of them issued, beside their token."""
+    """File with the certificates of authorities. Callers must then present a certificate of these authorities, beside their token."""
 
     @property
     def is_on(self) -> bool:

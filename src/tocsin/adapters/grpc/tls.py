@@ -29,9 +29,9 @@ class CertificateFiles:
         self.configuration = self._read()
 
     def changed(self) -> Any:  # noqa: ANN401 - grpc has no types
-        """Return the new configuration if a file has changed; None: nothing has, or a file is wrong.
+        """Return the new configuration if a file has changed.
 
-        gRPC calls it for each new connection.
+        None: no file has changed, or a file is wrong. gRPC calls it for each new connection.
         """
         states = self._states()
         if states == self._seen:
