@@ -1,11 +1,12 @@
 """Requests to the HTTP API, with the paths, answers and problems that they share."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote, unquote
 
 import httpx
@@ -20,6 +21,11 @@ from ...ports import SequenceConflict
 from ...services.jobs import Job
 from ...services.operations.errors import NotFound, OperationError
 from ...services.operator import ApiUnavailable, NotPermitted
+
+MAX_ANSWER_BYTES: Final = 536_870_912
+"""Size of an answer: a page of jobs, each of the greatest size, is smaller."""
+ANSWER_S: Final = 300.0
+"""Time within which an answer has to be complete."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +50,22 @@ class ApiClient:
             ApiUnavailable: the API did not answer, or cannot reach its log.
         """
         present = {name: value for name, value in (headers or {}).items() if value}
+        request = self.http.build_request(method, path, json=body, params=query, headers=present)
         try:
-            response = await self.http.request(method, path, json=body, params=query, headers=present)
-        except httpx.HTTPError as error:
+            async with asyncio.timeout(ANSWER_S):
+                response = await self.http.send(request, stream=True)
+                try:
+                    content = await _content_of(response)
+                finally:
+                    await response.aclose()
+        except (httpx.HTTPError, TimeoutError) as error:
             raise self._no_answer(error) from error
-        if response.is_success:
-            return response.json() if response.content else None
-        raise _error_of(path, response)
+        if not response.is_success:
+            raise _error_of(path, response, content)
+        try:
+            return json.loads(content) if content else None
+        except (ValueError, RecursionError):
+            raise _not_tocsin(response, "without JSON") from None
 
     @asynccontextmanager
     async def stream(self, path: str, *, query: Mapping[str, str], silence_s: float) -> AsyncIterator[httpx.Response]:
@@ -66,30 +81,42 @@ class ApiClient:
             response = await self.http.send(request, stream=True)
             try:
                 if not response.is_success:
-                    await response.aread()
-                    raise _error_of(path, response)
+                    raise _error_of(path, response, await _content_of(response))
                 yield response
             finally:
                 await response.aclose()
         except httpx.HTTPError as error:
             raise self._no_answer(error) from error
 
-    def _no_answer(self, error: httpx.HTTPError) -> ApiUnavailable:
+    def _no_answer(self, error: httpx.HTTPError | TimeoutError) -> ApiUnavailable:
         return ApiUnavailable(
             f"no API answers at {self.http.base_url}: {str(error) or type(error).__name__}. "
             "Start `tocsin serve`, or use another URL"
         )
 
 
-def _error_of(path: str, response: httpx.Response) -> Exception:  # noqa: PLR0911 - one line per problem
+async def _content_of(response: httpx.Response) -> bytes:
+    content = bytearray()
+    async for piece in response.aiter_bytes():
+        content += piece
+        if len(content) > MAX_ANSWER_BYTES:
+            raise _not_tocsin(response, f"more than {MAX_ANSWER_BYTES:,} bytes")
+    return bytes(content)
+
+
+def _not_tocsin(response: httpx.Response, answer: str) -> ApiUnavailable:
+    return ApiUnavailable(
+        f"{response.url} answers {response.status_code} {answer}, so it is not Tocsin's API. "
+        "Name the URL of `tocsin serve` with --server"
+    )
+
+
+def _error_of(path: str, response: httpx.Response, content: bytes) -> Exception:  # noqa: PLR0911 - one line per problem
     try:
-        problem = json.loads(response.content)
+        problem = json.loads(content)
         kind, detail = problem["type"].rpartition(":")[2], problem["detail"]
-    except (ValueError, KeyError, TypeError):
-        return ApiUnavailable(
-            f"{response.url} answers {response.status_code} without problem details, so it is not Tocsin's API. "
-            "Name the URL of `tocsin serve` with --server"
-        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return _not_tocsin(response, "without problem details")
     match response.status_code, kind:
         case 404, _ if path.startswith("/v1/jobs/"):
             return JobNotFound(unquote(path.split("/")[3]))
