@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from itertools import count
 from secrets import token_hex
@@ -19,6 +19,7 @@ from tocsin.adapters.memory.archive import InMemoryStreamPurge
 from tocsin.adapters.nats.admin.provision import NatsStreamPurge, provision
 from tocsin.adapters.nats.client.connection import Connection, connect
 from tocsin.adapters.nats.client.names import Names
+from tocsin.adapters.nats.client.wire import STREAM_NOT_FOUND
 from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.adapters.nats.log.leader_lag import ReceivedMarks
 from tocsin.adapters.nats.log.projections import NatsProjections
@@ -31,6 +32,7 @@ from tocsin.ports import (
     StoredLog,
     StreamPurge,
 )
+from tocsin.subjects import Bucket
 from tocsin.testing import (
     InMemoryEventLog,
     InMemoryProjections,
@@ -172,6 +174,14 @@ class NatsWorld:
         for queue in self._open:
             await queue.close()
 
+    async def remove(self) -> None:
+        """Remove the streams and buckets, unless the test closed the connection."""
+        buckets = map(self.names.bucket_stream, Bucket)
+        streams = (*self.names.own_streams(), *buckets, self.names.archive_stream)
+        requests = [(f"STREAM.DELETE.{stream}", b"") for stream in streams]
+        with suppress(LogUnavailable):
+            await self.connection.find_each(requests, absent=STREAM_NOT_FOUND)
+
 
 _numbers = count()
 
@@ -189,10 +199,17 @@ def fresh_names() -> Names:
 
 @asynccontextmanager
 async def nats_world(url: str) -> AsyncIterator[NatsWorld]:
-    """A provisioned installation of its own."""
-    async with connect(url, fast_client=FAST_CLIENT) as connection:
+    """A provisioned installation of its own.
+
+    Its requests wait as long as a test does: on a busy machine a second try of a stored append would be a conflict.
+    """
+    async with connect(url, fast_client=FAST_CLIENT) as connected:
+        connection = Connection(connected.client, timeout=PATIENCE, fast_client=FAST_CLIENT)
+        connected.on_interrupt(connection.interrupt)
         names = fresh_names()
         await provision(connection, names, bridge=True, replicas=REPLICAS)
         world = NatsWorld(connection, names)
         yield world
         await world.close()
+        if REPLICAS is not None:  # a cluster that keeps the streams of all tests answers too late
+            await world.remove()
