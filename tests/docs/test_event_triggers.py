@@ -38,6 +38,17 @@ def test_settings_of_the_page_open_its_subject() -> None:
     assert json.loads(block("event.json"))["subject"] == "orders.eu.paid"
 
 
+def test_buckets_of_the_page_are_opened() -> None:
+    settings = Settings.model_validate(yaml.safe_load(block("buckets.yaml")))
+    import_, reload = formats.read(yaml.safe_load(block("bucket-jobs.yaml")))
+    assert not [*unopened_sources([import_, reload], settings.triggers)]
+    [answer] = try_event(import_, GivenEvent.model_validate_json(block("upload.json")), NOW)
+    assert (answer.outcome, answer.input) == ("starts", {"name": "invoices/a.pdf", "digest": "SHA-256=…"})
+    changed = GivenEvent(subject="flags/checkout.new", body="on", revision=4)
+    [answer] = try_event(reload, changed, NOW)
+    assert answer.input == {"flag": "checkout.new", "value": "on", "revision": 4}
+
+
 def test_webhooks_of_the_page_are_opened() -> None:
     page = "webhooks.md"
     settings = Settings.model_validate(yaml.safe_load(block("tocsin.yaml", page)))

@@ -137,7 +137,7 @@ CHECKED: Final[Mapping[type[BaseModel], Mapping[str, SearchStrategy[Any]]]] = {
     JobDependency: {"job": st.sampled_from(["a", "b"]), "within": st.none() | st.floats(0.5, 1e6)},
     EventTrigger: {
         **dict.fromkeys(("nats", "stream", "job", "when", "key"), st.none() | st.sampled_from(["a", "body.id"])),
-        **dict.fromkeys(("webhook", "secret"), st.none() | st.sampled_from(["/hooks/a", "${env:A}"])),
+        **dict.fromkeys(("webhook", "secret", "kv", "object"), st.none() | st.sampled_from(["/hooks/a", "${env:A}"])),
         **dict.fromkeys(("signature_header", "delivery_header"), st.none() | st.just("X-Id")),
         "input": st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(["body", "é"]), max_size=2),
     },

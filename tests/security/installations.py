@@ -23,8 +23,12 @@ QUEUES = {"outside": {"transport": "mq"}, "teams": {"transport": "matched"}}
 PROGRAMS = ["shop", "billing"]
 AGENTS = ["mail", "billing"]
 
-TRIGGERS = {"streams": {"SHOP": ["shop.orders.>"]}, "webhooks": {"GITHUB_SECRET": ["/hooks/github"]}}
-SHOP = Permissions("_INBOX_shop", ("$JS.API.STREAM.CREATE.SHOP", "shop.>"))
+TRIGGERS = {
+    "streams": {"SHOP": ["shop.orders.>"]},
+    "webhooks": {"GITHUB_SECRET": ["/hooks/github"]},
+    "kv": {"flags": ["checkout.>"]},
+}
+SHOP = Permissions("_INBOX_shop", ("$JS.API.STREAM.CREATE.*", "shop.>", "$KV.flags.>"))
 """A program in the account of the streams, with a stream that the settings open."""
 NOTIFICATIONS = {"channels": {"ops": {"type": "nats"}}, "group_window": 0.1}
 

@@ -21,6 +21,7 @@ from tocsin.ports import WEBHOOK_DELIVERY, WEBHOOK_PATH, EventDurable, LogUnavai
 from tocsin.subjects import Stream
 
 STREAM = {"name": "SHOP", "subjects": ["shop.>"], "storage": "memory"}
+FLAGS = {"name": "KV_flags", "subjects": ["$KV.flags.>"], "storage": "memory", "max_msgs_per_subject": 1}
 JOB = {"function": "f", "overlap_policy": "allow"}
 
 
@@ -34,7 +35,8 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 async def _create(at: Server, folder: Path) -> None:
     async with connected(at, folder, "shop") as shop:
-        await shop.connection.manage("STREAM.CREATE.SHOP", json.dumps(STREAM).encode())
+        for stream in (STREAM, FLAGS):
+            await shop.connection.manage(f"STREAM.CREATE.{stream['name']}", json.dumps(stream).encode())
 
 
 async def test_events_start_executions_with_granted_rights_alone(secured: Server, tmp_path: Path) -> None:
@@ -52,6 +54,7 @@ async def test_events_start_executions_with_granted_rights_alone(secured: Server
             {**JOB, "name": "invoice", "triggers": [{"nats": "shop.orders.*", "key": "body.id"}]},
             {**JOB, "name": "report", "triggers": [{"job": "invoice"}]},
             {**JOB, "name": "build", "triggers": [{"webhook": "/hooks/github", "input": {"ref": "body.ref"}}]},
+            {**JOB, "name": "sync", "triggers": [{"kv": "flags/checkout.>"}]},
             {**JOB, "name": "thief", "triggers": [{"nats": "shop.salaries"}]},
         )
         streams = NatsEventStreams(installations["event-listener"].connection, tocsin.installation.names)
@@ -64,9 +67,11 @@ async def test_events_start_executions_with_granted_rights_alone(secured: Server
         )
         [built] = await tocsin.ended("build", Admitted)
         assert built.plan.input == {"ref": "main"}
-        for stream in ("SHOP", streams.log_stream):
+        for stream in ("SHOP", "KV_flags", streams.log_stream):
             await tocsin.until(partial(streams.names, stream))
         await shop.connection.store("shop.orders.new", b'{"id": 1}', {})
+        await shop.connection.store("$KV.flags.checkout.a", b"1", {})
+        await tocsin.ended("sync", Admitted)
         [admitted] = await tocsin.ended("invoice", Admitted)
         end = Completed(
             job="invoice",
@@ -81,6 +86,14 @@ async def test_events_start_executions_with_granted_rights_alone(secured: Server
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     assert "Violation" not in secured.log[before:]
+
+
+async def test_listener_reads_opened_keys_only(secured: Server, tmp_path: Path) -> None:
+    async with connected(secured, tmp_path, "event-listener") as installation:
+        streams = NatsEventStreams(installation.connection, installation.names)
+        for subject in ("$KV.flags.>", "$KV.flags.other", f"$KV.{installation.names.root}_tokens.>"):
+            with pytest.raises(NotAllowed):
+                await streams.create(EventDurable("a", "KV_flags", (subject,)))
 
 
 @pytest.mark.parametrize("subject", ["shop.salaries", "shop.>", ">"])

@@ -95,7 +95,7 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
     granting = Granting(
         names_of(settings),
         durables_of(settings),
-        settings.triggers.streams,
+        settings.triggers.opened,
         has_webhooks=bool(settings.triggers.webhooks),
         is_screened=settings.screener.enabled,
     )

@@ -57,31 +57,44 @@ def read_event(data: bytes, subject: str, headers: Mapping[str, str] | None, tim
     Raises:
         UnreadableEvent: it is larger than expressions may read, or not plain JSON.
     """
-    shown = {name: value for name, value in (headers or {}).items() if not name.lower().startswith(_SERVER_HEADERS)}
-    size = len(data) + sum(len(name) + len(value) for name, value in shown.items())
-    if size > cel.MAX_EVENT_BYTES:
-        raise UnreadableEvent(f"the event has {size:,} bytes, more than {cel.MAX_EVENT_BYTES:,}")
+    check_size(data, headers or {})
     try:
         body = json.loads(data) if data else None
     except (ValueError, RecursionError):
         raise UnreadableEvent("the body of the event is not JSON") from None
     if reason := json_problem(body):
         raise UnreadableEvent(f"the body of the event: {reason}")
-    return cel.Event(body, subject, shown, time)
+    return cel.Event(body, subject, shown_headers(headers or {}), time)
+
+
+def check_size(data: bytes, headers: Mapping[str, str]) -> None:
+    """Check that expressions may read an event.
+
+    Raises:
+        UnreadableEvent: it is too large.
+    """
+    size = len(data) + sum(len(name) + len(value) for name, value in shown_headers(headers).items())
+    if size > cel.MAX_EVENT_BYTES:
+        raise UnreadableEvent(f"the event has {size:,} bytes, more than {cel.MAX_EVENT_BYTES:,}")
+
+
+def shown_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers of an event, without those of the server."""
+    return {name: value for name, value in headers.items() if not name.lower().startswith(_SERVER_HEADERS)}
 
 
 def judge(trigger: EventTrigger, event: cel.Event) -> Verdict:
     """Return the effect of an event on a trigger; it never fails."""
     field = "when"
     try:
-        if trigger.when is not None and not _is_true(trigger.when, event):
+        if trigger.when is not None and not _is_true(trigger, trigger.when, event):
             return Verdict("condition_false", reason=f"`{trigger.when}` is false")
         field = "key"
-        key = None if trigger.key is None else _key(trigger.key, event)
+        key = None if trigger.key is None else _key(trigger, trigger.key, event)
         values: dict[str, JsonValue] = {}
         for name, text in trigger.input.items():
             field = f"input.{name}"
-            values[name] = _json(text, event)
+            values[name] = _json(trigger, text, event)
     except cel.EvaluationFailed as error:
         return Verdict("evaluation_failed", reason=str(error), field=field)
     if (size := size_of(values)) > MAX_INPUT_BYTES:
@@ -120,15 +133,15 @@ def _cut(text: str) -> str:
     return f"{text}…"
 
 
-def _is_true(text: str, event: cel.Event) -> bool:
-    value = cel.compile_(text).evaluate(event)
+def _is_true(trigger: EventTrigger, text: str, event: cel.Event) -> bool:
+    value = cel.compile_(text, trigger.kind).evaluate(event)
     if not isinstance(value, bool):
         raise cel.EvaluationFailed(f"must be true or false, and is {type(value).__name__}")
     return value
 
 
-def _key(text: str, event: cel.Event) -> str:
-    value = cel.compile_(text).evaluate(event)
+def _key(trigger: EventTrigger, text: str, event: cel.Event) -> str:
+    value = cel.compile_(text, trigger.kind).evaluate(event)
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise cel.EvaluationFailed(f"must be a text or an integer, and is {type(value).__name__}")
     key = str(value)
@@ -137,8 +150,8 @@ def _key(text: str, event: cel.Event) -> str:
     return key
 
 
-def _json(text: str, event: cel.Event) -> JsonValue:
-    value = cel.compile_(text).evaluate(event)
+def _json(trigger: EventTrigger, text: str, event: cel.Event) -> JsonValue:
+    value = cel.compile_(text, trigger.kind).evaluate(event)
     if reason := json_problem(value):
         raise cel.EvaluationFailed(f"is not plain JSON: {reason}")
     return value  # type: ignore[return-value] # checked above

@@ -2,15 +2,17 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from .. import subjects
 from ..domain import cel, ids
+from ..domain.bucket_event import object_details
 from ..domain.definition import DefinitionError, EventTrigger, JobDefinition, check_input, json_problem
+from ..domain.definition.bucket_fields import split
 from ..domain.event_trigger import UnreadableEvent, ends_of, judge, read_event
 
 TestOutcome: TypeAlias = Literal["starts", "condition_false", "evaluation_failed", "refused", "other_source"]
@@ -23,9 +25,14 @@ class GivenEvent(BaseModel):
 
     subject: str
     """The subject of a message, such as `orders.new`; for the end of an execution the job and the end, such as `extract.completed`;
-    for a request the path of its webhook, such as `/hooks/github`."""
+    for a request the path of its webhook, such as `/hooks/github`; for an entry or an object the bucket and its name, such as `flags/checkout.new`.
+    The body of an object is its metadata."""
     body: Any = None
     headers: dict[str, str] = {}
+    operation: Literal["put", "delete"] = "put"
+    """What happened to the entry or the object."""
+    revision: Annotated[int, Field(ge=1, lt=2**63)] = 1
+    """The revision of the entry."""
     time: datetime | None = None
     """The time at which it is stored; by default now."""
 
@@ -35,7 +42,7 @@ class TriggerAnswer:
     """The effect that an event would have on one trigger of a job."""
 
     source: str
-    """The source of the trigger: its subject, its job, or the path of its webhook."""
+    """The source of the trigger: its subject, its job, the path of its webhook, or its bucket."""
     outcome: TestOutcome
     """`starts`, or why it starts nothing: `other_source` has another subject, `refused` an input that the job does not accept."""
     reason: str | None = None
@@ -56,7 +63,19 @@ def try_event(definition: JobDefinition, given: GivenEvent, now: datetime) -> tu
     except UnreadableEvent as error:
         reason = str(error)
         return tuple(TriggerAnswer(_shown(trigger), "evaluation_failed", reason) for trigger in definition.triggers)
-    return tuple(_try(definition, trigger, event) for trigger in definition.triggers)
+    return tuple(_try(definition, trigger, _with_details(trigger, event, given)) for trigger in definition.triggers)
+
+
+def _with_details(trigger: EventTrigger, event: cel.Event, given: GivenEvent) -> cel.Event:
+    """Return an event with what expressions over the source of a trigger see of it."""
+    _, name = split(given.subject)
+    if trigger.kv is not None:
+        return replace(event, details={"operation": given.operation, "key": name, "revision": given.revision})
+    if trigger.object is not None:
+        metadata = event.body if isinstance(event.body, dict) else {}
+        details = object_details({**metadata, "name": name, "deleted": given.operation == "delete"})
+        return replace(event, body=None, details=details)
+    return event
 
 
 def _event(given: GivenEvent, time: datetime) -> cel.Event:
@@ -90,6 +109,12 @@ def _try(definition: JobDefinition, trigger: EventTrigger, event: cel.Event) -> 
 def _is_from(trigger: EventTrigger, subject: str) -> bool:
     if trigger.webhook is not None:
         return subject == trigger.webhook
+    bucket, rest = split(trigger.kv or trigger.object or "")
+    given, name = split(subject)
+    if trigger.kv is not None:
+        return given == bucket and subjects.matches(rest, name)
+    if trigger.object is not None:
+        return given == bucket and name.startswith(rest)
     if trigger.nats is not None:
         return subjects.matches(trigger.nats, subject)
     job, _, end = subject.rpartition(".")
@@ -97,4 +122,4 @@ def _is_from(trigger: EventTrigger, subject: str) -> bool:
 
 
 def _shown(trigger: EventTrigger) -> str:
-    return trigger.nats or trigger.webhook or f"{trigger.job} {trigger.on}"
+    return trigger.nats or trigger.webhook or trigger.kv or trigger.object or f"{trigger.job} {trigger.on}"

@@ -160,6 +160,12 @@ class Settings(DocumentedModel, BaseSettings):
                     raise ValueError(
                         f"`streams.{stream}` opens `{subject}`, a subject of Tocsin: name subjects of other programs"
                     )
+        for field, buckets in (("kv", [*triggers.kv]), ("objects", [*triggers.objects])):
+            for bucket in buckets:
+                if bucket.startswith(f"{root}_"):
+                    raise ValueError(
+                        f"`{field}` opens `{bucket}`, a bucket of Tocsin: name a bucket of another program"
+                    )
         return triggers
 
     @field_validator("output")

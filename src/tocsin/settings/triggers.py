@@ -5,6 +5,7 @@ from typing import Annotated, Final, TypeAlias
 
 from pydantic import AfterValidator, Field
 
+from ..domain.definition.bucket_fields import is_bucket, is_key_filter
 from ..domain.definition.triggers import is_subject
 from ..domain.definition.webhook_fields import is_webhook_path
 from ..domain.secret_reference import check_allowed
@@ -43,6 +44,22 @@ def _path(text: str) -> str:
     return text
 
 
+def _bucket(name: str) -> str:
+    if not is_bucket(name):
+        raise ValueError("must be the name of a bucket: letters, digits, hyphens and underscores")
+    return name
+
+
+def _keys(text: str) -> str:
+    if not is_key_filter(text):
+        raise ValueError("must be a filter over keys, such as `checkout.>` or `>`")
+    return text
+
+
+BucketName: TypeAlias = Annotated[str, AfterValidator(_bucket)]
+OpenedKeys: TypeAlias = Annotated[
+    tuple[Annotated[str, AfterValidator(_keys)], ...], Field(min_length=1, max_length=MAX_SUBJECTS)
+]
 OpenedPaths: TypeAlias = Annotated[
     tuple[Annotated[str, AfterValidator(_path)], ...], Field(min_length=1, max_length=MAX_PATHS)
 ]
@@ -64,3 +81,14 @@ class Triggers(Section):
     """The secrets of webhooks, at most 100, each with the paths that `triggers` of jobs may name.
 
     A secret is the `NAME` of a variable of the API, or `file:/PATH` of a file there. The first makes `tocsin init` create a stream for requests to webhooks."""
+    kv: Annotated[dict[BucketName, OpenedKeys], Field(max_length=MAX_STREAMS)] = {}  # noqa: RUF012 - likewise
+    """The KV buckets of programs by name, at most 50, each with the keys that `triggers` of jobs may name."""
+    objects: Annotated[tuple[BucketName, ...], Field(max_length=MAX_STREAMS)] = ()
+    """The object stores of programs, at most 50, that `triggers` of jobs may name."""
+
+    @property
+    def opened(self) -> dict[str, tuple[str, ...]]:
+        """The subjects that the event listener may read, by the stream of another program."""
+        entries = {f"KV_{name}": tuple(f"$KV.{name}.{key}" for key in keys) for name, keys in self.kv.items()}
+        objects = {f"OBJ_{name}": (f"$O.{name}.M.>",) for name in self.objects}
+        return {**self.streams, **entries, **objects}

@@ -7,7 +7,7 @@ bound is refused here by a bound on the work (`bounds`). An expression reads the
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final
@@ -24,6 +24,11 @@ MAX_CHARACTERS: Final = 1_000
 """Characters of an expression."""
 VARIABLES: Final = ("body", "headers", "subject", "time")
 """The names that an expression may use: the parts of an event."""
+DETAILS: Final[Mapping[str, tuple[str, ...]]] = {
+    "kv": ("operation", "key", "revision"),
+    "object": ("operation", "object"),
+}
+"""The names that expressions over the events of some sources may use too."""
 _MAX_REASON: Final = 300
 """Characters of a reason that is passed on."""
 
@@ -48,11 +53,14 @@ class Event:
     subject: str
     headers: Mapping[str, str]
     time: datetime
+    details: Mapping[str, JsonValue] = field(default_factory=dict)
+    """The values of `DETAILS` of its source."""
 
     @property
     def variables(self) -> dict[str, object]:
-        """The values of `VARIABLES`."""
-        return {"body": self.body, "subject": self.subject, "headers": dict(self.headers), "time": self.time}
+        """The values of all names."""
+        common = {"body": self.body, "subject": self.subject, "headers": dict(self.headers), "time": self.time}
+        return {**common, **self.details}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +89,8 @@ class Expression:
 
 
 @lru_cache(4_096)
-def compile_(text: str) -> Expression:
-    """Compile an expression, once for each text.
+def compile_(text: str, source: str = "") -> Expression:
+    """Compile an expression over the events of a kind of source, once for each text.
 
     Raises:
         ExpressionError: it is not CEL, or not allowed.
@@ -92,7 +100,7 @@ def compile_(text: str) -> Expression:
     if len(text) > MAX_CHARACTERS:
         raise ExpressionError(f"has {len(text):,} characters, more than {MAX_CHARACTERS:,}: use less of the event")
     try:
-        program = _environment().compile(text)
+        program = _environment(DETAILS.get(source, ())).compile(text)
         bounds.check(syntax_tree.read(program.serialize()))
     except (RuntimeError, ValueError) as error:
         raise ExpressionError(_reason(error)) from None
@@ -100,8 +108,8 @@ def compile_(text: str) -> Expression:
 
 
 @cache
-def _environment() -> "cel.Env":
-    """Return the environment with the variables of an event.
+def _environment(details: tuple[str, ...]) -> "cel.Env":
+    """Return the environment with the variables of an event, and some of its source.
 
     The library is loaded at the first use.
     """
@@ -118,6 +126,7 @@ def _environment() -> "cel.Env":
             "headers": types.Map(types.STRING, types.STRING),
             "subject": types.STRING,
             "time": types.TIMESTAMP,
+            **{name: {"revision": types.INT, "object": types.DYN}.get(name, types.STRING) for name in details},
         }
     )
 

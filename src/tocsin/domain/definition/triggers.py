@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from .. import cel
 from ..webhook import Signature, SignatureScheme
+from .bucket_fields import kv_problems, object_problems
 from .errors import DefinitionProblem, show
 from .fields import Name, Text
 from .stored_model import StoredModel
@@ -22,7 +23,7 @@ MAX_MAPPINGS: Final = 50
 _SUBJECT: Final = re.compile(r"[^\s.*>]+(?:\.(?:\*|[^\s.*>]+))*(?:\.>)?")
 _MAX_SUBJECT: Final = 255
 _STREAM: Final = re.compile(r"[A-Za-z0-9_-]{1,255}")
-_SOURCES: Final = ("nats", "job", "webhook")
+_SOURCES: Final = ("nats", "job", "webhook", "kv", "object")
 _FIELDS_OF: Final = {
     "stream": "nats",
     "on": "job",
@@ -38,11 +39,12 @@ Source: TypeAlias = tuple[str, ...]
 class EventTrigger(StoredModel):
     """Events of one source, each of which may start an execution.
 
-    Conditions and mappings are expressions in CEL over `body` (the JSON of the event), `subject`, `headers` and `time`.
+    Conditions and mappings are expressions in CEL over `body` (the JSON of the event), `subject`, `headers` and `time`; with `kv` also
+    over `operation`, `key` and `revision`, and with `object` over `operation` and `object`.
     """
 
     nats: Text | None = None
-    """The subject of messages in a JetStream stream; it may have wildcards. A trigger has exactly one source: this, `job` or `webhook`."""
+    """The subject of messages in a JetStream stream; it may have wildcards. A trigger has exactly one source: this, `job`, `webhook`, `kv` or `object`."""
     stream: Text | None = None
     """The stream of these messages. None: the only stream that the settings open for this subject."""
     job: Name | None = None
@@ -59,6 +61,10 @@ class EventTrigger(StoredModel):
     """The header with the signature of `hmac-sha256`; None: `X-Hub-Signature-256`."""
     delivery_header: Text | None = None
     """The header with the identity of a request, which is its key without `key`. None: `X-GitHub-Delivery`, or the `webhook-id` of `standard-webhooks`."""
+    kv: Text | None = None
+    """The entries of a KV bucket whose changes are the events, such as `flags/checkout.>`."""
+    object: Text | None = None
+    """The objects of a bucket whose uploads and deletions are the events: `uploads`, or with the beginning of their names `uploads/invoices/`."""
     when: Text | None = None
     """The condition, such as `body.total > 100`; None: each event starts an execution."""
     input: dict[str, Text] = {}
@@ -71,9 +77,15 @@ class EventTrigger(StoredModel):
     @property
     def source(self) -> Source:
         """The identity of this source among those of the job."""
-        if self.webhook is not None:
-            return ("webhook", self.webhook)
+        for kind in ("webhook", "kv", "object"):
+            if (place := getattr(self, kind)) is not None:
+                return (kind, place)
         return ("job", self.job or "", self.on) if self.nats is None else ("nats", self.nats, self.stream or "")
+
+    @property
+    def kind(self) -> str:
+        """The kind of its source: the field that names it."""
+        return self.source[0]
 
     @property
     def scheme(self) -> SignatureScheme:
@@ -123,6 +135,10 @@ def _source_problems(job: str, trigger: EventTrigger) -> Iterator[DefinitionProb
         yield DefinitionProblem(reason, field="job", value=show(trigger.job), code="dependency-cycle")
     if trigger.nats is not None:
         yield from _nats_problems(trigger.nats, trigger.stream)
+    if trigger.kv is not None:
+        yield from kv_problems(trigger.kv)
+    if trigger.object is not None:
+        yield from object_problems(trigger.object)
     if trigger.webhook is not None:
         yield from webhook_problems(trigger.webhook, trigger.secret, trigger.scheme, has_key=trigger.key is not None)
 
@@ -156,7 +172,7 @@ def _expression_problems(trigger: EventTrigger) -> Iterator[DefinitionProblem]:
         if text is None:
             continue
         try:
-            type_ = cel.compile_(text).type
+            type_ = cel.compile_(text, trigger.kind).type
         except cel.ExpressionError as error:
             yield DefinitionProblem(str(error), field=field, value=show(text), code=error.code)
             continue

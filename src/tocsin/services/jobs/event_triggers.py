@@ -6,6 +6,7 @@ from itertools import groupby
 
 from ... import subjects
 from ...domain.definition import DefinitionError, DefinitionProblem, EventTrigger, JobDefinition
+from ...domain.definition.bucket_fields import split
 from ...domain.definition.webhook_fields import opened_secret
 from ...domain.event_trigger import started_by, webhooks_of
 from ...domain.ledger import Ledger
@@ -64,6 +65,17 @@ def stream_of(trigger: EventTrigger, opened: Mapping[str, Sequence[str]]) -> str
     return streams[0] if len(streams) == 1 else None
 
 
+def bucket_place(trigger: EventTrigger) -> tuple[str, str] | None:
+    """Return the stream and the filter of a trigger on a bucket.
+
+    None: it has another source.
+    """
+    bucket, rest = split(trigger.kv or trigger.object or "")
+    if trigger.kv is not None:
+        return f"KV_{bucket}", f"$KV.{bucket}.{rest}"
+    return None if trigger.object is None else (f"OBJ_{bucket}", f"$O.{bucket}.M.>")
+
+
 def unopened_sources(definitions: Iterable[JobDefinition], opened: Triggers) -> Iterator[str]:
     """Yield a warning for each source of a trigger that the settings do not open."""
     for definition in definitions:
@@ -73,6 +85,15 @@ def unopened_sources(definitions: Iterable[JobDefinition], opened: Triggers) -> 
                 yield (
                     f"the settings do not open `{trigger.nats}` {where} (job {definition.name}); add it to "
                     "`triggers.streams`, or its events start nothing"
+                )
+            place = bucket_place(trigger)
+            if place is not None and not any(
+                subjects.covers(each, place[1]) for each in opened.opened.get(place[0], ())
+            ):
+                setting = "kv" if trigger.kv is not None else "objects"
+                yield (
+                    f"the settings do not open `{trigger.kv or trigger.object}` (job {definition.name}); add it to `triggers.{setting}`, or "
+                    "its events start nothing"
                 )
             path = trigger.webhook
             if path is not None and opened_secret(path, trigger.secret, opened.webhooks) is None:

@@ -7,7 +7,9 @@ from pydantic import JsonValue
 
 from ... import subjects
 from ...domain import cel, ids, trace_context
+from ...domain.bucket_event import entry_event, object_event, upload_of
 from ...domain.definition import EventTrigger, shorten
+from ...domain.definition.bucket_fields import split
 from ...domain.errors import TocsinError
 from ...domain.event_trigger import UnreadableEvent, Verdict, ignored_event, judge, read_event
 from ...domain.events import Cancelled, Completed, EventOrigin, EventReference, Failed, Trigger
@@ -50,13 +52,40 @@ def of_webhook(delivery: Delivery) -> HeardEvent:
 
 def _heard(trigger: EventTrigger, delivery: Delivery) -> HeardEvent | None:
     """Return the event of a delivery; None: no stage stored it."""
-    match trigger.source[0]:
+    bucket, rest = split(trigger.kv or trigger.object or "")
+    match trigger.kind:
         case "job":
             return of_end(delivery)
         case "webhook":
             return of_webhook(delivery)
+        case "kv":
+            return of_entry(delivery, bucket)
+        case "object":
+            heard = of_object(delivery, bucket)
+            return heard if heard.event.subject.startswith(f"{bucket}/{rest}") else None
         case _:
             return of_message(delivery)
+
+
+def of_entry(delivery: Delivery, bucket: str) -> HeardEvent:
+    """Return the event of a changed entry of a KV bucket.
+
+    Raises:
+        UnreadableEvent: its value is not an event.
+    """
+    key, revision = delivery.subject.removeprefix(f"$KV.{bucket}."), delivery.sequence
+    event = entry_event(delivery.body, delivery.headers, delivery.time, bucket=bucket, key=key, revision=revision)
+    return HeardEvent(event, name_of_message(delivery))
+
+
+def of_object(delivery: Delivery, bucket: str) -> HeardEvent:
+    """Return the event of an upload or a deletion.
+
+    Raises:
+        UnreadableEvent: the message is not the metadata of an object.
+    """
+    event = object_event(delivery.body, delivery.time, bucket=bucket)
+    return HeardEvent(event, upload_of(event, name_of_message(delivery)))
 
 
 def name_of_message(delivery: Delivery) -> str:

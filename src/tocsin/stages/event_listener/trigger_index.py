@@ -15,7 +15,7 @@ from ...domain.events import Defined, Message, Recorded
 from ...domain.ledger import Ledger
 from ...engine.ledger_reader import LedgerReader, jobs_of
 from ...ports import Clock, EventDurable, EventLog, EventStreams, LogUnavailable, OutdatedState
-from ...services.jobs.event_triggers import stream_of
+from ...services.jobs.event_triggers import bucket_place, stream_of
 from ...settings.triggers import Triggers
 from ...subjects import Stream
 
@@ -84,7 +84,7 @@ class TriggerIndex:
     def streams(self) -> tuple[str, ...]:
         """The streams that may have durables of triggers, on the wire."""
         webhooks = (self._streams.webhook_stream,) if self._opened.webhooks else ()
-        return (self._streams.log_stream, *self._opened.streams, *webhooks)
+        return (self._streams.log_stream, *self._opened.opened, *webhooks)
 
     @property
     def active(self) -> Mapping[str, ActiveTrigger]:
@@ -153,6 +153,9 @@ class TriggerIndex:
             return EventDurable(name, streams.log_stream, subjects.ends(trigger.job, *ends_of(trigger)))
         if trigger.webhook is not None and opened_secret(trigger.webhook, trigger.secret, opened.webhooks) is not None:
             return EventDurable(name, streams.webhook_stream, (streams.webhook(name),), is_queue=True)
+        place = bucket_place(trigger)
+        if place is not None and any(subjects.covers(each, place[1]) for each in opened.opened.get(place[0], ())):
+            return EventDurable(name, place[0], (place[1],))
         if trigger.nats is not None and (stream := stream_of(trigger, opened.streams)) is not None:
             return EventDurable(name, stream, (trigger.nats,))
         _log.warning(
