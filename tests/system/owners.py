@@ -1,0 +1,190 @@
+"""Kill -9 of two of the three workers that own sixteen shards, while an occurrence is fanned out over them.
+
+    python -m tests.system.owners --rounds 100 [--seed 1] [--json FILE]
+
+Each round fans one occurrence out, kills two owners at a random moment of it, in every other round the stages that fan out as well,
+and starts two other workers. In the end each shard of each occurrence must have run, and completed once, on the worker that owned it.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.stored_events import StoredEvents
+from tests.system.processes import DECIDERS, GROUPS, Program, Site, site
+from tocsin import telemetry
+from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
+from tocsin.domain.events import Admitted, Completed, FannedOut, OwnershipAssigned, Shard
+from tocsin.services.shards import ShardMaps
+
+SHARDS: Final = tuple(f"s{number:02}" for number in range(16))
+WORKERS: Final = "tests.system.shard_process:worker"
+OWNERS: Final = 3
+KILLED: Final = 2
+SPREAD_S: Final = 3.0
+"""Seconds over which the moment of a kill is random; a handler takes as long."""
+
+
+async def prepare(tocsin: Site, **job: object) -> None:
+    """Define the shards, and a job that runs on each of them."""
+    await ShardMaps(tocsin.log).apply(Shard(shard_id=name) for name in SHARDS)
+    await tocsin.apply({"name": "sweep", "function": "sweep", "partition": "all_shards", "timeout": 60, **job})
+
+
+def runs(tocsin: Site) -> list[list[str]]:
+    """The runs of the handler: execution, shard, worker and epoch."""
+    return [line.split() for line in tocsin.runs.read_text("utf-8").splitlines()] if tocsin.runs.exists() else []
+
+
+@dataclass
+class Outcome:
+    """The result of all rounds."""
+
+    rounds: int
+    runs: int
+    """Runs of the handler: what a killed worker ran runs again."""
+    owners: int
+    """Changes of owners."""
+    moved: int
+    """Changes because an owner was silent."""
+    longest_s: float
+    """The longest time from a kill until the occurrence was over."""
+    problems: list[str] = field(default_factory=list)
+
+
+class Owners:
+    """All stages in three processes, and three workers that declare every shard."""
+
+    def __init__(self, tocsin: Site, chance: random.Random) -> None:
+        self._tocsin = tocsin
+        self._chance = chance
+        self._workers: list[Program] = []
+
+    async def run(self, rounds: int) -> Outcome:
+        """Kill owners so many times; return what the log says of it."""
+        tocsin = self._tocsin
+        await prepare(tocsin, overlap_policy="enqueue", input={"is_long": True})
+        stages = {group: tocsin.start(*group) for group in GROUPS}
+        longest_s = 0.0
+        for number in range(1, rounds + 1):
+            await self._round(number, stages[DECIDERS])
+            killed_at = time.monotonic()
+            await self._ends(number)
+            longest_s = max(longest_s, time.monotonic() - killed_at)
+        everything = await tocsin.checked()
+        await tocsin.history_agrees_with(everything)
+        changes = {
+            recorded.sequence: recorded.message for recorded in await tocsin.facts("ownership.>", OwnershipAssigned)
+        }
+        return Outcome(
+            rounds=rounds,
+            runs=len(runs(tocsin)),
+            owners=len(changes),
+            moved=sum(change.reason == "silent" for change in changes.values()),
+            longest_s=round(longest_s, 1),
+            problems=[*_wrong_runs(everything, rounds), *_wrong_owners(runs(tocsin), changes)],
+        )
+
+    async def _round(self, number: int, deciders: Program) -> None:
+        tocsin = self._tocsin
+        self._workers += [
+            tocsin.start_worker(WORKERS, worker__shards='["*"]') for _ in range(OWNERS - len(self._workers))
+        ]
+        await tocsin.ready()
+        before = len(runs(tocsin))
+        await tocsin.trigger("sweep")
+
+        async def all_run() -> bool:
+            return len({run[2] for run in runs(tocsin)[before:]}) == OWNERS
+
+        await tocsin.until(all_run)
+        await asyncio.sleep(self._chance.uniform(0, SPREAD_S))
+        for killed in self._chance.sample(self._workers, KILLED):
+            killed.kill()
+            self._workers.remove(killed)
+            tocsin.programs.remove(killed)
+        if number % 2:
+            deciders.kill()
+            deciders.start()
+            await tocsin.ready()
+
+    async def _ends(self, number: int) -> None:
+        """Wait until each occurrence, and each of its executions, is over."""
+
+        async def ended() -> bool:
+            return (await self._tocsin.ends())["sweep"] == number * (1 + len(SHARDS))
+
+        await self._tocsin.until(ended)
+
+
+def _wrong_runs(everything: StoredEvents, rounds: int) -> list[str]:
+    """Return the shards whose executions are not one that completed once, for each occurrence."""
+    fanned = [recorded.message.shards for recorded in everything.facts(FannedOut)]
+    admitted = Counter(recorded.message.plan.shard for recorded in everything.facts(Admitted))
+    completed = [recorded.message for recorded in everything.facts(Completed)]
+    expected = Counter({str(shard): rounds for shard in SHARDS})
+    problems = []
+    if fanned != [SHARDS] * rounds:
+        problems.append(f"fanned out over {fanned}")
+    if admitted != expected:
+        problems.append(f"admitted on {admitted}")
+    if Counter(event.shard for event in completed) != expected:
+        problems.append(f"completed on {Counter(event.shard for event in completed)}")
+    if len({event.execution_id for event in completed}) != rounds * len(SHARDS):
+        problems.append("an execution completed twice")
+    return problems
+
+
+def _wrong_owners(ran: list[list[str]], changes: dict[int, OwnershipAssigned]) -> list[str]:
+    """Return the runs on workers that were no owners of their shards."""
+    problems = []
+    for execution, shard, worker, epoch in ran:
+        owner = changes.get(int(epoch))
+        if owner is None or (owner.resource, owner.name) != (f"shard-{shard}", worker):
+            problems.append(f"{execution} ran on {shard} by {worker}, and epoch {epoch} is of {owner}")
+    return problems
+
+
+async def measure(rounds: int, seed: int) -> Outcome:
+    """Run all rounds on a nats-server of their own."""
+    with tempfile.TemporaryDirectory(prefix="tocsin-owners-") as folder:
+        chance = random.Random(seed)  # noqa: S311 - chooses moments, guards nothing
+        with EmbeddedServer(Path(folder) / "nats", port=ANY_PORT).start() as server:
+            async with site(server.url, Path(folder), metrics={"enabled": False}) as tocsin:
+                return await Owners(tocsin, chance).run(rounds)
+
+
+def main() -> int:
+    """The command; 1: a shard was lost, doubled, or ran on a worker that did not own it."""
+    arguments = argparse.ArgumentParser(prog="python -m tests.system.owners", description=__doc__)
+    arguments.add_argument("--rounds", type=int, default=100)
+    arguments.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
+    arguments.add_argument("--json", type=Path, help="write the outcome to this file too")
+    given = arguments.parse_args()
+    terminal = Console()
+    telemetry.configure("error")
+    terminal.print(f"seed {given.seed}")
+    outcome: dict[str, Any] = asdict(asyncio.run(measure(given.rounds, given.seed)))
+    shown = Table(*(name for name in outcome if name != "problems"))
+    shown.add_row(*(str(value) for name, value in outcome.items() if name != "problems"))
+    terminal.print(shown)
+    for problem in outcome["problems"]:
+        terminal.out(problem)
+    if given.json:
+        given.json.write_text(json.dumps(outcome, indent=2))
+    return int(bool(outcome["problems"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
