@@ -6,6 +6,7 @@ import pytest
 
 from tests.domain.given import NOON
 from tests.stages.world import World
+from tests.stored_events import StoredEvents
 from tocsin import subjects
 from tocsin.domain import execution_plan, ids
 from tocsin.domain.events import (
@@ -32,6 +33,12 @@ from tocsin.domain.events import (
     Terminal,
     Trigger,
 )
+from tocsin.domain.execution import Status
+from tocsin.ports import ExecutionRow
+from tocsin.ports.queries import ExecutionQuery, Page
+from tocsin.services.operations.execution_requests import cancel
+from tocsin.services.operations.fan_out import in_history, read_fan_out
+from tocsin.services.operations.lookup import ExecutionMatch
 
 IDS = tuple(f"s{number:02}" for number in range(16))
 ROOT = ids.occurrence_id("nightly", NOON)
@@ -263,6 +270,62 @@ async def test_cancel_request_names_an_occurrence(world: World) -> None:
     size = await world.size()
     await world.redeliver(world.dag_advancer, is_fresh=True)
     assert (await world.size(), await world.stored(PoisonMessage)) == (size, [])
+
+
+async def no_history(_: ExecutionQuery) -> Page[ExecutionRow]:
+    raise AssertionError
+
+
+async def interrupted(world: World, monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
+    """An occurrence fans out over 100 shards, and the planner stops after some writes."""
+    names = tuple(f"s{number:03}" for number in range(100))
+    version = await shards(world, *names)
+    definition = await world.define(job())
+    write, done = world.log.write, 0
+
+    async def failing(changes: list[object]) -> object:
+        nonlocal done
+        done += 1
+        if done > writes:
+            raise ConnectionError
+        return await write(changes)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(world.log, "write", failing)
+    await world.given(Due(job="nightly", scheduled_time=NOON, definition=definition, shards=version))
+    [subscription, *_] = world.planner.subscriptions
+    await world.handle(subscription)
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("is_direct", [False, True])
+@pytest.mark.parametrize("writes", [1, 2])
+async def test_cancel_during_a_fan_out_cancels_every_shard(
+    world: World, monkeypatch: pytest.MonkeyPatch, writes: int, *, is_direct: bool
+) -> None:
+    """Of a hundred shards, none or some have begun when the request comes; nothing is left to run."""
+    await interrupted(world, monkeypatch, writes)
+    begun_before = await begun(world)
+    assert len(begun_before) < 100
+    assert len(await world.stored(FannedOut)) == 1
+    if is_direct:
+        cancellation = await cancel(world.log, ROOT, job="nightly", reason="wrong day")
+        assert (cancellation.status, cancellation.changed) == (Status.CANCELLED, True)
+    else:
+        await world.ask_to_cancel("nightly", ROOT, reason="wrong day")
+    await world.run(world.dag_advancer)
+    assert len(await world.stored(Cancelled)) == len(begun_before)
+    await world.redeliver(world.planner, is_fresh=True)
+    await world.redeliver(world.dag_advancer, is_fresh=True)
+    ends = {end.execution_id: end.reason for end in await world.stored(Cancelled)}
+    assert ends == dict.fromkeys((await begun(world)).values(), "wrong day")
+    assert len(ends) == 100
+    everything = ExecutionMatch("nightly", ROOT, tuple(await world.log.load(subjects.execution("nightly", ROOT))))
+    parent = await read_fan_out(world.log, everything, in_history(no_history, ROOT))
+    assert parent is not None
+    assert (parent.status, parent.counts) == ("cancelled", {"cancelled": 100})
+    assert await world.stored(PoisonMessage) == []
+    report = (await StoredEvents.of(world.log)).audited()
+    assert [wrong for wrong in report.violations if wrong.entity.endswith(" of nightly")] == []
 
 
 async def test_public_cancel_names_an_occurrence(world: World) -> None:

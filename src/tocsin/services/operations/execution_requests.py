@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from ... import subjects
 from ...domain import execution
-from ...domain.events import Actor, Admitted, Dispatched, Enqueued, FannedOut, Skipped, Terminal
+from ...domain.events import Actor, Admitted, CancelRequest, Dispatched, Enqueued, FannedOut, Skipped, Terminal
 from ...domain.execution import Status
 from ...domain.fan_out import execution_ids
 from ...ports import EventLog, OutdatedState, SequenceConflict
@@ -84,17 +84,24 @@ async def cancel(
 
 
 async def _cancel_each(log: EventLog, fact: FannedOut, *, by: Actor | None, reason: str | None) -> Cancellation:
-    """Cancel the executions on all shards; those that have not begun yet are left out."""
+    """Cancel the executions on all shards.
+
+    The DAG advancer cancels those that have not begun yet, as soon as the planner has begun them.
+    """
     limit = asyncio.Semaphore(AT_ONCE)
 
-    async def cancelled(execution_id: str) -> bool:
+    async def cancelled(execution_id: str) -> bool | None:
         async with limit:
             try:
                 return (await cancel(log, execution_id, by=by, reason=reason, job=fact.job)).changed
             except NotFound:
-                return False
+                return None
 
-    changed = any(await asyncio.gather(*map(cancelled, execution_ids(fact).values())))
+    outcomes = await asyncio.gather(*map(cancelled, execution_ids(fact).values()))
+    if None in outcomes:
+        subject = subjects.cancel(fact.job, fact.execution_id)
+        await log.publish(subject, CancelRequest(by=by, reason=reason), message_id=subject)
+    changed = any(outcome is not False for outcome in outcomes)
     return Cancellation(fact.job, fact.execution_id, Status.CANCELLED if changed else Status.FANNED_OUT, changed)
 
 

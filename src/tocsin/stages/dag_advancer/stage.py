@@ -165,7 +165,8 @@ class DagAdvancer:
         exists = state.status is not Status.UNKNOWN or states(TAIL(ref.key)) > 0
         if exists and (state := states(ref)).status is not Status.UNKNOWN:
             if state.decided is not None and isinstance(state.decided.message, FannedOut):
-                return _cancel_each(state.decided.message, request, states)
+                waited = states(LOG_TIME(None)) - recorded.time
+                return _cancel_each(state.decided.message, request, states, waited)
             return decided(ref, execution.cancel(state, reason=request.reason, by=request.by))
         waited = states(LOG_TIME(None)) - recorded.time
         if waited < (FIRST_WAIT if is_public else PATIENCE):
@@ -175,8 +176,11 @@ class DagAdvancer:
         return refuse(missing, code="not-found", job=job, rests_on=(ref,) if exists else ())
 
 
-def _cancel_each(fanned: FannedOut, request: CancelRequest, states: States) -> Step:
-    """Cancel the executions on all shards; those that have not begun yet are left out."""
+def _cancel_each(fanned: FannedOut, request: CancelRequest, states: States, waited: timedelta) -> Step:
+    """Cancel the executions on all shards, and wait for those that have not begun yet.
+
+    The planner begins each shard that `fanned-out` lists, however long that takes; a shard that was left out would run.
+    """
     refs = [execution_state(fanned.job, execution_id) for execution_id in execution_ids(fanned).values()]
     states.expect(lambda: refs)
     open_refs = [ref for ref in refs if not states(ref).is_over]
@@ -185,7 +189,11 @@ def _cancel_each(fanned: FannedOut, request: CancelRequest, states: States) -> S
         for ref in open_refs
         if (facts := execution.cancel(states(ref), reason=request.reason, by=request.by))
     ]
-    return again(*cancellations[:CANCELLED_AT_ONCE]) if cancellations else done(rests_on=tuple(open_refs))
+    if cancellations:
+        return again(*cancellations[:CANCELLED_AT_ONCE])
+    if any(states(ref).status is Status.UNKNOWN for ref in open_refs):
+        return wait((FIRST_WAIT if waited < PATIENCE else PATIENCE).total_seconds())
+    return done(rests_on=tuple(open_refs))
 
 
 def _schedule(ref: Ref[Execution], state: Execution) -> Step:
