@@ -242,6 +242,7 @@ SAYABLE = st.builds(
     catch_up_limit=st.integers(1, 1_000),
     catch_up_max_age=MILLISECONDS,
     starting_deadline=st.none() | MILLISECONDS,
+    jitter=st.integers(0, 299_000).map(lambda ms: ms / 1_000),
     on_completion=st.just("preserve"),
     retention=st.none() | MILLISECONDS,
     notify=st.none()

@@ -81,7 +81,7 @@ _DEFINITION: Final[Mapping[str, SearchStrategy[Any]]] = {
     **dict.fromkeys(
         (
             *("timeout", "execution_timeout", "starting_deadline", "retention", "catch_up_max_age"),
-            *("dependency_timeout", "acknowledgement_timeout"),
+            *("dependency_timeout", "acknowledgement_timeout", "jitter"),
         ),
         st.floats(0.5, 1e6),
     ),

@@ -65,6 +65,13 @@ async def test_each_first_step_has_its_timer(world: World) -> None:
     assert [task.step for task in await world.stored(Dispatched)] == ["a", "b"]
 
 
+async def test_start_that_has_passed_needs_no_timer(world: World) -> None:
+    await world.given(admitted(plan().model_copy(update={"start_at": world.clock.now(), "start_delay": 60.0})))
+    await world.run(world.dag_advancer)
+    assert [task.attempt for task in await world.stored(Dispatched)] == [1]
+    assert await world.stored(RetryTimer) == []
+
+
 async def test_report_with_a_wrong_proof_is_rejected(world: World) -> None:
     await world.given(admitted())
     await run(world)

@@ -9,7 +9,7 @@ from unittest.mock import AsyncMock
 import pytest
 from structlog.testing import capture_logs
 
-from tests.domain.given import NOON, proven
+from tests.domain.given import NOON, admitted, plan, proven
 from tests.guards import guarded
 from tests.stages.recovering import (
     GRAPH,
@@ -341,6 +341,20 @@ async def test_retry_with_a_lost_delay_is_dispatched(scene: Scene) -> None:
     await scene.passes(2)
     assert [lost.what for lost in (await scene.only(Recovered)).lost] == ["retry-scheduled"]
     assert [fact.attempt for fact in await scene.world.stored(Dispatched)] == [1, 2]
+
+
+async def test_start_with_a_lost_delay_is_dispatched(scene: Scene) -> None:
+    start_at = scene.world.clock.now() + timedelta(seconds=10 * MINUTE)
+    await scene.world.given(admitted(plan().model_copy(update={"start_at": start_at, "start_delay": 10 * MINUTE})))
+    await scene.world.run(*scene.stages)
+    [(_, (sequence, alarm))] = scene.world.log._delays.items()
+    alarm.cancel()
+    scene.world.log._streams[Stream.TIMERS].remove(sequence)
+    await scene.passes(14 * MINUTE)
+    assert await scene.world.stored(Recovered) == []
+    await scene.passes(2 * MINUTE)
+    assert [(lost.what, lost.attempt) for lost in (await scene.only(Recovered)).lost] == [("retry-scheduled", 0)]
+    assert [fact.attempt for fact in await scene.world.stored(Dispatched)] == [1]
 
 
 async def test_retry_whose_timer_led_to_nothing_is_dispatched(scene: Scene) -> None:

@@ -340,3 +340,45 @@ async def test_time_does_not_go_back() -> None:
             simulation.executions("unknown")
         with pytest.raises(SimulationError, match="no worker"):
             simulation.fail("main")
+
+
+async def test_jitter_delays_the_start_under_the_lock() -> None:
+    app = Tocsin("shop")
+
+    @app.job(schedule="0 * * * *", jitter="10m", timeout="30m")
+    async def hourly() -> None: ...
+
+    async with Simulation(app, at="2026-01-01T12:30") as simulation:
+        await simulation.advance("3h")
+        runs = [*simulation.executions("hourly")]
+        delays = [timedelta(milliseconds=run.start_delay_ms or 0) for run in runs]
+        assert len({*delays}) == 3
+        assert all(timedelta() <= delay < 10 * MINUTE for delay in delays)
+        for run, delay in zip(runs, delays, strict=True):
+            assert run.started_at is not None
+            assert timedelta() <= run.started_at - run.scheduled_time - delay < timedelta(seconds=2)
+
+
+async def test_trigger_is_skipped_while_a_start_waits() -> None:
+    app = Tocsin("shop")
+
+    @app.job(schedule="0 * * * *", jitter="59m", overlap_policy="skip")
+    async def hourly() -> None: ...
+
+    async with Simulation(app, at="2026-01-01T12:59") as simulation:
+        await simulation.advance("61s")
+        await simulation.trigger("hourly")
+        assert [skip.reason for skip in simulation.skips("hourly")] == ["overlap_skip"]
+
+
+async def test_waiting_start_survives_a_killed_worker() -> None:
+    app = Tocsin("shop")
+
+    @app.job(schedule="0 * * * *", jitter="10m")
+    async def hourly() -> None: ...
+
+    async with Simulation(app, at="2026-01-01T12:59") as simulation:
+        await simulation.advance("61s")
+        await simulation.kill_worker()
+        await simulation.advance("11m")
+        assert [run.status for run in simulation.executions("hourly")] == ["completed"]

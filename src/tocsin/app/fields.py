@@ -62,6 +62,7 @@ class JobFields(WorkFields, total=False):
     catch_up_max_age: Duration
     starting_deadline: Duration
     on_completion: OnCompletion
+    jitter: Duration
     input_schema: Mapping[str, JsonValue]
     retention: Duration
     notify: Mapping[str, Any]

@@ -8,7 +8,7 @@ import msgspec
 from pydantic import JsonValue
 from typing_extensions import override
 
-from . import ids, trace_context
+from . import ids, start_jitter, trace_context
 from .definition import MAX_COPIES_BYTES, DefinitionError, DefinitionProblem, JobDefinition, OverlapPolicy, Step, show
 from .definition.builtin_work import specification
 from .errors import TocsinError
@@ -61,13 +61,18 @@ class _Wish(msgspec.Struct, frozen=True):
     trigger_id: str | None = None
     traceparent: str | None = None
     event: EventReference | None = None
+    decided_at: datetime | None = None
+    """When the ticker decided on the instant; None: at the instant."""
     repeats_occurrence: bool = False
     """True: it replays an execution for an instant that the schedule names."""
 
 
-def from_due(due: Due, definition: JobDefinition) -> Planned | Admitted:
-    """Plan the execution of a scheduled instant."""
-    return _from_due(_Occurrence(due, definition))
+def from_due(due: Due, definition: JobDefinition, decided_at: datetime | None = None) -> Planned | Admitted:
+    """Plan the execution of a scheduled instant.
+
+    `decided_at`: the time of `due` in the log; None: that of the instant.
+    """
+    return _from_due(_Occurrence(due, definition, decided_at))
 
 
 def from_trigger(
@@ -364,6 +369,8 @@ def _plan(definition: JobDefinition, sequence: int, wish: _Wish) -> Plan:
         plan = _plan_of(definition, sequence, wish.trigger, given)
     else:
         plan = _plan_without_input(_Source(definition, sequence, wish.trigger))
+    if definition.jitter and wish.trigger == "cron":
+        plan = start_jitter.delayed(plan, wish.execution_id, definition.jitter, wish.decided_at or wish.scheduled_time)
     if not wish.repeats_occurrence:
         return plan
     return plan.model_copy(update={"meta": {**plan.meta, **occurrence_meta(definition.name, wish.scheduled_time)}})
@@ -372,15 +379,21 @@ def _plan(definition: JobDefinition, sequence: int, wish: _Wish) -> Plan:
 class _Occurrence:
     """A `due` event and its definition, compared by identity."""
 
-    __slots__ = ("definition", "due")
+    __slots__ = ("decided_at", "definition", "due")
 
-    def __init__(self, due: Due, definition: JobDefinition) -> None:
+    def __init__(self, due: Due, definition: JobDefinition, decided_at: datetime | None) -> None:
         self.due = due
         self.definition = definition
+        self.decided_at = decided_at
 
     @override
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Occurrence) and self.due is other.due and self.definition is other.definition
+        return (
+            isinstance(other, _Occurrence)
+            and self.due is other.due
+            and self.definition is other.definition
+            and self.decided_at == other.decided_at
+        )
 
     @override
     def __hash__(self) -> int:
@@ -391,7 +404,11 @@ class _Occurrence:
 def _from_due(occurrence: _Occurrence) -> Planned | Admitted:
     """Return the request of a `due` event; each step of its decision has the same."""
     due = occurrence.due
-    wish = _Wish(ids.occurrence_id(due.job, due.scheduled_time), due.scheduled_time, "cron", catch_up=due.catch_up)
+    wish = _Wish(
+        *(ids.occurrence_id(due.job, due.scheduled_time), due.scheduled_time, "cron"),
+        catch_up=due.catch_up,
+        decided_at=occurrence.decided_at,
+    )
     return _requested(occurrence.definition, due.definition, wish)
 
 

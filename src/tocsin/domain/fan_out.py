@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from . import ids
+from . import ids, start_jitter
 from .events import Admitted, FannedOut, Planned, Requested, Skipped
 
 First: TypeAlias = Planned | Admitted
@@ -16,13 +16,15 @@ def on_shard(first: First, shard: str) -> First:
     return type(first).trusted(**{**vars(first), "plan": plan})
 
 
-def on_each_shard(first: First, shard: str) -> First:
+def on_each_shard(first: First, shard: str, jitter: float = 0.0) -> First:
     """Return the execution on one of several shards.
 
-    It answers no trigger: the executions of a trigger have different fates.
+    It answers no trigger: the executions of a trigger have different fates. `jitter`: that of the job, so that each starts at a time of its own.
     """
-    plan = first.plan.model_copy(update={"shard": shard, "occurrence": first.execution_id})
-    fields = {**vars(first), "execution_id": ids.shard_execution_id(first.execution_id, shard), "plan": plan}
+    execution_id = ids.shard_execution_id(first.execution_id, shard)
+    plan = start_jitter.delayed_again(first.plan, execution_id, jitter)
+    plan = plan.model_copy(update={"shard": shard, "occurrence": first.execution_id})
+    fields = {**vars(first), "execution_id": execution_id, "plan": plan}
     if isinstance(first, Planned):
         return Planned.trusted(**{**fields, "trigger_id": None})
     return Admitted.trusted(**fields)

@@ -104,12 +104,14 @@ class ExecutionRecord:
     shard: str | None = None
     occurrence_id: str | None = None
     """The id under which it was fanned out; None: it stands for itself."""
+    start_delay_ms: int | None = None
+    """The milliseconds by which its job's jitter delayed its start; None: none."""
 
     @property
     def request_fields(self) -> tuple[object, ...]:
         """Return the fields of the request, which later events do not change."""
         request = self.trigger, self.scheduled_time, self.tags, self.created_by, self.replay_of, self.definition
-        return *request, self.shard, self.occurrence_id
+        return *request, self.shard, self.occurrence_id, self.start_delay_ms
 
     @property
     def has_started(self) -> bool:
@@ -199,6 +201,8 @@ def _requested(record: ExecutionRecord, fact: Requested, at: datetime) -> None:
     record.tags = fact.plan.tags
     record.replay_of, record.definition = fact.replay_of, fact.plan.definition
     record.shard, record.occurrence_id = fact.plan.shard, fact.plan.occurrence
+    delay = fact.plan.start_delay
+    record.start_delay_ms = None if delay is None else round(delay * 1_000)
     if fact.by is not None:
         record.created_by = fact.by.identity
     steps = record.steps  # in the order of the plan, followed by steps that the plan does not name

@@ -271,11 +271,14 @@ def waits_before_lock(wanted: Requested) -> bool:
 
 
 def ttl(wanted: Requested) -> float:
-    """Return the seconds of the longest path with one attempt of each step, plus grace."""
+    """Return the seconds of the longest path with one attempt of each step, plus grace.
+
+    The jitter of the job delays its start, and counts too.
+    """
     finish: dict[str, float] = {}
     # The steps of a plan may be in any order. Repeating until all are known walks the graph without sorting it.
     while len(finish) < len(wanted.plan.steps):
         for step in wanted.plan.steps:
             if all(dependency in finish for dependency in step.depends_on):
                 finish[step.name] = step.timeout + max((finish[d] for d in step.depends_on), default=0.0)
-    return max(finish.values()) + GRACE_S
+    return max(finish.values()) + (wanted.plan.start_delay or 0.0) + GRACE_S

@@ -155,14 +155,15 @@ def timers(rule: Notify, request: Requested, opened_at: datetime, timezone: str)
     `request`: the event that opened it at `opened_at`. An execution that waits for its lock is opened twice, and each of its timers is the same.
     """
     times: dict[TimedKind, datetime] = {}
+    delay = timedelta(seconds=request.plan.start_delay or 0.0)
     if rule.late_after is not None:
-        times["late"] = request.scheduled_time + timedelta(seconds=rule.late_after)
+        times["late"] = request.scheduled_time + delay + timedelta(seconds=rule.late_after)
     if rule.must_complete_by is not None and request.trigger == "cron":
         by = _next_time(rule.must_complete_by, timezone, request.scheduled_time)
         if by is not None:
             times["overdue"] = by
     if rule.duration_over is not None and isinstance(request, Admitted):
-        times["slow"] = opened_at + timedelta(seconds=rule.duration_over)
+        times["slow"] = opened_at + delay + timedelta(seconds=rule.duration_over)
     for kind, until in times.items():
         yield NotifyTimer(
             job=request.job,

@@ -276,7 +276,7 @@ def _span(seconds: float) -> timedelta:
 def _expiry(plan: Plan, times: _Times) -> datetime | None:
     if plan.execution_timeout is None or times.admitted is None:
         return None
-    return times.admitted.time + _span(plan.execution_timeout)
+    return times.admitted.time + _span(plan.execution_timeout) + _span(plan.start_delay or 0.0)
 
 
 def _overdue(
@@ -325,6 +325,7 @@ def _stalled(state: Execution, times: _Times) -> Iterator[Stalled]:
             case Phase.RETRYING if step.next_attempt_at is not None:
                 since = max(step.next_attempt_at, times.recovered.time if times.recovered else step.next_attempt_at)
                 loss = Lost(what="retry-scheduled", since=since, step=name, attempt=step.attempt)
-                yield Stalled(loss, times.newest(times.retried[name]).sequence)
+                # The first attempt waits for its start time, and no retry was scheduled.
+                yield Stalled(loss, times.newest(times.retried.get(name, times.admitted)).sequence)
             case _:
                 pass

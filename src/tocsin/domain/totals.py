@@ -184,8 +184,8 @@ def _count_execution(totals: Counter[Total], before: ExecutionRecord | None, rec
         if step.status not in _OPEN and ((old := old_steps.get(name)) is None or old.status in _OPEN):
             totals[Total("steps", job, name, step.status)] += 1
     if record.trigger == "cron" and record.has_started and (before is None or not before.has_started):
-        late = _utc(record.started_at) - _utc(record.scheduled_time)
-        _count_time(totals, "lateness", "lateness_ms", "", max(0, late // _MILLISECOND))
+        late = (_utc(record.started_at) - _utc(record.scheduled_time)) // _MILLISECOND - (record.start_delay_ms or 0)
+        _count_time(totals, "lateness", "lateness_ms", "", max(0, late))
     if record.completed_at is None or (before is not None and before.completed_at is not None):
         return
     totals[Total("executions", job, record.trigger, record.status)] += 1

@@ -78,8 +78,9 @@ def finish_fan_out(
     missing = [shard for shard, each in refs.items() if states(each).status is Status.UNKNOWN]
     if not missing:
         return _announce(Recorded(fact, decided.subject, decided.sequence, decided.time), states, now)
-    first = make(states(DEFINITION((job, fact.definition))), fact.definition)
-    requests = [on_each_shard(first, shard) for shard in missing[:BEGUN_AT_ONCE]]
+    definition = states(DEFINITION((job, fact.definition)))
+    first = make(definition, fact.definition)
+    requests = [on_each_shard(first, shard, definition.jitter) for shard in missing[:BEGUN_AT_ONCE]]
     states.expect(
         lambda: [
             ref

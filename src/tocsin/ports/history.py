@@ -49,6 +49,8 @@ class ExecutionRow:
     """The shard on which it runs; None: the job is not divided."""
     occurrence_id: str | None = None
     """The id under which it and those of other shards were fanned out; None: it stands for itself."""
+    start_delay_ms: int | None = None
+    """The milliseconds by which its job's jitter delayed its start; None: none."""
 
 
 @dataclass(frozen=True, slots=True)

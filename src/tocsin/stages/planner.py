@@ -77,20 +77,22 @@ class Planner:
         if isinstance(fact, Due):
             states.expect(lambda: _states_of_occurrence(fact))
         definition = states(DEFINITION((fact.job, fact.definition)))
+        at = recorded.time
         if isinstance(fact, Due) and not fact.dst_skip:
-            return self._begin_due(fact, definition, states, now)
-        steps = [self._begin_due(fact, definition, states, now)] if isinstance(fact, Due) else []
+            return self._begin_due(fact, at, definition, states, now)
+        steps = [self._begin_due(fact, at, definition, states, now)] if isinstance(fact, Due) else []
         skips = execution_plan.skipped_instants(fact, definition)
         steps += [begin(event, states, now, key=self._key, sampling=self._sampling) for event in skips]
         if isinstance(fact, Passed):
             steps.append(announce(recorded, states, now, definition=definition))
         return _first_of_each_scope(steps)
 
-    def _begin_due(self, due: Due, definition: JobDefinition, states: States, now: datetime) -> Step:
+    def _begin_due(self, due: Due, at: datetime, definition: JobDefinition, states: States, now: datetime) -> Step:
         if definition.partition is None:
-            return begin(execution_plan.from_due(due, definition), states, now, key=self._key, sampling=self._sampling)
+            first = execution_plan.from_due(due, definition, at)
+            return begin(first, states, now, key=self._key, sampling=self._sampling)
         return begin_divided(
-            lambda rule, _: execution_plan.from_due(due, rule),
+            lambda rule, _: execution_plan.from_due(due, rule, at),
             *(definition, due.definition, states, now),
             key=self._key,
             version=due.shards,

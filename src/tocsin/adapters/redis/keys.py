@@ -152,6 +152,7 @@ def execution_hash(record: ExecutionRecord) -> Values:
         "definition": record.definition,
         "shard": record.shard,
         "occurrence_id": record.occurrence_id,
+        "start_delay_ms": record.start_delay_ms,
     }
     return {name: value for name, value in values.items() if value is not None}
 
@@ -187,7 +188,7 @@ def _execution(stored: Hash) -> dict[str, Any]:
     for name in ("scheduled_time", "started_at", "completed_at"):
         if name in row:
             row[name] = datetime.fromisoformat(row[name])
-    for name in ("attempt", "duration_ms", "definition"):
+    for name in ("attempt", "duration_ms", "definition", "start_delay_ms"):
         if name in row:
             row[name] = int(row[name])
     for name in ("dag_state", "result"):

@@ -30,7 +30,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 REQUEST: Final = (
     *("id", "job_name", "trigger", "scheduled_time", "tags", "created_by", "replay_of", "definition"),
-    *("shard", "occurrence_id", "execution_id"),
+    *("shard", "occurrence_id", "start_delay_ms", "execution_id"),
 )
 """The columns of the request, which never change."""
 
@@ -58,6 +58,7 @@ def execution_values(record: ExecutionRecord, encoding: Encoding) -> Values:
         record.definition,
         record.shard,
         record.occurrence_id,
+        record.start_delay_ms,
         record.execution_id,
     )
 
@@ -108,6 +109,7 @@ def execution_record(row: Row) -> ExecutionRecord:
         agent=row.agent,
         shard=row.shard,
         occurrence_id=row.occurrence_id,
+        start_delay_ms=row.start_delay_ms,
     )
 
 
@@ -137,6 +139,7 @@ def execution_row(row: Row) -> ExecutionRow:
         agent=row.agent,
         shard=row.shard,
         occurrence_id=row.occurrence_id,
+        start_delay_ms=row.start_delay_ms,
     )
 
 

@@ -114,6 +114,7 @@ executions: Final = Table(
     Column("agent", Text),
     Column("shard", Text),
     Column("occurrence_id", Bytewise),
+    Column("start_delay_ms", Integer),
 )
 _NEWEST: Final = executions.c.scheduled_time, executions.c.execution_id
 for _name, _columns, _where in (

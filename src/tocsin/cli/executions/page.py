@@ -97,6 +97,7 @@ def as_json(details: ExecutionDetails) -> dict[str, object]:
         "fence": details.state.fence,
         "shard": record.shard,
         "occurrence_id": record.occurrence_id,
+        "start_delay_ms": record.start_delay_ms,
         "steps": {name: _step_as_json(details, name, step) for name, step in record.steps.items()},
         "attempts": details.attempts,
         "lines": [line_as_json(line) for line in details.output.lines] if details.output else [],

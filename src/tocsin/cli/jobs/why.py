@@ -121,6 +121,8 @@ def _outcome_json(outcome: Outcome) -> dict[str, Any]:
         "active_execution_id": outcome.active_execution_id,
         "reason": outcome.reason,
         "shards": outcome.shards,
+        "start_delay_seconds": outcome.start_delay,
+        "starts_at": outcome.starts_at,
         "dead_lettered": outcome.dead_lettered,
         "held_up_by": [asdict(hold_up) for hold_up in outcome.held_up_by],
     }
@@ -151,7 +153,7 @@ def sentence(answer: Answer) -> str:  # noqa: C901, PLR0911, PLR0912 - one line 
     since = _clock(answer, answer.since) if answer.since else "an unknown time"
     match answer.verdict:
         case "fired":
-            return f"It fired{_late(answer)}, and {_describe(answer.outcome)}."
+            return f"It fired{_late(answer)}, and {_describe(answer.outcome)}.{_delay(answer)}"
         case "paused":
             return f"It did not fire: the job was paused since {since}{_by(answer)}."
         case "disabled":
@@ -220,6 +222,8 @@ def _describe_execution(outcome: Outcome | None) -> str:  # noqa: PLR0911 - one 
             return f"was skipped: {outcome.reason}"
         case "planned":
             return f"execution {outcome.execution_id} is waiting for {_awaited(outcome)}"
+        case "pending" if outcome.starts_at is not None:
+            return f"execution {outcome.execution_id} is waiting for its start"
         case "pending":
             reasons = "; ".join(dict.fromkeys(hold_up.message for hold_up in outcome.held_up_by))
             return f"execution {outcome.execution_id} is waiting for a worker{reasons and f': {reasons}'}"
@@ -247,6 +251,15 @@ def _late(answer: Answer) -> str:
     if not answer.caught_up:
         return ""
     return f" {_length(answer.late_by)} late, by catch-up ({_gap(answer)})"
+
+
+def _delay(answer: Answer) -> str:
+    """Return the sentence on the jitter of the job; empty: it delayed no start."""
+    outcome = answer.outcome
+    if outcome is None or outcome.start_delay is None:
+        return ""
+    until = f", until {_clock(answer, outcome.starts_at)}" if outcome.starts_at else ""
+    return f" The jitter of the job delayed its start by {_length(outcome.start_delay)}{until}."
 
 
 def _gap(answer: Answer) -> str:

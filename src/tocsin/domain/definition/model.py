@@ -36,6 +36,7 @@ from .fields import (
 )
 from .http_request import HttpField
 from .inputs import input_problems, reference_problems
+from .jitter import jitter_problems
 from .job_class import (
     DEFAULT_ACKNOWLEDGEMENT_TIMEOUT,
     LEADER_ONLY,
@@ -148,7 +149,7 @@ class JobDefinition(StoredModel):
     timeout: Timeout = 300.0
     """The time limit of one attempt of a step."""
     execution_timeout: Timeout | None = None
-    """Seconds from admission to end, with all steps, retries and delays; None: unlimited."""
+    """Seconds from admission to end, with all steps, retries and delays, without `jitter`; None: unlimited."""
     retry: RetryPolicy = RetryPolicy()
     """The rule for retries, for every step without its own."""
     overlap_policy: OverlapPolicy = "skip"
@@ -215,6 +216,12 @@ class JobDefinition(StoredModel):
     on_completion: OnCompletion = "preserve"
     """The end of a job whose schedule ends, after its last instant: `preserve`: it stays, disabled. `drop`: it is deleted if this
     instant fired."""
+    jitter: Seconds = 0.0
+    """The longest delay of a start by the schedule, up to 24h and less than its shortest interval; 0: none.
+
+    Each execution waits for a random time up to it, after the decision on its lock, so that jobs with the same schedule do not start
+    together. The time is drawn from the id of the execution. Other triggers are not delayed.
+    """
     input_schema: Object | None = None
     """A JSON Schema for `input`, checked here and at every trigger, whose keys are merged before.
 
@@ -408,6 +415,7 @@ def _schedule_problems(definition: JobDefinition) -> Iterator[DefinitionProblem]
             yield _unscheduled("schedule", definition.schedule, error)
             return
     yield from day_problems(definition.exclude, definition.only, definition.blackout, definition.shift, schedule)
+    yield from jitter_problems(definition.jitter, schedule)
     repeats = definition.schedule is not None and not is_once
     yield from dependency_problems(definition.name, definition.depends_on, repeats=repeats)
     if definition.on_completion == "drop" and not ends:

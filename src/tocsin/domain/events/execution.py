@@ -98,6 +98,8 @@ class Plan(Message):
     """
     start_at: datetime | None = None
     """The time (UTC) before which no task is dispatched."""
+    start_delay: float | None = None
+    """The seconds of `start_at` that were drawn from the job's `jitter`; absent: none."""
     expires_at: datetime | None = None
     """The time (UTC) from which on no task is dispatched any more (ojs-core §5.5)."""
     shard: str | None = None

@@ -13,7 +13,7 @@ from .. import execution_plan, ids
 from ..definition import JobDefinition
 from ..events import Due, Requested, Skipped
 from .outcomes import Outcome, Status, end_of, outcome_of
-from .recorded import BY_LOCK, Moment, RecordedJob, Run, Usual, usual_of
+from .recorded import BY_LOCK, Moment, RecordedJob, Run, Usual, start_delay_of, usual_of
 from .time_replay import CANDIDATE, Decided
 
 UNRECORDED: Final = 2**61
@@ -121,15 +121,15 @@ class Arrivals:
 
     def _of_run(self, run: Run, request: Requested | None, requested_at: datetime) -> Arrival:
         """Return the arrival of a recorded execution."""
-        at, handing_over = self._needs_lock_at(run), self._handing_over(run)
+        at, handing_over, delay = self._needs_lock_at(run), self._handing_over(run), start_delay_of(request)
         arrival = Arrival(
             self._outcome(run, request, requested_at),
             request,
             run,
             None if at is None else Moment(max(at.time, requested_at), at.sequence),
             self.usual.handing_over if handing_over is None else handing_over,
-            self.usual.starting,
-            self.usual.starting + self.usual.duration,
+            self.usual.starting + delay,
+            self.usual.starting + delay + self.usual.duration,
         )
         if run.cancellations:
             arrival.further_requests = run.cancellations[1:]
@@ -141,7 +141,8 @@ class Arrivals:
             if run.ended is not None and not _is_skipped_by_lock(run):
                 arrival.ends_unadmitted, arrival.ends = run.ended, end_of(run)
             return arrival
-        arrival.starting = None if run.started_at is None else run.started_at - held_from.time
+        later = delay - start_delay_of(run.request)  # the definition to try may have another jitter
+        arrival.starting = None if run.started_at is None else run.started_at - held_from.time + later
         if run.ended is None:
             # It was still active.
             arrival.holding = max(
@@ -150,7 +151,7 @@ class Arrivals:
         elif run.superseded_by is not None and run.ended.time > self.recorded.runs.since:
             arrival.holding = max(arrival.holding, run.ended.time - held_from.time)
         else:
-            arrival.holding = run.ended.time - held_from.time
+            arrival.holding = run.ended.time - held_from.time + later
             arrival.ends, arrival.end_sequence = end_of(run), run.ended.sequence
         arrival.outcome.is_estimated = run.ended is None or run.superseded_by is not None
         return arrival
@@ -169,15 +170,15 @@ class Arrivals:
         outcome = Outcome(
             *(request.job, name, request.trigger, request.scheduled_time, shard, requested_at), is_estimated=True
         )
-        usual = self.usual
+        usual, delay = self.usual, start_delay_of(request)
         return Arrival(
             outcome,
             request,
             None,
             Moment(requested_at + usual.planning, UNRECORDED),
             usual.handing_over,
-            usual.starting,
-            usual.starting + usual.duration,
+            usual.starting + delay,
+            usual.starting + delay + usual.duration,
         )
 
     # --- recorded moments ---------------------------------------------------------------------------------------------

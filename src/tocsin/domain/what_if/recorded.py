@@ -200,7 +200,7 @@ class Usual:
     handing_over: timedelta = _ZERO
     """From the end of a holder until the next acquisition of the lock."""
     starting: timedelta = _ZERO
-    """From the admission until the start of the first attempt."""
+    """From the admission until the start of the first attempt, without jitter."""
     duration: timedelta = _ZERO
     """From the start of the first attempt until the end."""
 
@@ -212,13 +212,18 @@ def usual_of(runs: Iterable[Run], planning: Sequence[timedelta], handing_over: S
     for run in runs:
         if run.held_from is None or run.started_at is None:
             continue
-        starting.append(run.started_at - run.held_from.time)
+        starting.append(run.started_at - run.held_from.time - start_delay_of(run.request))
         if run.ended is not None and not isinstance(run.end, Cancelled | Skipped):
             durations.append(run.ended.time - run.started_at)
     return Usual(
         len(durations),
         *(_median(values) for values in (planning, handing_over, starting, durations)),
     )
+
+
+def start_delay_of(request: Requested | None) -> timedelta:
+    """Return by how much the jitter of its job delayed the start of an execution."""
+    return timedelta(seconds=(None if request is None else request.plan.start_delay) or 0.0)
 
 
 def _median(values: Sequence[timedelta]) -> timedelta:

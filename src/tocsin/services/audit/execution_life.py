@@ -206,6 +206,11 @@ class ExecutionLife:
 
     # --- attempts ----------------------------------------------------------------------------------------------------
 
+    def _early(self, at: datetime) -> float:
+        """Return the seconds that are left until the execution may start."""
+        start_at = None if self.requested is None else self.requested.plan.start_at
+        return 0.0 if start_at is None else (start_at - at).total_seconds()
+
     def _is_anew(self, fact: ExecutionFact) -> bool:
         return isinstance(fact, Dispatched) and (fact.step, fact.attempt) in self.lost
 
@@ -234,6 +239,8 @@ class ExecutionLife:
             return
         if fact.attempt != last + 1:
             yield Wrong("I7", f"attempt {fact.attempt} follows attempt {last}")
+        if fact.attempt == 1 and (early := self._early(self.newest.time)) > CLOCKS:
+            yield Wrong("I7", f"{fact.step} is dispatched {early:g} seconds before the execution may start")
         if fact.attempt > step.retry.max_attempts:
             yield Wrong("I7", f"attempt {fact.attempt}, and {step.retry.max_attempts} are allowed")
         if fact.attempt > 1 and (fact.step not in self.retried or self.retried[fact.step][0] != last):
@@ -317,15 +324,17 @@ class ExecutionLife:
             yield Wrong("I6", f"still at work: {_named(running)}")
 
     def _ended_as_a_whole(self, fact: Failed, at: datetime) -> Iterator[Wrong]:
-        limit = self.requested.plan.execution_timeout if self.requested is not None else None
-        if self.requested is None:
+        plan = None if self.requested is None else self.requested.plan
+        limit = None if plan is None else plan.execution_timeout
+        if plan is None:
             yield Wrong("I3", "it was never planned")
         if fact.reason == "expired":
             yield from self._expired(at)
         elif fact.reason == "timed_out" and (limit is None or self.admitted_at is None):
             yield Wrong("I7", "it ends at a time limit, and has none")
         elif fact.reason == "timed_out" and limit is not None and self.admitted_at is not None:
-            early = limit - (at - self.admitted_at).total_seconds()
+            delay = (None if plan is None else plan.start_delay) or 0.0
+            early = limit + delay - (at - self.admitted_at).total_seconds()
             if early > CLOCKS:
                 yield Wrong("I7", f"it ends {early:g} seconds before its time limit of {limit:g}")
 

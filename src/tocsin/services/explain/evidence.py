@@ -97,6 +97,10 @@ class Outcome:
     """If it waits for acknowledgements of agents, how many it has, in words."""
     shards: str | None = None
     """If it fanned out, the state of the executions on its shards in words."""
+    start_delay: float | None = None
+    """The seconds by which the jitter of the job delayed its start; None: none."""
+    starts_at: datetime | None = None
+    """The time for which its start waits; None: it does not wait for a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +252,10 @@ def outcome_of(execution_id: str, facts: Sequence[Recorded[Message]]) -> Outcome
         dead_lettered=any(isinstance(message, DeadLettered) for message in messages),
         waits_for_jobs=upstream_jobs(depends_on),
         acknowledgements=None if acknowledgements is None else str(acknowledgements),
+        start_delay=newest[0].plan.start_delay if newest else None,
+        starts_at=newest[0].plan.start_at
+        if newest and execution.waits_for(state) == "delay" and not record.has_started
+        else None,
     )
 
 

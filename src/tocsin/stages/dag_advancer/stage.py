@@ -87,7 +87,8 @@ class DagAdvancer:
         match recorded.message:
             case Admitted() as admission:
                 ref = execution_state(admission.job, admission.execution_id)
-                tasks = execution.dispatch(states(ref), key=self._key)
+                # A start time may have passed while the execution waited for its lock.
+                tasks = execution.dispatch_missing(states(ref), at=recorded.time, key=self._key)
                 if admission.plan.start_at is None and admission.plan.expires_at is None:
                     return decided(ref, tasks)
                 return again(Events(ref, tuple(tasks))) if tasks else _schedule(ref, states(ref))

@@ -166,6 +166,10 @@ class ExecutionDetails(BaseModel):
     """The shard on which it runs; null: its job is not divided."""
     occurrence_id: str | None = None
     """The id under which it and those of other shards were fanned out."""
+    start_at: datetime | None = None
+    """The time before which it does not start: its own, or by the jitter of its job."""
+    start_delay_ms: int | None = None
+    """The milliseconds by which the jitter of its job delayed its start; null: none."""
     fan_out: FanOut | None = None
     """The executions on the shards, of an occurrence that fanned out. `status` is then the state of all together."""
     trace_id: str | None = None
@@ -259,6 +263,8 @@ class ExecutionDetails(BaseModel):
             occurrence_id=record.occurrence_id,
             trace_id=None if trace is None else trace.trace_id,
             trace_url=trace_link(trace.trace_id) if trace and (trace.is_sampled or record.status == "failed") else None,
+            start_at=requested.plan.start_at if requested else None,
+            start_delay_ms=record.start_delay_ms,
         )
 
 

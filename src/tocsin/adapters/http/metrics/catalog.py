@@ -63,7 +63,7 @@ DEAD_LETTERS: Final = Metric("dead_letters", "counter", "New dead letters of all
 LATENESS: Final = Metric(
     "start_lateness_seconds",
     "histogram",
-    "Time from the scheduled instant to the first claim by a worker, of executions with the trigger `cron`.",
+    "Time from the scheduled instant to the first claim by a worker, of executions with the trigger `cron`, without the jitter of the job.",
 )
 MISSED: Final = Metric(
     "instants_missed", "counter", "Instants that passed without firing, against the schedule.", ("job", "reason")

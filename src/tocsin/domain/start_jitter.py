@@ -1,0 +1,28 @@
+"""The delay of a start by the schedule, drawn from the id of its execution.
+
+The plan records the delay and the time of the start. A redelivered decision draws the same, and no later reader draws again.
+"""
+
+from datetime import datetime, timedelta
+
+from . import ids
+from .events import Plan
+
+
+def start_delay(execution_id: str, jitter: float) -> float:
+    """Return the delay of a start, from 0 up to `jitter` seconds, in whole milliseconds."""
+    share = (ids.draw("start", execution_id) + 1) / 2
+    return int(share * jitter * 1_000) / 1_000
+
+
+def delayed(plan: Plan, execution_id: str, jitter: float, decided_at: datetime) -> Plan:
+    """Return a plan whose start is delayed after the decision on its instant."""
+    delay = start_delay(execution_id, jitter)
+    return plan.model_copy(update={"start_delay": delay, "start_at": decided_at + timedelta(seconds=delay)})
+
+
+def delayed_again(plan: Plan, execution_id: str, jitter: float) -> Plan:
+    """Return a delayed plan with the delay of another execution for the same instant."""
+    if plan.start_at is None or plan.start_delay is None:
+        return plan
+    return delayed(plan, execution_id, jitter, plan.start_at - timedelta(seconds=plan.start_delay))
