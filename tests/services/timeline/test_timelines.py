@@ -158,6 +158,15 @@ def test_decision_of_each_instant(name: str) -> None:
         assert {name: getattr(mark, name) for name in fields} == fields
 
 
+def test_no_instant_of_a_deletion_is_missed() -> None:
+    past = hourly(catch_up="once").deleted(DAY + "09:40").defined(DAY + "10:40").ticked(DAY + "12:30")
+    shown = window(DAY + "09:00", DAY + "13:00")
+    missed = [mark.at for mark in marks(past, shown) if mark.decision == "missed"]
+    assert missed == [utc(DAY + "11:00")]
+    counted = buckets(past, shown, timedelta(hours=1)).result()
+    assert [bucket.start for bucket in counted if "missed" in bucket.counts] == missed
+
+
 def test_nonexistent_local_time_is_a_mark() -> None:
     past = Past("30 2 * * *", BERLIN).defined("2026-03-27T12:00").ticked("2026-03-28T01:30").ticked("2026-03-29T12:00")
     listed = marks(past, window("2026-03-28", "2026-03-31"))

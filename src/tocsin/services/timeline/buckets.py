@@ -1,7 +1,7 @@
 """The buckets of a timeline: marks counted by time and decision, without listing them."""
 
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Final, cast
@@ -10,6 +10,7 @@ from ...domain.execution_counts import ANNOUNCED
 from ...domain.schedule import Schedule
 from ...ports import ExecutionCount, PassedSpan
 from ..calculations import Effort
+from ..explain.evidence import Regime
 from .marks import CRON
 from .model import Bucket, Decision, Span
 from .regimes import INSTANT, Ledger, Stretch
@@ -45,18 +46,21 @@ class Buckets:
 
         The schedule divides a span among buckets.
         """
-        of = {regime.sequence: regime for regime in ledger.all}
+        of = defaultdict[int, list[Regime]](list)
+        for of_job in reversed(ledger.all):
+            of[of_job.sequence].append(of_job)
         for span in passed:
-            regime = of.get(span.definition)
+            regime = next((known for known in of[span.definition] if known.fact.time < span.until), None)
             if regime is None or not ledger.has_seen(span.definition):
                 continue
             decision = cast("Decision", span.reason)
-            first, last = self._number(span.start + INSTANT), self._number(span.until)
+            start = max(span.start, regime.fact.time) + INSTANT  # after a deletion, it lies before the definition
+            first, last = self._number(start), self._number(span.until)
             if first == last and first is not None:
                 self._counts[first][decision] += span.total
             elif (schedule := regime.schedule) is not None:
                 origin = ledger.anchor(regime, schedule, span.until)
-                self._count(Stretch(span.start + INSTANT, span.until + INSTANT, decision, schedule, origin))
+                self._count(Stretch(start, span.until + INSTANT, decision, schedule, origin))
 
     def add_stretches(self, stretches: Iterable[Stretch]) -> None:
         """Count instants of pauses and of the future, nonexistent local times, and excluded instants."""

@@ -100,7 +100,9 @@ def _passed(ledger: Ledger, decision: Recorded[Due | Passed], fact: Passed, wind
         reason = ledger.reason_of(regime)
     fires, schedule = 0, regime.schedule
     if schedule is not None:
-        after, until = max(fact.start, window.since - INSTANT), min(fact.until, window.until - INSTANT)
+        # After a deletion, `start` lies before the definition.
+        after = max(fact.start, regime.fact.time, window.since - INSTANT)
+        until = min(fact.until, window.until - INSTANT)
         for occurrence in schedule.occurrences(after, until, anchor=ledger.anchor(regime, schedule, fact.until)):
             fires += 1
             if occurrence.excluded:
