@@ -53,7 +53,7 @@ DURATION_CAUSES: dict[str, list[Callable[[], object]]] = {
     "duration-in-calendar-units": [lambda: duration.parse("P1Y"), lambda: duration.parse("P1M")],
     "duration-out-of-range": [lambda: duration.parse(-1), lambda: duration.parse("521w6d")],
 }
-REPORTERS = {"DefinitionProblem", "_wrong", "_located"}
+REPORTERS = {"DefinitionProblem", "wrong", "_wrong", "_located"}
 """The functions that report a problem with a `code`."""
 CASES = [
     pytest.param(kind, code, cause, id=f"{code}-{number}")

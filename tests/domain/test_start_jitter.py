@@ -66,6 +66,11 @@ def test_jitter_is_less_than_the_interval(fields: Mapping[str, object], seconds:
         ({"schedule": "0 3 * * *", "jitter": "24h1s"}, "out-of-range", "at most 24h"),
         ({"schedule": "0 3 * * *", "jitter": "24h"}, "out-of-range", "less than 24h"),
         ({"schedule": "*/5 * * * *", "jitter": "5m"}, "out-of-range", "less than 5m"),
+        ({"schedule": "*/5 * * * * until 2027-01-01T00:00", "jitter": "5m"}, "out-of-range", "less than 5m"),
+        (
+            {"schedule": "*/5 * * * * from 2026-01-01T00:00 until 2026-01-01T00:05", "jitter": "5m"},
+            *("out-of-range", "less than 5m"),
+        ),
         ({"schedule": "0,59 * * * *", "jitter": "5m"}, "out-of-range", "less than 1m"),
         ({"schedule": "@every 10s", "jitter": 10}, "out-of-range", "less than 10s"),
         ({"schedule": "0 3 * * *", "timezone": "Europe/Berlin", "jitter": "23h30m"}, "out-of-range", "less than 23h"),
@@ -170,6 +175,16 @@ def test_execution_timeout_begins_at_the_start() -> None:
     facts = [Recorded(admitted(limited), f"execution.{JOB}.{ID}.admitted", 1, NOON)]
     over = [recovery.examine(facts, now=NOON + timedelta(seconds=at), policy=Policy()) for at in (179, 180)]
     assert [findings is not None and findings.is_expired for findings in over] == [False, True]
+
+
+def test_limits_count_from_a_later_admission() -> None:
+    later = NOON + timedelta(seconds=DELAY + 300)
+    limited = admitted(DELAYED.model_copy(update={"execution_timeout": 60.0}))
+    facts = [Recorded(limited, f"execution.{JOB}.{ID}.admitted", 1, later)]
+    over = [recovery.examine(facts, now=later + at * SECOND, policy=Policy()) for at in (59, 60)]
+    assert [findings is not None and findings.is_expired for findings in over] == [False, True]
+    [slow] = timers(Notify(channels=("ops",), duration_over=7_200.0), limited, later, "UTC")
+    assert slow.until == later + timedelta(seconds=7_200)
 
 
 def test_lock_lives_longer_by_the_delay() -> None:

@@ -159,8 +159,13 @@ def from_replay_of(replayed: Recorded[Replayed], before: Requested) -> Admitted:
     )
 
 
-def planned_again(request: Requested, definition: JobDefinition, sequence: int) -> Planned | Admitted:
-    """Plan a recorded request by another definition, with the definition's own input."""
+def planned_again(
+    request: Requested, definition: JobDefinition, sequence: int, decided_at: datetime | None = None
+) -> Planned | Admitted:
+    """Plan a recorded request by another definition, with the definition's own input.
+
+    `decided_at`: as for `from_due`.
+    """
     wish = _Wish(
         request.execution_id,
         request.scheduled_time,
@@ -171,6 +176,7 @@ def planned_again(request: Requested, definition: JobDefinition, sequence: int) 
         backfill=request.backfill,
         traceparent=request.traceparent,
         event=request.event,
+        decided_at=decided_at,
     )
     again = _requested(definition, sequence, wish)
     return again if request.plan.shard is None else on_shard(again, request.plan.shard)

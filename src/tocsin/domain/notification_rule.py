@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal, Protocol, TypeAlias
 
-from . import ids
+from . import ids, start_jitter
 from .definition import JobDefinition, Notify
 from .events import (
     Admitted,
@@ -163,7 +163,7 @@ def timers(rule: Notify, request: Requested, opened_at: datetime, timezone: str)
         if by is not None:
             times["overdue"] = by
     if rule.duration_over is not None and isinstance(request, Admitted):
-        times["slow"] = opened_at + delay + timedelta(seconds=rule.duration_over)
+        times["slow"] = start_jitter.begins_at(request.plan, opened_at) + timedelta(seconds=rule.duration_over)
     for kind, until in times.items():
         yield NotifyTimer(
             job=request.job,

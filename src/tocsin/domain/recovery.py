@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
-from . import duration, execution
+from . import duration, execution, start_jitter
 from .events import (
     Admitted,
     Advanced,
@@ -173,12 +173,13 @@ def examine(
 
 def expire(findings: Findings) -> list[Failed]:
     """End an execution that exceeds its time limit."""
-    limit = findings.state.request.plan.execution_timeout
+    plan = findings.state.request.plan
+    limit, begin = plan.execution_timeout, "admission" if plan.start_delay is None else "start"
     if not findings.is_expired or limit is None:
         return []
     error = Failure(
         type=TIMED_OUT,
-        message=f"the execution took longer than {duration.short(limit)} after its admission{_waits(findings.state)}",
+        message=f"the execution took longer than {duration.short(limit)} after its {begin}{_waits(findings.state)}",
         retryable=False,
     )
     return execution.give_up(findings.state, reason=TIMED_OUT, error=error)
@@ -276,7 +277,7 @@ def _span(seconds: float) -> timedelta:
 def _expiry(plan: Plan, times: _Times) -> datetime | None:
     if plan.execution_timeout is None or times.admitted is None:
         return None
-    return times.admitted.time + _span(plan.execution_timeout) + _span(plan.start_delay or 0.0)
+    return start_jitter.begins_at(plan, times.admitted.time) + _span(plan.execution_timeout)
 
 
 def _overdue(

@@ -21,6 +21,16 @@ def delayed(plan: Plan, execution_id: str, jitter: float, decided_at: datetime) 
     return plan.model_copy(update={"start_delay": delay, "start_at": decided_at + timedelta(seconds=delay)})
 
 
+def begins_at(plan: Plan, admitted_at: datetime) -> datetime:
+    """Return when an admitted execution begins, from which its time limits count.
+
+    It begins at once if it waited longer for its lock than the jitter delays it.
+    """
+    if plan.start_at is None or plan.start_delay is None:
+        return admitted_at
+    return max(admitted_at, plan.start_at)
+
+
 def delayed_again(plan: Plan, execution_id: str, jitter: float) -> Plan:
     """Return a delayed plan with the delay of another execution for the same instant."""
     if plan.start_at is None or plan.start_delay is None:

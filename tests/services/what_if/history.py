@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tests.stages.world import World
 from tocsin import subjects
-from tocsin.domain import execution, ledger
+from tocsin.domain import execution, ledger, start_jitter
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
     Actor,
@@ -63,6 +63,7 @@ def draw_definition(chance: Random, name: str) -> dict[str, Any]:
         "catch_up": chance.choice(("once", "skip", "all")),
         "catch_up_max_age": chance.choice((600.0, 86_400.0)),
         "enabled": chance.random() < 0.95,
+        "jitter": chance.choice((0.0, 0.0, 30.0, 290.0)),
     }
 
 
@@ -236,7 +237,8 @@ class History:
             if state.status is execution.Status.ADMITTED:
                 self._started.add(execution_id)
                 wait = self.chance.choice(self.waits)
-                self._put(self.now + timedelta(seconds=wait), "start", state.request)
+                begin = start_jitter.begins_at(state.request.plan, self.now)
+                self._put(begin + timedelta(seconds=wait), "start", state.request)
             if state.is_over or execution_id in self._started:
                 del self._waiting[execution_id]
 

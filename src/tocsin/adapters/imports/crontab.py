@@ -91,7 +91,9 @@ def _set_schedule(draft: Draft, entry: Entry, zone: Zone, now: datetime) -> None
         return
     fields = ALIASES[entry.times[0]].split() if len(entry.times) == 1 else entry.times
     if any("~" in field for field in fields):
-        draft.add("random-delay-not-supported", f"`{' '.join(fields)}` names a random time; write a fixed time")
+        draft.add(
+            "random-delay-not-supported", f"`{' '.join(fields)}` names a random time; write a fixed time and `jitter`"
+        )
         return
     is_wild = fields[0].startswith("*") or fields[1].startswith("*")
     if not set_cron(draft, fields, VIXIE):
@@ -116,6 +118,9 @@ def _report(draft: Draft, entry: Entry) -> None:
         if variables.get("MAILTO") and name in variables:
             draft.add("mail-not-supported", f"{name}={variables[name]} is a setting of cron's mail")
     if "RANDOM_DELAY" in variables:
-        draft.add("random-delay-not-supported", f"RANDOM_DELAY={variables['RANDOM_DELAY']}: the job starts on time")
+        draft.add(
+            "random-delay-not-supported",
+            f"RANDOM_DELAY={variables['RANDOM_DELAY']}: the job starts on time; write `jitter` to delay it",
+        )
     if entry.is_quiet:
         draft.add("log-not-quiet", "`-` before the time is left out")

@@ -44,7 +44,7 @@ LOSSES: Final[Mapping[str, str]] = {
     "mail-not-supported": "Cron mails the output of the command to an address.",
     "operator-needs-handler": "An operator's code is part of the source; the worker needs a handler that does its work.",
     "parallel-runs-not-supported": "Several pods of one run have no equivalent.",
-    "random-delay-not-supported": "A random delay or time has no equivalent.",
+    "random-delay-not-supported": "A random delay or time is not taken over; `jitter` delays starts at random.",
     "reboot-not-supported": "A run at the start of a machine has no equivalent.",
     "run-limit-not-supported": "The number of runs at a time has no limit; the job may run alone or freely.",
     "schedule-not-expressible": "The schedule has no equivalent; the job is written without a schedule.",

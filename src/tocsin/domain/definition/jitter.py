@@ -15,7 +15,8 @@ _COMPARED: Final = 100
 """Instants of a schedule that are looked at for its shortest interval."""
 _SPAN: Final = timedelta(days=400)
 _BEGIN: Final = datetime(2028, 1, 1, tzinfo=UTC)
-"""The time from which they are looked at, always the same, in a leap year."""
+"""The time from which they are looked at if the schedule has no bounds, always the same, in a leap year."""
+_JUST_BEFORE: Final = timedelta(seconds=1)
 
 
 def jitter_problems(jitter: float, schedule: Schedule | None) -> Iterator[DefinitionProblem]:
@@ -37,6 +38,8 @@ def _shortest_interval(schedule: Schedule) -> float | None:
     """Return the seconds between the closest of the first instants; None: there are not two."""
     if schedule.interval is not None:
         return schedule.interval.total_seconds()
-    begin = max(_BEGIN, schedule.starts_at or _BEGIN)
+    if (begin := schedule.starts_at) is None:
+        begin = _BEGIN if schedule.ends_at is None else min(_BEGIN, schedule.ends_at - _SPAN)
+    begin -= _JUST_BEFORE
     fires = (each.at for each in schedule.occurrences(begin, begin + _SPAN, anchor=begin) if each.fires)
     return min(((later - at).total_seconds() for at, later in pairwise(islice(fires, _COMPARED))), default=None)

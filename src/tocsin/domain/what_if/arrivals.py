@@ -13,7 +13,7 @@ from .. import execution_plan, ids
 from ..definition import JobDefinition
 from ..events import Due, Requested, Skipped
 from .outcomes import Outcome, Status, end_of, outcome_of
-from .recorded import BY_LOCK, Moment, RecordedJob, Run, Usual, start_delay_of, usual_of
+from .recorded import BY_LOCK, Moment, RecordedJob, Run, Usual, begin_of, usual_of
 from .time_replay import CANDIDATE, Decided
 
 UNRECORDED: Final = 2**61
@@ -34,9 +34,9 @@ class Arrival:
     """When it needs its lock, or is admitted without one; None: never, as recorded."""
     handing_over: timedelta
     starting: timedelta | None
-    """From its admission until its start; None: no worker started it."""
+    """From its begin, which is its admission or a later start by jitter, until a worker starts it; None: no worker did."""
     holding: timedelta
-    """From its admission until its end."""
+    """From its begin until its end; negative: it ended while its start waited."""
     taking: timedelta = _ZERO
     """From the last cancellation of a holder, under `cancel_previous`, until it acquires the lock."""
     further_requests: list[Moment] = field(default_factory=list)
@@ -113,23 +113,26 @@ class Arrivals:
             for run in runs:
                 request = run.request
                 if request is not None and definition is not None and decision.definition is not None:
-                    request = execution_plan.planned_again(request, decision.definition, due.definition)
+                    request = execution_plan.planned_again(
+                        request, decision.definition, due.definition, decision.stored
+                    )
                 yield self._of_run(run, request, decision.stored)
         elif decision.definition is not None and due.scheduled_time not in self._decided_at:
             for shard in shards if decision.definition.partition is not None else (None,):
-                yield self._unrecorded(execution_plan.from_due(due, decision.definition), shard, decision.stored)
+                request = execution_plan.from_due(due, decision.definition, decision.stored)
+                yield self._unrecorded(request, shard, decision.stored)
 
     def _of_run(self, run: Run, request: Requested | None, requested_at: datetime) -> Arrival:
         """Return the arrival of a recorded execution."""
-        at, handing_over, delay = self._needs_lock_at(run), self._handing_over(run), start_delay_of(request)
+        at, handing_over = self._needs_lock_at(run), self._handing_over(run)
         arrival = Arrival(
             self._outcome(run, request, requested_at),
             request,
             run,
             None if at is None else Moment(max(at.time, requested_at), at.sequence),
             self.usual.handing_over if handing_over is None else handing_over,
-            self.usual.starting + delay,
-            self.usual.starting + delay + self.usual.duration,
+            self.usual.starting,
+            self.usual.starting + self.usual.duration,
         )
         if run.cancellations:
             arrival.further_requests = run.cancellations[1:]
@@ -141,17 +144,15 @@ class Arrivals:
             if run.ended is not None and not _is_skipped_by_lock(run):
                 arrival.ends_unadmitted, arrival.ends = run.ended, end_of(run)
             return arrival
-        later = delay - start_delay_of(run.request)  # the definition to try may have another jitter
-        arrival.starting = None if run.started_at is None else run.started_at - held_from.time + later
+        begin = begin_of(run.request, held_from.time)
+        arrival.starting = None if run.started_at is None else run.started_at - begin
         if run.ended is None:
             # It was still active.
-            arrival.holding = max(
-                arrival.holding, self.recorded.known_until - held_from.time + timedelta(microseconds=1)
-            )
+            arrival.holding = max(arrival.holding, self.recorded.known_until - begin + timedelta(microseconds=1))
         elif run.superseded_by is not None and run.ended.time > self.recorded.runs.since:
-            arrival.holding = max(arrival.holding, run.ended.time - held_from.time)
+            arrival.holding = max(arrival.holding, run.ended.time - begin)
         else:
-            arrival.holding = run.ended.time - held_from.time + later
+            arrival.holding = run.ended.time - begin
             arrival.ends, arrival.end_sequence = end_of(run), run.ended.sequence
         arrival.outcome.is_estimated = run.ended is None or run.superseded_by is not None
         return arrival
@@ -170,15 +171,15 @@ class Arrivals:
         outcome = Outcome(
             *(request.job, name, request.trigger, request.scheduled_time, shard, requested_at), is_estimated=True
         )
-        usual, delay = self.usual, start_delay_of(request)
+        usual = self.usual
         return Arrival(
             outcome,
             request,
             None,
             Moment(requested_at + usual.planning, UNRECORDED),
             usual.handing_over,
-            usual.starting + delay,
-            usual.starting + delay + usual.duration,
+            usual.starting,
+            usual.starting + usual.duration,
         )
 
     # --- recorded moments ---------------------------------------------------------------------------------------------

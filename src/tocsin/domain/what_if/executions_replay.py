@@ -15,7 +15,7 @@ from ..events import Admitted, Message, Recorded
 from ..lock import Lock
 from .arrivals import UNRECORDED, Arrival
 from .outcomes import SUPERSEDED, Outcome, Status
-from .recorded import Moment, RecordedJob
+from .recorded import Moment, RecordedJob, begin_of
 from .slots import Slots
 from .time_replay import IsSpent
 
@@ -61,7 +61,7 @@ class ExecutionsReplay:
                 outcome.status, outcome.admitted_at, outcome.started_at = "running", held_from.time, run.started_at
                 if arrival.request is not None and self.slots.may_hold_back(arrival.request):
                     self.slots.occupy(_name(arrival), arrival.request, held_from.time)
-                self._end_at(held_from.time, arrival)
+                self._end_at(arrival, held_from.time)
             elif run is not None and run.queued is not None and run.queued.time <= self.since:
                 outcome.found_lock_held = True
                 self._expect_end(arrival)
@@ -147,12 +147,12 @@ class ExecutionsReplay:
 
     def _admit(self, arrival: Arrival, now: datetime) -> None:
         outcome, request = arrival.outcome, arrival.request
-        outcome.status, outcome.admitted_at = "running", now
+        outcome.status, outcome.admitted_at, begin = "running", now, begin_of(request, now)
         if request is not None and self.slots.may_hold_back(request):
-            self._at(Moment(now, UNRECORDED), _LATER, "task", arrival)
+            self._at(Moment(begin, UNRECORDED), _LATER, "task", arrival)
             return
-        outcome.started_at = None if arrival.starting is None else now + arrival.starting
-        self._end_at(now, arrival)
+        outcome.started_at = None if arrival.starting is None else begin + arrival.starting
+        self._end_at(arrival, now)
 
     def _end(self, arrival: Arrival, now: datetime, status: Status, reason: str | None) -> None:
         """End an execution, and hand its lock and its slot on."""
@@ -197,8 +197,9 @@ class ExecutionsReplay:
         if arrival.ends_unadmitted is not None:
             self._at(arrival.ends_unadmitted, _LATER, "end-unadmitted", arrival)
 
-    def _end_at(self, admitted_at: datetime, arrival: Arrival) -> None:
-        self._at(Moment(admitted_at + arrival.holding, arrival.end_sequence), _LATER, "end", arrival)
+    def _end_at(self, arrival: Arrival, admitted_at: datetime) -> None:
+        end = max(admitted_at, begin_of(arrival.request, admitted_at) + arrival.holding)
+        self._at(Moment(end, arrival.end_sequence), _LATER, "end", arrival)
 
     def _at(self, moment: Moment, phase: int, action: Action, arrival: Arrival) -> None:
         self._number += 1

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from statistics import median
 from typing import Final, NamedTuple, TypeAlias
 
-from .. import lock
+from .. import lock, start_jitter
 from ..events import (
     Acquired,
     Cancelled,
@@ -212,7 +212,7 @@ def usual_of(runs: Iterable[Run], planning: Sequence[timedelta], handing_over: S
     for run in runs:
         if run.held_from is None or run.started_at is None:
             continue
-        starting.append(run.started_at - run.held_from.time - start_delay_of(run.request))
+        starting.append(run.started_at - begin_of(run.request, run.held_from.time))
         if run.ended is not None and not isinstance(run.end, Cancelled | Skipped):
             durations.append(run.ended.time - run.started_at)
     return Usual(
@@ -221,9 +221,9 @@ def usual_of(runs: Iterable[Run], planning: Sequence[timedelta], handing_over: S
     )
 
 
-def start_delay_of(request: Requested | None) -> timedelta:
-    """Return by how much the jitter of its job delayed the start of an execution."""
-    return timedelta(seconds=(None if request is None else request.plan.start_delay) or 0.0)
+def begin_of(request: Requested | None, admitted_at: datetime) -> datetime:
+    """Return when an execution begins: when admitted, or at its delayed start."""
+    return admitted_at if request is None else start_jitter.begins_at(request.plan, admitted_at)
 
 
 def _median(values: Sequence[timedelta]) -> timedelta:

@@ -39,6 +39,7 @@ from ...domain.events import (
     Terminal,
 )
 from ...domain.retry import delay
+from ...domain.start_jitter import begins_at
 from ...subjects import event_type
 from .check import Debtor
 from .dependencies import wrong_waits
@@ -333,8 +334,8 @@ class ExecutionLife:
         elif fact.reason == "timed_out" and (limit is None or self.admitted_at is None):
             yield Wrong("I7", "it ends at a time limit, and has none")
         elif fact.reason == "timed_out" and limit is not None and self.admitted_at is not None:
-            delay = (None if plan is None else plan.start_delay) or 0.0
-            early = limit + delay - (at - self.admitted_at).total_seconds()
+            begin = self.admitted_at if plan is None else begins_at(plan, self.admitted_at)
+            early = limit - (at - begin).total_seconds()
             if early > CLOCKS:
                 yield Wrong("I7", f"it ends {early:g} seconds before its time limit of {limit:g}")
 
