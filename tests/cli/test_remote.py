@@ -19,6 +19,15 @@ from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.events import AgentRegistered, DeadLettered, Defined, Failed, Failure, OutputLine
 from tocsin.subjects import Bucket, Stream
 
+NAMES = """
+jobs:
+  - name: report
+    function: f
+    schedule: "@daily"
+    depends_on: [nowhere]
+    triggers: [{nats: orders.new}]
+    notify: {channels: [pagr], on_failure: true}
+"""
 RUN = "11111111-1111-7111-8111-111111111111"
 LETTER = "22222222-2222-7222-8222-222222222222"
 FILE = """
@@ -360,3 +369,12 @@ def test_tokens_are_created_listed_and_revoked(url: str) -> None:
     assert call(url, "tokens", "revoke", created["id"], TOCSIN_TOKEN=root).out == f"revoked {created['id']}\n"
     missing = call(url, "tokens", "revoke", "../jobs", "-o", "json", TOCSIN_TOKEN=root)
     assert (missing.code, missing.error["error_code"]) == (3, "token-not-found")
+
+
+def test_apply_warns_of_names_that_the_server_lacks(url: str, tmp_path: Path) -> None:
+    (file := tmp_path / "jobs.yaml").write_text(NAMES)
+    for arguments in ((), ("--dry-run",)):
+        warnings = call(url, "jobs", "apply", "-f", str(file), *arguments).err
+        assert "no channel `pagr`" in warnings
+        assert "do not open `orders.new`" in warnings
+        assert "`nowhere`, which is not registered" in warnings

@@ -16,7 +16,7 @@ from tocsin.adapters.nats.server.embedded import EmbeddedServer
 from tocsin.bootstrap.api_server import serving
 from tocsin.domain.access import Role
 from tocsin.domain.events import Completed
-from tocsin.services.operator import NotPermitted
+from tocsin.ports import NotPermitted
 
 JOB = {"name": "hold", "function": "hold"}
 

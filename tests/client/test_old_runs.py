@@ -63,6 +63,7 @@ class Old:
             history=history,
             queues=unused,
             status=unused,
+            settings=world.settings,
         )
 
     async def store(self, *facts: Message) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import yaml
 
 from tocsin.domain import formats
-from tocsin.services.jobs.event_triggers import stream_of, unopened_sources
+from tocsin.services.definition_settings import DefinitionSettings
+from tocsin.services.jobs.event_triggers import stream_of
 from tocsin.services.trigger_test import GivenEvent, try_event
 from tocsin.settings import Settings
 
@@ -41,7 +42,7 @@ def test_settings_of_the_page_open_its_subject() -> None:
 def test_buckets_of_the_page_are_opened() -> None:
     settings = Settings.model_validate(yaml.safe_load(block("buckets.yaml")))
     import_, reload = formats.read(yaml.safe_load(block("bucket-jobs.yaml")))
-    assert not [*unopened_sources([import_, reload], settings.triggers)]
+    assert not [*DefinitionSettings.of(settings).warnings([import_, reload])]
     [answer] = try_event(import_, GivenEvent.model_validate_json(block("upload.json")), NOW)
     assert (answer.outcome, answer.input) == ("starts", {"name": "invoices/a.pdf", "digest": "SHA-256=…"})
     changed = GivenEvent(subject="flags/checkout.new", body="on", revision=4)
@@ -53,6 +54,6 @@ def test_webhooks_of_the_page_are_opened() -> None:
     page = "webhooks.md"
     settings = Settings.model_validate(yaml.safe_load(block("tocsin.yaml", page)))
     build, ship = formats.read(yaml.safe_load(block("jobs.yaml", page)))
-    assert not [*unopened_sources([build, ship], settings.triggers)]
+    assert not [*DefinitionSettings.of(settings).warnings([build, ship])]
     [answer] = try_event(build, GivenEvent.model_validate_json(block("event.json", page)), NOW)
     assert (answer.outcome, answer.input) == ("starts", {"commit": "4ba2b37e"})

@@ -4,9 +4,15 @@ import pytest
 
 from tests.http.conftest import World
 from tocsin.domain.access import Role
+from tocsin.domain.duration import short
 from tocsin.domain.events import SilencesDefined
+from tocsin.domain.silence import LONGEST_OF_OWNER_S, MAX_OF_OWNER, MAX_OF_OWNERS
 
 JOB = {"name": "report", "function": "f"}
+
+
+async def bearer(world: World, role: Role, identity: str = "olga") -> str:
+    return f"Bearer {await world.token(identity, role)}"
 
 
 async def test_silence_is_started_listed_and_ended(world: World) -> None:
@@ -49,3 +55,76 @@ async def test_silence_of_a_hidden_job_stays_hidden(world: World) -> None:
     assert (answer.status_code, "report" in answer.text) == (404, False)
     assert (await world.ask("GET", "/v1/silences")).json() == {"silences": [silence]}
     assert (await world.ask("DELETE", path)).status_code == 200
+
+
+async def test_owner_silences_its_own_job(world: World) -> None:
+    ada = await bearer(world, Role.AUTHOR, "ada")
+    await world.ask("POST", "/v1/jobs", JOB, Authorization=ada)
+    body = {"job": "report", "duration": "2h", "reason": "the database moves"}
+    answer = await world.ask("POST", "/v1/silences", body, Authorization=ada)
+    assert (answer.status_code, answer.json()["by"]["identity"]) == (201, "ada")
+    path = f"/v1/silences/{answer.json()['id']}"
+    assert (await world.ask("DELETE", path, Authorization=ada)).status_code == 200
+    by_operator = (
+        await world.ask("POST", "/v1/silences", body, Authorization=await bearer(world, Role.OPERATOR))
+    ).json()
+    assert (await world.ask("DELETE", f"/v1/silences/{by_operator['id']}", Authorization=ada)).status_code == 200
+
+
+async def test_silence_of_a_former_owner_stays_short(world: World) -> None:
+    """The next job of the name is covered, and its author may end that."""
+    ada, eve = await bearer(world, Role.AUTHOR, "ada"), await bearer(world, Role.AUTHOR, "eve")
+    await world.ask("POST", "/v1/jobs", JOB, Authorization=eve)
+    body = {"job": "report", "duration": "1d", "reason": "quiet"}
+    answer = await world.ask("POST", "/v1/silences", body | {"duration": "25h"}, Authorization=eve)
+    assert (answer.status_code, f"lasts up to {short(LONGEST_OF_OWNER_S)}" in answer.text) == (409, True)
+    silence = (await world.ask("POST", "/v1/silences", body, Authorization=eve)).json()
+    await world.ask("DELETE", "/v1/jobs/report", Authorization=eve)
+    assert (await world.ask("POST", "/v1/silences", body, Authorization=eve)).status_code == 404
+    await world.ask("POST", "/v1/jobs", JOB, Authorization=ada)
+    path = f"/v1/silences/{silence['id']}"
+    assert (await world.ask("DELETE", path, Authorization=eve)).status_code == 403
+    assert (await world.ask("DELETE", path, Authorization=ada)).status_code == 200
+
+
+@pytest.mark.parametrize("chosen", [{"job": "report"}, {"tag": "billing"}, {"all": True}])
+async def test_author_silences_no_job_of_others(world: World, chosen: dict[str, object]) -> None:
+    admin = await bearer(world, Role.ADMIN)
+    await world.ask("POST", "/v1/jobs", JOB | {"tags": ["billing"]}, Authorization=admin)
+    eve = await bearer(world, Role.AUTHOR, "eve")
+    body = {**chosen, "duration": "2h", "reason": "quiet"}
+    answer = await world.ask("POST", "/v1/silences", body, Authorization=eve)
+    assert (answer.status_code, answer.json()["type"]) == (403, "urn:tocsin:problem:forbidden")
+    silence = (await world.ask("POST", "/v1/silences", body, Authorization=admin)).json()
+    answer = await world.ask("DELETE", f"/v1/silences/{silence['id']}", Authorization=eve)
+    assert answer.status_code == 403
+    assert (await world.ask("GET", "/v1/silences", Authorization=eve)).json() == {"silences": [silence]}
+
+
+async def test_hidden_job_is_not_found_by_an_author(world: World) -> None:
+    hidden = JOB | {"viewers": ["token:ada"]}
+    await world.ask("POST", "/v1/jobs", hidden, Authorization=await bearer(world, Role.ADMIN))
+    eve = await bearer(world, Role.AUTHOR, "eve")
+    body = {"job": "report", "duration": "2h", "reason": "quiet"}
+    assert (await world.ask("POST", "/v1/silences", body, Authorization=eve)).status_code == 404
+
+
+async def test_owners_leave_room_for_silences_of_operators(world: World) -> None:
+    ada, olga = await bearer(world, Role.AUTHOR, "ada"), await bearer(world, Role.OPERATOR)
+
+    async def start(by: str) -> tuple[int, str]:
+        world.clock.advance(1)  # an id is made of the time
+        body = {"job": "report", "duration": "2h", "reason": "quiet"}
+        answer = await world.ask("POST", "/v1/silences", body, Authorization=by)
+        return answer.status_code, answer.json().get("type", "")
+
+    full = (409, "urn:tocsin:problem:not-possible")
+    await world.ask("POST", "/v1/jobs", JOB, Authorization=ada)
+    assert {await start(ada) for _ in range(MAX_OF_OWNER)} == {(201, "")}
+    assert await start(ada) == full
+    assert {await start(olga) for _ in range(MAX_OF_OWNERS - MAX_OF_OWNER)} == {(201, "")}
+    [first, *_] = (await world.ask("GET", "/v1/silences", Authorization=ada)).json()["silences"]
+    await world.ask("DELETE", f"/v1/silences/{first['id']}", Authorization=ada)
+    assert await start(olga) == (201, "")
+    assert await start(ada) == full
+    assert await start(olga) == (201, "")

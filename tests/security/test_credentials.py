@@ -112,7 +112,7 @@ async def test_forbidden_publish_is_reported_immediately(tmp_path: Path) -> None
         async with bootstrap.connect(settings) as installation:
             with pytest.raises(NotAllowed) as caught:
                 await bootstrap.initialize(installation)
-        assert (caught.value.code, caught.value.subject) == ("not-allowed", "$JS.API.INFO")
+        assert (caught.value.code, caught.value.subject) == ("not-permitted", "$JS.API.INFO")
 
 
 async def test_foreign_inbox_is_reported_immediately(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ async def test_foreign_inbox_is_reported_immediately(tmp_path: Path) -> None:
         async with bootstrap.connect(settings) as installation:
             with pytest.raises(NotAllowed) as caught:
                 await bootstrap.initialize(installation)
-        assert (caught.value.code, caught.value.remedy) == ("not-allowed", "nats.inbox_prefix")
+        assert (caught.value.code, caught.value.remedy) == ("not-permitted", "nats.inbox_prefix")
         assert caught.value.subject.startswith("_INBOX.")
 
 

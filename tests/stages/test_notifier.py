@@ -88,6 +88,7 @@ async def run(world: World, job: str = "report", *, ends: type = Failed, **field
 
 
 NUMBERS = count()
+RUN = "0193a5b0-0000-7000-8000-000000000001"
 
 
 # --- what is raised --------------------------------------------------------------------------------------------------
@@ -203,6 +204,56 @@ async def test_missed_instants_are_one_notification(world: World) -> None:
     [fact] = await raised(world)
     assert (fact.kind, fact.execution_id) == (Kind.MISSED, None)
     assert fact.reason.startswith("12 instants did not fire")
+
+
+async def test_missed_instant_is_overdue_at_its_deadline(world: World) -> None:
+    """The scheduler was away from five to nine, and the instant was at six."""
+    rule = {"channels": ["ops"], "must_complete_by": "07:00"}
+    await world.define({**JOB, "schedule": "0 6 * * *", "notify": rule})
+    day = world.clock.now().replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    data = CronMissedData(
+        cron_name="report",
+        cron_expression="0 6 * * *",
+        timezone="UTC",
+        reason="missed",
+        count=1,
+        start=day + timedelta(hours=5),
+        until=day + timedelta(hours=9),
+    )
+    world.clock.advance((day + timedelta(hours=9) - world.clock.now()).total_seconds())
+    await world.given(CronMissed(timestamp=world.clock.now(), data=data))
+    for _ in range(2):
+        await world.run(world.notifier)
+        world.clock.advance(1)
+    [fact] = await raised(world)
+    assert (fact.kind, fact.at, fact.execution_id) == (Kind.OVERDUE, day + timedelta(hours=7), None)
+    assert fact.reason.endswith("it was missed")
+
+
+@pytest.mark.parametrize(("reason", "kinds"), [("overlap_skip", [Kind.OVERDUE]), ("dst_skip", [])])
+async def test_skipped_occurrence_is_overdue_at_its_deadline(
+    world: World, reason: SkipReason, kinds: list[Kind]
+) -> None:
+    rule = {"channels": ["ops"], "must_complete_by": "07:00"}
+    await world.define({**JOB, "schedule": "0 6 * * *", "notify": rule})
+    [defined] = await world.log.read("ledger.report.defined")
+    now = world.clock.now()
+    skip = Skipped(
+        job="report",
+        execution_id=RUN,
+        scheduled_time=now,
+        trigger="cron",
+        reason=reason,
+        definition=defined.sequence,
+    )
+    await world.given(skip)
+    await world.run(world.notifier)
+    assert await raised(world) == []
+    world.clock.advance(86_400)
+    await world.run(world.notifier)
+    found = await raised(world)
+    assert [fact.kind for fact in found] == kinds
+    assert {(fact.execution_id, fact.reason.rpartition(": ")[2]) for fact in found} <= {(RUN, "it was skipped")}
 
 
 async def begin(world: World) -> str:

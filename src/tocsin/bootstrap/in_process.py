@@ -235,5 +235,6 @@ def _operator_in_memory(installation: InMemoryInstallation, by: Actor | None) ->
         history=installation.history,
         queues=queues,
         status=status,
+        settings=installation.settings,
         by=by,
     )

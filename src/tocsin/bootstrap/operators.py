@@ -71,7 +71,7 @@ def operator_of(installation: "Installation", history: OpenHistory, *, by: Actor
         history=history,
         queues=partial(queue_details, installation),
         status=partial(status_of, installation),
-        bridged=installation.settings.bridged_queues,
+        settings=installation.settings,
         by=by,
     )
 

@@ -174,6 +174,45 @@ def timers(rule: Notify, request: Requested, opened_at: datetime, timezone: str)
         )
 
 
+def skip_timer(rule: Notify, skip: Skipped, timezone: str) -> NotifyTimer | None:
+    """Return the deadline of a skipped execution; None: it has none."""
+    if skip.trigger != "cron" or skip.reason in WANTED_SKIPS:
+        return None
+    return _overdue(rule, timezone, skip.job, skip.execution_id, skip.definition, skip.scheduled_time)
+
+
+def miss_timer(rule: Notify, missed: CronMissed, timezone: str, definition: int) -> NotifyTimer | None:
+    """Return the deadline of the first instant of a missed span; None: it has none.
+
+    `definition`: the sequence of the definition whose rule it is.
+    """
+    data = missed.data
+    try:
+        first = parse(data.cron_expression, data.timezone).next_after(data.start, anchor=data.start)
+    except ScheduleError:
+        first = None
+    at = data.until if first is None else min(first, data.until)
+    return _overdue(rule, timezone, data.cron_name, ids.occurrence_id(data.cron_name, at), definition, at)
+
+
+def _overdue(
+    rule: Notify, timezone: str, job: str, execution_id: str, definition: int, scheduled_time: datetime
+) -> NotifyTimer | None:
+    if rule.must_complete_by is None:
+        return None
+    by = _next_time(rule.must_complete_by, timezone, scheduled_time)
+    if by is None:
+        return None
+    return NotifyTimer(
+        job=job,
+        execution_id=execution_id,
+        kind="overdue",
+        definition=definition,
+        until=by,
+        scheduled_time=scheduled_time,
+    )
+
+
 def _next_time(of_day: str, timezone: str, after: datetime) -> datetime | None:
     """Return the next instant of a time of the day.
 
@@ -193,7 +232,7 @@ def of_timer(timer: NotifyTimer, state: Execution) -> Happening | None:
     None: the execution started or ended in time, or is unknown.
     """
     if state.requested is None:
-        return None
+        return None if timer.scheduled_time is None else _never_opened(timer, timer.scheduled_time, state)
     kind = Kind(timer.kind)
     if kind is Kind.OVERDUE:
         is_well = state.status is Status.COMPLETED
@@ -213,6 +252,15 @@ def of_timer(timer: NotifyTimer, state: Execution) -> Happening | None:
     if held_by is not None:
         why += f"\nit waits for {_WAITS[held_by]}"
     return Happening(kind, timer.job, timer.until, timer.execution_id, timer.execution_id, reason, why)
+
+
+def _never_opened(timer: NotifyTimer, scheduled_time: datetime, state: Execution) -> Happening:
+    """Return that an occurrence was skipped or missed, and so is not complete in time."""
+    how = "skipped" if state.status is Status.SKIPPED else "missed"
+    reason = f"not complete at {utc_text(timer.until, 'seconds')}: it was {how}"
+    why = f"{_origin('cron', scheduled_time)}\ntocsin why {timer.job} {utc_text(scheduled_time, 'seconds')}"
+    about = timer.execution_id
+    return Happening(Kind.OVERDUE, timer.job, timer.until, about, about if how == "skipped" else None, reason, why)
 
 
 _WAITS: Final[Mapping[WaitsFor, str]] = {

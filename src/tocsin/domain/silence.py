@@ -8,12 +8,18 @@ from .events import Silence, SilencesDefined
 
 MAX_SILENCES: Final = 100
 """Silences that may be in force at a time."""
+MAX_OF_OWNERS: Final = 50
+"""Silences that may be in force before only operators start others: the owners of jobs leave room for operators."""
+MAX_OF_OWNER: Final = 10
+"""Silences in force that an identity may have started as the owner of jobs."""
 MAX_TAG: Final = 100
 """Characters of a tag that a silence names."""
 MAX_REASON: Final = 1_000
 """Characters of the reason for a silence: all silences in force are in one event."""
 LONGEST_S: Final = 31 * 86_400.0
 """Seconds of the longest silence."""
+LONGEST_OF_OWNER_S: Final = 86_400.0
+"""Seconds of the longest silence that the owner of a job starts: it may outlive the job, and cover another of its name."""
 
 
 def in_force(newest: SilencesDefined | None, now: datetime) -> tuple[Silence, ...]:

@@ -35,14 +35,20 @@ class LogUnavailable(TocsinError):
     code = "log-unavailable"
 
 
-class NotAllowed(LogUnavailable):
+class NotPermitted(TocsinError):
+    """The token, or the NATS user, does not permit the operation."""
+
+    code = "not-permitted"
+
+
+class NotAllowed(LogUnavailable, NotPermitted):
     """The log denies a request of this client.
 
     The permissions may change, so that no work is dropped for this reason. `subject` is where this client may not publish, or
     what it may not subscribe to; `remedy` is the setting to change, if there is one.
     """
 
-    code = "not-allowed"
+    code = NotPermitted.code
 
     def __init__(self, text: str, *, subject: str = "", remedy: str = "") -> None:
         super().__init__(text)

@@ -4,10 +4,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..domain.definition import JobDefinition, with_timezone
+from ..ports import NotPermitted
 from ..settings import Settings
 from .jobs import Plan
 from .operations.errors import NotFound
-from .operator import NotPermitted, Operator
+from .operator import Operator
 
 if TYPE_CHECKING:
     from ..domain.policy import Policy

@@ -14,6 +14,7 @@ from ..domain.definition import JobDefinition
 from ..domain.events import Actor, Input, Message, Recorded, Shard
 from ..ports import Clock, DeadLetterRow, EventLog, ExecutionRow, History, Projections, StoredLog
 from ..ports.queries import DeadLetterQuery, ExecutionQuery, Page
+from ..settings import Settings
 from .agents import AgentRegistry
 from .jobs import Job, Plan, Registry
 from .operations.errors import OperationError
@@ -21,6 +22,7 @@ from .operations.errors import OperationError
 if TYPE_CHECKING:  # a command that lists jobs imports none of the other operations
     from ..domain.events import Silence
     from .agent_grants import GrantAnswer, GrantVerb
+    from .definition_settings import DefinitionSettings
     from .explain import Answer
     from .health import Status
     from .hold_ups import HoldUp, HoldUpReader
@@ -59,16 +61,16 @@ class LocalOperator:
         history: OpenHistory,
         queues: "Callable[[], Awaitable[tuple[QueueDetails, ...]]]",
         status: "Callable[[], Awaitable[Status]]",
-        bridged: Collection[str] = (),
+        settings: Settings,
         by: Actor | None = None,
     ) -> None:
         """Operate on an installation.
 
-        `history` opens the history at its first use, `queues` reads the queues, `status` the state of all parts, `bridged` are the
-        queues of executors outside, and `by` is recorded with each change.
+        `history` opens the history at its first use, `queues` reads the queues, `status` the state of all parts, and `by` is recorded with each change.
         """
         self._projections = projections
-        self._bridged = bridged
+        self._settings = settings
+        self._bridged = bridged = settings.bridged_queues
         self._log = log
         self._stored = stored
         self._clock = clock
@@ -90,6 +92,12 @@ class LocalOperator:
     async def plan(self, definitions: Collection[JobDefinition], *, prune: Collection[str] = ()) -> Plan:
         """See `Operator`."""
         return await self._registry.plan(definitions, prune=prune)
+
+    async def definition_settings(self) -> "DefinitionSettings":
+        """See `Operator`."""
+        from .definition_settings import DefinitionSettings  # noqa: PLC0415 - see above
+
+        return DefinitionSettings.of(self._settings)
 
     async def carry_out(self, plan: Plan) -> None:
         """See `Operator`."""

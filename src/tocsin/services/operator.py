@@ -24,6 +24,7 @@ from .operations.errors import OperationError
 if TYPE_CHECKING:  # a command that lists jobs imports none of the other operations
     from ..domain.events import Silence
     from .agent_grants import GrantAnswer, GrantVerb
+    from .definition_settings import DefinitionSettings
     from .explain import Answer
     from .hold_ups import HoldUp
     from .ignored_events import IgnoredEvent
@@ -60,12 +61,6 @@ class NotServed(TocsinError):
         self.operation = operation
 
 
-class NotPermitted(TocsinError):
-    """The caller's token does not permit the operation; the text is that of the API."""
-
-    code = "not-permitted"
-
-
 class ApiUnavailable(LogUnavailable):
     """The HTTP API of `--server` does not answer, or answers with an error."""
 
@@ -100,6 +95,14 @@ class Operator(Protocol):
 
     async def plan(self, definitions: Collection[JobDefinition], *, prune: Collection[str] = ()) -> Plan:
         """Plan how to register `definitions` and delete the other jobs of the owners in `prune`."""
+        ...
+
+    async def definition_settings(self) -> "DefinitionSettings":
+        """Return the names in the settings that definitions may refer to.
+
+        Raises:
+            NotFound: the API is older than this.
+        """
         ...
 
     async def carry_out(self, plan: Plan) -> None:

@@ -8,7 +8,16 @@ from ..domain.definition import is_name
 from ..domain.duration import short
 from ..domain.events import Actor, Message, Recorded, Silence, SilencesDefined, newest_of
 from ..domain.ids import notification_id
-from ..domain.silence import LONGEST_S, MAX_REASON, MAX_SILENCES, MAX_TAG, in_force
+from ..domain.silence import (
+    LONGEST_OF_OWNER_S,
+    LONGEST_S,
+    MAX_OF_OWNER,
+    MAX_OF_OWNERS,
+    MAX_REASON,
+    MAX_SILENCES,
+    MAX_TAG,
+    in_force,
+)
 from ..ports import Clock, EventLog
 from .operations.errors import NotFound, OperationError
 from .scope_decisions import decide, load
@@ -31,15 +40,24 @@ class Silences:
         return in_force(None if newest is None else newest.message, self._clock.now())
 
     async def start(
-        self, *, job: str | None, tag: str | None, seconds: float, reason: str, by: Actor | None = None
+        self,
+        *,
+        job: str | None,
+        tag: str | None,
+        seconds: float,
+        reason: str,
+        by: Actor | None = None,
+        is_operator: bool = True,
     ) -> Silence:
         """Start a silence of a job, a tag or all jobs.
+
+        `is_operator`: the caller operates the installation; the owner of a job may start fewer, each for a day at most.
 
         Raises:
             OperationError: it is too long, has no reason, a long reason or a wrong name, or too many silences are in force.
             LogUnavailable: the log did not answer.
         """
-        _check(job, tag, seconds, reason)
+        _check(job, tag, seconds, reason, longest=LONGEST_S if is_operator else LONGEST_OF_OWNER_S)
         now = self._clock.now()
         silence = Silence(
             id=notification_id(job or "", now, "silence", tag or "", reason),
@@ -53,11 +71,7 @@ class Silences:
 
         async def facts(stored: Sequence[Recorded[Message]]) -> list[SilencesDefined]:
             previous, silences = self._current(stored)
-            if len(silences) >= MAX_SILENCES:
-                raise OperationError(
-                    f"{MAX_SILENCES} silences are in force: end one of them, or silence a tag instead of its jobs",
-                    code="too-many-silences",
-                )
+            _check_room(silences, None if is_operator else by)
             return [SilencesDefined(previous=previous, silences=(*silences, silence), by=by, reason=reason)]
 
         await decide(self._log, subjects.silences(), facts)
@@ -95,13 +109,39 @@ def silence_not_found(given: str) -> NotFound:
     return NotFound(f"no silence {given[:64]!r} is in force: see `tocsin silences list`")
 
 
-def _check(job: str | None, tag: str | None, seconds: float, reason: str) -> None:
+def _check_room(silences: Sequence[Silence], owner: Actor | None) -> None:
+    """Check that there is room for a silence.
+
+    `owner`: the caller, if it is not an operator.
+    """
+    if len(silences) >= MAX_SILENCES:
+        raise OperationError(
+            f"{MAX_SILENCES} silences are in force: end one of them, or silence a tag instead of its jobs",
+            code="too-many-silences",
+        )
+    if owner is None:
+        return
+    own = sum(silence.by is not None and silence.by.full_name == owner.full_name for silence in silences)
+    if own >= MAX_OF_OWNER:
+        raise OperationError(
+            f"{MAX_OF_OWNER} silences of {owner.full_name} are in force, the most without the permission `cancel`: end one of them",
+            code="too-many-silences",
+        )
+    if len(silences) >= MAX_OF_OWNERS:
+        raise OperationError(
+            f"{len(silences)} silences are in force, and owners of jobs start none beyond {MAX_OF_OWNERS}: ask an operator",
+            code="too-many-silences",
+        )
+
+
+def _check(job: str | None, tag: str | None, seconds: float, reason: str, *, longest: float) -> None:
     if job is not None and not is_name(job):
         raise OperationError(f"{job[:64]!r} cannot be the name of a job", code="wrong-silence")
     if tag is not None and not 0 < len(tag) <= MAX_TAG:
         raise OperationError(f"a tag has 1 to {MAX_TAG} characters, not {len(tag):,}", code="wrong-silence")
-    if not 0 < seconds <= LONGEST_S:
-        raise OperationError(f"a silence lasts up to {short(LONGEST_S)}, not {seconds:g} s", code="wrong-silence")
+    if not 0 < seconds <= longest:
+        whose = "a silence" if longest == LONGEST_S else "a silence without the permission `cancel`"
+        raise OperationError(f"{whose} lasts up to {short(longest)}, not {seconds:g} s", code="wrong-silence")
     if not reason.strip():
         raise OperationError("a silence needs a reason, for those who wait for a notification", code="wrong-silence")
     if len(reason) > MAX_REASON:

@@ -89,6 +89,10 @@ class Triggers(Section):
     @property
     def opened(self) -> dict[str, tuple[str, ...]]:
         """The subjects that the event listener may read, by the stream of another program."""
+        return {**self.streams, **self.buckets}
+
+    @property
+    def buckets(self) -> dict[str, tuple[str, ...]]:
+        """The opened subjects of the streams of KV buckets and object stores."""
         entries = {f"KV_{name}": tuple(f"$KV.{name}.{key}" for key in keys) for name, keys in self.kv.items()}
-        objects = {f"OBJ_{name}": (f"$O.{name}.M.>",) for name in self.objects}
-        return {**self.streams, **entries, **objects}
+        return entries | {f"OBJ_{name}": (f"$O.{name}.M.>",) for name in self.objects}

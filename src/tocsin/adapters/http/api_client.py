@@ -17,10 +17,10 @@ from ...domain.definition import STORED, DefinitionError, DefinitionProblem, Job
 from ...domain.events import Message, Recorded
 from ...domain.ledger import JobNotFound, KnownDefinition, Ledger, Regime, Timetable
 from ...domain.shard_map import WrongShardMap
-from ...ports import SequenceConflict
+from ...ports import NotPermitted, SequenceConflict
 from ...services.jobs import Job
 from ...services.operations.errors import NotFound, OperationError
-from ...services.operator import ApiUnavailable, NotPermitted
+from ...services.operator import ApiUnavailable
 
 MAX_ANSWER_BYTES: Final = 536_870_912
 """Size of an answer: a page of jobs, each of the greatest size, is smaller."""

@@ -26,10 +26,12 @@ from ...domain.policy import changed
 from ...ports import Clock, DeadLetterRow, ExecutionRow, SequenceConflict
 from ...ports.queries import DeadLetterQuery, ExecutionQuery, Page
 from ...services.agent_grants import GrantAnswer, GrantVerb
+from ...services.definition_settings import DefinitionSettings
 from ...services.explain import Answer
 from ...services.hold_ups import HoldUp
 from ...services.ignored_events import IgnoredEvent
 from ...services.jobs import Change, Job, Plan, each, plan_of
+from ...services.jobs.dependencies import check_dependencies
 from ...services.notifications import NotificationRow
 from ...services.operations import dead_letters
 from ...services.operations.backfill import Asked, Backfill, Span
@@ -66,6 +68,7 @@ _QUEUES: Final = TypeAdapter(list[QueueDetails])
 _SHARDS: Final = TypeAdapter(ShardMap)
 _GRANTS: Final = TypeAdapter(GrantAnswer)
 _POLICY: Final = TypeAdapter(PolicyVersion)
+_DEFINITION_SETTINGS: Final = TypeAdapter(DefinitionSettings)
 _NOTIFICATIONS: Final = TypeAdapter(tuple[NotificationRow, ...])
 _SILENCES: Final = TypeAdapter(tuple[Silence, ...])
 _HOLD_UPS: Final = TypeAdapter(tuple[HoldUp, ...])
@@ -112,7 +115,12 @@ class HttpOperator:
         """See `Operator`."""
         by_name = {definition.name: definition for definition in definitions}
         ledgers = await each(by_name, self._ledger)
-        return plan_of(by_name, ledgers, await self.jobs() if prune else (), prune, now=self._clock.now())
+        plan = plan_of(by_name, ledgers, await self.jobs() if prune else (), prune, now=self._clock.now())
+        return replace(plan, unknown=await check_dependencies(by_name, lambda jobs: each(jobs, self._ledger)))
+
+    async def definition_settings(self) -> DefinitionSettings:
+        """See `Operator`."""
+        return _DEFINITION_SETTINGS.validate_python(await self._api.request("GET", "/v1/definition-settings"))
 
     async def carry_out(self, plan: Plan) -> None:
         """See `Operator`."""

@@ -45,4 +45,4 @@ def apply(
         prune=prune,
         take_over=take_over,
     )
-    answer(session, definitions, run(carry_out_plan(session, definitions, plan, dry_run=dry_run, yes=yes)), dry_run)
+    answer(session, run(carry_out_plan(session, definitions, plan, dry_run=dry_run, yes=yes)), dry_run)

@@ -1,8 +1,8 @@
 """`tocsin jobs apply` and `jobs diff`: a plan from definition files to registered jobs."""
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeAlias
 
 import typer
 
@@ -10,11 +10,11 @@ from ...adapters.files import load
 from ...domain.definition import JobDefinition
 from ...domain.identity import NO_OWNER
 from ...domain.text import counted, printable_lines
-from ...ports import LogUnavailable
+from ...ports import LogUnavailable, NotPermitted
 from ...services.apply import owners_of, with_defaults, with_owner
 from ...services.jobs import Plan
 from ...services.operations.errors import NotFound
-from ...services.operator import NotPermitted, Operator
+from ...services.operator import Operator
 from ...settings import Settings
 from ..input.values import confirm
 from ..runtime.errors import Exit, UsageError
@@ -40,6 +40,18 @@ Owner = Annotated[str, typer.Option(help="Owner of definitions that name none.")
 Prune = Annotated[bool, typer.Option("--prune", help="Delete jobs of the same owners that are missing from the files.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan without changing anything.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Delete without confirmation.")]
+
+
+class Planned(NamedTuple):
+    """A plan, and the warnings about it."""
+
+    plan: Plan
+    missing: "list[Unserved]"
+    """The queues and functions that no worker serves."""
+    unsettled: Sequence[str]
+    """Warnings about channels and sources of triggers that the settings lack."""
+
+
 MakePlan: TypeAlias = Callable[[Operator], Awaitable[Plan]]
 
 
@@ -64,9 +76,7 @@ def apply(
     async def make_plan(operator: Operator) -> Plan:
         return await operator.plan(await with_defaults(operator, definitions, session.settings()), prune=pruned)
 
-    answer(
-        session, definitions, run(carry_out_plan(session, definitions, make_plan, dry_run=dry_run, yes=yes)), dry_run
-    )
+    answer(session, run(carry_out_plan(session, definitions, make_plan, dry_run=dry_run, yes=yes)), dry_run)
 
 
 def diff(
@@ -120,51 +130,44 @@ def _diff_revisions(session: Session, job: str, first: int | None, second: int |
 
 
 async def carry_out_plan(
-    session: Session, definitions: Collection[JobDefinition], make_plan: MakePlan, *, dry_run: bool, yes: bool
-) -> "tuple[Plan, list[Unserved]]":
-    """Make a plan, print it, and carry it out after a confirmation of deletions.
-
-    Return it with the queues and functions that no worker serves.
-    """
+    session: Session, definitions: Sequence[JobDefinition], make_plan: MakePlan, *, dry_run: bool, yes: bool
+) -> Planned:
+    """Make a plan, print it, and carry it out after a confirmation of deletions."""
     async with session.operator() as operator:
         plan = await make_plan(operator)
         if not session.output.is_json:
             session.output.answer(None, lambda: lines(plan))
-        if dry_run:
-            return plan, await unserved_by(session, operator, definitions)
-        deletions = len(plan.of("delete"))
-        if deletions:
-            confirm(f"delete {counted(deletions, 'job')}?", yes=yes, otherwise="nothing was changed")
-        await operator.carry_out(plan)
-        return plan, await unserved_by(session, operator, definitions)
+        if not dry_run:
+            deletions = len(plan.of("delete"))
+            if deletions:
+                confirm(f"delete {counted(deletions, 'job')}?", yes=yes, otherwise="nothing was changed")
+            await operator.carry_out(plan)
+        missing = await unserved_by(session, operator, definitions)
+        return Planned(plan, missing, await _unsettled(operator, definitions))
 
 
 def answer(
     session: Session,
-    definitions: Collection[JobDefinition],
-    planned: "tuple[Plan, list[Unserved]]",
+    planned: Planned,
     dry_run: bool,
 ) -> None:
     """Print the warnings about a plan, and with `-o json` the plan."""
-    plan, missing = planned
-    warn([*plan.unknown, *missing, *_unsettled(session, definitions)])
+    plan, missing, unsettled = planned
+    warn([*plan.unknown, *missing, *unsettled])
     if session.output.is_json:
         session.output.answer({**as_json(plan), "dry_run": dry_run, "unserved": unserved_json(missing)}, list)
 
 
-def _unsettled(session: Session, definitions: Collection[JobDefinition]) -> Iterable[str]:
-    """Return warnings about channels and sources of triggers that the settings lack.
+async def _unsettled(operator: Operator, definitions: Sequence[JobDefinition]) -> Sequence[str]:
+    """Return warnings about names that the settings, over HTTP those of the server, lack."""
+    from ...services.definition_settings import needs_settings  # noqa: PLC0415 - few definitions need them
 
-    Over HTTP, the settings of the server are not known.
-    """
-    from ...services.jobs.channels import unknown_channels  # noqa: PLC0415 - likewise
-    from ...services.jobs.event_triggers import unopened_sources  # noqa: PLC0415 - likewise
-
-    if session.server:
+    if not needs_settings(definitions):
         return ()
-    settings = session.settings()
-    channels = unknown_channels(definitions, settings.notifications.channels)
-    return (*channels, *unopened_sources(definitions, settings.triggers))
+    try:
+        return tuple((await operator.definition_settings()).warnings(definitions))
+    except (LogUnavailable, NotFound, NotPermitted):
+        return ()  # as for agents
 
 
 def warn(warnings: Sequence[object]) -> None:

@@ -15,10 +15,10 @@ from ...domain.ledger import JobNotFound
 from ...domain.schedule import ScheduleError
 from ...domain.shard_map import WrongShardMap
 from ...domain.statement_error import StatementError
-from ...ports import ChannelRefused, HistoryUnavailable, LogUnavailable, OutdatedState
+from ...ports import ChannelRefused, HistoryUnavailable, LogUnavailable, NotPermitted, OutdatedState
 from ...ports.queries import InvalidQuery
 from ...services.operations.errors import Ambiguous, NotAnId, NotFound, OperationError
-from ...services.operator import ApiUnavailable, NotPermitted, NotServed
+from ...services.operator import ApiUnavailable, NotServed
 from ...settings import SettingsError
 from ...subjects import DecodeError
 from .errors import Exit, Interrupted, UsageError

@@ -298,6 +298,8 @@ class NotifyTimer(Message):
     """The sequence of its definition in the job's ledger."""
     until: datetime
     """The time (UTC) that has come."""
+    scheduled_time: datetime | None = None
+    """The instant (UTC) of an execution that was skipped or missed, and so never opened; absent: it was opened."""
 
 
 Timer: TypeAlias = RetryTimer | LeaseTimer | ExpiryTimer | NotifyTimer

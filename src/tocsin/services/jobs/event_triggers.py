@@ -1,16 +1,16 @@
 """Checks of the triggers of definitions against the other jobs and the settings."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import groupby
 
 from ... import subjects
 from ...domain.definition import DefinitionError, DefinitionProblem, EventTrigger, JobDefinition
 from ...domain.definition.bucket_fields import split
-from ...domain.definition.webhook_fields import opened_secret
+from ...domain.definition.webhook_fields import opens, secret_name
 from ...domain.event_trigger import started_by, webhooks_of
 from ...domain.ledger import Ledger
-from ...settings.triggers import Triggers
 from .dependencies import HIDDEN, MaySee
 from .job import Job
 
@@ -76,27 +76,49 @@ def bucket_place(trigger: EventTrigger) -> tuple[str, str] | None:
     return None if trigger.object is None else (f"OBJ_{bucket}", f"$O.{bucket}.M.>")
 
 
-def unopened_sources(definitions: Iterable[JobDefinition], opened: Triggers) -> Iterator[str]:
-    """Yield a warning for each source of a trigger that the settings do not open."""
+@dataclass(frozen=True, slots=True)
+class OpenedPaths:
+    """The paths of webhooks that the settings open with one secret."""
+
+    paths: Sequence[str]
+    """The paths; `/FOLDER/*` opens each path directly in a folder."""
+    secret: str | None = None
+    """The name of the secret; None: it is not shown here."""
+
+
+def _opens_webhook(opened: Iterable[OpenedPaths], path: str, secret: str | None) -> bool:
+    """Return whether the settings open a webhook, as far as secrets are named."""
+    found = [each.secret for each in opened if any(opens(pattern, path) for pattern in each.paths)]
+    return len(found) == 1 if secret is None else any(name in {None, secret_name(secret)} for name in found)
+
+
+def unopened_sources(
+    definitions: Iterable[JobDefinition],
+    streams: Mapping[str, Sequence[str]],
+    buckets: Mapping[str, Sequence[str]],
+    webhooks: Sequence[OpenedPaths],
+) -> Iterator[str]:
+    """Yield a warning for each source of a trigger that the settings do not open.
+
+    `streams`, `buckets`: the opened subjects by stream.
+    """
     for definition in definitions:
         for trigger in definition.triggers:
-            if trigger.nats is not None and stream_of(trigger, opened.streams) is None:
+            if trigger.nats is not None and stream_of(trigger, streams) is None:
                 where = f"in the stream `{trigger.stream}`" if trigger.stream else "in exactly one stream"
                 yield (
                     f"the settings do not open `{trigger.nats}` {where} (job {definition.name}); add it to "
                     "`triggers.streams`, or its events start nothing"
                 )
             place = bucket_place(trigger)
-            if place is not None and not any(
-                subjects.covers(each, place[1]) for each in opened.opened.get(place[0], ())
-            ):
+            if place is not None and not any(subjects.covers(each, place[1]) for each in buckets.get(place[0], ())):
                 setting = "kv" if trigger.kv is not None else "objects"
                 yield (
                     f"the settings do not open `{trigger.kv or trigger.object}` (job {definition.name}); add it to `triggers.{setting}`, or "
                     "its events start nothing"
                 )
             path = trigger.webhook
-            if path is not None and opened_secret(path, trigger.secret, opened.webhooks) is None:
+            if path is not None and not _opens_webhook(webhooks, path, trigger.secret):
                 where = f"for the secret `{trigger.secret}`" if trigger.secret else "for exactly one secret"
                 yield (
                     f"the settings do not open `{path}` {where} (job {definition.name}); add it to `triggers.webhooks`, or the API "

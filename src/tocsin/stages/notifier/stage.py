@@ -32,6 +32,7 @@ from ...domain.notification_rule import (
     Default,
     Happening,
     changed_outcome,
+    miss_timer,
     notifications,
     of_failure,
     of_misses,
@@ -39,6 +40,7 @@ from ...domain.notification_rule import (
     of_skip,
     of_timer,
     rule_of,
+    skip_timer,
     timers,
 )
 from ...engine.kinds import DEFINITION, IN_FORCE_NOW, execution_state
@@ -91,12 +93,13 @@ class Notifier:
             case Failed() | Completed() as end:
                 return self._on_end(end, recorded, states)
             case Skipped() as skip if skip.definition:
-                happening = of_skip(skip, recorded.time)
                 definition = states(DEFINITION((skip.job, skip.definition)))
-                return DONE if happening is None else self._raise(happening, definition, states)
+                rule = rule_of(definition, self._defaults)
+                if rule is None or (happening := of_skip(skip, recorded.time)) is None:
+                    return DONE
+                return self._raise(happening, definition, states, skip_timer(rule, skip, definition.timezone))
             case CronMissed() as missed:
-                in_force = states(IN_FORCE_NOW(missed.data.cron_name))
-                return DONE if in_force is None else self._raise(of_misses(missed), in_force[0], states)
+                return self._on_missed(missed, states)
             case _:
                 return DONE
 
@@ -124,13 +127,27 @@ class Notifier:
             return again(*step.changes)  # the outcome changes after its notifications exist
         return done(rests_on=(ref,)) if change is None else done(Events(ref, (change,)))
 
-    def _raise(self, happening: Happening, definition: JobDefinition, states: States) -> Step:
-        """Raise the notifications that do not exist yet."""
+    def _on_missed(self, missed: CronMissed, states: States) -> Step:
+        in_force = states(IN_FORCE_NOW(missed.data.cron_name))
+        if in_force is None:
+            return DONE
+        definition, sequence = in_force
+        rule = rule_of(definition, self._defaults)
+        if rule is None:
+            return DONE
+        timer = miss_timer(rule, missed, definition.timezone, sequence)
+        return self._raise(of_misses(missed), definition, states, timer)
+
+    def _raise(
+        self, happening: Happening, definition: JobDefinition, states: States, timer: NotifyTimer | None = None
+    ) -> Step:
+        """Raise the notifications that do not exist yet, and set a timer."""
         rule = rule_of(definition, self._defaults)
         if rule is None:
             return DONE
         raised = [(_state(fact), fact) for fact in notifications(happening, rule, definition.tags)]
-        return done(*(Events(ref, (fact,)) for ref, fact in raised if states.guess(ref) is None))
+        later = () if timer is None else (Later(timer, timer.until),)
+        return done(*(Events(ref, (fact,)) for ref, fact in raised if states.guess(ref) is None), *later)
 
     def on_opening(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - likewise
         """Set the timers of an execution."""

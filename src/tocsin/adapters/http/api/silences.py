@@ -5,12 +5,12 @@ from typing import Annotated, Self
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field, model_validator
 
-from ....domain.access import Principal
+from ....domain.access import Permission, Principal
 from ....domain.definition import Name, Timeout
 from ....domain.events import Silence
 from ....domain.silence import LONGEST_S, MAX_TAG
 from ....services.silences import Silences, silence_not_found
-from ..auth.security import Reader, SharedOperator, actor, visible
+from ..auth.security import Canceller, Reader, actor, forbidden, visible
 from ..middleware.idempotency import IdempotentRoute
 from .dependencies import Here, Reason, ReasonText
 from .problems import documented
@@ -52,26 +52,54 @@ async def list_silences(here: Here, caller: Reader) -> SilenceList:
 
 
 @router.post("", operation_id="startSilence", status_code=201, responses=documented(404))
-async def start_silence(here: Here, caller: SharedOperator, body: SilenceRequest) -> Silence:
-    """Record notifications of some jobs for a time, and do not send them."""
-    if body.job is not None:
-        visible(caller, await here.registry.job(body.job))
+async def start_silence(here: Here, caller: Canceller, body: SilenceRequest) -> Silence:
+    """Record notifications of some jobs for a time, and do not send them.
+
+    The owner of a job may silence that job for at most a day; other silences need the permission `cancel`.
+    """
+    await _require_right(here, caller, body.job)
     return await Silences(here.log, here.clock).start(
-        job=body.job, tag=body.tag, seconds=body.duration, reason=body.reason, by=actor(caller)
+        job=body.job,
+        tag=body.tag,
+        seconds=body.duration,
+        reason=body.reason,
+        by=actor(caller),
+        is_operator=caller.may(Permission.CANCEL),
     )
 
 
 @router.delete("/{id}", operation_id="endSilence", responses=documented(404))
 async def end_silence(
     here: Here,
-    caller: SharedOperator,
+    caller: Canceller,
     id: Annotated[str, Path(max_length=64, description="The id of the silence.")],  # noqa: A002 - the name in the path
     reason: Reason = None,
 ) -> Silence:
-    """End a silence before its time."""
-    if all(silence.id != id for silence in await _seen(here, caller)):
+    """End a silence before its time.
+
+    The owner of a job may end its silences; others need the permission `cancel`.
+    """
+    silence = next((silence for silence in await _seen(here, caller) if silence.id == id), None)
+    if silence is None:
         raise silence_not_found(id)
+    if not caller.may(Permission.CANCEL):
+        await _require_right(here, caller, silence.job)
     return await Silences(here.log, here.clock).end(id, reason=reason, by=actor(caller))
+
+
+async def _require_right(here: Here, caller: Principal, job: str | None) -> None:
+    """Check that the caller may silence a job, or, with None, jobs of others.
+
+    Raises:
+        JobNotFound: the job does not exist, or the caller may not see it.
+        Problem: the job belongs to others, and the caller is no operator.
+    """
+    if job is None:
+        is_permitted = caller.may(Permission.CANCEL)
+    else:
+        is_permitted = caller.may_with(Permission.CANCEL, visible(caller, await here.registry.job(job)))
+    if not is_permitted:
+        raise forbidden(caller, Permission.CANCEL)
 
 
 async def _seen(here: Here, caller: Principal) -> list[Silence]:

@@ -1,0 +1,46 @@
+"""Names in the settings that definitions refer to, and warnings about the others."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from ..domain.definition import JobDefinition
+from ..settings import Settings
+from .jobs.channels import unknown_channels
+from .jobs.event_triggers import OpenedPaths, unopened_sources
+
+
+@dataclass(frozen=True, slots=True)
+class DefinitionSettings:
+    """The channels and the sources of triggers that definitions may name."""
+
+    channels: Sequence[str] = ()
+    """The channels of notifications, sorted."""
+    streams: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The subjects of each stream that are open to triggers of jobs."""
+    buckets: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The same for the streams of KV buckets (`KV_NAME`) and object stores (`OBJ_NAME`)."""
+    webhooks: Sequence[OpenedPaths] = ()
+    """The paths of webhooks that are open, for each secret."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return what settings have."""
+        opened = settings.triggers
+        webhooks = [OpenedPaths(paths, secret) for secret, paths in opened.webhooks.items()]
+        return cls(sorted(settings.notifications.channels), opened.streams, opened.buckets, webhooks)
+
+    def without_secrets(self) -> Self:
+        """Return the same without the names of secrets, which also are paths of files."""
+        shown = sorted((OpenedPaths(each.paths) for each in self.webhooks), key=lambda each: tuple(each.paths))
+        return replace(self, webhooks=shown)
+
+    def warnings(self, definitions: Sequence[JobDefinition]) -> Iterator[str]:
+        """Return the same without the names of secrets, some of which are paths."""
+        yield from unknown_channels(definitions, self.channels)
+        yield from unopened_sources(definitions, self.streams, self.buckets, self.webhooks)
+
+
+def needs_settings(definitions: Iterable[JobDefinition]) -> bool:
+    """Return whether definitions name channels or sources of triggers."""
+    return any(definition.notify is not None or definition.triggers for definition in definitions)
