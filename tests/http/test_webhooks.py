@@ -12,7 +12,7 @@ from tocsin.adapters.http.middleware.rate_limit import MemoryRateLimit
 from tocsin.domain import ids, ledger
 from tocsin.domain.access import Role
 from tocsin.domain.definition import JobDefinition
-from tocsin.ports import WEBHOOK_DELIVERY, WEBHOOK_PATH, LogUnavailable, RequestRefused
+from tocsin.ports import WEBHOOK_DELIVERY, WEBHOOK_PATH, WEBHOOK_REGISTRATION, LogUnavailable, RequestRefused
 from tocsin.settings import Settings
 
 SECRET = "a-secret-of-32-bytes-for-testing"  # noqa: S105 - of tests
@@ -147,6 +147,22 @@ async def test_path_of_two_jobs_is_refused(world: World) -> None:
         [defined] = ledger.define(ledger.initial, job)
         await world.log.append(defined, expect=0)
     assert (await post(world, "/hooks/github", b"{}", signed(b"{}"))).status_code == 401
+
+
+async def test_request_names_the_registration_of_its_job(world: World) -> None:
+    registrations = []
+    for more in ({}, {"description": "changed"}, None, {}):
+        world.clock.advance(2)
+        if more is None:
+            await world.registry.delete("build")
+            continue
+        await world.given(name="build", **JOB, **more, triggers=[HOOK])
+        world.webhook_queue.stored.clear()
+        assert (await post(world, "/hooks/github", b"{}", signed(b"{}"))).status_code == 202
+        [(_, _, headers)] = world.webhook_queue.stored.values()
+        registrations.append(headers[WEBHOOK_REGISTRATION])
+    first, changed, again = registrations
+    assert first == changed != again
 
 
 async def test_refused_requests_are_limited_by_address(world: World) -> None:

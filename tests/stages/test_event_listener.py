@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import compress
 from operator import not_
 from typing import Any, cast
@@ -20,6 +20,9 @@ from tocsin.adapters.nats.client.names import Names
 from tocsin.adapters.nats.event_streams import NatsEventStreams
 from tocsin.domain.events import Admitted, EventIgnored, Paused, Resumed, Trigger
 from tocsin.ports import (
+    WEBHOOK_DELIVERY,
+    WEBHOOK_PATH,
+    WEBHOOK_REGISTRATION,
     EventStreams,
     Loaded,
     LogUnavailable,
@@ -34,6 +37,7 @@ from tocsin.stages.event_listener.stage import EventListener
 from tocsin.stages.event_listener.trigger_index import TriggerIndex
 
 TRIGGER = {"nats": "orders.>", "when": "body.n > 1", "key": "body.id"}
+OPENED = Triggers(streams={"ORDERS": ("orders.>",)}, webhooks={"SECRET": ("/hooks/shop",)})
 JOB = {"name": "invoice", "function": "f", "triggers": [TRIGGER]}
 
 
@@ -69,7 +73,7 @@ class Message:
 async def listening(world: World) -> AsyncIterator[EventListener]:
     """A listener that knows the triggers; its durables are not read."""
     streams = cast("EventStreams", NatsEventStreams(cast("Connection", None), Names()))
-    index = TriggerIndex(world.log, world.clock, streams, Triggers(streams={"ORDERS": ("orders.>",)}))
+    index = TriggerIndex(world.log, world.clock, streams, OPENED)
     listener = EventListener(world.log, streams, index, world.clock, KEY)
     following = asyncio.create_task(listener.follow())
     try:
@@ -112,6 +116,22 @@ async def test_redelivered_message_makes_one_request(world: World) -> None:
     first, second, third = await requested(world)
     assert (first, second) == ("a", "a")  # the planner finds the second to be a duplicate
     assert third not in {None, "a"}  # that of the message that is not JSON
+
+
+async def test_request_to_a_deleted_job_starts_nothing(world: World) -> None:
+    """A later job of its name, perhaps of another author, does not get it."""
+    await world.define({"name": "invoice", "function": "f", "triggers": [{"webhook": "/hooks/shop"}]})
+    async with listening(world) as listener:
+        [name] = listener.index.active
+        registered = world.clock.now()
+        times = {"old": (registered - timedelta(days=1)).isoformat(), "new": registered.isoformat(), "bare": None}
+        delivered = messages(world, *("{}" for _ in times))
+        for message, (delivery, time) in zip(delivered, times.items(), strict=True):
+            message.headers = {WEBHOOK_PATH: "/hooks/shop", WEBHOOK_DELIVERY: delivery}
+            message.headers |= {} if time is None else {WEBHOOK_REGISTRATION: time}
+        await listener.handle(name, delivered)
+        assert [message.answers for message in delivered] == [["ack"]] * 3
+    assert await requested(world) == ["new", "bare"]
 
 
 async def test_duplicate_is_recorded_once(world: World) -> None:

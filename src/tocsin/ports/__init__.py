@@ -63,11 +63,12 @@ from .projections import EntryWrite, Projections, check_keys, write_entries, wri
 from .span_exporter import SpanExporter, SpansLost
 from .stored_log import ArchiveStore, Extent, StoredLog, StoredMessage, StreamPurge
 from .submissions import Answer, OpenScreening, Refusal, ScreeningChannel, Submission
-from .webhooks import WEBHOOK_DELIVERY, WEBHOOK_PATH, WebhookQueue
+from .webhooks import WEBHOOK_DELIVERY, WEBHOOK_PATH, WEBHOOK_REGISTRATION, WebhookQueue
 
 __all__ = [
     "WEBHOOK_DELIVERY",
     "WEBHOOK_PATH",
+    "WEBHOOK_REGISTRATION",
     "AgentChannel",
     "Answer",
     "Append",

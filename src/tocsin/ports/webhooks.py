@@ -7,6 +7,8 @@ WEBHOOK_PATH: Final = "Tocsin-Webhook"
 """The header of a queued request with the path of its webhook."""
 WEBHOOK_DELIVERY: Final = "Tocsin-Delivery"
 """The header of a queued request with its identity among those of its webhook."""
+WEBHOOK_REGISTRATION: Final = "Tocsin-Registration"
+"""The header of a queued request with the time at which its job was registered first."""
 
 
 class WebhookQueue(Protocol):

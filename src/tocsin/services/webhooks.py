@@ -10,6 +10,7 @@ import secrets
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from typing import Final
 
@@ -20,7 +21,7 @@ from ..domain.errors import TocsinError
 from ..domain.event_trigger import UnreadableEvent, read_event
 from ..domain.secret_reference import SecretReferenceError
 from ..domain.webhook import SignatureScheme, is_signed, key_of
-from ..ports import WEBHOOK_DELIVERY, WEBHOOK_PATH, Clock, WebhookQueue
+from ..ports import WEBHOOK_DELIVERY, WEBHOOK_PATH, WEBHOOK_REGISTRATION, Clock, WebhookQueue
 from .jobs.job import Job
 from .machine_secrets import read_secret
 
@@ -61,6 +62,8 @@ class Webhook:
     scheme: SignatureScheme
     has_key: bool
     key: bytes
+    registration: str
+    """The time at which its job was registered first. A job that is registered again has another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ class SignedRequest:
     """The id that its copies share."""
 
 
-_NO_WEBHOOK: Final = Webhook("", "", "", SignatureScheme(), has_key=False, key=secrets.token_bytes(32))
+_NO_WEBHOOK: Final = Webhook("", "", "", SignatureScheme(), has_key=False, key=secrets.token_bytes(32), registration="")
 
 
 class Webhooks:
@@ -121,8 +124,9 @@ class Webhooks:
             read_event(body, path, shown, now)
         except UnreadableEvent as error:
             raise WrongDelivery(str(error)) from None
-        message_id = ids.keyed_digest(self._key, "webhook", webhook.durable, delivery, digest)
-        return SignedRequest(webhook, body, {**shown, WEBHOOK_PATH: path, WEBHOOK_DELIVERY: delivery}, message_id)
+        message_id = ids.keyed_digest(self._key, "webhook", webhook.durable, webhook.registration, delivery, digest)
+        stored = {WEBHOOK_PATH: path, WEBHOOK_DELIVERY: delivery, WEBHOOK_REGISTRATION: webhook.registration}
+        return SignedRequest(webhook, body, {**shown, **stored}, message_id)
 
     async def store(self, request: SignedRequest) -> None:
         """Store a request until the event listener has handled it.
@@ -151,6 +155,7 @@ class Webhooks:
     def _read(self, jobs: Sequence[Job]) -> None:
         found: dict[str, list[Webhook]] = defaultdict(list)
         problems: dict[str, str] = {}
+        secret = cache(read_secret)  # many jobs may share a file
         for job in jobs:
             for trigger in job.definition.triggers:
                 path = trigger.webhook
@@ -161,12 +166,15 @@ class Webhooks:
                     problems[path] = "the settings do not open exactly one secret for it"
                     continue
                 try:
-                    key = key_of(read_secret(name) or "", trigger.signature)
+                    key = key_of(secret(name) or "", trigger.signature)
                 except (SecretReferenceError, ValueError) as error:
                     problems[path] = f"the secret `{name}`: {error}"
                     continue
                 durable = ids.event_durable(job.name, trigger.source)
-                found[path].append(Webhook(path, job.name, durable, trigger.scheme, trigger.key is not None, key))
+                registration = job.created_at.isoformat()
+                found[path].append(
+                    Webhook(path, job.name, durable, trigger.scheme, trigger.key is not None, key, registration)
+                )
         problems |= {path: "several jobs have it" for path, webhooks in found.items() if len(webhooks) > 1}
         in_force = {job.name for job in jobs if job.definition.enabled and not job.ledger.is_paused}
         self._webhooks = {

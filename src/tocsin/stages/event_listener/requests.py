@@ -1,5 +1,6 @@
 """The requests for executions that events make, and records of other events."""
 
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -8,15 +9,17 @@ from pydantic import JsonValue
 from ... import subjects
 from ...domain import cel, ids, trace_context
 from ...domain.bucket_event import entry_event, object_event, upload_of
-from ...domain.definition import EventTrigger, shorten
+from ...domain.definition import shorten
 from ...domain.definition.bucket_fields import split
 from ...domain.errors import TocsinError
 from ...domain.event_trigger import UnreadableEvent, Verdict, ignored_event, judge, read_event
 from ...domain.events import Cancelled, Completed, EventOrigin, EventReference, Failed, Trigger
-from ...ports import WEBHOOK_DELIVERY, WEBHOOK_PATH, Delivery, Publish
+from ...ports import WEBHOOK_DELIVERY, WEBHOOK_PATH, WEBHOOK_REGISTRATION, Delivery, Publish
 from .trigger_index import ActiveTrigger
 
 TRACEPARENT = "traceparent"
+_ADDED: Final = frozenset({WEBHOOK_PATH, WEBHOOK_DELIVERY, WEBHOOK_REGISTRATION})
+"""The headers that the API adds to a request to a webhook."""
 MAX_REASON: Final = 1_000
 """Characters of the reason why an event starts nothing: a key of `input` may be as long as a definition."""
 
@@ -39,25 +42,31 @@ def of_message(delivery: Delivery) -> HeardEvent:
     )
 
 
-def of_webhook(delivery: Delivery) -> HeardEvent:
+def of_webhook(delivery: Delivery, registered_at: datetime | None) -> HeardEvent | None:
     """Return the event of a request to a webhook.
+
+    None: it was for a job that was deleted. `registered_at`: the time at which the job of that name was registered first.
 
     Raises:
         UnreadableEvent: the request is not an event.
     """
-    headers = {name: value for name, value in delivery.headers.items() if name not in {WEBHOOK_PATH, WEBHOOK_DELIVERY}}
+    registration = delivery.headers.get(WEBHOOK_REGISTRATION)
+    if registered_at is not None and registration not in {None, registered_at.isoformat()}:
+        return None
+    headers = {name: value for name, value in delivery.headers.items() if name not in _ADDED}
     event = read_event(delivery.body, delivery.headers.get(WEBHOOK_PATH, ""), headers, delivery.time)
     return HeardEvent(event, delivery.headers.get(WEBHOOK_DELIVERY) or name_of_message(delivery))
 
 
-def _heard(trigger: EventTrigger, delivery: Delivery) -> HeardEvent | None:
-    """Return the event of a delivery; None: no stage stored it."""
+def _heard(active: ActiveTrigger, delivery: Delivery) -> HeardEvent | None:
+    """Return the event of a delivery; None: it is none for this trigger."""
+    trigger = active.trigger
     bucket, rest = split(trigger.kv or trigger.object or "")
     match trigger.kind:
         case "job":
             return of_end(delivery)
         case "webhook":
-            return of_webhook(delivery)
+            return of_webhook(delivery, active.registered_at)
         case "kv":
             return of_entry(delivery, bucket)
         case "object":
@@ -142,7 +151,7 @@ def request_of(active: ActiveTrigger, delivery: Delivery, key: bytes) -> Publish
     """
     name, subject = name_of_message(delivery), delivery.subject
     try:
-        heard = _heard(active.trigger, delivery)
+        heard = _heard(active, delivery)
         if heard is None:
             return None
         name, subject = heard.name, heard.event.subject

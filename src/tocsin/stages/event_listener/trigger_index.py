@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -32,6 +33,8 @@ class ActiveTrigger(msgspec.Struct, frozen=True):
     job: str
     trigger: EventTrigger
     durable: EventDurable
+    registered_at: datetime | None
+    """The time at which its job was registered first."""
 
 
 class TriggerIndex:
@@ -49,6 +52,8 @@ class TriggerIndex:
         self._opened = opened
         self._jobs: dict[str, JobDefinition | None] = {}
         """The jobs that have triggers; None: the triggers are not in force."""
+        self._registered_at: dict[str, datetime | None] = {}
+        """The times at which these jobs were registered first."""
         self._active: dict[str, ActiveTrigger] = {}
         self.needed: frozenset[str] = frozenset()
         """The names of the durables of all triggers in force, also of those that only the settings of another process open."""
@@ -112,8 +117,10 @@ class TriggerIndex:
         definition = ledger.definition
         if definition is None or not definition.triggers:
             self._jobs.pop(job, None)
+            self._registered_at.pop(job, None)
         else:
             self._jobs[job] = definition if definition.enabled and not ledger.is_paused else None
+            self._registered_at[job] = ledger.created_at
 
     async def _load(self, job: str) -> Ledger:
         while True:
@@ -128,7 +135,7 @@ class TriggerIndex:
         triggers = {ids.event_durable(job, trigger.source): (job, trigger) for job, trigger in self._all()}
         self.needed = frozenset(triggers)
         self._active = {
-            name: ActiveTrigger(job, trigger, durable)
+            name: ActiveTrigger(job, trigger, durable, self._registered_at[job])
             for name, (job, trigger) in triggers.items()
             if (durable := self._durable(name, job, trigger)) is not None
         }
