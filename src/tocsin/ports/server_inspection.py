@@ -138,6 +138,11 @@ class ServerInspection(Protocol):
         """Return the server's name of a stream."""
         ...
 
+    @property
+    def webhook_stream_name(self) -> str:
+        """The server's name of the stream of requests to webhooks, which need not exist."""
+        ...
+
     def bucket_stream_name(self, bucket: Bucket) -> str:
         """Return the server's name of the stream that holds a bucket."""
         ...

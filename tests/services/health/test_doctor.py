@@ -226,6 +226,18 @@ async def test_half_full_stream_of_inputs_is_found(tocsin: Running) -> None:
     assert_finding(findings["stream-filling"], Level.WARN, name, "of at most 1,000 bytes")
 
 
+async def test_half_full_queue_of_webhooks_is_found(nats_url: str, tmp_path: Path) -> None:
+    async with initialized(nats_url, tmp_path, triggers={"webhooks": {"SECRET": ["/hooks/shop"]}}) as tocsin:
+        assert (await finds(streams.room, tocsin))["stream-filling"].level is Level.OK
+        names, connection = tocsin.installation.names, tocsin.installation.connection
+        name = names.webhook_stream
+        config = (await connection.manage(f"STREAM.INFO.{name}"))["config"]
+        await connection.manage(f"STREAM.UPDATE.{name}", json.dumps(config | {"max_bytes": 1_000}).encode())
+        await connection.store(names.webhook("build"), b"x" * 700, {})
+        findings = await finds(streams.room, tocsin)
+    assert_finding(findings["stream-filling"], Level.WARN, name, "of at most 1,000 bytes")
+
+
 async def test_many_requests_of_programs_outside_are_found(tocsin: Running) -> None:
     names, connection = tocsin.installation.names, tocsin.installation.connection
     name = names.stream(Stream.INPUTS)

@@ -59,7 +59,7 @@ def of_webhook(delivery: Delivery, registered_at: datetime | None) -> HeardEvent
 
 
 def _heard(active: ActiveTrigger, delivery: Delivery) -> HeardEvent | None:
-    """Return the event of a delivery; None: it is none for this trigger."""
+    """Return the event of a delivery; None: it is not for this trigger."""
     trigger = active.trigger
     bucket, rest = split(trigger.kv or trigger.object or "")
     match trigger.kind:

@@ -99,6 +99,11 @@ class NatsInspection(ServerInspection):
     def stream_name(self, stream: Stream) -> str:
         return self._names.stream(stream)
 
+    @property
+    @override
+    def webhook_stream_name(self) -> str:
+        return self._names.webhook_stream
+
     @override
     def bucket_stream_name(self, bucket: Bucket) -> str:
         return self._names.bucket_stream(bucket)

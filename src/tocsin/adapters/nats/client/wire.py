@@ -42,6 +42,8 @@ ID_IN_PROCESS: Final = 10_158
 """A message with the same id is on its way to the replicas: it was sent again too soon."""
 UNAVAILABLE: Final = 503
 """The `code` of an error that a retry may resolve: no leader, no resources."""
+FULL: Final = "maximum bytes exceeded"
+"""The description of the error of a full stream. Its number is that of all failures to store."""
 SERVER_ERRORS: Final = 500
 """From this `code` on, the server is at fault."""
 NO_STORAGE: Final = frozenset({10028, 10047})
@@ -77,6 +79,10 @@ class JetStreamError(RequestRefused):
         """`subject` names the rejected request."""
         super().__init__(f"{subject}: {description} (error {err_code})", description)
         self.err_code = err_code
+
+
+class StreamFull(LogUnavailable):
+    """A stream that refuses new messages holds as many bytes as it may."""
 
 
 def too_large(message: Outgoing, limit: int) -> MessageTooLarge | None:
@@ -125,7 +131,8 @@ def stored_sequence(subject: str, answer: bytes) -> int:
         if is_servers_fault or code == ID_IN_PROCESS:
             # The message itself is fine; for example, the disk is full or there is no leader. The caller's finished
             # work must not be discarded for that.
-            raise LogUnavailable(f"{subject}: {error.get('description', 'refused')}")
+            description = error.get("description", "refused")
+            raise (StreamFull if description == FULL else LogUnavailable)(f"{subject}: {description}")
         raise_rejection(subject, error)
     sequence: int = fields["seq"]
     return sequence

@@ -61,8 +61,9 @@ async def streams(context: CheckContext) -> list[Finding]:
 
 
 async def room(context: CheckContext) -> list[Finding]:
-    """Report streams of inputs, and of the MQ bridge, that are half full (`stream-filling`)."""
-    names = map(context.target.inspection.stream_name, sorted({*INPUT_STREAMS, Stream.MQ}))
+    """Report half full streams of inputs, of the MQ bridge and of webhooks (`stream-filling`)."""
+    inspection = context.target.inspection
+    names = [*map(inspection.stream_name, sorted({*INPUT_STREAMS, Stream.MQ})), inspection.webhook_stream_name]
     states = [state for name in names if (state := context.status.streams.get(name)) is not None]
     full = [
         (state.name, f"{held:,} of at most {limit:,} {unit}", setting)
