@@ -27,7 +27,7 @@ async def receive_webhook(here: Here, request: Request, path: str) -> Response:
         signed = await here.webhooks.accept(f"/hooks/{path}", dict(request.headers), body)
     except WebhookRefused as error:
         await count_request(request, f"refused:{source_of(request)}")
-        raise Problem(401, error.code, str(error)) from None
+        raise Problem(401, "webhook-refused", str(error)) from None
     except WrongDelivery as error:
         raise Problem(400, "bad-request", str(error)) from None
     await count_request(request, f"webhook:{signed.webhook.path}")
