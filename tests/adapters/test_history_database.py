@@ -459,6 +459,7 @@ async def test_executions_of_an_older_database_are_counted(url: str) -> None:
             "DROP TABLE scheduler_execution_counts",
             "DROP TABLE scheduler_passed",
             "DROP INDEX scheduler_executions_open",
+            "ALTER TABLE scheduler_executions DROP COLUMN start_delay_ms",
             f"UPDATE {VERSION_TABLE} SET version_num = 'r0005'",  # noqa: S608 - our own name
         ):
             connection.execute(text(statement))
@@ -480,6 +481,7 @@ async def test_announced_skips_of_older_counts_are_apart(url: str) -> None:
         for statement in (
             "DELETE FROM scheduler_execution_counts WHERE status = 'announced'",
             "UPDATE scheduler_execution_counts SET total = 3",
+            "ALTER TABLE scheduler_executions DROP COLUMN start_delay_ms",
             f"UPDATE {VERSION_TABLE} SET version_num = 'r0006'",  # noqa: S608 - our own name
         ):
             connection.execute(text(statement))
