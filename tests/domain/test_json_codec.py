@@ -19,7 +19,9 @@ from tests.properties import examples
 from tocsin.domain import events, json_codec
 from tocsin.domain.definition import (
     STORED,
+    Batch,
     Concurrency,
+    Debounce,
     EventTrigger,
     JobDefinition,
     JobDependency,
@@ -141,6 +143,8 @@ CHECKED: Final[Mapping[type[BaseModel], Mapping[str, SearchStrategy[Any]]]] = {
         **dict.fromkeys(("signature_header", "delivery_header"), st.none() | st.just("X-Id")),
         "input": st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(["body", "é"]), max_size=2),
     },
+    Debounce: {"quiet": st.floats(1, 1e4), "at_most": st.none() | st.floats(1, 1e4)},
+    Batch: {"max": st.integers(1, 500), "within": st.floats(0.1, 600)},
     Concurrency: {"limit": st.integers(1, 100_000), "key": st.sampled_from(["input.customer", "meta.a.b-c"])},
     Notify: {
         "channels": st.lists(st.sampled_from(["ops", "mail"]), unique=True, max_size=2),

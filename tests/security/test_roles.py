@@ -299,6 +299,7 @@ FACTS = {
     "delivered": "notification.j.0198.delivered",
     "taken": "unique.j.0198.taken",
     "ignored": "event.j.0198",
+    "debounce": "delay.j.0198.debounce",
 }
 DECISIONS = {"switched", "drain-started", "agents-granted", "queue-paused", "queue-resumed", "queue-purged"}
 """What operators decide about agents and queues."""
@@ -309,7 +310,7 @@ GRANTED = {
         *("planned", "admitted", "dispatched", "cancelled", "taken", "ignored"),
         *("lock", "triggered", "report", "timer", "delay", "resolved"),
     },
-    "event-listener": {"trigger", "ignored"},
+    "event-listener": {"trigger", "ignored", "debounce"},
     "lock-keeper": {"admitted", "dispatched", "cancelled", "lock", "triggered"},
     "dag-advancer": {"dispatched", "completed", "failed", "cancelled", "resolved", "timer", "delay", "expiry"},
     "lease-keeper": {"released", "failed", "report"},

@@ -11,6 +11,7 @@ from operator import not_
 from typing import Any, cast
 
 import pytest
+from typing_extensions import override
 
 from tests.domain.given import KEY
 from tests.stages.world import World
@@ -23,7 +24,7 @@ from tocsin.ports import (
     WEBHOOK_DELIVERY,
     WEBHOOK_PATH,
     WEBHOOK_REGISTRATION,
-    EventStreams,
+    EventDurable,
     Loaded,
     LogUnavailable,
     MessageTooLarge,
@@ -33,6 +34,8 @@ from tocsin.ports import (
     acknowledge_each,
 )
 from tocsin.settings import Triggers
+from tocsin.stages.event_listener.batcher import Batcher
+from tocsin.stages.event_listener.debouncer import Debouncer
 from tocsin.stages.event_listener.stage import EventListener
 from tocsin.stages.event_listener.trigger_index import TriggerIndex
 
@@ -69,12 +72,29 @@ class Message:
         await acknowledge_each(deliveries)
 
 
+class Acknowledged(NatsEventStreams):
+    """Streams whose messages are acknowledged up to a sequence; they are not read."""
+
+    def __init__(self, sequence: int) -> None:
+        super().__init__(cast("Connection", None), Names())
+        self.sequence = sequence
+
+    @override
+    async def floor(self, durable: EventDurable) -> int:
+        return self.sequence
+
+
 @asynccontextmanager
-async def listening(world: World) -> AsyncIterator[EventListener]:
-    """A listener that knows the triggers; its durables are not read."""
-    streams = cast("EventStreams", NatsEventStreams(cast("Connection", None), Names()))
+async def listening(world: World, floor: int = 0) -> AsyncIterator[EventListener]:
+    """A listener that knows the triggers; its durables are not read.
+
+    `floor`: the sequence up to which their messages are acknowledged.
+    """
+    streams = Acknowledged(floor)
     index = TriggerIndex(world.log, world.clock, streams, OPENED)
-    listener = EventListener(world.log, streams, index, world.clock, KEY)
+    debouncer = Debouncer(world.log, world.projections, KEY)
+    batcher = Batcher(world.log, streams, world.projections, KEY)
+    listener = EventListener(world.log, streams, index, debouncer, batcher, world.clock, KEY)
     following = asyncio.create_task(listener.follow())
     try:
         await index.current()

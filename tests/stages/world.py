@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from tests.domain.given import KEY
 from tocsin import subjects
+from tocsin.adapters.memory.event_streams import InMemoryEventStreams
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import CancelRequest, Message, PoisonMessage, Recorded, Timer, Trigger, unfold
@@ -108,6 +109,7 @@ class World:
             states=store,
             elect=self.elect,
             sampling=sampling,
+            event_streams=InMemoryEventStreams(self.log, {}),
         )
         bound = (stage.run_in(context) for stage in STAGES if stage.subscriptions)
         self.stages: Final = {stage.name: stage for stage in bound if stage is not None}

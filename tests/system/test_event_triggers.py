@@ -14,7 +14,7 @@ from tests.services.health.test_status import program
 from tests.system.running import Running, running
 from tocsin import Context, Worker
 from tocsin.domain import ledger
-from tocsin.domain.events import Completed, PoisonMessage, Skipped
+from tocsin.domain.events import Completed, EventIgnored, PoisonMessage, Skipped
 from tocsin.subjects import Stream
 
 MATCHED = {"default": {"transport": "matched"}}
@@ -202,3 +202,41 @@ async def test_circle_of_triggers_is_refused_at_apply(nats_url: str, tmp_path: P
         refused = await program(tocsin.settings, "jobs", "apply", "-f", str(file))
         assert refused.returncode != 0
         assert "start each other in a circle" in refused.stderr
+
+
+async def test_debounced_events_start_one_execution(nats_url: str, tmp_path: Path) -> None:
+    fields = {"input": {"n": "body.n"}, "key": "body.id", "debounce": "5s"}
+    async with shopping(nats_url, tmp_path, **fields) as (tocsin, shop):
+        await shop.publish(tocsin, *({"id": "a", "n": n} for n in range(100)), {"id": "b", "n": 7})
+        ends = await tocsin.ended("invoice", Completed, 2)
+        results: list[Any] = [end.result for end in ends]
+        assert sorted(result["n"] for result in results) == [7, 99]
+        await shop.drained(tocsin)
+        records = await tocsin.stored("event.invoice.*", EventIgnored, 99)
+        assert [record.message.event.sequence for record in records] == [*range(1, 100)]
+        assert {record.message.reason for record in records} == {"debounced"}
+        audited = await program(tocsin.settings, "audit", "-o", "json")
+        assert audited.returncode == 0, audited.stdout
+
+
+async def test_each_event_is_in_one_batch(nats_url: str, tmp_path: Path) -> None:
+    fields = {"input": {"n": "body.n"}, "batch": {"max": 40, "within": "1s"}}
+    async with shopping(nats_url, tmp_path, **fields) as (tocsin, shop):
+        await shop.publish(tocsin, *({"n": n} for n in range(100)))
+        await shop.drained(tocsin)
+        await tocsin.until(partial(_has_all, tocsin, 100))
+        assert sorted(await _seen(tocsin)) == [*range(100)]
+        lists: list[Any] = [end.result for end in await tocsin.of_executions("invoice", Completed)]
+        assert max(len(each["events"]) for each in lists) <= 40
+        audited = await program(tocsin.settings, "audit", "-o", "json")
+        assert audited.returncode == 0, audited.stdout
+
+
+async def _has_all(tocsin: Running, number: int) -> bool:
+    return len(set(await _seen(tocsin))) >= number
+
+
+async def _seen(tocsin: Running) -> list[int]:
+    """The numbers that executions had as input, each as often as it was."""
+    results: list[Any] = [end.result for end in await tocsin.of_executions("invoice", Completed)]
+    return [event["n"] for result in results for event in result.get("events", [result])]

@@ -22,6 +22,7 @@ from ..adapters.memory.archive import (
 from ..adapters.memory.clock import AlarmClock, LoopClock
 from ..adapters.memory.durable import InMemoryDurable
 from ..adapters.memory.event_log import InMemoryEventLog
+from ..adapters.memory.event_streams import InMemoryEventStreams
 from ..adapters.memory.fetches import InMemoryFetchChannel
 from ..adapters.notifications.factory import open_channel
 from ..archive.archive import Archive, Origin
@@ -62,6 +63,8 @@ class InMemoryInstallation(Ports):
     clock: AlarmClock
     agents: InMemoryAgentChannel
     fetches: InMemoryFetchChannel
+    events: InMemoryEventStreams
+    """The streams that the settings open for triggers."""
     recorded: History
     """The history, which is open as long as the installation."""
     report_key: bytes
@@ -114,6 +117,7 @@ async def open_in_memory(settings: Settings, clock: AlarmClock | None = None) ->
             foreign=foreign,
             agents=InMemoryAgentChannel(clock),
             fetches=InMemoryFetchChannel(),
+            events=InMemoryEventStreams(log, settings.triggers.streams),
             recorded=history,
             report_key=key,
         )
@@ -141,6 +145,7 @@ async def run_stages_in_memory(
         storage=installation.storage(),
         agents=installation.agents,
         fetches=installation.fetches,
+        event_streams=installation.events,
         channels=_channels(installation) if channels is None else channels,
     )
     cursors = Cursors(installation.projections, installation.clock, late=max_lag(settings))

@@ -113,6 +113,14 @@ def event_durable(job: str, source: tuple[str, ...]) -> str:
     return _digest("durable", job, *source).hex()
 
 
+def debounce_window(trigger_id: str, key: str) -> str:
+    """Return the id of the window of a key.
+
+    `trigger_id`: the name of the durable of its trigger.
+    """
+    return _digest("debounce", trigger_id, key).hex()
+
+
 def ignored_event_id(key: bytes, trigger_id: str, stream: str, sequence: int, at: datetime) -> str:
     """Return the message id under which an event that started nothing is recorded once.
 

@@ -114,9 +114,9 @@ def guarded_change(change: Change, view: View) -> Guarded:
             return Guarded(change, Delay(timer, until), None)
         case Send(subject, message, message_id, ttl):
             return Guarded(change, Publish(subject, message, message_id, ttl), None)
-        case Put(ref, value):
+        case Put(ref, value, ttl):
             entry = view(ref)
-            return Guarded(change, EntryWrite(ref.key[1], value, entry[1] if entry else 0), ref)
+            return Guarded(change, EntryWrite(ref.key[1], value, entry[1] if entry else 0, ttl), ref)
 
 
 def one_for_each_scope(decided: Sequence[Decided]) -> list[Decided]:

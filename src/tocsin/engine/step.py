@@ -205,6 +205,8 @@ class Put(msgspec.Struct, frozen=True):
 
     ref: Ref[tuple[bytes, int] | None]
     value: bytes | None
+    ttl: float | None = None
+    """Seconds after which the entry is removed; None: it stays."""
 
 
 Change: TypeAlias = Events | Later | Send | Put

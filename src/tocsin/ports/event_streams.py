@@ -81,6 +81,14 @@ class EventStreams(Protocol):
         """
         ...
 
+    async def floor(self, durable: EventDurable) -> int:
+        """Return the sequence up to which every message of a durable is acknowledged.
+
+        Raises:
+            LogUnavailable: the durable is gone, or the server did not answer.
+        """
+        ...
+
     def reading(self, durable: EventDurable) -> AbstractAsyncContextManager[EventReader]:
         """Within the block, read a durable. Messages that were not handled are handed back."""
         ...

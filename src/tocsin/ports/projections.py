@@ -19,6 +19,8 @@ class EntryWrite(msgspec.Struct, frozen=True):
     key: str
     value: bytes | None
     expect: int
+    ttl: float | None = None
+    """Seconds after which the key is removed; None: it stays."""
 
 
 class Projections(Protocol):
@@ -86,6 +88,6 @@ async def write_entry(projections: Projections, bucket: Bucket, write: EntryWrit
         if write.value is None:
             await projections.remove(bucket, write.key, expect=write.expect)
             return Written(())
-        return Written((await projections.put(bucket, write.key, write.value, expect=write.expect),))
+        return Written((await projections.put(bucket, write.key, write.value, expect=write.expect, ttl=write.ttl),))
     except TocsinError as error:
         return Written((), error)

@@ -28,7 +28,8 @@ class IgnoredEvent:
     time: datetime
     """When the stream stored it."""
     reason: IgnoredReason
-    """`condition_false`, or `duplicate`: another event with its key started the execution."""
+    """`condition_false`; `duplicate`: another event with its key started the execution; `debounced`: a later event of its key did;
+    `trigger_removed`: the trigger was removed, or its job paused, before the end of the debounce."""
     recorded_at: datetime
     key: str | None = None
     execution_id: str | None = None

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from .. import subjects
-from ..domain import cel, ids
+from ..domain import cel, duration, ids
 from ..domain.bucket_event import object_details
 from ..domain.definition import DefinitionError, EventTrigger, JobDefinition, check_input, json_problem
 from ..domain.definition.bucket_fields import split
@@ -53,7 +53,9 @@ class TriggerAnswer:
     input: Mapping[str, JsonValue] | None = None
     """The keys that override the job's input."""
     execution_id: str | None = None
-    """The execution that all events with this key start."""
+    """The execution that all events with this key start; null: it is debounced, or has no key."""
+    after_quiet: str | None = None
+    """The time without an event of this key after which the execution starts; null: at once."""
 
 
 def try_event(definition: JobDefinition, given: GivenEvent, now: datetime) -> tuple[TriggerAnswer, ...]:
@@ -98,12 +100,14 @@ def _try(definition: JobDefinition, trigger: EventTrigger, event: cel.Event) -> 
     if verdict.outcome != "starts":
         return TriggerAnswer(source, verdict.outcome, verdict.reason, verdict.field)
     key, input_ = verdict.key, verdict.input
-    execution_id = None if key is None else ids.event_execution_id(definition.name, trigger.source, key)
+    is_debounced = trigger.debounce is not None
+    execution_id = None if key is None or is_debounced else ids.event_execution_id(definition.name, trigger.source, key)
     try:
         check_input(definition, input_ or {})
     except DefinitionError as error:
         return TriggerAnswer(source, "refused", str(error), "input", key, input_, execution_id)
-    return TriggerAnswer(source, "starts", key=key, input=input_, execution_id=execution_id)
+    delay = None if trigger.debounce is None else duration.short(trigger.debounce.quiet)
+    return TriggerAnswer(source, "starts", key=key, input=input_, execution_id=execution_id, after_quiet=delay)
 
 
 def _is_from(trigger: EventTrigger, subject: str) -> bool:

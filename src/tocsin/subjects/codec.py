@@ -229,6 +229,7 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
             ("retry", e.RetryTimer),
             ("lease", e.LeaseTimer),
             ("expiry", e.ExpiryTimer),
+            ("debounce", e.DebounceTimer),
             ("notify", e.NotifyTimer),
         )
     },

@@ -173,7 +173,7 @@ def filter_for(pattern: str) -> str:
         case "report":
             return f"report.*.*.{decision}.>"
         case "timer":
-            return f"timer.*.*.{decision}" + ("" if decision == "expiry" else ".>")
+            return f"timer.*.*.{decision}" + ("" if decision in {"expiry", "debounce"} else ".>")
         case "trigger" | "cancel" | "enqueue" | "public":
             return f"{pattern}.>"
         case "mq":
@@ -222,6 +222,7 @@ _ALL_OF: Final[dict[type[e.Message], tuple[str, ...]]] = {
     e.LeaseTimer: ("delay.*.*.lease.>", "timer.*.*.lease.>"),
     e.NotifyTimer: ("delay.*.*.notify.*", "timer.*.*.notify.*"),
     e.ExpiryTimer: ("delay.*.*.expiry", "timer.*.*.expiry"),
+    e.DebounceTimer: ("delay.*.*.debounce", "timer.*.*.debounce"),
     e.Envelope: ("mq.scheduled.>",),
     e.Completion: ("mq.scheduler.complete.>",),
     e.MqCancel: ("mq.scheduler.cancel.>",),

@@ -181,6 +181,8 @@ ACKNOWLEDGEMENTS: Final = "acknowledgements"
 JOB_EXECUTORS: Final = "job-executors"
 NOTIFIER_OPENINGS: Final = "notifier-openings"
 NOTIFIER_TIMERS: Final = "notifier-timers"
+EVENT_LISTENER: Final = "event-listener"
+"""The durable of the timers of debounced events."""
 NOTIFIER: Final = "notifier"
 """The durable of the notifier, and the key of the cursor from which it follows notifications."""
 REPLAYS: Final = "planner-replays"
@@ -206,6 +208,7 @@ class Bucket(StrEnum):
     CHECKPOINTS = "checkpoints"
     SNAPSHOTS = "snapshots"
     FOREIGN = "foreign"
+    TRIGGERS = "triggers"
 
 
 TICKER_LEASE: Final = "ticker"
@@ -283,6 +286,19 @@ def is_outside_key(key: str) -> bool:
     The keys of registered agents, `<name>.<id>`, have one dot.
     """
     return key.startswith(_OUTSIDE) and key.count(".") > 1
+
+
+def batch_key(trigger_id: str) -> str:
+    """Return the key in `triggers` of the last batch of a trigger.
+
+    `trigger_id`: the name of its durable.
+    """
+    return f"batch.{trigger_id}"
+
+
+def debounce_key(window: str) -> str:
+    """Return the key in `triggers` of the window of a debounced key of events."""
+    return f"debounce.{window}"
 
 
 def foreign_key(stream: str, sequence: int) -> str:

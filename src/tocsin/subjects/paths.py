@@ -110,7 +110,7 @@ def _report(report: e.Report) -> str:
     return f"report.{job}.{report.execution_id}.{report.outcome}.{attempted}"
 
 
-def _timer(timer: e.Timer) -> str:
+def _timer(timer: e.RetryTimer | e.LeaseTimer | e.ExpiryTimer | e.NotifyTimer) -> str:
     return f"timer.{token(timer.job)}.{timer.execution_id}"
 
 
@@ -136,6 +136,7 @@ _SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
     e.LeaseTimer: lambda timer: f"{_timer(timer)}.lease.{timer.step}.{timer.attempt}.{timer.delivery}.{timer.task}",
     e.NotifyTimer: lambda timer: f"{_timer(timer)}.notify.{timer.kind}",
     e.ExpiryTimer: lambda timer: f"{_timer(timer)}.expiry",
+    e.DebounceTimer: lambda timer: f"timer.{token(timer.job)}.{timer.window}.debounce",
     e.Enqueued: lambda request: f"enqueue.{token(request.definition.name)}.{request.execution_id}",
     e.Replayed: lambda fact: f"dead-letter.{token(fact.job)}.{fact.id}.replayed.{fact.number}",
     **dict.fromkeys((e.DeadLettered, e.PoisonMessage, e.Resolved), _event_of_dead_letter),

@@ -1,12 +1,15 @@
 """A whole Tocsin in a test, on a clock that the test moves."""
 
 import asyncio
+import json
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
+
+from pydantic import JsonValue
 
 from .. import bootstrap
 from ..adapters.files import load
@@ -20,6 +23,7 @@ from ..domain.policy import NO_POLICY
 from ..services.apply import completed
 from ..services.jobs import Registry
 from ..settings import Archive, Settings
+from ..settings.triggers import Triggers
 from ..stages.recorder.stage import RECORDER
 from ..worker import Worker
 from .clock import SimulatedClock
@@ -36,6 +40,8 @@ LOOK: Final = timedelta(seconds=10)
 """How often the stages look at executions that wait, and are decided on by their age."""
 SIMULATED: Final = tuple(name for name in bootstrap.STAGE_NAMES if name != RECORDER.name)
 """The stages of a simulation, which reads outcomes from the log, and has no use for the history."""
+STREAM: Final = "EVENTS"
+"""The stream of messages for triggers that name no stream."""
 LOSS_S: Final = 60.0
 """Simulated seconds within which the stages certainly notice that a worker was killed."""
 
@@ -76,7 +82,8 @@ class Simulation(Outcomes):
             at: the time at which it starts; without an offset, in `tz`.
             tz: the time zone of `at`, of spans in days, and of the times that the simulation returns.
             definitions: more jobs: definitions, or files of them.
-            settings: the settings of the installation, with queues and policies; by default none are read from the environment.
+            settings: the settings of the installation, with queues and policies; by default none are read from the environment. Without
+                `triggers.streams`, the subjects are open that `triggers` of these jobs name.
             thread_limit: seconds of the machine's time that a sync handler may run.
 
         Raises:
@@ -94,7 +101,8 @@ class Simulation(Outcomes):
         else:
             self._worker = app
         base = settings or Settings()
-        self._settings = base.model_copy(update={"archive": Archive(enabled=False)})
+        changes = {"archive": Archive(enabled=False), "triggers": _opened(self._definitions, base.triggers)}
+        self._settings = base.model_copy(update=changes)
         self._thread_limit = thread_limit
         self._stack = AsyncExitStack()
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -198,7 +206,11 @@ class Simulation(Outcomes):
     def _is_idle(self) -> bool:
         is_working = self._handling is not None and self._handling.running > 0
         is_working = is_working or self._clock.monotonic() < self._awake_until
-        return not (is_working or self._time.has_timers) and self.installation.log.is_idle
+        return (
+            not (is_working or self._time.has_timers)
+            and self.installation.log.is_idle
+            and self.installation.events.is_idle
+        )
 
     async def _rest(self) -> None:
         """Let every task run until it waits.
@@ -242,6 +254,21 @@ class Simulation(Outcomes):
         id_ = await self._registry.trigger(name, written)
         await self._rest()
         return id_
+
+    async def publish(self, subject: str, body: JsonValue = None, *, headers: Mapping[str, str] | None = None) -> None:
+        """Publish a message that `triggers` of jobs may hear, and bring it to rest.
+
+        It is stored in each stream that is open for its subject.
+
+        Raises:
+            SimulationError: no stream is open for the subject.
+        """
+        if not self.installation.events.publish(subject, json.dumps(body).encode(), headers):
+            raise SimulationError(
+                f"no stream is open for {subject!r}: name it in `triggers` of a job that the simulation starts with, "
+                "or in `triggers.streams` of its settings"
+            )
+        await self._rest()
 
     async def pause(self, job: str) -> None:
         """Pause a job."""
@@ -299,6 +326,19 @@ class Simulation(Outcomes):
         if self._handling is None:
             raise SimulationError("no worker runs: pass an application or a Worker to Simulation")
         return self._handling
+
+
+def _opened(definitions: Iterable[JobDefinition], given: Triggers) -> Triggers:
+    """Return the settings of triggers, which open the subjects of jobs if they open none."""
+    if given.streams:
+        return given
+    streams: dict[str, tuple[str, ...]] = {}
+    for definition in definitions:
+        for trigger in definition.triggers:
+            if trigger.nats is not None:
+                stream = trigger.stream or STREAM
+                streams[stream] = (*streams.get(stream, ()), trigger.nats)
+    return given.model_copy(update={"streams": streams})
 
 
 def _read(definitions: Definitions) -> tuple[JobDefinition, ...]:

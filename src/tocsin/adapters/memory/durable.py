@@ -24,12 +24,12 @@ class _Out:
 class InMemoryDurable:
     """A consumer with explicit acknowledgement, which redelivers each message until it is settled."""
 
-    def __init__(self, stream: StoredStream, spec: DurableSpec, clock: AlarmClock) -> None:
-        """Start with the first message of the stream."""
+    def __init__(self, stream: StoredStream, spec: DurableSpec, clock: AlarmClock, *, after: int = 0) -> None:
+        """Start with the first message of the stream after a sequence."""
         self.spec = spec
         self._stream = stream
         self._clock = clock
-        self._upto = 0
+        self._upto = after
         self._out: dict[int, _Out] = {}
         self._again: deque[int] = deque()
         self._changed = Signal()

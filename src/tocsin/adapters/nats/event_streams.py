@@ -89,6 +89,14 @@ class NatsEventStreams:
                 break
         return [name.removeprefix(self._prefix) for name in names if name.startswith(self._prefix)]
 
+    async def floor(self, durable: EventDurable) -> int:
+        """See `EventStreams`."""
+        verb = f"CONSUMER.INFO.{durable.stream}.{self._names.trigger_durable(durable.name)}"
+        found = await self._connection.find(verb, absent=wire.CONSUMER_NOT_FOUND)
+        if found is None:
+            raise LogUnavailable(f"{durable.stream}: the durable {durable.name} is gone")
+        return int(found["ack_floor"]["stream_seq"])
+
     @asynccontextmanager
     async def reading(self, durable: EventDurable) -> AsyncIterator[EventReader]:
         """See `EventStreams`."""

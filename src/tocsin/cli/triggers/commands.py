@@ -67,7 +67,8 @@ def ignored(
     """List the newest events that started no execution of a job, with the reason.
 
     `condition_false`: `when` was false (recorded with `record: all`). `duplicate`: an earlier event with the key started the
-    execution that is shown.
+    execution that is shown. `debounced`: a later event with the key started the execution. `trigger_removed`: the trigger
+    was removed, or its job paused, before the end of the debounce.
 
     Example: `tocsin triggers ignored invoice --sequence 1042`
     """
@@ -125,5 +126,9 @@ def _row(answer: "TriggerAnswer") -> tuple[object, ...]:
         Text(answer.outcome, style="green" if starts else "yellow"),
         answer.key or "",
         "" if answer.input is None else json.dumps(answer.input, ensure_ascii=False),
-        f"{where}{answer.reason}" if answer.reason else "",
+        f"{where}{answer.reason}"
+        if answer.reason
+        else f"after {answer.after_quiet} of quiet"
+        if answer.after_quiet
+        else "",
     )

@@ -54,7 +54,7 @@ from .model import (
 )
 from .notify import Notify
 from .retry_policy import RetryPolicy
-from .triggers import EventTrigger, Source
+from .triggers import Batch, Debounce, EventTrigger, Source
 
 __all__ = [
     "DEFAULT_MAX_WAITING",
@@ -74,10 +74,12 @@ __all__ = [
     "QUORUM_REQUIRED",
     "STORED",
     "Args",
+    "Batch",
     "Blackout",
     "Calendar",
     "CatchUp",
     "Concurrency",
+    "Debounce",
     "DefinitionError",
     "DefinitionProblem",
     "EventTrigger",

@@ -5,14 +5,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from .. import cel
 from ..webhook import Signature, SignatureScheme
 from .bucket_fields import kv_problems, object_problems
 from .errors import DefinitionProblem, show
-from .fields import Name, Text
+from .fields import Name, Seconds, Text
 from .stored_model import StoredModel
 from .webhook_fields import webhook_problems
 
@@ -30,10 +30,43 @@ _FIELDS_OF: Final = {
     **dict.fromkeys(("secret", "signature", "signature_header", "delivery_header"), "webhook"),
 }
 """The fields of a single source."""
+MAX_BATCH: Final = 500
+MIN_WITHIN_S: Final = 0.1
+MAX_WITHIN_S: Final = 600.0
+DEBOUNCE_FACTOR: Final = 10
+MIN_QUIET_S: Final = 1.0
+MAX_DEBOUNCE_S: Final = 86_400.0
 _KEYS: Final = frozenset({"STRING", "INT", "UINT", "DYN"})
 
 Source: TypeAlias = tuple[str, ...]
 """The identity of a source among those of a job."""
+
+
+class Debounce(StoredModel):
+    """The quiet time after which the events of a key start one execution."""
+
+    quiet: Seconds
+    """The time without an event of the key after which the execution starts, such as `30s`."""
+    at_most: Seconds | None = None
+    """The longest time from the first event until the execution starts. None: ten times `quiet`."""
+
+    @property
+    def longest(self) -> float:
+        """The longest time in seconds from the first event until the execution starts."""
+        return self.quiet * DEBOUNCE_FACTOR if self.at_most is None else self.at_most
+
+
+class Batch(StoredModel):
+    """Many events that start one execution together."""
+
+    max: int = Field(ge=1, le=MAX_BATCH, strict=True)
+    """The most events of a batch, at most 500."""
+    within: Seconds
+    """The longest time that the first event waits for others, such as `5s`."""
+
+
+def _debounce(value: object) -> object:
+    return {"quiet": value} if isinstance(value, str | int | float) and not isinstance(value, bool) else value
 
 
 class EventTrigger(StoredModel):
@@ -73,6 +106,12 @@ class EventTrigger(StoredModel):
     """The expression for the key of an event: all events with one key start one execution. None: each event has its own."""
     record: Literal["matches", "all"] = "matches"
     """The events that start nothing and are recorded: those that match the condition, or all."""
+    debounce: Annotated[
+        Debounce | None, BeforeValidator(_debounce, json_schema_input_type=Debounce | float | str | None)
+    ] = None
+    """Start one execution after the events of a key, by the last of them. None: by the first, at once."""
+    batch: Batch | None = None
+    """Start one execution for several events: its input has the list `events`, with the `input` of each. None: one for each event."""
 
     @property
     def source(self) -> Source:
@@ -112,7 +151,12 @@ def trigger_problems(job: str, triggers: Sequence[EventTrigger]) -> Iterator[Def
         return
     sources: set[Source] = set()
     for number, trigger in enumerate(triggers):
-        for problem in (*_source_problems(job, trigger), *_expression_problems(trigger)):
+        for problem in (
+            *_source_problems(job, trigger),
+            *_expression_problems(trigger),
+            *_debounce_problems(trigger.debounce),
+            *_batch_problems(trigger),
+        ):
             yield replace(problem, field=f"triggers.{number}{problem.field and '.'}{problem.field}")
         if trigger.source in sources:
             reason = "another trigger of this job has the same source: join their conditions with `||`"
@@ -158,6 +202,33 @@ def _nats_problems(subject: str, stream: str | None) -> Iterator[DefinitionProbl
     if stream is not None and not _STREAM.fullmatch(stream):
         reason = "must be the name of a stream: letters, digits, hyphens and underscores"
         yield DefinitionProblem(reason, field="stream", value=show(stream), code="invalid-value")
+
+
+def _batch_problems(trigger: EventTrigger) -> Iterator[DefinitionProblem]:
+    batch = trigger.batch
+    if batch is None:
+        return
+    if not MIN_WITHIN_S <= batch.within <= MAX_WITHIN_S:
+        reason = "must be from 0.1 seconds to 10 minutes, such as `5s`"
+        yield DefinitionProblem(reason, field="batch.within", value=show(batch.within), code="out-of-range")
+    for field, value in (("key", trigger.key), ("debounce", trigger.debounce)):
+        if value is not None:
+            reason = f"a batch takes each event once: leave out `{field}` or `batch`"
+            yield DefinitionProblem(reason, field=field, code="exclusive-fields")
+    if not trigger.input:
+        reason = "the execution of a batch gets only what `input` names of each event, such as {order: body.id}"
+        yield DefinitionProblem(reason, field="input", code="required")
+
+
+def _debounce_problems(debounce: Debounce | None) -> Iterator[DefinitionProblem]:
+    if debounce is None:
+        return
+    if not MIN_QUIET_S <= debounce.quiet <= MAX_DEBOUNCE_S:
+        reason = "must be from 1 second to 1 day, such as `30s`"
+        yield DefinitionProblem(reason, field="debounce.quiet", value=show(debounce.quiet), code="out-of-range")
+    elif debounce.at_most is not None and not debounce.quiet <= debounce.at_most <= MAX_DEBOUNCE_S:
+        reason = "must be at least `quiet`, and at most 1 day"
+        yield DefinitionProblem(reason, field="debounce.at_most", value=show(debounce.at_most), code="out-of-range")
 
 
 def _expression_problems(trigger: EventTrigger) -> Iterator[DefinitionProblem]:

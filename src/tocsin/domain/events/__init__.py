@@ -68,6 +68,7 @@ from .execution import (
 )
 from .inputs import (
     CancelRequest,
+    DebounceTimer,
     Enqueued,
     EventOrigin,
     ExpiryTimer,
@@ -208,6 +209,7 @@ __all__ = [
     "CronTriggeredData",
     "DeadLetterFact",
     "DeadLettered",
+    "DebounceTimer",
     "Defined",
     "DefinitionFact",
     "Deleted",

@@ -32,6 +32,8 @@ class EventOrigin(Message):
     """The text of this reason."""
     event: EventReference | None = None
     """The place of the event; absent: an old version stored this."""
+    key: str | None = None
+    """The key of the event, if several events start one execution; absent: it is the idempotency key, or the event has no key."""
 
 
 class Trigger(Message):
@@ -302,4 +304,20 @@ class NotifyTimer(Message):
     """The instant (UTC) of an execution that was skipped or missed, and so never opened; absent: it was opened."""
 
 
-Timer: TypeAlias = RetryTimer | LeaseTimer | ExpiryTimer | NotifyTimer
+class DebounceTimer(Message):
+    """The window of a debounced key may be over.
+
+    The log publishes this, and the event listener looks at the window.
+    """
+
+    v: Literal[1] = 1
+    """The version of the format."""
+    type: Literal["debounce-timer"] = "debounce-timer"
+    """The type of the input."""
+    job: str
+    """The name of the job."""
+    window: str
+    """The digest of the job, the source of its trigger and the key."""
+
+
+Timer: TypeAlias = RetryTimer | LeaseTimer | ExpiryTimer | NotifyTimer | DebounceTimer

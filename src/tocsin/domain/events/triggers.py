@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 from .message import Message, Sequence
 
-IgnoredReason: TypeAlias = Literal["condition_false", "duplicate"]
+IgnoredReason: TypeAlias = Literal["condition_false", "duplicate", "debounced", "trigger_removed"]
 """Why an event started nothing, although its trigger heard it."""
 
 

@@ -176,6 +176,23 @@ def refusal_of(active: ActiveTrigger, delivery: Delivery, error: Exception, key:
     return _request(active, verdict, name_of_message(delivery), reference, None, key)
 
 
+def joins(active: ActiveTrigger) -> bool:
+    """Return whether several events start one execution."""
+    return active.trigger.debounce is not None or active.trigger.batch is not None
+
+
+def held_by(active: ActiveTrigger, request: Publish) -> Trigger | None:
+    """Return the trigger in a request that waits for other events.
+
+    None: it is stored at once.
+    """
+    message = request.message
+    if not joins(active) or not isinstance(message, Trigger):
+        return None
+    origin = message.event_trigger
+    return message if origin is not None and origin.refusal_code is None else None
+
+
 def reference_of(active: ActiveTrigger, delivery: Delivery, subject: str) -> EventReference:
     """Return the place of an event."""
     return EventReference(stream=active.durable.stream, sequence=delivery.sequence, subject=subject, time=delivery.time)
@@ -191,18 +208,21 @@ def _record(active: ActiveTrigger, event: EventReference, key: bytes) -> Publish
 def _request(
     active: ActiveTrigger, verdict: Verdict, name: str, event: EventReference, traceparent: str | None, key: bytes
 ) -> Publish:
-    kind = "refused" if verdict.outcome != "starts" else "event" if verdict.key is None else "key"
+    is_joined = joins(active)
+    key_of_execution = None if is_joined else verdict.key
+    kind = "refused" if verdict.outcome != "starts" else "event" if key_of_execution is None else "key"
     origin = EventOrigin(
         source=(*active.trigger.source, kind),
         subject=event.subject,
         event=event,
+        key=verdict.key if is_joined else None,
         refusal_code=None if verdict.outcome == "starts" else verdict.code,
         refusal=None if verdict.outcome == "starts" else shorten(verdict.explained, MAX_REASON),
     )
     context = trace_context.parse(traceparent)
     trigger = Trigger(
         input=dict(verdict.input) if verdict.input else None,
-        idempotency_key=name if verdict.key is None else verdict.key,
+        idempotency_key=name if key_of_execution is None else key_of_execution,
         event_trigger=origin,
         traceparent=None if context is None else context.traceparent,
     )

@@ -8,18 +8,21 @@ durables: a process that stopped left nothing behind.
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
 from itertools import compress
 from operator import not_
 from typing import Final
 
-from ... import telemetry
-from ...domain.events import EventIgnored, Trigger
-from ...engine.stage import Access, Stage, StageContext
+from ... import subjects, telemetry
+from ...domain.events import DebounceTimer, EventIgnored, Message, Recorded, Trigger
+from ...engine.stage import Access, Stage, StageContext, Subscription
+from ...engine.step import States, Step
 from ...ports import (
     Clock,
     Delivery,
     EventDurable,
     EventLog,
+    EventReader,
     EventStreams,
     LogUnavailable,
     NotAllowed,
@@ -27,14 +30,20 @@ from ...ports import (
     RequestRefused,
     acknowledge,
 )
-from ...subjects import DecodeError, Stream
-from .requests import refusal_of, request_of
+from ...subjects import Bucket, DecodeError, Stream
+from .batcher import Batcher
+from .debouncer import Debouncer
+from .requests import held_by, refusal_of, request_of
 from .trigger_index import ActiveTrigger, TriggerIndex
 
 AT_ONCE: Final = 32
 """Messages that are read together, fewer if they are large."""
 WAIT_S: Final = 20.0
 """How long a request for messages stays with the server."""
+EXTEND_S: Final = 10.0
+"""How often the acknowledgement wait of the messages of a batch begins again."""
+MAX_BATCH_BYTES: Final = 4_194_304
+"""Bytes of messages after which a batch takes no more."""
 RETRY_S: Final = 2.0
 LOOK_S: Final = 30.0
 """The time after which the durables are compared with the triggers although nothing changed."""
@@ -45,8 +54,19 @@ _log = telemetry.get_logger("tocsin.event_listener")
 class EventListener:
     """Hears the events of triggers."""
 
-    def __init__(self, log: EventLog, streams: EventStreams, index: TriggerIndex, clock: Clock, key: bytes) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        streams: EventStreams,
+        index: TriggerIndex,
+        debouncer: Debouncer,
+        batcher: Batcher,
+        clock: Clock,
+        key: bytes,
+    ) -> None:
         """`key`: that of the installation."""
+        self.debouncer = debouncer
+        self._batcher = batcher
         self._log = log
         self._streams = streams
         self._clock = clock
@@ -135,12 +155,34 @@ class EventListener:
             try:
                 async with self._streams.reading(active.durable) as reader:
                     while True:
-                        await self.handle(active.durable.name, await reader.take(AT_ONCE, wait=WAIT_S))
+                        await self.handle(active.durable.name, await self.take(active, reader))
             except LogUnavailable as error:
                 _log.info("events wait for JetStream", action="log-unavailable", job=active.job, error=str(error))
             except Exception as error:  # noqa: BLE001 - the events come again, and those of other triggers go on
                 _log.error("events not handled; retrying", action="undecidable", job=active.job, exc_info=error)
             await self._clock.sleep(RETRY_S)
+
+    async def take(self, active: ActiveTrigger, reader: EventReader) -> Sequence[Delivery]:
+        """Return messages to handle together: those of a batch, if the trigger has one.
+
+        Raises:
+            LogUnavailable: the durable is gone, or the server did not answer.
+        """
+        batch = self.index.active.get(active.durable.name, active).trigger.batch
+        if batch is None:
+            return await reader.take(AT_ONCE, wait=WAIT_S)
+        messages = [*await reader.take(min(AT_ONCE, batch.max), wait=WAIT_S)]
+        began = extended = self._clock.monotonic()
+        while messages and len(messages) < batch.max and sum(len(each.body) for each in messages) < MAX_BATCH_BYTES:
+            left = began + batch.within - self._clock.monotonic()
+            if left <= 0:
+                break
+            messages += await reader.take(min(AT_ONCE, batch.max - len(messages)), wait=min(left, EXTEND_S))
+            if self._clock.monotonic() - extended >= EXTEND_S:
+                extended = self._clock.monotonic()
+                for message in messages:
+                    await message.in_progress()
+        return messages
 
     # --- decisions -------------------------------------------------------------------------------------------------------
 
@@ -165,7 +207,7 @@ class EventListener:
         for delivery in deliveries:
             requests.append(self._request(active, delivery))
             await asyncio.sleep(0)  # a large event takes long to evaluate
-        errors = await self._store(requests)
+        errors = await self._store(active, requests)
         if refused := {each: error for each, error in errors.items() if not isinstance(error, LogUnavailable)}:
             requests = [
                 request
@@ -173,11 +215,15 @@ class EventListener:
                 else refusal_of(active, delivery, error, self._key)
                 for delivery, request in zip(deliveries, requests, strict=True)
             ]
-            errors = await self._store(requests)  # the log stores each id once
+            errors = await self._store(active, requests)  # the log stores each id once
         unstored = [request is not None and request.message_id in errors for request in requests]
         await acknowledge([*compress(deliveries, map(not_, unstored))])
         for delivery in compress(deliveries, unstored):
             await delivery.nak(RETRY_S)
+
+    def on_timer(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - the log's time counts
+        """Request the execution of a debounced key."""
+        return self.debouncer.on_timer(recorded, states)
 
     def _request(self, active: ActiveTrigger, delivery: Delivery) -> Publish | None:
         try:
@@ -186,11 +232,15 @@ class EventListener:
             _log.error("event unreadable, skipped", action="unreadable", sequence=delivery.sequence, error=str(error))
             return None
 
-    async def _store(self, requests: Iterable[Publish | None]) -> dict[str, Exception]:
-        """Store requests, each id once; return the errors of the others by id."""
+    async def _store(self, active: ActiveTrigger, requests: Iterable[Publish | None]) -> dict[str, Exception]:
+        """Store or hold requests, each id once; return the errors of the others by id."""
         each = {request.message_id: request for request in requests if request is not None}
+        held = {id_: trigger for id_, request in each.items() if (trigger := held_by(active, request)) is not None}
+        join = self.debouncer.hold if active.trigger.batch is None else self._batcher.store
+        errors = await join(active, held)
+        each = {id_: request for id_, request in each.items() if id_ not in held}
         results = await self._log.write([*each.values()]) if each else []
-        errors = {id_: result.error for id_, result in zip(each, results, strict=True) if result.error is not None}
+        errors |= {id_: result.error for id_, result in zip(each, results, strict=True) if result.error is not None}
         for error in errors.values():
             if not isinstance(error, LogUnavailable):
                 _log.error("request for an event refused", action="request-refused", error=str(error))
@@ -201,17 +251,33 @@ def _start(context: StageContext) -> EventListener | None:
     if context.event_streams is None:
         return None
     index = TriggerIndex(context.log, context.clock, context.event_streams, context.settings.triggers)
-    return EventListener(context.log, context.event_streams, index, context.clock, context.report_key)
+    debouncer = Debouncer(context.log, context.projections, context.report_key)
+    batcher = Batcher(context.log, context.event_streams, context.projections, context.report_key)
+    return EventListener(
+        context.log, context.event_streams, index, debouncer, batcher, context.clock, context.report_key
+    )
 
 
 EVENT_LISTENER: Final = Stage(
     name="event_listener",
     purpose="lets events start executions of the jobs whose triggers name them",
-    consumes="messages of streams that the settings open, requests to webhooks, and ends of executions: a durable for each trigger",
+    consumes="messages of streams that the settings open, requests to webhooks, and ends of executions: a durable for each trigger; timers of debounced keys",
     decides="triggers, which the planner decides on; `event-ignored` of events that start nothing",
     access=Access(
-        appends=(Trigger, EventIgnored), reads=(Stream.LEDGER,), follows=(Stream.LEDGER, Stream.LOG), hears_events=True
+        appends=(Trigger, EventIgnored, DebounceTimer),
+        reads=(Stream.LEDGER,),
+        follows=(Stream.LEDGER, Stream.LOG),
+        writes=((Bucket.TRIGGERS, ">"),),
+        hears_events=True,
     ),
     start=_start,
+    subscriptions=(
+        Subscription(
+            subjects.EVENT_LISTENER,
+            Stream.TIMERS,
+            (subjects.filter_for("timer.debounce"),),
+            decide=EventListener.on_timer,
+        ),
+    ),
     loops=(EventListener.follow, EventListener.listen),
 )

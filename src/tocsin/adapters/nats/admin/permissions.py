@@ -280,7 +280,7 @@ class Granting:
         yield f"{API}.CONSUMER.CREATE.{log}.*"
         for stream in (log, *self._opened):
             yield f"{API}.CONSUMER.NAMES.{stream}"
-            for verb in ("MSG.NEXT", "DELETE"):
+            for verb in ("INFO", "MSG.NEXT", "DELETE"):
                 yield f"{API}.CONSUMER.{verb}.{stream}.*"
             yield f"$JS.ACK.{stream}.*.>"
         for stream, opened in self._opened.items():

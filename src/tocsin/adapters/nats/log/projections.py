@@ -62,7 +62,7 @@ class NatsProjections:
         """
         if ttl is not None and ttl <= 0:
             raise ValueError(f"ttl {ttl}: it must be more than 0 seconds")
-        headers = {} if ttl is None else {wire.TTL: str(math.ceil(ttl))}
+        headers = _lifetime(ttl)
         subject = self._names.key(bucket, key)
         if expect != 0:
             return await self._connection.store(subject, value, headers | _guard(expect))
@@ -98,7 +98,7 @@ class NatsProjections:
         ]
 
     def _message(self, bucket: Bucket, write: EntryWrite) -> Outgoing:
-        headers = _guard(write.expect) | (_REMOVAL if write.value is None else {})
+        headers = _guard(write.expect) | (_REMOVAL if write.value is None else _lifetime(write.ttl))
         return Outgoing(self._names.key(bucket, write.key), write.value or b"", headers)
 
     async def entries(self, bucket: Bucket) -> dict[str, bytes]:
@@ -115,6 +115,10 @@ def _written(write: EntryWrite, result: int | Exception) -> Written:
     if isinstance(result, Exception):
         return Written((), result)
     return Written(() if write.value is None else (result,))
+
+
+def _lifetime(ttl: float | None) -> Headers:
+    return {} if ttl is None else {wire.TTL: str(math.ceil(ttl))}
 
 
 def _guard(expect: int | None) -> Headers:

@@ -1,0 +1,82 @@
+"""Debouncing: the events of a key start one execution when they stop.
+
+A window opens with the first event of a key. Each later event moves its end, up to a limit, and replaces the request. When the window ends, the
+request of its last event is made. A window that ended is kept for a while, because an event may be delivered late again.
+"""
+
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from .definition import Debounce
+from .errors import TocsinError
+from .events import EventReference, Message, Trigger
+
+
+class Window(Message):
+    """The events of a key that wait for their execution."""
+
+    trigger_id: str
+    """The digest of the job and the source of its trigger, as in the name of the durable."""
+    first: datetime
+    """When the first event was stored (UTC)."""
+    last: EventReference
+    """The last event, by its place in the stream."""
+    until: datetime
+    """When the window ends (UTC), unless another event comes."""
+    replaced: EventReference | None = None
+    """The event before the last, whose record may not be stored yet."""
+    request: Trigger | None = None
+    """The request of the last event; absent: the window has ended."""
+    is_closed: bool = False
+    """True: its request is being stored, and no other event may replace it."""
+
+
+class WindowClosed(TocsinError):
+    """The execution of a window begins at this moment; the event opens another window soon."""
+
+    code = "window-closed"
+
+
+class Heard(NamedTuple):
+    """The effect of an event on the window of its key."""
+
+    window: Window
+    replaced: EventReference | None
+    """The event that starts nothing, because a later event of its key does; None: no event was replaced."""
+
+
+def hear(window: Window | None, request: Trigger, event: EventReference, rule: Debounce, trigger_id: str) -> Heard:
+    """Return the window after an event.
+
+    An event that was stored before the last event of the window changes nothing, also after its end: the execution of the window came later.
+
+    Raises:
+        WindowClosed: the event comes while the window ends.
+    """
+    if window is not None and window.last == event:  # delivered again
+        return Heard(window, window.replaced)
+    if window is not None and _covers(window.last, event):
+        return Heard(window, event)
+    if window is not None and window.is_closed:
+        raise WindowClosed("the window of this key ends at this moment")
+    open_ = window if window is not None and window.request is not None else None
+    first = event.time if open_ is None else open_.first
+    until = min(event.time + timedelta(seconds=rule.quiet), first + timedelta(seconds=rule.longest))
+    replaced = None if open_ is None else open_.last
+    after = Window(trigger_id=trigger_id, first=first, last=event, until=until, replaced=replaced, request=request)
+    return Heard(after, replaced)
+
+
+def closed(window: Window) -> Window:
+    """Return a window that no event may change any more."""
+    return window.model_copy(update={"is_closed": True})
+
+
+def ended(window: Window) -> Window:
+    """Return a window after its end."""
+    return window.model_copy(update={"request": None, "replaced": None, "is_closed": False})
+
+
+def _covers(last: EventReference, event: EventReference) -> bool:
+    # A stream that was made again repeats sequences, at later times.
+    return event.sequence <= last.sequence and event.time <= last.time

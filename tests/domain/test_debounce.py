@@ -1,0 +1,56 @@
+"""The window of a debounced key, by any events in any order."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.domain.given import NOON
+from tocsin.domain import debounce
+from tocsin.domain.debounce import Window, WindowClosed
+from tocsin.domain.definition import Debounce
+from tocsin.domain.events import EventReference, Trigger
+
+RULE = Debounce(quiet=30, at_most=100)
+PLACES = st.lists(st.integers(0, 200), min_size=1, max_size=12).map(sorted)
+
+
+def place(sequence: int, seconds: int) -> EventReference:
+    return EventReference(
+        stream="ORDERS", sequence=sequence, subject="orders.new", time=NOON + timedelta(seconds=seconds)
+    )
+
+
+def request(event: EventReference) -> Trigger:
+    return Trigger(idempotency_key=str(event.sequence))
+
+
+@given(PLACES, st.data())
+def test_last_event_counts_in_any_order(seconds: list[int], data: st.DataObject) -> None:
+    events = [place(number, second) for number, second in enumerate(seconds, 1)]
+    window: Window | None = None
+    for event in data.draw(st.permutations([*events, *events])):
+        window, replaced = debounce.hear(window, request(event), event, RULE, "id")
+        assert replaced != window.last
+        assert Window.model_validate_json(window.encode()) == window
+    assert window is not None
+    assert window.last == events[-1]
+    assert window.request == request(events[-1])
+    assert window.until <= window.first + timedelta(seconds=100)
+    assert window.until <= window.last.time + timedelta(seconds=30)
+
+
+def test_closed_window_takes_no_new_event() -> None:
+    first, second = place(1, 0), place(2, 1)
+    window = debounce.closed(debounce.hear(None, request(first), first, RULE, "id").window)
+    assert debounce.hear(window, request(first), first, RULE, "id").window == window
+    with pytest.raises(WindowClosed):
+        debounce.hear(window, request(second), second, RULE, "id")
+
+
+def test_stream_that_was_made_again_opens_a_window() -> None:
+    last, after = place(1_000, 0), place(1, 60)
+    window = debounce.ended(debounce.hear(None, request(last), last, RULE, "id").window)
+    heard = debounce.hear(window, request(after), after, RULE, "id")
+    assert (heard.window.last, heard.window.first, heard.replaced) == (after, after.time, None)

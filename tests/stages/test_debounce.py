@@ -1,0 +1,149 @@
+"""Debounced triggers: one execution after the events of a key stop, by the last of them."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.stages.test_event_listener import TRIGGER, Message, ignored_events, listening, requested, triggers
+from tests.stages.world import World
+from tocsin.domain import ledger
+from tocsin.engine.ledger_reader import LedgerReader
+from tocsin.engine.stage import BoundStage
+from tocsin.stages.event_listener.stage import EVENT_LISTENER, EventListener
+
+JOB: dict[str, Any] = {
+    "name": "invoice",
+    "function": "f",
+    "triggers": [{**TRIGGER, "input": {"n": "body.n"}, "debounce": {"quiet": "30s", "at_most": "1m"}}],
+}
+
+
+class Shop:
+    """A program whose messages a listener hears, as a durable delivers them."""
+
+    def __init__(self, world: World, listener: EventListener) -> None:
+        self.world = world
+        self.listener = listener
+        self.stage: BoundStage = EVENT_LISTENER.bind(listener)
+        [self.name] = listener.index.active
+        self.published = 0
+
+    def message(self, key: str, n: int = 2) -> Message:
+        self.published += 1
+        return Message(f'{{"id": "{key}", "n": {n}}}'.encode(), self.published, self.world.clock.now())
+
+    async def publish(self, key: str, n: int = 2) -> Message:
+        message = self.message(key, n)
+        await self.deliver(message)
+        return message
+
+    async def deliver(self, *messages: Message) -> None:
+        await self.listener.handle(self.name, messages)
+        assert {answer for message in messages for answer in message.answers} == {"ack"}
+
+    async def pass_time(self, seconds: float) -> None:
+        for _ in range(round(seconds)):
+            self.world.clock.advance(timedelta(seconds=1).total_seconds())
+            await self.world.run(self.stage)
+
+
+async def inputs(world: World) -> list[object]:
+    return [trigger.input and trigger.input["n"] for trigger in await triggers(world)]
+
+
+async def test_last_event_starts_one_execution(world: World) -> None:
+    await world.define(JOB)
+    async with listening(world) as listener:
+        shop = Shop(world, listener)
+        for n in (2, 3, 4):
+            await shop.publish("a", n)
+            await shop.pass_time(15)
+        await shop.publish("b", 9)
+        assert await requested(world) == []
+        await shop.pass_time(15)
+        assert await inputs(world) == [4]
+        await shop.pass_time(100)
+        assert await inputs(world) == [4, 9]
+    records = await ignored_events(world)
+    assert [(each.event.sequence, each.reason, each.key) for each in records] == [(n, "debounced", "a") for n in (1, 2)]
+
+
+async def test_key_that_is_never_quiet_starts_at_last(world: World) -> None:
+    await world.define(JOB)
+    async with listening(world) as listener:
+        shop = Shop(world, listener)
+        for n in range(2, 16):
+            await shop.publish("a", n)
+            await shop.pass_time(10)
+        assert await inputs(world) == [7, 13]
+
+
+async def test_late_deliveries_start_nothing(world: World) -> None:
+    await world.define(JOB)
+    async with listening(world) as listener:
+        shop = Shop(world, listener)
+        first, last = await shop.publish("a", 2), await shop.publish("a", 3)
+        await shop.deliver(last)
+        await shop.pass_time(31)
+        await shop.deliver(first, last)
+        await shop.pass_time(100)
+    assert await inputs(world) == [3]
+
+
+async def test_timer_of_a_lost_copy_is_set_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy dies after it stored the window, and before it set the timer."""
+    await world.define(JOB)
+
+    async def die(*_: object, **__: object) -> None:
+        raise ConnectionResetError
+
+    async with listening(world) as listener:
+        shop = Shop(world, listener)
+        message = shop.message("a")
+        with monkeypatch.context() as patched:
+            patched.setattr(world.log, "delay", die)
+            with pytest.raises(ConnectionResetError):
+                await listener.handle(shop.name, [message])
+        assert message.answers == []
+        await shop.deliver(message)
+        await shop.pass_time(31)
+    assert await inputs(world) == [2]
+
+
+async def test_copies_of_the_stage_share_a_window(world: World) -> None:
+    await world.define(JOB)
+    async with listening(world) as one, listening(world) as other:
+        shop, beside = Shop(world, one), Shop(world, other)
+        early, late = shop.message("a", 2), shop.message("a", 3)
+        await beside.deliver(late)
+        await shop.deliver(early)
+        await shop.pass_time(31)
+        await beside.pass_time(31)
+    assert await inputs(world) == [3]
+    [record] = await ignored_events(world)
+    assert (record.event.sequence, record.reason) == (1, "debounced")
+
+
+async def test_window_of_a_paused_job_starts_nothing(world: World) -> None:
+    await world.define(JOB)
+    async with listening(world) as listener:
+        shop = Shop(world, listener)
+        await shop.publish("a")
+        state, _ = await LedgerReader(world.log).load("invoice")
+        await world.given(*ledger.pause(state, "invoice"))
+        await shop.pass_time(31)
+    assert await inputs(world) == []
+    assert [record.reason for record in await ignored_events(world)] == ["trigger_removed"]
+
+
+async def test_event_too_large_for_a_request_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server may take smaller messages than the input of an event."""
+    monkeypatch.setattr(type(world.log), "max_message_bytes", 10_000)
+    await world.define({**JOB, "triggers": [{**JOB["triggers"][0], "input": {"n": "body.text"}}]})
+    async with listening(world) as listener:
+        shop = Shop(world, listener)
+        await shop.deliver(Message(b'{"id": "a", "n": 2, "text": "%s"}' % (b"x" * 30_000), 1, world.clock.now()))
+    [refused] = await triggers(world)
+    assert refused.event_trigger is not None
+    assert refused.event_trigger.refusal_code == "message-too-large"
