@@ -100,6 +100,27 @@ def test_event_is_judged(fields: dict[str, Any], body: JsonValue, verdict: tuple
         ({"nats": "a", "when": "operation == 'put'"}, "triggers[0].when", "invalid-expression"),
         ({"kv": "flags/>", "when": "object.size > 1"}, "triggers[0].when", "invalid-expression"),
         ({"nats": "a", "input": {str(n): "1" for n in range(51)}}, "triggers[0].input", "too-large"),
+        ({"nats": "a", "record": "none"}, "triggers[0].record", "unknown-choice"),
+        ({"nats": "a", "debounce": "0.9s"}, "triggers[0].debounce.quiet", "out-of-range"),
+        ({"nats": "a", "debounce": "25h"}, "triggers[0].debounce.quiet", "out-of-range"),
+        ({"nats": "a", "debounce": {"quiet": 30, "at_most": 29}}, "triggers[0].debounce.at_most", "out-of-range"),
+        ({"nats": "a", "debounce": {"quiet": 30, "at_most": "25h"}}, "triggers[0].debounce.at_most", "out-of-range"),
+        (
+            {"nats": "a", "input": {"a": "1"}, "batch": {"max": 3, "within": 0}},
+            "triggers[0].batch.within",
+            "out-of-range",
+        ),
+        ({"nats": "a", "batch": {"max": 3, "within": 5}}, "triggers[0].input", "required"),
+        (
+            {"nats": "a", "input": {"a": "1"}, "key": "body.id", "batch": {"max": 3, "within": 5}},
+            "triggers[0].key",
+            "exclusive-fields",
+        ),
+        (
+            {"nats": "a", "input": {"a": "1"}, "debounce": 5, "batch": {"max": 3, "within": 5}},
+            "triggers[0].debounce",
+            "exclusive-fields",
+        ),
     ],
 )
 def test_wrong_trigger_is_refused(fields: dict[str, Any], field: str, code: str) -> None:

@@ -1,6 +1,8 @@
 """Events start executions: messages of another program's stream, and ends of other jobs."""
 
+import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -11,8 +13,9 @@ from uuid import uuid4
 import pytest
 
 from tests.services.health.test_status import program
+from tests.system.processes import environment_of
 from tests.system.running import Running, running
-from tocsin import Context, Worker
+from tocsin import Context, Worker, bootstrap
 from tocsin.domain import ledger
 from tocsin.domain.events import Completed, EventIgnored, PoisonMessage, Skipped
 from tocsin.subjects import Stream
@@ -230,6 +233,54 @@ async def test_each_event_is_in_one_batch(nats_url: str, tmp_path: Path) -> None
         assert max(len(each["events"]) for each in lists) <= 40
         audited = await program(tocsin.settings, "audit", "-o", "json")
         assert audited.returncode == 0, audited.stdout
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"key": "body.id", "input": {"n": "body.id"}},
+        {"key": "body.id", "input": {"n": "body.id"}, "debounce": "1s"},
+        {"input": {"n": "body.id"}, "batch": {"max": 7, "within": "1s"}},
+    ],
+)
+async def test_killed_listeners_lose_no_event(nats_url: str, tmp_path: Path, fields: dict[str, Any]) -> None:
+    shop = Shop()
+    shop.stream = shop.root  # an environment variable keeps no upper case in its name
+    others = [stage for stage in bootstrap.STAGE_NAMES if stage != "event_listener"]
+    worker = Worker()
+
+    @worker.task("echo")
+    async def echo(context: Context) -> object:
+        return dict(context.input)
+
+    async with running(
+        nats_url, tmp_path, stages=others, worker=worker, queues=MATCHED, triggers=shop.opened
+    ) as tocsin:
+        await shop.create(tocsin)
+        await tocsin.apply({**INVOICE, "triggers": [shop.trigger(**fields)]})
+        tocsin.patience = 120.0
+        for number in range(4):
+            command = (sys.executable, "-m", "tocsin", "run", "event-listener")
+            listener = await asyncio.create_subprocess_exec(*command, env=environment_of(tocsin.settings))
+            try:
+                await shop.heard(tocsin, 1)
+                await shop.publish(tocsin, *({"id": number * 50 + each} for each in range(50)))
+                await tocsin.until(partial(_has_some, tocsin, number))
+                if number == 3:
+                    await shop.drained(tocsin)
+                    await tocsin.until(partial(_has_all, tocsin, 200))
+            finally:
+                listener.kill()
+                await listener.wait()
+        seen = await _seen(tocsin)
+        assert sorted(seen) == [*range(200)]
+        audited = await program(tocsin.settings, "audit", "-o", "json")
+        assert audited.returncode == 0, audited.stdout
+
+
+async def _has_some(tocsin: Running, number: int) -> bool:
+    """Whether an event of a round, or of a later round, was seen."""
+    return any(each >= number * 50 for each in await _seen(tocsin))
 
 
 async def _has_all(tocsin: Running, number: int) -> bool:
