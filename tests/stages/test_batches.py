@@ -7,7 +7,8 @@ import pytest
 
 from tests.stages.test_event_listener import Message, listening, messages, triggers
 from tests.stages.world import World
-from tocsin.ports import Delivery, LogUnavailable, Write, Written
+from tocsin.ports import WEBHOOK_DELIVERY, Delivery, LogUnavailable, Write, Written
+from tocsin.settings import Triggers
 from tocsin.stages.event_listener.batcher import MAX_KNOWN
 
 TRIGGER: dict[str, Any] = {
@@ -115,3 +116,41 @@ async def test_batch_ends_by_number_or_time(world: World, interval: float, withi
     async with listening(world) as listener:
         [active] = listener.index.active.values()
         assert len(await listener.take(active, Reader(world, interval))) == size
+
+
+async def test_batches_leave_room_for_the_input_of_the_job(world: World) -> None:
+    trigger = {**TRIGGER, "input": {"n": "body.n", "text": "body.text"}, "batch": {"max": 10, "within": 5}}
+    await world.define({**JOB, "input": {"text": "y" * 20_000}, "triggers": [trigger]})
+    async with listening(world) as listener:
+        [name] = listener.index.active
+        bodies = [b'{"n": %d, "text": "%s"}' % (n, b"x" * 20_000) for n in (2, 3, 4, 5, 6)]
+        await listener.handle(name, [Message(body, n, world.clock.now()) for n, body in enumerate(bodies, 1)])
+    assert await batches(world) == [[2, 3], [4, 5], [6]]
+
+
+async def test_acknowledged_batch_is_not_requested_again(world: World) -> None:
+    await world.define(JOB)
+    async with listening(world) as listener:
+        [name] = listener.index.active
+        await listener.handle(name, orders(world, 2, 3))
+    world.clock.advance(86_400)
+    async with listening(world, floor=2) as listener:
+        await listener.handle(name, orders(world, 4, first=3))
+    assert await batches(world) == [[2, 3], [4]]
+
+
+async def test_name_that_is_sent_again_loses_no_other_event(world: World) -> None:
+    """A sender repeats a delivery after its batch, together with others."""
+    trigger = {"webhook": "/hooks/shop", "input": {"n": "body.n"}, "batch": {"max": 3, "within": 5}}
+    await world.define({**JOB, "triggers": [trigger]})
+    settings = Triggers.model_validate({"webhooks": {"SECRET": ["/hooks/*"]}})
+    sent = [(1, 2, "a"), (2, 3, "b"), (3, 2, "a"), (4, 4, "c")]
+    async with listening(world, floor=2, opened=settings) as listener:
+        [name] = listener.index.active
+        for two in (sent[:2], sent[2:]):
+            requests = [
+                Message(b'{"n": %d}' % n, sequence, world.clock.now(), headers={WEBHOOK_DELIVERY: delivery})
+                for sequence, n, delivery in two
+            ]
+            await listener.handle(name, requests)
+    assert await batches(world) == [[2, 3], [2, 4]]

@@ -7,10 +7,14 @@ import pytest
 
 from tests.stages.test_event_listener import TRIGGER, Message, ignored_events, listening, requested, triggers
 from tests.stages.world import World
-from tocsin.domain import ledger
+from tocsin import subjects
+from tocsin.domain import debounce, ids, ledger
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.engine.stage import BoundStage
+from tocsin.ports import WEBHOOK_DELIVERY
+from tocsin.settings import Triggers
 from tocsin.stages.event_listener.stage import EVENT_LISTENER, EventListener
+from tocsin.subjects import Bucket
 
 JOB: dict[str, Any] = {
     "name": "invoice",
@@ -147,3 +151,39 @@ async def test_event_too_large_for_a_request_is_refused(world: World, monkeypatc
     [refused] = await triggers(world)
     assert refused.event_trigger is not None
     assert refused.event_trigger.refusal_code == "message-too-large"
+
+
+async def test_webhook_that_repeats_its_body_starts_again(world: World) -> None:
+    """Without a header of the delivery, equal bodies have one name."""
+    trigger = {"webhook": "/hooks/shop", "input": {"n": "body.n"}, "key": "body.id", "debounce": 30}
+    await world.define({**JOB, "triggers": [trigger]})
+    opened = Triggers.model_validate({"webhooks": {"SECRET": ["/hooks/*"]}})
+    async with listening(world, opened=opened) as listener:
+        shop = Shop(world, listener)
+        for n in (2, 3, 2):
+            message = shop.message("a", n)
+            message.headers[WEBHOOK_DELIVERY] = f"digest of {n}"
+            await shop.deliver(message)
+            await shop.pass_time(31)
+    assert await inputs(world) == [2, 3, 2]
+    assert len(set(await requested(world))) == 3
+
+
+async def test_closed_window_whose_timer_was_lost_ends(world: World) -> None:
+    """An event that finds a closed window sets its timer again."""
+    await world.define(JOB)
+    async with listening(world) as listener:
+        shop = Shop(world, listener)
+        await shop.publish("a", 2)
+        key = subjects.debounce_key(ids.debounce_window(shop.name, "a"))
+        value, revision = await world.projections.get(Bucket.TRIGGERS, key) or (b"", 0)
+        closed = debounce.closed(debounce.Window.model_validate_json(value))
+        await world.projections.put(Bucket.TRIGGERS, key, closed.encode(), expect=revision)
+        late = shop.message("a", 3)
+        await listener.handle(shop.name, [late])
+        assert late.answers == ["again after 2 s"]
+        await shop.pass_time(31)
+        assert await inputs(world) == [2]
+        await listener.handle(shop.name, [late])
+        await shop.pass_time(31)
+    assert await inputs(world) == [2, 3]

@@ -85,13 +85,13 @@ class Acknowledged(NatsEventStreams):
 
 
 @asynccontextmanager
-async def listening(world: World, floor: int = 0) -> AsyncIterator[EventListener]:
+async def listening(world: World, floor: int = 0, opened: Triggers = OPENED) -> AsyncIterator[EventListener]:
     """A listener that knows the triggers; its durables are not read.
 
-    `floor`: the sequence up to which their messages are acknowledged.
+    `floor`: the sequence up to which their messages are acknowledged. `opened`: what the settings open.
     """
     streams = Acknowledged(floor)
-    index = TriggerIndex(world.log, world.clock, streams, OPENED)
+    index = TriggerIndex(world.log, world.clock, streams, opened)
     debouncer = Debouncer(world.log, world.projections, KEY)
     batcher = Batcher(world.log, streams, world.projections, KEY)
     listener = EventListener(world.log, streams, index, debouncer, batcher, world.clock, KEY)

@@ -102,3 +102,28 @@ async def test_closed_bucket_is_not_heard(nats_url: str, tmp_path: Path) -> None
         assert "`triggers.objects`" in applied.stderr
         page = await tocsin.installation.connection.manage(f"CONSUMER.NAMES.KV_{bucket}")
         assert len(page["consumers"]) == 1
+
+
+async def test_entry_that_changes_often_starts_one_execution(nats_url: str, tmp_path: Path) -> None:
+    bucket = f"flags{uuid4().hex[:8]}"
+    trigger = {"kv": f"{bucket}/checkout.>", "key": "key", "input": {"n": "body.n"}, "debounce": "5s"}
+    async with listening(nats_url, tmp_path, bucket, f"KV_{bucket}", trigger) as (tocsin, context):
+        entries = await context.key_value(bucket)
+        for n in range(20):
+            await entries.put("checkout.new", b'{"n": %d}' % n)
+        await entries.put("checkout.old", b'{"n": 50}')
+        ends = await tocsin.ended("sync", Completed, 2)
+        results: list[Any] = [end.result for end in ends]
+        assert sorted(result["n"] for result in results) == [19, 50]
+
+
+async def test_changed_entries_start_batches(nats_url: str, tmp_path: Path) -> None:
+    bucket = f"flags{uuid4().hex[:8]}"
+    trigger = {"kv": f"{bucket}/checkout.>", "input": {"n": "body.n"}, "batch": {"max": 4, "within": "5s"}}
+    async with listening(nats_url, tmp_path, bucket, f"KV_{bucket}", trigger) as (tocsin, context):
+        entries = await context.key_value(bucket)
+        for n in range(8):
+            await entries.put("checkout.new", b'{"n": %d}' % n)
+        ends = await tocsin.ended("sync", Completed, 2)
+        results: list[Any] = [end.result for end in ends]
+        assert sorted(event["n"] for result in results for event in result["events"]) == [*range(8)]

@@ -7,6 +7,7 @@ import pytest
 from tocsin import Worker
 from tocsin.domain.definition import JobDefinition
 from tocsin.settings import Settings
+from tocsin.subjects import Bucket
 from tocsin.testing import Simulation, SimulationError
 
 
@@ -70,3 +71,15 @@ async def test_subject_that_is_not_open_is_refused() -> None:
     async with Simulation(definitions=jobs(), settings=settings) as simulation:
         with pytest.raises(SimulationError, match="no stream is open"):
             await simulation.publish("invoices.new", {})
+
+
+async def test_removed_trigger_leaves_no_batch(worker: Worker, seen: list[Any]) -> None:
+    definitions = jobs(input={"order": "body.id"}, batch={"max": 1, "within": "10s"})[:1]
+    async with Simulation(worker, definitions=definitions) as simulation:
+        await simulation.publish("orders.new", {"id": 1})
+        await simulation.advance("1m")
+        assert len(await simulation.installation.projections.entries(Bucket.TRIGGERS)) == 1
+        await simulation.pause("invoice")
+        await simulation.advance("1m")
+        assert await simulation.installation.projections.entries(Bucket.TRIGGERS) == {}
+    assert seen == [{"events": [{"order": 1}]}]

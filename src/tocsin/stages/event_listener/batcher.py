@@ -64,6 +64,18 @@ class Batcher:
                 errors |= dict.fromkeys(group, error)
         return errors
 
+    async def forget(self, trigger_id: str) -> None:
+        """Remove the entry of a trigger whose durable was removed: none of its events come again.
+
+        `trigger_id`: the name of the durable.
+
+        Raises:
+            LogUnavailable: the server did not answer.
+        """
+        key = subjects.batch_key(trigger_id)
+        if await self._projections.get(Bucket.TRIGGERS, key) is not None:
+            await self._projections.remove(Bucket.TRIGGERS, key)
+
     async def _seal(self, active: ActiveTrigger, requests: Sequence[Trigger]) -> None:
         """Seal a batch of the events that no batch has, and store its request.
 
@@ -75,15 +87,18 @@ class Batcher:
         for _ in range(_TRIES):
             entry = await self._projections.get(Bucket.TRIGGERS, key)
             before = None if entry is None else SealedBatch.model_validate_json(entry[0])
-            if before is not None:  # the process that sealed it may have died before it stored the request
-                await self._publish(active, before.request)
+            floor = await self._streams.floor(active.durable)
             known = () if before is None else before.known
+            unsettled = [event for event in known if event.sequence > floor]
+            if (
+                before is not None and unsettled
+            ):  # the process that sealed it may have died before it stored the request
+                await self._publish(active, before.request)
             names = {event.name for event in known}
             new = [request for request in requests if request.idempotency_key not in names]
             if not new:
                 return
-            floor = await self._streams.floor(active.durable)
-            kept = (*(event for event in known if event.sequence > floor), *map(_known, new))
+            kept = (*unsettled, *map(_known, new))
             if len(kept) > MAX_KNOWN:
                 raise LogUnavailable(f"{len(kept):,} events of batches are not acknowledged yet")
             sealed = SealedBatch(request=_joined(active, new), known=kept)
@@ -113,7 +128,7 @@ def _portions(requests: Mapping[str, Trigger], active: ActiveTrigger) -> list[di
         size = size_of(request.input or {}) + 1
         if size > room or len(portions[-1]) >= most:
             portions.append({})
-            room = MAX_INPUT_BYTES - _ROOM_BYTES
+            room = MAX_INPUT_BYTES - _ROOM_BYTES - active.own_bytes
         portions[-1][message_id] = request
         room -= size
     return portions

@@ -22,7 +22,7 @@ from .trigger_index import ActiveTrigger
 
 KEPT_S: Final = 86_400.0
 """How long a window is kept after its end: an event that is delivered late again until then opens no other window."""
-PATIENCE: Final = timedelta(seconds=5)
+PATIENCE: Final = timedelta(seconds=30)
 """How long a timer waits for its window, which a lagging replica may not show yet."""
 HEADERS_BYTES: Final = 1_024
 """Bytes for the headers of a request, and for the other fields of its window."""
@@ -73,6 +73,8 @@ class Debouncer:
             LogUnavailable: the server did not answer.
         """
         rule, trigger_id = active.trigger.debounce, active.durable.name
+        if rule is None:
+            return
         places = [(place, request) for request in requests if (place := _place_of(request)) is not None]
         window_id = ids.debounce_window(trigger_id, key)
         bucket_key = subjects.debounce_key(window_id)
@@ -80,11 +82,14 @@ class Debouncer:
             entry = await self._projections.get(Bucket.TRIGGERS, bucket_key)
             before = window = None if entry is None else Window.model_validate_json(entry[0])
             replaced: list[EventReference] = []
-            for place, request in sorted(places, key=lambda each: (each[0].time, each[0].sequence)):
-                if rule is None:
-                    continue
-                window, passed = debounce.hear(window, request, place, rule, trigger_id)
-                replaced += [] if passed is None else [passed]
+            try:
+                for place, request in sorted(places, key=lambda each: (each[0].time, each[0].sequence)):
+                    window, passed = debounce.hear(window, request, place, rule, trigger_id)
+                    replaced += [] if passed is None else [passed]
+            except WindowClosed:
+                if before is not None:  # the message of its timer may be a dead letter
+                    await self._log.delay(DebounceTimer(job=active.job, window=window_id), until=before.until)
+                raise
             if window is None:
                 return
             if window is not before:

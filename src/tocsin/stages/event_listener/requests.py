@@ -154,7 +154,9 @@ def request_of(active: ActiveTrigger, delivery: Delivery, key: bytes) -> Publish
         heard = _heard(active, delivery)
         if heard is None:
             return None
-        name, subject = heard.name, heard.event.subject
+        subject = heard.event.subject
+        if not joins(active):  # a sender may repeat a name, also in another window or batch
+            name = heard.name
         verdict = judge(active.trigger, heard.event)
         headers = heard.event.headers
     except UnreadableEvent as error:

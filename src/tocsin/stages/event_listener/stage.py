@@ -111,6 +111,7 @@ class EventListener:
                 has_moved = name in active and active[name].durable.stream != stream
                 if has_moved or name not in self.index.needed:
                     await self._streams.remove(stream, name)
+                    await self._batcher.forget(name)
         for name, each in active.items():
             if name in found[each.durable.stream] or await self._create(each):
                 self._read(each)

@@ -9,7 +9,7 @@ import msgspec
 
 from ... import subjects, telemetry
 from ...domain import ids
-from ...domain.definition import EventTrigger, JobDefinition
+from ...domain.definition import EventTrigger, JobDefinition, size_of
 from ...domain.definition.webhook_fields import opened_secret
 from ...domain.event_trigger import ends_of, in_circles
 from ...domain.events import Defined, Message, Recorded
@@ -35,6 +35,8 @@ class ActiveTrigger(msgspec.Struct, frozen=True):
     durable: EventDurable
     registered_at: datetime | None
     """The time at which its job was registered first."""
+    own_bytes: int = 0
+    """Bytes of the input and args of the job itself, for which a batch leaves room."""
 
 
 class TriggerIndex:
@@ -132,15 +134,17 @@ class TriggerIndex:
 
     def _choose(self) -> None:
         """Set the triggers in force."""
-        triggers = {ids.event_durable(job, trigger.source): (job, trigger) for job, trigger in self._all()}
+        triggers = {ids.event_durable(job.name, trigger.source): (job, trigger) for job, trigger in self._all()}
         self.needed = frozenset(triggers)
         self._active = {
-            name: ActiveTrigger(job, trigger, durable, self._registered_at[job])
+            name: ActiveTrigger(
+                job.name, trigger, durable, self._registered_at[job.name], size_of(job.input) + size_of([*job.args])
+            )
             for name, (job, trigger) in triggers.items()
-            if (durable := self._durable(name, job, trigger)) is not None
+            if (durable := self._durable(name, job.name, trigger)) is not None
         }
 
-    def _all(self) -> Iterable[tuple[str, EventTrigger]]:
+    def _all(self) -> Iterable[tuple[JobDefinition, EventTrigger]]:
         in_force = {job: definition for job, definition in self._jobs.items() if definition is not None}
         circles = in_circles(in_force.values())
         for job, definition in in_force.items():
@@ -148,7 +152,7 @@ class TriggerIndex:
                 if trigger.job is not None and {job, trigger.job} <= circles:
                     _log.error("trigger left out: the jobs start each other", action="trigger-circle", job=job)
                 else:
-                    yield job, trigger
+                    yield definition, trigger
 
     def _durable(self, name: str, job: str, trigger: EventTrigger) -> EventDurable | None:
         """Return the durable of a trigger.
