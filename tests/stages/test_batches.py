@@ -118,7 +118,7 @@ async def test_batch_ends_by_number_or_time(world: World, interval: float, withi
         assert len(await listener.take(active, Reader(world, interval))) == size
 
 
-async def test_batches_leave_room_for_the_input_of_the_job(world: World) -> None:
+async def test_input_of_the_job_has_room(world: World) -> None:
     trigger = {**TRIGGER, "input": {"n": "body.n", "text": "body.text"}, "batch": {"max": 10, "within": 5}}
     await world.define({**JOB, "input": {"text": "y" * 20_000}, "triggers": [trigger]})
     async with listening(world) as listener:
@@ -139,7 +139,7 @@ async def test_acknowledged_batch_is_not_requested_again(world: World) -> None:
     assert await batches(world) == [[2, 3], [4]]
 
 
-async def test_name_that_is_sent_again_loses_no_other_event(world: World) -> None:
+async def test_repeated_delivery_loses_no_other_event(world: World) -> None:
     """A sender repeats a delivery after its batch, together with others."""
     trigger = {"webhook": "/hooks/shop", "input": {"n": "body.n"}, "batch": {"max": 3, "within": 5}}
     await world.define({**JOB, "triggers": [trigger]})

@@ -65,8 +65,9 @@ class Batcher:
         return errors
 
     async def forget(self, trigger_id: str) -> None:
-        """Remove the entry of a trigger whose durable was removed: none of its events come again.
+        """Remove the entry of a trigger whose durable was removed.
 
+        None of its events come again.
         `trigger_id`: the name of the durable.
 
         Raises:
