@@ -235,6 +235,8 @@ async def test_each_event_is_in_one_batch(nats_url: str, tmp_path: Path) -> None
         assert audited.returncode == 0, audited.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)  # its rounds of processes, which a busy machine starts slowly
 @pytest.mark.parametrize(
     "fields",
     [
