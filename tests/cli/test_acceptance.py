@@ -172,7 +172,7 @@ def test_dev_says_that_tasks_wait_for_a_worker(tmp_path: Path) -> None:
         waits = dev.event("queue")
         assert (waits["queue"], waits["text"]) == (
             "default",
-            "tasks of queue `default` wait without a worker: run `tocsin worker …`, or pass --worker or --builtin",
+            "tasks of queue `default` wait without a worker: run `tocsin worker …`, or pass an application, --worker or --builtin",
         )
         dev.ask(signal.SIGTERM)
         assert dev.ended() == 0

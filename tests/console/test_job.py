@@ -78,6 +78,7 @@ def test_trigger_has_a_form(sign_in: SignIn, console: Console) -> None:
     page.get_by_role("dialog").get_by_role("button", name="Trigger").click()
     expect(page).to_have_url(re.compile("/console/executions/"))
     execution = page.url.rpartition("/")[2]
+    expect(page.get_by_role("heading", level=1)).to_contain_text(execution)  # the planner has decided
     facts = console.api("GET", f"/v1/executions/{execution}/events")["facts"]
     assert facts[0]["fact"]["plan"]["input"] == {"day": "tuesday", "rows": 3, "deep": False, "kind": "delta"}
 

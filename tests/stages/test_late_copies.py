@@ -75,14 +75,16 @@ async def test_i8_deleted_job_is_not_shown_again(world: World) -> None:
     [change] = await world.recorded(Defined)
     put = world.projections.put
 
-    async def slow(bucket: Bucket, key: str, value: bytes, *, expect: int | None = None) -> int:
+    async def slow(
+        bucket: Bucket, key: str, value: bytes, *, expect: int | None = None, ttl: float | None = None
+    ) -> int:
         world.projections.put = put  # type: ignore[method-assign]
         await world.run(world.registrar)
         await delete(world, JOB)
         await world.run(world.registrar)
-        return await put(bucket, key, value, expect=expect)
+        return await put(bucket, key, value, expect=expect, ttl=ttl)
 
-    world.projections.put = slow  # type: ignore[assignment, method-assign]
+    world.projections.put = slow  # type: ignore[method-assign]
     await world.deliver(world.registrar.subscriptions[0], change)
     assert await shown(world) is None
 

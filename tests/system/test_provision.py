@@ -33,7 +33,7 @@ from tocsin.adapters.nats.admin.resources import (
 from tocsin.adapters.nats.client.connection import Connection, connect
 from tocsin.adapters.nats.client.jetstream_wait import find_key
 from tocsin.adapters.nats.client.names import Names
-from tocsin.adapters.nats.client.wire import JetStreamError
+from tocsin.adapters.nats.client.wire import JetStreamError, StreamFull
 from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.adapters.nats.log.projections import NatsProjections
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
@@ -131,7 +131,8 @@ async def test_full_stream_of_inputs_refuses_until_room(connection: Connection, 
         [Publish(subjects.subject_of(report(delivery=n)), report(delivery=n), f"{n}") for n in range(30)]
     )
     stored = sum(len(result.sequences) for result in written)
-    assert {type(result.error) for result in written} == {type(None), LogUnavailable}
+    assert {type(result.error) for result in written} == {type(None), StreamFull}
+    assert issubclass(StreamFull, LogUnavailable)
     assert stored > 1
     await NatsStreamPurge(connection, names).purge("report.>", upto=stored)
     assert await log.publish(subjects.subject_of(report()), report(), message_id="later") == stored + 1
