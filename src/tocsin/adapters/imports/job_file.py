@@ -82,7 +82,7 @@ def _job(draft: Draft, name: str) -> tuple[list[Finding], list[str]]:
     """Return the findings of a job, and its lines."""
     filled = fields_with_work(draft)
     if "schedule" in filled:
-        filled = {"timezone": UTC_NAME, **filled}  # `jobs apply` would fill in that of the settings
+        filled = {"timezone": UTC_NAME, **filled}  # without it, `jobs apply` takes the zone of the settings
     fields = {
         key: filled[key]
         for key in (*(key for key in _FIRST if key in filled), *(key for key in filled if key not in _FIRST))

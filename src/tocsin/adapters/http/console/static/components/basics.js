@@ -159,7 +159,7 @@ export function ActionButton({ label, title, act, done, details, danger = false,
 export function SearchField({ label, value, onChange, placeholder }) {
   const timer = useRef(null);
   const [typed, setTyped] = useState(null); // not in the query yet; without it, new data would set the field back
-  useEffect(() => () => clearTimeout(timer.current), []); // the query of the next page is not this field's
+  useEffect(() => () => clearTimeout(timer.current), []); // a late change must not reach the query of the next page
   return html`<label class="field"><span>${label}</span>
     <input type="search" value=${typed ?? value} placeholder=${placeholder} autocomplete="off" spellcheck=${false}
       onInput=${(event) => {
