@@ -49,6 +49,22 @@ def test_closed_window_takes_no_new_event() -> None:
         debounce.hear(window, request(second), second, RULE, "id")
 
 
+def test_job_registered_again_begins_its_own_wait() -> None:
+    old, new = place(1, 0), place(2, 60)
+    before, after = NOON - timedelta(days=1), NOON + timedelta(seconds=50)
+    window = debounce.hear(None, request(old), old, RULE, "id", before).window
+    assert [debounce.is_of(window, time) for time in (before, after)] == [True, False]
+    for registered_at, first in ((before, old.time), (after, new.time)):
+        heard = debounce.hear(window, request(new), new, RULE, "id", registered_at)
+        assert (heard.window.first, heard.window.request, heard.replaced) == (first, request(new), old)
+        assert debounce.is_of(heard.window, registered_at)
+
+
+def test_old_window_is_of_any_registration() -> None:
+    event = place(1, 0)
+    assert debounce.is_of(debounce.hear(None, request(event), event, RULE, "id").window, NOON)
+
+
 def test_stream_that_was_made_again_opens_a_window() -> None:
     last, after = place(1_000, 0), place(1, 60)
     window = debounce.ended(debounce.hear(None, request(last), last, RULE, "id").window)

@@ -141,6 +141,24 @@ async def test_window_of_a_paused_job_starts_nothing(world: World) -> None:
     assert [record.reason for record in await ignored_events(world)] == ["trigger_removed"]
 
 
+async def test_window_of_a_deleted_job_starts_nothing(world: World) -> None:
+    """A later job of its name, perhaps of another author, does not get the event."""
+    await world.define(JOB)
+    async with listening(world) as listener:
+        shop = Shop(world, listener)
+        await shop.publish("a", 2)
+        state, _ = await LedgerReader(world.log).load("invoice")
+        await world.given(*ledger.delete(state, "invoice"))
+        world.clock.advance(1)
+        await world.define(JOB)
+        await shop.pass_time(31)
+        assert await inputs(world) == []
+        await shop.publish("a", 3)
+        await shop.pass_time(31)
+    assert await inputs(world) == [3]
+    assert [record.reason for record in await ignored_events(world)] == ["trigger_removed"]
+
+
 async def test_event_too_large_for_a_request_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server may take smaller messages than the input of an event."""
     monkeypatch.setattr(type(world.log), "max_message_bytes", 10_000)

@@ -29,6 +29,8 @@ class Window(Message):
     """The request of the last event; absent: the window has ended."""
     is_closed: bool = False
     """True: its request is being stored, and no other event may replace it."""
+    registered_at: datetime | None = None
+    """The time at which the job was registered first; absent: an old version stored this. A job that is registered again has another."""
 
 
 class WindowClosed(TocsinError):
@@ -45,10 +47,18 @@ class Heard(NamedTuple):
     """The event that starts nothing, because a later event of its key does; None: no event was replaced."""
 
 
-def hear(window: Window | None, request: Trigger, event: EventReference, rule: Debounce, trigger_id: str) -> Heard:
+def hear(
+    window: Window | None,
+    request: Trigger,
+    event: EventReference,
+    rule: Debounce,
+    trigger_id: str,
+    registered_at: datetime | None = None,
+) -> Heard:
     """Return the window after an event.
 
     An event that was stored before the last event of the window changes nothing, also after its end: the execution of the window came later.
+    An event for a job that was registered again replaces the request of the earlier job, and its wait begins with this event.
 
     Raises:
         WindowClosed: the event comes while the window ends.
@@ -60,11 +70,27 @@ def hear(window: Window | None, request: Trigger, event: EventReference, rule: D
     if window is not None and window.is_closed:
         raise WindowClosed("the window of this key ends at this moment")
     open_ = window if window is not None and window.request is not None else None
-    first = event.time if open_ is None else open_.first
+    first = event.time if open_ is None or not is_of(open_, registered_at) else open_.first
     until = min(event.time + timedelta(seconds=rule.quiet), first + timedelta(seconds=rule.longest))
     replaced = None if open_ is None else open_.last
-    after = Window(trigger_id=trigger_id, first=first, last=event, until=until, replaced=replaced, request=request)
+    after = Window(
+        trigger_id=trigger_id,
+        first=first,
+        last=event,
+        until=until,
+        replaced=replaced,
+        request=request,
+        registered_at=registered_at,
+    )
     return Heard(after, replaced)
+
+
+def is_of(window: Window, registered_at: datetime | None) -> bool:
+    """Return whether the events of a window were for a job.
+
+    `registered_at`: the time at which the job of that name was registered first.
+    """
+    return window.registered_at in {None, registered_at}
 
 
 def closed(window: Window) -> Window:

@@ -84,7 +84,7 @@ class Debouncer:
             replaced: list[EventReference] = []
             try:
                 for place, request in sorted(places, key=lambda each: (each[0].time, each[0].sequence)):
-                    window, passed = debounce.hear(window, request, place, rule, trigger_id)
+                    window, passed = debounce.hear(window, request, place, rule, trigger_id, active.registered_at)
                     replaced += [] if passed is None else [passed]
             except WindowClosed:
                 if before is not None:  # the message of its timer may be a dead letter
@@ -132,7 +132,7 @@ class Debouncer:
         if recorded.time < window.until and not window.is_closed:
             return done(Later(timer, window.until))
         over = Put(ref, debounce.ended(window).encode(), ttl=KEPT_S)
-        if not _is_in_force(states(LEDGER(timer.job))[0], window.trigger_id):
+        if not _is_in_force(states(LEDGER(timer.job))[0], window):
             key = _key_of(window.request)
             return done(over, self._ignored(timer.job, window.trigger_id, window.last, "trigger_removed", key))
         if not window.is_closed:
@@ -161,8 +161,13 @@ def _key_of(request: Trigger) -> str:
     return (request.event_trigger and request.event_trigger.key) or ""
 
 
-def _is_in_force(state: Ledger, trigger_id: str) -> bool:
+def _is_in_force(state: Ledger, window: Window) -> bool:
+    """Return whether the trigger of a window is still in force.
+
+    That of a job which was registered again is another.
+    """
     definition = state.definition
-    if definition is None or not definition.enabled or state.is_paused:
+    if definition is None or not definition.enabled or state.is_paused or not debounce.is_of(window, state.created_at):
         return False
-    return any(ids.event_durable(definition.name, trigger.source) == trigger_id for trigger in definition.triggers)
+    trigger_ids = {ids.event_durable(definition.name, trigger.source) for trigger in definition.triggers}
+    return window.trigger_id in trigger_ids
