@@ -118,12 +118,13 @@ class _Reader:
         self._names = names
         self._inbox = inbox
         self.taken: list[Any] = []
-        """The messages that were taken last."""
+        """The messages that were taken, without those that were settled before the last take."""
 
     async def take(self, limit: int, *, wait: float) -> Sequence[Delivery]:
         """See `EventReader`."""
         try:
-            self.taken = await fetch(self._inbox, limit, wait, max_bytes=MAX_BYTES)
+            messages = await fetch(self._inbox, limit, wait, max_bytes=MAX_BYTES)
         except LogUnavailable:  # the next message may be larger than that
-            self.taken = await fetch(self._inbox, 1, wait)
-        return [NatsDelivery(message, self._names, self._connection.transport) for message in self.taken]
+            messages = await fetch(self._inbox, 1, wait)
+        self.taken = [*(message for message in self.taken if not message.is_acked), *messages]
+        return [NatsDelivery(message, self._names, self._connection.transport) for message in messages]
