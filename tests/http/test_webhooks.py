@@ -1,5 +1,6 @@
 """`POST /hooks/…`: signed requests are stored, and all others get one answer."""
 
+import asyncio
 import hmac
 import json
 from pathlib import Path
@@ -7,12 +8,15 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.domain.given import KEY
 from tests.http.conftest import LOCAL, World
 from tocsin.adapters.http.middleware.rate_limit import MemoryRateLimit
 from tocsin.domain import ids, ledger
 from tocsin.domain.access import Role
 from tocsin.domain.definition import JobDefinition
 from tocsin.ports import WEBHOOK_DELIVERY, WEBHOOK_PATH, WEBHOOK_REGISTRATION, LogUnavailable, RequestRefused
+from tocsin.services.jobs import Job
+from tocsin.services.webhooks import Webhooks
 from tocsin.settings import Settings
 
 SECRET = "a-secret-of-32-bytes-for-testing"  # noqa: S105 - of tests
@@ -163,6 +167,29 @@ async def test_request_names_the_registration_of_its_job(world: World) -> None:
         registrations.append(headers[WEBHOOK_REGISTRATION])
     first, changed, again = registrations
     assert first == changed != again
+
+
+async def test_failed_read_counts_for_a_second(world: World) -> None:
+    await world.given(name="build", **JOB, triggers=[HOOK])
+    reads = 0
+
+    async def jobs() -> tuple[Job, ...]:
+        nonlocal reads
+        reads += 1
+        await asyncio.sleep(0)  # the other requests come
+        world.clock.advance(5)
+        if reads == 1:
+            raise LogUnavailable("no answer")
+        return await world.registry.jobs()
+
+    world.webhooks = Webhooks(jobs, world.settings.triggers.webhooks, world.webhook_queue, world.clock, KEY)
+    world.client = world.copy()
+    answers = await asyncio.gather(*(post(world, "/hooks/github", b"{}", signed(b"{}")) for _ in range(3)))
+    assert [answer.status_code for answer in answers] == [503] * 3
+    assert reads == 1
+    world.clock.advance(1)
+    assert (await post(world, "/hooks/github", b"{}", signed(b"{}"))).status_code == 202
+    assert reads == 2
 
 
 async def test_refused_requests_are_limited_by_address(world: World) -> None:

@@ -21,12 +21,12 @@ from ..domain.errors import TocsinError
 from ..domain.event_trigger import UnreadableEvent, read_event
 from ..domain.secret_reference import SecretReferenceError
 from ..domain.webhook import SignatureScheme, is_signed, key_of
-from ..ports import WEBHOOK_DELIVERY, WEBHOOK_PATH, WEBHOOK_REGISTRATION, Clock, WebhookQueue
+from ..ports import WEBHOOK_DELIVERY, WEBHOOK_PATH, WEBHOOK_REGISTRATION, Clock, LogUnavailable, WebhookQueue
 from .jobs.job import Job
 from .machine_secrets import read_secret
 
 REFRESH_S: Final = 1.0
-"""The age at which the paths are read again."""
+"""The time after a read at which the paths are read again."""
 MAX_HEADERS: Final = 64
 """Headers of a request that expressions see."""
 MAX_DELIVERY: Final = 255
@@ -99,6 +99,8 @@ class Webhooks:
         self._key = key
         self._webhooks: Mapping[str, Webhook] = {}
         self._read_at: float | None = None
+        self._failure: LogUnavailable | None = None
+        """The error of the last read; None: it succeeded."""
         self._turn = asyncio.Lock()
         self._reported: frozenset[str] = frozenset()
 
@@ -138,7 +140,9 @@ class Webhooks:
         await self._queue.store(request.webhook.durable, request.body, request.headers, message_id=request.message_id)
 
     async def _current(self) -> Mapping[str, Webhook]:
-        """Return the webhooks in force, at most a second old.
+        """Return the webhooks in force, which are read at most once a second.
+
+        A failed read counts for a second too. Otherwise, waiting requests would repeat it one after another.
 
         Raises:
             LogUnavailable: the log did not answer.
@@ -146,10 +150,15 @@ class Webhooks:
         if not self._opened:
             return {}
         async with self._turn:
-            now = self._clock.monotonic()
-            if self._read_at is None or now - self._read_at >= REFRESH_S:
-                self._read(await self._jobs())
-                self._read_at = now
+            if self._read_at is None or self._clock.monotonic() - self._read_at >= REFRESH_S:
+                try:
+                    self._read(await self._jobs())
+                    self._failure = None
+                except LogUnavailable as error:
+                    self._failure = error
+                self._read_at = self._clock.monotonic()
+            if self._failure is not None:
+                raise self._failure.with_traceback(None)
             return self._webhooks
 
     def _read(self, jobs: Sequence[Job]) -> None:
