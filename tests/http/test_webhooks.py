@@ -192,11 +192,13 @@ async def test_failed_read_counts_for_a_second(world: World) -> None:
     assert reads == 2
 
 
-async def test_refused_requests_are_limited_by_address(world: World) -> None:
+@pytest.mark.parametrize(("path", "body", "status"), [("/hooks/none", b"{}", 401), ("/hooks/github", b"{", 400)])
+async def test_refused_requests_are_limited_by_address(world: World, path: str, body: bytes, status: int) -> None:
+    await world.given(name="build", **JOB, triggers=[HOOK])
     world.rate = MemoryRateLimit(world.clock, rate=1, burst=2)
     world.client = world.copy()
-    answers = [await post(world, "/hooks/none", b"{}", signed(b"{}")) for _ in range(3)]
-    assert [answer.status_code for answer in answers] == [401, 401, 429]
+    answers = [await post(world, path, body, signed(body)) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [status, status, 429]
 
 
 async def test_secret_is_never_shown(world: World, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,6 +27,8 @@ from .machine_secrets import read_secret
 
 REFRESH_S: Final = 1.0
 """The time after a read at which the paths are read again."""
+MAX_BODY: Final = cel.MAX_EVENT_BYTES
+"""Bytes of a request: expressions read no larger event."""
 MAX_HEADERS: Final = 64
 """Headers of a request that expressions see."""
 MAX_DELIVERY: Final = 255
@@ -49,7 +51,7 @@ class WebhookRefused(TocsinError):
 class WrongDelivery(TocsinError):
     """A signed request cannot be an event. Its sender must change it."""
 
-    code = "invalid-request"
+    code = "bad-request"
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +229,3 @@ def _shown(headers: Mapping[str, str], scheme: SignatureScheme) -> dict[str, str
         and _VALUE.fullmatch(value)
     }
     return dict([*shown.items()][:MAX_HEADERS])
-
-
-MAX_BODY: Final = cel.MAX_EVENT_BYTES
-"""Bytes of a request: expressions read no larger event."""

@@ -29,6 +29,7 @@ async def receive_webhook(here: Here, request: Request, path: str) -> Response:
         await count_request(request, f"refused:{source_of(request)}")
         raise Problem(401, "webhook-refused", str(error)) from None
     except WrongDelivery as error:
+        await count_request(request, f"refused:{source_of(request)}")
         raise Problem(400, "bad-request", str(error)) from None
     await count_request(request, f"webhook:{signed.webhook.path}")
     try:
