@@ -31,12 +31,12 @@ class DefinitionSettings:
         return cls(sorted(settings.notifications.channels), opened.streams, opened.buckets, webhooks)
 
     def without_secrets(self) -> Self:
-        """Return the same without the names of secrets, which also are paths of files."""
+        """Return the same without the names of secrets, some of which are paths of files."""
         shown = sorted((OpenedPaths(each.paths) for each in self.webhooks), key=lambda each: tuple(each.paths))
         return replace(self, webhooks=shown)
 
     def warnings(self, definitions: Sequence[JobDefinition]) -> Iterator[str]:
-        """Return the same without the names of secrets, some of which are paths."""
+        """Yield a warning for each name in definitions that the settings do not have."""
         yield from unknown_channels(definitions, self.channels)
         yield from unopened_sources(definitions, self.streams, self.buckets, self.webhooks)
 

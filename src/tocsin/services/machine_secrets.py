@@ -22,7 +22,7 @@ def read_secret(name: str) -> str | None:
 def _content(path: str) -> str | None:
     """Return the text of a mounted file; None: it does not exist.
 
-    The last line break is left out. The file is read for each task, so a new version that is mounted counts at once.
+    The last line break is left out. The file is read at each call, so a new version that is mounted counts at once.
 
     Raises:
         SecretReferenceError: the file cannot be used.

@@ -101,7 +101,7 @@ class TriggerIndex:
     async def _learn(self, messages: Iterable[Recorded[Message]], doubtful: Iterable[str]) -> None:
         """Read the ledgers of jobs that have or had triggers.
 
-        `doubtful`: jobs in whose ledgers a foreign message may hide an event.
+        `doubtful`: jobs whose ledgers have a foreign message, which may hide an event.
         """
         changed = dict.fromkeys(doubtful)
         for recorded in messages:
