@@ -250,6 +250,8 @@ def test_jobs_are_listed_shown_paused_triggered_and_deleted(url: str) -> None:
         ("http://127.0.0.1:1", (4, "api-unavailable")),
         ("127.0.0.1:8062", (2, "invalid-server-url")),
         ("nats://127.0.0.1:4222", (2, "invalid-server-url")),
+        ("http://[::1", (2, "invalid-server-url")),
+        ("http://127.0.0.1:80620", (2, "invalid-server-url")),
     ],
 )
 def test_server_that_is_no_api_is_reported(server: str, failure: tuple[int, str]) -> None:

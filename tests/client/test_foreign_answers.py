@@ -71,7 +71,9 @@ async def test_endless_answer_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
             await client.job("nightly")
 
 
-@pytest.mark.parametrize("url", ["", "tocsin.example.com", "ftp://a", "http://", "http://[::1", "http://a:99999"])
+@pytest.mark.parametrize(
+    "url", ["", "tocsin.example.com", "ftp://a", "http://", "http://[::1", "http://a:99999", "http://a\n"]
+)
 def test_wrong_url_is_refused(url: str) -> None:
     with pytest.raises(InvalidArgument, match="http://127"):
         Client(url=url)

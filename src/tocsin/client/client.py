@@ -7,7 +7,6 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
-from urllib.parse import urlsplit
 
 from pydantic import JsonValue
 
@@ -22,6 +21,7 @@ from ..services.apply import owners_of, with_defaults, with_owner
 from ..services.jobs import Job, Plan
 from ..services.operator import Operator
 from ..settings import Settings, load
+from ..settings.fields import is_http_url
 from .errors import ClientClosed, InvalidArgument, WrongContext
 from .event_watch import EventWatch
 from .run import Run
@@ -75,7 +75,7 @@ class Client:
             raise InvalidArgument("url", url, "name either `nats` or `url`")
         if token is not None and url is None:
             raise InvalidArgument("token", "******", "only the HTTP API takes a token: name its `url` too")
-        if url is not None and not _is_api_url(url):
+        if url is not None and not is_http_url(url):
             raise InvalidArgument("url", url, "write a URL with its scheme, such as http://127.0.0.1:8062")
         self._nats = nats
         self._url = url
@@ -413,11 +413,3 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 def _definition(written: JobDefinition | Mapping[str, Any]) -> JobDefinition:
     return written if isinstance(written, JobDefinition) else read_job(dict(written))
-
-
-def _is_api_url(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False

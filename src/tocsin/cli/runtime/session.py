@@ -17,6 +17,7 @@ from ...ports import History, NotAllowed, NotInitialized
 from ...services.local_operator import opened_once
 from ...services.operator import NotServed, Operator
 from ...settings import FieldPath, Settings, load
+from ...settings.fields import is_http_url
 from ..output.format import Output
 from .backend import PATIENCE, Backend
 from .errors import UsageError, no_such_job
@@ -119,7 +120,7 @@ class Session:
 
     def _server_url(self) -> str:
         url = self.server or ""
-        if not url.startswith(("http://", "https://")):
+        if not is_http_url(url):
             raise UsageError(
                 f"--server is {url!r}: write a URL with its scheme, such as http://127.0.0.1:8062",
                 code="invalid-server-url",
