@@ -188,6 +188,9 @@ def test_process_of_the_application_ends_and_returns(tmp_path: Path) -> None:
     with developing(tmp_path, "mortal.py:app", *kept) as dev:
         assert next(line for line in dev.lines if line.get("event") == "app")["summary"]["unchanged"] == 1
         dev.fact("completed", "pid")
+        (tmp_path / "mortal.py").write_text("app = 1")
+        (tmp_path / "die").touch()
+        assert "No version runs; restart `tocsin dev`" in dev.event("error")["text"]
 
 
 @pytest.mark.parametrize(

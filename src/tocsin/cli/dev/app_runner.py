@@ -124,6 +124,7 @@ class AppRunner:
         """Wait until a process has ended, and report that; no file has changed."""
         code = await version.process.wait()
         self._current = None
+        await version.kill()  # closes the connection to it
         text = f"the process of {self._target} ended with {code}, and is started again"
         self._say("app", text, exit_code=code)
         await asyncio.sleep(RETRY_INTERVAL_S)
@@ -187,7 +188,8 @@ class AppRunner:
         failure = failure_of(error)
         place = {"file": error.file, "line": error.line} if isinstance(error, AppRefused) else {}
         rest = "No version runs" if self._current is None else "The version before keeps running"
-        self._say("error", f"{failure.message} {rest}; save a file to try again.", code=failure.error_code, **place)
+        remedy = "save a file" if self._reload else "restart `tocsin dev`"
+        self._say("error", f"{failure.message} {rest}; {remedy} to try again.", code=failure.error_code, **place)
 
     def _drain(self) -> None:
         if self._current is not None:

@@ -174,9 +174,8 @@ async def _dev(
 
             nats = replace(nats, data_dir=stack.enter_context(ephemeral_folder()))
         if given.app is not None:
-            await stack.enter_async_context(
-                given.app.imported()
-            )  # a wrong application is reported before a server starts
+            # A wrong application is reported before a server starts.
+            await stack.enter_async_context(given.app.imported())
         running = await stack.enter_async_context(nats.running(session))
         settings = running.settings
         installation = await stack.enter_async_context(session.backend.connect(settings))
