@@ -58,10 +58,7 @@ def load(*sources: str | Path, stdin: TextIO | None = None, today: date | None =
     definitions: list[tuple[str, JobDefinition]] = []
     problems: list[DefinitionProblem] = []
     entries = _entries(sources, stdin or sys.stdin)
-    section = CalendarSection(today or datetime.now(UTC).date())
-    for entry in entries:
-        if isinstance(entry, _Document):
-            section.add(entry.content, entry.place, entry.folder)
+    section = _calendars(entries, today)
     problems.extend(section.problems)
     for entry in entries:
         if isinstance(entry, DefinitionProblem):
@@ -88,16 +85,19 @@ def load_calendars(*sources: str | Path, today: date | None = None) -> dict[str,
         DefinitionError: lists all problems of the files and their calendars.
         ExtraNotInstalled: a calendar needs the extra `calendars`.
     """
-    section = CalendarSection(today or datetime.now(UTC).date())
-    problems: list[DefinitionProblem] = []
-    for entry in _entries(sources, sys.stdin):
-        if isinstance(entry, _Document):
-            section.add(entry.content, entry.place, entry.folder)
-        else:
-            problems.append(entry)
-    if problems := [*problems, *section.problems]:
+    entries = _entries(sources, sys.stdin)
+    section = _calendars(entries, today)
+    if problems := [*(entry for entry in entries if isinstance(entry, DefinitionProblem)), *section.problems]:
         raise DefinitionError(*problems)
     return section.calendars
+
+
+def _calendars(entries: Iterable[_Entry], today: date | None) -> CalendarSection:
+    section = CalendarSection(today or datetime.now(UTC).date())
+    for entry in entries:
+        if isinstance(entry, _Document):
+            section.add(entry.content, entry.place, entry.folder)
+    return section
 
 
 def load_document(source: str, *, stdin: TextIO | None = None) -> object:
