@@ -61,3 +61,7 @@ def __getattr__(name: str) -> object:
     value: object = getattr(import_module(_MODULE_OF[name], __name__), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
