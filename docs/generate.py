@@ -113,7 +113,7 @@ _API: Final = {
     "Simulation": "simulation",
 }
 """The classes with a section on the page of the Python API, and the name of an object in it."""
-_CONSTRUCTED: Final = frozenset({"Tocsin", "SyncClient", "Simulation"})
+_CONSTRUCTED: Final = frozenset({"Tocsin", "Client", "SyncClient", "Simulation"})
 """Those that programs construct."""
 _PAGES: Final = {
     "Client": "python-client.md#client",
@@ -362,20 +362,7 @@ def _python_client() -> Iterator[str]:
     yield from ("# Python client", "", "`from tocsin import Client, Run, SyncClient`", "")
     yield "`SyncClient` and its runs have the same methods without `async`. [How to use it](../how-to/python-client.md)."
     for kind, name in ((Client, "client"), (Run, "run")):
-        yield from ("", f"## {kind.__name__}", "", *docstring_lines(kind))
-        if kind is Client:
-            yield from (
-                "",
-                "### Client",
-                "",
-                f"`Client{_call_of(Client.__init__)}`",
-                "",
-                *docstring_lines(Client.__init__),
-            )
-        for method_name, method in vars(kind).items():
-            if not method_name.startswith("_") and inspect.isfunction(method):
-                yield from ("", f"### {name}.{method_name}", "", f"`{name}.{method_name}{_call_of(method)}`", "")
-                yield from docstring_lines(method)
+        yield from _class_section(kind, name)
     yield from ("", "## SyncClient", "", *docstring_lines(SyncClient))
 
 
