@@ -1,18 +1,19 @@
-"""Joins the events of a trigger to batches, each event exactly once.
+"""Groups the events of a trigger into batches, each event exactly once.
 
 A batch is sealed first: an entry of the bucket `triggers`, guarded by its revision, holds its request and the names of its events. Then the request is
 stored, and then the events are acknowledged. After a crash the events come again: their names are known, and the sealed request is stored again.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from ... import subjects
 from ...domain import ids
 from ...domain.definition import MAX_INPUT_BYTES, size_of
-from ...domain.events import EventReference, Message, Trigger
+from ...domain.events import Message, Trigger
 from ...ports import EventLog, EventStreams, LogUnavailable, Projections, Publish, RequestRefused, SequenceConflict
 from ...subjects import Bucket
+from .requests import WaitingEvent
 from .trigger_index import ActiveTrigger
 
 EVENTS: Final = "events"
@@ -40,6 +41,13 @@ class SealedBatch(Message):
     known: tuple[KnownEvent, ...] = ()
     """Events that may not be acknowledged yet."""
 
+    def unsettled(self, floor: int) -> tuple[KnownEvent, ...]:
+        """Return the known events that may come again.
+
+        `floor`: the sequence up to which all are acknowledged.
+        """
+        return tuple(event for event in self.known if event.sequence > floor)
+
 
 class Batcher:
     """Seals batches, and stores their requests."""
@@ -51,17 +59,17 @@ class Batcher:
         self._projections = projections
         self._key = key
 
-    async def store(self, active: ActiveTrigger, requests: Mapping[str, Trigger]) -> dict[str, Exception]:
-        """Store the requests of events, by their message id, as batches.
+    async def store(self, active: ActiveTrigger, events: Mapping[str, WaitingEvent]) -> dict[str, Exception]:
+        """Store events as batches, by the message id of their requests.
 
         Return the errors of those that are not stored.
         """
         errors: dict[str, Exception] = {}
-        for group in _portions(requests, active):
+        for batch in _batches(events, active):
             try:
-                await self._seal(active, [*group.values()])
+                await self._seal(active, [*batch.values()])
             except (LogUnavailable, RequestRefused) as error:
-                errors |= dict.fromkeys(group, error)
+                errors |= dict.fromkeys(batch, error)
         return errors
 
     async def forget(self, trigger_id: str) -> None:
@@ -77,7 +85,7 @@ class Batcher:
         if await self._projections.get(Bucket.TRIGGERS, key) is not None:
             await self._projections.remove(Bucket.TRIGGERS, key)
 
-    async def _seal(self, active: ActiveTrigger, requests: Sequence[Trigger]) -> None:
+    async def _seal(self, active: ActiveTrigger, events: Sequence[WaitingEvent]) -> None:
         """Seal a batch of the events that no batch has, and store its request.
 
         Raises:
@@ -89,20 +97,18 @@ class Batcher:
             entry = await self._projections.get(Bucket.TRIGGERS, key)
             before = None if entry is None else SealedBatch.model_validate_json(entry[0])
             floor = await self._streams.floor(active.durable)
-            known = () if before is None else before.known
-            unsettled = [event for event in known if event.sequence > floor]
-            if (
-                before is not None and unsettled
-            ):  # the process that sealed it may have died before it stored the request
+            unsettled = () if before is None else before.unsettled(floor)
+            if before is not None and unsettled:
+                # The process that sealed the batch may have died before it stored the request.
                 await self._publish(active, before.request)
-            names = {event.name for event in known}
-            new = [request for request in requests if request.idempotency_key not in names]
+            names = set() if before is None else {event.name for event in before.known}
+            new = [event for event in events if event.request.idempotency_key not in names]
             if not new:
                 return
-            kept = (*unsettled, *map(_known, new))
-            if len(kept) > MAX_KNOWN:
-                raise LogUnavailable(f"{len(kept):,} events of batches are not acknowledged yet")
-            sealed = SealedBatch(request=_joined(active, new), known=kept)
+            known = (*unsettled, *map(_known, new))
+            if len(known) > MAX_KNOWN:
+                raise LogUnavailable(f"{len(known):,} events of batches are not acknowledged yet")
+            sealed = SealedBatch(request=_request_of(active, new), known=known)
             try:
                 await self._projections.put(
                     Bucket.TRIGGERS, key, sealed.encode(), expect=0 if entry is None else entry[1]
@@ -120,38 +126,27 @@ class Batcher:
             raise result.error
 
 
-def _portions(requests: Mapping[str, Trigger], active: ActiveTrigger) -> list[dict[str, Trigger]]:
-    """Divide requests so that each portion fits the input of an execution."""
+def _batches(events: Mapping[str, WaitingEvent], active: ActiveTrigger) -> list[dict[str, WaitingEvent]]:
+    """Divide events into batches that fit the input of an execution."""
     most = 1 if active.trigger.batch is None else active.trigger.batch.max
-    portions: list[dict[str, Trigger]] = []
+    batches: list[dict[str, WaitingEvent]] = []
     room = 0
-    for message_id, request in requests.items():
-        size = size_of(request.input or {}) + 1
-        if size > room or len(portions[-1]) >= most:
-            portions.append({})
+    for message_id, event in events.items():
+        size = size_of(event.request.input or {}) + 1
+        if size > room or len(batches[-1]) >= most:
+            batches.append({})
             room = MAX_INPUT_BYTES - _ROOM_BYTES - active.own_bytes
-        portions[-1][message_id] = request
+        batches[-1][message_id] = event
         room -= size
-    return portions
+    return batches
 
 
-def _known(request: Trigger) -> KnownEvent:
-    return KnownEvent(sequence=_place_of(request).sequence, name=request.idempotency_key or "")
+def _known(event: WaitingEvent) -> KnownEvent:
+    return KnownEvent(sequence=event.place.sequence, name=event.request.idempotency_key or "")
 
 
-def _joined(active: ActiveTrigger, requests: Sequence[Trigger]) -> Trigger:
+def _request_of(active: ActiveTrigger, events: Sequence[WaitingEvent]) -> Trigger:
     """Return the request of a batch; it has the identity of its first event."""
-    first = requests[0]
-    origin = first.event_trigger
-    assert origin is not None  # noqa: S101 - `held_by` chose the requests
-    changes: dict[str, Any] = {
-        "input": {EVENTS: [request.input or {} for request in requests]},
-        "event_trigger": origin.model_copy(update={"source": (*active.trigger.source, "batch")}),
-    }
-    return first.model_copy(update=changes)
-
-
-def _place_of(request: Trigger) -> EventReference:
-    place = None if request.event_trigger is None else request.event_trigger.event
-    assert place is not None  # noqa: S101 - `held_by` chose the requests
-    return place
+    origin = events[0].origin.model_copy(update={"source": (*active.trigger.source, "batch")})
+    inputs = {EVENTS: [event.request.input or {} for event in events]}
+    return events[0].request.model_copy(update={"input": inputs, "event_trigger": origin})

@@ -18,6 +18,7 @@ from ...engine.kinds import ENTRY, LEDGER, LOG_TIME
 from ...engine.step import DONE, Later, Put, Ref, Send, States, Step, again, done, wait
 from ...ports import EventLog, LogUnavailable, MessageTooLarge, Projections, Publish, RequestRefused, SequenceConflict
 from ...subjects import MAX_INPUT_SIZE, Bucket
+from .requests import WaitingEvent
 from .trigger_index import ActiveTrigger
 
 KEPT_S: Final = 86_400.0
@@ -42,19 +43,19 @@ class Debouncer:
 
     # --- events ----------------------------------------------------------------------------------------------------------
 
-    async def hold(self, active: ActiveTrigger, requests: Mapping[str, Trigger]) -> dict[str, Exception]:
-        """Hold the requests of events, by their message id.
+    async def hold(self, active: ActiveTrigger, events: Mapping[str, WaitingEvent]) -> dict[str, Exception]:
+        """Hold events, by the message id of their requests.
 
         Return the errors of those that are not held.
         """
-        by_key: dict[str, dict[str, Trigger]] = {}
+        by_key: dict[str, dict[str, WaitingEvent]] = {}
         errors: dict[str, Exception] = {}
         most = min(MAX_INPUT_SIZE, self._log.max_message_bytes) - HEADERS_BYTES
-        for message_id, request in requests.items():
-            if (size := len(request.encode())) > most:  # the end of the window could not request it
+        for message_id, event in events.items():
+            if (size := len(event.request.encode())) > most:  # the end of the window could not request it
                 errors[message_id] = MessageTooLarge.of(subjects.trigger(active.job), size, most)
             else:
-                by_key.setdefault(_key_of(request), {})[message_id] = request
+                by_key.setdefault(event.origin.key or "", {})[message_id] = event
         for key, group in by_key.items():
             try:
                 await self._hold_key(active, key, [*group.values()])
@@ -64,7 +65,7 @@ class Debouncer:
                 errors |= dict.fromkeys(group, error)
         return errors
 
-    async def _hold_key(self, active: ActiveTrigger, key: str, requests: list[Trigger]) -> None:
+    async def _hold_key(self, active: ActiveTrigger, key: str, events: list[WaitingEvent]) -> None:
         """Put the events of a key into its window.
 
         Raises:
@@ -75,7 +76,6 @@ class Debouncer:
         rule, trigger_id = active.trigger.debounce, active.durable.name
         if rule is None:
             return
-        places = [(place, request) for request in requests if (place := _place_of(request)) is not None]
         window_id = ids.debounce_window(trigger_id, key)
         bucket_key = subjects.debounce_key(window_id)
         for _ in range(_TRIES):
@@ -83,8 +83,10 @@ class Debouncer:
             before = window = None if entry is None else Window.model_validate_json(entry[0])
             replaced: list[EventReference] = []
             try:
-                for place, request in sorted(places, key=lambda each: (each[0].time, each[0].sequence)):
-                    window, passed = debounce.hear(window, request, place, rule, trigger_id, active.registered_at)
+                for event in sorted(events, key=lambda each: (each.place.time, each.place.sequence)):
+                    window, passed = debounce.hear(
+                        window, event.request, event.place, rule, trigger_id, active.registered_at
+                    )
                     replaced += [] if passed is None else [passed]
             except WindowClosed:
                 if before is not None:  # the message of its timer may be a dead letter
@@ -151,10 +153,6 @@ class Debouncer:
         ignored = ignored_event(job, trigger_id, place, reason, key or None)
         message_id = ids.ignored_event_id(self._key, trigger_id, place.stream, place.sequence, place.time)
         return Send(subjects.subject_of(ignored), ignored, message_id)
-
-
-def _place_of(request: Trigger) -> EventReference | None:
-    return None if request.event_trigger is None else request.event_trigger.event
 
 
 def _key_of(request: Trigger) -> str:

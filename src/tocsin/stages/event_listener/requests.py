@@ -31,6 +31,15 @@ class HeardEvent(msgspec.Struct, frozen=True):
     name: str
 
 
+class WaitingEvent(msgspec.Struct, frozen=True):
+    """An event that waits for others of its window or its batch."""
+
+    request: Trigger
+    """Its own request."""
+    origin: EventOrigin
+    place: EventReference
+
+
 def of_message(delivery: Delivery) -> HeardEvent:
     """Return the event of a message of another program.
 
@@ -155,7 +164,7 @@ def request_of(active: ActiveTrigger, delivery: Delivery, key: bytes) -> Publish
         if heard is None:
             return None
         subject = heard.event.subject
-        if not joins(active):  # a sender may repeat a name, also in another window or batch
+        if not combines_events(active):  # a sender may repeat a name, also in another window or batch
             name = heard.name
         verdict = judge(active.trigger, heard.event)
         headers = heard.event.headers
@@ -178,21 +187,23 @@ def refusal_of(active: ActiveTrigger, delivery: Delivery, error: Exception, key:
     return _request(active, verdict, name_of_message(delivery), reference, None, key)
 
 
-def joins(active: ActiveTrigger) -> bool:
+def combines_events(active: ActiveTrigger) -> bool:
     """Return whether several events start one execution."""
     return active.trigger.debounce is not None or active.trigger.batch is not None
 
 
-def held_by(active: ActiveTrigger, request: Publish) -> Trigger | None:
-    """Return the trigger in a request that waits for other events.
+def waiting_event(active: ActiveTrigger, request: Publish) -> WaitingEvent | None:
+    """Return the event of a request, if it waits for other events.
 
-    None: it is stored at once.
+    None: the request is stored at once.
     """
     message = request.message
-    if not joins(active) or not isinstance(message, Trigger):
+    if not combines_events(active) or not isinstance(message, Trigger):
         return None
     origin = message.event_trigger
-    return message if origin is not None and origin.refusal_code is None else None
+    if origin is None or origin.event is None or origin.refusal_code is not None:
+        return None
+    return WaitingEvent(message, origin, origin.event)
 
 
 def reference_of(active: ActiveTrigger, delivery: Delivery, subject: str) -> EventReference:
@@ -210,14 +221,14 @@ def _record(active: ActiveTrigger, event: EventReference, key: bytes) -> Publish
 def _request(
     active: ActiveTrigger, verdict: Verdict, name: str, event: EventReference, traceparent: str | None, key: bytes
 ) -> Publish:
-    is_joined = joins(active)
-    key_of_execution = None if is_joined else verdict.key
+    is_combined = combines_events(active)
+    key_of_execution = None if is_combined else verdict.key
     kind = "refused" if verdict.outcome != "starts" else "event" if key_of_execution is None else "key"
     origin = EventOrigin(
         source=(*active.trigger.source, kind),
         subject=event.subject,
         event=event,
-        key=verdict.key if is_joined else None,
+        key=verdict.key if is_combined else None,
         refusal_code=None if verdict.outcome == "starts" else verdict.code,
         refusal=None if verdict.outcome == "starts" else shorten(verdict.explained, MAX_REASON),
     )

@@ -33,7 +33,7 @@ from ...ports import (
 from ...subjects import Bucket, DecodeError, Stream
 from .batcher import Batcher
 from .debouncer import Debouncer
-from .requests import held_by, refusal_of, request_of
+from .requests import refusal_of, request_of, waiting_event
 from .trigger_index import ActiveTrigger, TriggerIndex
 
 AT_ONCE: Final = 32
@@ -236,10 +236,10 @@ class EventListener:
     async def _store(self, active: ActiveTrigger, requests: Iterable[Publish | None]) -> dict[str, Exception]:
         """Store or hold requests, each id once; return the errors of the others by id."""
         each = {request.message_id: request for request in requests if request is not None}
-        held = {id_: trigger for id_, request in each.items() if (trigger := held_by(active, request)) is not None}
-        join = self.debouncer.hold if active.trigger.batch is None else self._batcher.store
-        errors = await join(active, held)
-        each = {id_: request for id_, request in each.items() if id_ not in held}
+        waiting = {id_: event for id_, request in each.items() if (event := waiting_event(active, request)) is not None}
+        combine = self.debouncer.hold if active.trigger.batch is None else self._batcher.store
+        errors = await combine(active, waiting)
+        each = {id_: request for id_, request in each.items() if id_ not in waiting}
         results = await self._log.write([*each.values()]) if each else []
         errors |= {id_: result.error for id_, result in zip(each, results, strict=True) if result.error is not None}
         for error in errors.values():
