@@ -12,6 +12,7 @@ from .event_trigger import UnreadableEvent, check_size, read_event, shown_header
 _OPERATION: Final = "KV-Operation"
 _MARKER: Final = "Nats-Marker-Reason"
 _FIELDS: Final = ("name", "size", "digest", "description", "mtime", "nuid", "chunks", "headers", "metadata")
+_MAX_NUID: Final = 200
 
 
 def entry_event(
@@ -67,6 +68,3 @@ def upload_of(event: cel.Event, otherwise: str) -> str:
     shown = event.details["object"]
     nuid = shown.get("nuid") if isinstance(shown, dict) else None
     return f"{nuid}.{event.details['operation']}" if isinstance(nuid, str) and 0 < len(nuid) <= _MAX_NUID else otherwise
-
-
-_MAX_NUID: Final = 200

@@ -29,7 +29,6 @@ HEADERS_BYTES: Final = 1_024
 """Bytes for the headers of a request, and for the other fields of its window."""
 _RETRY_S: Final = 1.0
 _TRIES: Final = 5
-_UNKNOWN: Final = LogUnavailable("other copies of the stage changed the window at every try")
 
 
 class Debouncer:
@@ -105,7 +104,7 @@ class Debouncer:
                 await self._log.delay(DebounceTimer(job=active.job, window=window_id), until=window.until)
             await self._record(active, key, replaced)
             return
-        raise _UNKNOWN
+        raise LogUnavailable("other copies of the stage changed the window at every try")
 
     async def _record(self, active: ActiveTrigger, key: str, replaced: list[EventReference]) -> None:
         records = [self._ignored(active.job, active.durable.name, place, "debounced", key) for place in replaced]
