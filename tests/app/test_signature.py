@@ -11,7 +11,7 @@ from typing import TypedDict as OldTypedDict
 from uuid import UUID
 
 import pytest
-from pydantic import BaseModel, Field, JsonValue, SecretStr
+from pydantic import BaseModel, Field, JsonValue, Secret, SecretStr
 from typing_extensions import TypedDict
 
 from tocsin import Context
@@ -52,6 +52,10 @@ class Connection: ...
 
 class Account(BaseModel):
     passwords: list[SecretStr]
+
+
+class Card(BaseModel):
+    pin: Secret[int]
 
 
 class Tree(BaseModel):
@@ -143,12 +147,22 @@ def nested(depth: int) -> Tree:
     [
         ("password", PASSWORD, "a secret cannot be a part of it"),
         ("account", Account(passwords=[PASSWORD]), "a secret cannot be a part of it"),
+        ("pin", Secret[int](1234), "a secret cannot be a part of it"),
+        ("pins", (Card(pin=Secret[int](1234)),), "a secret cannot be a part of it"),
+        ("anything", {"passwords": [PASSWORD]}, "a secret cannot be a part of it"),
         ("tree", nested(3_000), "nested"),
         ("tree", nested(40), "nested"),
     ],
 )
 def test_value_that_json_cannot_keep_is_refused(name: str, value: object, reason: str) -> None:
-    def job(password: SecretStr, account: Account, tree: Tree) -> None: ...
+    def job(
+        password: SecretStr,
+        account: Account,
+        pin: Secret[int],
+        pins: tuple[Card, ...],
+        anything: dict[str, object],
+        tree: Tree,
+    ) -> None: ...
 
     with pytest.raises(ValueError, match=reason):
         Signature.of(job).parameters[name].written(value)

@@ -4,13 +4,14 @@ They make the JSON Schema of a job's input, convert the input of a task to argum
 """
 
 import inspect
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter
 from types import NoneType
 from typing import Annotated, Any, Final, cast, get_args, get_origin, get_type_hints
 
-from pydantic import JsonValue, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import JsonValue, PydanticUserError, Secret, SecretBytes, SecretStr, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 from pydantic_core import PydanticSerializationError, from_json, to_json
@@ -46,7 +47,7 @@ class TypedParameter:
     type: TypeAdapter[Any]
     default: object = Parameter.empty
     has_secret: bool = False
-    """Whether its values may contain a secret, which has no form in JSON."""
+    """Whether its schema has a secret, which has no form in JSON; that of `Secret[int]` or `Any` does not show it."""
 
     @property
     def is_required(self) -> bool:
@@ -74,7 +75,7 @@ class TypedParameter:
         Raises:
             ValueError: JSON cannot express it, or it may contain a secret, which pydantic writes as asterisks.
         """
-        if self.has_secret:
+        if self.has_secret or _contains_secret(self.type.dump_python(value, warnings="error")):
             raise ValueError("an input is stored, so a secret cannot be a part of it. Pass JSON with `${env:NAME}`")
         dumped: JsonValue = self.type.dump_python(value, mode="json", by_alias=True, warnings="error")
         return dumped
@@ -274,7 +275,7 @@ def _typed(parameter: Parameter, kind: Any, function: str) -> TypedParameter:  #
 
 
 def _has_secret(schema: object) -> bool:
-    """Whether a schema has a secret of pydantic."""
+    """Return whether a schema has a secret of pydantic."""
     match schema:
         case {"writeOnly": True, "format": "password"}:
             return True
@@ -282,6 +283,19 @@ def _has_secret(schema: object) -> bool:
             return any(map(_has_secret, schema.values()))
         case list():
             return any(map(_has_secret, schema))
+        case _:
+            return False
+
+
+def _contains_secret(value: object) -> bool:
+    """Return whether a value, or a part of it, is a secret of pydantic."""
+    match value:
+        case Secret() | SecretStr() | SecretBytes():
+            return True
+        case dict():
+            return any(map(_contains_secret, value.values()))
+        case list() | tuple() | set() | frozenset() | deque():
+            return any(map(_contains_secret, value))
         case _:
             return False
 
