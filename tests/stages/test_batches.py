@@ -7,6 +7,8 @@ import pytest
 
 from tests.stages.test_event_listener import Message, listening, messages, triggers
 from tests.stages.world import World
+from tocsin.domain import ledger
+from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import WEBHOOK_DELIVERY, Delivery, LogUnavailable, Write, Written
 from tocsin.settings import Triggers
 from tocsin.stages.event_listener.batcher import MAX_KNOWN
@@ -50,8 +52,8 @@ async def test_redelivered_events_are_in_one_batch(world: World, again: tuple[in
     assert sorted(n for batch in await batches(world) for n in batch) == sorted({2, 3, *again})
 
 
-async def test_sealed_batch_is_requested_after_a_crash(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    await world.define(JOB)
+async def seal_and_die(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a copy seal a batch of 2 and 3, and die before it stores the request."""
 
     async def fail(writes: Sequence[Write]) -> list[Written]:
         return [Written((), LogUnavailable("no leader")) for _ in writes]
@@ -63,9 +65,30 @@ async def test_sealed_batch_is_requested_after_a_crash(world: World, monkeypatch
             delivered = orders(world, 2, 3)
             await listener.handle(name, delivered)
         assert [message.answers for message in delivered] == [["again after 2 s"]] * 2
+
+
+async def test_sealed_batch_is_requested_after_a_crash(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.define(JOB)
+    await seal_and_die(world, monkeypatch)
     async with listening(world) as listener:
+        [name] = listener.index.active
         await listener.handle(name, [*orders(world, 3, first=2), *orders(world, 4, first=3)])
     assert await batches(world) == [[2, 3], [4]]
+
+
+async def test_sealed_batch_of_deleted_job_starts_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later job of its name, perhaps of another author, does not get its events."""
+    await world.define(JOB)
+    await seal_and_die(world, monkeypatch)
+    again = orders(world, 2, 3)
+    state, _ = await LedgerReader(world.log).load("invoice")
+    await world.given(*ledger.delete(state, "invoice"))
+    world.clock.advance(1)
+    await world.define(JOB)
+    async with listening(world) as listener:
+        [name] = listener.index.active
+        await listener.handle(name, [*again, *orders(world, 4, first=3)])
+    assert await batches(world) == [[4]]
 
 
 async def test_large_events_are_several_batches(world: World) -> None:

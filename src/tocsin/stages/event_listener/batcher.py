@@ -5,6 +5,7 @@ stored, and then the events are acknowledged. After a crash the events come agai
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
 from ... import subjects
@@ -40,6 +41,8 @@ class SealedBatch(Message):
     """The request of the batch."""
     known: tuple[KnownEvent, ...] = ()
     """Events that may not be acknowledged yet."""
+    registered_at: datetime | None = None
+    """The time at which the job was registered first; absent: an old version stored this."""
 
     def unsettled(self, floor: int) -> tuple[KnownEvent, ...]:
         """Return the known events that may come again.
@@ -98,7 +101,7 @@ class Batcher:
             before = None if entry is None else SealedBatch.model_validate_json(entry[0])
             floor = await self._streams.floor(active.durable)
             unsettled = () if before is None else before.unsettled(floor)
-            if before is not None and unsettled:
+            if before is not None and unsettled and before.registered_at in {None, active.registered_at}:
                 # The process that sealed the batch may have died before it stored the request.
                 await self._publish(active, before.request)
             names = set() if before is None else {event.name for event in before.known}
@@ -108,14 +111,15 @@ class Batcher:
             known = (*unsettled, *map(_known, new))
             if len(known) > MAX_KNOWN:
                 raise LogUnavailable(f"{len(known):,} events of batches are not acknowledged yet")
-            sealed = SealedBatch(request=_request_of(active, new), known=known)
+            request = _request_of(active, new)
+            sealed = SealedBatch(request=request, known=known, registered_at=active.registered_at)
             try:
                 await self._projections.put(
                     Bucket.TRIGGERS, key, sealed.encode(), expect=0 if entry is None else entry[1]
                 )
             except SequenceConflict:
                 continue
-            await self._publish(active, sealed.request)
+            await self._publish(active, request)
             return
         raise LogUnavailable("other copies of the stage sealed batches at every try")
 
