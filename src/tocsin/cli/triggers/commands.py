@@ -120,15 +120,15 @@ def _event(written: str) -> "GivenEvent":
 
 def _row(answer: "TriggerAnswer") -> tuple[object, ...]:
     starts = answer.outcome == "starts"
-    where = f"`{answer.field}`: " if answer.field else ""
+    reason = ""
+    if answer.reason:
+        reason = f"`{answer.field}`: {answer.reason}" if answer.field else answer.reason
+    elif answer.after_quiet:
+        reason = f"after {answer.after_quiet} of quiet"
     return (
         answer.source,
         Text(answer.outcome, style="green" if starts else "yellow"),
         answer.key or "",
         "" if answer.input is None else json.dumps(answer.input, ensure_ascii=False),
-        f"{where}{answer.reason}"
-        if answer.reason
-        else f"after {answer.after_quiet} of quiet"
-        if answer.after_quiet
-        else "",
+        reason,
     )
