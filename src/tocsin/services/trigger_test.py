@@ -113,7 +113,7 @@ def _try(definition: JobDefinition, trigger: EventTrigger, event: cel.Event) -> 
 def _is_from(trigger: EventTrigger, subject: str) -> bool:
     if trigger.webhook is not None:
         return subject == trigger.webhook
-    bucket, rest = split(trigger.kv or trigger.object or "")
+    bucket, rest = trigger.bucket
     given, name = split(subject)
     if trigger.kv is not None:
         return given == bucket and subjects.matches(rest, name)

@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from .. import cel
 from ..webhook import Signature, SignatureScheme
-from .bucket_fields import kv_problems, object_problems
+from .bucket_fields import kv_problems, object_problems, split
 from .errors import DefinitionProblem, show
 from .fields import Name, Seconds, Text
 from .stored_model import StoredModel
@@ -125,6 +125,14 @@ class EventTrigger(StoredModel):
     def kind(self) -> str:
         """The kind of its source: the field that names it."""
         return self.source[0]
+
+    @property
+    def bucket(self) -> tuple[str, str]:
+        """The bucket, and a filter over its keys or a prefix of its names.
+
+        Both are empty if the trigger has another source.
+        """
+        return split(self.kv or self.object or "")
 
     @property
     def scheme(self) -> SignatureScheme:

@@ -7,7 +7,6 @@ from itertools import groupby
 
 from ... import subjects
 from ...domain.definition import DefinitionError, DefinitionProblem, EventTrigger, JobDefinition
-from ...domain.definition.bucket_fields import split
 from ...domain.definition.webhook_fields import opens, secret_name
 from ...domain.event_trigger import started_by, webhooks_of
 from ...domain.ledger import Ledger
@@ -70,7 +69,7 @@ def bucket_place(trigger: EventTrigger) -> tuple[str, str] | None:
 
     None: it has another source.
     """
-    bucket, rest = split(trigger.kv or trigger.object or "")
+    bucket, rest = trigger.bucket
     if trigger.kv is not None:
         return f"KV_{bucket}", f"$KV.{bucket}.{rest}"
     return None if trigger.object is None else (f"OBJ_{bucket}", f"$O.{bucket}.M.>")

@@ -10,7 +10,6 @@ from ... import subjects
 from ...domain import cel, ids, trace_context
 from ...domain.bucket_event import entry_event, object_event, upload_of
 from ...domain.definition import shorten
-from ...domain.definition.bucket_fields import split
 from ...domain.errors import TocsinError
 from ...domain.event_trigger import UnreadableEvent, Verdict, ignored_event, judge, read_event
 from ...domain.events import Cancelled, Completed, EventOrigin, EventReference, Failed, Trigger
@@ -70,7 +69,7 @@ def of_webhook(delivery: Delivery, registered_at: datetime | None) -> HeardEvent
 def _heard(active: ActiveTrigger, delivery: Delivery) -> HeardEvent | None:
     """Return the event of a delivery; None: it is not for this trigger."""
     trigger = active.trigger
-    bucket, rest = split(trigger.kv or trigger.object or "")
+    bucket, rest = trigger.bucket
     match trigger.kind:
         case "job":
             return of_end(delivery)
