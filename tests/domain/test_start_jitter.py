@@ -53,6 +53,8 @@ def delay_of(plan_: Plan) -> float:
         ({"schedule": "at 2031-03-01T09:00", "jitter": "24h"}, 86_400.0),
         ({"schedule": "0 3 29 2 *", "jitter": "24h"}, 86_400.0),
         ({"schedule": "0 0 1 1 * from 2031-06-01T00:00 until 2032-06-01T00:00", "jitter": "24h"}, 86_400.0),
+        ({"schedule": "0 3 * * * from 9998-12-31T00:00", "jitter": "5m"}, 300.0),
+        ({"schedule": "0 3 * * * until 0002-01-02T00:00", "jitter": "5m"}, 300.0),
     ],
 )
 def test_jitter_is_less_than_the_interval(fields: Mapping[str, object], seconds: float) -> None:
@@ -71,6 +73,8 @@ def test_jitter_is_less_than_the_interval(fields: Mapping[str, object], seconds:
             {"schedule": "*/5 * * * * from 2026-01-01T00:00 until 2026-01-01T00:05", "jitter": "5m"},
             *("out-of-range", "less than 5m"),
         ),
+        ({"schedule": "*/5 * * * * from 9998-12-31T00:00", "jitter": "5m"}, "out-of-range", "less than 5m"),
+        ({"schedule": "*/5 * * * * until 0002-01-02T00:00", "jitter": "5m"}, "out-of-range", "less than 5m"),
         ({"schedule": "0,59 * * * *", "jitter": "5m"}, "out-of-range", "less than 1m"),
         ({"schedule": "@every 10s", "jitter": 10}, "out-of-range", "less than 10s"),
         ({"schedule": "0 3 * * *", "timezone": "Europe/Berlin", "jitter": "23h30m"}, "out-of-range", "less than 23h"),

@@ -16,6 +16,9 @@ _COMPARED: Final = 100
 _SPAN: Final = timedelta(days=400)
 _BEGIN: Final = datetime(2028, 1, 1, tzinfo=UTC)
 """The time from which they are looked at if the schedule has no bounds, always the same, in a leap year."""
+_EARLIEST: Final = datetime(3, 1, 1, tzinfo=UTC)
+_LATEST: Final = datetime(9998, 1, 1, tzinfo=UTC)
+"""Between these times, dates that are `_SPAN` away can be written."""
 _JUST_BEFORE: Final = timedelta(seconds=1)
 
 
@@ -38,8 +41,13 @@ def _shortest_interval(schedule: Schedule) -> float | None:
     """Return the seconds between the closest of the first instants; None: there are not two."""
     if schedule.interval is not None:
         return schedule.interval.total_seconds()
-    if (begin := schedule.starts_at) is None:
-        begin = _BEGIN if schedule.ends_at is None else min(_BEGIN, schedule.ends_at - _SPAN)
-    begin -= _JUST_BEFORE
+    begin = _begin(schedule) - _JUST_BEFORE
     fires = (each.at for each in schedule.occurrences(begin, begin + _SPAN, anchor=begin) if each.fires)
     return min(((later - at).total_seconds() for at, later in pairwise(islice(fires, _COMPARED))), default=None)
+
+
+def _begin(schedule: Schedule) -> datetime:
+    """Return the time from which the instants are looked at."""
+    if schedule.starts_at is not None:
+        return min(schedule.starts_at, _LATEST)
+    return _BEGIN if schedule.ends_at is None else min(_BEGIN, max(schedule.ends_at, _EARLIEST) - _SPAN)
