@@ -98,24 +98,31 @@ async def test_redelivery_after_another_map_changes_nothing(world: World, policy
     assert (await begun(world)).keys() == {"a", "b"}
 
 
-@pytest.mark.parametrize("stop", range(1, 12))
-async def test_fan_out_survives_a_crash(world: World, stop: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    version = await shards(world, "a", "b", "c")
-    definition = await world.define(job())
-    write, writes = world.log.write, 0
+async def stopped_after(world: World, monkeypatch: pytest.MonkeyPatch, writes: int, due: Due) -> None:
+    """The planner handles an instant, and cannot reach the log after some writes."""
+    write, done = world.log.write, 0
 
     async def failing(changes: list[object]) -> object:
-        nonlocal writes
-        writes += 1
-        if writes > stop:
+        nonlocal done
+        done += 1
+        if done > writes:
             raise ConnectionError
         return await write(changes)  # type: ignore[arg-type]
 
     monkeypatch.setattr(world.log, "write", failing)
-    await world.given(Due(job="nightly", scheduled_time=NOON, definition=definition, shards=version))
+    await world.given(due)
     [subscription, *_] = world.planner.subscriptions
     await world.handle(subscription)
     monkeypatch.undo()
+
+
+@pytest.mark.parametrize("stop", range(1, 12))
+async def test_fan_out_survives_a_crash(world: World, stop: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    version = await shards(world, "a", "b", "c")
+    definition = await world.define(job())
+    await stopped_after(
+        world, monkeypatch, stop, Due(job="nightly", scheduled_time=NOON, definition=definition, shards=version)
+    )
     await shards(world, "d")
     await world.redeliver(world.planner, is_fresh=True)
     assert (await begun(world)).keys() == {"a", "b", "c"}
@@ -281,24 +288,13 @@ async def interrupted(world: World, monkeypatch: pytest.MonkeyPatch, writes: int
     names = tuple(f"s{number:03}" for number in range(100))
     version = await shards(world, *names)
     definition = await world.define(job())
-    write, done = world.log.write, 0
-
-    async def failing(changes: list[object]) -> object:
-        nonlocal done
-        done += 1
-        if done > writes:
-            raise ConnectionError
-        return await write(changes)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(world.log, "write", failing)
-    await world.given(Due(job="nightly", scheduled_time=NOON, definition=definition, shards=version))
-    [subscription, *_] = world.planner.subscriptions
-    await world.handle(subscription)
-    monkeypatch.undo()
+    await stopped_after(
+        world, monkeypatch, writes, Due(job="nightly", scheduled_time=NOON, definition=definition, shards=version)
+    )
 
 
 @pytest.mark.parametrize("is_direct", [False, True])
-@pytest.mark.parametrize("writes", [1, 2])
+@pytest.mark.parametrize("writes", [1, 2, 3])
 async def test_cancel_during_a_fan_out_cancels_every_shard(
     world: World, monkeypatch: pytest.MonkeyPatch, writes: int, *, is_direct: bool
 ) -> None:
