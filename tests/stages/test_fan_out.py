@@ -39,6 +39,7 @@ from tocsin.ports.queries import ExecutionQuery, Page
 from tocsin.services.operations.execution_requests import cancel
 from tocsin.services.operations.fan_out import in_history, read_fan_out
 from tocsin.services.operations.lookup import ExecutionMatch
+from tocsin.stages.dag_advancer.stage import FAN_OUT_PATIENCE, PATIENCE
 
 IDS = tuple(f"s{number:02}" for number in range(16))
 ROOT = ids.occurrence_id("nightly", NOON)
@@ -306,6 +307,8 @@ async def test_cancel_during_a_fan_out_cancels_every_shard(
     if is_direct:
         cancellation = await cancel(world.log, ROOT, job="nightly", reason="wrong day")
         assert (cancellation.status, cancellation.changed) == (Status.CANCELLED, True)
+        again = await cancel(world.log, ROOT, job="nightly", reason="wrong day")
+        assert (again.status, again.changed) == (Status.FANNED_OUT, False)
     else:
         await world.ask_to_cancel("nightly", ROOT, reason="wrong day")
     await world.run(world.dag_advancer)
@@ -322,6 +325,27 @@ async def test_cancel_during_a_fan_out_cancels_every_shard(
     assert await world.stored(PoisonMessage) == []
     report = (await StoredEvents.of(world.log)).audited()
     assert [wrong for wrong in report.violations if wrong.entity.endswith(" of nightly")] == []
+
+
+@pytest.mark.parametrize(("is_public", "patience"), [(False, FAN_OUT_PATIENCE), (True, PATIENCE)])
+async def test_cancel_of_a_stuck_fan_out_is_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch, patience: timedelta, *, is_public: bool
+) -> None:
+    """The planner never begins the shards that are left."""
+    await interrupted(world, monkeypatch, 3)
+    if is_public:
+        world.log.receive(f"public.cancel.nightly.{ROOT}", b"", message_id="cancel")
+    else:
+        await world.ask_to_cancel("nightly", ROOT)
+    await world.run(world.dag_advancer)
+    assert len(await world.stored(Cancelled)) == len(await begun(world)) > 0
+    world.clock.advance((patience - timedelta(seconds=1)).total_seconds())
+    await world.run(world.dag_advancer)
+    assert await world.stored(PoisonMessage) == []
+    world.clock.advance(PATIENCE.total_seconds())
+    await world.run(world.dag_advancer)
+    [letter] = await world.stored(PoisonMessage)
+    assert (letter.job, letter.code) == ("nightly", "not-found")
 
 
 async def test_public_cancel_names_an_occurrence(world: World) -> None:

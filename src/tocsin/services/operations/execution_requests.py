@@ -86,7 +86,8 @@ async def cancel(
 async def _cancel_each(log: EventLog, fact: FannedOut, *, by: Actor | None, reason: str | None) -> Cancellation:
     """Cancel the executions on all shards.
 
-    The DAG advancer cancels those that have not begun yet, as soon as the planner has begun them.
+    The DAG advancer cancels those that have not begun yet, as soon as the planner has begun them. The log stores the request for that
+    once in its deduplication window; a repetition changes nothing.
     """
     limit = asyncio.Semaphore(AT_ONCE)
 
@@ -98,10 +99,12 @@ async def _cancel_each(log: EventLog, fact: FannedOut, *, by: Actor | None, reas
                 return None
 
     outcomes = await asyncio.gather(*map(cancelled, execution_ids(fact).values()))
+    changed = any(outcomes)
     if None in outcomes:
         subject = subjects.cancel(fact.job, fact.execution_id)
-        await log.publish(subject, CancelRequest(by=by, reason=reason), message_id=subject)
-    changed = any(outcome is not False for outcome in outcomes)
+        before = await log.tail(subject)
+        sequence = await log.publish(subject, CancelRequest(by=by, reason=reason), message_id=subject)
+        changed = changed or sequence > before
     return Cancellation(fact.job, fact.execution_id, Status.CANCELLED if changed else Status.FANNED_OUT, changed)
 
 

@@ -50,6 +50,12 @@ FIRST_WAIT: Final = timedelta(seconds=2)
 
 Requests that wait count as unacknowledged, of which a durable has a limited number. So a flood of them must not wait for long.
 """
+FAN_OUT_PATIENCE: Final = timedelta(days=1)
+"""How long such a request waits for the executions of an occurrence, unless a program outside sent it: that waits for `PATIENCE`.
+
+The planner may never begin them, if the decision on the occurrence became a dead letter. The archiver keeps all that is younger than a
+request that waits.
+"""
 
 CANCELLED_AT_ONCE: Final = 64
 """Executions on the shards of an occurrence that are cancelled in one write."""
@@ -167,7 +173,8 @@ class DagAdvancer:
         if exists and (state := states(ref)).status is not Status.UNKNOWN:
             if state.decided is not None and isinstance(state.decided.message, FannedOut):
                 waited = states(LOG_TIME(None)) - recorded.time
-                return _cancel_each(state.decided.message, request, states, waited)
+                patience = PATIENCE if is_public else FAN_OUT_PATIENCE
+                return _cancel_each(state.decided.message, request, states, waited, patience)
             return decided(ref, execution.cancel(state, reason=request.reason, by=request.by))
         waited = states(LOG_TIME(None)) - recorded.time
         if waited < (FIRST_WAIT if is_public else PATIENCE):
@@ -177,10 +184,12 @@ class DagAdvancer:
         return refuse(missing, code="not-found", job=job, rests_on=(ref,) if exists else ())
 
 
-def _cancel_each(fanned: FannedOut, request: CancelRequest, states: States, waited: timedelta) -> Step:
+def _cancel_each(
+    fanned: FannedOut, request: CancelRequest, states: States, waited: timedelta, patience: timedelta
+) -> Step:
     """Cancel the executions on all shards, and wait for those that have not begun yet.
 
-    The planner begins each shard that `fanned-out` lists, however long that takes; a shard that was left out would run.
+    The planner begins each shard that `fanned-out` lists; a shard that was left out would run.
     """
     refs = [execution_state(fanned.job, execution_id) for execution_id in execution_ids(fanned).values()]
     states.expect(lambda: refs)
@@ -192,8 +201,12 @@ def _cancel_each(fanned: FannedOut, request: CancelRequest, states: States, wait
     ]
     if cancellations:
         return again(*cancellations[:CANCELLED_AT_ONCE])
-    if any(states(ref).status is Status.UNKNOWN for ref in open_refs):
+    missing = sum(states(ref).status is Status.UNKNOWN for ref in open_refs)
+    if missing and waited < patience:
         return wait((FIRST_WAIT if waited < PATIENCE else PATIENCE).total_seconds())
+    if missing:
+        reason = f"{missing} of {len(refs)} executions of {fanned.execution_id!r} have not begun, and may run later"
+        return refuse(reason, code="not-found", job=fanned.job, rests_on=tuple(open_refs))
     return done(rests_on=tuple(open_refs))
 
 
