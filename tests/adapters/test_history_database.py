@@ -448,22 +448,31 @@ async def test_restored_file_is_read_from_its_own_place(tmp_path: Path) -> None:
         assert await everything(history) == backup
 
 
+def make_older(url: str, revision: str, *statements: str) -> None:
+    """Make a database one of an earlier revision, without what came after it."""
+    engine = connect(url)
+    with engine.begin() as connection:
+        for statement in (
+            *statements,
+            "ALTER TABLE scheduler_executions DROP COLUMN start_delay_ms",
+            f"UPDATE {VERSION_TABLE} SET version_num = '{revision}'",  # noqa: S608 - our own name
+        ):
+            connection.execute(text(statement))
+    engine.dispose()
+
+
 async def test_executions_of_an_older_database_are_counted(url: str) -> None:
     query = CountQuery(job="nightly", since=NOON, until=NOON + timedelta(hours=1), width=timedelta(minutes=5))
     await recorded_in(url)
     async with open_history(url, installation="", max_connections=2) as history:
         expected = await history.counts(query)
-    engine = connect(url)
-    with engine.begin() as connection:
-        for statement in (
-            "DROP TABLE scheduler_execution_counts",
-            "DROP TABLE scheduler_passed",
-            "DROP INDEX scheduler_executions_open",
-            "ALTER TABLE scheduler_executions DROP COLUMN start_delay_ms",
-            f"UPDATE {VERSION_TABLE} SET version_num = 'r0005'",  # noqa: S608 - our own name
-        ):
-            connection.execute(text(statement))
-    engine.dispose()
+    make_older(
+        url,
+        "r0005",
+        "DROP TABLE scheduler_execution_counts",
+        "DROP TABLE scheduler_passed",
+        "DROP INDEX scheduler_executions_open",
+    )
     async with open_history(url, installation="", max_connections=2) as history:
         assert await history.counts(query) == expected
     assert [(count.start, count.status, count.total) for count in expected] == [(NOON, "failed", 1)]
@@ -476,15 +485,11 @@ async def test_announced_skips_of_older_counts_are_apart(url: str) -> None:
         await history.record(Stream.LOG, recorded(skips), after=0, upto=3)
         expected = await history.counts(query)
     assert {count.status: count.total for count in expected} == {"skipped": 1, "announced": 2}
-    engine = connect(url)
-    with engine.begin() as connection:
-        for statement in (
-            "DELETE FROM scheduler_execution_counts WHERE status = 'announced'",
-            "UPDATE scheduler_execution_counts SET total = 3",
-            "ALTER TABLE scheduler_executions DROP COLUMN start_delay_ms",
-            f"UPDATE {VERSION_TABLE} SET version_num = 'r0006'",  # noqa: S608 - our own name
-        ):
-            connection.execute(text(statement))
-    engine.dispose()
+    make_older(
+        url,
+        "r0006",
+        "DELETE FROM scheduler_execution_counts WHERE status = 'announced'",
+        "UPDATE scheduler_execution_counts SET total = 3",
+    )
     async with open_history(url, installation="", max_connections=2) as history:
         assert sorted(await history.counts(query)) == sorted(expected)
