@@ -14,19 +14,12 @@ SELECT job_name, {period}, coalesce(definition, -1), "trigger", 'announced', cou
 FROM scheduler_executions WHERE {announced} GROUP BY 1, 2, 3, 4
 """
 _TAKE = """
-UPDATE scheduler_execution_counts SET total = total - (
-    SELECT same.total FROM scheduler_execution_counts same WHERE {same}
-) WHERE status = 'skipped' AND EXISTS (SELECT 1 FROM scheduler_execution_counts same WHERE {same})
+INSERT INTO scheduler_execution_counts (job_name, period, definition, "trigger", status, total)
+SELECT job_name, period, definition, "trigger", 'skipped', -total
+FROM scheduler_execution_counts WHERE status = 'announced'
+ON CONFLICT (job_name, period, definition, "trigger", status)
+DO UPDATE SET total = scheduler_execution_counts.total + excluded.total
 """
-_SAME = " AND ".join(
-    [
-        *(
-            f'same."{name}" = scheduler_execution_counts."{name}"'
-            for name in ("job_name", "period", "definition", "trigger")
-        ),
-        "same.status = 'announced'",
-    ]
-)
 _PERIODS = {
     "sqlite": "CAST(strftime('%s', scheduled_time) AS INTEGER) / 300",
     "postgresql": "CAST(floor(extract(epoch FROM scheduled_time) / 300) AS BIGINT)",
@@ -36,7 +29,7 @@ _PERIODS = {
 def upgrade() -> None:
     """Move what was counted as skipped."""
     op.execute(_FILL.format(period=_PERIODS[op.get_bind().dialect.name], announced=_ANNOUNCED))
-    op.execute(_TAKE.format(same=_SAME))
+    op.execute(_TAKE)
     op.execute("DELETE FROM scheduler_execution_counts WHERE total <= 0")
 
 
