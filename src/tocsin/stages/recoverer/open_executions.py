@@ -199,14 +199,13 @@ class Evidence:
     async def _has_no_delay(self, stalled: Stalled, state: Execution) -> bool:
         """Return whether no delay is stored and the timer that it published is handled.
 
-        The retrier stores the delay before it acknowledges the report of failure, and the DAG advancer that of a start before it acknowledges
-        the admission. The order of the reads matters: a delay
-        that fires between them is found as a timer.
+        The retrier stores the delay of a retry before it acknowledges the report of failure, and the DAG advancer that of a start before
+        it acknowledges the admission. The order of the reads matters: a delay that fires between them is found as a timer.
         """
         lost, request = stalled.lost, state.request
         step, attempt = lost.step or "", lost.attempt or 0
         if not attempt and not await self._is_past(subjects.DAG_ADVANCER, stalled.sequence):
-            return False  # the DAG advancer stores the delay of a first attempt
+            return False
         if not await self._has_handled(subjects.RETRIER, *self._reports_on(state, step, outcome="failed")):
             return False
         timer = RetryTimer(job=request.job, execution_id=request.execution_id, step=step, attempt=attempt + 1)
