@@ -449,7 +449,7 @@ async def test_restored_file_is_read_from_its_own_place(tmp_path: Path) -> None:
 
 
 def make_older(url: str, revision: str, *statements: str) -> None:
-    """Make a database one of an earlier revision, without what came after it."""
+    """Return a database to an earlier revision; `statements` undo the revisions up to r0007."""
     engine = connect(url)
     with engine.begin() as connection:
         for statement in (
