@@ -46,15 +46,17 @@ class Buckets:
 
         The schedule divides a span among buckets.
         """
-        of = defaultdict[int, list[Regime]](list)
-        for of_job in reversed(ledger.all):
-            of[of_job.sequence].append(of_job)
+        newest_first = defaultdict[int, list[Regime]](list)
+        for known in reversed(ledger.all):
+            newest_first[known.sequence].append(known)
         for span in passed:
-            regime = next((known for known in of[span.definition] if known.fact.time < span.until), None)
+            regime = next((known for known in newest_first[span.definition] if known.fact.time < span.until), None)
             if regime is None or not ledger.has_seen(span.definition):
                 continue
             decision = cast("Decision", span.reason)
-            start = max(span.start, regime.fact.time) + INSTANT  # after a deletion, it lies before the definition
+            start = (
+                max(span.start, regime.fact.time) + INSTANT
+            )  # after a deletion, the span begins before the definition
             first, last = self._number(start), self._number(span.until)
             if first == last and first is not None:
                 self._counts[first][decision] += span.total
