@@ -37,6 +37,5 @@ def test_codes_of_the_page_are_true() -> None:
     codes = {error.__name__: error.code for error in subclasses(TocsinError)}
     rows = re.findall(r"^\| (`[^|]*`) \| (`[^|]*`) \|", PAGE, re.MULTILINE)
     for written, classes in rows:
-        for code, name in zip(written.split(", "), classes.split(", "), strict=True):
-            if name.strip("`").rpartition(".")[2] in codes:
-                assert codes[name.strip("`").rpartition(".")[2]] == code.strip("`")
+        names = [name.strip("`").rpartition(".")[2] for name in classes.split(", ")]
+        assert {codes[name] for name in names if name in codes} <= {code.strip("`") for code in written.split(", ")}

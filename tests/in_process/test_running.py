@@ -20,7 +20,7 @@ from tocsin.app.errors import ConnectedElsewhereError
 from tocsin.app.in_process import AlreadyRunning
 from tocsin.app.stand_ins import UntraceableError
 from tocsin.bootstrap.in_process import NotInMemory
-from tocsin.settings import Server, Settings
+from tocsin.settings import Metrics, Server, Settings
 
 
 def shop(kind: str, folder: Path, **options: Any) -> Tocsin:  # noqa: ANN401 - those of an application
@@ -212,7 +212,7 @@ async def test_handlers_are_cancelled_after_the_timeout() -> None:
 
 
 async def test_api_of_an_embedded_installation(tmp_path: Path) -> None:
-    app = shop("embedded", tmp_path, settings=Settings(server=Server(port=0)))
+    app = shop("embedded", tmp_path, settings=Settings(server=Server(port=0), metrics=Metrics(port=0)))
     async with app.running(server=True) as running, httpx.AsyncClient() as http:
         assert running.url is not None
         assert (await http.get(f"{running.url}/v1/jobs")).status_code == 200

@@ -1,12 +1,14 @@
 """A worker of the Open Job Spec that may be killed at any time.
 
-It takes jobs over HTTP, sleeps `args[0]` seconds for each, and acknowledges it. It writes down every run: `<job> <attempt>`.
+It takes jobs over HTTP, sleeps `args[0]` seconds for each, and acknowledges it. A job with its name as `args[1]` never ends.
+It writes down every run: `<job> <attempt>`.
 
 RUNS_FILE=… python -m tests.system.ojs_worker NAME LEASE_MS URL [URL ...]
 """
 
 import asyncio
 import itertools
+import math
 import os
 import sys
 from typing import Any
@@ -39,7 +41,8 @@ async def work(name: str, lease: int, urls: list[str]) -> None:
 
         async def run(job: dict[str, Any]) -> None:
             note(f"{job['id']} {job['attempt']}\n")
-            await asyncio.sleep(job["args"][0])
+            seconds, *stuck = job["args"]
+            await asyncio.sleep(math.inf if name in stuck else seconds)
             answer = await ask("ack", job_id=job["id"], result=name)
             # 409: it was taken away, or the first try of this answer arrived.
             assert answer.status_code in {httpx.codes.OK, httpx.codes.CONFLICT}, answer.text

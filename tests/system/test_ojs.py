@@ -35,9 +35,9 @@ def tocsin(ojs_site: Site) -> Site:
     return ojs_site
 
 
-async def push(client: httpx.AsyncClient, urls: Sequence[str], id_: str, seconds: float) -> None:
+async def push(client: httpx.AsyncClient, urls: Sequence[str], id_: str, *args: float | str) -> None:
     """Repeat until the job is stored. A repeated request under the same id is the same job."""
-    body = {"id": id_, "type": "work", "args": [seconds], "options": {"queue": "work"}}
+    body = {"id": id_, "type": "work", "args": args, "options": {"queue": "work"}}
     for n in range(1_000):
         try:
             answer = await client.post(f"{urls[n % len(urls)]}/ojs/v1/jobs", json=body)
@@ -132,12 +132,12 @@ async def test_dead_worker_loses_its_job_to_another(tocsin: Site) -> None:
     await tocsin.ready()
     id_ = uuid7(tocsin.installation.clock.now())
     async with httpx.AsyncClient() as client:
-        await push(client, [url], id_, 0.5)
+        await push(client, [url], id_, 0.5, "first")
     first = tocsin.start_ojs_worker("first", LEASE, url)
     await tocsin.ended(JOB, Started)
     first.kill()
     tocsin.programs.remove(first)
-    tocsin.start_ojs_worker("second", LEASE, url)
+    tocsin.start_ojs_worker("second", LONG_LEASE, url)
     await tocsin.ended(JOB, Completed)
     assert [claim.worker for claim in await tocsin.of_executions(JOB, Started)] == ["first", "second"]
     [released] = await tocsin.of_executions(JOB, Released)
