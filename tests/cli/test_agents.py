@@ -161,6 +161,30 @@ def test_allow_and_revoke_are_recorded_once(world: World) -> None:
 def test_grants_are_shown(working: World) -> None:
     assert "what it announces: no grants" in working.call("agents", "show", "mail-1").out
     assert working.call("agents", "allow", "mail-1", "--queue", "*").out == "mail-1 may get * (*)\n"
+    allowed = working.call("agents", "allow", "mail-1", "--shard", "s1", "--shard", "s2").out
+    assert allowed == "mail-1 may get * (*), and own s1, s2\n"
+
+
+def test_first_shard_needs_a_grant_of_tasks(world: World) -> None:
+    """Without one, an agent gets what it announces, and an event about shards alone would take this away."""
+    for verb in ("allow", "revoke"):
+        assert world.call("agents", verb, "mail-1", "--shard", "*", "-o", "json").error["error_code"] == "invalid-grant"
+    answers = [
+        world.call("agents", *args, "-o", "json").json
+        for args in (
+            ("allow", "mail-1", "--queue", "mail", "--shard", "s1", "--shard", "s2"),
+            ("revoke", "mail-1", "--shard", "s2"),
+            ("revoke", "mail-1", "--queue", "mail"),
+        )
+    ]
+    assert [(answer["shards"], len(answer["grants"])) for answer in answers] == [
+        (["s1", "s2"], 1),
+        (["s1"], 1),
+        (["s1"], 0),
+    ]
+    assert world.call("agents", "allow", "mail-2", "--queue", "mail", "-o", "json").json["shards"] is None
+    refused = world.call("agents", "revoke", "mail-2", "--shard", "s1", "-o", "json")
+    assert refused.error["error_code"] == "every-shard-granted"
 
 
 @pytest.mark.parametrize(
@@ -171,6 +195,9 @@ def test_grants_are_shown(working: World) -> None:
         ("allow", "mail-1", "--queue", "mail", "--function", ""),
         ("allow", "mail-1", "--queue", "mail", "--function", "a\x1b[2J"),
         ("revoke", "mail-1", "--queue", ">"),
+        ("allow", "mail-1"),
+        ("allow", "mail-1", "--queue", "mail", "--shard", "S_1"),
+        ("revoke", "mail-1", "--queue", "mail", "--shard", "a" * 65),
     ],
 )
 def test_invalid_grant_is_refused(working: World, args: tuple[str, ...]) -> None:

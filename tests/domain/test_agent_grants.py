@@ -4,7 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.domain.agent_grants import MAX_PATTERNS, TooManyGrants, allow, granted_of, may_get, revoke
+from tocsin.domain.agent_grants import (
+    MAX_GRANTED_SHARDS,
+    MAX_PATTERNS,
+    EveryShardGranted,
+    TooManyGrants,
+    allow,
+    granted_of,
+    may_get,
+    may_own,
+    revoke,
+)
 from tocsin.domain.events import AgentGranted, QueueGrant
 
 MAIL = AgentGranted(name="a", grants=(QueueGrant(queue="mail", functions=("mail/*",)),))
@@ -42,6 +52,33 @@ def test_only_the_star_has_a_meaning() -> None:
 def test_number_of_patterns_is_limited() -> None:
     with pytest.raises(TooManyGrants):
         allow(None, "a", ["mail"], [f"f{number}" for number in range(MAX_PATTERNS + 1)])
+
+
+def test_first_shard_limits_agents_that_owned_every_shard() -> None:
+    [fact] = allow(MAIL, "a", (), shards=["s2", "s1"])
+    assert (fact.grants, fact.shards) == (MAIL.grants, ("s1", "s2"))
+    [fewer] = revoke(fact, "a", shards=["s2"])
+    assert (fewer.grants, fewer.shards) == (MAIL.grants, ("s1",))
+    [every] = allow(fewer, "a", (), shards=["*"])
+    assert every.shards == ("*",)
+    with pytest.raises(EveryShardGranted):
+        revoke(every, "a", shards=["s1"])
+    [none] = revoke(every, "a", shards=["*"])
+    assert none.shards == ()
+    assert [may_own(fact.shards, "s1") for fact in (MAIL, fewer, every, none)] == [True, True, True, False]
+    assert not may_own(fewer.shards, "s2")
+
+
+def test_grants_of_tasks_keep_the_shards() -> None:
+    [fact] = allow(MAIL, "a", (), shards=["s1"])
+    [more] = allow(fact, "a", ["gpu"])
+    [fewer] = revoke(more, "a", ["mail"])
+    assert (more.shards, fewer.shards) == (("s1",), ("s1",))
+
+
+def test_number_of_shards_is_limited() -> None:
+    with pytest.raises(TooManyGrants):
+        allow(MAIL, "a", (), shards=[f"s{number}" for number in range(MAX_GRANTED_SHARDS + 1)])
 
 
 NAMES = st.sampled_from(["a", "b", "a/x", "a/y", "*"])

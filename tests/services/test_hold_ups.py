@@ -194,6 +194,7 @@ async def test_task_waits_for_the_leader(hall: Hall, fields: dict[str, Any], mes
         ({}, "waits for the owner of shard s1, mail-1"),
         ({"state": AgentState.DRAINING}, "waits for the owner of shard s1: mail-1 takes no more tasks"),
         ({"shards": []}, "waits for the owner of shard s1: mail-1 takes no more tasks"),
+        ({"granted_shards": ["s2"]}, "waits for the owner of shard s1: mail-1 takes no more tasks"),
         ({"queues": ["mail"]}, "waits for the owner of shard s1, mail-1, which does not read queue default"),
         ({"functions": ["other"]}, "waits for the owner of shard s1, mail-1, which does not have load"),
         ({"needs_grant": True}, "waits for the owner of shard s1, mail-1, which has no grant for load"),
@@ -222,5 +223,6 @@ async def test_shard_that_no_agent_declares_now(hall: Hall) -> None:
     await hall.trigger()
     await registered(hall)
     assert (await only(hall)).message == (
-        "waits for the owner of shard s1: no enabled agent declares it (`Worker(shards=['s1'])`)"
+        "waits for the owner of shard s1: no enabled agent that may own it declares it "
+        "(`Worker(shards=['s1'])`, `tocsin agents allow`)"
     )

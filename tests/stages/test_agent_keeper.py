@@ -21,8 +21,10 @@ from tocsin.domain.events import (
     AgentFact,
     AgentFellSilent,
     AgentForgotten,
+    AgentGranted,
     AgentRegistered,
     AgentSwitched,
+    QueueGrant,
 )
 from tocsin.engine import agent_memory
 from tocsin.engine.clock_guard import ClockGuard
@@ -119,6 +121,21 @@ async def test_agent_is_registered_and_shown(office: Office) -> None:
     assert (fact.name, fact.agent_id, fact.host, fact.labels) == (NAME, ID, "h", {"zone": "a"})
     [record] = await office.shown()
     assert (record.state, record.functions, record.held) == ("ENABLED", ["mail/send"], ["e.main.1"])
+
+
+async def test_granted_shards_are_shown(office: Office) -> None:
+    await office.keeper()
+    everything = (QueueGrant(queue="*"),)
+    for grants in (
+        {"grants": everything},
+        {"grants": everything, "shards": ("s1",)},
+        {"grants": everything, "shards": ()},
+    ):
+        await office.store(AgentGranted.model_validate({"name": NAME, **grants}))
+        await office.announce(shards=["*"])
+        await office.passes(CHANGE_INTERVAL_S)
+        [record] = await office.shown()
+        assert record.granted_shards == (list(grants["shards"]) if "shards" in grants else None)
 
 
 async def test_unchanged_hold_lists_store_nothing(office: Office) -> None:

@@ -188,6 +188,28 @@ async def test_agent_without_grant_keeps_no_shard(hall: Hall) -> None:
     assert await owners(hall) == dict.fromkeys(IDS, "b")
 
 
+async def test_agent_owns_only_the_shards_of_its_grants(hall: Hall) -> None:
+    """A hostile worker declares every shard, and operators gave it another."""
+    await fan_out(hall, ids=["s1", "s2"])
+    await hall.matcher(requires_grant=True)
+    everything = (QueueGrant(queue="*", functions=("*",)),)
+    await decide(hall, AgentGranted(name="a", grants=everything, shards=("s2",)))
+    await decide(hall, AgentGranted(name="b", grants=everything, shards=("s1", "s2")))
+    hostile = await hall.agent(ONE, "a", max_concurrent_jobs=9, shards=["*"])
+    await hall.trigger()
+    assert (await owners(hall), len(hostile.got)) == ({"s2": "a"}, 2)
+    trusted = await hall.agent(TWO, "b", max_concurrent_jobs=9, shards=["*"])
+    await hall.trigger()
+    assert await owners(hall) == {"s1": "b", "s2": "a"}
+    assert len(trusted.got) == 1
+    await decide(hall, AgentGranted(name="a", grants=everything, shards=()))
+    await hall.passes(LOOK_INTERVAL_S)
+    await hall.trigger()
+    assert (await owners(hall))["s2"] == "b"
+    assert (await terms(hall))[-1] == ("b", "withdrawn")
+    assert await violations(hall) == []
+
+
 async def test_running_task_keeps_its_shard(hall: Hall) -> None:
     await fan_out(hall, ids=["s1", "s2"])
     await hall.matcher()

@@ -410,6 +410,8 @@ class AgentRecord(BaseModel):
     """The tasks that it holds, as far as they are known: `<execution id>.<step>.<attempt>`."""
     grants: list[QueueGrant] | None = None
     """The tasks that agents of its name may get, by queue; null: an operator granted and revoked nothing."""
+    granted_shards: list[str] | None = None
+    """The shards that agents of its name may own; null: no operator limited them."""
     needs_grant: bool = False
     """Whether it gets no tasks without a grant (`agents.require_grant`)."""
 

@@ -4,18 +4,27 @@ An event holds all grants of a name, so that the newest alone is the state. A na
 agents get what they announce, or nothing if the settings require grants.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
+from .definition.partition import MAX_SHARDS
 from .errors import TocsinError
 from .events import Actor, AgentGranted, QueueGrant
 from .task_offers import Granted
 from .text import matches
 
 EVERY: Final = "*"
-"""Every queue, or every function."""
+"""Every queue, every function, or every shard."""
 MAX_PATTERNS: Final = 500
 """The greatest number of patterns of functions in the grants of a name."""
+MAX_GRANTED_SHARDS: Final = MAX_SHARDS
+"""The greatest number of shards in the grants of a name."""
+
+
+class EveryShardGranted(TocsinError):
+    """A shard cannot be taken from agents that may own every shard."""
+
+    code = "every-shard-granted"
 
 
 class TooManyGrants(TocsinError):
@@ -48,6 +57,11 @@ def granted_of(grants: Iterable[QueueGrant], queues: frozenset[str], functions: 
     return tuple((queue, sets.setdefault(names, names)) for queue, names in granted if names)
 
 
+def may_own(shards: Collection[str] | None, shard: str) -> bool:
+    """Return whether agents with granted shards may own a shard."""
+    return shards is None or EVERY in shards or shard in shards
+
+
 # --- decide ----------------------------------------------------------------------------------------------------------
 
 
@@ -57,10 +71,13 @@ def allow(
     queues: Iterable[str],
     functions: Iterable[str] = (EVERY,),
     *,
+    shards: Iterable[str] = (),
     by: Actor | None = None,
     reason: str | None = None,
 ) -> list[AgentGranted]:
-    """Decide to add functions of queues to the grants of a name.
+    """Decide to add functions of queues, and shards, to the grants of a name.
+
+    The first shard limits agents that could own every shard that they declared.
 
     Raises:
         TooManyGrants: the event would be too large.
@@ -68,7 +85,10 @@ def allow(
     granted = _by_queue(newest)
     for queue in queues:
         granted[queue] = {*granted.get(queue, ()), *functions}
-    return _changed(newest, name, granted, by, reason)
+    before = None if newest is None else newest.shards
+    added = tuple(shards)
+    after = before if not added else _sorted_shards({*(before or ()), *added})
+    return _changed(newest, name, granted, after, by, reason)
 
 
 def revoke(
@@ -77,20 +97,43 @@ def revoke(
     queues: Iterable[str] = (),
     functions: Iterable[str] = (),
     *,
+    shards: Iterable[str] = (),
     by: Actor | None = None,
     reason: str | None = None,
 ) -> list[AgentGranted]:
-    """Decide to remove functions of queues from the grants of a name.
+    """Decide to remove functions of queues, or shards, from the grants of a name.
 
-    Without queues, those of all queues are meant, and without functions, all functions. Without either, agents of the name
-    get no tasks, also if they had no grants before.
+    Without queues, those of all queues are meant, and without functions, all functions. With shards alone, all functions stay. Without
+    any, agents of the name get no tasks, also if they had no grants before.
+
+    Raises:
+        EveryShardGranted: a shard is taken from agents that may own every shard.
     """
     granted, patterns = _by_queue(newest), set(functions)
-    for queue in tuple(queues) or tuple(granted):
+    named, taken = tuple(queues), frozenset(shards)
+    before = None if newest is None else newest.shards
+    after = _without_shards(name, before, taken) if taken else before
+    if taken and not named and not patterns:
+        return [] if newest is None else _changed(newest, name, granted, after, by, reason)
+    for queue in named or tuple(granted):
         granted[queue] = granted.get(queue, set()) - patterns if patterns else set()
-    if newest is None and not tuple(queues) and not patterns:
+    if newest is None and not named and not patterns:
         return [AgentGranted(name=name, by=by, reason=reason)]
-    return _changed(newest, name, granted, by, reason)
+    return _changed(newest, name, granted, after, by, reason)
+
+
+def _sorted_shards(shards: Collection[str]) -> tuple[str, ...]:
+    return (EVERY,) if EVERY in shards else tuple(sorted(shards))
+
+
+def _without_shards(name: str, before: tuple[str, ...] | None, taken: frozenset[str]) -> tuple[str, ...]:
+    if EVERY in taken:
+        return ()
+    if before is None or EVERY in before:
+        raise EveryShardGranted(
+            f"Agents of the name {name!r} may own every shard. Revoke the shard `*` first, then allow single shards."
+        )
+    return tuple(shard for shard in before if shard not in taken)
 
 
 def _by_queue(newest: AgentGranted | None) -> dict[str, set[str]]:
@@ -98,7 +141,12 @@ def _by_queue(newest: AgentGranted | None) -> dict[str, set[str]]:
 
 
 def _changed(
-    newest: AgentGranted | None, name: str, granted: Mapping[str, set[str]], by: Actor | None, reason: str | None
+    newest: AgentGranted | None,
+    name: str,
+    granted: Mapping[str, set[str]],
+    shards: tuple[str, ...] | None,
+    by: Actor | None,
+    reason: str | None,
 ) -> list[AgentGranted]:
     grants = tuple(
         QueueGrant(queue=queue, functions=(EVERY,) if EVERY in functions else tuple(sorted(functions)))
@@ -111,8 +159,13 @@ def _changed(
             f"The grants of {name!r} would have {number} patterns of functions, and at most {MAX_PATTERNS} are stored. "
             "Use patterns such as `mail/*`."
         )
+    if len(shards or ()) > MAX_GRANTED_SHARDS:
+        raise TooManyGrants(
+            f"The grants of {name!r} would have {len(shards or ()):,} shards, and at most {MAX_GRANTED_SHARDS:,} are stored. "
+            "Use `*` for every shard."
+        )
     if newest is None and not grants:
         return []
-    if newest is not None and grants == newest.grants:
+    if newest is not None and (grants, shards) == (newest.grants, newest.shards):
         return []
-    return [AgentGranted(name=name, grants=grants, by=by, reason=reason)]
+    return [AgentGranted(name=name, grants=grants, shards=shards, by=by, reason=reason)]

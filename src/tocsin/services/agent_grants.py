@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeAlias
 
 from .. import subjects
 from ..domain import agent, agent_grants
-from ..domain.agent_grants import EVERY, TooManyGrants
+from ..domain.agent_grants import EVERY, EveryShardGranted, TooManyGrants
 from ..domain.events import OF_THE_NAME, Actor, AgentGranted, Message, QueueGrant, Recorded
 from ..ports import EventLog
 from .operations.errors import OperationError
@@ -32,6 +32,8 @@ class GrantAnswer:
     changed: bool
     grants: tuple[QueueGrant, ...] | None
     """None: nothing was ever stored for the name."""
+    shards: tuple[str, ...] | None = None
+    """The shards that agents of the name may own, `*` for every shard; None: no operator limited them."""
 
 
 async def change(
@@ -41,43 +43,62 @@ async def change(
     queues: Sequence[str],
     functions: Sequence[str],
     *,
+    shards: Sequence[str] = (),
     by: Actor | None = None,
     reason: str | None = None,
 ) -> GrantAnswer:
-    """Add functions of queues to the grants of a name, or remove them.
+    """Add functions of queues, and shards, to the grants of a name, or remove them.
 
     The name needs no agent yet, so that a grant can precede its workers.
 
     Raises:
-        InvalidGrant: a name, a queue or a function is invalid, no queue is allowed, or the event would be too large.
+        InvalidGrant: a name, a queue, a function or a shard is invalid, no queue is allowed, a shard is taken from agents that may own
+            every shard or have no grants, or the event would be too large.
         LogUnavailable: the log did not answer.
     """
-    _check(verb, name, queues, functions)
+    _check(name, queues, functions, shards)
     changed: Callable[[AgentGranted | None], list[AgentGranted]] = (
-        (lambda newest: agent_grants.allow(newest, name, queues, functions or (EVERY,), by=by, reason=reason))
+        (
+            lambda newest: agent_grants.allow(
+                newest, name, queues, functions or (EVERY,), shards=shards, by=by, reason=reason
+            )
+        )
         if verb == "allow"
-        else (lambda newest: agent_grants.revoke(newest, name, queues, functions, by=by, reason=reason))
+        else (lambda newest: agent_grants.revoke(newest, name, queues, functions, shards=shards, by=by, reason=reason))
     )
     newest: AgentGranted | None = None
 
     async def facts(stored: Sequence[Recorded[Message]]) -> list[AgentGranted]:
         nonlocal newest
         newest = next((r.message for r in reversed(stored) if isinstance(r.message, AgentGranted)), None)
+        _check_state(newest, verb, name, queues, shards)
         try:
             return changed(newest)
-        except TooManyGrants as error:
+        except (TooManyGrants, EveryShardGranted) as error:
             raise InvalidGrant(str(error), code=error.code) from error
 
     stored = await decide(log, subjects.agent(name, OF_THE_NAME), facts)
     current = stored[-1] if stored else newest
-    return GrantAnswer(name, bool(stored), None if current is None else current.grants)
+    if current is None:
+        return GrantAnswer(name, changed=False, grants=None)
+    return GrantAnswer(name, bool(stored), current.grants, current.shards)
 
 
-def _check(verb: GrantVerb, name: str, queues: Sequence[str], functions: Sequence[str]) -> None:
+def _check_state(
+    newest: AgentGranted | None, verb: GrantVerb, name: str, queues: Sequence[str], shards: Sequence[str]
+) -> None:
+    if newest is None and shards and (verb == "revoke" or not queues):
+        raise InvalidGrant(
+            f"Agents of the name {name!r} have no grants, and shards are limited together with queues. Run "
+            f"`tocsin agents allow {name} --queue QUEUE --shard SHARD` with the queues and shards that they may have."
+        )
+    if verb == "allow" and not queues and not shards:
+        raise InvalidGrant("No queue is named. Name queues with --queue, or every queue with `--queue '*'`.")
+
+
+def _check(name: str, queues: Sequence[str], functions: Sequence[str], shards: Sequence[str]) -> None:
     if not agent.is_agent_name(name):
         raise InvalidGrant(f"The name {name!r} is invalid. Use 1 to {agent.MAX_NAME} letters, digits, `_` and `-`.")
-    if verb == "allow" and not queues:
-        raise InvalidGrant("No queue is named. Name queues with --queue, or every queue with `--queue '*'`.")
     if len(queues) > agent.MAX_QUEUES:
         raise InvalidGrant(f"{len(queues)} queues are named, and at most {agent.MAX_QUEUES} may be.")
     for queue in queues:
@@ -88,3 +109,7 @@ def _check(verb: GrantVerb, name: str, queues: Sequence[str], functions: Sequenc
             raise InvalidGrant(
                 f"The function {pattern!r} is invalid. Use 1 to {_MAX_PATTERN} characters, such as `mail/*`."
             )
+    try:
+        agent.checked_shards(shards)
+    except ValueError as error:
+        raise InvalidGrant(f"The grant is invalid: {error}.") from error

@@ -355,12 +355,15 @@ class LocalOperator:
         queues: Sequence[str],
         functions: Sequence[str],
         *,
+        shards: Sequence[str] = (),
         reason: str | None = None,
     ) -> "GrantAnswer":
         """See `Operator`."""
         from . import agent_grants  # noqa: PLC0415 - see above
 
-        return await agent_grants.change(self._log, verb, name, queues, functions, by=self._by, reason=reason)
+        return await agent_grants.change(
+            self._log, verb, name, queues, functions, shards=shards, by=self._by, reason=reason
+        )
 
     async def policy(self) -> "PolicyVersion":
         """See `Operator`."""

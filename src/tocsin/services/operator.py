@@ -410,12 +410,15 @@ class Operator(Protocol):
         queues: Sequence[str],
         functions: Sequence[str],
         *,
+        shards: Sequence[str] = (),
         reason: str | None = None,
     ) -> "GrantAnswer":
-        """Add functions of queues to the grants of a name, or remove them (see `agent_grants.change`).
+        """Add functions of queues, and shards, to the grants of a name, or remove them.
+
+        `agent_grants.change` has the rules.
 
         Raises:
-            OperationError: a name, a queue or a function is invalid.
+            OperationError: a name, a queue, a function or a shard is invalid.
         """
         ...
 

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from .. import subjects
+from ..domain import agent_grants
 from ..domain.agent import AgentRecord, AgentState
 from ..domain.events import OwnershipAssigned
 from ..domain.ownership import declares, shard_of
@@ -58,8 +59,9 @@ def with_owners(newest: ShardMap, owners: Mapping[str, OwnershipAssigned], agent
 
 
 def may_own(agent: AgentRecord, shard: str) -> bool:
-    """Return whether an agent takes tasks and declares a shard."""
-    return agent.state is AgentState.ENABLED and declares(agent.shards, shard)
+    """Return whether an agent takes tasks, declares a shard, and has the right to it."""
+    is_permitted = agent_grants.may_own(agent.granted_shards, shard)
+    return agent.state is AgentState.ENABLED and is_permitted and declares(agent.shards, shard)
 
 
 def wait_for_owner(
@@ -72,5 +74,5 @@ def wait_for_owner(
     if current is None or not may_own(current, shard):
         if any(may_own(agent, shard) for agent in known):
             return f"{waits}: {owner.name} takes no more tasks, and another is chosen soon"
-        return f"{waits}: no enabled agent declares it (`Worker(shards=[{shard!r}])`)"
+        return f"{waits}: no enabled agent that may own it declares it (`Worker(shards=[{shard!r}])`, `tocsin agents allow`)"
     return f"{waits}, {with_lack(current, queue, function)}"

@@ -372,10 +372,19 @@ class HttpOperator:
         return bool(result["changed"])
 
     async def grant_agents(
-        self, verb: GrantVerb, name: str, queues: Sequence[str], functions: Sequence[str], *, reason: str | None = None
+        self,
+        verb: GrantVerb,
+        name: str,
+        queues: Sequence[str],
+        functions: Sequence[str],
+        *,
+        shards: Sequence[str] = (),
+        reason: str | None = None,
     ) -> GrantAnswer:
         """See `Operator`."""
         body: dict[str, JsonValue] = {"queues": [*queues], "functions": [*functions], "reason": reason}
+        if shards:
+            body["shards"] = [*shards]
         return _GRANTS.validate_python(await self._api.request("POST", f"{agent_path(name)}/{verb}", body))
 
     async def policy(self) -> PolicyVersion:

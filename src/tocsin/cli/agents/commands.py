@@ -22,7 +22,11 @@ _KINDS: Final = {"http": "a worker over HTTP", "mq": "an executor of hip-62's qu
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The agent's name.")]
 NameOrId = Annotated[str, typer.Argument(metavar="NAME|ID", help="The agents of a name, or one process by its id.")]
 Reason = Annotated[str | None, typer.Option(help="Reason, recorded in the event.")]
-Queues = Annotated[list[str], typer.Option("--queue", help="A queue; `*`: every queue. Repeatable.")]
+Queues = Annotated[list[str] | None, typer.Option("--queue", help="A queue; `*`: every queue. Repeatable.")]
+Shards = Annotated[
+    list[str] | None,
+    typer.Option("--shard", help="A shard that agents of the name may own; `*`: every shard. Repeatable."),
+]
 Functions = Annotated[
     list[str] | None,
     typer.Option("--function", help="A function; `*` stands for any characters. By default all. Repeatable."),
@@ -104,15 +108,20 @@ def enable(context: typer.Context, agent: Name, reason: Reason = None) -> None:
 
 
 def allow(
-    context: typer.Context, agent: Name, queue: Queues, function: Functions = None, reason: Reason = None
+    context: typer.Context,
+    agent: Name,
+    queue: Queues = None,
+    function: Functions = None,
+    shard: Shards = None,
+    reason: Reason = None,
 ) -> None:
     """Let agents of a name get tasks of queues, also after a restart.
 
-    With grants, agents of the name get no other tasks. The name needs no agent yet.
+    With grants, agents of the name get no other tasks, and with `--shard` own no other shards. The name needs no agent yet.
 
     Example: `tocsin agents allow mail-1 --queue mail --function 'mail/*'`
     """
-    _grant(context, "allow", agent, queue, function, reason)
+    _grant(context, "allow", agent, queue, function, shard, reason)
 
 
 def revoke(
@@ -120,35 +129,45 @@ def revoke(
     agent: Name,
     queue: Annotated[list[str] | None, typer.Option("--queue", help="A queue; by default all. Repeatable.")] = None,
     function: Functions = None,
+    shard: Shards = None,
     reason: Reason = None,
 ) -> None:
     """Take grants from agents of a name; without options, they get no tasks.
 
     Example: `tocsin agents revoke mail-1 --queue mail`
     """
-    _grant(context, "revoke", agent, queue or [], function, reason)
+    _grant(context, "revoke", agent, queue, function, shard, reason)
 
 
 def _grant(
     context: typer.Context,
     verb: "GrantVerb",
     agent: str,
-    queues: list[str],
+    queues: list[str] | None,
     functions: list[str] | None,
+    shards: list[str] | None,
     reason: str | None,
 ) -> None:
     session = session_of(context)
 
     async def request() -> "GrantAnswer":
         async with session.operator() as operator:
-            return await operator.grant_agents(verb, agent, queues, functions or [], reason=reason)
+            return await operator.grant_agents(
+                verb, agent, queues or [], functions or [], shards=shards or [], reason=reason
+            )
 
     answer = run(request())
     grants = [grant.model_dump(mode="json") for grant in answer.grants or ()]
-    session.output.answer(
-        {"agent": agent, "changed": answer.changed, "grants": None if answer.grants is None else grants},
-        lambda: [Text.assemble((agent, "bold"), f" may get {_grants(answer.grants, needs_grant=False)}")],
-    )
+    may = f" may get {_grants(answer.grants, needs_grant=False)}"
+    if answer.shards is not None:
+        may += f", and own {_granted_shards(answer.shards)}"
+    document = {"agent": agent, "changed": answer.changed, "grants": None if answer.grants is None else grants}
+    session.output.answer({**document, "shards": answer.shards}, lambda: [Text.assemble((agent, "bold"), may)])
+
+
+def _granted_shards(shards: "Sequence[str]") -> str:
+    """Return granted shards in words."""
+    return "every shard" if EVERY_SHARD in shards else ", ".join(shards) or "no shards"
 
 
 def _grants(grants: "Sequence[QueueGrant] | None", *, needs_grant: bool) -> str:
@@ -235,6 +254,8 @@ def _origin(agent: AgentRecord) -> Iterator[tuple[str, str]]:
     yield "version", agent.version
     yield "labels", ", ".join(f"{name}={value}" for name, value in agent.labels.items()) or "none"
     yield "may get", _grants(agent.grants, needs_grant=agent.needs_grant)
+    if agent.granted_shards is not None:
+        yield "may own", _granted_shards(agent.granted_shards)
 
 
 def _page(agent: AgentRecord) -> list[Text]:

@@ -211,6 +211,8 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912, PLR09
         case AgentGranted():
             grants = ", ".join(f"{grant.queue} ({' '.join(grant.functions)})" for grant in fact.grants)
             may = f"may get tasks of {grants}" if grants else "may get no tasks"
+            if fact.shards is not None:
+                may += f", and own {' '.join(fact.shards) or 'no shards'}"
             return Described("‖", "yellow", "granted", f"{may}: {fact.reason}" if fact.reason else may)
         case QueuePurged():
             number = "the tasks" if fact.waiting is None else counted(fact.waiting, "task")

@@ -213,6 +213,8 @@ class AgentGranted(AgentFact):
     """The type of the event."""
     grants: tuple[QueueGrant, ...] = ()
     """All that they may get, by queue; without any, they get no tasks."""
+    shards: tuple[str, ...] | None = None
+    """The shards that they may own, sorted; `*`: every shard. Absent: no operator limited them."""
     by: Actor | None = None
     """The operator."""
     reason: str | None = None

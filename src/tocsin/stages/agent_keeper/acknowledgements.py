@@ -170,13 +170,13 @@ class Acknowledgements:
 
     def _may_run(self, entry: Entry, work: Work, queues: Collection[str], functions: Collection[str]) -> bool:
         """Return whether an agent with some functions is enabled and may run a step."""
-        state, grants = entry.state, self._roster.grants(entry.name)
+        state, granted = entry.state, self._roster.granted(entry.name)
         if not state.is_live or state.state(enabled=self._roster.is_enabled(entry.name)) is not AgentState.ENABLED:
             return False
         return any(
             queue in queues
             and function in functions
-            and (not self._requires_grant if grants is None else may_get(grants, queue, function))
+            and (not self._requires_grant if granted is None else may_get(granted.grants, queue, function))
             for queue, function in work
         )
 

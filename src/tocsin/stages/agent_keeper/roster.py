@@ -15,7 +15,6 @@ from ...domain.events import (
     AgentRegistered,
     AgentSwitched,
     Message,
-    QueueGrant,
     Recorded,
 )
 from ...engine.agent_memory import AgentMemory, memory_of
@@ -129,10 +128,9 @@ class Roster:
         newest = self._switched.get(name)
         return newest is None or newest.enabled
 
-    def grants(self, name: str) -> tuple[QueueGrant, ...] | None:
-        """Return the tasks that agents of a name may get; None: nothing was decided."""
-        newest = self._granted.get(name)
-        return None if newest is None else newest.grants
+    def granted(self, name: str) -> AgentGranted | None:
+        """Return what agents of a name may get; None: nothing was decided."""
+        return self._granted.get(name)
 
     def number(self, name: str) -> int:
         """Return the number of processes of a name."""
@@ -227,10 +225,13 @@ class Mirror:
                 self._shown[key] = record, now
 
     def _record_of(self, entry: Entry, roster: Roster) -> AgentRecord | None:
-        record, grants = record_of(entry, enabled=roster.is_enabled(entry.name)), roster.grants(entry.name)
-        if record is None or (grants is None and not self._requires_grant):
+        record, newest = record_of(entry, enabled=roster.is_enabled(entry.name)), roster.granted(entry.name)
+        if record is None or (newest is None and not self._requires_grant):
             return record
-        decided = {"grants": None if grants is None else list(grants), "needs_grant": self._requires_grant}
+        decided: dict[str, object] = {"needs_grant": self._requires_grant}
+        if newest is not None:
+            decided["grants"] = list(newest.grants)
+            decided["granted_shards"] = None if newest.shards is None else list(newest.shards)
         return record.model_copy(update=decided)
 
     def _is_due(self, key: str, record: AgentRecord, now: float) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from ... import subjects
 from ...domain import policy, queue
 from ...domain.agent import agent_key
-from ...domain.agent_grants import granted_of, may_get
+from ...domain.agent_grants import granted_of, may_get, may_own
 from ...domain.events import (
     AgentDrainStarted,
     AgentForgotten,
@@ -122,6 +122,11 @@ class OperatorDecisions:
     def is_draining(self, key: str) -> bool:
         """Return whether an operator drains the process with a key."""
         return key in self._draining
+
+    def may_own(self, name: str, shard: str) -> bool:
+        """Return whether operators let agents of a name own a shard."""
+        fact = self._grants.get(name)
+        return fact is None or may_own(fact.shards, shard)
 
     def granted(self, agent: HeardAgent) -> Granted | None:
         """Return the functions that an agent may get, by queue; None: all that it announces."""

@@ -83,7 +83,10 @@ class OwnerCandidates:
     def _stands(self, agent: HeardAgent, resource: str) -> bool:
         """Return whether an agent wants the tasks of a resource, and may get any."""
         shard = ownership.shard_of(resource)
-        wants = agent.is_candidate if shard is None else ownership.declares(agent.shards, shard)
+        if shard is None:
+            wants = agent.is_candidate
+        else:
+            wants = ownership.declares(agent.shards, shard) and self._decisions.may_own(agent.name, shard)
         return wants and agent.max_concurrent_jobs > 0 and self._decisions.granted(agent) != ()
 
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
 from ....domain.access import Principal
-from ....domain.agent import MAX_QUEUES, AgentRecord
+from ....domain.agent import MAX_DECLARED_SHARDS, MAX_QUEUES, AgentRecord, DeclaredShard
 from ....domain.agent_grants import MAX_PATTERNS
 from ....services import agent_grants
 from ....services.agent_grants import GrantAnswer, GrantVerb
@@ -50,12 +50,14 @@ class AgentsSwitched(BaseModel):
 
 
 class GrantRequest(ChangeRequest):
-    """Queues and functions to allow or to revoke."""
+    """Queues, functions and shards to allow or to revoke."""
 
     queues: Annotated[tuple[Annotated[str, Field(max_length=255)], ...], Field(max_length=MAX_QUEUES)] = ()
     """Names of queues; `*`: every queue."""
     functions: Annotated[tuple[Annotated[str, Field(max_length=255)], ...], Field(max_length=MAX_PATTERNS)] = ()
     """Functions; `*` stands for any characters."""
+    shards: Annotated[tuple[DeclaredShard, ...], Field(max_length=MAX_DECLARED_SHARDS)] = ()
+    """Ids of shards that the agents may own; `*`: every shard."""
 
 
 @router.get("", operation_id="listAgents")
@@ -117,7 +119,7 @@ async def enable_agents(
 async def allow_agents(here: Here, caller: SharedOperator, name: AgentName, body: GrantRequest) -> GrantAnswer:
     """Let agents of a name get the tasks of some functions in some queues.
 
-    Without `functions`, all functions of these queues.
+    Without `functions`, all functions of these queues. The first of `shards` limits the shards that they may own.
     """
     return await _granted(here, caller, "allow", name, body)
 
@@ -126,14 +128,17 @@ async def allow_agents(here: Here, caller: SharedOperator, name: AgentName, body
 async def revoke_agents(here: Here, caller: SharedOperator, name: AgentName, body: GrantRequest) -> GrantAnswer:
     """Take grants from agents of a name.
 
-    Without `queues`, those of all queues, and without `functions`, all functions of these queues. Running tasks finish.
+    Without `queues`, those of all queues, and without `functions`, all functions of these queues; with `shards` alone, only these. Running
+    tasks finish.
     """
     return await _granted(here, caller, "revoke", name, body)
 
 
 async def _granted(here: Components, caller: Principal, verb: GrantVerb, name: str, body: GrantRequest) -> GrantAnswer:
     by = actor(caller)
-    return await agent_grants.change(here.log, verb, name, body.queues, body.functions, by=by, reason=body.reason)
+    return await agent_grants.change(
+        here.log, verb, name, body.queues, body.functions, shards=body.shards, by=by, reason=body.reason
+    )
 
 
 def _place(record: AgentRecord) -> tuple[str, str]:

@@ -46,9 +46,10 @@ async def owners(context: CheckContext) -> list[Finding]:
     return [
         bad(
             "shard-without-owner",
-            f"{counted(len(missing), 'shard')} without an enabled agent that declares it: {shown(missing)}",
+            f"{counted(len(missing), 'shard')} without an enabled agent that declares it and may own it: {shown(missing)}",
             means="tasks of these shards wait; other workers do not get them, because an agent declared the shards before",
-            do="start a worker that declares them: `Worker(shards=[…])`, `tocsin worker --shard ID`",
+            do="start a worker that declares them (`Worker(shards=[…])`, `tocsin worker --shard ID`) and, if grants limit its shards, "
+            "let it own them: `tocsin agents allow NAME --shard ID`",
             shards=[*missing[:MAX_LISTED]],
         )
         if missing
