@@ -5,6 +5,7 @@ from datetime import timedelta
 from unittest.mock import AsyncMock
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.stages.world import World
 from tocsin import subjects
@@ -22,6 +23,7 @@ from tocsin.engine.leader_election import (
     ACQUIRE_INTERVAL_S,
     RENEW_INTERVAL_S,
     TICKER_SIGNS,
+    TTL_S,
     LeaderElection,
     LeadershipEvents,
 )
@@ -155,3 +157,39 @@ async def test_lease_taken_away_was_lost(world: World) -> None:
     await world.projections.put(Bucket.LEADER, "ticker", b'{"holder": "usurper"}')
     await leader.run_once()
     assert await leadership_events(world) == [("gained", "one"), ("lost", "one")]
+
+
+async def test_lease_without_an_end_is_taken(world: World) -> None:
+    """The server did not remove it; its holder is gone."""
+    lease = b'{"holder": "gone", "renewed_at": "2026-03-01T00:00:00Z"}'
+    await world.projections.put(Bucket.LEADER, "ticker", lease)
+    one, other = candidate(world, "one"), candidate(world, "other")
+    with capture_logs() as lines:
+        for _ in range(4):
+            assert (one.is_leading, other.is_leading) == (False, False)
+            await one.run_once()
+            await other.run_once()
+            world.clock.advance(TTL_S)
+    assert [line["previous"] for line in lines if line["action"] == "lease-overdue"] == ["gone"]
+    assert await leadership_events(world) == [("gained", "one")]
+
+
+async def test_renewed_lease_is_never_overdue(world: World) -> None:
+    one, other = candidate(world, "one"), candidate(world, "other")
+    for _ in range(20):
+        await one.run_once()
+        await other.run_once()
+        world.clock.advance(RENEW_INTERVAL_S)
+    assert await leadership_events(world) == [("gained", "one")]
+
+
+async def test_candidate_says_why_it_cannot_stand(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world.log, "now", AsyncMock(side_effect=LogUnavailable("away")))
+    one = candidate(world, "one")
+    with capture_logs() as lines:
+        for _ in range(6):
+            await one.run_once()
+            world.clock.advance(TTL_S / 2)
+    assert [(line["action"], line["lease"], line["reason"]) for line in lines] == [
+        ("election-unavailable", "ticker", "away")
+    ] * 2

@@ -27,6 +27,8 @@ TTL_S: Final = 15.0
 RENEW_INTERVAL_S: Final = 5.0
 ACQUIRE_INTERVAL_S: Final = 1.0
 """Time between two tries to take a lease that another process holds; shorter if renewals are more frequent."""
+OVERDUE_TTLS: Final = 3
+"""Lifetimes after which a lease that was not renewed is taken although the server still stores it."""
 
 TERM_EVENTS: Final = (LeadershipGained, LeadershipReleased, LeadershipLost)
 """The events that record the terms of leaders."""
@@ -140,6 +142,9 @@ class LeaderElection:
         self._is_last_resort = False
         self._reported_at = _NEVER
         self._free_since: float | None = None
+        self._silent_since: float | None = None
+        self._seen = (0, _NEVER)
+        """The revision of a foreign lease, and the monotonic time at which this candidate first saw it."""
 
     @property
     def is_leading(self) -> bool:
@@ -193,9 +198,20 @@ class LeaderElection:
                 await self._time.check()  # after the renewal, so that a slow reply does not cost the lease
             if self._time.is_wrong:
                 await self._stand_aside()
-        except LogUnavailable:
+            self._silent_since = None
+        except LogUnavailable as error:
             self._free_since = None  # the rest of the lease stays valid and ends by itself
+            self._warn_of_silence(error)
         await self._record_change()
+
+    def _warn_of_silence(self, error: LogUnavailable) -> None:
+        """Log why this candidate can neither lead nor stand aside, once per lifetime."""
+        now = self._clock.monotonic()
+        self._silent_since = now if self._silent_since is None else self._silent_since
+        if now - self._silent_since >= self._ttl:
+            self._silent_since = now
+            reason = str(error)
+            _log.warning("cannot stand for a lease", action="election-unavailable", lease=self._key, reason=reason)
 
     async def _record_change(self) -> None:
         """Log and record a gained or lost leadership."""
@@ -242,11 +258,26 @@ class LeaderElection:
         if stored is None:
             return
         lease = json.loads(stored[0])
-        if lease["holder"] == self._holder:
+        if lease["holder"] == self._holder or self._is_overdue(lease["holder"], stored[1]):
             with suppress(SequenceConflict):
                 await self._put(expect=stored[1])
         elif lease.get("is_last_resort"):
             await self._projections.put(Bucket.LEADER, heir_key(self._key), self._holder.encode(), ttl=self._ttl)
+
+    def _is_overdue(self, holder: str, revision: int) -> bool:
+        """Return whether a foreign lease is stored for too long without a renewal.
+
+        The server removes such a lease. If it does not (a lease without a time to live was restored, or the server's clock was set
+        back), no candidate would lead until then. The time counts on the clock of this candidate; a holder that comes back finds the
+        revision changed, as after any lost lease.
+        """
+        now = self._clock.monotonic()
+        if self._seen[0] != revision:
+            self._seen = revision, now
+        if now - self._seen[1] < OVERDUE_TTLS * self._ttl:
+            return False
+        _log.warning("lease outlived its time; taking it", action="lease-overdue", lease=self._key, previous=holder)
+        return True
 
     # --- with a clock that is not credible -------------------------------------------------------------------------------
 
