@@ -19,14 +19,8 @@ from tocsin.domain.events import (
     Recorded,
 )
 from tocsin.engine.clock_guard import ClockGuard
-from tocsin.engine.leader_election import (
-    ACQUIRE_INTERVAL_S,
-    RENEW_INTERVAL_S,
-    TICKER_SIGNS,
-    TTL_S,
-    LeaderElection,
-    LeadershipEvents,
-)
+from tocsin.engine.leader_election import ACQUIRE_INTERVAL_S, RENEW_INTERVAL_S, TTL_S, LeaderElection
+from tocsin.engine.leadership_events import TICKER_SIGNS, LeadershipEvents
 from tocsin.ports import LogUnavailable
 from tocsin.subjects import Bucket
 

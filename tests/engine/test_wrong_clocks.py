@@ -11,7 +11,8 @@ from tests.clocks import ShiftedClock
 from tests.stages.world import World
 from tocsin.domain.events import LeadershipGained, LeadershipLost, LeadershipReleased
 from tocsin.engine.clock_guard import ClockGuard
-from tocsin.engine.leader_election import LeaderElection, LeadershipEvents
+from tocsin.engine.leader_election import LeaderElection
+from tocsin.engine.leadership_events import LeadershipEvents
 from tocsin.ports import LogUnavailable
 from tocsin.subjects import Bucket, aside_key, heir_key, leadership
 

@@ -29,7 +29,8 @@ from ..engine.clock_guard import ClockGuard
 from ..engine.delivery_policy import DeliveryPolicy
 from ..engine.foreign_reports import ForeignReports
 from ..engine.heartbeat import Heartbeat
-from ..engine.leader_election import LeaderElection, LeadershipEvents
+from ..engine.leader_election import LeaderElection
+from ..engine.leadership_events import LeadershipEvents
 from ..engine.stage import BoundStage, Calm, StageContext, Storage, always_calm
 from ..engine.states import StateStore
 from ..engine.step import Sources

@@ -20,7 +20,8 @@ from ..engine import timezone_refresh
 from ..engine.due_queue import CircuitBreaker, DueQueue
 from ..engine.folds import UNKNOWN_TIME
 from ..engine.heartbeat import Heartbeat
-from ..engine.leader_election import TERM_EVENTS, TICKER_SIGNS, LeaderElection, lease_access
+from ..engine.leader_election import LeaderElection, lease_access
+from ..engine.leadership_events import TERM_EVENTS, TICKER_SIGNS
 from ..engine.ledger_reader import FACTS, LedgerReader, decode_timetables, jobs_of
 from ..engine.ledger_snapshot import LedgerSnapshots
 from ..engine.stage import Access, Stage

@@ -18,7 +18,8 @@ from ...domain import execution
 from ...domain.dependency import Run, Upstream, Window, decide, may_be_met, window
 from ...domain.events import DependenciesSettled, DependencyRun, Message, Recorded, WaitOutcome
 from ...domain.ledger import Ledger
-from ...engine.leader_election import TERM_EVENTS, LeaderElection, lease_access
+from ...engine.leader_election import LeaderElection, lease_access
+from ...engine.leadership_events import TERM_EVENTS
 from ...engine.ledger_reader import LedgerReader
 from ...engine.saved_place import SavedPlace
 from ...engine.stage import Access, Stage, StageContext

@@ -18,7 +18,8 @@ from ...domain.events import Cancelled, Failed, LeaseTimer, Message, OwnershipAs
 from ...domain.task_board import TaskBoard
 from ...domain.task_offers import Offer
 from ...engine.foreign_reports import load_scope, scopes_of
-from ...engine.leader_election import TERM_EVENTS, LeaderElection, lease_access
+from ...engine.leader_election import LeaderElection, lease_access
+from ...engine.leadership_events import TERM_EVENTS
 from ...engine.saved_place import SavedPlace
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import (

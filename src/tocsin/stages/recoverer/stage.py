@@ -20,7 +20,8 @@ from ...domain import execution, ids, recovery
 from ...domain.events import Failed, Lost, Message, Recorded, Recovered, Report
 from ...domain.execution import Execution
 from ...domain.recovery import Findings, JobStatus, Overdue, Policy, RecoveryDecision
-from ...engine.leader_election import TERM_EVENTS, LeaderElection, lease_access
+from ...engine.leader_election import LeaderElection, lease_access
+from ...engine.leadership_events import TERM_EVENTS
 from ...engine.ledger_reader import LedgerReader
 from ...engine.report_authentication import authentic_report, reports_on
 from ...engine.stage import Access, Stage, StageContext
