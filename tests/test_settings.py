@@ -167,6 +167,8 @@ def test_file_is_named_by_option_variable_then_default(write: Write, monkeypatch
         ("archive: { target: 's3://b' }", "invalid-value", "archive.target", '"s3://b"', "`nats`"),
         ("archive: { output: true, hot_window: 8d }", "invalid-value", "output", None, "a longer `output.max_age`"),
         ("heartbeat: { url: 'ftp://a' }", "invalid-value", "heartbeat.url", None, "URL of a monitor"),
+        ("auth: { admin_token: short }", "invalid-value", "auth.admin_token", None, "openssl rand -hex 32"),
+        (f"auth: {{ admin_token: '{'a ' * 20}' }}", "invalid-value", "auth.admin_token", None, "letters, digits"),
         ("heartbeat: { every: 1s }", "invalid-value", "heartbeat.every", "1.0", "10"),
         ("archive: { max_messages: 0 }", "invalid-value", "archive.max_messages", "0", "1"),
         ("nats: { url: '${NOT_SET}' }", "invalid-value", "nats.url", '"${NOT_SET}"', "`NOT_SET`"),
@@ -219,13 +221,14 @@ def test_secrets_are_never_shown() -> None:
             "nats": {"url": "nats://me:hunter2@a:1,nats://token@b:1,nats://c:1", "password": "hunter2"},
             "database": {"url": "postgresql://me:hunter2@db/x"},
             "heartbeat": {"url": "https://monitor.example.com/hunter2"},
+            "auth": {"admin_token": "hunter2" * 5},
         }
     )
     values = shown(settings)
-    assert values["nats.password"] == values["heartbeat.url"] == MASK
+    assert values["nats.password"] == values["heartbeat.url"] == values["auth.admin_token"] == MASK
     assert values["nats.url"] == f"nats://me:{MASK}@a:1,nats://{MASK}@b:1,nats://c:1"
     assert values["database.url"] == f"postgresql://me:{MASK}@db/x"
-    assert "hunter2" not in str(values) + repr(settings.nats.password) + repr(settings.heartbeat)
+    assert "hunter2" not in str(values) + repr(settings.nats.password) + repr(settings.heartbeat) + repr(settings.auth)
 
 
 def test_a_wrong_password_is_not_repeated(write: Write) -> None:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 from cryptography.hazmat.primitives import serialization
+from pydantic import SecretStr
 from structlog.testing import capture_logs
 
 from tests.http.conftest import World
@@ -242,6 +243,55 @@ def secret_of(token: str) -> str:
 async def test_own_tokens_need_no_provider_expiry(guarded: World) -> None:
     token = await guarded.token("machine", Role.VIEWER)
     assert await status(guarded, token) == 200
+
+
+# --- the token of an administrator in the settings ---------------------------------------------------------------------
+
+ADMIN_TOKEN = "a1" * 16
+
+
+@pytest.fixture
+def administered(world: World) -> World:
+    """An API whose settings have the token of an administrator; no other token exists."""
+    world.authenticator = Authentication(
+        Tokens(world.projections, world.clock), None, world.clock, admin_token=SecretStr(ADMIN_TOKEN)
+    )
+    world.client = world.copy()
+    return world
+
+
+async def test_admin_token_of_settings_closes_access(administered: World) -> None:
+    assert await administered.authenticator.is_required()  # type: ignore[union-attr]
+    assert await status(administered, None) == 401
+    assert await status(administered, ADMIN_TOKEN) == 200
+
+
+@pytest.mark.parametrize(
+    "wrong", [ADMIN_TOKEN[:-1], f"{ADMIN_TOKEN}1", ADMIN_TOKEN.upper(), "tcsn_000000000000_a", "é"]
+)
+async def test_other_tokens_are_refused_beside_it(administered: World, wrong: str) -> None:
+    answer = await administered.client.get("/v1/jobs", headers=[(b"Authorization", f"Bearer {wrong}".encode())])
+    assert answer.status_code == 401
+    assert ADMIN_TOKEN not in answer.text
+
+
+async def test_admin_token_creates_tokens_and_is_recorded(administered: World) -> None:
+    admin = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
+    body = {"identity": "ci", "roles": ["scheduler-viewer"]}
+    created = (await administered.ask("POST", "/v1/tokens", body, **admin)).json()
+    assert (created["created_by"]["identity"], created["created_by"]["kind"]) == ("admin-token", "token")
+    assert await status(administered, created["token"]) == 200
+
+
+async def test_admin_token_counts_beside_a_provider(world: World, provider: Provider) -> None:
+    async with httpx.AsyncClient(trust_env=False) as http:
+        trusted = IdentityProvider(Auth(iam_url=provider.url), http, world.clock)
+        world.authenticator = Authentication(
+            Tokens(world.projections, world.clock), trusted, world.clock, admin_token=SecretStr(ADMIN_TOKEN)
+        )
+        world.client = world.copy()
+        assert await status(world, ADMIN_TOKEN) == 200
+        assert await status(world, provider.token(roles="scheduler-viewer")) == 200
 
 
 # --- /v1/tokens ------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.system.processes import Program, Site, site
 from tests.system.prometheus import NEEDS_PROMETHEUS, prometheus, values
+from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 
 Samples = dict[tuple[str, ...], float]
 DASHBOARDS: Final = Path(__file__).parents[2] / "compose/grafana/dashboards"
@@ -58,6 +59,42 @@ async def test_stages_and_workers_serve_their_own_metrics(nats_url: str, tmp_pat
         assert of_stages["tocsin_appends_total", "LOG"] >= 6
         assert abs(of_stages["tocsin_clock_offset_seconds",]) < 10
         assert of_stages["process_resident_memory_bytes",] > 0
+
+
+async def test_processes_answer_probes_truly(tmp_path: Path) -> None:
+    with EmbeddedServer(tmp_path / "server", ANY_PORT).start() as server:
+        async with site(server.url, tmp_path, metrics={"enabled": False, "process_port": 0}) as tocsin:
+            programs = [tocsin.start(), tocsin.start_worker()]
+            await tocsin.ready()
+            assert [await probed(program, "readyz") for program in programs] == [(200, "ok\n")] * 2
+            assert [await probed(program, "livez") for program in programs] == [(200, "ok\n")] * 2
+            server.stop(timeout_s=0.0)
+
+            async def know() -> bool:
+                return [await probed(program, "readyz") for program in programs] == [(503, "not connected to NATS")] * 2
+
+            await tocsin.until(know)
+            assert [await probed(program, "livez") for program in programs] == [(200, "ok\n")] * 2
+
+
+async def test_process_is_alive_before_it_is_ready(nats_url: str, tmp_path: Path) -> None:
+    async with site(nats_url, tmp_path, metrics={"enabled": False, "process_port": 0}) as tocsin:
+        tocsin.address("nats://127.0.0.1:9")  # no server listens there
+        waiting = tocsin.start()
+
+        async def serves() -> bool:
+            return '"process-metrics-serving"' in waiting.said()
+
+        await tocsin.until(serves)
+        assert await probed(waiting, "livez") == (200, "ok\n")
+        assert await probed(waiting, "readyz") == (503, "not connected to NATS")
+
+
+async def probed(program: Program, probe: str) -> tuple[int, str]:
+    """Return the status and the text that a probe of a program gets."""
+    async with httpx.AsyncClient() as client:
+        answer = await client.get(url_of(program).removesuffix("metrics") + probe)
+    return answer.status_code, answer.text
 
 
 def expressions() -> Iterator[tuple[str, str]]:

@@ -72,7 +72,9 @@ async def serving(
         http = await stack.enter_async_context(httpx.AsyncClient(timeout=KEYS_TIMEOUT_S, cookies=no_cookies))
         clock = installation.clock
         provider = IdentityProvider(settings.auth, http, clock) if settings.auth.has_provider else None
-        authenticator = Authentication(Tokens(installation.projections, clock), provider, clock)
+        authenticator = Authentication(
+            Tokens(installation.projections, clock), provider, clock, admin_token=settings.auth.admin_token
+        )
         code_flow = (
             CodeFlow(settings.auth, http, provider, clock)
             if provider is not None and settings.auth.has_sign_in

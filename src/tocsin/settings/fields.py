@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SecretStr
@@ -123,6 +123,29 @@ def monitor_url(secret: SecretStr | None) -> SecretStr | None:
     """
     if secret is not None and not is_http_url(secret.get_secret_value()):
         raise ValueError("must be a URL of a monitor, such as `https://monitor.example.com/ping/…`")
+    return secret
+
+
+MIN_ADMIN_TOKEN: Final = 32
+"""Characters that `auth.admin_token` has at least."""
+_BEARER_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+"""The form of a token in a header (RFC 6750)."""
+
+
+def strong_token(secret: SecretStr | None) -> SecretStr | None:
+    """Check the token of an administrator.
+
+    Raises:
+        ValueError: it can be guessed, or cannot be sent in a header.
+    """
+    if secret is None:
+        return None
+    text = secret.get_secret_value()
+    if len(text) < MIN_ADMIN_TOKEN or not _BEARER_TOKEN.fullmatch(text):
+        raise ValueError(
+            f"must have at least {MIN_ADMIN_TOKEN} random characters, of letters, digits and `-._~+/=` only: "
+            "make it with `openssl rand -hex 32`, and end its file without a new line"
+        )
     return secret
 
 

@@ -26,6 +26,7 @@ from .fields import (
     archive_target,
     monitor_url,
     origin,
+    strong_token,
     trace_page,
 )
 from .section import Section
@@ -35,7 +36,7 @@ class Server(Section):
     """The HTTP API."""
 
     host: str = "0.0.0.0"  # noqa: S104 - hip-62's default: a service in a cluster
-    """Address to listen on. Without any token (`auth`) the API listens on the loopback address only."""
+    """Address to listen on. Without any token (`auth.admin_token`, `tocsin tokens create`) and identity provider (`auth.iam_url`), the API listens on the loopback address only."""
     port: Port = 8062
     """TCP port of the API; 0 takes a free port."""
     max_body: int = Field(default=4_194_304, ge=1_024)
@@ -298,6 +299,11 @@ class Auth(Section):
     """Claim with the functions of the role `scheduler-worker`, such as `mail/*`; without it, all functions of its queues."""
     leeway: Duration = 30.0
     """Accepted difference between the provider's clock and ours."""
+    admin_token: Annotated[SecretStr | None, AfterValidator(strong_token)] = None
+    """Token with the role `scheduler-admin`, for an installation whose API must require tokens from its first start. It is shown masked.
+
+    It has at least 32 random characters (`openssl rand -hex 32`). Events record the identity `admin-token`. Another value replaces it when
+    the API starts again."""
     client_id: str | None = None
     """Client at the identity provider through which people sign in to the console; by default they sign in with tokens only.
 
@@ -354,14 +360,14 @@ class Metrics(Section):
     enabled: bool = True
     """Serve metrics."""
     port: Port = 9090
-    """TCP port of `/metrics`; 0 takes a free port."""
+    """TCP port of `/metrics` and of the probe `/livez`; 0 takes a free port."""
     prefix: Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$")] = "hanzo_scheduler"
     """Prefix of hip-62's metric names; the default is hip-62's, so that its alerts work. The other names begin with `tocsin_`."""
     max_jobs: int = Field(default=2_000, ge=1, le=1_000_000)
     """Jobs with series of their own, the oldest first. A job has about 30; 1,000 jobs take 0.3 seconds of processor time for each scrape. The
     totals of the installation count all jobs."""
     process_port: Port | None = None
-    """TCP port of the metrics of each `tocsin run` and `tocsin worker` (`/metrics`); absent: none, 0 takes a free port. It needs the extra `metrics`."""
+    """TCP port of the metrics (`/metrics`) and the probes (`/livez`, `/readyz`) of each `tocsin run` and `tocsin worker`; absent: none, 0 takes a free port. It needs the extra `metrics`."""
     process_host: str = "127.0.0.1"
     """Address of `process_port`. Requests need no token: use a network that only Prometheus reaches."""
 

@@ -1,4 +1,7 @@
-"""The metrics of this process: Tocsin's instruments of OpenTelemetry, in Prometheus' text format.
+"""The metrics and the probes of this process on one port.
+
+The metrics are Tocsin's instruments of OpenTelemetry, in Prometheus' text format.
+`/livez` answers while the event loop turns. `/readyz` answers 200 while the process does its work, and otherwise 503 with the reason.
 
 A process has one meter provider. It is made at the first call, so processes that serve no metrics pay nothing for their
 instruments.
@@ -6,10 +9,10 @@ instruments.
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import cache
-from typing import Final
+from typing import Final, TypeAlias
 
 from opentelemetry import metrics
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
@@ -29,13 +32,16 @@ from prometheus_client import (
 from ... import telemetry
 
 MAX_REQUEST_BYTES: Final = 16_384
-MAX_CONNECTIONS: Final = 8
+MAX_CONNECTIONS: Final = 64
 """Connections at the same time; more are closed at once."""
 TIMEOUT_S: Final = 5.0
 """The time limit of a request and of its answer."""
 
 SHOWN_AS_TOTALS: Final = ("tocsin_instants_missed",)
 """Instruments whose numbers the API exports as totals of the installation, under the same names."""
+
+Missing: TypeAlias = Callable[[], str | None]
+"""Returns what this process still lacks to do its work; None: nothing."""
 
 _log = telemetry.get_logger("tocsin.metrics")
 
@@ -57,13 +63,12 @@ def process_metrics() -> CollectorRegistry | None:
 
 
 @asynccontextmanager
-async def serving_process_metrics(listener: socket.socket) -> AsyncIterator[None]:
-    """Answer requests for the metrics of this process within the block, and close the socket."""
+async def serving_process_metrics(listener: socket.socket, missing: Missing) -> AsyncIterator[None]:
+    """Answer requests for the metrics and the probes of this process within the block.
+
+    At its end the socket is closed. Without a registry of its own, the process answers the probes only.
+    """
     registry = process_metrics()
-    if registry is None:
-        listener.close()
-        yield
-        return
     open_connections = 0
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -73,7 +78,7 @@ async def serving_process_metrics(listener: socket.socket) -> AsyncIterator[None
             async with asyncio.timeout(TIMEOUT_S):
                 if open_connections <= MAX_CONNECTIONS:
                     request = await reader.readuntil(b"\r\n\r\n")
-                    writer.write(_answer(request, registry))
+                    writer.write(_answer(request, registry, missing))
                     await writer.drain()
         except (TimeoutError, ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the client is gone, or speaks another protocol
@@ -86,11 +91,21 @@ async def serving_process_metrics(listener: socket.socket) -> AsyncIterator[None
         yield
 
 
-def _answer(request: bytes, registry: CollectorRegistry) -> bytes:
+def _answer(request: bytes, registry: CollectorRegistry | None, missing: Missing) -> bytes:
     method, _, rest = request.partition(b" ")
     path = rest.partition(b" ")[0].partition(b"?")[0]
-    if method != b"GET" or path != b"/metrics":
-        return b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-    body = generate_latest(registry)
-    head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
-    return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
+    if method == b"GET" and path == b"/livez":
+        return _response("200 OK", b"ok\n")
+    if method == b"GET" and path == b"/readyz":
+        reason = missing()
+        return _response("200 OK", b"ok\n") if reason is None else _response("503 Service Unavailable", reason.encode())
+    if method == b"GET" and path == b"/metrics" and registry is not None:
+        return _response("200 OK", generate_latest(registry), media_type="text/plain; version=0.0.4; charset=utf-8")
+    return _response("404 Not Found", b"")
+
+
+def _response(status: str, body: bytes, *, media_type: str = "text/plain; charset=utf-8") -> bytes:
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: {media_type}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body

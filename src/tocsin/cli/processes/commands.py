@@ -77,10 +77,14 @@ def _refresh_timezones() -> None:
 
 
 async def _run_stages(session: Session, names: tuple[str, ...]) -> None:
-    async with session.backend.process_metrics(session.settings()), session.installation(within=None) as installation:
+    async with (
+        session.backend.process_metrics(session.settings()) as readiness,
+        session.installation(within=None) as installation,
+    ):
+        readiness.watch(installation)
         applying = asyncio.create_task(_apply_jobs_file(session, installation, names))
         try:
-            await session.backend.run_stages(installation, names)
+            await session.backend.run_stages(installation, names, ready=readiness.started)
         finally:
             applying.cancel()
             with suppress(asyncio.CancelledError):
@@ -203,7 +207,9 @@ def worker(
 
 async def _run_worker(session: Session, instance: "Worker", settings: "Settings") -> None:
     async with (
-        session.backend.process_metrics(settings),
+        session.backend.process_metrics(settings) as readiness,
         session.installation(settings, within=None, checked=False) as installation,
     ):
+        readiness.watch(installation)
+        readiness.started.set()
         await session.backend.run_worker(installation, instance)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ...adapters.nats.server.cluster import RunningCluster
     from ...adapters.nats.server.embedded import RunningServer
     from ...bootstrap import Installation
+    from ...bootstrap.process_metrics import Readiness
     from ...services.health import Finding, Status
     from ...worker import Worker
 
@@ -115,7 +116,7 @@ class Backend:
 
         await bootstrap.run_stages(installation, names, ready=ready)
 
-    def process_metrics(self, settings: "Settings") -> "AbstractAsyncContextManager[None]":
+    def process_metrics(self, settings: "Settings") -> "AbstractAsyncContextManager[Readiness]":
         """See `bootstrap.process_metrics_served`."""
         from ... import bootstrap  # noqa: PLC0415
 

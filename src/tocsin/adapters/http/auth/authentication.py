@@ -8,15 +8,18 @@ the known keys stay in use for `KEYS_MAX_AGE_S`.
 """
 
 import asyncio
+import hashlib
+import hmac
 import json
 from collections.abc import Mapping
 from typing import Any, Final
 
 import httpx
 import jwt
+from pydantic import SecretStr
 
 from .... import telemetry
-from ....domain.access import Binding, Principal, roles_of
+from ....domain.access import Binding, Principal, Role, roles_of
 from ....domain.errors import TocsinError
 from ....ports import Clock
 from ....settings import Auth
@@ -201,21 +204,31 @@ def _texts(claim: object) -> tuple[str, ...]:
 
 TOKEN_CHECK_S: Final = 5.0
 """Interval of the check whether the first token was created."""
+ADMIN_IDENTITY: Final = "admin-token"
+"""The identity of callers with `auth.admin_token`."""
 
 
 class Authentication:
     """Implement `security.Authenticator`.
 
-    Requests need a token if an identity provider is configured, or once the installation has a token. The requirement then
-    holds as long as this copy runs, so that revoking the last token does not open the API.
+    Requests need a token if the settings have an identity provider or the token of an administrator, or once the installation
+    has a token. The requirement then holds as long as this copy runs, so that revoking the last token does not open the API.
     """
 
-    def __init__(self, tokens: Tokens, provider: IdentityProvider | None, clock: Clock) -> None:
-        """Accept only the installation's tokens if `provider` is None."""
+    def __init__(
+        self,
+        tokens: Tokens,
+        provider: IdentityProvider | None,
+        clock: Clock,
+        *,
+        admin_token: SecretStr | None = None,
+    ) -> None:
+        """Accept only the installation's tokens, and `admin_token`, if `provider` is None."""
         self._tokens = tokens
         self._provider = provider
         self._clock = clock
-        self._required = provider is not None
+        self._admin_digest = None if admin_token is None else _digest(admin_token.get_secret_value())
+        self._required = provider is not None or admin_token is not None
         self._checked_at: float | None = None
 
     async def is_required(self) -> bool:
@@ -233,6 +246,8 @@ class Authentication:
             InvalidToken: the token is not accepted.
             ProviderUnavailable: the token cannot be verified now.
         """
+        if self._admin_digest is not None and hmac.compare_digest(_digest(token), self._admin_digest):
+            return Principal(ADMIN_IDENTITY, frozenset({Role.ADMIN}), "token")
         if token.startswith(PREFIX):
             stored = await self._tokens.verify(token)
             binding = Binding(stored.queues, stored.functions)
@@ -240,3 +255,7 @@ class Authentication:
         if self._provider is None:
             raise InvalidToken("the token is unknown or revoked")
         return await self._provider.verify(token)
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode(errors="surrogatepass")).digest()

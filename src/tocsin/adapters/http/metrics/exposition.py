@@ -164,11 +164,14 @@ def _text(families: list[Family]) -> bytes:
 
 
 def metrics_app(metrics: Metrics) -> Starlette:
-    """Return the application for the port of the metrics."""
+    """Return the application for the port of the metrics and the probe `/livez`."""
 
     async def export(_: Request) -> Response:
         return Response(await metrics.text(), media_type=MEDIA_TYPE)
 
-    app = Starlette(routes=[Route("/metrics", export)])
+    async def is_alive(_: Request) -> Response:
+        return Response("ok\n", media_type="text/plain")
+
+    app = Starlette(routes=[Route("/metrics", export), Route("/livez", is_alive)])
     app.state.closing = asyncio.Event()
     return app
