@@ -1,12 +1,14 @@
 """The owners of shards, as operators see them."""
 
+from dataclasses import replace
 from typing import Final
 
 from tests.stages.world import World
 from tocsin.domain.agent import AgentRecord, AgentState
-from tocsin.domain.events import OwnershipAssigned, Shard
+from tocsin.domain.events import OwnershipAssigned, Shard, ShardState
 from tocsin.ports import EventLog
 from tocsin.services.agents import AgentRegistry
+from tocsin.services.health.coordination import Shards, bindings, shards_of
 from tocsin.services.shard_owners import owners_of, with_owners
 from tocsin.services.shards import ShardMaps, ShardOwner
 from tocsin.services.sys_tables import TABLES, shard_rows
@@ -50,3 +52,18 @@ async def test_agents_without_shards_need_no_owners() -> None:
     await world.projections.put(Bucket.AGENTS, f"one.{ONE}", record.model_dump_json().encode())
     [agent] = await AgentRegistry(world.log, world.projections).agents()
     assert agent.owned_shards == []
+
+
+async def test_shards_of_a_status_are_counted() -> None:
+    world = World()
+    assert shards_of(await bindings(world.log), []) == Shards(0, 0, 0, free=0, without_owner=0)
+    states = {"drains": ShardState.DRAINING, "off": ShardState.DISABLED, "a": ShardState.ACTIVE, "b": ShardState.ACTIVE}
+    free = {"free": ShardState.ACTIVE, "free-off": ShardState.DISABLED}
+    await ShardMaps(world.log).apply(Shard(shard_id=name, state=state) for name, state in (states | free).items())
+    for shard in (*states, "removed"):
+        await assign(world.log, shard, "one", ONE)
+    bound = await bindings(world.log)
+    owner = AgentRecord(name="one", agent_id=ONE, state=AgentState.ENABLED, shards=["*"], granted_shards=["a"])
+    counted = Shards(active=3, draining=1, disabled=2, free=1, without_owner=2, listed=("b", "drains"))
+    assert shards_of(bound, [owner]) == counted
+    assert shards_of(bound, None) == replace(counted, without_owner=None, listed=())

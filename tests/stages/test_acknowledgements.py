@@ -37,9 +37,12 @@ from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.ports import Loaded
 from tocsin.services.audit import audit
+from tocsin.services.health import coordination
+from tocsin.services.health.coordination import Proposals, waiting_proposals
+from tocsin.stages.agent_keeper.acknowledgements import CURSOR
 from tocsin.stages.agent_keeper.roster import Entry
 from tocsin.stages.agent_keeper.stage import SILENCE_S, AgentKeeper
-from tocsin.subjects import Stream
+from tocsin.subjects import Bucket, Stream
 from tocsin.testing import InMemoryProjections, settle
 
 PAY = {
@@ -518,3 +521,39 @@ async def test_lagging_replica_ends_no_wait(
     for _ in range(3):
         await scene.play(1)
     assert (await scene.state()).status is Status.ADMITTED
+
+
+async def test_status_counts_executions_that_wait(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordination, "PAGE", 2)
+    monkeypatch.setattr(coordination, "MAX_READ", 20)
+    log, projections = scene.world.log, scene.world.projections
+    assert await waiting_proposals(log, projections) == Proposals(0)
+    await scene.trigger("over")  # it is skipped after two proposals
+    for _ in range(2):
+        await scene.play(TIMEOUT_S + 1)
+    assert len(await scene.of(Skipped)) == 1
+    await scene.trigger("cancelled")
+    cancelled = (await scene.of(Proposed))[-1].execution_id
+    since = scene.world.clock.now()
+    for number in range(3):
+        await scene.trigger(f"m-{number}")
+    await scene.world.ask_to_cancel("pay", cancelled)
+    await scene.play()
+    assert await waiting_proposals(log, projections) == Proposals(3, since)
+    monkeypatch.setattr(coordination, "MAX_WAITING", 2)
+    shown = await waiting_proposals(log, projections)
+    assert (shown.waiting, shown.is_complete) == (1, False)
+
+
+async def test_status_reads_from_the_saved_place(scene: Scene) -> None:
+    await scene.trigger("over")
+    for _ in range(3):
+        await scene.play(TIMEOUT_S + 1)
+    await scene.trigger("waits")
+    for _ in range(2):
+        await scene.play(TIMEOUT_S + 1)
+    log, projections = scene.world.log, scene.world.projections
+    assert await projections.get(Bucket.CURSORS, CURSOR)
+    assert (await waiting_proposals(log, projections)).waiting == 0
+    await scene.trigger("new")
+    assert (await waiting_proposals(log, projections)).waiting == 1

@@ -1,12 +1,12 @@
 """The owners of shards: the agents that alone get the tasks of their shards."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from .. import subjects
 from ..domain import agent_grants
 from ..domain.agent import AgentRecord, AgentState
-from ..domain.events import OwnershipAssigned
+from ..domain.events import OwnershipAssigned, ShardState
 from ..domain.ownership import declares, shard_of
 from ..ports import EventLog
 from .executor_leader import with_lack
@@ -62,6 +62,17 @@ def may_own(agent: AgentRecord, shard: str) -> bool:
     """Return whether an agent takes tasks, declares a shard, and has the right to it."""
     is_permitted = agent_grants.may_own(agent.granted_shards, shard)
     return agent.state is AgentState.ENABLED and is_permitted and declares(agent.shards, shard)
+
+
+def without_owner(
+    newest: ShardMap, owners: Mapping[str, OwnershipAssigned], agents: Collection[AgentRecord]
+) -> list[str]:
+    """Return the shards that had an owner and that no agent may own now.
+
+    Disabled shards are left out.
+    """
+    enabled = {shard.shard_id for shard in newest.shards if shard.state is not ShardState.DISABLED}
+    return sorted(shard for shard in enabled & owners.keys() if not any(may_own(agent, shard) for agent in agents))
 
 
 def wait_for_owner(

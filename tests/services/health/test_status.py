@@ -7,14 +7,17 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from tests.clocks import ShiftedClock
 from tests.system.processes import environment_of
 from tests.system.running import running, settings
 from tocsin import Context, Worker, bootstrap
+from tocsin.domain.events import OwnershipAssigned, Shard, ShardState
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.services.health import status
+from tocsin.services.shards import ShardMaps
 from tocsin.settings import Settings
 from tocsin.subjects import (
     AGENT_KEEPER_LEASE,
@@ -81,8 +84,24 @@ async def test_all_of_an_installation_at_work(nats_url: str, tmp_path: Path) -> 
         owners = {durable["name"]: durable["owner"] for durable in seen["durables"]}
         assert owners["planner"] == "planner"
 
+        assert seen["shards"] == {
+            "active": 0,
+            "draining": 0,
+            "disabled": 0,
+            "free": 0,
+            "without_owner": 0,
+            "listed": [],
+        }
+        assert seen["proposals"] == {"waiting": 0, "oldest": None, "is_complete": True}
+        shards = [Shard(shard_id="a"), Shard(shard_id="b"), Shard(shard_id="c", state=ShardState.DRAINING)]
+        await ShardMaps(tocsin.installation.log).apply(shards)
+        owner = OwnershipAssigned(resource="shard-a", name="gone", agent_id=str(UUID(int=1)), reason="vacant")
+        await tocsin.installation.log.append(owner, expect=0)
+
         result = (await program(tocsin.settings, "status")).stdout
         assert unattended in result
+        assert "3 shards: 2 active, 1 draining, 0 disabled, 1 without an owner, 2 free for any worker" in result
+        assert "no enabled agent may own 1 shard, whose tasks wait: a; see `tocsin doctor`" in result
         assert "2 jobs, 0 paused, 1 disabled" in result
 
         doctor = await program(tocsin.settings, "doctor", "-q")

@@ -39,7 +39,7 @@ def status(
 ) -> None:
     """Show servers, streams, leaders, backlog and active consumers.
 
-    Names each part that cannot be read, and shows the rest.
+    Also counts the shards of the map and the executions that agents have yet to acknowledge. Names each part that cannot be read, and shows the rest.
 
     Example: `tocsin status --watch --interval 5`
     """
@@ -112,7 +112,7 @@ def shown(seen: "Status") -> Iterator[RenderableType]:
                 (
                     lease.name,
                     lease.holder,
-                    f"{seconds(max(0.0, (seen.at - lease.renewed_at).total_seconds()))} ago",
+                    f"{_age(seen, lease.renewed_at)} ago",
                     ""
                     if lease.ends_at is None
                     else f"in {seconds(max(0.0, (lease.ends_at - seen.at).total_seconds()))}",
@@ -132,7 +132,7 @@ def shown(seen: "Status") -> Iterator[RenderableType]:
                 durable.state.pending,
                 durable.state.ack_pending,
                 durable.state.redelivered,
-                "" if durable.oldest is None else seconds(max(0.0, (seen.at - durable.oldest).total_seconds())),
+                "" if durable.oldest is None else _age(seen, durable.oldest),
                 durable.state.readers or Text("0", style="red" if durable.state.pending else ""),
             )
             for durable in seen.durables
@@ -146,9 +146,7 @@ def shown(seen: "Status") -> Iterator[RenderableType]:
         if queue.functions and not queue.is_unattended:
             first = sorted(queue.functions.items(), key=lambda item: (-item[1], item[0]))[:MAX_FUNCTIONS]
             shown = ", ".join(f"{printable(function)} {number}" for function, number in first)
-            age = (
-                "" if queue.oldest is None else f", the oldest for {seconds((seen.at - queue.oldest).total_seconds())}"
-            )
+            age = "" if queue.oldest is None else f", the oldest for {_age(seen, queue.oldest)}"
             yield Text(f"{counted(queue.waiting, 'task')} in queue `{queue.name}` wait for an agent{age}: {shown}")
     yield from (Text(problem, style="red") for problem in problems_of(seen))
 
@@ -172,11 +170,24 @@ def _sums(seen: "Status") -> Iterator[str]:
         if numbers := seen.agents if kind == "agent" else seen.outside_workers.get(kind):
             states = ", ".join(f"{number} {state.lower()}" for state, number in numbers.items())
             yield f"{counted(sum(numbers.values()), noun)}: {states}"
+    if (shards := seen.shards) is not None and (number := shards.active + shards.draining + shards.disabled):
+        lost = "" if shards.without_owner is None else f", {shards.without_owner} without an owner"
+        states = f"{shards.active} active, {shards.draining} draining, {shards.disabled} disabled"
+        yield f"{counted(number, 'shard')}: {states}{lost}, {shards.free} free for any worker"
+    if seen.proposals is not None and seen.proposals.waiting:
+        more = "" if seen.proposals.is_complete else "at least "
+        age = "" if seen.proposals.oldest is None else f", the oldest for {_age(seen, seen.proposals.oldest)}"
+        yield f"{more}{counted(seen.proposals.waiting, 'execution')} proposed to agents{age}"
     if seen.history is not None:
         lag = "up to date"
         if seen.history.since is not None:
-            lag = f"{seconds(max(0.0, (seen.at - seen.history.since).total_seconds()))} behind"
+            lag = f"{_age(seen, seen.history.since)} behind"
         yield f"{counted(seen.history.open, 'execution')} open; the history is {lag} ({seen.history.place})"
+
+
+def _age(seen: "Status", since: datetime) -> str:
+    """Return the time from an instant to that of a status."""
+    return seconds(max(0.0, (seen.at - since).total_seconds()))
 
 
 def _stream(name: str, stream: "StreamState | None") -> tuple[object, ...]:

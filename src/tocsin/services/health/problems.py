@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # the status includes its problems
 
 def problems_of(seen: "Status") -> tuple[str, ...]:
     """Return the problems that a status shows, the gravest first."""
-    return (*_unreadable(seen), *_leaders(seen), *_queues(seen), *_foreign(seen))
+    return (*_unreadable(seen), *_leaders(seen), *_queues(seen), *_shards(seen), *_foreign(seen))
 
 
 def _unreadable(seen: "Status") -> Iterator[str]:
@@ -50,6 +50,14 @@ def _queues(seen: "Status") -> Iterator[str]:
     for name, number in sorted(seen.unserved.items()):
         if name not in {queue.name for queue in unattended}:
             yield f"{line_of(name, number)}; see `tocsin doctor`"
+
+
+def _shards(seen: "Status") -> Iterator[str]:
+    """Yield a sentence on the shards whose tasks wait because no agent may own them."""
+    if seen.shards is not None and seen.shards.without_owner:
+        more = ", …" if seen.shards.without_owner > len(seen.shards.listed) else ""
+        number = counted(seen.shards.without_owner, "shard")
+        yield f"no enabled agent may own {number}, whose tasks wait: {', '.join(seen.shards.listed)}{more}; see `tocsin doctor`"
 
 
 def _foreign(seen: "Status") -> Iterator[str]:

@@ -33,6 +33,7 @@ from ...settings import Settings
 from ...subjects import LAYOUT, Bucket, Stream
 from ..agents import AgentRegistry, backlogs, readers
 from ..unserved import Unserved, in_short, unserved
+from .coordination import Proposals, Shards, bindings, shards_of, waiting_proposals
 from .leadership import AsideCandidate, Lease, leadership_of
 from .problems import problems_of
 
@@ -148,6 +149,10 @@ class Status:
     """Messages in the streams of decisions that no stage stored, as far as processes met them."""
     standing_aside: tuple[AsideCandidate, ...] = ()
     """Processes that stand for no lease because their clocks are not credible."""
+    shards: Shards | None = None
+    """Numbers of shards of the newest map."""
+    proposals: Proposals | None = None
+    """Number of executions that wait for acknowledgements of agents."""
 
     @property
     def is_set_up(self) -> bool:
@@ -176,6 +181,7 @@ async def status(target: HealthTarget) -> Status:
     has_agents = streams.get(inspection.bucket_stream_name(Bucket.AGENTS))
     has_foreign = streams.get(inspection.bucket_stream_name(Bucket.FOREIGN))
     has_queues = streams.get(inspection.bucket_stream_name(Bucket.QUEUES))
+    has_cursors = streams.get(inspection.bucket_stream_name(Bucket.CURSORS))
     leadership, registrations, history, workers, matched, foreign = await asyncio.gather(
         query("leases", leadership_of(inspection)) if has_leases else _nothing(),
         query("jobs", registrations_of(target)) if has_definitions else _nothing(),
@@ -183,6 +189,12 @@ async def status(target: HealthTarget) -> Status:
         query("agents", AgentRegistry(target.log, target.projections).agents()) if has_agents else _nothing(),
         query("queues", _matched_queues(target)) if has_queues else _nothing(),
         query("foreign messages", not_voided(target.log, target.projections)) if has_foreign else _nothing(),
+    )
+    bound, proposals = await asyncio.gather(
+        query("shards", bindings(target.log)) if present.issuperset(LAID_OUT) else _nothing(),
+        query("proposals", waiting_proposals(target.log, target.projections))
+        if has_cursors and Stream.LOG in present
+        else _nothing(),
     )
     of_streams = await asyncio.gather(
         *(
@@ -212,6 +224,8 @@ async def status(target: HealthTarget) -> Status:
         outside_workers={kind: states for kind, states in (agents or {}).items() if kind != "agent"},
         foreign=foreign or (),
         standing_aside=() if leadership is None else leadership.standing_aside,
+        shards=None if bound is None else shards_of(bound, workers),
+        proposals=proposals,
     )
 
 

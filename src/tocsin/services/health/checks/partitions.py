@@ -12,7 +12,7 @@ from ....domain.ownership import EVERY_SHARD
 from ....domain.shard_map import active
 from ....domain.text import counted
 from ...agents import AgentRegistry
-from ...shard_owners import may_own, owners_of
+from ...shard_owners import owners_of, without_owner
 from ...shards import ShardMap, ShardMaps
 from ..findings import MAX_EXAMPLES, CheckContext, Finding, bad, ok, warn
 from ..status import registrations_of
@@ -38,9 +38,7 @@ async def owners(context: CheckContext) -> list[Finding]:
     target = context.target
     newest = await ShardMaps(target.log).newest()
     agents = [agent for agent in await AgentRegistry(target.log, target.projections).agents() if agent.shards]
-    known = {shard.shard_id for shard in newest.shards if shard.state is not ShardState.DISABLED}
-    owned = known & (await owners_of(target.log)).keys()
-    missing = sorted(shard for shard in owned if not any(may_own(agent, shard) for agent in agents))
+    missing = without_owner(newest, await owners_of(target.log), agents)
     declared = {shard for agent in agents if agent.state is AgentState.ENABLED for shard in agent.shards}
     unknown = sorted(declared - {EVERY_SHARD} - {shard.shard_id for shard in newest.shards})
     return [

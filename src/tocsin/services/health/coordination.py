@@ -1,0 +1,114 @@
+"""Shards and proposals of an installation, counted for its status."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Final, TypeAlias
+
+from ... import subjects
+from ...domain import execution
+from ...domain.agent import AgentRecord
+from ...domain.events import ExecutionFact, OwnershipAssigned, Shard, ShardState
+from ...ports import EventLog, Projections
+from ...subjects import Bucket, Stream
+from ..shard_owners import owners_of, without_owner
+from ..shards import ShardMap, ShardMaps
+
+MAX_LISTED: Final = 20
+"""Shards that are named."""
+MAX_READ: Final = 10_000
+"""Events of a kind that are read."""
+MAX_WAITING: Final = 1_000
+"""Proposed executions that are counted."""
+PAGE: Final = 1_000
+
+Bindings: TypeAlias = tuple[ShardMap, Mapping[str, OwnershipAssigned]]
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """Numbers of shards of the map, by state and by owner."""
+
+    active: int
+    draining: int
+    disabled: int
+    free: int
+    """Shards, not disabled, that never had an owner: any worker runs their tasks."""
+    without_owner: int | None
+    """Shards, not disabled, that had an owner, and that no enabled agent may own now; None: the agents are unknown."""
+    listed: tuple[str, ...] = ()
+    """The first of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposals:
+    """Executions that wait for acknowledgements of agents."""
+
+    waiting: int
+    oldest: datetime | None = None
+    """The time since which the oldest waits."""
+    is_complete: bool = True
+    """Whether all were counted."""
+
+
+async def bindings(log: EventLog) -> Bindings:
+    """Return the newest shard map, and the newest owner of each shard that has one."""
+    newest = await ShardMaps(log).newest()
+    return newest, await owners_of(log) if newest.shards else {}
+
+
+def shards_of(bound: Bindings, agents: Iterable[AgentRecord] | None) -> Shards:
+    """Count the shards of a map. `agents`: None if they are unknown."""
+    newest, owners = bound
+    lost = None if agents is None else without_owner(newest, owners, tuple(agents))
+    return Shards(
+        active=_number(newest.shards, ShardState.ACTIVE),
+        draining=_number(newest.shards, ShardState.DRAINING),
+        disabled=_number(newest.shards, ShardState.DISABLED),
+        free=sum(shard.state is not ShardState.DISABLED and shard.shard_id not in owners for shard in newest.shards),
+        without_owner=None if lost is None else len(lost),
+        listed=tuple((lost or [])[:MAX_LISTED]),
+    )
+
+
+async def waiting_proposals(log: EventLog, projections: Projections) -> Proposals:
+    """Count the executions that were proposed to agents and wait.
+
+    The agent keeper stores the place before the oldest. So little is read unless many wait long.
+    """
+    entry = await projections.get(Bucket.CURSORS, subjects.cursor(Stream.LOG, subjects.ACKNOWLEDGEMENTS))
+    after = 0 if entry is None else int(entry[0])
+    settled, _ = await _scopes(log, "execution.quorum-settled", after)
+    proposed, is_complete = await _scopes(log, "execution.proposed", after)
+    candidates = [*islice((scope for scope in proposed if scope not in settled), MAX_WAITING + 1)]
+    counted = candidates[:MAX_WAITING]
+    loaded = (await log.load_each(*counted)).facts if counted else ()
+    waiting = [facts for facts in loaded if execution.fold(facts).is_proposed]  # the others were cancelled
+    return Proposals(
+        waiting=len(waiting),
+        oldest=min((facts[0].time for facts in waiting), default=None),
+        is_complete=is_complete and len(candidates) <= MAX_WAITING,
+    )
+
+
+def _number(shards: Collection[Shard], state: ShardState) -> int:
+    return sum(shard.state is state for shard in shards)
+
+
+async def _scopes(log: EventLog, kind: str, after: int) -> tuple[dict[str, None], bool]:
+    """Return the executions with an event of a kind after a place.
+
+    The second value says whether these are all.
+    """
+    scopes: dict[str, None] = {}
+    for _ in range(MAX_READ // PAGE):
+        page = await log.read(subjects.filter_for(kind), after=after, limit=PAGE)
+        if not page:
+            return scopes, True
+        after = page[-1].sequence
+        facts = (recorded.message for recorded in page)
+        scopes |= dict.fromkeys(
+            subjects.execution(fact.job, fact.execution_id) for fact in facts if isinstance(fact, ExecutionFact)
+        )
+    return scopes, False
