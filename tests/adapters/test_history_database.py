@@ -455,6 +455,8 @@ def make_older(url: str, revision: str, *statements: str) -> None:
         for statement in (
             *statements,
             "ALTER TABLE scheduler_executions DROP COLUMN start_delay_ms",
+            "DROP TABLE scheduler_last_runs",
+            "DROP INDEX scheduler_executions_running",
             f"UPDATE {VERSION_TABLE} SET version_num = '{revision}'",  # noqa: S608 - our own name
         ):
             connection.execute(text(statement))
@@ -493,3 +495,14 @@ async def test_announced_skips_of_older_counts_are_apart(url: str) -> None:
     )
     async with open_history(url, installation="", max_connections=2) as history:
         assert sorted(await history.counts(query)) == sorted(expected)
+
+
+async def test_last_runs_of_older_rows_are_known(url: str) -> None:
+    await recorded_in(url)
+    async with open_history(url, installation="", max_connections=2) as history:
+        expected = await history.summaries.runs(["nightly", "other"])
+    assert expected is not None
+    assert expected["nightly"].last is not None
+    make_older(url, "r0007")
+    async with open_history(url, installation="", max_connections=2) as history:
+        assert await history.summaries.runs(["nightly", "other"]) == expected

@@ -203,7 +203,9 @@ def test_empty_job_list_prints_a_sentence(world: World) -> None:
 
 
 def test_show_shows_the_definition(applied: World) -> None:
-    assert "schedule: 0 3 * * *" in applied.call("jobs", "show", "nightly").out
+    page = applied.call("jobs", "show", "nightly").out
+    assert "schedule: 0 3 * * *" in page
+    assert "runs    unknown" in page  # there is no history
     shown = applied.call("jobs", "show", "nightly", "-o", "json").json
     assert JobDefinition.model_validate(shown["definition"]).function == "report"
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -234,7 +235,10 @@ def test_agents_are_listed_switched_and_drained(url: str) -> None:
 def test_jobs_are_listed_shown_paused_triggered_and_deleted(url: str) -> None:
     [job] = call(url, "-o", "json", "jobs", "list").json
     assert (job["name"], job["state"], job["schedule"]) == ("nightly", "active", "0 3 * * *")
-    assert "function: f" in call(url, "jobs", "show", "nightly").out
+    shown = call(url, "jobs", "show", "nightly").out
+    assert "function: f" in shown
+    assert "runs    1, of which 1 failed and 0 were skipped; 0 running now" in shown
+    assert re.search(r"^ended   failed \d{4}-", shown, re.MULTILINE)
     assert call(url, "jobs", "pause", "nightly", "--reason", "wärme").out == "paused nightly\n"
     assert call(url, "jobs", "pause", "nightly").out == "paused nightly (it was already)\n"
     assert call(url, "-o", "json", "jobs", "show", "nightly").json["paused"] is True

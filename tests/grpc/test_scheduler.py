@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -78,12 +79,13 @@ async def test_status_has_runs_and_counts(stub: Any, served: Served) -> None:  #
     assert MessageToDict(job, preserving_proto_field_name=True) == {
         "job_name": JOB,
         "cron_expr": "0 3 * * *",
-        "last_run": NOON.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "last_run": job.last_run.ToJsonString(),
         "last_result": "failed",
         "next_run": job.next_run.ToJsonString(),
         "run_count": "1",
         "error_count": "1",
     }
+    assert job.last_run.ToDatetime(UTC) == facts[-1].time
     executions = await stub.ListExecutions(stub.pb.ListExecutionsRequest(job=JOB, status="failed"))
     assert [(row.execution_id, row.error) for row in executions.executions] == [(ID, "Boom: no")]
 

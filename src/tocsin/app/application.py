@@ -15,10 +15,10 @@ from ..worker import Connect, Connection, Options
 from ..worker.shutdown import stop_signals
 from .errors import AppError, ConnectedElsewhereError
 from .in_process import InProcess
-from .job import Job, request_of
+from .job import Job, name_of, request_of
 
 if TYPE_CHECKING:
-    from ..client import Client, Run
+    from ..client import Client, JobSnapshot, Run
     from ..services.jobs import Plan
     from ..services.operator import Operator
 
@@ -194,6 +194,41 @@ class Tocsin(InProcess):
         """
         name, written = request_of(job, self.declared, given)
         return await self.client.trigger(name, written, idempotency_key=idempotency_key, reason=reason)
+
+    async def get_status(self, job: "Job[..., Any] | str") -> "JobSnapshot":
+        """Return the state of a job and the counters of its runs (see `Client.get_status`).
+
+        `job`: a decorated function, or the name of a job.
+
+        Raises:
+            NotConnectedError: the application is not connected.
+            JobNotFound, CountersUnknown, HistoryUnavailable: see `Client.get_status`.
+        """
+        return await self.client.get_status(name_of(job))
+
+    async def get_all_status(self) -> "tuple[JobSnapshot, ...]":
+        """Return the state and the counters of every job of the installation, sorted by name.
+
+        Raises:
+            NotConnectedError, CountersUnknown, HistoryUnavailable: see `get_status`.
+        """
+        return await self.client.get_all_status()
+
+    async def job_count(self) -> int:
+        """Return the number of jobs of the installation.
+
+        Raises:
+            NotConnectedError: the application is not connected.
+        """
+        return await self.client.job_count()
+
+    async def is_running(self, job: "Job[..., Any] | str") -> bool:
+        """Return whether an execution of a job runs now.
+
+        Raises:
+            NotConnectedError, JobNotFound, CountersUnknown, HistoryUnavailable: see `get_status`.
+        """
+        return await self.client.is_running(name_of(job))
 
     def run(self, *, apply: bool = False) -> None:
         """Run the worker until SIGTERM or SIGINT, then let handlers finish within `shutdown_timeout`.

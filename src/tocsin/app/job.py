@@ -87,6 +87,11 @@ class Job(Generic[P, R]):
         return f"<job {self.name}>"
 
 
+def name_of(job: Job[..., Any] | str) -> str:
+    """Return the name of a job, which may be its decorated function."""
+    return job if isinstance(job, str) else job.name
+
+
 def request_of(
     job: Job[..., Any] | str, declared: Mapping[str, Job[..., Any]], given: Mapping[str, object]
 ) -> tuple[str, dict[str, JsonValue]]:
@@ -97,9 +102,8 @@ def request_of(
     Raises:
         DefinitionError: the job does not accept the input; the error names the fields.
     """
-    name = job if isinstance(job, str) else job.name
     known = declared.get(job) if isinstance(job, str) else job
-    return name, cast("dict[str, JsonValue]", given) if known is None else known.written_input(given)
+    return name_of(job), cast("dict[str, JsonValue]", given) if known is None else known.written_input(given)
 
 
 class Graph(Job[P, R]):

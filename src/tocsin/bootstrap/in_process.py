@@ -172,7 +172,9 @@ async def on(installation: Installation, parts: Parts) -> AsyncIterator[RunningP
             await stack.enter_async_context(
                 _until_end("stages", run_stages(installation, STAGE_NAMES, ready=ready), ready)
             )
-        history = await stack.enter_async_context(opened_once(partial(recorded_history, installation)))
+        # The stages of this process fill the history, so that it may be empty for a moment.
+        open_history = installation.history if parts.stages else partial(recorded_history, installation)
+        history = await stack.enter_async_context(opened_once(open_history))
         operator = operator_of(installation, history, by=parts.by)
         await _register(operator, parts, installation.settings)
         connection = await stack.enter_async_context(worker_connection(installation, parts.worker.options))

@@ -8,6 +8,7 @@
 from .client import Client
 from .errors import (
     ClientClosed,
+    CountersUnknown,
     InvalidArgument,
     ResultExpired,
     RunCancelled,
@@ -16,13 +17,16 @@ from .errors import (
     RunTimeout,
     WrongContext,
 )
+from .job_snapshot import JobSnapshot
 from .run import Run
 from .sync_client import SyncClient, SyncRun
 
 __all__ = [
     "Client",
     "ClientClosed",
+    "CountersUnknown",
     "InvalidArgument",
+    "JobSnapshot",
     "ResultExpired",
     "Run",
     "RunCancelled",

@@ -24,6 +24,7 @@ from ..settings import Settings, load
 from ..settings.fields import is_http_url
 from .errors import ClientClosed, InvalidArgument, WrongContext
 from .event_watch import EventWatch
+from .job_snapshot import JobSnapshot, snapshot_of, snapshots_of
 from .run import Run
 
 if TYPE_CHECKING:
@@ -250,6 +251,38 @@ class Client:
             JobNotFound: no job has this name.
         """
         return await self.operator.job(name)
+
+    async def job_count(self) -> int:
+        """Return the number of jobs that the caller may see."""
+        return len(await self.jobs())
+
+    async def get_status(self, job: str) -> JobSnapshot:
+        """Return the state of a job and the counters of its runs.
+
+        Raises:
+            JobNotFound: no job has this name.
+            CountersUnknown: the history is incomplete; over HTTP also: it is unavailable, or the token may not read executions.
+            HistoryUnavailable: the history cannot be read.
+        """
+        operator = self.operator
+        return snapshot_of(await operator.job(job), await operator.run_counters(job))
+
+    async def get_all_status(self) -> tuple[JobSnapshot, ...]:
+        """Return the state and the counters of every visible job, sorted by name.
+
+        Raises:
+            CountersUnknown, HistoryUnavailable: see `get_status`.
+        """
+        operator = self.operator
+        return snapshots_of(await operator.jobs(), await operator.all_run_counters())
+
+    async def is_running(self, job: str) -> bool:
+        """Return whether an execution of a job runs now.
+
+        Raises:
+            JobNotFound, CountersUnknown, HistoryUnavailable: see `get_status`.
+        """
+        return (await self.get_status(job)).is_running
 
     async def pause(self, job: str, *, reason: str | None = None) -> bool:
         """Pause a job, so that its instants pass; return whether it was running before.

@@ -24,6 +24,19 @@ class ClientClosed(TocsinError):
     code = "client-closed"
 
 
+class CountersUnknown(TocsinError):
+    """The history cannot say how often a job ran."""
+
+    code = "counters-unknown"
+
+    def __init__(self, job: str) -> None:
+        super().__init__(
+            f"the counters of job {show(job)} are unknown: the history is incomplete until `tocsin history rebuild` has ended, or, "
+            "over HTTP, it is unavailable, the token may not read executions, or the API is older than the counters"
+        )
+        self.job = job
+
+
 class WrongContext(TocsinError):
     """The client belongs to another event loop, thread or process."""
 

@@ -17,6 +17,7 @@ from ..services.jobs import Job, Plan
 from ..services.operator import Operator
 from ..settings import Settings
 from .client import Client
+from .job_snapshot import JobSnapshot
 from .loop_thread import LoopThread
 from .run import Run
 
@@ -138,6 +139,22 @@ class SyncClient:
     def job(self, name: str) -> Job:
         """Return one job (see `Client.job`)."""
         return self._thread.call(self._client.job, name)
+
+    def job_count(self) -> int:
+        """Return the number of jobs that the caller may see."""
+        return self._thread.call(self._client.job_count)
+
+    def get_status(self, job: str) -> JobSnapshot:
+        """Return the state of a job and the counters of its runs (see `Client.get_status`)."""
+        return self._thread.call(self._client.get_status, job)
+
+    def get_all_status(self) -> tuple[JobSnapshot, ...]:
+        """Return the state and the counters of every job (see `Client.get_all_status`)."""
+        return self._thread.call(self._client.get_all_status)
+
+    def is_running(self, job: str) -> bool:
+        """Return whether an execution of a job runs now (see `Client.is_running`)."""
+        return self._thread.call(self._client.is_running, job)
 
     def pause(self, job: str, *, reason: str | None = None) -> bool:
         """Pause a job (see `Client.pause`)."""

@@ -1,11 +1,12 @@
 """Summaries of the history, each from a bounded number of rows."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
 from ..domain.history import Status
+from ..domain.last_run import LastRun
 from .queries import DeadLetterQuery
 
 ENDED: Final[tuple[Status, ...]] = ("completed", "failed", "skipped", "cancelled")
@@ -61,8 +62,42 @@ class LetterHead:
     definition: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class JobRuns:
+    """The counters of a job: ended and running executions, and the last run."""
+
+    ends: Mapping[Status, int] = field(default_factory=dict)
+    """The executions that ended or were skipped, by status. They outlive the rows; a status without one is absent."""
+    running: int = 0
+    """The executions of which a worker has started a step."""
+    last: LastRun | None = None
+    """None: none has ended, or none since an earlier version wrote the history."""
+
+    @property
+    def run_count(self) -> int:
+        """Return the number of executions that ended or were skipped."""
+        return sum(self.ends.values())
+
+    @property
+    def error_count(self) -> int:
+        """Return the number of executions that failed."""
+        return self.ends.get("failed", 0)
+
+    @property
+    def skip_count(self) -> int:
+        """Return the number of executions that were skipped."""
+        return self.ends.get("skipped", 0)
+
+
 class HistorySummaries(Protocol):
     """The summaries of a history."""
+
+    async def runs(self, jobs: Sequence[str]) -> Mapping[str, JobRuns] | None:
+        """Return the counters of registered jobs; None: see `History.totals`.
+
+        The number of requests to the database does not grow with the number of jobs, beyond a fixed number of jobs for each.
+        """
+        ...
 
     async def ends(self, since: datetime, *, limit: int, by_job: bool) -> EndCounts:
         """Count the ends at or after an instant by minute.

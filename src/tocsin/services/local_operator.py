@@ -16,7 +16,7 @@ from ..ports import Clock, DeadLetterRow, EventLog, ExecutionRow, History, Proje
 from ..ports.queries import DeadLetterQuery, ExecutionQuery, Page
 from ..settings import Settings
 from .agents import AgentRegistry
-from .jobs import Job, Plan, Registry
+from .jobs import Job, Plan, Registry, RunCounters, read_runs, with_result
 from .operations.errors import OperationError
 
 if TYPE_CHECKING:  # a command that lists jobs imports none of the other operations
@@ -88,6 +88,18 @@ class LocalOperator:
     async def job(self, name: str) -> Job:
         """See `Operator`."""
         return await self._registry.job(name)
+
+    async def run_counters(self, job: str) -> RunCounters | None:
+        """See `Operator`."""
+        async with self._history() as history:
+            runs = await read_runs(history, [job])
+            return None if runs is None else await with_result(history, runs[job])
+
+    async def all_run_counters(self) -> Mapping[str, RunCounters]:
+        """See `Operator`."""
+        jobs = await self.jobs()
+        async with self._history() as history:
+            return await read_runs(history, [job.name for job in jobs]) or {}
 
     async def plan(self, definitions: Collection[JobDefinition], *, prune: Collection[str] = ()) -> Plan:
         """See `Operator`."""

@@ -18,7 +18,7 @@ from ..domain.events import Input, Message, Recorded, Shard
 from ..ports import DeadLetterRow, ExecutionRow, History, LogUnavailable
 from ..ports.queries import DeadLetterQuery, ExecutionQuery, Page
 from ..ports.summaries import ENDED
-from .jobs import Job, Plan
+from .jobs import Job, Plan, RunCounters
 from .operations.errors import OperationError
 
 if TYPE_CHECKING:  # a command that lists jobs imports none of the other operations
@@ -90,6 +90,24 @@ class Operator(Protocol):
 
         Raises:
             JobNotFound: no job has this name.
+        """
+        ...
+
+    async def run_counters(self, job: str) -> RunCounters | None:
+        """Return the counters of a registered job, with its last result.
+
+        None: the history is incomplete until it is rebuilt. Over HTTP also: it is unavailable, or the caller may not read executions.
+
+        Raises:
+            JobNotFound: over HTTP: no job has this name.
+            HistoryUnavailable: the history cannot be read.
+        """
+        ...
+
+    async def all_run_counters(self) -> Mapping[str, RunCounters]:
+        """Return the counters of all jobs by name, without results.
+
+        They are empty if the counters are unknown (see `run_counters`).
         """
         ...
 

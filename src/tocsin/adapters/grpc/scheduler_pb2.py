@@ -26,7 +26,7 @@ from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19tocsin/v1/scheduler.proto\x12\ttocsin.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x1b\n\x19GetSchedulerStatusRequest\"\x8f\x02\n\x0eJobStatusProto\x12\x10\n\x08job_name\x18\x01 \x01(\t\x12\x11\n\tcron_expr\x18\x02 \x01(\t\x12,\n\x08last_run\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x10last_duration_ms\x18\x04 \x01(\x04\x12\x13\n\x0blast_result\x18\x05 \x01(\t\x12,\n\x08next_run\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\trun_count\x18\x07 \x01(\x04\x12\x13\n\x0b\x65rror_count\x18\x08 \x01(\x04\x12\x12\n\nis_running\x18\t \x01(\x08\x12\x11\n\tis_paused\x18\n \x01(\x08\"`\n\x1aGetSchedulerStatusResponse\x12\x19\n\x11scheduler_running\x18\x01 \x01(\x08\x12\'\n\x04jobs\x18\x02 \x03(\x0b\x32\x19.tocsin.v1.JobStatusProto\"\x88\x02\n\x03Job\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x10\n\x08schedule\x18\x03 \x01(\t\x12\x10\n\x08timezone\x18\x04 \x01(\t\x12\x32\n\x0enext_fire_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0elast_fire_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04tags\x18\x07 \x03(\t\x12\r\n\x05owner\x18\x08 \x01(\t\x12\x0e\n\x06paused\x18\t \x01(\x08\x12+\n\ndefinition\x18\n \x01(\x0b\x32\x17.google.protobuf.Struct\"8\n\x0fListJobsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"I\n\x10ListJobsResponse\x12\x1c\n\x04jobs\x18\x01 \x03(\x0b\x32\x0e.tocsin.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x1d\n\rGetJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x96\x01\n\x11TriggerJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12&\n\x05input\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x17\n\x0fidempotency_key\x18\x04 \x01(\t\x12\x15\n\x08priority\x18\x05 \x01(\x05H\x00\x88\x01\x01\x42\x0b\n\t_priority\"7\n\x12TriggerJobResponse\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\"0\n\x10SwitchJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"$\n\x11SwitchJobResponse\x12\x0f\n\x07\x63hanged\x18\x01 \x01(\x08\">\n\x16\x43\x61ncelExecutionRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"]\n\x17\x43\x61ncelExecutionResponse\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\x12\x0e\n\x06status\x18\x03 \x01(\t\x12\x0f\n\x07\x63hanged\x18\x04 \x01(\x08\"\xe7\x02\n\tExecution\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x0e\n\x06status\x18\x03 \x01(\t\x12\x0f\n\x07trigger\x18\x04 \x01(\t\x12\x32\n\x0escheduled_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nstarted_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x0c\x63ompleted_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x0b\x64uration_ms\x18\x08 \x01(\x04H\x00\x88\x01\x01\x12\x0f\n\x07\x61ttempt\x18\t \x01(\r\x12\r\n\x05\x65rror\x18\n \x01(\t\x12\x0e\n\x06reason\x18\x0b \x01(\t\x12&\n\x06result\x18\x0c \x01(\x0b\x32\x16.google.protobuf.ValueB\x0e\n\x0c_duration_ms\"[\n\x15ListExecutionsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"[\n\x16ListExecutionsResponse\x12(\n\nexecutions\x18\x01 \x03(\x0b\x32\x14.tocsin.v1.Execution\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"?\n\x12WatchEventsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\r\n\x05types\x18\x02 \x03(\t\x12\r\n\x05\x61\x66ter\x18\x03 \x01(\t\"\x96\x01\n\x05\x45vent\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12(\n\x04time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08sequence\x18\x04 \x01(\x04\x12\x0f\n\x07subject\x18\x05 \x01(\t\x12&\n\x05\x65vent\x18\x06 \x01(\x0b\x32\x17.google.protobuf.Struct2\xb4\x05\n\tScheduler\x12\x61\n\x12GetSchedulerStatus\x12$.tocsin.v1.GetSchedulerStatusRequest\x1a%.tocsin.v1.GetSchedulerStatusResponse\x12\x43\n\x08ListJobs\x12\x1a.tocsin.v1.ListJobsRequest\x1a\x1b.tocsin.v1.ListJobsResponse\x12\x32\n\x06GetJob\x12\x18.tocsin.v1.GetJobRequest\x1a\x0e.tocsin.v1.Job\x12I\n\nTriggerJob\x12\x1c.tocsin.v1.TriggerJobRequest\x1a\x1d.tocsin.v1.TriggerJobResponse\x12\x45\n\x08PauseJob\x12\x1b.tocsin.v1.SwitchJobRequest\x1a\x1c.tocsin.v1.SwitchJobResponse\x12\x46\n\tResumeJob\x12\x1b.tocsin.v1.SwitchJobRequest\x1a\x1c.tocsin.v1.SwitchJobResponse\x12X\n\x0f\x43\x61ncelExecution\x12!.tocsin.v1.CancelExecutionRequest\x1a\".tocsin.v1.CancelExecutionResponse\x12U\n\x0eListExecutions\x12 .tocsin.v1.ListExecutionsRequest\x1a!.tocsin.v1.ListExecutionsResponse\x12@\n\x0bWatchEvents\x12\x1d.tocsin.v1.WatchEventsRequest\x1a\x10.tocsin.v1.Event0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19tocsin/v1/scheduler.proto\x12\ttocsin.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x1b\n\x19GetSchedulerStatusRequest\"\xa3\x02\n\x0eJobStatusProto\x12\x10\n\x08job_name\x18\x01 \x01(\t\x12\x11\n\tcron_expr\x18\x02 \x01(\t\x12,\n\x08last_run\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x10last_duration_ms\x18\x04 \x01(\x04\x12\x13\n\x0blast_result\x18\x05 \x01(\t\x12,\n\x08next_run\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\trun_count\x18\x07 \x01(\x04\x12\x13\n\x0b\x65rror_count\x18\x08 \x01(\x04\x12\x12\n\nis_running\x18\t \x01(\x08\x12\x11\n\tis_paused\x18\n \x01(\x08\x12\x12\n\nskip_count\x18\x0b \x01(\x04\"`\n\x1aGetSchedulerStatusResponse\x12\x19\n\x11scheduler_running\x18\x01 \x01(\x08\x12\'\n\x04jobs\x18\x02 \x03(\x0b\x32\x19.tocsin.v1.JobStatusProto\"\x88\x02\n\x03Job\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x10\n\x08schedule\x18\x03 \x01(\t\x12\x10\n\x08timezone\x18\x04 \x01(\t\x12\x32\n\x0enext_fire_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0elast_fire_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04tags\x18\x07 \x03(\t\x12\r\n\x05owner\x18\x08 \x01(\t\x12\x0e\n\x06paused\x18\t \x01(\x08\x12+\n\ndefinition\x18\n \x01(\x0b\x32\x17.google.protobuf.Struct\"8\n\x0fListJobsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"I\n\x10ListJobsResponse\x12\x1c\n\x04jobs\x18\x01 \x03(\x0b\x32\x0e.tocsin.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x1d\n\rGetJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x96\x01\n\x11TriggerJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12&\n\x05input\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x17\n\x0fidempotency_key\x18\x04 \x01(\t\x12\x15\n\x08priority\x18\x05 \x01(\x05H\x00\x88\x01\x01\x42\x0b\n\t_priority\"7\n\x12TriggerJobResponse\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\"0\n\x10SwitchJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"$\n\x11SwitchJobResponse\x12\x0f\n\x07\x63hanged\x18\x01 \x01(\x08\">\n\x16\x43\x61ncelExecutionRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"]\n\x17\x43\x61ncelExecutionResponse\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\x12\x0e\n\x06status\x18\x03 \x01(\t\x12\x0f\n\x07\x63hanged\x18\x04 \x01(\x08\"\xe7\x02\n\tExecution\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x0e\n\x06status\x18\x03 \x01(\t\x12\x0f\n\x07trigger\x18\x04 \x01(\t\x12\x32\n\x0escheduled_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nstarted_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x0c\x63ompleted_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x0b\x64uration_ms\x18\x08 \x01(\x04H\x00\x88\x01\x01\x12\x0f\n\x07\x61ttempt\x18\t \x01(\r\x12\r\n\x05\x65rror\x18\n \x01(\t\x12\x0e\n\x06reason\x18\x0b \x01(\t\x12&\n\x06result\x18\x0c \x01(\x0b\x32\x16.google.protobuf.ValueB\x0e\n\x0c_duration_ms\"[\n\x15ListExecutionsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"[\n\x16ListExecutionsResponse\x12(\n\nexecutions\x18\x01 \x03(\x0b\x32\x14.tocsin.v1.Execution\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"?\n\x12WatchEventsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\r\n\x05types\x18\x02 \x03(\t\x12\r\n\x05\x61\x66ter\x18\x03 \x01(\t\"\x96\x01\n\x05\x45vent\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12(\n\x04time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08sequence\x18\x04 \x01(\x04\x12\x0f\n\x07subject\x18\x05 \x01(\t\x12&\n\x05\x65vent\x18\x06 \x01(\x0b\x32\x17.google.protobuf.Struct2\xb4\x05\n\tScheduler\x12\x61\n\x12GetSchedulerStatus\x12$.tocsin.v1.GetSchedulerStatusRequest\x1a%.tocsin.v1.GetSchedulerStatusResponse\x12\x43\n\x08ListJobs\x12\x1a.tocsin.v1.ListJobsRequest\x1a\x1b.tocsin.v1.ListJobsResponse\x12\x32\n\x06GetJob\x12\x18.tocsin.v1.GetJobRequest\x1a\x0e.tocsin.v1.Job\x12I\n\nTriggerJob\x12\x1c.tocsin.v1.TriggerJobRequest\x1a\x1d.tocsin.v1.TriggerJobResponse\x12\x45\n\x08PauseJob\x12\x1b.tocsin.v1.SwitchJobRequest\x1a\x1c.tocsin.v1.SwitchJobResponse\x12\x46\n\tResumeJob\x12\x1b.tocsin.v1.SwitchJobRequest\x1a\x1c.tocsin.v1.SwitchJobResponse\x12X\n\x0f\x43\x61ncelExecution\x12!.tocsin.v1.CancelExecutionRequest\x1a\".tocsin.v1.CancelExecutionResponse\x12U\n\x0eListExecutions\x12 .tocsin.v1.ListExecutionsRequest\x1a!.tocsin.v1.ListExecutionsResponse\x12@\n\x0bWatchEvents\x12\x1d.tocsin.v1.WatchEventsRequest\x1a\x10.tocsin.v1.Event0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,39 +36,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETSCHEDULERSTATUSREQUEST']._serialized_start=103
   _globals['_GETSCHEDULERSTATUSREQUEST']._serialized_end=130
   _globals['_JOBSTATUSPROTO']._serialized_start=133
-  _globals['_JOBSTATUSPROTO']._serialized_end=404
-  _globals['_GETSCHEDULERSTATUSRESPONSE']._serialized_start=406
-  _globals['_GETSCHEDULERSTATUSRESPONSE']._serialized_end=502
-  _globals['_JOB']._serialized_start=505
-  _globals['_JOB']._serialized_end=769
-  _globals['_LISTJOBSREQUEST']._serialized_start=771
-  _globals['_LISTJOBSREQUEST']._serialized_end=827
-  _globals['_LISTJOBSRESPONSE']._serialized_start=829
-  _globals['_LISTJOBSRESPONSE']._serialized_end=902
-  _globals['_GETJOBREQUEST']._serialized_start=904
-  _globals['_GETJOBREQUEST']._serialized_end=933
-  _globals['_TRIGGERJOBREQUEST']._serialized_start=936
-  _globals['_TRIGGERJOBREQUEST']._serialized_end=1086
-  _globals['_TRIGGERJOBRESPONSE']._serialized_start=1088
-  _globals['_TRIGGERJOBRESPONSE']._serialized_end=1143
-  _globals['_SWITCHJOBREQUEST']._serialized_start=1145
-  _globals['_SWITCHJOBREQUEST']._serialized_end=1193
-  _globals['_SWITCHJOBRESPONSE']._serialized_start=1195
-  _globals['_SWITCHJOBRESPONSE']._serialized_end=1231
-  _globals['_CANCELEXECUTIONREQUEST']._serialized_start=1233
-  _globals['_CANCELEXECUTIONREQUEST']._serialized_end=1295
-  _globals['_CANCELEXECUTIONRESPONSE']._serialized_start=1297
-  _globals['_CANCELEXECUTIONRESPONSE']._serialized_end=1390
-  _globals['_EXECUTION']._serialized_start=1393
-  _globals['_EXECUTION']._serialized_end=1752
-  _globals['_LISTEXECUTIONSREQUEST']._serialized_start=1754
-  _globals['_LISTEXECUTIONSREQUEST']._serialized_end=1845
-  _globals['_LISTEXECUTIONSRESPONSE']._serialized_start=1847
-  _globals['_LISTEXECUTIONSRESPONSE']._serialized_end=1938
-  _globals['_WATCHEVENTSREQUEST']._serialized_start=1940
-  _globals['_WATCHEVENTSREQUEST']._serialized_end=2003
-  _globals['_EVENT']._serialized_start=2006
-  _globals['_EVENT']._serialized_end=2156
-  _globals['_SCHEDULER']._serialized_start=2159
-  _globals['_SCHEDULER']._serialized_end=2851
+  _globals['_JOBSTATUSPROTO']._serialized_end=424
+  _globals['_GETSCHEDULERSTATUSRESPONSE']._serialized_start=426
+  _globals['_GETSCHEDULERSTATUSRESPONSE']._serialized_end=522
+  _globals['_JOB']._serialized_start=525
+  _globals['_JOB']._serialized_end=789
+  _globals['_LISTJOBSREQUEST']._serialized_start=791
+  _globals['_LISTJOBSREQUEST']._serialized_end=847
+  _globals['_LISTJOBSRESPONSE']._serialized_start=849
+  _globals['_LISTJOBSRESPONSE']._serialized_end=922
+  _globals['_GETJOBREQUEST']._serialized_start=924
+  _globals['_GETJOBREQUEST']._serialized_end=953
+  _globals['_TRIGGERJOBREQUEST']._serialized_start=956
+  _globals['_TRIGGERJOBREQUEST']._serialized_end=1106
+  _globals['_TRIGGERJOBRESPONSE']._serialized_start=1108
+  _globals['_TRIGGERJOBRESPONSE']._serialized_end=1163
+  _globals['_SWITCHJOBREQUEST']._serialized_start=1165
+  _globals['_SWITCHJOBREQUEST']._serialized_end=1213
+  _globals['_SWITCHJOBRESPONSE']._serialized_start=1215
+  _globals['_SWITCHJOBRESPONSE']._serialized_end=1251
+  _globals['_CANCELEXECUTIONREQUEST']._serialized_start=1253
+  _globals['_CANCELEXECUTIONREQUEST']._serialized_end=1315
+  _globals['_CANCELEXECUTIONRESPONSE']._serialized_start=1317
+  _globals['_CANCELEXECUTIONRESPONSE']._serialized_end=1410
+  _globals['_EXECUTION']._serialized_start=1413
+  _globals['_EXECUTION']._serialized_end=1772
+  _globals['_LISTEXECUTIONSREQUEST']._serialized_start=1774
+  _globals['_LISTEXECUTIONSREQUEST']._serialized_end=1865
+  _globals['_LISTEXECUTIONSRESPONSE']._serialized_start=1867
+  _globals['_LISTEXECUTIONSRESPONSE']._serialized_end=1958
+  _globals['_WATCHEVENTSREQUEST']._serialized_start=1960
+  _globals['_WATCHEVENTSREQUEST']._serialized_end=2023
+  _globals['_EVENT']._serialized_start=2026
+  _globals['_EVENT']._serialized_end=2176
+  _globals['_SCHEDULER']._serialized_start=2179
+  _globals['_SCHEDULER']._serialized_end=2871
 # @@protoc_insertion_point(module_scope)

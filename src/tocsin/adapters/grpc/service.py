@@ -1,7 +1,7 @@
 """The calls of the gRPC service, each a request of its caller to the API."""
 
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any, Final
@@ -13,15 +13,13 @@ from ..http.api.dependencies import Components
 from ..http.api.events import NO_LONGER, TOO_SLOW
 from ..http.server_sent_events import COMMENT, events
 from . import scheduler_pb2 as pb
-from .in_process import Api, Caller, Query, Refused
+from .in_process import Api, Caller, Refused
 from .messages import event_of, execution_of, job_of, json_of, time_of
 
 MAX_STATUS_JOBS: Final = 5_000
 """Jobs of one scheduler status, which has no pages."""
-OUTCOMES_AT_ONCE: Final = 100
 USUAL_JOBS: Final = 100
 USUAL_EXECUTIONS: Final = 50
-ENDED: Final = ("completed", "failed", "cancelled")
 ACCEPTED: Final = None
 """Precedes the events of a call: all events that are stored from then on follow."""
 CODE: Final = "tocsin-code"
@@ -52,16 +50,15 @@ class SchedulerService:
         self._streams = Counter[str]()
 
     async def get_scheduler_status(self, caller: Caller, _: Any) -> Any:  # noqa: ANN401 - messages
-        """Return every visible job with its last run and its counts."""
+        """Return every visible job with the counters of its runs."""
         jobs = await self._jobs(caller)
-        outcomes, counts = await self._outcomes(caller, [job["name"] for job in jobs])
         leadership = await self._parts.leadership()
         now = self._parts.clock.now()
         return pb.GetSchedulerStatusResponse(
             scheduler_running=any(
                 lease.name == "ticker" and lease.ends_at and lease.ends_at > now for lease in leadership.leases
             ),
-            jobs=[_job_status(job, outcomes.get(job["name"], []), counts.get(job["name"], {})) for job in jobs],
+            jobs=map(_job_status, jobs),
         )
 
     async def list_jobs(self, caller: Caller, request: Any) -> Any:  # noqa: ANN401 - messages
@@ -136,7 +133,7 @@ class SchedulerService:
         return pb.SwitchJobResponse(changed=answer["changed"])
 
     async def _jobs(self, caller: Caller) -> list[Any]:
-        query: dict[str, str | int | bool] = {"limit": MAX_STATUS_JOBS}
+        query: dict[str, str | int | bool] = {"limit": MAX_STATUS_JOBS, "runs": True}
         jobs: list[Any] = []
         while True:
             page = await self._api.request(caller, "GET", "/v1/jobs", query=query)
@@ -147,26 +144,6 @@ class SchedulerService:
             if page["next"] is None:
                 return jobs
             query["after"] = page["next"]
-
-    async def _outcomes(self, caller: Caller, names: list[str]) -> tuple[dict[str, Any], dict[str, Counter[str]]]:
-        """Return the last executions of jobs, and the counts of all.
-
-        Without the right to read executions, both are empty.
-        """
-        outcomes: dict[str, Any] = {}
-        try:
-            for first in range(0, len(names), OUTCOMES_AT_ONCE):
-                query: Query = {"job": names[first : first + OUTCOMES_AT_ONCE], "limit": 10}
-                outcomes |= (await self._api.request(caller, "GET", "/v1/outcomes", query=query))["jobs"]
-        except Refused as refused:
-            if refused.status != 403:  # noqa: PLR2004 - the caller may see jobs, but no executions
-                raise
-            return {}, {}
-        counts = defaultdict[str, Counter[str]](Counter)
-        for total, number in (await self._parts.history.totals() or {}).items():
-            if total.kind == "executions":
-                counts[total.job][total.status] += number
-        return outcomes, counts
 
 
 async def _events(pieces: AsyncIterator[bytes]) -> AsyncIterator[Any]:
@@ -182,19 +159,20 @@ async def _events(pieces: AsyncIterator[bytes]) -> AsyncIterator[Any]:
             yield event_of(event["id"], event["event"], json.loads(event["data"]))
 
 
-def _job_status(job: Mapping[str, Any], outcomes: list[Any], counts: Mapping[str, int]) -> Any:  # noqa: ANN401 - a message
-    ended = next((outcome for outcome in outcomes if outcome["status"] in (*ENDED, "skipped")), None)
+def _job_status(job: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a message
+    runs = job["runs"] or {}
     return pb.JobStatusProto(
         job_name=job["name"],
         cron_expr=job["schedule"] or "",
-        last_run=time_of(outcomes[0]["scheduled_time"]) if outcomes else None,
-        last_duration_ms=(ended or {}).get("duration_ms") or 0,
-        last_result=(ended or {}).get("status", ""),
+        last_run=time_of(runs.get("last_run")),
+        last_duration_ms=runs.get("last_duration_ms"),
+        last_result=(runs.get("last_result") or {}).get("status"),
         next_run=time_of(job["next_fire_time"]),
-        run_count=sum(counts.get(status, 0) for status in ENDED),
-        error_count=counts.get("failed", 0),
-        is_running=any(outcome["status"] == "running" for outcome in outcomes),
+        run_count=runs.get("run_count"),
+        error_count=runs.get("error_count"),
+        is_running=bool(runs.get("running")),
         is_paused=job["state"] == "paused",
+        skip_count=runs.get("skip_count"),
     )
 
 

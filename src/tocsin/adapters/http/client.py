@@ -30,7 +30,7 @@ from ...services.definition_settings import DefinitionSettings
 from ...services.explain import Answer
 from ...services.hold_ups import HoldUp
 from ...services.ignored_events import IgnoredEvent
-from ...services.jobs import Change, Job, Plan, each, plan_of
+from ...services.jobs import Change, Job, Plan, RunCounters, each, plan_of
 from ...services.jobs.dependencies import check_dependencies
 from ...services.notifications import NotificationRow
 from ...services.operations import dead_letters
@@ -63,6 +63,7 @@ TIMEOUT_S: Final = 60.0
 MAX_TRIES: Final = 5
 """Tries to delete a job or to change the policy while other writers change it too."""
 
+_RUNS: Final = TypeAdapter(RunCounters | None)
 _AGENTS: Final = TypeAdapter(list[AgentRecord])
 _QUEUES: Final = TypeAdapter(list[QueueDetails])
 _SHARDS: Final = TypeAdapter(ShardMap)
@@ -110,6 +111,17 @@ class HttpOperator:
     async def job(self, name: str) -> Job:
         """See `Operator`."""
         return job_of(await self._api.request("GET", job_path(name)))
+
+    async def run_counters(self, job: str) -> RunCounters | None:
+        """See `Operator`."""
+        return _RUNS.validate_python((await self._api.request("GET", job_path(job))).get("runs"))
+
+    async def all_run_counters(self) -> Mapping[str, RunCounters]:
+        """See `Operator`."""
+        runs = {
+            job["name"]: _RUNS.validate_python(job["runs"]) for job in await self._listed("/v1/jobs", "jobs", runs=True)
+        }
+        return {job: of_job for job, of_job in runs.items() if of_job is not None}
 
     async def plan(self, definitions: Collection[JobDefinition], *, prune: Collection[str] = ()) -> Plan:
         """See `Operator`."""

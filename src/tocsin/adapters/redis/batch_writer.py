@@ -18,11 +18,12 @@ from ...domain import dead_letter, history, job_record
 from ...domain.events import Message, Recorded
 from ...domain.execution_counts import count_changes, count_key
 from ...domain.history import ExecutionRecord
+from ...domain.last_run import last_runs
 from ...domain.totals import growth_of_ledger, growth_of_log
 from ...ports.queries import microseconds
 from ...subjects import Stream
 from ..history.rows import RecorderCache, offset_conflict
-from . import counts, keys, totals
+from . import counts, keys, runs, totals
 from .keys import CHUNK, Hash, execution_record
 
 
@@ -82,6 +83,7 @@ class BatchWriter:
             transaction.hset(keys.dead_letter(name), "resolved", "1")
             transaction.zrem(keys.UNRESOLVED, name)
         counts.change(transaction, count_changes(known, changed.values()))
+        runs.record(transaction, last_runs(known, changed.values()))
         totals.add(transaction, growth, total_names, self._cache)
         self._cache.executions.keep(changed)
 

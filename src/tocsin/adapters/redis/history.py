@@ -77,7 +77,7 @@ class RedisHistory:
         self._client = client
         self._installation = installation
         self._recording = BatchWriter(client, installation)
-        self.summaries = RedisSummaries(client, self.dead_letters)
+        self.summaries = RedisSummaries(client, self.dead_letters, installation)
         """See `ports.History`."""
 
     async def offset(self, stream: Stream) -> int:

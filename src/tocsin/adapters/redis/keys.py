@@ -9,6 +9,7 @@ All keys have the same prefix, so that a database may be shared.
     tocsin:history:retentions                      a hash of seconds, for jobs with their own retention.
     tocsin:history:totals                          a hash of counts by the JSON of a total.
     tocsin:history:total-names:<owner>             a set of names.
+    tocsin:history:last-runs                       a hash of the JSON of the last run by job name.
     tocsin:history:former-places                   a hash of the places before the history was emptied, by their keys.
     tocsin:history:executions…                     sorted sets of ids: all, by condition, and by order.
     tocsin:history:executions:ended:<status>       the same, of the JSON of an id, a job and a definition, by the end.
@@ -47,6 +48,7 @@ JOBS: Final = f"{ROOT}:jobs"
 RETENTIONS: Final = f"{ROOT}:retentions"
 TOTALS: Final = f"{ROOT}:totals"
 FORMER_PLACES: Final = f"{ROOT}:former-places"
+LAST_RUNS: Final = f"{ROOT}:last-runs"
 
 EXECUTIONS: Final = f"{ROOT}:executions"
 STARTED: Final = f"{EXECUTIONS}:started"

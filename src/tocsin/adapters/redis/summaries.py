@@ -12,10 +12,11 @@ from redis.asyncio import Redis
 from ...domain.history import Status
 from ...ports import DeadLetterRow
 from ...ports.queries import DeadLetterQuery, Page, every, microseconds
-from ...ports.summaries import ENDED, MAX_ERROR, End, EndCounts, ExecutionHead, LetterHead
+from ...ports.summaries import ENDED, MAX_ERROR, End, EndCounts, ExecutionHead, JobRuns, LetterHead
 from ..history.ends import counted
 from . import keys
 from .keys import execution_head
+from .runs import runs
 
 ListDeadLetters: TypeAlias = Callable[[DeadLetterQuery], Awaitable[Page[DeadLetterRow]]]
 
@@ -30,9 +31,14 @@ _FIELDS: Final = (
 class RedisSummaries:
     """The summaries of a history in Redis."""
 
-    def __init__(self, client: Redis, dead_letters: ListDeadLetters) -> None:
+    def __init__(self, client: Redis, dead_letters: ListDeadLetters, installation: str) -> None:
         self._client = client
         self._dead_letters = dead_letters
+        self._installation = installation
+
+    async def runs(self, jobs: Sequence[str]) -> Mapping[str, JobRuns] | None:
+        """See `ports.HistorySummaries`."""
+        return await runs(self._client, self._installation, jobs)
 
     async def ends(self, since: datetime, *, limit: int, by_job: bool) -> EndCounts:
         """See `ports.HistorySummaries`."""

@@ -1,6 +1,6 @@
 """The totals in Redis: one hash, increased in the transaction of the batch."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast
 
 from pydantic_core import from_json
@@ -38,15 +38,30 @@ def add(transaction: Pipeline, growth: Growth, known: Mapping[str, frozenset[str
 
 async def read(client: Redis, installation: str) -> dict[Total, int] | None:
     """Return all totals; None: a rebuild has not reached its former place."""
-    places = [keys.place(installation, stream) for stream in Stream]
     async with client.pipeline(transaction=True) as reading:
-        reading.mget(places)
-        reading.hmget(keys.FORMER_PLACES, places)
+        _read_places(reading, installation)
         reading.hgetall(keys.TOTALS)
         now, former, stored = await reading.execute()
-    if any(int(place or 0) < int(before or 0) for place, before in zip(now, former, strict=True)):
+    if not _are_complete(now, former):
         return None
     return {Total(*from_json(name)): int(count) for name, count in stored.items()}
+
+
+async def are_complete(client: Redis, installation: str) -> bool:
+    """Return whether a rebuild, if there was any, has reached its former place."""
+    async with client.pipeline(transaction=True) as reading:
+        _read_places(reading, installation)
+        return _are_complete(*await reading.execute())
+
+
+def _read_places(reading: Pipeline, installation: str) -> None:
+    places = [keys.place(installation, stream) for stream in Stream]
+    reading.mget(places)
+    reading.hmget(keys.FORMER_PLACES, places)
+
+
+def _are_complete(now: Sequence[str | None], former: Sequence[str | None]) -> bool:
+    return all(int(place or 0) >= int(before or 0) for place, before in zip(now, former, strict=True))
 
 
 async def forget_jobs(client: Redis) -> None:
@@ -71,6 +86,7 @@ async def _forget(client: Redis, candidates: list[str], names: dict[str, list[st
     if gone:
         async with client.pipeline(transaction=True) as removing:
             removing.hdel(keys.TOTALS, *(name for job in gone for name in names[job]))
+            removing.hdel(keys.LAST_RUNS, *gone)
             removing.unlink(*map(keys.total_names, gone))
             removing.srem(keys.total_names(UNREGISTERED), *gone)
             await removing.execute()

@@ -20,12 +20,14 @@ from ...domain import dead_letter, history, job_record, totals
 from ...domain.events import Message, Recorded
 from ...domain.execution_counts import count_changes
 from ...domain.history import ExecutionRecord
+from ...domain.last_run import last_runs
 from ...subjects import Stream
 from ..history.rows import RecorderCache, offset_conflict
 from . import rows
 from .counts import CountsWriter
 from .engine import Encoding
 from .tables import dead_letters, execution_tags, executions, jobs, offsets
+from .tables import last_runs as last_runs_table
 from .totals import TotalsWriter
 
 CHUNK: Final = 500
@@ -47,6 +49,7 @@ class BatchWriter:
         self._job = encoding.upsert(jobs, rows.JOB, "job_name")
         self._job_in_time = encoding.upsert(jobs, rows.JOB_IN_TIME, "job_name")
         self._job_time = encoding.update(jobs, rows.JOB_TIME, "job_name")
+        self._last_run = encoding.upsert(last_runs_table, rows.LAST_RUN, "job_name")
         self._totals = TotalsWriter(is_file=encoding.is_file)
         self._counts = CountsWriter(encoding)
 
@@ -94,6 +97,8 @@ class BatchWriter:
         self._write(connection, self._letter, [rows.dead_letter_values(letter, encoding) for letter in letters])
         if resolved := dead_letter.resolved(messages):
             connection.execute(update(dead_letters).where(dead_letters.c.letter_id.in_(resolved)).values(resolved=True))
+        ended = last_runs(known, changed.values())
+        self._write(connection, self._last_run, [rows.last_run_values(*run, encoding) for run in sorted(ended.items())])
         self._totals.add(connection, totals.growth_of_log(known, changed, messages, letters), self.cache)
         self.cache.executions.keep(changed)
 

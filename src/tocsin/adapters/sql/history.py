@@ -226,7 +226,7 @@ class SqlHistory:
         self._recording = BatchWriter(installation, engine.dialect.name)
         self._file = DatabaseFile(engine)
         self._threads = executor or ThreadPoolExecutor(max_workers=threads, thread_name_prefix="tocsin-history")
-        self.summaries = SqlSummaries(self._read)
+        self.summaries = SqlSummaries(self._read, installation)
         """See `ports.History`."""
 
     async def close(self) -> None:

@@ -12,6 +12,7 @@ from ...domain.dead_letter import DeadLetterRecord
 from ...domain.definition import JobDefinition
 from ...domain.history import ExecutionRecord, StepRecord
 from ...domain.job_record import JobRecord
+from ...domain.last_run import LastRun
 from ...ports import DeadLetterRow, ExecutionRow, JobRow
 from ...ports.summaries import ExecutionHead
 from ..history import rows
@@ -183,6 +184,23 @@ def tag_values(record: ExecutionRecord, encoding: Encoding) -> Sequence[Values]:
     """Return the rows that find an execution by its tags."""
     at = encoding.time(record.scheduled_time)
     return [(plain(tag), at, record.execution_id) for tag in dict.fromkeys(record.tags)]
+
+
+LAST_RUN: Final = ("job_name", "execution_id", "status", "ended_at", "duration_ms", "error", "reason", "definition")
+
+
+def last_run_values(job: str, run: LastRun, encoding: Encoding) -> Values:
+    """Return the columns of the last run of a job."""
+    return (
+        job,
+        run.execution_id,
+        run.status,
+        encoding.time(run.ended_at),
+        run.duration_ms,
+        plain(run.error),
+        plain(run.reason),
+        run.definition,
+    )
 
 
 # --- dead letters ----------------------------------------------------------------------------------------------------

@@ -10,11 +10,12 @@ from sqlalchemy import Connection, Text, bindparam, func, select, type_coerce
 
 from ...domain.history import Status
 from ...ports.queries import DeadLetterQuery
-from ...ports.summaries import ENDED, MAX_ERROR, End, EndCounts, ExecutionHead, LetterHead
+from ...ports.summaries import ENDED, MAX_ERROR, End, EndCounts, ExecutionHead, JobRuns, LetterHead
 from ..history.ends import counted
 from . import tables
 from .conditions import dead_letter_conditions
 from .rows import execution_head
+from .runs import runs
 
 T = TypeVar("T")
 
@@ -46,8 +47,13 @@ class Reader(Protocol):
 class SqlSummaries:
     """The summaries of a history in a SQL database."""
 
-    def __init__(self, read: Reader) -> None:
+    def __init__(self, read: Reader, installation: str) -> None:
         self._read = read
+        self._installation = installation
+
+    async def runs(self, jobs: Sequence[str]) -> Mapping[str, JobRuns] | None:
+        """See `ports.HistorySummaries`."""
+        return await self._read(partial(runs, jobs=jobs, installation=self._installation))
 
     async def ends(self, since: datetime, *, limit: int, by_job: bool) -> EndCounts:
         """See `ports.HistorySummaries`."""

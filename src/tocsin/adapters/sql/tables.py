@@ -132,6 +132,7 @@ for _name, _columns, _where in (
     ),
     ("by_duration", (executions.c.duration_ms, executions.c.execution_id), "duration_ms IS NOT NULL"),
     ("open", (executions.c.job_name, executions.c.scheduled_time), "completed_at IS NULL"),
+    ("running", (executions.c.job_name,), "status = 'running'"),
 ):
     _part = None if _where is None else text(_where)
     Index(f"scheduler_executions_{_name}", *_columns, sqlite_where=_part, postgresql_where=_part)
@@ -202,6 +203,20 @@ totals: Final = Table(
     Column("label", Text, primary_key=True),
     Column("status", Text, primary_key=True),
     Column("total", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+last_runs: Final = Table(
+    "scheduler_last_runs",
+    metadata,
+    Column("job_name", Bytewise, primary_key=True),
+    Column("execution_id", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("ended_at", UtcTime, nullable=False),
+    Column("duration_ms", BigInteger),
+    Column("error", Text),
+    Column("reason", Text),
+    Column("definition", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
 

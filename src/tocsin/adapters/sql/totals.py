@@ -71,8 +71,8 @@ def _names(connection: Connection, owners: Iterable[str]) -> dict[str, frozenset
     return {owner: frozenset(found) for owner, found in names.items()}
 
 
-def read(connection: Connection, *, installation: str) -> dict[Total, int] | None:
-    """Return all totals; None: a rebuild has not reached its former place."""
+def are_complete(connection: Connection, *, installation: str) -> bool:
+    """Return whether a rebuild, if there was any, has reached its former place."""
     offsets = tables.offsets.c
     is_behind = and_(
         _TOTALS.kind == _REBUILD,
@@ -81,7 +81,12 @@ def read(connection: Connection, *, installation: str) -> dict[Total, int] | Non
     )
     place = and_(offsets.installation == _TOTALS.job_name, offsets.stream == _TOTALS.label)
     behind = select(_TOTALS.total).outerjoin(tables.offsets, place).where(is_behind).limit(1)
-    if connection.execute(behind).first() is not None:
+    return connection.execute(behind).first() is None
+
+
+def read(connection: Connection, *, installation: str) -> dict[Total, int] | None:
+    """Return all totals; None: they are not complete."""
+    if not are_complete(connection, installation=installation):
         return None
     columns = select(_TOTALS.kind, _TOTALS.job_name, _TOTALS.label, _TOTALS.status, _TOTALS.total)
     return {Total(*key): count for *key, count in connection.execute(columns.where(_TOTALS.kind.not_in(_NO_TOTALS)))}
@@ -106,6 +111,7 @@ def forget_jobs(connection: Connection) -> None:
         is_name = and_(_TOTALS.kind == _NAME, _TOTALS.job_name == UNREGISTERED, _TOTALS.label.in_(gone))
         is_total = and_(_TOTALS.kind != _REBUILD, _TOTALS.job_name.in_(gone))
         connection.execute(delete(tables.totals).where(or_(is_total, is_name)))
+        connection.execute(delete(tables.last_runs).where(tables.last_runs.c.job_name.in_(gone)))
 
 
 def former_places(connection: Connection) -> list[dict[str, object]]:

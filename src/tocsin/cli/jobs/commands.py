@@ -1,6 +1,7 @@
 """`tocsin jobs`: list, show, export, trigger, pause, resume and delete."""
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -10,10 +11,13 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
+from ...adapters.extras import ExtraNotInstalled
 from ...domain.text import counted
-from ...services.jobs import Job
+from ...ports import HistoryUnavailable
+from ...services.jobs import Job, RunCounters
+from ...services.operator import Operator
 from ..input.values import confirm, json_of
-from ..output.format import destination, local, state, zoned
+from ..output.format import destination, local, seconds, state, zoned
 from ..output.tables import table
 from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
@@ -54,18 +58,28 @@ def list_jobs(
 
 
 def show(context: typer.Context, job: Name) -> None:
-    """Show a job: its definition and its next occurrences.
+    """Show a job: its definition, its next occurrences and the counters of its runs.
 
     Example: `tocsin jobs show nightly`
     """
     session = session_of(context)
 
-    async def read() -> Job:
+    async def read() -> tuple[Job, RunCounters | None]:
         async with session.operator() as operator:
-            return await operator.job(job)
+            return await operator.job(job), await _runs(operator, job)
 
-    registered, now = run(read()), datetime.now(UTC)
-    session.output.answer(details(registered, now), lambda: page(registered, now))
+    (registered, runs), now = run(read()), datetime.now(UTC)
+    session.output.answer(
+        {**details(registered, now), "runs": runs and asdict(runs)}, lambda: page(registered, now, _run_lines(runs))
+    )
+
+
+async def _runs(operator: Operator, job: str) -> RunCounters | None:
+    """Return the counters of a job; None: no history can be read now."""
+    try:
+        return await operator.run_counters(job)
+    except (HistoryUnavailable, ExtraNotInstalled):
+        return None
 
 
 def export(
@@ -238,8 +252,8 @@ def _yaml(value: object) -> str:
     return dump_yaml(value)
 
 
-def page(job: Job, now: datetime) -> list[RenderableType]:
-    """Return the terminal page of a job at `now` (UTC)."""
+def page(job: Job, now: datetime, runs: Iterable[RenderableType] = ()) -> list[RenderableType]:
+    """Return the terminal page of a job at `now` (UTC); `runs`: lines about its runs."""
     definition = job.definition.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     ahead = ", ".join(zoned(at, job.definition.timezone) for at in islice(job.fire_times(now), AHEAD))
     return [
@@ -247,6 +261,24 @@ def page(job: Job, now: datetime) -> list[RenderableType]:
         Text(f"defined {local(job.defined_at)}", style="dim"),
         Text(f"last    {local(job.ledger.last_fired) or 'never'}"),
         Text(f"next    {ahead or 'not by schedule'}"),
+        *runs,
         Text(),
         Text(_yaml(definition).rstrip()),
     ]
+
+
+def _run_lines(runs: RunCounters | None) -> list[RenderableType]:
+    if runs is None:
+        return [
+            Text("runs    unknown: there is no history, it cannot be read now, or you may not read it", style="dim")
+        ]
+    failed, skipped, running = (f"{number:,}" for number in (runs.error_count, runs.skip_count, runs.running))
+    counts = Text(
+        f"runs    {runs.run_count:,}, of which {failed} failed and {skipped} were skipped; {running} running now"
+    )
+    if (last := runs.last_result) is None:
+        return [counts]
+    took = "" if runs.last_duration_ms is None else f", took {seconds(runs.last_duration_ms / 1_000)}"
+    cause = ((last.error if last.status == "failed" else last.reason) or "").partition("\n")[0]
+    reason = f": {cause}" if cause else ""
+    return [counts, Text.assemble("ended   ", state(last.status), f" {local(runs.last_run)}{took}{reason}")]

@@ -10,6 +10,7 @@ from .dependencies import MaySee
 from .job import Change, Check, Job, JobStatus, Plan, Verb, plan_of
 from .job_filter import JobFilter
 from .registry import TRIES, Registry, RequestName, each, read_back
+from .run_counters import LastResult, RunCounters, read_runs, with_result
 
 __all__ = [
     "TRIES",
@@ -18,12 +19,16 @@ __all__ = [
     "Job",
     "JobFilter",
     "JobStatus",
+    "LastResult",
     "MaySee",
     "Plan",
     "Registry",
     "RequestName",
+    "RunCounters",
     "Verb",
     "each",
     "plan_of",
     "read_back",
+    "read_runs",
+    "with_result",
 ]

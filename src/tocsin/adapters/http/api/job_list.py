@@ -17,6 +17,7 @@ from ....services.calculations import Effort
 from ....services.jobs import Job, JobFilter, JobStatus
 from ..auth.security import Reader
 from .dependencies import Calculate, Here
+from .job_runs import runs_of_jobs
 from .jobs import JobDetails, JobSummary, json_answer
 
 MAX_SEARCH: Final = 200
@@ -46,6 +47,8 @@ class JobFilters(BaseModel):
     limit: int = Field(default=1_000, ge=1, le=10_000)
     details: bool = False
     """Return all fields of each job."""
+    runs: bool = False
+    """Return the counters of each job's runs."""
 
     @property
     def condition(self) -> JobFilter:
@@ -72,13 +75,20 @@ async def list_jobs(
     jobs = await here.registry.jobs()
     condition = filters.condition
 
-    def page(effort: Effort) -> bytes:
+    def page(effort: Effort) -> JobList:
         candidates = condition.candidates(jobs, here.search_keys, here.instants, effort)
         return _page(
             caller, candidates, filters, partial(condition.includes, status_of=here.instants.status_of), now, effort
         )
 
-    return json_answer(await calculate(page))
+    if not filters.runs:
+        return json_answer(await calculate(lambda effort: _written(page(effort))))
+    listed = await calculate(page)
+    registered = here.registry.last_listed
+    runs = await runs_of_jobs(here, caller, [row.name for row in listed.jobs], registered)
+    for row in listed.jobs:
+        row.runs = runs.get(row.name)
+    return json_answer(await calculate(lambda _: _written(listed)))
 
 
 def _page(
@@ -88,8 +98,8 @@ def _page(
     includes: Callable[[Job], bool],
     now: datetime,
     effort: Effort,
-) -> bytes:
-    """Return the JSON of the first jobs that match and the caller may see."""
+) -> JobList:
+    """Return the first jobs that match and the caller may see."""
     rows = list[JobDetails | JobSummary]()
     last: str | None = None
     following: str | None = None
@@ -111,4 +121,8 @@ def _page(
             break
         is_listed = True
         rows.append(JobDetails.of(job, now) if filters.details else JobSummary(**job.summary(now)))
-    return JobList(jobs=rows, next=following).model_dump_json().encode()
+    return JobList(jobs=rows, next=following)
+
+
+def _written(page: JobList) -> bytes:
+    return page.model_dump_json().encode()

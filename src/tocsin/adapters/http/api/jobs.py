@@ -16,7 +16,7 @@ from ....domain.policy import Policy
 from ....domain.schedule import parse, warnings_at
 from ....services.apply import completed
 from ....services.calculations import Calculator
-from ....services.jobs import Check, Job, JobStatus
+from ....services.jobs import Check, Job, JobStatus, RunCounters
 from ..auth.security import Author, Reader, Triggerer, actor, defining, permitted, visible
 from ..middleware.idempotency import IdempotentRoute, request_name
 from .dependencies import (
@@ -33,6 +33,7 @@ from .dependencies import (
     given_reason,
 )
 from .events import StoredFact
+from .job_runs import runs_of
 from .problems import Problem, documented, invalid, not_found
 
 MAX_NEXT_FIRE_TIMES: Final = 5
@@ -53,6 +54,8 @@ Written: TypeAlias = Annotated[
 class JobSummary(BaseModel):
     """A job in a list."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     name: str
     state: JobStatus
     schedule: str | None
@@ -63,12 +66,12 @@ class JobSummary(BaseModel):
     steps: list[str]
     tags: list[str]
     owner: str | None
+    runs: RunCounters | None = None
+    """The counters of its runs, for `GET /v1/jobs/{name}` and lists with `runs`; null: unknown, or not for the caller."""
 
 
 class JobDetails(JobSummary):
     """A job with all its fields, and the meaning of its schedule."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     paused: bool
     sequence: int
@@ -198,12 +201,13 @@ async def register_job(
 
 @router.get("/{name}", operation_id="getJob", responses=documented(404))
 async def get_job(here: Here, caller: Reader, calculate: Calculate, name: JobName, response: Response) -> JobDetails:
-    """Show a job: its definition and its next occurrences."""
+    """Show a job: its definition, its next occurrences and the counters of its runs."""
     job = visible(caller, await here.registry.job(name, fresh=True))
     response.headers["ETag"] = etag(job)
     now = here.clock.now()
     details = await calculate(lambda _: JobDetails.of(job, now))
-    return details.model_copy(update={"permitted": list(caller.permitted_with(job))})
+    runs = await runs_of(here, caller, job)
+    return details.model_copy(update={"permitted": list(caller.permitted_with(job)), "runs": runs})
 
 
 @router.put(

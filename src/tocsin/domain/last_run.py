@@ -1,0 +1,63 @@
+"""The last run of each job that ended.
+
+The history keeps it beside its rows, so that it outlives them and is read at once.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from .history import ExecutionRecord, Status
+
+MAX_TEXT: Final = 500
+"""Characters of an error or a reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """The execution of a job that ended or was skipped last."""
+
+    execution_id: str
+    status: Status
+    ended_at: datetime
+    duration_ms: int | None
+    """The time from its first start to its end; None: no worker started it."""
+    error: str | None
+    """The beginning of its last error, also if a later attempt succeeded."""
+    reason: str | None
+    """The reason for a skip or a cancellation."""
+    definition: int
+    """The sequence of its definition."""
+
+
+def last_runs(before: Mapping[str, ExecutionRecord], after: Iterable[ExecutionRecord]) -> dict[str, LastRun]:
+    """Return the last run of each job of which a batch ends executions.
+
+    `before` holds the earlier records by id. Executions without a definition are left out, so that names from outside are not kept.
+    """
+    last: dict[str, LastRun] = {}
+    for record in after:
+        old = before.get(record.execution_id)
+        if record.completed_at is None or not record.definition or (old is not None and old.completed_at is not None):
+            continue
+        run = _last_run(record, record.completed_at, record.definition)
+        if (other := last.get(record.job)) is None or other.ended_at <= run.ended_at:
+            last[record.job] = run
+    return last
+
+
+def _last_run(record: ExecutionRecord, completed_at: datetime, definition: int) -> LastRun:
+    return LastRun(
+        execution_id=record.execution_id,
+        status=record.status,
+        ended_at=completed_at if completed_at.tzinfo else completed_at.replace(tzinfo=UTC),
+        duration_ms=record.duration_ms,
+        error=_shortened(record.error),
+        reason=_shortened(record.reason),
+        definition=definition,
+    )
+
+
+def _shortened(text: str | None) -> str | None:
+    return None if text is None else text[:MAX_TEXT]
