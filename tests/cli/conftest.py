@@ -14,7 +14,8 @@ from typing_extensions import override
 
 from tests.domain.given import KEY
 from tests.history_files import history_url
-from tocsin.adapters.nats.admin.resources import Change
+from tocsin.adapters.nats.admin.provision import Change, Mode
+from tocsin.adapters.nats.admin.resources import MessagesAtRisk
 from tocsin.adapters.sql import SqlHistory, open_history
 from tocsin.bootstrap import Installation, Unreachable
 from tocsin.cli import app
@@ -60,6 +61,8 @@ class World(Backend):
     reachable: bool = True
     used: list[Settings] = field(default_factory=list)
     ran: list[Sequence[str]] = field(default_factory=list)
+    loss: str | None = None
+    """The messages that `init` would remove."""
 
     def __post_init__(self) -> None:
         self.log = InMemoryEventLog(self.clock)
@@ -89,10 +92,12 @@ class World(Backend):
         return await self.projections.get(Bucket.INSTALLATION, INSTALLATION_KEY) is not None
 
     @override
-    async def initialize(self, installation: Installation) -> list[Change]:
+    async def initialize(self, installation: Installation, mode: Mode | None = None) -> list[Change]:
+        if mode is Mode.KEEP_MESSAGES and self.loss is not None:
+            raise MessagesAtRisk({"TOCSIN_LEDGER": self.loss})
         return [
             Change("stream", "TOCSIN_LOG", "created"),
-            Change("stream", "TOCSIN_LEDGER", "updated", {"num_replicas": (1, 3)}),
+            Change("stream", "TOCSIN_LEDGER", "updated", {"num_replicas": (1, 3)}, self.loss),
             Change("consumer", "planner", "unchanged"),
         ]
 

@@ -194,6 +194,26 @@ def test_init_says_what_changed(world: World) -> None:
     assert [one["action"] for one in world.call("init", "-o", "json").json] == ["created", "updated", "unchanged"]
 
 
+def test_init_plans_and_changes_nothing(world: World) -> None:
+    world.loss = "max_bytes 5 removes the oldest of 6 bytes"
+    result = world.call("init", "--plan")
+    assert result.out.splitlines() == [
+        "stream TOCSIN_LOG: to be created",
+        "stream TOCSIN_LEDGER: to be updated (num_replicas 1 → 3); max_bytes 5 removes the oldest of 6 bytes",
+        "2 to change, 1 unchanged",
+    ]
+    assert world.call("init", "--plan", "-o", "json").json[1]["loss"] == world.loss
+
+
+def test_init_keeps_messages_by_default(world: World) -> None:
+    world.loss = "max_bytes 5 removes the oldest of 6 bytes"
+    refused = world.call("init")
+    assert refused.code == 2
+    assert "TOCSIN_LEDGER: max_bytes 5 removes the oldest of 6 bytes" in refused.err
+    assert "--drop-messages" in refused.err
+    assert world.call("init", "--drop-messages").out.splitlines()[-1] == "2 changed, 1 unchanged"
+
+
 def test_config_show_prints_sources_and_no_secrets(world: World) -> None:
     (world.folder / "tocsin.yaml").write_text("nats: { user: me, password: hunter2 }")
     result = world.call("config", "show", "--root", "other")

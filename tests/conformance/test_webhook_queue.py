@@ -14,7 +14,7 @@ from tocsin.ports import EventDurable, RequestRefused, acknowledge
 
 async def test_full_queue_refuses_requests_and_loses_none(nats: NatsWorld) -> None:
     names, streams = nats.names, NatsEventStreams(nats.connection, nats.names)
-    await ensure_stream(nats.connection, webhook_config(names, 4_000), 1)
+    await ensure_stream(nats.connection, webhook_config(names, 4_000), 1, is_plan=False)
     queue = NatsWebhookQueue(nats.connection, names)
     for message_id in ("1", "1", "2", "3"):
         await queue.store("build", b"x" * 1_000, {}, message_id=message_id)

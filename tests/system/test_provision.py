@@ -21,13 +21,15 @@ from tests.conformance.worlds import fresh_names
 from tests.durables import NatsDurable
 from tocsin import subjects
 from tocsin.adapters.nats.admin import provision as provisioning
-from tocsin.adapters.nats.admin.desired_state import InputLimits, OutputLimits
-from tocsin.adapters.nats.admin.provision import Change, NatsStreamPurge, ProvisionError, provision
+from tocsin.adapters.nats.admin.desired_state import InputLimits, OutputLimits, durable_specs
+from tocsin.adapters.nats.admin.provision import Change, Mode, NatsStreamPurge, ProvisionError, provision
 from tocsin.adapters.nats.admin.resources import (
+    MessagesAtRisk,
     ServerTooOld,
     StreamRejected,
     StreamUnchangeable,
     SubjectsOverlap,
+    loss_by,
     overlaps,
 )
 from tocsin.adapters.nats.client.connection import Connection, connect
@@ -43,6 +45,7 @@ from tocsin.ports import DurableSpec, LogUnavailable, Publish
 from tocsin.subjects import INPUT_STREAMS, INSTALLATION_KEY, LAYOUT, LAYOUT_KEY, OUTPUT_STREAMS, Bucket, Stream
 
 REPORTS = DurableSpec("reports", Stream.REPORTS, ("report.>",))
+DURABLES = durable_specs([REPORTS], bridge=True, task_ack_wait=30)
 START_S = 10.0
 
 
@@ -50,8 +53,8 @@ START_S = 10.0
 
 
 async def test_everything_is_created_once(connection: Connection, names: Names) -> None:
-    first = await provision(connection, names, bridge=True, durables=[REPORTS])
-    second = await provision(connection, names, bridge=True, durables=[REPORTS])
+    first = await provision(connection, names, bridge=True, durables=DURABLES)
+    second = await provision(connection, names, bridge=True, durables=DURABLES)
 
     reports, mq = map(names.stream, (Stream.REPORTS, Stream.MQ))
     assert [(change.kind, change.name) for change in first] == [
@@ -65,6 +68,80 @@ async def test_everything_is_created_once(connection: Connection, names: Names) 
     assert {change.action for change in first} == {"created"}
     assert [(change.kind, change.name) for change in second] == [(change.kind, change.name) for change in first]
     assert {change.action for change in second} == {"unchanged"}
+
+
+async def test_plan_shows_changes_and_makes_none(connection: Connection, names: Names) -> None:
+    planned = await provision(connection, names, bridge=True, durables=DURABLES, mode=Mode.PLAN)
+    stored = await connection.manage("STREAM.NAMES", json.dumps({"subject": f"{names.root}.>"}).encode())
+    assert not stored["streams"]
+    assert planned == await provision(connection, names, bridge=True, durables=DURABLES, mode=Mode.KEEP_MESSAGES)
+
+    wider = DurableSpec("reports", Stream.REPORTS, ("report.>", "outside.>"))
+    again = await provision(connection, names, bridge=True, durables=[wider], mode=Mode.PLAN)
+    assert [change.name for change in again if change.action == "updated"] == [
+        f"{names.stream(Stream.REPORTS)}/reports"
+    ]
+    made = await provision(connection, names, bridge=True, durables=[wider])
+    assert again == made
+
+
+async def test_plan_finds_captured_subjects(connection: Connection, names: Names) -> None:
+    foreign = {"name": f"{names.root}_foreign", "subjects": [f"{names.root}.0.>"], "storage": "memory"}
+    await connection.manage(f"STREAM.CREATE.{foreign['name']}", json.dumps(foreign).encode())
+    with pytest.raises(SubjectsOverlap) as caught:
+        await provision(connection, names, mode=Mode.PLAN)
+    assert caught.value.other == foreign["name"]
+
+
+async def test_lower_limits_keep_messages_by_default(connection: Connection, names: Names) -> None:
+    """No other stream is changed either."""
+    await provision(connection, names)
+    stream = names.stream(Stream.OUTPUT)
+    before = await _stream(connection, stream)
+    subject = before["subjects"][0].replace("*", "x").replace(">", "x.")
+    for number in range(20):
+        await connection.store(f"{subject}{number}", b"x" * 200, {})
+    lower, inputs = OutputLimits(size=2_000), InputLimits(5_000)
+
+    with pytest.raises(MessagesAtRisk, match=stream) as caught:
+        await provision(connection, names, output=lower, inputs=inputs, mode=Mode.KEEP_MESSAGES)
+    assert caught.value.streams[stream].startswith("max_bytes 2000 removes the oldest of ")
+    assert await _stream(connection, stream) == before
+    assert (await _stream(connection, names.stream(Stream.INPUTS)))["max_bytes"] != inputs.size
+
+    made = await provision(connection, names, output=lower)
+    assert {change.name: change.loss for change in made if change.loss} == caught.value.streams
+    assert (await connection.manage(f"STREAM.INFO.{stream}"))["state"]["messages"] < 20
+
+
+STATE = {"bytes": 5_000, "messages": 40, "first_ts": "2026-03-01T10:00:00.5Z"}
+
+
+@pytest.mark.parametrize(
+    ("stored", "wanted", "loss"),
+    [
+        ({"max_bytes": -1}, {"max_bytes": 4_999}, "max_bytes 4999 removes the oldest of 5000 bytes"),
+        ({"max_bytes": -1}, {"max_bytes": 5_000}, None),
+        ({"max_bytes": 4_000}, {"max_bytes": 4_500}, None),
+        ({"max_bytes": 9_000}, {"max_bytes": -1}, None),
+        ({"max_bytes": -1}, {"max_bytes": 1, "discard": "new"}, None),
+        ({}, {"max_msgs": 39}, "max_msgs 39 removes the oldest of 40 messages"),
+        ({}, {"max_msgs_per_subject": 3}, "max_msgs_per_subject 3 can remove some of 40 messages"),
+        ({}, {"max_msgs_per_subject": 3, "discard": "new"}, "max_msgs_per_subject 3 can remove some of 40 messages"),
+        ({"max_age": 0}, {"max_age": 86_400 * 10**9}, "max_age 86400 s removes messages, the oldest of 2 days"),
+        ({"max_age": 0}, {"max_age": 4 * 86_400 * 10**9}, None),
+        ({"max_age": 86_400 * 10**9}, {"max_age": 0}, None),
+    ],
+)
+def test_loss_of_messages_by_lower_limits(stored: dict[str, Any], wanted: dict[str, Any], loss: str | None) -> None:
+    info = {"config": stored, "state": STATE, "ts": "2026-03-03T10:00:01.123456789Z"}
+    assert loss_by(info, {"discard": "old"} | wanted) == loss
+
+
+async def test_lower_limits_without_losses_are_applied(connection: Connection, names: Names) -> None:
+    await provision(connection, names)
+    changes = await provision(connection, names, output=OutputLimits(5_000, 3_600), mode=Mode.KEEP_MESSAGES)
+    assert {"max_bytes", "max_age"} == {name for change in changes for name in change.fields}
 
 
 async def test_main_streams_compress_what_they_store(connection: Connection, names: Names) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 
 from ..adapters.nats.admin.desired_state import InputLimits, OutputLimits, durable_specs
 from ..adapters.nats.admin.inspection import NatsInspection
-from ..adapters.nats.admin.provision import Change, provision
+from ..adapters.nats.admin.provision import Change, Mode, provision
 from ..engine.stage import AnyStage
 from ..ports import DurableSpec
 from ..services.health import HealthTarget
@@ -18,10 +18,11 @@ KEY_TIMEOUT_S: Final = 3.0
 """How long `tocsin doctor` waits for the installation's key."""
 
 
-async def initialize(installation: Installation) -> list[Change]:
+async def initialize(installation: Installation, mode: Mode = Mode.APPLY) -> list[Change]:
     """Create or update the streams, buckets and durables; return the changes (`tocsin init`).
 
     Raises:
+        MessagesAtRisk: the mode is `KEEP_MESSAGES`, and lower limits would remove stored messages; nothing is changed.
         ProvisionError: the server lacks a feature, or an object of another application is in the way.
     """
     settings = installation.settings
@@ -30,10 +31,10 @@ async def initialize(installation: Installation) -> list[Change]:
         installation.names,
         replicas=settings.replicas,
         bridge=bool(settings.bridged_queues),
-        task_ack_wait=settings.worker.ack_wait,
-        durables=_stage_durables(settings),
+        durables=durables_of(settings),
         inputs=_input_limits(settings),
         output=_output_limits(settings),
+        mode=mode,
     )
 
 

@@ -22,38 +22,60 @@ from ..runtime.event_loop import run
 from ..runtime.session import Session, actor, session_of
 
 if TYPE_CHECKING:
-    from ...adapters.nats.admin.resources import Change
+    from ...adapters.nats.admin.provision import Change, Mode
 
 # --- init ------------------------------------------------------------------------------------------------------------
 
 
-def init(context: typer.Context) -> None:
+def init(
+    context: typer.Context,
+    plan: Annotated[bool, typer.Option("--plan", help="Show the changes, and change nothing.")] = False,
+    drop_messages: Annotated[
+        bool, typer.Option("--drop-messages", help="Lower limits even if stored messages are removed.")
+    ] = False,
+) -> None:
     """Create or update the streams, buckets and consumers on NATS.
 
-    Prints each change. A second call changes nothing.
+    Prints each change. A second call changes nothing. If lower limits in the settings would remove stored messages, the command changes
+    nothing and fails with `messages-at-risk`.
 
-    Example: `tocsin init --nats nats://localhost:4222`
+    Example: `tocsin init --plan`
     """
-    from ..runtime.event_loop import run  # noqa: PLC0415 - `version` and `config show` run no event loop
+    from ...adapters.nats.admin.provision import Mode  # noqa: PLC0415 - other commands do not need NATS
 
     session = session_of(context)
-    results = run(_initialize(session))
+    mode = Mode.PLAN if plan else Mode.APPLY if drop_messages else Mode.KEEP_MESSAGES
+    results = run(_initialize(session, mode))
     changes = [result for result in results if result.action != "unchanged"]
     session.output.answer(
         [
-            {"kind": result.kind, "name": result.name, "action": result.action, "fields": dict(result.fields)}
+            {
+                "kind": result.kind,
+                "name": result.name,
+                "action": result.action,
+                "fields": dict(result.fields),
+                "loss": result.loss,
+            }
             for result in results
         ],
         lambda: [
-            *(Text(change.line(), style="green" if change.action == "created" else "yellow") for change in changes),
-            Text(f"{len(changes)} changed, {len(results) - len(changes)} unchanged", style="bold"),
+            *(_line(change, is_plan=plan) for change in changes),
+            Text(
+                f"{len(changes)} {'to change' if plan else 'changed'}, {len(results) - len(changes)} unchanged",
+                style="bold",
+            ),
         ],
     )
 
 
-async def _initialize(session: Session) -> "list[Change]":
+def _line(change: "Change", *, is_plan: bool) -> Text:
+    style = "red" if change.loss else "green" if change.action == "created" else "yellow"
+    return Text(change.line(is_plan=is_plan), style=style)
+
+
+async def _initialize(session: Session, mode: "Mode") -> "list[Change]":
     async with session.backend.connect(session.settings()) as installation:
-        return await session.backend.initialize(installation)
+        return await session.backend.initialize(installation, mode)
 
 
 # --- permissions -----------------------------------------------------------------------------------------------------

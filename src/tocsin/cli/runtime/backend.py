@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from ...adapters.http.remote_admin import RemoteAdmin
-    from ...adapters.nats.admin.resources import Change
+    from ...adapters.nats.admin.provision import Change, Mode
     from ...adapters.nats.server.cluster import RunningCluster
     from ...adapters.nats.server.embedded import RunningServer
     from ...bootstrap import Installation
@@ -70,11 +70,11 @@ class Backend:
         """Return the operator of an installation on NATS."""
         return operators.operator_of(installation, history, by=by)
 
-    async def initialize(self, installation: "Installation") -> "list[Change]":
-        """See `bootstrap.initialize`."""
+    async def initialize(self, installation: "Installation", mode: "Mode | None" = None) -> "list[Change]":
+        """See `bootstrap.initialize`; without a mode, make all changes."""
         from ... import bootstrap  # noqa: PLC0415
 
-        return await bootstrap.initialize(installation)
+        return await (bootstrap.initialize(installation, mode) if mode else bootstrap.initialize(installation))
 
     async def status(self, installation: "Installation") -> "Status":
         """See `operators.status_of`."""

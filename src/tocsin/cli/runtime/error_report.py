@@ -108,7 +108,7 @@ def _of_the_outside() -> Iterator[_Row]:
     Importing them at the top of this module would slow down every command.
     """
     from ...adapters.http.sockets import PortInUseError  # noqa: PLC0415
-    from ...adapters.nats.admin.resources import ProvisionError  # noqa: PLC0415
+    from ...adapters.nats.admin.resources import MessagesAtRisk, ProvisionError  # noqa: PLC0415
     from ...adapters.nats.client.wire import JetStreamError  # noqa: PLC0415
     from ...adapters.nats.server.embedded import PortTakenError, ServerStartError, StoreInUseError  # noqa: PLC0415
     from ...archive.archive import ArchiveDamaged  # noqa: PLC0415
@@ -121,6 +121,7 @@ def _of_the_outside() -> Iterator[_Row]:
         (CheckpointDamaged, Exit.NO, "{}"),
         (KeyRefused, Exit.USAGE, "{}"),
         (Unreachable, Exit.UNREACHABLE, "{}"),
+        (MessagesAtRisk, Exit.USAGE, "{}"),
         (ProvisionError, Exit.UNREACHABLE, "{}"),
         (PortTakenError, Exit.UNREACHABLE, "{}"),
         (PortInUseError, Exit.UNREACHABLE, "{}"),

@@ -9,12 +9,13 @@ import json
 import secrets
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
+from enum import Enum, auto
+from functools import partial
 from typing import Final
 
 from nats.aio.client import Client
 
 from .... import subjects
-from ....engine.stage import ACK_WAIT_S
 from ....ports import DurableSpec, LogUnavailable, NotAllowed, SequenceConflict
 from ....subjects import INSTALLATION_KEY, Bucket, Stream
 from ..client import wire
@@ -31,7 +32,6 @@ from .desired_state import (
     archive_config,
     bucket_config,
     consumer_config,
-    durable_specs,
     require_layout,
     stream_config,
     webhook_config,
@@ -40,15 +40,27 @@ from .resources import (
     Change,
     JetStreamDisabled,
     JetStreamUnavailable,
+    MessagesAtRisk,
     ProvisionError,
     ServerTooOld,
     ensure_consumer,
     ensure_stream,
 )
 
-__all__ = ["Change", "ProvisionError", "provision"]
+__all__ = ["Change", "Mode", "ProvisionError", "provision"]
 
 _KEY_BYTES: Final = 32
+
+
+class Mode(Enum):
+    """The treatment of the changes that an installation needs."""
+
+    PLAN = auto()
+    """Make none, and return them."""
+    KEEP_MESSAGES = auto()
+    """Make none if one of them would remove stored messages, else all."""
+    APPLY = auto()
+    """Make all."""
 
 
 async def provision(
@@ -58,9 +70,9 @@ async def provision(
     replicas: int | None = None,
     bridge: bool = False,
     durables: Iterable[DurableSpec] = (),
-    task_ack_wait: float = ACK_WAIT_S,
     inputs: InputLimits | None = None,
     output: OutputLimits | None = None,
+    mode: Mode = Mode.APPLY,
 ) -> list[Change]:
     """Create or update streams, buckets, durables and the installation's key.
 
@@ -69,12 +81,13 @@ async def provision(
         names: the names of this installation.
         replicas: the number of servers that keep each stream; None keeps it, or means 1 for a new stream.
         bridge: whether external workers are served (the stream of `mq.…`).
-        durables: the durables of the stages.
-        task_ack_wait: seconds that an MQ executor may hold a task without an acknowledgement.
+        durables: the durables of the stages and of MQ executors.
         inputs: the limits of the streams of inputs; None: the defaults.
         output: the limits of the streams of output; None: the defaults.
+        mode: what to do with the changes.
 
     Raises:
+        MessagesAtRisk: the mode is `KEEP_MESSAGES`, and messages would be removed; nothing is changed.
         ProvisionError: the server cannot be brought into that state; the text says what to do.
         UnsupportedLayout: there are streams of another layout; nothing is changed, and the text lists the steps.
         LogUnavailable: there is no connection to the server.
@@ -85,16 +98,18 @@ async def provision(
         await require_layout(connection, names, all_streams(names))
         streams = [stream for stream in Stream if bridge or stream is not Stream.MQ]
         configs = [stream_config(stream, names, inputs=inputs, output=output) for stream in streams]
-        changes = [await ensure_stream(connection, config, replicas) for config in configs]
-        changes += [await ensure_stream(connection, bucket_config(bucket, names), replicas) for bucket in Bucket]
-        changes.append(await ensure_stream(connection, archive_config(names), replicas))
+        configs += [bucket_config(bucket, names) for bucket in Bucket]
+        configs.append(archive_config(names))
         if inputs is not None and inputs.has_webhooks:
-            changes.append(await ensure_stream(connection, webhook_config(names, inputs.size), replicas))
-        projections = NatsProjections(connection, names)
-        for spec in durable_specs(durables, bridge=bridge, task_ack_wait=task_ack_wait):
-            config = consumer_config(spec, names)
-            changes.append(await ensure_consumer(connection, projections, spec, names.stream(spec.stream), config))
-        changes.append(await _ensure_key(projections, names))
+            configs.append(webhook_config(names, inputs.size))
+        ensure = partial(_ensure, connection, names, configs, tuple(durables), replicas)
+        if mode is Mode.PLAN:
+            return await ensure(is_plan=True)
+        if mode is Mode.KEEP_MESSAGES:
+            planned = await ensure(is_plan=True)
+            if losses := {change.name: change.loss for change in planned if change.loss is not None}:
+                raise MessagesAtRisk(losses)
+        return await ensure(is_plan=False)
     except NotAllowed:
         raise
     except LogUnavailable as error:
@@ -104,7 +119,26 @@ async def provision(
         if not is_enabled(connection, error):
             raise JetStreamDisabled(text) from error
         raise JetStreamUnavailable(text, is_clustered="cluster" in connection.greeting) from error
-    return changes
+
+
+async def _ensure(
+    connection: Connection,
+    names: Names,
+    configs: Iterable[Json],
+    specs: Iterable[DurableSpec],
+    replicas: int | None,
+    *,
+    is_plan: bool,
+) -> list[Change]:
+    changes = [await ensure_stream(connection, config, replicas, is_plan=is_plan) for config in configs]
+    projections = NatsProjections(connection, names)
+    for spec in specs:
+        stream, config = names.stream(spec.stream), consumer_config(spec, names)
+        changes.append(await ensure_consumer(connection, projections, spec, stream, config, is_plan=is_plan))
+    created = {change.name for change in changes if change.action == "created"}
+    if is_plan and names.bucket_stream(Bucket.INSTALLATION) in created:
+        return [*changes, Change("key", _key_name(names), "created")]
+    return [*changes, await _ensure_key(projections, names, is_plan=is_plan)]
 
 
 def _check_version(client: Client) -> None:
@@ -125,14 +159,18 @@ async def _check_jetstream(connection: Connection) -> None:
         raise ProvisionError(f"JetStream cannot be used: {error.description}") from error
 
 
-async def _ensure_key(projections: NatsProjections, names: Names) -> Change:
-    name = f"{names.bucket(Bucket.INSTALLATION)}/{INSTALLATION_KEY}"
-    if await projections.get(Bucket.INSTALLATION, INSTALLATION_KEY) is None:
+async def _ensure_key(projections: NatsProjections, names: Names, *, is_plan: bool) -> Change:
+    if await projections.get(Bucket.INSTALLATION, INSTALLATION_KEY) is not None:
+        return Change("key", _key_name(names), "unchanged")
+    if not is_plan:
         with suppress(SequenceConflict):  # another provisioning created the key first, and its key is as good
             key = secrets.token_hex(_KEY_BYTES).encode()
             await projections.put(Bucket.INSTALLATION, INSTALLATION_KEY, key, expect=0)
-            return Change("key", name, "created")
-    return Change("key", name, "unchanged")
+    return Change("key", _key_name(names), "created")
+
+
+def _key_name(names: Names) -> str:
+    return f"{names.bucket(Bucket.INSTALLATION)}/{INSTALLATION_KEY}"
 
 
 class NatsStreamPurge:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final, Literal
 
 from ....domain.errors import TocsinError
@@ -14,6 +15,7 @@ from ..client.wire import JetStreamError
 from ..log.projections import NatsProjections
 from .desired_state import MAX_WAITING
 
+_SECOND: Final = 1_000_000_000
 _FIXED: Final = frozenset({"storage", "retention"})
 """The server cannot change these fields of an existing stream."""
 
@@ -102,22 +104,45 @@ class SubjectsOverlap(ProvisionError):
         self.subject = subject
 
 
+class MessagesAtRisk(ProvisionError):
+    """Lower limits would remove stored messages.
+
+    `streams` maps the name of each stream to what it would lose.
+    """
+
+    code = "messages-at-risk"
+
+    def __init__(self, streams: Mapping[str, str]) -> None:
+        losses = "; ".join(f"stream {name}: {loss}" for name, loss in streams.items())
+        super().__init__(
+            f"stored messages would be removed, and nothing was changed: {losses}. "
+            "Raise the limits in the settings, or repeat with `--drop-messages`."
+        )
+        self.streams = streams
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """An object on the server and its change.
 
-    `fields` maps changed fields to old and new values.
+    `fields` maps changed fields to old and new values. `loss` says which stored messages the change removes; None: none.
     """
 
     kind: Literal["stream", "consumer", "key"]
     name: str
-    action: Literal["created", "updated", "unchanged", "removed"]
+    action: Literal["created", "updated", "unchanged"]
     fields: Mapping[str, tuple[object, object]] = field(default_factory=dict)
+    loss: str | None = None
 
-    def line(self) -> str:
-        """Return the change as a line for a terminal."""
+    def line(self, *, is_plan: bool = False) -> str:
+        """Return the change, or the planned change, as a line for a terminal."""
         changed = ", ".join(f"{name} {old} → {new}" for name, (old, new) in self.fields.items())
-        return f"{self.kind} {self.name}: {self.action}" + (f" ({changed})" if changed else "")
+        action = f"to be {self.action}" if is_plan else self.action
+        return (
+            f"{self.kind} {self.name}: {action}"
+            + (f" ({changed})" if changed else "")
+            + (f"; {self.loss}" if self.loss else "")
+        )
 
 
 def differences(stored: Json, wanted: Json) -> dict[str, tuple[object, object]]:
@@ -158,8 +183,10 @@ def _plain(value: object) -> object:
 # --- streams ---------------------------------------------------------------------------------------------------------
 
 
-async def ensure_stream(connection: Connection, wanted: Json, replicas: int | None) -> Change:
-    """Create or update a stream, and return the change; fields that `wanted` lacks stay unchanged.
+async def ensure_stream(connection: Connection, wanted: Json, replicas: int | None, *, is_plan: bool) -> Change:
+    """Create or update a stream, and return the change.
+
+    Fields that `wanted` lacks stay unchanged. `is_plan`: change nothing, and return the change that would be made.
 
     Raises:
         ProvisionError: the stream cannot be created or changed.
@@ -167,17 +194,53 @@ async def ensure_stream(connection: Connection, wanted: Json, replicas: int | No
     name: str = wanted["name"]
     if replicas is not None:
         wanted = wanted | {"num_replicas": replicas}
-    stored = await _stored_stream(connection, name)
-    if stored is None:
-        await _send_stream(connection, "CREATE", {"num_replicas": 1} | wanted)
+    info = await _stream_info(connection, name)
+    if info is None:
+        if is_plan:
+            await _check_overlap(connection, wanted)
+        else:
+            await _send_stream(connection, "CREATE", {"num_replicas": 1} | wanted)
         return Change("stream", name, "created")
+    stored: Json = info["config"]
     changed = differences(stored, wanted)
     if not changed:
         return Change("stream", name, "unchanged")
     _check_changeable(name, changed)
-    metadata = (stored.get("metadata") or {}) | (wanted.get("metadata") or {})
-    await _send_stream(connection, "UPDATE", stored | wanted | {"metadata": metadata})
-    return Change("stream", name, "updated", changed)
+    loss = loss_by(info, wanted)
+    if not is_plan:
+        metadata = (stored.get("metadata") or {}) | (wanted.get("metadata") or {})
+        await _send_stream(connection, "UPDATE", stored | wanted | {"metadata": metadata})
+    return Change("stream", name, "updated", changed, loss)
+
+
+def loss_by(info: Json, wanted: Json) -> str | None:
+    """Return in words which stored messages lower limits would remove; None: none.
+
+    A stream that refuses new messages when it is full keeps those that it has, unless they are too old or too many for their subject.
+    """
+    stored, state = info["config"], info["state"]
+    losses = [
+        f"{name} {limit} removes the oldest of {state[held]} {held}"
+        for name, held in (("max_bytes", "bytes"), ("max_msgs", "messages"))
+        if (limit := _lowered(name, stored, wanted)) and wanted.get("discard") == "old" and state[held] > limit
+    ]
+    if (limit := _lowered("max_msgs_per_subject", stored, wanted)) and state["messages"] > limit:
+        losses.append(f"max_msgs_per_subject {limit} can remove some of {state['messages']} messages")
+    if (limit := _lowered("max_age", stored, wanted)) and state["messages"]:
+        age = _instant(info["ts"]) - _instant(state["first_ts"])
+        if age.total_seconds() * _SECOND > limit:
+            losses.append(f"max_age {limit // _SECOND} s removes messages, the oldest of {age.days} days")
+    return "; ".join(losses) or None
+
+
+def _lowered(name: str, stored: Json, wanted: Json) -> int | None:
+    """Return the new limit if it is lower; zero and negative numbers are no limit."""
+    before, after = int(stored.get(name) or 0), int(wanted.get(name) or 0)
+    return after if after > 0 and (before <= 0 or after < before) else None
+
+
+def _instant(text: str) -> datetime:
+    return datetime.fromisoformat(f"{text[:19]}+00:00")
 
 
 def _check_changeable(name: str, changed: Mapping[str, tuple[object, object]]) -> None:
@@ -205,15 +268,22 @@ async def _send_stream(connection: Connection, verb: str, config: Json) -> None:
         raise StreamRejected(text, stream=name, reason=error.description) from error
 
 
-async def _stored_stream(connection: Connection, name: str) -> Json | None:
+async def _stream_info(connection: Connection, name: str) -> Json | None:
     try:
-        config: Json = (await connection.manage(f"STREAM.INFO.{name}"))["config"]
+        info: Json = await connection.manage(f"STREAM.INFO.{name}")
     except JetStreamError as error:
         if error.err_code == wire.STREAM_NOT_FOUND:
             return None
         text = f"stream {name} cannot be read: {error.description}"
         raise StreamRejected(text, stream=name, reason=error.description) from error
-    return config
+    return info
+
+
+async def _check_overlap(connection: Connection, wanted: Json) -> None:
+    """Check that no other stream captures the subjects of a new stream."""
+    error = await _overlap(connection, wanted)
+    if error.other is not None:
+        raise error
 
 
 async def _overlap(connection: Connection, wanted: Json) -> SubjectsOverlap:
@@ -223,7 +293,8 @@ async def _overlap(connection: Connection, wanted: Json) -> SubjectsOverlap:
         for other in reply["streams"] or ():
             if other == wanted["name"]:
                 continue
-            captured = ((await _stored_stream(connection, other)) or {}).get("subjects", ())
+            info = await _stream_info(connection, other)
+            captured = info["config"].get("subjects", ()) if info else ()
             overlapping = ", ".join(subject for subject in captured if overlaps(subject, own_subject))
             return SubjectsOverlap(
                 f"stream {other} captures {overlapping}, which overlaps {own_subject} of {wanted['name']}: "
@@ -253,17 +324,20 @@ def overlaps(ours: str, theirs: str) -> bool:
 
 
 async def ensure_consumer(
-    connection: Connection, projections: NatsProjections, spec: DurableSpec, stream: str, wanted: Json
+    connection: Connection, projections: NatsProjections, spec: DurableSpec, stream: str, wanted: Json, *, is_plan: bool
 ) -> Change:
     """Create or update a durable, and return the change.
 
-    A new durable starts after its cursor, or with all messages if it has none.
+    A new durable starts after its cursor, or with all messages if it has none. `is_plan`: change nothing, and return the change that
+    would be made.
 
     Raises:
         ProvisionError: the server rejected the durable.
     """
     name = f"{stream}/{spec.name}"
-    stored = await _stored_durable(connection, stream, spec.name)
+    stored = await _stored_durable(connection, stream, spec.name, is_plan=is_plan)
+    if stored is None and is_plan:
+        return Change("consumer", name, "created")
     if stored is None:
         start = await _start(projections, spec)
         await _send_durable(connection, stream, "create", wanted | start | {"max_waiting": MAX_WAITING})
@@ -271,8 +345,9 @@ async def ensure_consumer(
     changed = differences(stored, wanted)
     if not changed:
         return Change("consumer", name, "unchanged")
-    rest = {field: value for field, value in stored.items() if field != "filter_subject"}
-    await _send_durable(connection, stream, "update", rest | wanted)
+    if not is_plan:
+        rest = {field: value for field, value in stored.items() if field != "filter_subject"}
+        await _send_durable(connection, stream, "update", rest | wanted)
     return Change("consumer", name, "updated", changed)
 
 
@@ -283,11 +358,11 @@ async def _start(projections: NatsProjections, spec: DurableSpec) -> Json:
     return {"deliver_policy": "all"}
 
 
-async def _stored_durable(connection: Connection, stream: str, name: str) -> Json | None:
+async def _stored_durable(connection: Connection, stream: str, name: str, *, is_plan: bool) -> Json | None:
     try:
         config: Json = (await connection.manage(f"CONSUMER.INFO.{stream}.{name}"))["config"]
     except JetStreamError as error:
-        if error.err_code == wire.CONSUMER_NOT_FOUND:
+        if error.err_code == wire.CONSUMER_NOT_FOUND or (is_plan and error.err_code == wire.STREAM_NOT_FOUND):
             return None
         if error.err_code == wire.STREAM_NOT_FOUND:
             raise ProvisionError(f"there is no stream {stream} on this NATS: run `tocsin init` first") from error
