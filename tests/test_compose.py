@@ -68,10 +68,6 @@ def is_a_command(args: list[str]) -> None:
 def test_every_command_exists(services: dict[str, Any]) -> None:
     for _, service in ours(services):
         is_a_command(service["command"])
-    for pod in pods():
-        for container in pod["spec"]["containers"]:
-            if container["image"] in {"tocsin:local", "tocsin-worker:local"}:
-                is_a_command(container["args"])
 
 
 def test_every_command_that_the_readme_shows_exists() -> None:
@@ -254,132 +250,7 @@ def test_a_container_is_healthy_while_it_is_connected(nats_url: str) -> None:
         assert subprocess.run(check, env=environment, check=False).returncode == 0
 
 
-# --- Kubernetes, Docker ----------------------------------------------------------------------------------------------
-
-
-def kubernetes() -> list[dict[str, Any]]:
-    files = (COMPOSE / "kubernetes").glob("*.yaml")
-    return [document for file in files for document in yaml.safe_load_all(file.read_text())]
-
-
-def of_kind(kind: str) -> dict[str, dict[str, Any]]:
-    return {each["metadata"]["name"]: each for each in kubernetes() if each["kind"] == kind}
-
-
-def test_kubernetes_is_as_hip_62_has_it(tmp_path: Path) -> None:
-    documents = kubernetes()
-    (tmp_path / "tocsin.yaml").write_text(of_kind("ConfigMap")["tocsin"]["data"]["tocsin.yaml"])
-    roles = permissions(load(tmp_path / "tocsin.yaml"))
-    scheduler = of_kind("Deployment")["tocsin-scheduler"]
-    assert scheduler["spec"]["replicas"] == 2
-    assert scheduler["spec"]["template"]["metadata"]["annotations"]["prometheus.io/port"] == "9090"
-    for document in documents:
-        if document["kind"] not in {"Job", "Deployment"}:
-            continue
-        pod = document["spec"]["template"]
-        if document["kind"] == "Deployment":
-            labels = document["spec"]["selector"]["matchLabels"]
-            assert labels.items() <= pod["metadata"]["labels"].items()
-        [container] = pod["spec"]["containers"]
-        given = {one["name"]: one.get("value") for one in container["env"]}
-        settings_prefix = "TOCSIN_NATS__" if container["image"].startswith("tocsin") else "NATS_"
-        user = given[f"{settings_prefix}USER"] or ""
-        assert given[f"{settings_prefix}INBOX_PREFIX"] == roles[user].inbox_prefix
-        assert {mount["name"] for mount in container["volumeMounts"]} == {v["name"] for v in pod["spec"]["volumes"]}
-    api = of_kind("Deployment")["tocsin-api"]
-    probe = api["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]
-    assert probe == {"httpGet": {"path": "/v1/health", "port": 8062}}
-
-
-def test_kubernetes_scrapes_every_pod_that_serves_metrics() -> None:
-    monitor, rule, dashboards = yaml.safe_load_all((COMPOSE / "kubernetes/monitoring.yaml").read_text())
-    assert rule["spec"] == read("prometheus/alerts.yml")
-    assert {name.removeprefix("tocsin-") for name in dashboards["data"]} == {
-        path.name for path in (COMPOSE / "grafana/dashboards").iterdir()
-    }
-    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
-    assert endpoint["honorLabels"] is True  # `job` is the name of a job of Tocsin
-    [relabeling] = endpoint["metricRelabelings"]  # `max without (instance)` must combine the copies
-    assert relabeling == {"action": "labeldrop", "regex": "pod|container|endpoint|namespace"}
-    [namespace] = monitor["spec"]["namespaceSelector"]["matchNames"]
-    labels = monitor["spec"]["selector"]["matchLabels"].items()
-    deployments = [document for document in kubernetes() if document["kind"] == "Deployment"]
-    scraped = {
-        document["metadata"]["name"]
-        for document in deployments
-        if labels <= document["spec"]["template"]["metadata"]["labels"].items()
-        and document["metadata"]["namespace"] == namespace
-        for container in document["spec"]["template"]["spec"]["containers"]
-        for port in container.get("ports", ())
-        if port["name"] == endpoint["port"]
-    }
-    annotated = {
-        document["metadata"]["name"]
-        for document in deployments
-        if "prometheus.io/scrape" in document["spec"]["template"]["metadata"].get("annotations", {})
-    }
-    assert scraped == annotated >= {"tocsin-scheduler", "tocsin-api"}
-
-
-def pods() -> list[dict[str, Any]]:
-    return [document["spec"]["template"] for document in kubernetes() if document["kind"] in {"Job", "Deployment"}]
-
-
-def test_pods_have_no_more_rights_than_they_need() -> None:
-    for pod in pods():
-        spec = pod["spec"]
-        assert spec["automountServiceAccountToken"] is _starts_containers(pod)
-        assert spec["securityContext"]["runAsNonRoot"] is True
-        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-        assert not spec.keys() & {"hostNetwork", "hostPID", "hostIPC"}
-        assert all(volume.keys() & {"configMap", "secret", "emptyDir"} for volume in spec["volumes"])
-        for container in spec["containers"]:
-            assert container["securityContext"] == {
-                "allowPrivilegeEscalation": False,
-                "readOnlyRootFilesystem": True,
-                "capabilities": {"drop": ["ALL"]},
-            }
-
-
-def _starts_containers(pod: dict[str, Any]) -> bool:
-    return bool(pod["metadata"]["labels"].get("part") == "container-worker")
-
-
-def test_worker_of_containers_has_rights_in_one_namespace(tmp_path: Path) -> None:
-    (tmp_path / "tocsin.yaml").write_text(of_kind("ConfigMap")["tocsin-container-worker"]["data"]["tocsin.yaml"])
-    settings = load(tmp_path / "tocsin.yaml")
-    [role], [binding] = of_kind("Role").values(), of_kind("RoleBinding").values()
-    [subject] = binding["subjects"]
-    pod = of_kind("Deployment")["tocsin-container-worker"]["spec"]["template"]["spec"]
-    [namespace] = settings.builtin.container.namespaces
-    assert {namespace, *of_kind("Namespace")} == {role["metadata"]["namespace"], binding["metadata"]["namespace"]}
-    assert binding["roleRef"]["name"] == role["metadata"]["name"]
-    assert subject["name"] == pod["serviceAccountName"]
-    assert subject["name"] in of_kind("ServiceAccount")
-    assert pod["terminationGracePeriodSeconds"] > settings.worker.shutdown_timeout
-    assert not any(each["kind"].startswith("Cluster") for each in kubernetes())
-
-
-def _selects(policy: dict[str, Any], labels: dict[str, str]) -> bool:
-    selector = policy["spec"]["podSelector"]
-    return selector.get("matchLabels", {}).items() <= labels.items() and all(
-        labels.get(rule["key"]) in rule["values"] for rule in selector.get("matchExpressions", [])
-    )
-
-
-def test_policies_open_only_the_ports_that_pods_use() -> None:
-    policies = [document for document in kubernetes() if document["kind"] == "NetworkPolicy"]
-    for pod in pods():
-        labels, [container] = pod["metadata"]["labels"], pod["spec"]["containers"]
-        mine = [policy["spec"] for policy in policies if _selects(policy, labels)]
-        assert {direction for policy in mine for direction in policy["policyTypes"]} == {"Ingress", "Egress"}
-        rules = {way: [rule for policy in mine for rule in policy.get(way, ())] for way in ("ingress", "egress")}
-        ports = {way: {port["port"] for rule in of for port in rule["ports"]} for way, of in rules.items()}
-        assert ports["ingress"] == {port["containerPort"] for port in container.get("ports", ())}
-        needs_database = any(one["name"] == "DATABASE_URL" for one in container["env"])
-        others = {5432} if needs_database else {443, 6443} if _starts_containers(pod) else set()
-        assert ports["egress"] == {53, 4222} | others
-        assert all(rule.get("from") or rule.get("to") for of in rules.values() for rule in of)
+# --- Docker -----------------------------------------------------------------------------------------------------------
 
 
 def test_containers_have_no_more_rights_than_they_need(services: dict[str, Any]) -> None:

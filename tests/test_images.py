@@ -14,8 +14,8 @@ OWN: Final = {"tocsin", "tocsin-worker"}
 """Images that are built from this repository."""
 EXAMPLES: Final = "registry.example.com/"
 READ: Final = {".yaml", ".yml", ".md", ".sh", ".toml", ".py", ".mjs"}
-UNREAD: Final = ("src/", "tests/", "schemas/")
-"""Folders that start no containers. Definitions of jobs and manifests to import name images there."""
+UNREAD: Final = ("src/", "tests/", "schemas/", "compose/helm/tocsin/templates/")
+"""Folders that start no containers. Definitions of jobs and manifests to import name images there; templates get theirs from values."""
 
 _DIGEST: Final = r"@sha256:[0-9a-f]{64}"
 _EXACT: Final = re.compile(rf"[^:@]+(:v?\d+\.\d+(\.\d+)?[^:@]*({_DIGEST})?|{_DIGEST})")

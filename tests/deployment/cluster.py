@@ -1,0 +1,180 @@
+"""The workloads of manifests as processes that the controllers of a cluster would start, restart and replace."""
+
+import asyncio
+import random
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+import httpx
+import trustme
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.databases import folder_of
+from tests.deployment.image import unprivileged
+from tests.deployment.manifests import WORKLOADS, Object, component, of_kind, secret_keys, selects, template
+from tests.deployment.pod import Objects, Pod
+
+PATIENCE: Final = 400.0
+"""Seconds after which a test gives up, on a machine that others use too."""
+RESTARTS: Final = 150
+"""Starts of one container after which it will never come up."""
+
+
+class Cluster:
+    """The pods of some manifests."""
+
+    def __init__(self, folder: Path, documents: Sequence[Object]) -> None:
+        self.folder = folder
+        self.pods: dict[str, Pod] = {}
+        self.completed: set[str] = set()
+        self._network = f"127.{random.randrange(16, 250)}.{random.randrange(256)}"  # noqa: S311 - keeps tests apart
+        self._documents = documents
+        self.objects = Objects(
+            {document["metadata"]["name"]: document["data"] for document in of_kind(documents, "ConfigMap")},
+            _secrets(documents),
+        )
+        for workload in of_kind(documents, *WORKLOADS):
+            self._add(workload)
+        for service in of_kind(documents, "Service"):
+            self._name(service)
+        self.objects.secrets = {**self.objects.secrets, **self._certificates()}
+
+    def of(self, *components: str) -> list[Pod]:
+        """Return the pods of some components."""
+        return [
+            pod
+            for pod in self.pods.values()
+            if pod.template["metadata"]["labels"]["app.kubernetes.io/component"] in components
+        ]
+
+    def lasting(self) -> list[Pod]:
+        """Return the pods of Deployments and StatefulSets."""
+        return [pod for pod in self.pods.values() if not _is_job(pod)]
+
+    def start(self) -> None:
+        """Start every pod at the same time, as `kubectl apply` does."""
+        for pod in self.pods.values():
+            pod.start()
+
+    async def until(self, happened: Callable[[], Awaitable[bool]]) -> None:
+        """Wait, and meanwhile start ended containers again."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while not await happened():
+                    self._restart_ended()
+                    await asyncio.sleep(0.5)
+        except TimeoutError:
+            last = [
+                f"== {pod.name} ({pod.exit_code}, {pod.starts} starts)\n{pod.said[-1_500:]}"
+                for pod in self.pods.values()
+            ]
+            raise AssertionError("\n".join([f"it did not happen within {PATIENCE} s", *last])) from None
+
+    async def ready(self) -> None:
+        """Wait until every Job is complete, and each other pod ready by its probes."""
+
+        async def are_ready() -> bool:
+            self._restart_ended()
+            if not all(pod.name in self.completed for pod in self.pods.values() if _is_job(pod)):
+                return False
+            return all(await asyncio.gather(*(pod.is_ready() for pod in self.lasting())))
+
+        await self.until(are_ready)
+        assert all(await asyncio.gather(*(pod.probe("livenessProbe") for pod in self.lasting())))
+
+    async def scraped(self) -> dict[str, set[str]]:
+        """Return the names of the metrics of each annotated pod."""
+        found: dict[str, set[str]] = {}
+        async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
+            for pod in self.lasting():
+                annotations = pod.template["metadata"].get("annotations", {})
+                if annotations.get("prometheus.io/scrape") == "true":
+                    port, path = annotations["prometheus.io/port"], annotations["prometheus.io/path"]
+                    answer = (await client.get(f"http://{pod.address}:{port}{path}")).raise_for_status()
+                    found[pod.name] = {family.name for family in text_string_to_metric_families(answer.text)}
+        return found
+
+    def end(self) -> None:
+        """Kill everything."""
+        for pod in self.pods.values():
+            pod.kill()
+
+    def _restart_ended(self) -> None:
+        for pod in self.pods.values():
+            if pod.exit_code is None or pod.name in self.completed:
+                continue
+            pod.join()
+            if _is_job(pod) and pod.exit_code == 0:
+                self.completed.add(pod.name)
+                continue
+            assert pod.starts < RESTARTS, pod.said[-2_000:]
+            pod.start()
+
+    def _add(self, workload: Object) -> None:
+        name, spec = workload["metadata"]["name"], workload["spec"]
+        claims = [claim["metadata"]["name"] for claim in spec.get("volumeClaimTemplates", ())]
+        for number in range(spec.get("replicas", 1)):
+            pod_name = f"{name}-{number}"
+            address = f"{self._network}.{len(self.pods) + 1}"
+            self.pods[pod_name] = Pod(
+                pod_name, address, template(workload), self.objects, self.folder / pod_name, claims
+            )
+            if workload["kind"] == "StatefulSet":
+                self.objects.hosts[f"{pod_name}.{spec['serviceName']}"] = address
+
+    def _name(self, service: Object) -> None:
+        """Let a Service lead to its first pod."""
+        selector = {"matchLabels": service["spec"]["selector"]}
+        first = next(pod for pod in self.pods.values() if selects(selector, pod.template["metadata"]["labels"]))
+        self.objects.hosts[service["metadata"]["name"]] = first.address
+
+    def _certificates(self) -> dict[str, dict[str, str]]:
+        """Return the Secrets with the certificate of the NATS servers."""
+        authority = trustme.CA()
+        issued = authority.issue_cert(*(str(ip_address(pod.address)) for pod in self.of("nats")), "localhost")
+        files = {
+            "ca.crt": authority.cert_pem.bytes().decode(),
+            "tls.crt": issued.cert_chain_pems[0].bytes().decode(),
+            "tls.key": issued.private_key_pem.bytes().decode(),
+        }
+        return {
+            volume["secret"]["secretName"]: files
+            for workload in of_kind(self._documents, *WORKLOADS)
+            for volume in template(workload)["spec"].get("volumes", ())
+            if "secret" in volume
+        }
+
+
+@asynccontextmanager
+async def cluster(documents: Sequence[Object]) -> AsyncIterator[Cluster]:
+    """Start the pods of manifests; they end with the block."""
+    with folder_of(unprivileged(), "tocsin-pods-") as folder:
+        it = Cluster(folder, documents)
+        try:
+            it.start()
+            yield it
+        finally:
+            it.end()
+
+
+def _secrets(documents: Sequence[Object]) -> dict[str, dict[str, str]]:
+    """Return the Secrets that variables refer to, each with random texts."""
+    made: dict[str, dict[str, str]] = {}
+    for name, key in secret_keys(documents):
+        made.setdefault(name, {}).setdefault(key, f"p{secrets.token_hex(20)}")
+    return made
+
+
+def _is_job(pod: Pod) -> bool:
+    return "restartPolicy" in pod.template["spec"]
+
+
+def without(documents: Sequence[Object], components: Collection[str]) -> Iterator[Object]:
+    """Yield the objects but for workloads of some components."""
+    return (
+        document for document in documents if document["kind"] not in WORKLOADS or component(document) not in components
+    )

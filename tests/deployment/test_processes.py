@@ -1,0 +1,94 @@
+"""The rendered manifests, each container as a process: they come up, are scraped, run a job, and survive kills."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.deployment.cluster import Cluster, cluster
+from tests.deployment.manifests import objects
+from tests.deployment.pod import Pod
+
+JOB = "hello"
+
+
+class Caller:
+    """A person with the token of the Secret, who uses the API of any ready pod."""
+
+    def __init__(self, tocsin: Cluster) -> None:
+        self._tocsin = tocsin
+        self._token = tocsin.objects.secrets["tocsin"]["admin-token"]
+
+    async def call(self, method: str, path: str, *, token: str | None = None) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {token or self._token}"}
+        async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
+            last: httpx.TransportError | None = None
+            for pod in self._tocsin.of("api"):
+                try:
+                    return await client.request(method, f"http://{pod.address}:8062{path}", headers=headers)
+                except httpx.TransportError as error:
+                    last = error
+        raise AssertionError(last)
+
+    async def run(self) -> None:
+        """Trigger the job, and wait until this execution is completed."""
+        triggered = await self.call("POST", f"/v1/jobs/{JOB}/trigger")
+        assert triggered.status_code == httpx.codes.ACCEPTED, triggered.text
+        execution = triggered.json()["execution_id"]
+
+        async def is_completed() -> bool:
+            answer = await self.call("GET", f"/v1/executions/{execution}")
+            return answer.is_success and answer.json()["status"] == "completed"
+
+        await self._tocsin.until(is_completed)
+
+
+def command(pod: Pod, *arguments: str) -> Any:  # noqa: ANN401 - JSON
+    """Return the answer of a command in the container of a pod, as `kubectl exec` would run it."""
+    program = [sys.executable, "-m", "tocsin", *arguments, "--output", "json"]
+    result = subprocess.run(program, env=pod.environment(), capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return json.loads(result.stdout)
+
+
+async def checked(tocsin: Cluster) -> None:
+    """Check that every pod exports metrics, that no caller without a token gets in, and that the audit is clean."""
+    metrics = await tocsin.scraped()
+    assert metrics.keys() == {pod.name for pod in tocsin.lasting()} - {
+        pod.name for pod in tocsin.of("nats", "postgresql")
+    }
+    for pod in tocsin.of("api"):
+        assert {"hanzo_scheduler_jobs_registered", "tocsin_queue_tasks"} <= metrics[pod.name]
+    for name, families in metrics.items():
+        assert "process_resident_memory_bytes" in families, name
+    assert (await Caller(tocsin).call("GET", "/v1/jobs", token="wrong" * 10)).status_code == httpx.codes.UNAUTHORIZED
+    assert [pod.written_outside() for pod in tocsin.pods.values() if pod.written_outside()] == []
+    [operator] = tocsin.of("jobs")
+    audit = await asyncio.to_thread(command, operator, "audit")
+    assert audit["violations"] == []
+
+
+@pytest.mark.slow
+async def test_manifests_come_up_and_run_a_job() -> None:
+    async with cluster(objects("tocsin.yaml")) as tocsin:
+        await tocsin.ready()
+        await Caller(tocsin).run()
+        await checked(tocsin)
+
+
+@pytest.mark.full
+@pytest.mark.slow
+async def test_manifests_survive_a_kill_of_every_pod() -> None:
+    async with cluster(objects("tocsin.yaml")) as tocsin:
+        await tocsin.ready()
+        caller = Caller(tocsin)
+        for pod in tocsin.lasting():
+            pod.kill()
+            await tocsin.ready()
+            assert pod.starts > 1
+            await caller.run()
+        await checked(tocsin)
