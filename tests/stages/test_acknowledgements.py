@@ -17,6 +17,7 @@ from tocsin.domain import execution
 from tocsin.domain.agent import MAX_PROPOSALS, Command
 from tocsin.domain.events import (
     Acknowledged,
+    Acquired,
     Admitted,
     AgentDrainStarted,
     AgentGranted,
@@ -459,6 +460,39 @@ async def test_cancelled_execution_is_not_proposed_again(scene: Scene, stack: As
     assert (await scene.state()).status is Status.CANCELLED
     assert len(await scene.of(Proposed)) == 1
     assert not len(scene.keepers[0].acknowledgements.proposals)
+
+
+async def lock_taken_early(scene: Scene) -> str:
+    """Let one execution wait for agents with the lock, and another for the lock; return the id of the first.
+
+    An earlier delivery of its trigger took the lock, under a definition that needed no acknowledgements.
+    """
+    await scene.world.define({**PAY, "overlap_policy": "enqueue", "retry": {"max_attempts": 1}})
+    await scene.trigger("early")
+    early = (await scene.state()).request.execution_id
+    await scene.world.given(Acquired(job="pay", execution_id=early, scheduled_time=scene.world.clock.now(), ttl=70.0))
+    await scene.world.define({"name": "pay", "function": "pay", "overlap_policy": "enqueue"})
+    await scene.trigger("late")
+    return early
+
+
+async def test_holder_of_a_lock_waits_for_agents(scene: Scene) -> None:
+    early = await lock_taken_early(scene)
+    assert await scene.of(Dispatched) == []
+    await scene.world.ask_to_cancel("pay", early)
+    await scene.play()
+    [admitted] = await scene.of(Dispatched)
+    assert admitted.execution_id != early
+    await scene.checked()
+
+
+async def test_skipped_holder_hands_its_lock_on(scene: Scene) -> None:
+    early = await lock_taken_early(scene)
+    await scene.play(TIMEOUT_S + 1)
+    assert [(fact.execution_id, fact.reason) for fact in await scene.of(Skipped)] == [(early, "no_quorum")]
+    [admitted] = await scene.of(Dispatched)
+    assert admitted.execution_id != early
+    await scene.checked()
 
 
 async def test_too_many_waiting_executions_are_skipped(scene: Scene) -> None:

@@ -82,6 +82,18 @@ def acquire(
     return again(Events(ref, tuple(events)), rests_on=rests_on, signals=held)
 
 
+def hand_on(
+    job: str, shard: str | None, job_lock: Lock, states: States, rests_on: tuple[Ref[object], ...]
+) -> Step | None:
+    """Hand a free lock to the earliest waiting execution; None: no execution waits."""
+    if (first := job_lock.waiting.first) is None:
+        return None
+    ref = execution_state(job, first.execution_id)
+    request = states(ref).requested
+    ttl = lock.ttl(request) if request else lock.GRACE_S
+    return acquire(job, shard, first, ttl, states, rests_on=rests_on if request else (*rests_on, ref))
+
+
 def begin(
     first: Planned | Admitted | Skipped, states: States, now: datetime, *, key: bytes, sampling: Sampling | None = None
 ) -> Step:

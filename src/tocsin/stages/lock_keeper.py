@@ -34,7 +34,7 @@ from ..domain.execution import Execution, Status
 from ..domain.lock import Lock
 from ..engine.kinds import FACTS, execution_state
 from ..engine.lock_projection import LockProjection, LockRenewal, Released
-from ..engine.locks import acquire, is_over, lock_state, states_of_beginning
+from ..engine.locks import acquire, hand_on, is_over, lock_state, states_of_beginning
 from ..engine.public_events import ANNOUNCED, announce_decision, answer_to_queued
 from ..engine.stage import Access, Stage, Subscription
 from ..engine.step import DONE, Events, Reading, Ref, Sources, States, Step, again, done
@@ -118,7 +118,9 @@ class LockKeeper:
         if states.at(ref) < recorded.sequence:
             raise StaleRead.of(ref.key)
         if state.status is not Status.PLANNED:
-            return announce_decision(state.decided, states, now)
+            has_waited = isinstance(message, DependenciesSettled | QuorumSettled)
+            step = self._leave_lock(state, states, now) if has_waited else None
+            return step or announce_decision(state.decided, states, now)
         if not isinstance(state.requested, Planned) or state.is_held:
             return DONE
         if (reason := execution.skip_reason(state)) is not None:
@@ -135,7 +137,7 @@ class LockKeeper:
             return self._take(request, job_lock, states)
         is_free, rests_on = is_over(job, job_lock.holder or "", job_lock.fence, states)
         if is_free:
-            return _hand_on(job, request.plan.shard, job_lock, states, rests_on) or self._take(
+            return hand_on(job, request.plan.shard, job_lock, states, rests_on) or self._take(
                 request, job_lock, states, rests_on
             )
         if step := _finish_admission(job, job_lock, states, now, self._key):
@@ -174,6 +176,17 @@ class LockKeeper:
             return again(_admission(ref, job_lock.fence, states, self._key))
         return acquire(job, request.plan.shard, lock.waiting(request), lock.ttl(request), states, rests_on=rests_on)
 
+    def _leave_lock(self, state: Execution, states: States, now: datetime) -> Step | None:
+        """Hand on the lock of an execution skipped after its waits; None: nothing waits."""
+        request, skipped = state.requested, state.decided
+        if state.status is not Status.SKIPPED or request is None or skipped is None:
+            return None
+        job, shard = request.job, request.plan.shard
+        job_lock = states.up_to(lock_state(job, shard), skipped.sequence)
+        if job_lock.holder == request.execution_id:
+            return hand_on(job, shard, job_lock, states, ())
+        return _finish_admission(job, job_lock, states, now, self._key)
+
     # --- ended -------------------------------------------------------------------------------------------------------
 
     def on_end(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
@@ -189,7 +202,7 @@ class LockKeeper:
             is_free = job_lock.holder == end.execution_id
             if not is_free:
                 is_free, rests_on = is_over(end.job, job_lock.holder, job_lock.fence, states)
-            if is_free and (step := _hand_on(end.job, end.shard, job_lock, states, rests_on)):
+            if is_free and (step := hand_on(end.job, end.shard, job_lock, states, rests_on)):
                 return step
         if job_lock.holder is not None and job_lock.holder != end.execution_id:
             step, last = _announce_successors(end, job_lock, states, now)
@@ -201,18 +214,6 @@ class LockKeeper:
             rests_on = (*rests_on, *last, *unknown)
         released = () if end.shard is not None else (Released(end.job, end.execution_id),)
         return done(rests_on=rests_on, signals=released)
-
-
-def _hand_on(
-    job: str, shard: str | None, job_lock: Lock, states: States, rests_on: tuple[Ref[object], ...]
-) -> Step | None:
-    """Hand a free lock to the earliest waiting execution; None: no execution waits."""
-    if (first := job_lock.waiting.first) is None:
-        return None
-    ref = execution_state(job, first.execution_id)
-    request = states(ref).requested
-    ttl = lock.ttl(request) if request else lock.GRACE_S
-    return acquire(job, shard, first, ttl, states, rests_on=rests_on if request else (*rests_on, ref))
 
 
 def _finish_admission(
@@ -295,9 +296,7 @@ def _may_hold(end: Message) -> TypeGuard[Terminal]:
 
     Without a fencing token it was never admitted; but if it was cancelled or abandoned before, it may have the lock.
     """
-    if not isinstance(end, Terminal):
-        return False
-    return (
+    return isinstance(end, Terminal) and (
         end.fence is not None or isinstance(end, Cancelled) or (isinstance(end, Failed) and end.reason == "abandoned")
     )
 

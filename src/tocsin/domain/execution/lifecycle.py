@@ -36,8 +36,11 @@ from .steps import Phase
 
 
 def admit(state: Execution, *, fence: int | None) -> list[Admitted]:
-    """Let a planned execution run, under the fencing token of its lock."""
-    if state.status is not Status.PLANNED or state.requested is None:
+    """Let a planned execution run, under the fencing token of its lock.
+
+    It may have the lock before its waits are over: an earlier delivery of its trigger took it, under a definition without them.
+    """
+    if state.status is not Status.PLANNED or state.requested is None or state.is_held:
         return []
     return [Admitted(**request_fields(state.requested), fence=fence, recovered_at=state.recovered_at)]
 
