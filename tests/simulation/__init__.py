@@ -8,6 +8,7 @@ The product's own code runs (stages, worker, registry and everything below) on i
     outside, mq       executors outside.
     operators         decisions about queues and agents.
     hand_over_rules   priorities, and agents that drain.
+    quorum_rules      executions that agents acknowledge.
     focus, faults     the kind of trouble, and its rates, chosen by the seed
     workload          the actions of users
     judgement         after the faults end, everything must finish, and the audit must be clean

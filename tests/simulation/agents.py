@@ -72,6 +72,8 @@ class Hall:
     """When each agent that drains heard of it, by its name and id."""
     heard_draining: dict[tuple[str, str, str], float] = field(default_factory=dict)
     """When a matcher heard first that an agent drains, by the matcher's process and the agent's name and id."""
+    acknowledged: dict[tuple[str, str], set[int]] = field(default_factory=dict)
+    """The proposals that each agent acknowledged in a hold list, also in one that was lost, by its name and id."""
 
     def of(self, kind: str, key: tuple[str, str] = EVERYBODY) -> list[Listener]:
         """Return the subscriptions of living processes."""
@@ -88,6 +90,9 @@ class SimulatedChannel:
         self.connections = 1
 
     async def announce(self, name: str, agent_id: str, body: bytes) -> None:
+        if b'"acknowledged"' in body:
+            said = HoldList.model_validate_json(body).acknowledged
+            self._hall.acknowledged.setdefault((name, agent_id), set()).update(said)
         self._send("hold-list", EVERYBODY, name, agent_id, body)
 
     async def is_heard(self, name: str, agent_id: str, body: bytes, *, wait: float) -> bool:

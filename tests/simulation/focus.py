@@ -20,6 +20,7 @@ from .workload import (
     QUEUES,
     Action,
     Temper,
+    acknowledged,
     actions,
     assigned,
     bridged,
@@ -274,6 +275,18 @@ _DIVIDED: Final = Focus(
     loss=(0.03, 0.3),
     declared=("s1", "s2"),
 )
+QUORUMS: Final = "quorums"
+ACKNOWLEDGED_FROM: Final = 8_000_000
+"""The first seed of schedules with jobs that need acknowledgements."""
+_ACKNOWLEDGED: Final = Focus(
+    f"{QUORUMS}: agents acknowledge executions, and die, while two agent keepers believe that they lead",
+    acknowledged,
+    {"crash": 0.008, "freeze": 0.004, "stale": 0.2, "lagging": 0.2, "clock_steps": 0.0, "skew": 0.0},
+    Temper(paces=(0.05, 0.5, 1.5)),
+    nodes=(2, 3),
+    workers=(3,),
+    loss=(0.4, 0.0),
+)
 _LATER: Final = {
     OPERATED_FROM: _OPERATED,
     DEPENDENT_FROM: _DEPENDENT,
@@ -282,6 +295,7 @@ _LATER: Final = {
     DRAINED_FROM: _DRAINED,
     LED_FROM: _LED,
     DIVIDED_FROM: _DIVIDED,
+    ACKNOWLEDGED_FROM: _ACKNOWLEDGED,
 }
 """The kinds of schedules with seeds of their own, by the first seed."""
 

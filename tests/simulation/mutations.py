@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 from tocsin.archive import segment_selection
 from tocsin.archive.archive import Archive
 from tocsin.archive.segment_selection import Cursors, PurgeFilters
-from tocsin.domain import dead_letter, execution, ids, ledger, lock, recovery, retry
+from tocsin.domain import dead_letter, execution, ids, ledger, lock, quorum, recovery, retry
 from tocsin.domain.execution import attempts, lifecycle, tasks
 from tocsin.domain.execution.steps import Steps
 from tocsin.domain.ledger import instants
@@ -36,6 +36,8 @@ from tocsin.ports import event_log, write_entry
 from tocsin.services import scope_decisions
 from tocsin.services.operations import task_leases
 from tocsin.stages import lease_keeper, lock_keeper, registrar, ticker
+from tocsin.stages.agent_keeper.acknowledgements import Acknowledgements
+from tocsin.stages.agent_keeper.proposals import Proposal, Proposals
 from tocsin.stages.agent_keeper.stage import AgentKeeper
 from tocsin.stages.archiver.archive_eligibility import ArchiveEligibility
 from tocsin.stages.archiver.stage import Archiver, PacedPurge
@@ -63,7 +65,7 @@ from tocsin.worker.agent import AgentAnnouncer
 from tocsin.worker.outcome import StopReason
 from tocsin.worker.task_pool import Slots
 
-from .focus import DRAINS, FORGERY, OPERATORS, PRIORITIES, first_of, focus_of
+from .focus import DRAINS, FORGERY, OPERATORS, PRIORITIES, QUORUMS, first_of, focus_of
 from .simulation import play
 
 
@@ -238,7 +240,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     _bug(
         "let in the newest instead of the earliest",
-        lock_keeper._hand_on,
+        locks.hand_on,
         "(first := job_lock.waiting.first)",
         "(first := max(job_lock.waiting, key=lambda one: one.scheduled_time, default=None))",
     ),
@@ -260,7 +262,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         # The next look admits it anyway, but the projection of its lock would end too early.
         "believe a replica that who has the lock was never planned",
-        lock_keeper._hand_on,
+        locks.hand_on,
         "rests_on if request else (*rests_on, ref)",
         "rests_on",
     ),
@@ -318,8 +320,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "announce nothing again of what is asked for again",
         lock_keeper.LockKeeper.on_planned,
-        "return announce_decision(state.decided, states, now)",
-        "return DONE",
+        "return step or announce_decision(state.decided, states, now)",
+        "return step or DONE",
     ),
     _bug(
         "look no more who is cancelled before it was let in",
@@ -712,6 +714,73 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         StopReason=StopReason,
     ),
     _bug("tell no agent that it drains", AgentKeeper._hear, "hold_list.mode != mode", "hold_list.mode == 'starting'"),
+    # --- acknowledgements of agents ----------------------------------------------------------------------------------
+    _bug(
+        "admit the holder of a lock before its quorum",
+        lifecycle.admit,
+        "or state.is_held",
+        "",
+    ),
+    _bug(
+        "keep the lock of an execution without a quorum",
+        lock_keeper.LockKeeper._leave_lock,
+        "job_lock.holder == request.execution_id",
+        "False",
+    ),
+    _bug(
+        "need no majority of agents",
+        quorum.needed,
+        "max(rule.acknowledgements, agents // 2 + 1)",
+        "rule.acknowledgements",
+    ),
+    _bug(
+        "count an answer to an earlier proposal",
+        Proposals._follow,
+        "proposal.heard.clear()",
+        "pass",
+    ),
+    _bug(
+        "count every agent that was asked",
+        quorum.gather,
+        "if agent in heard",
+        "if heard",
+    ),
+    _bug(
+        "store an answer that is stored",
+        quorum.gather,
+        "in state.unheard() if",
+        "in state.proposal.message.agents if",
+    ),
+    _bug(
+        "wait for no answers",
+        Proposal.is_late,
+        "self.late_at <= now",
+        "True",
+    ),
+    _bug(
+        "count the time of the leader before",
+        Proposals._follow,
+        "proposal.late_at = None",
+        "pass",
+    ),
+    _bug(
+        "propose once more than allowed",
+        quorum.gather,
+        "attempt >= of.rule.max_attempts",
+        "attempt > of.rule.max_attempts",
+    ),
+    _bug(
+        "send a proposal once",
+        Acknowledgements.run_once,
+        "self.proposals.look_again(proposal, now + REPEAT)",
+        "pass",
+    ),
+    _bug(
+        "admit what no quorum acknowledged",
+        lifecycle.skip_reason,
+        'state.quorum.settled.outcome != "reached"',
+        "False",
+    ),
     # --- read models -------------------------------------------------------------------------------------------------
     _bug(
         "move the recorder's place without the rows",
@@ -833,6 +902,15 @@ FOCUSED: Final[Mapping[str, str]] = {
     "look at no hold list again before tasks are assigned": DRAINS,
     "begin what arrives while the worker drains": DRAINS,
     "stop what a draining worker runs": DRAINS,
+    "need no majority of agents": QUORUMS,
+    "count an answer to an earlier proposal": QUORUMS,
+    "count every agent that was asked": QUORUMS,
+    "store an answer that is stored": QUORUMS,
+    "wait for no answers": QUORUMS,
+    "count the time of the leader before": QUORUMS,
+    "propose once more than allowed": QUORUMS,
+    "send a proposal once": QUORUMS,
+    "admit what no quorum acknowledged": QUORUMS,
 }
 """Bugs that ask for a coincidence, and the focus in which that is common."""
 
@@ -846,6 +924,12 @@ FOUND_BY_ONE_RULE: Final[Mapping[str, str]] = {
 
 
 CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
+    "admit the holder of a lock before its quorum": (
+        "tests/stages/test_acknowledgements.py::test_holder_of_a_lock_waits_for_agents"
+    ),
+    "keep the lock of an execution without a quorum": (
+        "tests/stages/test_acknowledgements.py::test_skipped_holder_hands_its_lock_on"
+    ),
     "tell no agent that it drains": "tests/stages/test_agent_keeper.py::test_drained_agent_is_commanded_until_it_drains",
     "let two claim one delivery": "tests/domain/test_execution.py::test_a_claim_is_granted_once_for_a_delivery",
     "do not announce executions that are over": (

@@ -51,6 +51,7 @@ from .hand_over_rules import broken_drains, broken_priorities
 from .limits import broken_limits, broken_rates
 from .mq import Handed
 from .operator_rules import broken_decisions
+from .quorum_rules import broken_quorums
 from .workload import ASSIGNED, BRIDGED, Run
 
 M = TypeVar("M", bound=Message)
@@ -73,6 +74,7 @@ def beyond_the_audit(around: Surroundings, everything: StoredEvents) -> Iterator
     yield from broken_rates(everything, around)
     yield from broken_decisions(everything, around)
     yield from broken_waits(everything)
+    yield from broken_quorums(everything, around)
     yield from broken_priorities(everything, around)
     yield from broken_drains(everything, around)
     for judge in (_what_is_reported_was_answered, _an_answer_in_time_counts):
@@ -325,11 +327,13 @@ def _turn(waiting: Waiter) -> tuple[bool, datetime]:
 
 
 def _a_lock_lasts_as_long_as_its_steps_may(everything: StoredEvents) -> Iterator[str]:
-    planned = {fact.message.execution_id: fact.message for fact in everything.facts(Planned)}
+    planned = {fact.message.execution_id: fact for fact in everything.facts(Planned)}
     for acquired in everything.facts(Acquired):
         asked = planned.get(acquired.message.execution_id)
-        if asked is not None and acquired.message.ttl != lock.ttl(asked):
-            held = f"{acquired.message.ttl:g} seconds, and may take {lock.ttl(asked):g}"
+        if asked is None or acquired.sequence < asked.sequence:
+            continue  # an earlier delivery of its trigger took the lock, by the definition of that time
+        if acquired.message.ttl != lock.ttl(asked.message):
+            held = f"{acquired.message.ttl:g} seconds, and may take {lock.ttl(asked.message):g}"
             yield f"I5: {acquired.message.execution_id} has the lock for {held}: {acquired.subject} {acquired.sequence}"
 
 

@@ -43,8 +43,8 @@ class SimulatedServer(InMemoryEventLog):
     clock: ServerClock
 
     def __init__(self, clock: ServerClock, network: Network) -> None:
-        """Empty streams."""
-        super().__init__(clock)
+        """Empty streams, which it says three servers keep."""
+        super().__init__(clock, replicas=3)
         self._network = network
         self.leases: dict[LeaseTimer, list[tuple[datetime, datetime]]] = {}
         """Of each claim under a lease, when its timer was set (UTC), and until when."""

@@ -12,6 +12,7 @@ import pytest
 
 from .__main__ import told
 from .focus import (
+    ACKNOWLEDGED_FROM,
     DEPENDENT_FROM,
     DIVIDED_FROM,
     DRAINED_FROM,
@@ -31,6 +32,7 @@ FORGED = 10
 RANKED = 4
 LED = 10
 DIVIDED = 6
+ACKNOWLEDGED = 8
 SCHEDULES = (0, 20, *(pytest.param(first, marks=pytest.mark.full) for first in (40, 60, 80)))
 PLAY = """
 import json, sys
@@ -81,6 +83,12 @@ def test_leader_alone_gets_its_tasks_under_any_fault() -> None:
 
 def test_shards_have_one_owner_under_any_fault() -> None:
     seeds = range(DIVIDED_FROM, DIVIDED_FROM + DIVIDED)
+    failed = [told(result) for result in map(play, seeds) if result.violations]
+    assert not failed, "\n".join(failed)
+
+
+def test_agents_acknowledge_under_any_fault() -> None:
+    seeds = range(ACKNOWLEDGED_FROM, ACKNOWLEDGED_FROM + ACKNOWLEDGED)
     failed = [told(result) for result in map(play, seeds) if result.violations]
     assert not failed, "\n".join(failed)
 

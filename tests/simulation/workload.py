@@ -491,10 +491,28 @@ def divided(chance: Random, until: float) -> list[Action]:
     return [on_shards(action) for action in timed(chance, until) + overlapping(chance, until)]
 
 
+def acknowledged(chance: Random, until: float) -> list[Action]:
+    """Jobs whose executions agents must acknowledge, beside others."""
+
+    def by_agents(action: Action) -> Action:
+        if action.definition is None or chance.random() < _FREE:
+            return action
+        retry = action.definition.retry.model_copy(update={"max_attempts": chance.choice((1, 2, 3))})
+        fields = {
+            "job_class": "QUORUM_REQUIRED",
+            "acknowledgements": chance.choice((1, 2, 3, 4)),
+            "acknowledgement_timeout": chance.choice((1.0, 3.0)),
+            "retry": retry,
+        }
+        return replace(action, definition=action.definition.model_copy(update=fields))
+
+    return [by_agents(action) for action in timed(chance, until) + overlapping(chance, until)]
+
+
 SHARDS: Final = ("s1", "s2", "s3")
 """The shards of the map."""
 _FREE: Final = 0.3
-"""The share of jobs whose tasks any worker gets."""
+"""The share of jobs whose tasks any worker gets, or whose executions need no acknowledgements."""
 
 
 def depending(chance: Random, until: float) -> list[Action]:
