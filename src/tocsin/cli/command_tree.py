@@ -234,6 +234,7 @@ COMMANDS: Final[Tree] = {
     "top": "top.command:top",
     "stats": "installation.status:stats",
     "doctor": "installation.status:doctor",
+    "support-bundle": "installation.support_bundle:support_bundle",
     "permissions": "installation.commands:permissions",
     "version": "installation.commands:version",
 }

@@ -115,6 +115,7 @@ def _of_the_outside() -> Iterator[_Row]:
     from ...archive.checkpoints import CheckpointDamaged  # noqa: PLC0415
     from ...archive.signing_keys import KeyRefused  # noqa: PLC0415
     from ...bootstrap import Unreachable  # noqa: PLC0415
+    from ...services.support_bundle import BundleExists  # noqa: PLC0415
 
     yield from (
         (ArchiveDamaged, Exit.NO, "{}"),
@@ -122,6 +123,7 @@ def _of_the_outside() -> Iterator[_Row]:
         (KeyRefused, Exit.USAGE, "{}"),
         (Unreachable, Exit.UNREACHABLE, "{}"),
         (MessagesAtRisk, Exit.USAGE, "{}"),
+        (BundleExists, Exit.USAGE, "{}"),
         (ProvisionError, Exit.UNREACHABLE, "{}"),
         (PortTakenError, Exit.UNREACHABLE, "{}"),
         (PortInUseError, Exit.UNREACHABLE, "{}"),

@@ -1,0 +1,144 @@
+"""`tocsin support-bundle`."""
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import httpx
+import typer
+from rich.text import Text
+
+from ... import __version__
+from ...domain.text import counted
+from ...services.support_bundle import BundleExists, Content, Part, collect, end_of, event_parts, write
+from ...settings import Settings, origins, shown
+from ..output.tables import table
+from ..runtime.event_loop import run
+from ..runtime.session import Session, session_of
+from .status import as_json
+
+if TYPE_CHECKING:
+    from ...bootstrap import Installation
+
+MAX_METRICS: Final = 16_777_216
+"""Bytes of one page of metrics."""
+_CONNECT_S: Final = 10.0
+
+
+def support_bundle(
+    context: typer.Context,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The archive to write; by default `tocsin-support-<time>.tar.gz` here."),
+    ] = None,
+    log: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--log", metavar="FILE", help="Add the end of a file with log lines of a process; give it once per file."
+        ),
+    ] = None,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option("--metrics", metavar="URL", help="Add a page of metrics; give it once per process."),
+    ] = None,
+) -> None:
+    """Write settings, status, findings, events, metrics and log lines into one archive.
+
+    It holds no secrets of the settings, and no input, result or error of a job: of the events it has names, numbers, times and reasons of
+    fixed lists. Log lines are added as they are. A part that cannot be read is named in `bundle.json`; the others are written.
+
+    Example: `tocsin support-bundle --log stages.log --metrics http://127.0.0.1:9090/metrics`
+    """
+    session, at = session_of(context), datetime.now(UTC)
+    path = out or Path(f"tocsin-support-{at:%Y%m%dT%H%M%SZ}.tar.gz")
+    if path.exists():
+        raise BundleExists(path)
+    contents = run(_contents(session, log or [], metrics or []))
+    write(path, contents, at=at, tocsin=__version__)
+    size = path.stat().st_size
+    session.output.answer(
+        {
+            "file": str(path),
+            "bytes": size,
+            "parts": [
+                {"name": part.name, "bytes": None if part.body is None else len(part.body), "error": part.error}
+                for part in contents
+            ],
+        },
+        lambda: [
+            table(("PART", "BYTES", "MISSING BECAUSE"), [_row(part) for part in contents], empty=""),
+            Text(f"{path}: {counted(size, 'byte')}. Read it before you send it.", style="bold"),
+        ],
+    )
+
+
+def _row(part: Content) -> tuple[object, ...]:
+    return part.name, "" if part.body is None else len(part.body), Text(part.error or "", style="yellow")
+
+
+async def _contents(session: Session, logs: Sequence[Path], metrics: Sequence[str]) -> list[Content]:
+    settings = session.settings()
+    local: dict[str, Part] = {"settings.json": _document(lambda: _settings(settings))}
+    local |= {f"metrics/{number}.txt": _page(url) for number, url in enumerate(metrics, 1)}
+    local |= {f"logs/{number}-{path.name}": _log(path) for number, path in enumerate(logs, 1)}
+    return [*await collect(local), *await _of_installation(session, settings)]
+
+
+async def _of_installation(session: Session, settings: Settings) -> list[Content]:
+    """Return the parts that need NATS; without it, one part that says why."""
+    try:
+        async with session.backend.connect(settings, within=_CONNECT_S) as installation:
+            return await collect(_installation_parts(session, installation))
+    except Exception as error:  # noqa: BLE001 - a bundle is made when things are broken
+        return [Content("installation", None, f"{type(error).__name__}: {error}")]
+
+
+def _installation_parts(session: Session, installation: "Installation") -> dict[str, Part]:
+    async def status() -> Any:  # noqa: ANN401 - JSON
+        return as_json(await session.backend.status(installation))
+
+    async def findings() -> Any:  # noqa: ANN401 - JSON
+        return [asdict(finding) for finding in await session.backend.examine(installation, [])]
+
+    parts: dict[str, Part] = {"status.json": _answer(status), "doctor.json": _answer(findings)}
+    return parts | event_parts(installation.stored)
+
+
+def _settings(settings: Settings) -> Any:  # noqa: ANN401 - JSON
+    sources = origins(settings)
+    return {name: {"value": value, "from": sources[name]} for name, value in shown(settings).items()}
+
+
+def _document(make: Callable[[], Any]) -> Part:
+    async def read() -> bytes:
+        return json.dumps(make(), indent=2, default=str).encode()
+
+    return read
+
+
+def _answer(ask: Callable[[], Awaitable[Any]]) -> Part:
+    async def read() -> bytes:
+        return json.dumps(await ask(), indent=2, default=str).encode()
+
+    return read
+
+
+def _log(path: Path) -> Part:
+    return lambda: end_of(path)
+
+
+def _page(url: str) -> Part:
+    async def read() -> bytes:
+        body = b""
+        async with httpx.AsyncClient() as client, client.stream("GET", url) as answer:
+            answer.raise_for_status()
+            async for piece in answer.aiter_bytes():
+                body += piece
+                if len(body) > MAX_METRICS:
+                    raise ValueError(f"the page has more than {MAX_METRICS} bytes")
+        return body
+
+    return read

@@ -1,0 +1,72 @@
+"""`tocsin support-bundle` writes what it can have, and names the rest."""
+
+import json
+import tarfile
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import override
+
+from .conftest import World
+
+PASSWORD = "hunter2"  # noqa: S105 - no password of ours
+
+
+class Metrics(BaseHTTPRequestHandler):
+    """A process with metrics."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/metrics" else 404)
+        self.end_headers()
+        self.wfile.write(b"up 1\n")
+
+    @override
+    def log_message(self, format: str, *args: Any) -> None:
+        """Write nothing."""
+
+
+def content(path: Path) -> dict[str, bytes]:
+    with tarfile.open(path) as archive:
+        files = {name: archive.extractfile(name) for name in archive.getnames()}
+        return {name.removeprefix("tocsin-support/"): file.read() for name, file in files.items() if file is not None}
+
+
+def test_bundle_has_settings_logs_and_metrics(world: World, tmp_path: Path) -> None:
+    (world.folder / "tocsin.yaml").write_text(f"nats: {{ user: me, password: {PASSWORD} }}")
+    log, out = tmp_path / "stages.log", tmp_path / "b.tar.gz"
+    log.write_text("a line\n")
+    server = HTTPServer(("127.0.0.1", 0), Metrics)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        result = world.call(
+            "support-bundle",
+            *("--out", str(out), "--log", str(log), "--log", str(tmp_path / "absent.log")),
+            *("--metrics", f"{url}/metrics", "--metrics", f"{url}/other"),
+        )
+    finally:
+        server.shutdown()
+        server.server_close()
+    files = content(out)
+    assert files["logs/1-stages.log"] == b"a line\n"
+    assert files["metrics/1.txt"] == b"up 1\n"
+    assert json.loads(files["settings.json"])["nats.user"] == {"value": "me", "from": "tocsin.yaml"}
+    assert PASSWORD not in str(files)
+    missing = {
+        name: part["missing"] for name, part in json.loads(files["bundle.json"])["files"].items() if "missing" in part
+    }
+    assert missing["logs/2-absent.log"].startswith("FileNotFoundError")
+    assert "404" in missing["metrics/2.txt"]
+    assert "Read it before you send it." in result.out
+    again = world.call("support-bundle", "--out", str(out))
+    assert (again.code, "exists already" in again.err) == (2, True)
+
+
+def test_bundle_is_written_without_nats(world: World, tmp_path: Path) -> None:
+    world.reachable = False
+    out = tmp_path / "b.tar.gz"
+    parts = world.call("support-bundle", "--out", str(out), "-o", "json").json["parts"]
+    assert {part["name"]: part["error"] is None for part in parts} == {"settings.json": True, "installation": False}
+    assert "settings.json" in content(out)
