@@ -78,6 +78,11 @@ def test_the_defaults_are_those_of_the_specification() -> None:
     assert definition.retry.max_attempts == 4
 
 
+@pytest.mark.parametrize(("written", "policy"), [("none", "skip"), ("last", "once"), ("all", "all")])
+def test_catch_up_has_three_words(written: str, policy: str) -> None:
+    assert job(cron_expression="@daily", catch_up=written).catch_up == policy
+
+
 def test_no_limit_cuts_a_backoff() -> None:
     retry = job(max_retries=12).retry
     assert delay(retry, 12, 1.0) == 60 * 2**11
