@@ -1,5 +1,6 @@
 """The examples of "Run the scheduler in your application" run as they are written."""
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ async def test_examples_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         exec(compile(block, "in-process.md", "exec"), names)  # noqa: S102 - our own page
     await names["main"]()
     assert "3" in capsys.readouterr().out.splitlines()
+    assert await asyncio.to_thread(names["run_blocking"]) == 3
     app = names["app"]
     async with app.running():
         status = await names["report"]()

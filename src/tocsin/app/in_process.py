@@ -1,11 +1,13 @@
 """An application that runs its stages and its worker in its own event loop."""
 
+import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ..domain.errors import TocsinError
 from ..domain.events import Actor
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
     from ..bootstrap.in_process import Home
     from ..client import Client
     from ..services.operator import Operator
+    from .in_thread import AppThread
+
+
+_starting: Final = threading.Lock()
 
 
 class AlreadyRunning(TocsinError, RuntimeError):
@@ -47,7 +53,8 @@ class InProcess(Declarations, ABC):
     """Those of the constructor; None: those of the environment."""
     _data_dir: Path | None = None
     _is_in_memory: bool = False
-    _runs: bool = False
+    _process: int | None = None
+    """The process in which the application runs; None: it does not run."""
     _client: "Client | None" = None
     """The client of `connected`; None: the application is not connected."""
 
@@ -95,6 +102,7 @@ class InProcess(Declarations, ABC):
         Raises:
             AlreadyRunning: the application runs already.
             ConnectedElsewhereError: the application is connected already.
+            WrongContext: the process was forked from one in which the application runs.
             DefinitionError, UntraceableError: the definition of a job cannot be made.
             SettingsError: the settings are invalid.
             Unreachable: NATS does not answer, or the installation was never initialized.
@@ -104,26 +112,64 @@ class InProcess(Declarations, ABC):
         """
         from ..bootstrap.in_process import Parts  # noqa: PLC0415 - a program that only defines jobs needs no stages
 
-        if self._runs:
-            raise AlreadyRunning(self.name)
-        if self._client is not None:
-            raise ConnectedElsewhereError(self.name)
-        home = self._home()
-        parts = Parts(
-            self.worker,
-            self.definitions,
-            self.owner,
-            register=home.is_own,
-            stages=stages,
-            server=server,
-            by=self._actor(),
-        )
-        self._runs = True
+        self._begin()
         try:
+            home = self._home()
+            parts = Parts(
+                self.worker,
+                self.definitions,
+                self.owner,
+                register=home.is_own,
+                stages=stages,
+                server=server,
+                by=self._actor(),
+            )
             async with home.running(parts) as running, self.connected(running.operator) as client:
                 yield Running(client, running.url)
         finally:
-            self._runs = False
+            self._process = None
+
+    def start(self, *, server: bool = False, stages: bool = True) -> "AppThread":
+        """Run the stages and the worker in a background thread.
+
+            scheduler = app.start()
+            run = scheduler.trigger("nightly", {"limit": 3})
+
+        It is for programs without an event loop, and returns when everything runs. The result is a `SyncClient` of the installation, for any number of threads; `close` stops the
+        application as the end of `running` does. The end of the main thread stops it too, but not a signal that kills
+        the process. A server that forks, such as Gunicorn, starts it in each process, after the fork.
+
+        Args:
+            server: as in `running`.
+            stages: as in `running`.
+
+        Raises:
+            WrongContext: the process was forked from one in which the application runs.
+            AlreadyRunning, ConnectedElsewhereError, DefinitionError, UntraceableError, SettingsError: see `running`.
+            Unreachable, StoreInUseError, NotInMemory, ExtraNotInstalled: see `running`.
+        """
+        from .in_thread import AppThread  # noqa: PLC0415 - as above
+
+        return AppThread(self.running(server=server, stages=stages))
+
+    def _begin(self) -> None:
+        """Note that the application runs in this process.
+
+        Raises:
+            AlreadyRunning, ConnectedElsewhereError, WrongContext: see `start`.
+        """
+        from ..client.errors import WrongContext  # noqa: PLC0415 - as above
+
+        with _starting:
+            if self._process == os.getpid():
+                raise AlreadyRunning(self.name)
+            if self._process is not None:
+                raise WrongContext(
+                    f"the application {self.name} was started before this process was forked: start it after the fork, in each process"
+                )
+            if self._client is not None:
+                raise ConnectedElsewhereError(self.name)
+            self._process = os.getpid()
 
     @abstractmethod
     def connected(self, operator: "Operator | None" = None) -> "AbstractAsyncContextManager[Client]":

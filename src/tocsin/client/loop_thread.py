@@ -6,29 +6,31 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Final, Generic, ParamSpec, TypeVar
 
 from .errors import ClientClosed, WrongContext
 
 P = ParamSpec("P")
 T = TypeVar("T")
+C = TypeVar("C")
 _END: Final = object()
 
 
-class LoopThread:
-    """A background thread whose event loop runs a client."""
+class LoopThread(Generic[C]):
+    """A background thread whose event loop runs a client, or a whole application."""
 
-    def __init__(self, client: AbstractAsyncContextManager[Any]) -> None:
+    def __init__(self, client: AbstractAsyncContextManager[C]) -> None:
         """`open` starts the thread, which opens the client."""
         self._client = client
+        self._ended: Future[None] = Future()
         self._lock = threading.Lock()
         self._process = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
 
-    def open(self) -> None:
-        """Start the thread, and wait until the client is open.
+    def open(self) -> C:
+        """Start the thread, wait until the client is open, and return it.
 
         Raises:
             ClientClosed: the client was opened before.
@@ -36,20 +38,35 @@ class LoopThread:
         if self._thread is not None:
             raise ClientClosed("the client was opened before: a client is opened once")
         self._process = os.getpid()
-        opened: Future[None] = Future()
+        opened: Future[C] = Future()
         self._thread = threading.Thread(target=self._run, args=(opened,), name="tocsin-client", daemon=True)
         self._thread.start()
-        opened.result()
+        try:
+            return opened.result()
+        finally:
+            if opened.done() and opened.exception() is not None:
+                self._thread.join()
 
     def close(self) -> None:
-        """Close the client and end the thread; a forked process leaves both to its parent."""
+        """Close the client and end the thread; a forked process leaves both to its parent.
+
+        The first call raises an error of the end.
+
+        Raises:
+            WrongContext: this is the thread itself.
+        """
         if self._thread is None or os.getpid() != self._process:
             return
+        if threading.current_thread() is self._thread:
+            raise WrongContext("the client's own thread would wait for its own end: close it in another thread")
         with self._lock:
             loop, self._loop = self._loop, None
             if loop is not None and self._closing is not None:
                 loop.call_soon_threadsafe(self._closing.set)
         self._thread.join()
+        ended, self._ended = self._ended, Future()
+        if ended.done():
+            ended.result()
 
     def call(self, do: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function in the thread's event loop, and wait for its result.
@@ -92,21 +109,19 @@ class LoopThread:
             with suppress(ClientClosed):
                 self.call(_end, rows)
 
-    def _run(self, opened: "Future[None]") -> None:
+    def _run(self, opened: "Future[C]") -> None:
         with asyncio.Runner() as runner:
             runner.run(self._serve(opened))
 
-    async def _serve(self, opened: "Future[None]") -> None:
+    async def _serve(self, opened: "Future[C]") -> None:
         try:
-            async with self._client:
+            async with self._client as client:
                 self._closing = asyncio.Event()
                 self._loop = asyncio.get_running_loop()
-                opened.set_result(None)
+                opened.set_result(client)
                 await self._closing.wait()
-        except BaseException as error:
-            if opened.done():
-                raise
-            opened.set_exception(error)
+        except BaseException as error:  # noqa: BLE001 - the thread that waits raises it
+            (self._ended if opened.done() else opened).set_exception(error)
 
 
 async def _next(rows: AsyncIterator[T]) -> T | object:

@@ -59,7 +59,7 @@ class SyncClient:
             InvalidArgument: see `Client`.
         """
         self._client = Client(nats=nats, url=url, token=token, settings=settings, operator=operator)
-        self._thread = LoopThread(self._client)
+        self._thread: LoopThread[Any] = LoopThread(self._client)
 
     def __enter__(self) -> Self:
         """Connect.
@@ -218,7 +218,7 @@ class SyncClient:
 class SyncRun:
     """One run of a job, with blocking methods (see `Run`)."""
 
-    def __init__(self, thread: LoopThread, run: Run) -> None:
+    def __init__(self, thread: LoopThread[Any], run: Run) -> None:
         self._thread = thread
         self._run = run
 

@@ -1,0 +1,60 @@
+"""An application in a background thread, for programs without an event loop."""
+
+import atexit
+import concurrent.futures.thread  # noqa: F401 - it registers its end first, so that ours comes before it
+import threading
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Final, Self
+from weakref import WeakSet
+
+from typing_extensions import override
+
+from ..client import SyncClient
+from ..client.loop_thread import LoopThread
+
+if TYPE_CHECKING:
+    from .in_process import Running
+
+_open: Final[WeakSet["AppThread"]] = WeakSet()
+
+
+class AppThread(SyncClient):
+    """An application that runs in a background thread, and the blocking client of it.
+
+        with app.start() as scheduler:
+            print(scheduler.trigger("nightly", {"limit": 3}).result(timeout=60))
+
+    `close` stops the application, as the end of the block and the end of the program do.
+    """
+
+    def __init__(self, running: "AbstractAsyncContextManager[Running]") -> None:
+        """Start `running` in a thread, and wait until it runs."""
+        self._thread: LoopThread[Running] = LoopThread(running)
+        opened = self._thread.open()
+        self._client = opened.client
+        self.url = opened.url
+        """The URL of the HTTP API; None: it does not run."""
+        _open.add(self)
+
+    @override
+    def __enter__(self) -> Self:
+        """Return the application, which runs already."""
+        return self
+
+
+def _stop_all() -> None:
+    for thread in tuple(_open):
+        thread.close()
+
+
+def _at_exit() -> Callable[[Callable[[], None]], object]:
+    """Return the function that registers another for the end of the main thread.
+
+    Other threads still work then. `atexit` is later: executors refuse work by then, so that handlers and the history would fail. It is used where the
+    private function of `threading` does not exist.
+    """
+    return getattr(threading, "_register_atexit", atexit.register)
+
+
+_at_exit()(_stop_all)
