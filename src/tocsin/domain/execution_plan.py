@@ -105,7 +105,12 @@ def from_enqueued(enqueued: Recorded[Enqueued]) -> Admitted:
     request, at = enqueued.message, enqueued.time
     wish = _Wish(request.execution_id, request.start_at or at, "api", by=request.by, traceparent=request.traceparent)
     requested = _requested(request.definition, 0, wish)
-    plan = requested.plan.model_copy(update={"start_at": request.start_at, "expires_at": request.expires_at})
+    own_meta = {of_step.step: of_step.meta for of_step in request.step_meta}
+    changes: dict[str, Any] = {"start_at": request.start_at, "expires_at": request.expires_at}
+    if request.workflow is not None:
+        steps = tuple(step.model_copy(update={"meta": own_meta.get(step.name)}) for step in requested.plan.steps)
+        changes |= {"workflow": request.workflow, "steps": steps}
+    plan = requested.plan.model_copy(update=changes)
     return Admitted(**{name: getattr(requested, name) for name in Requested.model_fields} | {"plan": plan})
 
 

@@ -255,6 +255,9 @@ def _completed(record: ExecutionRecord, fact: Completed, at: datetime) -> None:
         record.result = fact.result
         if fact.step is not None and (step := _open_step(record, fact.step, fact.attempt or 1)) is not None:
             step.status, step.ended_at, step.result = "completed", at, fact.result
+        for name in fact.cancelled_steps:
+            if (step := _open_step(record, name, 0)) is not None:
+                step.status, step.ended_at = "cancelled", at
         _over(record, fact.type, at)
 
 

@@ -24,6 +24,7 @@ from .events import (
     Advanced,
     DependenciesSettled,
     Dispatched,
+    Exhausted,
     Failed,
     Failure,
     Lost,
@@ -241,6 +242,7 @@ class _Times:
         self.admitted = newest_of(facts, Admitted)
         self.recovered = newest_of(facts, Recovered)
         self.advanced = newest_of(facts, Advanced)
+        self.exhausted = newest_of(facts, Exhausted)
         self.dispatched: dict[str, Recorded[Message]] = {}
         self.started: dict[str, Recorded[Message]] = {}
         self.retried: dict[str, Recorded[Message]] = {}
@@ -314,11 +316,12 @@ def _stalled(state: Execution, times: _Times) -> Iterator[Stalled]:
         last = times.newest(times.settled, times.acknowledged)
         yield Stalled(Lost(what="planned", since=last.time), last.sequence)
         return
+    ready = {step.name for step in execution.ready_steps(state)}
     for plan_step in state.request.plan.steps:
         name, step = plan_step.name, state.steps[plan_step.name]
         match step.phase:
-            case Phase.WAITING if all(state.steps[d].phase is Phase.COMPLETED for d in plan_step.depends_on):
-                last = times.newest(times.admitted, times.advanced)
+            case Phase.WAITING if name in ready:
+                last = times.newest(times.admitted, times.advanced, times.exhausted)
                 yield Stalled(Lost(what="admitted", since=last.time, step=name), last.sequence)
             case Phase.LOST:
                 last = times.newest(times.released.get(name))

@@ -164,6 +164,7 @@ from .uniqueness import (
     UniqueFact,
     UniqueRule,
 )
+from .workflow import StepMeta, Workflow, WorkflowKind, WorkflowNode
 
 __all__ = [
     "COMPENSATING_TRIGGERS",
@@ -307,6 +308,7 @@ __all__ = [
     "Skipped",
     "SoleStep",
     "Started",
+    "StepMeta",
     "StepProgress",
     "TaskLimit",
     "Terminal",
@@ -318,6 +320,9 @@ __all__ = [
     "UniqueRule",
     "Voided",
     "WaitOutcome",
+    "Workflow",
+    "WorkflowKind",
+    "WorkflowNode",
     "admission_of",
     "newest_of",
     "occurrence_meta",

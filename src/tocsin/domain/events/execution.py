@@ -9,6 +9,7 @@ from ..definition import DEFAULT_MAX_WAITING, Concurrency, JobClass, JobDependen
 from ..text import utc_text
 from .message import OCCURRENCES, Actor, Failure, Input, Message, Sequence, TriggerKind
 from .triggers import EventReference
+from .workflow import Workflow
 
 # --- the plan --------------------------------------------------------------------------------------------------------
 
@@ -38,6 +39,8 @@ class PlannedStep(Message):
     """The sources of the handler's arguments by parameter; absent: it gets the input and the positional arguments."""
     retry: RetryPolicy = RetryPolicy()
     """The retry policy of the step."""
+    meta: Input | None = None
+    """Metadata that only the tasks of this step carry, beside that of the plan; absent: none."""
 
 
 class QuorumRule(Message):
@@ -106,6 +109,8 @@ class Plan(Message):
     """The shard on which the execution runs; absent: the job is not divided."""
     occurrence: str | None = None
     """The id under which the execution and those of other shards were fanned out; absent: it stands for itself."""
+    workflow: Workflow | None = None
+    """The workflow that decides when a step is ready; absent: the dependencies of the steps do."""
 
 
 # --- the beginning ---------------------------------------------------------------------------------------------------
@@ -339,15 +344,17 @@ class Terminal(ExecutionFact):
 
 
 class Completed(Terminal):
-    """Every step completed.
+    """Every step completed, or a workflow did.
 
-    The DAG advancer stores this on the report of the last step.
+    The DAG advancer stores this on the report of the last step. It has no step if the last job of a batch failed, and no callback was due.
     """
 
     type: Literal["completed"] = "completed"
     """The type of the event."""
     result: JsonValue = None
     """The result of the last step."""
+    cancelled_steps: tuple[str, ...] = ()
+    """The steps of a workflow that never ran."""
 
 
 FailedReason: TypeAlias = ExhaustedReason | Literal["timed_out", "abandoned", "expired"]

@@ -12,6 +12,7 @@ from ..definition import JobDefinition
 from .message import Actor, Failure, Input, Message, ReleasedReason, Sequence, TriggerKind, TriggerSource
 from .triggers import EventReference
 from .uniqueness import UniqueRule
+from .workflow import StepMeta, Workflow
 
 # --- requests --------------------------------------------------------------------------------------------------------
 
@@ -118,6 +119,10 @@ class Enqueued(Message):
     """The trace that the execution continues (W3C Trace Context); a value that is not valid is ignored."""
     unique: UniqueRule | None = None
     """The rule of a unique job; absent: the job is not unique."""
+    workflow: Workflow | None = None
+    """The workflow that decides when a step of the definition is ready; absent: the dependencies of the steps do."""
+    step_meta: tuple[StepMeta, ...] = ()
+    """Metadata of single steps of a workflow."""
 
     @model_validator(mode="after")
     def _needs_no_lock(self) -> Self:

@@ -154,12 +154,13 @@ class Dispatched(ExecutionFact):
             return self
         plan = self.admits.plan
         step = next((step for step in plan.steps if step.name == self.step), None)
+        own_meta = (None if step is None else step.meta) or {}
         content = {
             "input": _own(plan.input if step is None or step.input is None else step.input),
             "args": _own(plan.args if step is None or step.args is None else step.args),
             "builtin": None if step is None else step.builtin,
             "bind": None if step is None else step.bind,
-            "meta": _own(meta_of(plan, self.job, self.trigger, self.scheduled_time)),
+            "meta": _own({**meta_of(plan, self.job, self.trigger, self.scheduled_time), **own_meta}),
             "tags": plan.tags,
         }
         return Dispatched.trusted(**{**vars(self), "v": 1, "admits": None, **content})
@@ -299,7 +300,7 @@ class Advanced(ExecutionFact):
 
 
 class Exhausted(ExecutionFact):
-    """A step failed for good while other steps still run.
+    """A step failed for good while other steps still run, or a workflow goes on.
 
     The retrier stores this on the report of the failure.
     """

@@ -5,7 +5,8 @@ returns no events, so that a redelivered message adds nothing (hip-62, Job Depen
 
     state, evolve                     the state, and how each event changes it
     lifecycle                         decisions on the whole: admit, skip, cancel, expire, give up
-    tasks, claims, reports            decisions on steps, in the order in which a step passes through them
+    tasks, attempts                   decisions on steps, in the order in which a step passes through them
+    workflow                          which steps of a workflow are ready, and its outcome
 """
 
 from .attempts import (
@@ -14,6 +15,7 @@ from .attempts import (
     claim,
     claims_on,
     fail,
+    go_on,
     has_reached_claim_limit,
     may_follow,
     release,
@@ -47,7 +49,15 @@ from .state import (
     waits_for,
 )
 from .steps import Phase, Step
-from .tasks import MAX_UPSTREAM_BYTES, admit_and_dispatch, dispatch, dispatch_missing, dispatch_retry, retry_timers
+from .tasks import (
+    MAX_UPSTREAM_BYTES,
+    admit_and_dispatch,
+    dispatch,
+    dispatch_missing,
+    dispatch_retry,
+    ready_steps,
+    retry_timers,
+)
 
 __all__ = [
     "MAX_CLAIMS",
@@ -75,11 +85,13 @@ __all__ = [
     "fold",
     "gather",
     "give_up",
+    "go_on",
     "has_reached_claim_limit",
     "initial",
     "may_follow",
     "planned_step",
     "purge",
+    "ready_steps",
     "release",
     "retry_timers",
     "running_steps",

@@ -26,8 +26,9 @@ from ..events import (
 )
 from .lifecycle import unstarted_steps
 from .state import Execution, Status, identity_fields, planned_step, terminal_fields, with_step
-from .steps import IN_FLIGHT, RUNNING, Phase, Step, Steps
+from .steps import IN_FLIGHT, RUNNING, Phase, Step, StepStates
 from .tasks import dispatch, is_ready
+from .workflow_steps import WorkflowSteps
 
 MAX_CLAIMS: Final = 20
 """Claims of one attempt; the limit stops a task that kills every process that takes it."""
@@ -125,7 +126,15 @@ def succeed(state: Execution, report: Report, *, key: bytes) -> list[Advanced | 
         advanced = Advanced(**identity_fields(state), step=report.step, attempt=report.attempt, result=report.result)
         return [advanced, *ready]
     if _is_completed(after):
-        return [Completed(**terminal_fields(state), step=report.step, attempt=report.attempt, result=report.result)]
+        return [
+            Completed(
+                **terminal_fields(state),
+                step=report.step,
+                attempt=report.attempt,
+                result=report.result,
+                cancelled_steps=unstarted_steps(after),
+            )
+        ]
     return [_failed(after, report.step)]
 
 
@@ -159,9 +168,21 @@ def fail(state: Execution, report: Report, *, at: datetime) -> list[RetrySchedul
         ]
     reason: ExhaustedReason = "attempts" if retry.is_retryable(policy, error) else "non_retryable"
     after = with_step(state, name, Step(Phase.EXHAUSTED, step.attempt, error=error, reason=reason))
-    if _goes_on(after):
+    if _goes_on(after) or _is_completed(after):
         return [Exhausted(**identity_fields(state), step=name, attempt=step.attempt, error=error, reason=reason)]
     return [_failed(after, name)]
+
+
+def go_on(state: Execution, *, key: bytes) -> list[Dispatched | Completed]:
+    """Return what follows in a workflow after a step was exhausted.
+
+    It is the callbacks that are due, or the end. In a graph nothing follows.
+    """
+    if state.status is not Status.ADMITTED or not isinstance(state.steps, WorkflowSteps):
+        return []
+    if not _goes_on(state) and _is_completed(state):
+        return [Completed(**terminal_fields(state), cancelled_steps=unstarted_steps(state))]
+    return [*dispatch(state, key=key)]
 
 
 def claims_on(facts: Iterable[Recorded[Message]], step: str, attempt: int) -> tuple[int, ...]:
@@ -194,20 +215,20 @@ def _goes_on(state: Execution) -> bool:
     """Return whether a step is in flight or ready."""
     if _is_in_flight(state):
         return True
-    if isinstance(state.steps, Steps):
-        return state.steps.ready > 0
+    if isinstance(state.steps, StepStates):
+        return state.steps.has_ready
     return state.requested is not None and any(is_ready(state.steps, step) for step in state.requested.plan.steps)
 
 
 def _is_in_flight(state: Execution) -> bool:
-    if isinstance(state.steps, Steps):
+    if isinstance(state.steps, StepStates):
         return state.steps.in_flight > 0
     return any(step.phase in IN_FLIGHT for step in state.steps.values())
 
 
 def _is_completed(state: Execution) -> bool:
-    if isinstance(state.steps, Steps):
-        return not state.steps.uncompleted
+    if isinstance(state.steps, StepStates):
+        return state.steps.is_completed
     return all(step.phase is Phase.COMPLETED for step in state.steps.values())
 
 

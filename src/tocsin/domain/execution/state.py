@@ -18,6 +18,7 @@ from ..events import (
     DependenciesSettled,
     Dispatched,
     Exhausted,
+    ExhaustedReason,
     Failed,
     FannedOut,
     Message,
@@ -37,7 +38,8 @@ from ..events import (
     admission_of,
 )
 from ..quorum import Quorum, Standing
-from .steps import Phase, Step, Steps
+from .steps import Phase, Step, Steps, StepStates
+from .workflow_steps import WorkflowSteps
 
 
 class Status(StrEnum):
@@ -157,7 +159,7 @@ def with_step(state: Execution, name: str, step: Step) -> Execution:
     """Return the state with a step replaced."""
     # This runs for every event, and `dataclasses.replace` takes three times as long.
     old = state.steps
-    steps = old.with_step(name, step) if isinstance(old, Steps) else {**old, name: step}
+    steps = old.with_step(name, step) if isinstance(old, StepStates) else {**old, name: step}
     return Execution(
         state.status,
         state.requested,
@@ -172,7 +174,7 @@ def with_step(state: Execution, name: str, step: Step) -> Execution:
 
 def planned_step(state: Execution, name: str) -> PlannedStep:
     """Return a step of the plan by its name."""
-    if isinstance(state.steps, Steps):
+    if isinstance(state.steps, StepStates):
         return state.steps.planned[name]
     return next(step for step in state.request.plan.steps if step.name == name)
 
@@ -274,9 +276,9 @@ def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa:
                 state, fact.step, Step(Phase.EXHAUSTED, fact.attempt, error=fact.error, reason=fact.reason)
             )
         case Completed():
-            return msgspec.structs.replace(state, status=Status.COMPLETED)
+            return msgspec.structs.replace(_with_last_step(state, fact), status=Status.COMPLETED)
         case Failed():
-            return msgspec.structs.replace(state, status=Status.FAILED)
+            return msgspec.structs.replace(_with_last_step(state, fact), status=Status.FAILED)
         case Cancelled():
             return msgspec.structs.replace(state, status=Status.CANCELLED)
         case Skipped():
@@ -307,7 +309,25 @@ def _steps_of(plan: Plan) -> Mapping[str, Step]:
     if plan.start_at is not None:
         first = Step(Phase.RETRYING, next_attempt_at=plan.start_at)  # the first attempt waits like a retry
     steps = {step.name: Step() if step.depends_on else first for step in plan.steps}
+    if plan.workflow is not None:
+        return WorkflowSteps(plan.workflow, {step.name: step for step in plan.steps}, steps)
     return Steps(plan.steps, steps) if len(steps) > 1 else steps
+
+
+def _with_last_step(state: Execution, end: Completed | Failed) -> Execution:
+    """Return the state with the step that ended last.
+
+    An execution with a single step does not need it, unless it is a workflow.
+    """
+    name, attempt = end.step, end.attempt
+    if name is None or attempt is None or not isinstance(state.steps, StepStates):
+        return state
+    if isinstance(end, Completed) or end.step_completed:
+        step = Step(Phase.COMPLETED, attempt, result=end.result, claim=_last_claim(state, name))
+    else:
+        reason: ExhaustedReason = "non_retryable" if end.reason == "non_retryable" else "attempts"
+        step = Step(Phase.EXHAUSTED, attempt, error=end.error, reason=reason)
+    return with_step(state, name, step)
 
 
 def _last_claim(state: Execution, name: str) -> int:

@@ -3,14 +3,16 @@
 So an event costs much less than one operation for each step.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
 from math import isqrt
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
 import msgspec
 from pydantic import JsonValue
+from typing_extensions import override
 
 from ..events import ExhaustedReason, Failure, PlannedStep
 
@@ -30,6 +32,11 @@ class Phase(StrEnum):
     RETRYING = "retrying"
     COMPLETED = "completed"
     EXHAUSTED = "exhausted"
+
+    @property
+    def is_end(self) -> bool:
+        """Return whether the step ended."""
+        return self in {Phase.COMPLETED, Phase.EXHAUSTED}
 
 
 RUNNING: Final = frozenset({Phase.DISPATCHED, Phase.STARTED})
@@ -98,32 +105,19 @@ class PersistentDict(Mapping[str, V], Generic[V]):
         return PersistentDict(self._rest, changes)
 
 
-class Steps(Mapping[str, Step]):
+class StepStates(Mapping[str, Step]):
     """The steps of an execution by name, in the order of its plan.
 
     Attributes:
         planned: the steps of the plan by name.
         in_flight: the number of steps that were dispatched and have not ended.
-        uncompleted: the number of steps that are not completed.
-        ready: the number of planned steps that wait and whose dependencies are all completed.
     """
 
-    __slots__ = ("_dependents", "_missing", "_steps", "in_flight", "planned", "ready", "uncompleted")
+    __slots__ = ("_steps", "in_flight", "planned")
 
-    def __init__(self, plan: tuple[PlannedStep, ...], steps: dict[str, Step]) -> None:
-        """Start with a state of each step of a plan, none of them completed."""
-        dependents: dict[str, list[str]] = {}
-        for step in plan:
-            for name in dict.fromkeys(step.depends_on):
-                dependents.setdefault(name, []).append(step.name)
-        self.planned: Mapping[str, PlannedStep] = {step.name: step for step in plan}
-        self._dependents = dependents
-        self._missing = PersistentDict({step.name: len(set(step.depends_on)) for step in plan})
-        """The number of dependencies that are not completed, by step."""
-        self._steps = PersistentDict(steps)
-        self.in_flight = sum(step.phase in IN_FLIGHT for step in steps.values())
-        self.uncompleted = len(steps)
-        self.ready = sum(self._is_ready(name) for name in self.planned)
+    planned: Mapping[str, PlannedStep]
+    in_flight: int
+    _steps: PersistentDict[Step]
 
     def __getitem__(self, name: str) -> Step:
         """Return the state of a step."""
@@ -141,9 +135,66 @@ class Steps(Mapping[str, Step]):
         """Show them like a dict."""
         return repr(self._steps)
 
-    def with_step(self, name: str, step: Step) -> "Steps":
+    @property
+    @abstractmethod
+    def has_ready(self) -> bool:
+        """Return whether a step can be dispatched."""
+
+    @property
+    @abstractmethod
+    def is_completed(self) -> bool:
+        """Return whether all is done that must be done."""
+
+    @abstractmethod
+    def with_step(self, name: str, step: Step) -> Self:
         """Return the steps with one replaced."""
-        old, new = self._steps.get(name), object.__new__(Steps)
+
+    @abstractmethod
+    def ready_steps(self, last: str | None) -> tuple[PlannedStep, ...]:
+        """Return the steps that are ready.
+
+        `last` is the step that completed last, if that is known.
+        """
+
+
+class Steps(StepStates):
+    """The steps of a graph.
+
+    Attributes:
+        uncompleted: the number of steps that are not completed.
+        ready: the number of planned steps that wait and whose dependencies are all completed.
+    """
+
+    __slots__ = ("_dependents", "_missing", "ready", "uncompleted")
+
+    def __init__(self, plan: tuple[PlannedStep, ...], steps: dict[str, Step]) -> None:
+        """Start with a state of each step of a plan, none of them completed."""
+        dependents: dict[str, list[str]] = {}
+        for step in plan:
+            for name in dict.fromkeys(step.depends_on):
+                dependents.setdefault(name, []).append(step.name)
+        self.planned = {step.name: step for step in plan}
+        self._dependents = dependents
+        self._missing = PersistentDict({step.name: len(set(step.depends_on)) for step in plan})
+        """The number of dependencies that are not completed, by step."""
+        self._steps = PersistentDict(steps)
+        self.in_flight = sum(step.phase in IN_FLIGHT for step in steps.values())
+        self.uncompleted = len(steps)
+        self.ready = sum(self._is_ready(name) for name in self.planned)
+
+    @property
+    @override
+    def has_ready(self) -> bool:
+        return self.ready > 0
+
+    @property
+    @override
+    def is_completed(self) -> bool:
+        return not self.uncompleted
+
+    @override
+    def with_step(self, name: str, step: Step) -> Self:
+        old, new = self._steps.get(name), object.__new__(type(self))
         new.planned, new._dependents, new._missing = self.planned, self._dependents, self._missing
         new._steps = self._steps.updated({name: step})
         was_completed, is_completed = old is not None and old.phase is Phase.COMPLETED, step.phase is Phase.COMPLETED
@@ -158,10 +209,11 @@ class Steps(Mapping[str, Step]):
             new.ready += sum(map(new._is_ready, dependents))
         return new
 
+    @override
     def ready_steps(self, last: str | None) -> tuple[PlannedStep, ...]:
         """Return the steps that are ready, in the order of the plan.
 
-        `last` is the step that completed last: usually only steps that depend on it are ready.
+        Usually only steps that depend on the step that completed last are ready.
         """
         if not self.ready:
             return ()

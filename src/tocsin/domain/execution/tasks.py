@@ -13,7 +13,7 @@ from ..events import Admission, Admitted, Dispatched, Input, PlannedStep, Reques
 from ..ownership import EXECUTOR
 from .lifecycle import EndFields, sole_token
 from .state import Execution, Status, planned_step
-from .steps import Phase, Step, Steps
+from .steps import Phase, Step, StepStates
 
 MAX_UPSTREAM_BYTES: Final = 524_288
 """Bytes of upstream results in a task; a NATS server accepts 1 MiB messages by default."""
@@ -26,11 +26,17 @@ def dispatch(state: Execution, *, key: bytes, last: str | None = None) -> list[D
     """
     if state.status is not Status.ADMITTED or state.requested is None:
         return []
-    if isinstance(state.steps, Steps):
-        ready = state.steps.ready_steps(last)
-    else:
-        ready = tuple(step for step in state.requested.plan.steps if is_ready(state.steps, step))
-    return [_task(state, step, 1, key) for step in ready]
+    return [_task(state, step, 1, key) for step in ready_steps(state, last)]
+
+
+def ready_steps(state: Execution, last: str | None = None) -> tuple[PlannedStep, ...]:
+    """Return the steps of an admitted execution that can be dispatched.
+
+    `last` is the step that completed last, if that is known.
+    """
+    if isinstance(state.steps, StepStates):
+        return state.steps.ready_steps(last)
+    return tuple(step for step in state.request.plan.steps if is_ready(state.steps, step))
 
 
 def admit_and_dispatch(admitted: Admitted, *, key: bytes) -> Admitted | Dispatched:
@@ -109,7 +115,7 @@ def _task(
             "args": requested.plan.args if step.args is None else step.args,
             "builtin": step.builtin,
             "bind": step.bind,
-            "meta": requested.meta,
+            "meta": requested.meta if step.meta is None else {**requested.meta, **step.meta},
             "tags": requested.plan.tags,
         }
     results = _passed_on(state, step)

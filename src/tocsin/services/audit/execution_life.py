@@ -45,6 +45,7 @@ from .check import Debtor
 from .dependencies import wrong_waits
 from .execution_reports import Attempt, AttemptReports, Doubt, Wrong
 from .quorums import QuorumFact, QuorumLife
+from .workflows import WorkflowOrder
 
 WHOLE: Final = frozenset({"timed_out", "abandoned", "expired"})
 """Reasons to end an execution as a whole, at any state of its steps."""
@@ -246,7 +247,10 @@ class ExecutionLife:
             yield Wrong("I7", f"attempt {fact.attempt}, and {step.retry.max_attempts} are allowed")
         if fact.attempt > 1 and (fact.step not in self.retried or self.retried[fact.step][0] != last):
             yield Wrong("I7", "no retry was scheduled")
-        if missing := set(step.depends_on) - self.completed:
+        if (order := self._order()) is not None:
+            if not order.may_run(fact.step):
+                yield Wrong("I6", f"the workflow does not let {fact.step} run yet")
+        elif missing := set(step.depends_on) - self.completed:
             yield Wrong("I6", f"{fact.step} depends on {_named(missing)}")
 
     def _started(self, fact: Started) -> Iterator[Wrong]:
@@ -305,9 +309,26 @@ class ExecutionLife:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def _completed(self, fact: Completed) -> Iterator[Wrong]:
-        yield from self._step_completed(fact.step, fact.attempt)
-        if incomplete := set(self.steps) - self.completed:
+        order = self._order()
+        if order is None or fact.step is not None:
+            yield from self._step_completed(fact.step, fact.attempt)
+        if order is not None:
+            yield from self._workflow_completed(fact)
+        elif incomplete := set(self.steps) - self.completed:
             yield Wrong("I6", f"not completed: {_named(incomplete)}")
+
+    def _workflow_completed(self, fact: Completed) -> Iterator[Wrong]:
+        order = self._order()
+        if order is not None and not order.has_completed():
+            yield Wrong("I6", "the workflow has not completed")
+        yield from self._ran_out(fact)
+
+    def _order(self) -> WorkflowOrder | None:
+        """Return the workflow with the steps that ended; None: it is a graph."""
+        plan = None if self.requested is None else self.requested.plan
+        if plan is None or plan.workflow is None:
+            return None
+        return WorkflowOrder(plan.workflow, self.steps, self.completed, self.exhausted)
 
     def _failed(self, fact: Failed) -> Iterator[Wrong]:
         if fact.step_completed:
@@ -318,6 +339,12 @@ class ExecutionLife:
             yield from self._given_up(fact)
         if not self.exhausted:
             yield Wrong("I6", "no step was exhausted")
+        if (order := self._order()) is not None and order.has_completed():
+            yield Wrong("I6", "the workflow has completed")
+        yield from self._ran_out(fact)
+
+    def _ran_out(self, fact: Completed | Failed) -> Iterator[Wrong]:
+        """Check that no step runs, and that the end names those that never ran."""
         never = set(self.steps) - set(self.dispatched)
         if set(fact.cancelled_steps) != never:
             yield Wrong("I6", f"it cancels {_named(fact.cancelled_steps)}, and those that never ran: {_named(never)}")
@@ -404,8 +431,11 @@ class ExecutionLife:
         return Owed("I2", "planned, and neither admitted nor skipped", since, "executors" if waits else "stages")
 
     def _ready(self) -> Iterator[str]:
+        order = self._order()
         for name, step in self.steps.items():
-            if self.is_admitted and name not in self.dispatched and set(step.depends_on) <= self.completed:
+            if not self.is_admitted or name in self.dispatched:
+                continue
+            if set(step.depends_on) <= self.completed if order is None else order.may_run(name):
                 yield name
 
 

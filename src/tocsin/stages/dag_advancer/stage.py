@@ -18,6 +18,7 @@ from ...domain.events import (
     CancelRequest,
     Completed,
     Dispatched,
+    Exhausted,
     ExpiryTimer,
     Failed,
     FannedOut,
@@ -89,7 +90,10 @@ class DagAdvancer:
         return (Known(execution_state(fact.job, fact.execution_id), recorded, after=0),)
 
     def on_admitted(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - the event's time counts
-        """Dispatch the first steps of an execution, or the lost steps of a recovered execution."""
+        """Dispatch the first steps of an execution, or its lost steps.
+
+        In a workflow, steps may follow a failure.
+        """
         match recorded.message:
             case Admitted() as admission:
                 ref = execution_state(admission.job, admission.execution_id)
@@ -101,6 +105,9 @@ class DagAdvancer:
             case Recovered() | Released() as fact:
                 ref = execution_state(fact.job, fact.execution_id)
                 return decided(ref, execution.dispatch_missing(states(ref), at=recorded.time, key=self._key))
+            case Exhausted() as fact:
+                ref = execution_state(fact.job, fact.execution_id)
+                return decided(ref, execution.go_on(states(ref), key=self._key))
             case _:
                 return DONE
 
@@ -225,7 +232,7 @@ def _schedule(ref: Ref[Execution], state: Execution) -> Step:
 DAG_ADVANCER: Final = Stage(
     name="dag_advancer",
     purpose="dispatches the steps that are ready",
-    consumes="`admitted`, reports of success, timers, requests to cancel",
+    consumes="`admitted`, reports of success, `exhausted`, timers, requests to cancel",
     decides="`dispatched`, `advanced`, `completed`, `cancelled`",
     access=Access(
         appends=(Dispatched, Advanced, Completed, Failed, Cancelled, Resolved, RetryTimer, ExpiryTimer),
@@ -236,7 +243,10 @@ DAG_ADVANCER: Final = Stage(
         Subscription(
             subjects.DAG_ADVANCER,
             Stream.LOG,
-            tuple(subjects.filter_for(f"execution.{event}") for event in ("admitted", "recovered", "released")),
+            tuple(
+                subjects.filter_for(f"execution.{event}")
+                for event in ("admitted", "recovered", "released", "exhausted")
+            ),
             decide=DagAdvancer.on_admitted,
             learn=DagAdvancer.admission,
             on_signal=DagAdvancer.on_alarm,

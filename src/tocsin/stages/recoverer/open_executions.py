@@ -145,7 +145,7 @@ class Evidence:
     async def _is_past_the_dag_advancer(self, stalled: Stalled, state: Execution) -> bool:
         """Return whether the DAG advancer has handled everything on which it could dispatch the step.
 
-        That is the admission, and the reports on the steps before it.
+        That is the admission, in a workflow the last failure, and the reports on the steps before it.
         """
         if not await self._is_past(subjects.DAG_ADVANCER, stalled.sequence):
             return False
