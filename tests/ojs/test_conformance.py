@@ -1,4 +1,4 @@
-"""Levels 0 to 2 and parts of level 4 of the public conformance suite, each case without and with authentication.
+"""Levels 0 to 3 and parts of level 4 of the public conformance suite, each case without and with authentication.
 
 Both servers play a case at the same time, because cases mostly wait.
 """
@@ -33,9 +33,9 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, S
 
 
 def test_only_named_cases_are_left_out() -> None:
-    assert len(list(cases())) == 115
-    assert len(PLAYED) == 112
-    assert len({case.label for case in PLAYED}) == 112
+    assert len(list(cases())) == 129
+    assert len(PLAYED) == 126
+    assert len({case.label for case in PLAYED}) == 126
 
 
 @pytest.mark.parametrize("case", PLAYED, ids=lambda case: case.label)
@@ -110,7 +110,7 @@ def test_where_to_look() -> None:
 async def test_manifest_names_the_priorities(servers: Mapping[str, Server]) -> None:
     async with servers["open"].client() as client:
         manifest = (await client.get("/ojs/manifest")).json()
-    assert (manifest["conformance_level"], manifest["capabilities"]["priority_queues"]) == (2, True)
+    assert (manifest["conformance_level"], manifest["capabilities"]["priority_queues"]) == (3, True)
     assert "urn:ojs:ext:priority" not in manifest["extensions"]
 
 
@@ -118,6 +118,13 @@ async def test_manifest_declares_the_strength_of_uniqueness(servers: Mapping[str
     async with servers["open"].client() as client:
         manifest = (await client.get("/ojs/manifest")).json()
     assert manifest["capabilities"]["unique_jobs"]["strength"] == manifest["unique_job_strength"] == "strong"
+
+
+async def test_manifest_declares_workflows_and_their_limits(servers: Mapping[str, Server]) -> None:
+    async with servers["open"].client() as client:
+        manifest = (await client.get("/ojs/manifest")).json()
+    assert manifest["capabilities"]["workflows"] is True
+    assert manifest["workflow_limits"] == {"max_jobs": 100, "max_nesting_depth": 5}
 
 
 async def test_manifest_names_its_tier(servers: Mapping[str, Server]) -> None:

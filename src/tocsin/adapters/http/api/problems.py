@@ -112,6 +112,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         (StatementError,),
     ),
     "invalid-retry-policy": ProblemKind(422, "The retry policy of a pushed job is invalid. Correct the named field."),
+    "invalid-workflow": ProblemKind(
+        400, "A workflow of the Open Job Spec is invalid. Correct the field that `errors` names."
+    ),
     "invalid-schedule": ProblemKind(
         422, "The schedule cannot be parsed. Try it with `POST /v1/explain`.", (ScheduleError,)
     ),

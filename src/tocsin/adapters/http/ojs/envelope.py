@@ -5,6 +5,7 @@ inside `options` or next to it (`options` wins), intervals in ISO 8601 or in mil
 now (`+PT5S`). The models say which values are valid; `RULES` says how an invalid one is answered.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -277,6 +278,11 @@ def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqu
         traceparent=_traceparent(envelope.meta, defaults),
         unique=_unique_rule(envelope, defaults),
     )
+
+
+def is_job_id(text: str) -> bool:
+    """Return whether a client may give a job or workflow this id."""
+    return re.fullmatch(_UUID_V7, text) is not None
 
 
 def _traceparent(meta: Mapping[str, Any], defaults: Defaults) -> str | None:

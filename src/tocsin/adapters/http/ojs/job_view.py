@@ -2,8 +2,8 @@
 
 The eight states of a job are derived from the fold.
 
-A job keeps its id when its dead letter is retried, although the retry is a new execution. The id of a step of a DAG is
-`<execution>:<step>`.
+A job keeps its id when its dead letter is retried, although the retry is a new execution. The id of a step of a DAG or a workflow is
+`<execution>:<step>`. A step of a workflow is a job of its own, and a step of a DAG is not.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,12 +14,14 @@ from .... import subjects
 from ....archive.stream_reader import wherever
 from ....domain import dead_letter, execution
 from ....domain.events import (
+    Advanced,
     Cancelled,
     Completed,
     Dispatched,
     Exhausted,
     Failed,
     Failure,
+    JobState,
     Message,
     PlannedStep,
     Recorded,
@@ -56,7 +58,9 @@ def job(facts: Facts, *, id: str | None = None, step: str | None = None) -> Json
     request = state.request
     plan = request.plan
     planned = next((candidate for candidate in plan.steps if candidate.name == step), plan.steps[0])
-    about = about_of(plan.meta)
+    meta = {**request.meta, **(planned.meta or {})}
+    about = about_of(meta)
+    tags = list(plan.tags) if plan.workflow is None else about.get("tags")
     current = _current(state, planned.name)
     shown: Json = {
         **_extra(about),
@@ -65,15 +69,16 @@ def job(facts: Facts, *, id: str | None = None, step: str | None = None) -> Json
         "type": planned.function,
         "queue": planned.queue,
         "args": list(plan.args if planned.args is None else planned.args),
-        "meta": {name: value for name, value in request.meta.items() if name != META_KEY},
+        "meta": {name: value for name, value in meta.items() if name != META_KEY},
         "priority": planned.priority or about.get("priority", 0),  # older plans have it in the metadata only
-        "state": job_state(state, current),
+        "state": _state_of(state, current),
         "attempt": attempts_of(current),
         "max_attempts": planned.retry.max_attempts,
         "timeout_ms": round(planned.timeout * 1000),
         "created_at": instant(requested.time),
         "enqueued_at": instant(requested.time),
-        **({"tags": list(plan.tags)} if plan.tags else {}),
+        **({"tags": tags} if tags else {}),
+        **({"workflow_id": request.execution_id} if plan.workflow is not None else {}),
         **({"options": about["options"]} if about.get("options") else {}),
         **({"expires_at": about["expires_at"]} if about.get("expires_at") else {}),
         **({"scheduled_at": instant(plan.start_at)} if plan.start_at else {}),
@@ -86,9 +91,10 @@ def job(facts: Facts, *, id: str | None = None, step: str | None = None) -> Json
 def progress(facts: Facts, state: Execution, step: str) -> Json:
     """Return the fields of `job` on a step's progress: `state`, `attempt`, and `completed_at` or None."""
     current = _current(state, step)
-    times = _times([fact for fact in facts if isinstance(fact.message, Completed | Failed)], state, step)
+    ends = Completed | Failed | Advanced | Exhausted
+    times = _times([fact for fact in facts if isinstance(fact.message, ends)], state, step)
     return {
-        "state": job_state(state, current),
+        "state": _state_of(state, current),
         "attempt": attempts_of(current),
         "completed_at": times.get("completed_at"),
     }
@@ -107,10 +113,32 @@ def attempts_of(step: Step) -> int:
 
 def _current(state: Execution, name: str) -> Step:
     """Return the step that represents the execution: a running step, or else the named step."""
+    if is_workflow(state):
+        return state.steps[name]
     for phase in (Phase.STARTED, Phase.RETRYING, Phase.DISPATCHED):
         if len(state.steps) > 1 and (step := next((s for s in state.steps.values() if s.phase is phase), None)):
             return step
     return state.steps[name]
+
+
+def is_workflow(state: Execution) -> bool:
+    """Return whether each step of an execution is a job of its own."""
+    return state.requested is not None and state.requested.plan.workflow is not None
+
+
+def _state_of(state: Execution, step: Step) -> JobState:
+    """Return the state of a job."""
+    if not is_workflow(state):
+        return job_state(state, step)
+    match step.phase:
+        case Phase.COMPLETED:
+            return "completed"
+        case Phase.EXHAUSTED:
+            return "discarded"
+        case Phase.WAITING if not state.is_over:
+            return "pending"
+        case _:
+            return "cancelled" if state.is_over else job_state(state, step)
 
 
 def current_step(facts: Facts) -> str:
@@ -127,6 +155,7 @@ def _extra(about: Json) -> Json:
 
 def _times(facts: Facts, state: Execution, step: str) -> Json:
     shown: Json = {}
+    end = _end_of_job if is_workflow(state) else _end_of_execution
     for fact in facts:
         match fact.message:
             case Started(step=name, worker=worker) if name == step:
@@ -135,28 +164,53 @@ def _times(facts: Facts, state: Execution, step: str) -> Json:
                     shown["worker_id"] = worker
             case Dispatched(step=name, attempt=attempt) if name == step and attempt == 1:
                 shown["enqueued_at"] = instant(fact.time)
-            case Completed(result=result):
-                shown |= {"completed_at": instant(fact.time), "result": result}
-            case Cancelled():
-                shown["cancelled_at"] = instant(fact.time)
-            case Failed(reason=reason):
-                shown["discarded_at"] = instant(fact.time)
-                if reason != "expired":
-                    shown["completed_at"] = instant(fact.time)
             case _:
-                pass
-    if state.status is Status.ADMITTED and state.steps[step].phase is not Phase.STARTED:
+                shown |= end(fact, state, step)
+    if state.status is Status.ADMITTED and state.steps[step].phase in {Phase.DISPATCHED, Phase.LOST, Phase.RETRYING}:
         shown.pop("started_at", None)
         shown.pop("worker_id", None)
     return shown
 
 
+def _end_of_execution(fact: Recorded[Message], _state: Execution, _step: str) -> Json:
+    """Return the fields of a job on an event that ends it with its execution."""
+    at = instant(fact.time)
+    match fact.message:
+        case Completed(result=result):
+            return {"completed_at": at, "result": result}
+        case Cancelled():
+            return {"cancelled_at": at}
+        case Failed(reason=reason):
+            return {"discarded_at": at} if reason == "expired" else {"discarded_at": at, "completed_at": at}
+        case _:
+            return {}
+
+
+def _end_of_job(fact: Recorded[Message], state: Execution, step: str) -> Json:
+    """Return the fields of a job of a workflow on an event that ends it.
+
+    The end of the workflow may come before it.
+    """
+    at = instant(fact.time)
+    match fact.message:
+        case Advanced(step=name, result=result) | Completed(step=name, result=result) if name == step:
+            return {"completed_at": at, "result": result}
+        case Failed(step=name, step_completed=True, result=result) if name == step:
+            return {"completed_at": at, "result": result}
+        case Exhausted(step=name) | Failed(step=name) if name == step:
+            return {"completed_at": at, "discarded_at": at}
+        case Completed() | Failed() | Cancelled() if not state.steps[step].phase.is_end:
+            return {"cancelled_at": at}
+        case _:
+            return {}
+
+
 def _failures(facts: Facts, state: Execution, planned: PlannedStep) -> Json:
     shown: Json = {}
-    errors = list(_errors(facts, planned.name))
+    errors = list(_errors(facts, planned.name, alone=not is_workflow(state)))
     if errors:
         shown["errors"] = errors
-        if state.status is not Status.COMPLETED:
+        if state.status is not Status.COMPLETED or state.steps[planned.name].phase is Phase.EXHAUSTED:
             shown["error"] = errors[-1]
     delays = [f.message for f in facts if isinstance(f.message, RetryScheduled) and f.message.step == planned.name]
     if delays:
@@ -167,14 +221,17 @@ def _failures(facts: Facts, state: Execution, planned: PlannedStep) -> Json:
     return shown
 
 
-def _errors(facts: Facts, step: str) -> Iterable[Json]:
+def _errors(facts: Facts, step: str, *, alone: bool) -> Iterable[Json]:
+    """Yield the errors of a step; if it is `alone`, also that of the execution."""
     for fact in facts:
         match fact.message:
             case RetryScheduled(step=name, attempt=attempt, error=error) if name == step:
                 yield _error(error, attempt, fact.time)
             case Exhausted(step=name, attempt=attempt, error=error) if name == step:
                 yield _error(error, attempt, fact.time)
-            case Failed(error=failure, attempt=last) if failure is not None:
+            case Failed(step=name, error=failure, attempt=last, step_completed=done) if failure is not None:
+                if not alone and (name != step or done):
+                    continue
                 yield _error(failure, last or 0, fact.time)
             case _:
                 pass
@@ -214,6 +271,9 @@ async def find(log: EventLog, id: str, stored: StoredLog | None = None) -> Execu
         if not facts:
             break
         record = ExecutionMatch(record.job, newest, tuple(facts))
+    folded = execution.fold(record.facts)
+    if is_workflow(folded) and id.partition(":")[2] not in folded.steps:
+        raise NotFound(f"no job has the id {id!r}: it is the id of a workflow, and its jobs have ids of their own")
     if status is Status.SKIPPED:
         raise NotFound(f"no job has the id {id!r}: it was skipped, so no job was enqueued")
     if status is Status.FANNED_OUT:

@@ -63,7 +63,7 @@ async def push(
 ) -> dict[str, Any]:
     """Enqueue a job."""
     execution_id = uuid7(here.clock.now())
-    job_input = envelope.read(body, execution_id, await _defaults(here, traceparent), actor(caller))
+    job_input = envelope.read(body, execution_id, await defaults(here, traceparent), actor(caller))
     [outcome] = await enqueue_all(here, caller, [job_input], {execution_id})
     response.headers["Location"] = f"/ojs/v1/jobs/{outcome.job['id']}"
     if outcome.is_duplicate:
@@ -87,11 +87,11 @@ async def push_batch(here: Here, caller: Triggerer, body: Body, traceparent: Tra
     if not isinstance(jobs, list) or not 1 <= len(jobs) <= MAX_BATCH:
         right = f"must be an array of 1 to {MAX_BATCH} jobs"
         raise Problem(400, "invalid-request", f"`jobs` {right}", (FieldError(field="jobs", right=right),))
-    defaults, inputs = await _defaults(here, traceparent), []
+    usual, inputs = await defaults(here, traceparent), []
     execution_ids = [uuid7(here.clock.now()) for _ in jobs]
     for index, job in enumerate(jobs):
         try:
-            inputs.append(envelope.read(job, execution_ids[index], defaults, actor(caller)))
+            inputs.append(envelope.read(job, execution_ids[index], usual, actor(caller)))
         except Problem as problem:
             errors = tuple(
                 wrong.model_copy(update={"field": f"jobs[{index}].{wrong.field}"}) for wrong in problem.errors
@@ -106,7 +106,7 @@ async def push_batch(here: Here, caller: Triggerer, body: Body, traceparent: Tra
 async def show(here: Here, caller: HistoryReader, id: str) -> dict[str, Any]:  # noqa: A002 - the field has this name
     """Show a job."""
     match = await visible_match(here, caller, id)
-    return {"job": job_view.job(match.facts, id=id)}
+    return {"job": job_view.job(match.facts, id=id, step=id.partition(":")[2] or None)}
 
 
 @router.delete("/{id}", operation_id="cancelJob")
@@ -115,7 +115,10 @@ async def cancel(here: Here, caller: Triggerer, id: str) -> dict[str, Any]:  # n
     match = await visible_match(here, caller, id)
     if not await here.visibility.permits(caller, Permission.CANCEL, Run.of(match)):
         raise forbidden(caller, Permission.CANCEL)
-    before = job_view.job(match.facts, id=id)
+    before = job_view.job(match.facts, id=id, step=id.partition(":")[2] or None)
+    if before.get("workflow_id"):
+        detail = f"job {id} is part of a workflow: cancel workflow {before['workflow_id']}"
+        raise Problem(409, "conflict", detail, facts={"workflow_id": before["workflow_id"]})
     if not execution.fold(match.facts).is_over:
         await execution_requests.cancel(
             here.log, match.execution_id, job=match.job, by=actor(caller), reason="by OJS client"
@@ -153,7 +156,8 @@ def require_unconditional(inputs: Sequence[Enqueued]) -> None:
             )
 
 
-async def _defaults(here: Components, traceparent: str | None) -> envelope.Defaults:
+async def defaults(here: Components, traceparent: str | None) -> envelope.Defaults:
+    """Return the values for fields that a job leaves out."""
     ceiling = (await here.registry.policies.recent()).policy.job_timeout
     timeout = ceiling or here.settings.execution.default_timeout
     return envelope.Defaults(

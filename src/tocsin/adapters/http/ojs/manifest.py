@@ -8,8 +8,9 @@ from .... import subjects
 from ....ports import LogUnavailable
 from ..api.dependencies import Here
 from .protocol import VERSION, OjsResponse, documented
+from .workflow_envelope import MAX_DEPTH, MAX_JOBS
 
-LEVEL: Final = 2
+LEVEL: Final = 3
 """Capabilities of level 4 that exist are named beside it. The extension `urn:ojs:ext:priority` is not: its order is the reverse."""
 
 TIER: Final = "runtime"
@@ -45,9 +46,10 @@ async def manifest(here: Here) -> dict[str, Any]:
             "rate_limiting": False,
             "schema_validation": False,
             "unique_jobs": {"strength": STRENGTH, "mechanism": "optimistic guard of the key's scope in the log"},
-            "workflows": False,
+            "workflows": True,
         },
         "unique_job_strength": STRENGTH,
+        "workflow_limits": {"max_jobs": MAX_JOBS, "max_nesting_depth": MAX_DEPTH},
         "extensions": ["urn:ojs:ext:progress"],
         "endpoints": {"base_url": "/ojs/v1", "manifest": "/ojs/manifest", "health": "/ojs/v1/health"},
     }

@@ -48,6 +48,9 @@ ERRORS: Final[Mapping[str, ErrorCode]] = {
         statuses=(400, 405),
         kinds=("invalid-retry-policy",),
     ),
+    "invalid_workflow": ErrorCode(
+        "correct the field that `details` names, and send the workflow again", kinds=("invalid-workflow",)
+    ),
     "invalid_payload": ErrorCode("send one JSON object", kinds=("malformed",)),
     "unauthorized": ErrorCode("send `Authorization: Bearer <token>`", statuses=(401,)),
     "forbidden": ErrorCode("request the role that this needs from an administrator", statuses=(403,)),

@@ -30,7 +30,7 @@ from ....services.operations.task_leases import Held, Holder
 from ..api.dependencies import Components, Here, parts_of, until_disconnect
 from ..api.problems import FieldError, Problem
 from ..auth.security import TaskWorker, not_bound, permitted_to
-from . import job_view, known_queues, protocol, worker_requests
+from . import job_view, known_queues, protocol, worker_requests, workflow_view
 from .protocol import Body, OjsResponse, documented, read_object
 
 PREFIX: Final = "/ojs/v1/workers"
@@ -105,7 +105,7 @@ async def ack(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
     facts = await worker_answers.complete(here.log, claim, result, key=here.report_key, arrivals=here.arrivals)
     state, step = execution.fold(facts.facts), claim.claim.message.step
     shown = job_view.progress(facts.facts, state, step)
-    if state.steps[step].phase is Phase.COMPLETED:
+    if state.steps[step].phase is Phase.COMPLETED and not job_view.is_workflow(state):
         shown["state"] = "completed"  # also if other steps continue
     return {"acknowledged": True, "id": id, "job_id": id, **shown}
 
@@ -167,7 +167,8 @@ async def heartbeat(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any
 def _shown(held: Held, checkpoint: JsonValue) -> dict[str, Any]:
     claim = held.claim.message
     shown = job_view.job(held.found.facts, step=claim.step)
-    if len(held.state.steps) > 1:
+    results = workflow_view.parent_results(held.state, claim.step)
+    if not results and len(held.state.steps) > 1:
         shown["id"] = f"{shown['id']}:{claim.step}"
     task = held.task.message
     context = process_of(task.execution_id, task.traceparent, task.step, task.attempt, claim.delivery)
@@ -181,6 +182,7 @@ def _shown(held: Held, checkpoint: JsonValue) -> dict[str, Any]:
         **({"input": task.input} if task.input else {}),
         **({} if task.bind is None else {"bind": task.bind}),
         **({"parent_results": task.upstream} if task.upstream else {}),
+        **results,
         **({"fence": task.fence} if task.fence is not None else {}),
         **({"last_checkpoint": checkpoint} if checkpoint is not None else {}),
     }

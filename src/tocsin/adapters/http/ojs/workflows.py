@@ -1,0 +1,137 @@
+"""`/ojs/v1/workflows`: create, show and cancel workflows of the Open Job Spec (ojs-workflows §11).
+
+A workflow is one execution, and each of its jobs is a step. So `tocsin executions show`, `tocsin executions cancel` and `tocsin audit` apply to it.
+"""
+
+from typing import Any, Final
+
+from fastapi import APIRouter, Response
+
+from .... import subjects
+from ....domain import execution, execution_plan
+from ....domain.access import Permission, Principal
+from ....domain.events import Enqueued, Recorded
+from ....services.operations import execution_requests, lookup
+from ....services.operations.errors import NotAnId, NotFound
+from ....services.operations.lookup import ExecutionMatch, was_archived
+from ..api.dependencies import Components, Here, Traceparent
+from ..api.problems import Problem
+from ..auth.security import HistoryReader, Triggerer, actor, forbidden
+from ..auth.visibility import Run
+from . import jobs, protocol, workflow_envelope, workflow_view
+from .job_view import Facts
+from .protocol import Body, OjsResponse, documented
+
+router = APIRouter(
+    prefix="/ojs/v1/workflows",
+    tags=["Open Job Spec"],
+    default_response_class=OjsResponse,
+    responses=documented(400, 401, 403, 404, 409, 413, 429, 500, 503),
+)
+_ARRAY: Final = {"type": "array", "items": {"type": "object"}}
+_BODY: Final[dict[str, Any]] = {
+    "type": {"type": "string", "enum": ["chain", "group", "batch"]},
+    "id": {"type": "string"},
+    "name": {"type": "string"},
+    "steps": _ARRAY,
+    "jobs": _ARRAY,
+    "callbacks": {"type": "object"},
+    "options": {"type": "object"},
+}
+
+
+@router.post("", status_code=201, operation_id="createWorkflow", openapi_extra=protocol.body_schema(**_BODY))
+async def create(
+    here: Here, caller: Triggerer, body: Body, response: Response, traceparent: Traceparent = None
+) -> dict[str, Any]:
+    """Create and start a workflow.
+
+    A repeated request with the same id returns the workflow that exists, with 200.
+    """
+    execution_id = jobs.uuid7(here.clock.now())
+    wish = workflow_envelope.read(body, execution_id, await jobs.defaults(here, traceparent), actor(caller))
+
+    async def exists(given: str) -> bool:
+        return given != execution_id and await was_archived(given, here.history, here.stored)
+
+    try:
+        [facts] = await execution_requests.enqueue(here.log, wish, arrivals=here.arrivals, was_there=exists)
+    except execution_requests.Duplicate:
+        facts = await _existing(here, caller, wish)
+        response.status_code = 200
+    expected = _begun(here, wish)
+    if facts and execution.fold(facts).request.plan != execution.fold(expected).request.plan:
+        raise _taken(wish)
+    response.headers["Location"] = f"/ojs/v1/workflows/{wish.execution_id}"
+    shown = workflow_view.answer(facts or expected)
+    if response.status_code == 200 and not caller.may(Permission.HISTORY):  # noqa: PLR2004 - it exists
+        shown["workflow"] = {field: shown[field] for field in workflow_view.SUMMARY}
+    return shown
+
+
+@router.get("/{id}", operation_id="getWorkflow")
+async def show(here: Here, caller: HistoryReader, id: str) -> dict[str, Any]:  # noqa: A002 - the field has this name
+    """Show a workflow with the state and the result of each job."""
+    match = await _visible_match(here, caller, id)
+    return workflow_view.answer(match.facts)
+
+
+@router.delete("/{id}", operation_id="cancelWorkflow")
+async def cancel(here: Here, caller: Triggerer, id: str) -> dict[str, Any]:  # noqa: A002 - the field has this name
+    """Cancel a workflow that has not ended, with all its jobs that have not ended."""
+    match = await _visible_match(here, caller, id)
+    if not await here.visibility.permits(caller, Permission.CANCEL, Run.of(match)):
+        raise forbidden(caller, Permission.CANCEL)
+    outcome = await execution_requests.cancel(
+        here.log, match.execution_id, job=match.job, by=actor(caller), reason="by OJS client"
+    )
+    if not outcome.changed:
+        raise Problem(409, "conflict", f"workflow {id} cannot be cancelled: it is {outcome.status}")
+    match = await lookup.find(here.log, id, job=match.job, stored=here.stored)
+    states = [step["state"] for step in workflow_view.jobs_of(match.facts)]
+    return workflow_view.answer(
+        match.facts,
+        steps_cancelled=states.count("cancelled"),
+        steps_already_completed=states.count("completed"),
+    )
+
+
+async def _visible_match(here: Components, caller: Principal, id: str) -> ExecutionMatch:  # noqa: A002 - the field has this name
+    """Return the execution of a workflow, if the caller may see it.
+
+    Raises:
+        Problem: no workflow has this id, or the caller may not see it.
+    """
+    missing = Problem(404, "not-found", f"no workflow has the id {id!r}")
+    try:
+        match = await lookup.find(here.log, id, stored=here.stored)
+    except (NotFound, NotAnId):
+        raise missing from None
+    if not workflow_view.is_workflow(match.facts) or not await here.visibility.may_see_run(caller, Run.of(match)):
+        raise missing
+    return match
+
+
+async def _existing(here: Components, caller: Principal, wish: Enqueued) -> Facts:
+    """Return the facts of the workflow that has the id of a repeated request.
+
+    Raises:
+        Problem: a job has the id, or a workflow that the caller may not see.
+    """
+    try:
+        match = await _visible_match(here, caller, wish.execution_id)
+    except Problem:
+        raise _taken(wish) from None
+    return match.facts
+
+
+def _taken(wish: Enqueued) -> Problem:
+    detail = f"another workflow or job has the id {wish.execution_id!r}: send another id, or none"
+    return Problem(409, "duplicate", detail, facts={"existing_job_id": wish.execution_id})
+
+
+def _begun(here: Components, wish: Enqueued) -> Facts:
+    """Return the beginning of a workflow that no stage has begun yet."""
+    now = here.clock.now()
+    admitted = execution_plan.from_enqueued(Recorded(wish, subjects.subject_of(wish), 1, now))
+    return (Recorded(admitted, subjects.subject_of(admitted), 1, now),)
