@@ -362,8 +362,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     _bug(
         "be done when the first step is",
         attempts._is_completed,
-        "not state.steps.uncompleted",
-        "state.steps.uncompleted < len(state.steps)",
+        "return state.steps.is_completed",
+        "return any(step.phase is Phase.COMPLETED for step in state.steps.values())",
     ),
     _bug("cancel no step behind a failure", lifecycle.unstarted_steps, "step.phase is Phase.WAITING", "False"),
     # --- tasks that are handed over ----------------------------------------------------------------------------------
