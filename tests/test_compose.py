@@ -6,7 +6,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -237,6 +239,44 @@ def test_the_certificates_are_those_that_the_servers_need(tmp_path: Path) -> Non
         result = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
         assert result.returncode == 0, result.stderr
         assert "`tocsin init`" in result.stdout
+
+
+class Answer(BaseHTTPRequestHandler):
+    """Answers the path `/200` with 200, and others with 503."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/200" else 503)
+        self.end_headers()
+
+
+def test_container_is_healthy_while_its_probe_answers() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as listener:
+        Thread(target=listener.serve_forever).start()
+        port = str(listener.server_port)
+        codes = [
+            subprocess.run([COMPOSE / "ready", *arguments], check=False, capture_output=True).returncode
+            for arguments in ((port, "/200"), (port, "/503"), ("9", "/200"))
+        ]
+        listener.shutdown()
+    assert codes == [0, 1, 1]
+
+
+def test_every_service_has_its_probe(services: dict[str, Any]) -> None:
+    settings = load(COMPOSE / "tocsin.yaml")
+    probes = {
+        "run": [str(settings.metrics.process_port), "/readyz"],
+        "worker": [str(settings.metrics.process_port), "/readyz"],
+        "serve": [str(settings.server.port), "/v1/health"],
+    }
+    for name, service in ours(services):
+        command = service["command"][0]
+        expected = {"disable": True} if command not in probes else {"test": ["CMD", "ready", *probes[command]]}
+        assert expected.items() <= service["healthcheck"].items(), name
+
+
+def test_api_requires_a_token(services: dict[str, Any]) -> None:
+    knowing = {name for name, service in ours(services) if "TOCSIN_AUTH__ADMIN_TOKEN" in service["environment"]}
+    assert knowing == {"api"}
 
 
 def test_a_container_is_healthy_while_it_is_connected(nats_url: str) -> None:

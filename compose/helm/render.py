@@ -1,6 +1,6 @@
 """Render the manifests in compose/kubernetes from the chart, or check that they are current.
 
-    python compose/helm/render.py            writes
+    python compose/helm/render.py            writes, after it has printed the NATS accounts of the settings into the chart
     python compose/helm/render.py --check    names the files that differ, and exits 1 if any does
 
 Helm itself renders: the program `helm`, or Helm's library for Python (`pip install helm-python-sdk`). Each file begins with a digest of the
@@ -11,11 +11,16 @@ import hashlib
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
+
+from tocsin.adapters.nats.admin.accounts import server_accounts
+from tocsin.bootstrap.nats_roles import permissions
+from tocsin.settings import load
 
 HERE: Final = Path(__file__).parent
 CHART: Final = HERE / "tocsin"
@@ -37,13 +42,29 @@ class HelmNotFound(Exception):
 def main(arguments: list[str]) -> int:
     """Write the manifests, or check them."""
     differing = [path for path in manifests() if not is_current(path)]
+    if (CHART / "files" / "accounts.conf").read_text("utf-8") != accounts():
+        differing.append(CHART / "files" / "accounts.conf")
     for path in differing:
         print(path.relative_to(HERE.parent), "differs")
     if "--check" in arguments:
         return 1 if differing else 0
+    (CHART / "files" / "accounts.conf").write_text(accounts(), "utf-8")
     for path in manifests():
         path.write_text(rendered(path), "utf-8")
     return 0
+
+
+def accounts() -> str:
+    """Return the NATS accounts for the default settings of the chart."""
+    manifest = (MANIFESTS / "tocsin.yaml").read_text("utf-8")
+    [settings] = [
+        document["data"]["tocsin.yaml"]
+        for document in yaml.safe_load_all(manifest)
+        if document["kind"] == "ConfigMap" and document["metadata"]["name"] == RELEASE
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "tocsin.yaml").write_text(settings, "utf-8")
+        return server_accounts(RELEASE.upper(), permissions(load(Path(folder) / "tocsin.yaml")))
 
 
 def manifests() -> list[Path]:

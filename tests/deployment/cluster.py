@@ -18,7 +18,7 @@ from tests.deployment.image import unprivileged
 from tests.deployment.manifests import WORKLOADS, Object, component, of_kind, secret_keys, selects, template
 from tests.deployment.pod import Objects, Pod
 
-PATIENCE: Final = 400.0
+PATIENCE: Final = 600.0
 """Seconds after which a test gives up, on a machine that others use too."""
 RESTARTS: Final = 150
 """Starts of one container after which it will never come up."""
@@ -150,10 +150,13 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster(documents: Sequence[Object]) -> AsyncIterator[Cluster]:
-    """Start the pods of manifests; they end with the block."""
+async def cluster(
+    documents: Sequence[Object], prepare: Callable[[Cluster], None] = lambda _: None
+) -> AsyncIterator[Cluster]:
+    """Start the pods of manifests; they end with the block. `prepare` adds what the manifests expect elsewhere."""
     with folder_of(unprivileged(), "tocsin-pods-") as folder:
         it = Cluster(folder, documents)
+        prepare(it)
         try:
             it.start()
             yield it

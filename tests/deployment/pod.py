@@ -32,7 +32,7 @@ class Objects:
     """The ConfigMaps and Secrets that pods mount, and the addresses of hosts."""
 
     config_maps: Mapping[str, Mapping[str, str]]
-    secrets: Mapping[str, Mapping[str, str]]
+    secrets: dict[str, dict[str, str]]
     hosts: dict[str, str] = field(default_factory=dict)
 
 

@@ -86,7 +86,7 @@ def test_changed_chart_is_noticed_without_helm() -> None:
 def test_accounts_are_those_of_the_settings(tmp_path: Path) -> None:
     roles = permissions(settings_of("tocsin.yaml", tmp_path))
     made = server_accounts("TOCSIN", roles)
-    assert (CHART / "files" / "accounts.conf").read_text("utf-8") == made, "print them by `tocsin permissions`"
+    assert (CHART / "files" / "accounts.conf").read_text("utf-8") == made, "run python compose/helm/render.py"
     [nats] = [d for d in of_kind(objects("tocsin.yaml"), "ConfigMap") if d["metadata"]["name"] == "tocsin-nats"]
     assert nats["data"]["accounts.conf"].strip() == made.strip()
 

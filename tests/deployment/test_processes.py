@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
@@ -82,13 +83,47 @@ async def test_manifests_come_up_and_run_a_job() -> None:
 
 @pytest.mark.full
 @pytest.mark.slow
+@pytest.mark.timeout(1_800)
 async def test_manifests_survive_a_kill_of_every_pod() -> None:
     async with cluster(objects("tocsin.yaml")) as tocsin:
         await tocsin.ready()
         caller = Caller(tocsin)
-        for pod in tocsin.lasting():
-            pod.kill()
-            await tocsin.ready()
-            assert pod.starts > 1
+        for pods in ([pod] for pod in tocsin.lasting()):
+            await replaced(tocsin, pods)
             await caller.run()
+        await replaced(tocsin, tocsin.lasting())  # as after a power failure
+        await caller.run()
         await checked(tocsin)
+
+
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.timeout(1_800)
+async def test_separate_stages_survive_a_kill_of_all() -> None:
+    existing = [
+        each for each in objects("tocsin.yaml") if each["metadata"]["name"] in {"tocsin-nats", "tocsin-postgresql"}
+    ]
+    async with cluster([*existing, *objects("stages.yaml")], with_existing_servers) as tocsin:
+        await tocsin.ready()
+        await Caller(tocsin).run()
+        await replaced(tocsin, [pod for pod in tocsin.lasting() if pod not in tocsin.of("nats", "postgresql")])
+        await Caller(tocsin).run()
+        await checked(tocsin)
+
+
+def with_existing_servers(tocsin: Cluster) -> None:
+    """Give the hosts and the database that `stages.yaml` names to the pods of another manifest."""
+    for number, pod in enumerate(tocsin.of("nats")):
+        tocsin.objects.hosts[f"nats-{number}.nats.mq.svc"] = pod.address
+    [database] = tocsin.of("postgresql")
+    secret = tocsin.objects.secrets["tocsin"]
+    secret["database-url"] = f"postgresql://tocsin:{secret['postgres-password']}@{database.address}:5432/tocsin"
+
+
+async def replaced(tocsin: Cluster, pods: Sequence[Pod]) -> None:
+    """Kill -9 pods, and wait until all are ready again."""
+    starts = [pod.starts for pod in pods]
+    for pod in pods:
+        pod.kill()
+    await tocsin.ready()
+    assert all(pod.starts > before for pod, before in zip(pods, starts, strict=True))
