@@ -19,12 +19,14 @@ from tocsin.domain import lock
 from tocsin.domain.events import Completion, Dispatched, Message, Recorded, Trigger
 from tocsin.domain.lock import Waiter
 from tocsin.ports import (
+    MAX_TOGETHER,
     Append,
     Batch,
     Delay,
     LogUnavailable,
     MessageTooLarge,
     Publish,
+    RepeatedInput,
     RequestRefused,
     SequenceConflict,
 )
@@ -326,6 +328,36 @@ async def test_publishing_twice_stores_once(world: World) -> None:
         (Trigger(reason="one"), "a"),
         (Trigger(reason="three"), "b"),
     ]
+
+
+def trigger(number: int, reason: str = "one") -> Publish:
+    return Publish(subjects.trigger(f"job-{number}"), Trigger(reason=reason), f"id-{number}")
+
+
+async def test_many_inputs_are_stored_together(world: World) -> None:
+    await world.log.publish_together([trigger(number) for number in range(MAX_TOGETHER)])
+    stored = await world.log.read("trigger.>", limit=2 * MAX_TOGETHER)
+    assert [fact.message_id for fact in stored] == [f"id-{number}" for number in range(MAX_TOGETHER)]
+
+
+async def test_inputs_stored_together_twice_are_stored_once(world: World) -> None:
+    await world.log.publish_together([trigger(1), trigger(2)])
+    await world.log.publish_together([trigger(1, "two"), trigger(2, "two")])
+    assert [fact.message for fact in await world.log.read("trigger.>")] == [Trigger(reason="one")] * 2
+
+
+async def test_one_repeated_input_refuses_all(world: World) -> None:
+    repeated = trigger(2)
+    await world.log.publish(repeated.subject, repeated.message, message_id=repeated.message_id)
+    with pytest.raises(RepeatedInput):
+        await world.log.publish_together([trigger(1), trigger(2), trigger(3)])
+    assert [fact.message_id for fact in await world.log.read("trigger.>")] == ["id-2"]
+
+
+async def test_one_input_too_large_refuses_all(world: World) -> None:
+    with pytest.raises(RequestRefused):
+        await world.log.publish_together([trigger(1), trigger(2, "x" * subjects.MAX_INPUT_SIZE), trigger(3)])
+    assert await world.log.read("trigger.>") == []
 
 
 async def test_program_outside_uses_up_no_id(world: World) -> None:

@@ -1,7 +1,7 @@
 """A waiter receives an event when it is stored, or finds it by a read."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 
 import pytest
@@ -11,7 +11,7 @@ from tests.domain.given import ID, JOB, KEY, admitted
 from tocsin import subjects
 from tocsin.domain import execution
 from tocsin.domain.events import Cancelled, Message, Recorded, Recovered
-from tocsin.ports import Batch, Decode
+from tocsin.ports import Batch, Decode, Loaded
 from tocsin.services.operations import event_waiter
 from tocsin.services.operations.event_waiter import EventWaiter, Facts
 from tocsin.subjects import Stream
@@ -31,6 +31,12 @@ class WatchedLog(InMemoryEventLog):
         self.looks += 1
         found = await super().load(scope, after=after)
         return [fact for fact in found if self.upto is None or fact.sequence <= self.upto]
+
+    async def load_each(self, *scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
+        self.looks += 1
+        found = await super().load_each(*scopes, after=after)
+        seen = [[fact for fact in facts if self.upto is None or fact.sequence <= self.upto] for facts in found.facts]
+        return Loaded(seen, found.upto)
 
     async def follow(
         self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
@@ -144,3 +150,18 @@ async def test_wait_for_a_missing_event_returns_stored_events(
     with heard.of(SCOPE) as awaited:
         assert await awaited.until(is_over) == await log.load(SCOPE)
     assert log.looks == 3
+
+
+async def test_missing_events_of_many_are_read_at_once(
+    log: WatchedLog, heard: EventWaiter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_waiter, "FALLBACK_PAUSES_S", (0.01, 30.0))
+    await hearing(heard)
+    other = subjects.execution("b.job", ID)
+    with heard.of(SCOPE, await InMemoryEventLog.load(log, SCOPE)) as first, heard.of(other) as second:
+        waiting = asyncio.create_task(event_waiter.until_each(log, [first, second], bool))
+        while not log.looks:  # noqa: ASYNC110 - it says it no other way
+            await asyncio.sleep(0.01)
+        await log.append(admitted().model_copy(update={"job": "b.job"}), expect=0)
+        assert [of(facts) for facts in await waiting] == [of(first.facts), of(second.facts)]
+    assert log.looks == 1

@@ -20,6 +20,7 @@ from tocsin.ports import (
     Loaded,
     LogUnavailable,
     Progress,
+    Publish,
     SequenceConflict,
     Write,
     Written,
@@ -64,6 +65,10 @@ class SimulatedLog:
         del ttl  # every message stays, so that the judgement sees it
         publish = partial(self._server.receive, subject, message.encode(), message_id=message_id)
         return await self._ask(f"publish {subject}", publish)
+
+    async def publish_together(self, inputs: Sequence[Publish]) -> None:
+        what = f"publish together {' and '.join(write.subject for write in inputs)}"
+        await self._ask(what, lambda: at_once(self._server.publish_together(inputs)))
 
     async def remove(self, subject: str, sequence: int) -> None:
         await self._ask(f"remove {subject} {sequence}", lambda: at_once(self._server.remove(subject, sequence)))

@@ -92,6 +92,14 @@ def _trigger_token(message_id: str | None, sequence: int) -> str:
     return encoded.replace(_BY_SEQUENCE, "seq%2D", 1) if encoded.startswith(_BY_SEQUENCE) else encoded
 
 
+def enqueued_id(key: str, number: int, at: datetime) -> str:
+    """Return the id of a job that a request with an idempotency key enqueues.
+
+    `key`: the request; `number`: the place of the job in it; `at`: when the key was first used.
+    """
+    return _uuid7(at, "enqueued", key, str(number))
+
+
 def keyed_trigger_id(job: str, key: str) -> str:
     """Return the id of the only execution for an idempotency key.
 

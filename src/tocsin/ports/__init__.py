@@ -17,6 +17,7 @@ from .errors import (
     NotInitialized,
     NotPermitted,
     OutdatedState,
+    RepeatedInput,
     RequestRefused,
     SequenceConflict,
     StaleRead,
@@ -24,6 +25,7 @@ from .errors import (
     UnsupportedLayout,
 )
 from .event_log import (
+    MAX_TOGETHER,
     Append,
     Batch,
     Decode,
@@ -66,6 +68,7 @@ from .submissions import Answer, OpenScreening, Refusal, ScreeningChannel, Submi
 from .webhooks import WEBHOOK_DELIVERY, WEBHOOK_PATH, WEBHOOK_REGISTRATION, WebhookQueue
 
 __all__ = [
+    "MAX_TOGETHER",
     "WEBHOOK_DELIVERY",
     "WEBHOOK_PATH",
     "WEBHOOK_REGISTRATION",
@@ -125,6 +128,7 @@ __all__ = [
     "ReceiveHoldList",
     "ReceiveTask",
     "Refusal",
+    "RepeatedInput",
     "RequestRefused",
     "ScreeningChannel",
     "SequenceConflict",

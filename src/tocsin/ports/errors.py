@@ -88,6 +88,12 @@ class RequestRefused(TocsinError):
         self.description = description
 
 
+class RepeatedInput(TocsinError):
+    """Of several inputs to store together, some were stored before: nothing was stored now."""
+
+    code = "repeated-input"
+
+
 class MessageTooLarge(RequestRefused):
     """A message with its headers is larger than the server accepts.
 

@@ -14,6 +14,8 @@ from ..domain.events import Message, Recorded, Timer
 from ..subjects import Stream, scope_of
 from .errors import RequestRefused
 
+MAX_TOGETHER: Final = 1_000
+"""The number of inputs that `EventLog.publish_together` stores, which is that of an atomic batch of the server."""
 MAX_SUBJECT_BYTES: Final = 3_500
 """Bytes of a subject of the log. A server ends the connection of a client that sends more than about 4,000."""
 
@@ -104,6 +106,19 @@ class EventLog(Publisher, Protocol):
     @property
     def max_message_bytes(self) -> int:
         """The largest message that the log stores, with its headers."""
+        ...
+
+    async def publish_together(self, inputs: "Sequence[Publish]") -> None:
+        """Store up to `MAX_TOGETHER` inputs of one stream: all of them, or none.
+
+        Inputs without a `ttl`. They are stored once, as `publish` does: if all of them were stored before within the
+        deduplication window, nothing is stored.
+
+        Raises:
+            RepeatedInput: some of them were stored before, and others were not.
+            RequestRefused: the log cannot store one of them.
+            LogUnavailable: the log did not answer, or stores no batches in this stream.
+        """
         ...
 
     async def append(self, fact: Message, *, expect: int) -> int:

@@ -21,6 +21,8 @@ from ...ports import (
     LogUnavailable,
     MessageTooLarge,
     Progress,
+    Publish,
+    RepeatedInput,
     SequenceConflict,
     Write,
     Written,
@@ -116,6 +118,21 @@ class InMemoryEventLog:
         if ttl is not None:
             self.clock.after(math.ceil(ttl), partial(self._capturing(subject).remove, sequence))
         return sequence
+
+    async def publish_together(self, inputs: Sequence[Publish]) -> None:
+        """Store all inputs, or none of them."""
+        bodies = [write.message.encode() for write in inputs]
+        for write, body in zip(inputs, bodies, strict=True):
+            check_subject(write.subject)
+            _check_size(write.subject, body, f"Nats-Msg-Id: {write.message_id}\r\n")
+            self._capturing(write.subject).check_size(write.subject, body, write.message_id)
+        known = [self._capturing(write.subject).knows_id(write.message_id) for write in inputs]
+        if all(known):
+            return
+        if any(known) or len({write.message_id for write in inputs}) < len(inputs):
+            raise RepeatedInput(f"{inputs[0].subject}: a batch repeats an input")
+        for write, body in zip(inputs, bodies, strict=True):
+            self.receive(write.subject, body, message_id=write.message_id)
 
     async def remove(self, subject: str, sequence: int) -> None:
         """Remove the message of a sequence; nothing happens if it is gone."""

@@ -178,14 +178,10 @@ class StoredStream:
             RequestRefused: the message is too large for the stream.
         """
         all_headers = {**(headers or {}), **({subjects.MESSAGE_ID: message_id} if message_id is not None else {})}
-        head = f"NATS/1.0\r\n{subjects.MESSAGE_ID}: {message_id}\r\n\r\n" if message_id else ""
-        if self._max_size is not None and len(head) + len(body) > self._max_size:
-            reason = "message size exceeds maximum allowed"
-            raise RequestRefused(f"{subject}: {reason}", reason)
+        self.check_size(subject, body, message_id)
         if message_id is not None:
-            self._forget_ids()
-            if (known := self._known_ids.get(message_id)) is not None:
-                return known[1]
+            if self.knows_id(message_id):
+                return self._known_ids[message_id][1]
             self._known_ids[message_id] = self._clock.now(), self.last_sequence + 1
         self.last_sequence += 1
         self._entries[self.last_sequence] = Entry(subject, self.last_sequence, self._clock.now(), body, all_headers)
@@ -195,6 +191,22 @@ class StoredStream:
         for notify in self._readers:
             notify(subject)
         return self.last_sequence
+
+    def check_size(self, subject: str, body: bytes, message_id: str | None) -> None:
+        """Refuse a message that is too large for the stream.
+
+        Raises:
+            RequestRefused: it is.
+        """
+        head = f"NATS/1.0\r\n{subjects.MESSAGE_ID}: {message_id}\r\n\r\n" if message_id else ""
+        if self._max_size is not None and len(head) + len(body) > self._max_size:
+            reason = "message size exceeds maximum allowed"
+            raise RequestRefused(f"{subject}: {reason}", reason)
+
+    def knows_id(self, message_id: str) -> bool:
+        """Return whether a message of an id was stored within the duplicate window."""
+        self._forget_ids()
+        return message_id in self._known_ids
 
     def _forget_ids(self) -> None:
         """Forget the ids whose window is over, the oldest first."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from typing import Final, TypeVar, cast
 from uuid import uuid4
@@ -44,11 +45,12 @@ class RequestName:
     """Idempotency key of a request.
 
     The log itself detects a repeated key within its deduplication window. `is_retried`: the request may be older than
-    that, so all triggers of the job are searched.
+    that, so all triggers of the job are searched. `since`: when the key was first used.
     """
 
     name: str
     is_retried: bool = False
+    since: datetime | None = None
 
 
 async def read_back(log: EventLog, subject: str, sequence: int) -> Recorded[Message]:

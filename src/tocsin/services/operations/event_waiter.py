@@ -108,28 +108,59 @@ class Awaited:
 
     async def until(self, is_enough: Callable[[Facts], bool]) -> Facts:
         """Return the facts as soon as `is_enough` accepts them, or after some seconds."""
-        fallback, polling = iter(FALLBACK_PAUSES_S), iter(POLL_PAUSES_S)
-        while (pause := next(fallback if self._is_following else polling, None)) is not None:
-            try:
-                async with asyncio.timeout(pause):
-                    while not (self._facts and is_enough(self._facts)):
-                        self._changed.clear()
-                        await self._changed.wait()
-                break
-            except TimeoutError:
-                await self._read()
+        [facts] = await until_each(self._log, [self], is_enough)
+        return facts
+
+    @property
+    def facts(self) -> Facts:
+        """The known facts, oldest first."""
         return self._facts
 
     @property
-    def _is_following(self) -> bool:
+    def scope(self) -> str:
+        """The scope of the facts."""
+        return self._scope
+
+    @property
+    def is_following(self) -> bool:
+        """Every fact stored from now on will be received."""
         return self._waiter is not None and self._waiter.is_following
 
-    async def _read(self) -> None:
-        facts = await self._log.load(self._scope)
-        if facts and (
-            not self._facts or self._facts[-1].sequence <= facts[-1].sequence
-        ):  # otherwise a lagging replica answered
-            self._facts = facts
+    async def next(self) -> None:
+        """Wait for the next fact."""
+        self._changed.clear()
+        await self._changed.wait()
+
+    def learn(self, facts: Facts) -> None:
+        """Take the facts of a read, unless a lagging replica answered it."""
+        if facts and (not self._facts or self._facts[-1].sequence <= facts[-1].sequence):
+            self._facts = list(facts)
+
+
+async def until_each(log: EventLog, awaited: Sequence[Awaited], is_enough: Callable[[Facts], bool]) -> list[Facts]:
+    """Return the facts of each scope as soon as `is_enough` accepts all of them.
+
+    After some seconds it returns what is known. What is missing after a pause is read in one request.
+    """
+    fallback, polling = iter(FALLBACK_PAUSES_S), iter(POLL_PAUSES_S)
+    missing = [waiting for waiting in awaited if not (waiting.facts and is_enough(waiting.facts))]
+    while missing:
+        pause = next(fallback if missing[0].is_following else polling, None)
+        if pause is None:
+            break
+        try:
+            async with asyncio.timeout(pause):
+                while missing:
+                    await missing[-1].next()
+                    while missing and missing[-1].facts and is_enough(missing[-1].facts):
+                        missing.pop()
+        except TimeoutError:
+            for waiting, facts in zip(
+                missing, (await log.load_each(*(waiting.scope for waiting in missing))).facts, strict=True
+            ):
+                waiting.learn(facts)
+            missing = [waiting for waiting in missing if not (waiting.facts and is_enough(waiting.facts))]
+    return [waiting.facts for waiting in awaited]
 
 
 def awaited_of(

@@ -9,7 +9,8 @@ that the caller can read it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -18,9 +19,9 @@ from ...domain import execution
 from ...domain.events import Actor, Admitted, CancelRequest, Dispatched, Enqueued, FannedOut, Skipped, Terminal
 from ...domain.execution import Status
 from ...domain.fan_out import execution_ids
-from ...ports import EventLog, OutdatedState, SequenceConflict
+from ...ports import EventLog, OutdatedState, Publish, RepeatedInput, SequenceConflict
 from .errors import NotFound, OperationError
-from .event_waiter import EventWaiter, Facts, awaited_of
+from .event_waiter import EventWaiter, Facts, awaited_of, until_each
 from .fan_out import fanned_out
 from .lookup import ExecutionMatch, ListExecutions, find
 
@@ -125,44 +126,76 @@ class Duplicate(OperationError):
 
 
 async def enqueue(
-    log: EventLog, *wishes: Enqueued, arrivals: EventWaiter | None = None, was_there: WasThere | None = None
+    log: EventLog,
+    *wishes: Enqueued,
+    arrivals: EventWaiter | None = None,
+    was_there: WasThere | None = None,
+    fresh: Collection[str] = (),
 ) -> list[Facts]:
-    """Request executions: all of them, or none if an id is taken.
+    """Request executions: all of them, or none.
 
     Returns the facts of each execution, or none for one that has not started within some seconds.
 
     Args:
         log: receives the requests and holds the facts.
-        wishes: the requested executions.
+        wishes: the requested executions, at most `MAX_TOGETHER`.
         arrivals: delivers new facts, so that the call need not poll.
         was_there: returns whether an archived execution has an id that the log does not know.
+        fresh: ids that certainly no execution has.
 
     Raises:
         Duplicate: an id exists, or is requested twice.
-        LogUnavailable: it is unknown which requests are stored; retry with the same ids.
+        LogUnavailable: it is unknown whether the requests are stored; retry with the same ids.
+    """
+    for index in await taken(log, wishes, was_there=was_there, fresh=fresh):
+        raise Duplicate(wishes[index].execution_id)
+    return await request(log, *wishes, arrivals=arrivals)
+
+
+async def taken(
+    log: EventLog, wishes: Sequence[Enqueued], *, was_there: WasThere | None = None, fresh: Collection[str] = ()
+) -> list[int]:
+    """Return the indexes of the wishes whose id an execution has, or an earlier wish.
+
+    The arguments are those of `enqueue`.
     """
     limit = asyncio.Semaphore(AT_ONCE)
 
-    async def is_taken(wish: Enqueued) -> bool:
+    async def exists(execution_id: str) -> bool:
+        if execution_id in fresh:
+            return False
         async with limit:
-            if subjects.has_events(await log.load(subjects.execution(subjects.ANY, wish.execution_id))):
+            if subjects.has_events(await log.load(subjects.execution(subjects.ANY, execution_id))):
                 return True
-            return was_there is not None and await was_there(wish.execution_id)
+            return was_there is not None and await was_there(execution_id)
 
-    async def request(wish: Enqueued) -> Facts:
-        subject = subjects.subject_of(wish)
-        async with limit:
-            with awaited_of(log, arrivals, subjects.execution(wish.definition.name, wish.execution_id)) as awaited:
-                await log.publish(subject, wish, message_id=subject)
-                return await awaited.until(has_begun)
+    execution_ids = [wish.execution_id for wish in wishes]
+    existing = await asyncio.gather(*map(exists, execution_ids))
+    first = {execution_id: index for index, execution_id in reversed(list(enumerate(execution_ids)))}
+    return [index for index, execution_id in enumerate(execution_ids) if existing[index] or first[execution_id] < index]
 
-    batch_ids: set[str] = set()
-    existing = await asyncio.gather(*map(is_taken, wishes))
-    for wish, is_there in zip(wishes, existing, strict=True):
-        if is_there or wish.execution_id in batch_ids:
-            raise Duplicate(wish.execution_id)
-        batch_ids.add(wish.execution_id)
-    return list(await asyncio.gather(*map(request, wishes)))
+
+async def request(log: EventLog, *wishes: Enqueued, arrivals: EventWaiter | None = None) -> list[Facts]:
+    """Store requests together and return the facts of each execution, as `enqueue` does.
+
+    Requests that were stored before have no second effect.
+
+    Raises:
+        Duplicate: some of the ids were requested a moment ago, and others were not.
+        LogUnavailable: as for `enqueue`.
+    """
+    inputs = [Publish(subject, wish, subject) for wish in wishes for subject in [subjects.subject_of(wish)]]
+    with ExitStack() as waiting:
+        scopes = [subjects.execution(wish.definition.name, wish.execution_id) for wish in wishes]
+        awaited = [waiting.enter_context(awaited_of(log, arrivals, scope)) for scope in scopes]
+        if len(inputs) == 1:
+            await log.publish(inputs[0].subject, inputs[0].message, message_id=inputs[0].message_id)
+        else:
+            try:
+                await log.publish_together(inputs)
+            except RepeatedInput:
+                raise Duplicate(wishes[0].execution_id) from None
+        return await until_each(log, awaited, has_begun)
 
 
 def has_begun(facts: Facts) -> bool:

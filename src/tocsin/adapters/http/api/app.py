@@ -24,7 +24,7 @@ from ..middleware.idempotency import HEADER as IDEMPOTENCY_KEY
 from ..middleware.idempotency import MAX_KEY, Answers, IdempotentRoute
 from ..middleware.latency import Latency
 from ..middleware.rate_limit import RateLimit
-from ..ojs import cron, manifest, progress, protocol, queues, workers, workflows
+from ..ojs import batches, cron, manifest, progress, protocol, queues, workers, workflows
 from ..ojs import dead_letters as ojs_dead_letters
 from ..ojs import events as ojs_events
 from ..ojs import jobs as ojs_jobs
@@ -232,6 +232,7 @@ ROUTERS: Final = (
     schedule.router,
     schedule_density.router,
     manifest.router,
+    batches.router,
     ojs_jobs.router,
     workflows.router,
     progress.router,

@@ -94,6 +94,12 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "too-large": ProblemKind(
         413, "The body or a field is larger than the server accepts. Send less.", (ResultTooLarge, FetchTooLarge)
     ),
+    "batch-size-exceeded": ProblemKind(
+        413, "The request has more jobs than the server accepts at once. Send several requests."
+    ),
+    "batch-rejected": ProblemKind(
+        422, "Another job of the batch is invalid, so this job was not enqueued either. Correct that job."
+    ),
     "unsupported-media-type": ProblemKind(415, "The body of a request to a webhook is not JSON. Send JSON."),
     "idempotency-key-reused": ProblemKind(422, "The idempotency key belongs to another request. Send a new key."),
     "invalid-definition": ProblemKind(

@@ -29,13 +29,13 @@ from ..auth.security import principal
 HEADER: Final = "Idempotency-Key"
 ANSWER_LIFETIME: Final = timedelta(hours=24)
 """How long an answer is stored."""
-MAX_KEY: Final = 255
+MAX_KEY: Final = 256
 MAX_ANSWER_BYTES: Final = 700_000
 """Size of a stored answer. A value of the store may have 1 MiB, and JSON grows when it is nested in JSON."""
 POLL_INTERVAL_S: Final = 0.05
 CLAIM_GRACE_S: Final = 5.0
 """Time after the longest request before a claim counts as abandoned."""
-_STORED_HEADERS: Final = ("Content-Type", "ETag", "Location")
+_STORED_HEADERS: Final = ("Content-Type", "ETag", "Location", "X-OJS-Batch-Size")
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -48,6 +48,10 @@ class Answer(BaseModel):
     fingerprint: str
     """The hash of the request's body. Another body with the same key is an error of the client."""
     claimed_at: datetime
+    since: datetime | None = None
+    """When the key was first claimed; absent: by this claim."""
+    is_left_out: bool = False
+    """The request is answered, and its answer was too large to store."""
     status: int | None = None
     headers: dict[str, str] = {}
     body: str = ""
@@ -62,10 +66,10 @@ class Answers:
         self._clock = clock
         self._timeout_s = timeout_s + CLAIM_GRACE_S
 
-    async def once(self, key: str, fingerprint: str, do: Callable[[bool], Awaitable[Response]]) -> Response:
+    async def once(self, key: str, fingerprint: str, do: Callable[[RequestName], Awaitable[Response]]) -> Response:
         """Return the answer to a request.
 
-        `do` computes it. Its argument says whether an earlier try may have had an effect.
+        `do` computes it. Its argument says whether an earlier try may have had an effect, and when the key was first used.
 
         Raises:
             Problem: the key belongs to another request, or the first request is still running.
@@ -92,10 +96,11 @@ class Answers:
                 )
             if stored.status is not None:
                 return Response(stored.body, stored.status, {**stored.headers, "Idempotency-Replayed": "true"})
-            if (self._clock.now() - stored.claimed_at).total_seconds() > self._timeout_s:
-                revision = await self._put(key, value, entry[1])
+            if stored.is_left_out or (self._clock.now() - stored.claimed_at).total_seconds() > self._timeout_s:
+                again = claim.model_copy(update={"since": stored.since or stored.claimed_at})
+                revision = await self._put(key, again.model_dump_json().encode(), entry[1])
                 if revision is not None:
-                    return await self._answer(key, claim, revision, do, retried=True)
+                    return await self._answer(key, again, revision, do, retried=True)
                 continue
             await asyncio.sleep(POLL_INTERVAL_S)
         raise Problem(
@@ -103,10 +108,10 @@ class Answers:
         )
 
     async def _answer(
-        self, key: str, claim: Answer, revision: int, do: Callable[[bool], Awaitable[Response]], *, retried: bool
+        self, key: str, claim: Answer, revision: int, do: Callable[[RequestName], Awaitable[Response]], *, retried: bool
     ) -> Response:
         try:
-            response = await do(retried)
+            response = await do(RequestName(key, is_retried=retried, since=claim.since or claim.claimed_at))
         except Exception as error:
             # A taken-over claim is kept, because the earlier try may have had an effect.
             if not retried and is_without_effect(error):
@@ -115,10 +120,10 @@ class Answers:
             raise
         headers = {name: response.headers[name] for name in _STORED_HEADERS if name in response.headers}
         body = bytes(response.body)
+        update: dict[str, object] = {"is_left_out": True}
         if len(body) <= MAX_ANSWER_BYTES:
             update = {"status": response.status_code, "headers": headers, "body": body.decode()}
-            value = claim.model_copy(update=update).model_dump_json().encode()
-            await self._put(key, value, revision)
+        await self._put(key, claim.model_copy(update=update).model_dump_json().encode(), revision)
         return response
 
     async def _put(self, key: str, value: bytes, expect: int) -> int | None:
@@ -133,23 +138,31 @@ class Answers:
 class IdempotentRoute(APIRoute):
     """A route whose POST requests support the header."""
 
+    async def key_of(self, request: Request) -> tuple[str, object]:
+        """Return the field that has the key, and the key; None: the request has none."""
+        return HEADER, request.headers.get(HEADER)
+
     @override
     def get_route_handler(self) -> Handler:
         handle = super().get_route_handler()
 
         async def once(request: Request) -> Response:
-            key_header = request.headers.get(HEADER)
-            if key_header is None or request.method != "POST":
+            name, given = await self.key_of(request)
+            if given is None or request.method != "POST":
                 return await handle(request)
-            if not 0 < len(key_header) <= MAX_KEY or not key_header.isascii() or not key_header.isprintable():
-                raise invalid(HEADER, key_header, f"must be 1 to {MAX_KEY} printable ASCII characters")
+            if (
+                not isinstance(given, str)
+                or not 0 < len(given) <= MAX_KEY
+                or not (given.isascii() and given.isprintable())
+            ):
+                raise invalid(name, given, f"must be 1 to {MAX_KEY} printable ASCII characters")
             caller = await principal(request)
             answers = cast("Answers", request.app.state.answers)
-            key = _digest(caller.full_name, request.url.path, request.url.query, key_header)
+            key = _digest(caller.full_name, request.url.path, request.url.query, given)
             fingerprint = hashlib.sha256(await request.body()).hexdigest()
 
-            async def do(retried: bool) -> Response:  # noqa: FBT001 - a callback's one argument
-                request.state.request_name = RequestName(key, is_retried=retried)
+            async def do(name: RequestName) -> Response:
+                request.state.request_name = name
                 return await handle(request)
 
             return await answers.once(key, fingerprint, do)

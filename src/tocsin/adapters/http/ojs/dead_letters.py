@@ -83,6 +83,16 @@ async def list_dead(
 @router.post("/{id}/retry", operation_id="retryDeadJob", openapi_extra=protocol.body_schema(optional=True))
 async def retry(here: Here, caller: Replayer, _: OptionalBody, id: str) -> dict[str, Any]:  # noqa: A002 - the field has this name
     """Run a permanently failed job again. Its attempts start at 1."""
+    return {"job": await retry_job(here, caller, id)}
+
+
+async def retry_job(here: Components, caller: Principal, id: str) -> dict[str, Any]:  # noqa: A002 - the field has this name
+    """Run a permanently failed job again, and return it.
+
+    Raises:
+        Problem: no job has this id, the caller may not run it again, or no stage started it.
+        OperationError: it is no dead letter, or was run again already.
+    """
     match = await _letter(here, caller, id)
     reason = "retried by OJS client"
     replay = await dead_letters.replay(
@@ -96,7 +106,7 @@ async def retry(here: Here, caller: Replayer, _: OptionalBody, id: str) -> dict[
             "unavailable",
             f"job {id} is stored for a retry, but no stage has started it yet. Check that the stages run",
         )
-    return {"job": job_view.job(events, id=id)}
+    return job_view.job(events, id=id)
 
 
 @router.delete("/{id}", operation_id="discardDeadJob")

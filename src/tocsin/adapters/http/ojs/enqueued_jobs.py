@@ -1,15 +1,16 @@
 """Enqueue jobs, with the outcome of each: created, or a duplicate."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from ....domain import execution
 from ....domain.access import Permission, Principal
-from ....domain.events import Enqueued, Skipped, newest_of
+from ....domain.events import Enqueued, Requested, Skipped, newest_of, unfold
 from ....domain.execution import Status
-from ....services.operations import execution_requests
+from ....services.operations import execution_requests, lookup
 from ....services.operations.errors import NotFound
 from ....services.operations.event_waiter import Facts
 from ....services.operations.lookup import was_archived
@@ -33,35 +34,104 @@ class Outcome:
     """No job was created: `job` has the unique key."""
 
 
-async def enqueue_all(
-    here: Components, caller: Principal, inputs: Sequence[Enqueued], made: Collection[str]
-) -> list[Outcome]:
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The jobs of one request."""
+
+    inputs: Sequence[Enqueued]
+    made: Collection[str] = ()
+    """The ids that the server made, which no other job has."""
+    is_retried: bool = False
+    """An earlier try of the request may have enqueued the jobs."""
+
+
+async def enqueue_all(here: Components, caller: Principal, batch: Batch) -> list[Outcome]:
     """Enqueue jobs: all of them, or none if an id is taken.
 
-    The ids in `made` are certainly new.
-
     Raises:
-        Problem: an id is taken, the caller may not replace jobs, or a job is refused as a duplicate.
+        Problem: an id is taken, the caller may not replace jobs, or a job is refused as a duplicate. Its facts have the
+            `index` of the job, if the batch has several.
     """
-    for job_input in inputs:
-        _require_permission(caller, job_input)
-
-    async def exists(execution_id: str) -> bool:
-        return execution_id not in made and await was_archived(execution_id, here.history, here.stored)
-
+    begun = await _earlier(here, batch)
+    refused = await _refused(here, caller, batch, begun)
+    for index, problem in refused.items():
+        raise problem if len(batch.inputs) == 1 else of_job(index, problem)
+    wanted = [job_input for index, job_input in enumerate(batch.inputs) if index not in begun]
     try:
-        enqueued = await execution_requests.enqueue(here.log, *inputs, arrivals=here.arrivals, was_there=exists)
+        requested = iter(await execution_requests.request(here.log, *wanted, arrivals=here.arrivals) if wanted else ())
     except execution_requests.Duplicate as error:
         raise Problem(409, "duplicate", str(error)) from None
-    outcomes = (_outcome(here, caller, wish, facts) for wish, facts in zip(inputs, enqueued, strict=True))
-    return list(await asyncio.gather(*outcomes))
+    facts = [begun[index] if index in begun else next(requested) for index in range(len(batch.inputs))]
+    return list(await asyncio.gather(*map(partial(_outcome, here, caller), batch.inputs, facts)))
 
 
-def _require_permission(caller: Principal, job_input: Enqueued) -> None:
-    """Check that a caller who replaces jobs may cancel them."""
-    rule = job_input.unique
-    if rule is not None and rule.on_conflict in _REPLACING and not caller.may(Permission.CANCEL):
-        raise forbidden(caller, Permission.CANCEL)
+async def enqueue_each(here: Components, caller: Principal, batch: Batch) -> list[Outcome | Problem]:
+    """Enqueue jobs independently of each other."""
+    begun = await _earlier(here, batch)
+    results: dict[int, Outcome | Problem] = dict(await _refused(here, caller, batch, begun))
+    wanted = {index: wish for index, wish in enumerate(batch.inputs) if index not in begun and index not in results}
+    begun |= dict(zip(wanted, await _request_each(here, [*wanted.values()]), strict=True))
+
+    async def outcome(index: int, facts: Facts) -> None:
+        try:
+            results[index] = await _outcome(here, caller, batch.inputs[index], facts)
+        except Problem as problem:
+            results[index] = problem
+
+    await asyncio.gather(*(outcome(index, facts) for index, facts in begun.items()))
+    return [results[index] for index in range(len(batch.inputs))]
+
+
+def of_job(index: int, problem: Problem) -> Problem:
+    """Return the problem of a job as that of its batch."""
+    errors = tuple(wrong.model_copy(update={"field": f"jobs[{index}].{wrong.field}"}) for wrong in problem.errors)
+    detail = f"job {index} of the batch: {problem.detail}"
+    return Problem(problem.status, problem.kind, detail, errors, problem.headers, {**problem.facts, "index": index})
+
+
+async def _request_each(here: Components, wanted: Sequence[Enqueued]) -> list[Facts]:
+    """Store requests together, or one by one if some were requested a moment ago."""
+    if not wanted:
+        return []
+    try:
+        return await execution_requests.request(here.log, *wanted, arrivals=here.arrivals)
+    except execution_requests.Duplicate:
+        each = (execution_requests.request(here.log, wish, arrivals=here.arrivals) for wish in wanted)
+        return [facts for [facts] in await asyncio.gather(*each)]
+
+
+async def _earlier(here: Components, batch: Batch) -> dict[int, Facts]:
+    """Return the facts of jobs that an earlier try enqueued, by index."""
+    if not batch.is_retried:
+        return {}
+    limit = asyncio.Semaphore(execution_requests.AT_ONCE)
+
+    async def find(wish: Enqueued) -> Facts | None:
+        async with limit:
+            try:
+                facts = (await lookup.find(here.log, wish.execution_id, stored=here.stored)).facts
+            except NotFound:
+                return None
+        requested = next((fact.message for fact in unfold(facts) if isinstance(fact.message, Requested)), None)
+        is_own = wish.execution_id in batch.made or requested is None or requested.by == wish.by
+        return facts if is_own else None
+
+    found = await asyncio.gather(*map(find, batch.inputs))
+    return {index: facts for index, facts in enumerate(found) if facts is not None}
+
+
+async def _refused(here: Components, caller: Principal, batch: Batch, begun: Mapping[int, Facts]) -> dict[int, Problem]:
+    """Return why jobs cannot be enqueued, by index; `begun`: those that were enqueued."""
+    archived = partial(was_archived, history=here.history, stored=here.stored)
+    fresh = () if batch.is_retried else batch.made
+    refused: dict[int, Problem] = {}
+    for index in await execution_requests.taken(here.log, batch.inputs, was_there=archived, fresh=fresh):
+        reason = f"a job with the id {batch.inputs[index].execution_id!r} was enqueued before"
+        refused[index] = Problem(409, "duplicate", reason)
+    for index, wish in enumerate(batch.inputs):
+        if wish.unique is not None and wish.unique.on_conflict in _REPLACING and not caller.may(Permission.CANCEL):
+            refused[index] = forbidden(caller, Permission.CANCEL)
+    return {index: problem for index, problem in refused.items() if index not in begun}
 
 
 async def _outcome(here: Components, caller: Principal, job_input: Enqueued, facts: Facts) -> Outcome:

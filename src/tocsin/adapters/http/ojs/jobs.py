@@ -4,7 +4,6 @@ A job is an execution, so `tocsin executions show`, `tocsin executions cancel` a
 A client may bring a job's id, a UUID of version 7; otherwise the server creates one.
 """
 
-from collections.abc import Sequence
 from datetime import datetime
 from secrets import randbits
 from typing import Any, Final
@@ -14,16 +13,15 @@ from fastapi import APIRouter, Response
 
 from ....domain import execution
 from ....domain.access import Permission, Principal
-from ....domain.events import Enqueued
 from ....domain.execution import Status
 from ....services.operations import execution_requests
 from ....services.operations.lookup import ExecutionMatch
 from ..api.dependencies import Components, Here, Traceparent
-from ..api.problems import FieldError, Problem
+from ..api.problems import Problem
 from ..auth.security import HistoryReader, Triggerer, actor, forbidden
 from ..auth.visibility import Run
 from . import envelope, job_view, protocol
-from .enqueued_jobs import enqueue_all
+from .enqueued_jobs import Batch, enqueue_all
 from .protocol import Body, OjsResponse, documented
 
 _VERSION: Final = 0x7000
@@ -36,8 +34,6 @@ def uuid7(now: datetime) -> str:
     high = milliseconds << 16 | _VERSION | randbits(12)
     return str(UUID(int=high << 64 | _VARIANT | randbits(62)))
 
-
-MAX_BATCH: Final = 1_000
 
 router = APIRouter(
     prefix="/ojs/v1/jobs",
@@ -64,42 +60,12 @@ async def push(
     """Enqueue a job."""
     execution_id = uuid7(here.clock.now())
     job_input = envelope.read(body, execution_id, await defaults(here, traceparent), actor(caller))
-    [outcome] = await enqueue_all(here, caller, [job_input], {execution_id})
+    [outcome] = await enqueue_all(here, caller, Batch([job_input], {execution_id}))
     response.headers["Location"] = f"/ojs/v1/jobs/{outcome.job['id']}"
     if outcome.is_duplicate:
         response.status_code = 200
         return {"job": outcome.job, "deduplicated": True}
     return {"job": outcome.job}
-
-
-@router.post(
-    "/batch",
-    status_code=201,
-    operation_id="pushJobs",
-    openapi_extra=protocol.body_schema("jobs", jobs={"type": "array", "items": {"type": "object"}}),
-)
-async def push_batch(here: Here, caller: Triggerer, body: Body, traceparent: Traceparent = None) -> dict[str, Any]:
-    """Enqueue several jobs: all of them, or none if a job is invalid.
-
-    A job with a unique key must be ignored or replace if it is a duplicate. To refuse it would refuse all others.
-    """
-    jobs = body.get("jobs")
-    if not isinstance(jobs, list) or not 1 <= len(jobs) <= MAX_BATCH:
-        right = f"must be an array of 1 to {MAX_BATCH} jobs"
-        raise Problem(400, "invalid-request", f"`jobs` {right}", (FieldError(field="jobs", right=right),))
-    usual, inputs = await defaults(here, traceparent), []
-    execution_ids = [uuid7(here.clock.now()) for _ in jobs]
-    for index, job in enumerate(jobs):
-        try:
-            inputs.append(envelope.read(job, execution_ids[index], usual, actor(caller)))
-        except Problem as problem:
-            errors = tuple(
-                wrong.model_copy(update={"field": f"jobs[{index}].{wrong.field}"}) for wrong in problem.errors
-            )
-            raise Problem(problem.status, problem.kind, f"job {index} of the batch: {problem.detail}", errors) from None
-    require_unconditional(inputs)
-    outcomes = await enqueue_all(here, caller, inputs, set(execution_ids))
-    return {"jobs": [outcome.job for outcome in outcomes], "count": len(outcomes)}
 
 
 @router.get("/{id}", operation_id="getJobOfOjs")
@@ -112,6 +78,15 @@ async def show(here: Here, caller: HistoryReader, id: str) -> dict[str, Any]:  #
 @router.delete("/{id}", operation_id="cancelJob")
 async def cancel(here: Here, caller: Triggerer, id: str) -> dict[str, Any]:  # noqa: A002 - the field has this name
     """Cancel a job that has not ended."""
+    return {"job": await cancel_job(here, caller, id)}
+
+
+async def cancel_job(here: Components, caller: Principal, id: str) -> dict[str, Any]:  # noqa: A002 - the field has this name
+    """Cancel a job that has not ended, and return it.
+
+    Raises:
+        Problem: no job has this id, the caller may not cancel it, or it is over.
+    """
     match = await visible_match(here, caller, id)
     if not await here.visibility.permits(caller, Permission.CANCEL, Run.of(match)):
         raise forbidden(caller, Permission.CANCEL)
@@ -127,7 +102,7 @@ async def cancel(here: Here, caller: Triggerer, id: str) -> dict[str, Any]:  # n
     shown = job_view.job(match.facts, id=id)
     if execution.fold(match.facts).status is not Status.CANCELLED or before["state"] == "cancelled":
         raise Problem(409, "conflict", f"job {id} cannot be cancelled: it is {before['state']}")
-    return {"job": {**shown, "previous_state": before["state"]}}
+    return {**shown, "previous_state": before["state"]}
 
 
 async def visible_match(here: Components, caller: Principal, id: str) -> ExecutionMatch:  # noqa: A002 - the field has this name
@@ -142,22 +117,8 @@ async def visible_match(here: Components, caller: Principal, id: str) -> Executi
     return match
 
 
-def require_unconditional(inputs: Sequence[Enqueued]) -> None:
-    """Check that no job of an atomic batch can be refused after others were enqueued.
-
-    Raises:
-        Problem: a unique job would be refused as a duplicate.
-    """
-    for index, job_input in enumerate(inputs):
-        if job_input.unique is not None and job_input.unique.on_conflict == "reject":
-            field, right = f"jobs[{index}].unique.on_conflict", "must be `ignore` or `replace` in an atomic batch"
-            raise Problem(
-                400, "invalid-request", f"`{field}` is `reject`: {right}", (FieldError(field=field, right=right),)
-            )
-
-
 async def defaults(here: Components, traceparent: str | None) -> envelope.Defaults:
-    """Return the values for fields that a job leaves out."""
+    """Return the values of fields that a pushed job leaves out."""
     ceiling = (await here.registry.policies.recent()).policy.job_timeout
     timeout = ceiling or here.settings.execution.default_timeout
     return envelope.Defaults(

@@ -57,6 +57,12 @@ ERRORS: Final[Mapping[str, ErrorCode]] = {
     "not_found": ErrorCode("GET the collection to see what exists", statuses=(404,)),
     "conflict": ErrorCode("read the current state, and decide again", statuses=(409, 412)),
     "not_expressible": ErrorCode("update the job at `/v1/jobs`, or register another name", kinds=("not-expressible",)),
+    "batch_rejected": ErrorCode(
+        "correct the jobs of the batch that failed, and send all of them again", kinds=("batch-rejected",)
+    ),
+    "batch_size_exceeded": ErrorCode(
+        "send several requests, each with at most `max_batch_size` jobs", kinds=("batch-size-exceeded",)
+    ),
     "envelope_too_large": ErrorCode("keep large data in a store, and send a reference to it", statuses=(413,)),
     "rate_limited": ErrorCode("wait as long as `Retry-After` says", statuses=(429,)),
     "matcher_unavailable": ErrorCode(
@@ -68,6 +74,8 @@ ERRORS: Final[Mapping[str, ErrorCode]] = {
 }
 """Every error code. `internal_error` is the code of all other statuses."""
 
+_STATUS_OF_KIND: Final[Mapping[str, int]] = {"idempotency-key-reused": HTTPStatus.CONFLICT}
+"""Kinds that have another status in the specification (ojs-bulk-operations §11.2)."""
 _CODE_OF_KIND: Final = {kind: code for code, error in ERRORS.items() for kind in error.kinds}
 _CODE_OF_STATUS: Final = {status: code for code, error in ERRORS.items() for status in error.statuses}
 
@@ -83,7 +91,7 @@ class OjsError(BaseModel):
     retryable: bool
     hint: str
     docs_url: str
-    request_id: str
+    request_id: str | None = None
     details: dict[str, Any] | None = None
     """`errors`: the invalid fields, each with its name, its value and the requirement."""
 
@@ -133,7 +141,7 @@ class OjsHeaders:
 def status_of(problem: Problem) -> int:
     """Return the status of a problem: invalid JSON and invalid fields are 400."""
     is_invalid = problem.status == HTTPStatus.UNPROCESSABLE_ENTITY and problem.kind not in _CODE_OF_KIND
-    return HTTPStatus.BAD_REQUEST if is_invalid else problem.status
+    return _STATUS_OF_KIND.get(problem.kind) or (HTTPStatus.BAD_REQUEST if is_invalid else problem.status)
 
 
 def error_code(problem: Problem) -> str:
@@ -143,21 +151,26 @@ def error_code(problem: Problem) -> str:
 
 def as_response(problem: Problem, request: Request) -> Response:
     """Return a problem in the error shape of the specification."""
+    request_id = request.headers.get("X-Request-Id", "")[:_MAX_REQUEST_ID_LENGTH] or f"req_{uuid4()}"
+    answer = OjsErrorAnswer(error=as_error(problem, request_id)).model_dump(exclude_none=True)
+    return OjsResponse(answer, status_of(problem), problem.headers)
+
+
+def as_error(problem: Problem, request_id: str | None = None) -> OjsError:
+    """Return a problem as an error, of a part of a request without an id."""
     status, code = status_of(problem), error_code(problem)
     errors = [error.model_dump(exclude_none=True) for error in problem.errors]
     details = {**problem.facts, **({"errors": errors} if errors else {})}
-    error = OjsError(
+    return OjsError(
         code=code,
         type="validation_error" if status in {400, 422} else None,
         message=problem.detail,
         retryable=status in {429, 503},
         hint=ERRORS[code].hint,
         docs_url=DOCS + code,
-        request_id=request.headers.get("X-Request-Id", "")[:_MAX_REQUEST_ID_LENGTH] or f"req_{uuid4()}",
+        request_id=request_id,
         details=details or None,
     )
-    answer = OjsErrorAnswer(error=error).model_dump(exclude_none=True)
-    return OjsResponse(answer, status, problem.headers)
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -131,6 +131,8 @@ def stream_config(
         config["deny_delete"] = stream is not Stream.REPORTS
         if stream is Stream.INPUTS:
             config["max_msgs"] = limits.outside
+        elif stream is Stream.REQUESTS:
+            config["allow_atomic"] = True  # the jobs of one request are stored together
     elif stream in OUTPUT_STREAMS:
         config |= _limits_of_output(stream, output or OutputLimits())
     elif stream is Stream.NOTIFICATIONS:

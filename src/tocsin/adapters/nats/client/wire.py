@@ -40,6 +40,10 @@ WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
 """The second code is sent to the losers of a race while the winner's message is on its way to the replicas."""
 ID_IN_PROCESS: Final = 10_158
 """A message with the same id is on its way to the replicas: it was sent again too soon."""
+BATCH_REPEATS_ID: Final = 10_201
+"""An id of an atomic batch was stored before, or is there twice."""
+BATCHES_DISABLED: Final = 10_174
+TOO_MANY_BATCHES: Final = 10_210
 UNAVAILABLE: Final = 503
 """The `code` of an error that a retry may resolve: no leader, no resources."""
 FULL: Final = "maximum bytes exceeded"

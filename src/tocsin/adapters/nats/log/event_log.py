@@ -14,7 +14,20 @@ from typing import Final
 from .... import subjects
 from ....domain import lock
 from ....domain.events import Message, Recorded, Timer
-from ....ports import Append, Batch, Decode, Delay, Headings, Loaded, Progress, Publish, StaleRead, Write, Written
+from ....ports import (
+    Append,
+    Batch,
+    Decode,
+    Delay,
+    Headings,
+    Loaded,
+    Progress,
+    Publish,
+    RepeatedInput,
+    StaleRead,
+    Write,
+    Written,
+)
 from ....subjects import DecodeError, Stream
 from ....telemetry.foreign import ForeignMessages
 from ..client import wire
@@ -80,6 +93,13 @@ class NatsEventLog:
     async def publish(self, subject: str, message: Message, *, message_id: str, ttl: float | None = None) -> int:
         """Store an input once within the duplicate window; return the sequence of the first copy."""
         return await self._writer.store(Publish(subject, message, message_id, ttl))
+
+    async def publish_together(self, inputs: Sequence[Publish]) -> None:
+        """Store all inputs, or none of them."""
+        if await self._writer.store_together(inputs):
+            return
+        if not all(await self.tails(*(write.subject for write in inputs))):
+            raise RepeatedInput(f"{inputs[0].subject}: a batch repeats an input")
 
     async def delay(self, timer: Timer, *, until: datetime) -> None:
         """Let the server store `timer` under its own subject at `until`, never before."""

@@ -8,7 +8,8 @@ This is how the events of one decision are stored together: all of them expect t
 decisions of one scope in one batch would both be stored, although the second does not know of the first. So there must
 never be two of them; `ports.check_scopes` refuses such writes.
 
-A batch holds no inputs, because one id that was stored before refuses the whole batch. One failed guard refuses the whole
+A batch of decisions holds no inputs, because one id that was stored before refuses the whole batch. That is right only for
+inputs that must be stored together, such as the jobs of one request (`store_all`). One failed guard refuses the whole
 batch too; its events are then stored one by one, and only those of a failed guard are refused.
 """
 
@@ -38,6 +39,9 @@ MANY: Final = 32
 """From this number of events on, a batch is cheaper than single events with a flush each, or in waves."""
 SEVERAL: Final = 2
 """From this number of events on, one decision is stored faster by a batch if the stream is replicated."""
+PATIENCE_S: Final = 15.0
+"""How long a batch of inputs is sent again while there is no reply."""
+FIRST_PAUSE_S: Final = 0.1
 STATE_LIFETIME_S: Final = 60.0
 """The state of a stream is read again after this time."""
 
@@ -91,6 +95,40 @@ class GroupCommits:
         The sequences of a stored decision are set; those of refused decisions stay empty.
         """
         await asyncio.gather(*map(self._store, _batches(decisions)))
+
+    async def store_all(self, messages: Sequence[Outgoing]) -> bool:
+        """Store messages with ids as one batch.
+
+        It is sent again until there is a reply.
+
+        False: an id was stored before, perhaps by a batch whose reply was lost; nothing is stored now.
+
+        Raises:
+            RequestRefused: a message is too large, or the stream does not accept it.
+            LogUnavailable: there was no reply, or the stream takes no batches.
+        """
+        loop = asyncio.get_running_loop()
+        deadline, pause = loop.time() + PATIENCE_S, FIRST_PAUSE_S
+        while True:
+            try:
+                async with self._in_flight:
+                    await self._connection.store_together(list(self._marked(messages)))
+            except wire.JetStreamError as error:
+                if error.err_code == wire.BATCH_REPEATS_ID:
+                    return False
+                if error.err_code == wire.BATCHES_DISABLED:
+                    raise LogUnavailable(f"{error}. Run `tocsin init`, which lets the stream take batches") from error
+                if error.err_code != wire.TOO_MANY_BATCHES or loop.time() + pause >= deadline:
+                    raise
+            except wire.StreamFull:
+                raise
+            except LogUnavailable:
+                if loop.time() + pause >= deadline:
+                    raise
+            else:
+                return True
+            await asyncio.sleep(pause)
+            pause *= 2
 
     async def _store(self, batch: Sequence[Decision]) -> None:
         messages = [message for decision in batch for message in decision.messages[:MAX_BATCH]]

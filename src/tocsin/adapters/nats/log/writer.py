@@ -75,6 +75,24 @@ class LogWriter:
         decision_lines.write_lines(write, pending.sequences)
         return pending.sequences[-1]
 
+    async def store_together(self, inputs: Sequence[Publish]) -> bool:
+        """Store inputs of one stream as an atomic batch.
+
+        False: an id was stored before, and nothing was stored now.
+
+        Raises:
+            RequestRefused: a message is too large, or its subject is invalid.
+            LogUnavailable: the log did not answer, or the stream takes no batches.
+        """
+        if not await self._group_commits.store_all([self._input(write) for write in inputs]):
+            return False
+        stream = subjects.stream_of(inputs[0].subject)
+        _appends.add(len(inputs), _LABELS[stream])
+        decision_lines.note_traces(inputs)
+        for write in inputs:
+            decision_lines.write_lines(write, ())
+        return True
+
     async def _store_gathered(self, stream: Stream) -> None:
         """Store what was gathered until this task began.
 

@@ -1,0 +1,261 @@
+"""Requests on several jobs: `/ojs/v1/jobs/batch` (ojs-http-binding §9.2) and `/ojs/v1/jobs/bulk` (ojs-bulk-operations).
+
+The jobs of one request are stored as one atomic batch of the log. With an idempotency key, their ids are made from the key,
+so that a repeated request finds the jobs that were enqueued, also if the process died before it answered.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final, TypeAlias
+
+from fastapi import APIRouter, Request, Response
+from typing_extensions import override
+
+from ....domain import ids
+from ....domain.access import Principal
+from ....domain.errors import TocsinError
+from ....domain.events import Enqueued
+from ....ports import MAX_TOGETHER
+from ..api.dependencies import Components, Here, Traceparent
+from ..api.problems import FieldError, Problem, problem_of
+from ..auth.security import Replayer, Triggerer, actor
+from ..middleware.idempotency import IdempotentRoute, request_name
+from . import dead_letters, envelope, jobs, protocol
+from .enqueued_jobs import Batch, Outcome, enqueue_all, enqueue_each, of_job
+from .protocol import Body, OjsResponse, as_error, documented, read_object
+
+MAX_BATCH: Final = MAX_TOGETHER
+"""The number of jobs of a request."""
+BATCH_SIZE: Final = "X-OJS-Batch-Size"
+MAX_BATCH_SIZE: Final = "X-OJS-Max-Batch-Size"
+AT_ONCE: Final = 32
+"""The number of jobs that a request cancels or retries at a time."""
+SUMMARY: Final = ("id", "type", "state", "queue", "scheduled_at", "created_at", "enqueued_at")
+
+Json: TypeAlias = dict[str, Any]
+
+
+class BulkRoute(IdempotentRoute):
+    """A route whose key may also be the field `idempotency_key` of the body (ojs-bulk-operations §11.3)."""
+
+    @override
+    async def key_of(self, request: Request) -> tuple[str, object]:
+        name, key = await super().key_of(request)
+        if key is not None or request.url.path.endswith("/batch"):
+            return name, key
+        return "idempotency_key", (await read_object(request)).get("idempotency_key")
+
+
+router = APIRouter(
+    prefix="/ojs/v1/jobs",
+    tags=["Open Job Spec"],
+    default_response_class=OjsResponse,
+    route_class=BulkRoute,
+    responses=documented(400, 401, 403, 409, 413, 422, 429, 500, 503),
+)
+_JOBS: Final[Json] = {"type": "array", "items": {"type": "object"}, "minItems": 1, "maxItems": MAX_BATCH}
+_IDS: Final[Json] = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_BATCH}
+_KEY: Final[Json] = {"type": "string", "maxLength": 256}
+
+
+@router.post("/batch", status_code=201, operation_id="pushJobs", openapi_extra=protocol.body_schema("jobs", jobs=_JOBS))
+async def push_batch(
+    here: Here, caller: Triggerer, request: Request, body: Body, traceparent: Traceparent = None
+) -> Json:
+    """Enqueue several jobs: all of them, or none if a job is invalid.
+
+    A job with a unique key must be ignored or replace if it is a duplicate. To refuse it would refuse all others.
+    """
+    given = await _read(here, caller, request, _listed(body, "jobs"), traceparent)
+    for index, problem in enumerate(given.problems(is_atomic=True)):
+        if problem is not None:
+            raise of_job(index, problem)
+    outcomes = await enqueue_all(here, caller, given.batch)
+    return {"jobs": [outcome.job for outcome in outcomes], "count": len(outcomes)}
+
+
+@router.post(
+    "/bulk",
+    status_code=201,
+    operation_id="bulkEnqueueJobs",
+    openapi_extra=protocol.body_schema(
+        "jobs", jobs=_JOBS, atomicity={"type": "string", "enum": ["partial", "atomic"]}, idempotency_key=_KEY
+    ),
+)
+async def bulk_enqueue(
+    here: Here, caller: Triggerer, request: Request, response: Response, body: Body, traceparent: Traceparent = None
+) -> Json:
+    """Enqueue several jobs, with the result of each.
+
+    `partial`: invalid jobs affect no others. `atomic`: all jobs are enqueued, or none.
+    """
+    enqueue = _all_or_none if _is_atomic(body) else _each
+    outcomes = await enqueue(here, caller, await _read(here, caller, request, _listed(body, "jobs"), traceparent))
+    items = [_item(index, outcome) for index, outcome in enumerate(outcomes)]
+    failed = sum(item["status"] == "failed" for item in items)
+    response.headers[BATCH_SIZE] = str(len(items))
+    response.status_code = _status(len(items), failed, success=HTTPStatus.CREATED)
+    return {"total": len(items), "succeeded": len(items) - failed, "failed": failed, "items": items}
+
+
+@router.post(
+    "/bulk/cancel",
+    operation_id="bulkCancelJobs",
+    openapi_extra=protocol.body_schema("job_ids", job_ids=_IDS, idempotency_key=_KEY),
+)
+async def bulk_cancel(here: Here, caller: Triggerer, response: Response, body: Body) -> Json:
+    """Cancel the jobs of a list that have not ended, with the result of each."""
+    return await _change_each(body, response, "cancelled", partial(jobs.cancel_job, here, caller))
+
+
+@router.post(
+    "/bulk/retry",
+    operation_id="bulkRetryJobs",
+    openapi_extra=protocol.body_schema("job_ids", job_ids=_IDS, idempotency_key=_KEY),
+)
+async def bulk_retry(here: Here, caller: Replayer, response: Response, body: Body) -> Json:
+    """Run the dead letters of a list again, with the result of each."""
+    return await _change_each(body, response, "retried", partial(dead_letters.retry_job, here, caller))
+
+
+# --- bodies ------------------------------------------------------------------------------------------------------------
+
+
+def _listed(body: Json, field: str) -> list[Any]:
+    """Return the list of a body.
+
+    Raises:
+        Problem: it is no list, it is empty, or it is too long.
+    """
+    items, right = body.get(field), f"must be an array of 1 to {MAX_BATCH:,} jobs"
+    if not isinstance(items, list) or not items:
+        raise _invalid(field, right)
+    if len(items) > MAX_BATCH:
+        detail = f"`{field}` has {len(items):,} jobs: {right}"
+        wrong = FieldError(field=field, value=f"{len(items):,} jobs", right=right)
+        headers, facts = {MAX_BATCH_SIZE: str(MAX_BATCH)}, {"max_batch_size": MAX_BATCH}
+        raise Problem(413, "batch-size-exceeded", detail, (wrong,), headers, facts)
+    return items
+
+
+def _is_atomic(body: Json) -> bool:
+    atomicity = body.get("atomicity", "partial")
+    if atomicity not in {"partial", "atomic"}:
+        raise _invalid("atomicity", "must be `partial` or `atomic`")
+    return bool(atomicity == "atomic")
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """The jobs of a body: the input of each, or why it is invalid."""
+
+    inputs: Sequence[Enqueued | Problem]
+    made: Collection[str]
+    is_retried: bool
+
+    @property
+    def batch(self) -> Batch:
+        """The valid jobs."""
+        wishes = [wish for wish in self.inputs if isinstance(wish, Enqueued)]
+        return Batch(wishes, self.made, is_retried=self.is_retried)
+
+    def problems(self, *, is_atomic: bool) -> list[Problem | None]:
+        """Return why jobs are invalid, also for an atomic batch."""
+        return [
+            wish if isinstance(wish, Problem) else (_conditional(wish) if is_atomic else None) for wish in self.inputs
+        ]
+
+
+async def _read(
+    here: Components, caller: Principal, request: Request, listed: Sequence[object], traceparent: str | None
+) -> _Given:
+    """Read jobs, and make ids for them from the idempotency key, if any."""
+    defaults, name = await jobs.defaults(here, traceparent), request_name(request)
+    at = defaults.now if name is None or name.since is None else name.since
+    made = [jobs.uuid7(at) if name is None else ids.enqueued_id(name.name, index, at) for index in range(len(listed))]
+    inputs: list[Enqueued | Problem] = []
+    for job, execution_id in zip(listed, made, strict=True):
+        try:
+            inputs.append(envelope.read(job, execution_id, defaults, actor(caller)))
+        except Problem as problem:
+            inputs.append(problem)
+    return _Given(inputs, frozenset(made), name is not None and name.is_retried)
+
+
+def _conditional(job_input: Enqueued) -> Problem | None:
+    if job_input.unique is None or job_input.unique.on_conflict != "reject":
+        return None
+    return _invalid("unique.on_conflict", "must be `ignore` or `replace` in an atomic batch", given="reject")
+
+
+def _invalid(field: str, right: str, *, given: str | None = None) -> Problem:
+    is_given = "" if given is None else f" is `{given}`:"
+    return Problem(400, "invalid-request", f"`{field}`{is_given} {right}", (FieldError(field=field, right=right),))
+
+
+# --- results -----------------------------------------------------------------------------------------------------------
+
+
+async def _each(here: Components, caller: Principal, given: _Given) -> list[Outcome | Problem]:
+    """Enqueue the valid jobs."""
+    outcomes = iter(await enqueue_each(here, caller, given.batch))
+    return [wish if isinstance(wish, Problem) else next(outcomes) for wish in given.inputs]
+
+
+async def _all_or_none(here: Components, caller: Principal, given: _Given) -> list[Outcome | Problem]:
+    """Enqueue all jobs, unless one of them is invalid."""
+    problems = given.problems(is_atomic=True)
+    rejected = Problem(422, "batch-rejected", "not enqueued, because another job of the batch is invalid")
+    if any(problems):
+        return [problem or rejected for problem in problems]
+    try:
+        return [*await enqueue_all(here, caller, given.batch)]
+    except Problem as problem:
+        if (failed := problem.facts.get("index")) is None:
+            raise
+        return [problem if index == failed else rejected for index in range(len(problems))]
+
+
+def _item(index: int, outcome: Outcome | Problem) -> Json:
+    if isinstance(outcome, Problem):
+        return {"index": index, "status": "failed", "error": as_error(outcome).model_dump(exclude_none=True)}
+    summary = {name: outcome.job[name] for name in SUMMARY if name in outcome.job}
+    return {"index": index, "status": "duplicate" if outcome.is_duplicate else "created", "job": summary}
+
+
+async def _change_each(body: Json, response: Response, done: str, change: Callable[[str], Awaitable[object]]) -> Json:
+    """Change each job of a list; `done` is the state of those that were changed."""
+    if "filter" in body:
+        raise _invalid("filter", "is not supported: list the jobs in `job_ids`")
+    if _is_atomic(body):
+        raise _invalid("atomicity", "must be `partial`: each job is decided on by itself", given="atomic")
+    listed = _listed(body, "job_ids")
+    limit = asyncio.Semaphore(AT_ONCE)
+
+    async def item(index: int, id: object) -> Json:  # noqa: A002 - the field has this name
+        head: Json = {"index": index, "job_id": id}
+        if not isinstance(id, str):
+            raise _invalid(f"job_ids[{index}]", "must be the id of a job")
+        async with limit:
+            try:
+                await change(id)
+            except TocsinError as error:
+                problem = problem_of(error)
+                answer = as_error(problem).model_dump(exclude_none=True)
+                return {**head, "status": "skipped", "reason": problem.detail, "error": answer}
+        return {**head, "status": done}
+
+    items = await asyncio.gather(*(item(*pair) for pair in enumerate(listed)))
+    skipped = sum(item["status"] == "skipped" for item in items)
+    response.headers[BATCH_SIZE] = str(len(items))
+    response.status_code = _status(len(items), skipped, success=HTTPStatus.OK)
+    return {"total_matched": len(items), done: len(items) - skipped, "skipped": skipped, "items": items}
+
+
+def _status(total: int, failed: int, *, success: HTTPStatus) -> int:
+    if not failed:
+        return success
+    return HTTPStatus.UNPROCESSABLE_ENTITY if failed == total else HTTPStatus.MULTI_STATUS

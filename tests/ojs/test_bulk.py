@@ -1,0 +1,149 @@
+"""Several jobs in one request at the gateway: results, limits and repetitions."""
+
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+
+ID = "01932e34-7c8a-7d4a-9f3b-1a2b3c4d5e71"
+
+
+def job(number: int = 0, queue: str = "bulk", **fields: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {"type": "mail.send", "args": [number], "options": {"queue": queue}, **fields}
+
+
+def unique(type_: str, on_conflict: str) -> dict[str, Any]:
+    return {**job(), "type": type_, "options": {"queue": "bulk", "unique": {"on_conflict": on_conflict}}}
+
+
+async def post(client: httpx.AsyncClient, path: str, body: object, **headers: str) -> tuple[int, dict[str, Any]]:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    answer = await client.post(f"/ojs/v1/jobs/{path}".rstrip("/"), json=body, headers=named)
+    return answer.status_code, answer.json()
+
+
+async def test_thousand_jobs_are_enqueued_at_once(client: httpx.AsyncClient) -> None:
+    status, answer = await post(client, "batch", {"jobs": [job(number, "thousand") for number in range(1_000)]})
+    assert (status, answer["count"]) == (201, 1_000)
+    assert [shown["args"] for shown in answer["jobs"]] == [[number] for number in range(1_000)]
+    assert {shown["state"] for shown in answer["jobs"]} == {"available"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        (None, "jobs[1].body"),
+        ({"args": []}, "jobs[1].type"),
+        (job(retry={"max_attempts": -1}), "jobs[1].retry.max_attempts"),
+        (unique("mail.send", "reject"), "jobs[1].unique.on_conflict"),
+    ],
+)
+async def test_error_names_the_index_of_the_job(client: httpx.AsyncClient, wrong: object, field: str) -> None:
+    queue = f"q{uuid4().hex}"
+    status, answer = await post(client, "batch", {"jobs": [job(queue=queue), wrong]})
+    assert status in {400, 422}
+    details = answer["error"]["details"]
+    assert (details["index"], details["errors"][0]["field"]) == (1, field)
+    status, answer = await post(client, "bulk", {"jobs": [job(queue=queue), wrong], "atomicity": "atomic"})
+    assert (status, answer["failed"]) == (422, 2)
+    codes = [item["error"]["code"] for item in answer["items"]]
+    assert codes[0] == "batch_rejected" != codes[1]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "status", "results"),
+    [
+        ([job(), job()], 201, ["created", "created"]),
+        ([job(), {"type": "", "args": []}, job()], 207, ["created", "failed", "created"]),
+        ([{"type": "", "args": []}, 7], 422, ["failed", "failed"]),
+        ([job(id=ID), job(id=ID)], 207, ["created", "failed"]),
+    ],
+)
+async def test_result_of_each_job_is_reported(
+    client: httpx.AsyncClient, jobs: list[Any], status: int, results: list[str]
+) -> None:
+    code, answer = await post(client, "bulk", {"jobs": jobs})
+    failed = results.count("failed")
+    assert (code, answer["total"], answer["succeeded"], answer["failed"]) == (
+        status,
+        len(jobs),
+        len(jobs) - failed,
+        failed,
+    )
+    assert [(item["index"], item["status"]) for item in answer["items"]] == list(enumerate(results))
+    assert all(("error" in item) == (item["status"] == "failed") for item in answer["items"])
+
+
+async def test_taken_id_refuses_an_atomic_batch(client: httpx.AsyncClient) -> None:
+    id_ = "01932e34-7c8a-7d4a-9f3b-1a2b3c4d5e72"
+    assert (await post(client, "", job(id=id_)))[0] == 201
+    status, answer = await post(client, "batch", {"jobs": [job(), job(id=id_)]})
+    assert (status, answer["error"]["code"], answer["error"]["details"]["index"]) == (409, "duplicate", 1)
+
+
+async def test_duplicates_are_reported(client: httpx.AsyncClient) -> None:
+    type_ = f"t{uuid4().hex}"
+    jobs = [unique(type_, "ignore"), unique(type_, "ignore"), unique(type_, "reject")]
+    assert (await post(client, "", jobs[0]))[0] == 201
+    status, answer = await post(client, "bulk", {"jobs": jobs})
+    assert (status, [item["status"] for item in answer["items"]]) == (207, ["duplicate", "duplicate", "failed"])
+    assert answer["items"][2]["error"]["code"] == "duplicate"
+
+
+@pytest.mark.parametrize("path", ["batch", "bulk"])
+async def test_repeated_request_enqueues_nothing(client: httpx.AsyncClient, path: str) -> None:
+    key, queue = uuid4().hex, f"q{uuid4().hex}"
+    body = {"jobs": [job(number, queue) for number in range(3)]}
+    first = await post(client, path, body, Idempotency_Key=key)
+    assert await post(client, path, body, Idempotency_Key=key) == first
+    status, answer = await post(client, path, {"jobs": [job()]}, Idempotency_Key=key)
+    assert (status, answer["error"]["code"]) == (409, "conflict")
+
+
+async def test_key_may_be_in_the_body(client: httpx.AsyncClient) -> None:
+    body = {"jobs": [job()], "idempotency_key": uuid4().hex}
+    first = await post(client, "bulk", body)
+    assert await post(client, "bulk", body) == first
+    status, answer = await post(client, "bulk", {**body, "idempotency_key": "x" * 257})
+    assert (status, answer["error"]["details"]["errors"][0]["field"]) == (400, "idempotency_key")
+
+
+async def test_listed_jobs_are_cancelled(client: httpx.AsyncClient) -> None:
+    _, answer = await post(client, "batch", {"jobs": [job(), job()]})
+    ids = [shown["id"] for shown in answer["jobs"]]
+    status, answer = await post(client, "bulk/cancel", {"job_ids": [*ids, "no-id"]})
+    assert (status, answer["total_matched"], answer["cancelled"], answer["skipped"]) == (207, 3, 2, 1)
+    assert [item["status"] for item in answer["items"]] == ["cancelled", "cancelled", "skipped"]
+    assert (await post(client, "bulk/cancel", {"job_ids": ids}))[0] == 422
+
+
+async def test_listed_dead_letters_are_retried(client: httpx.AsyncClient) -> None:
+    queue = f"q{uuid4().hex}"
+    policy = {"max_attempts": 1, "on_exhaustion": "dead_letter"}
+    _, pushed = await post(client, "", job(queue=queue, retry=policy))
+    _, other = await post(client, "", job(queue=queue, retry=policy))
+    id_ = pushed["job"]["id"]
+    fetched = await client.post("/ojs/v1/workers/fetch", json={"queues": [queue], "worker_id": "w"})
+    assert [task["id"] for task in fetched.json()["jobs"]] == [id_]
+    nack = {"job_id": id_, "worker_id": "w", "error": {"message": "broken"}}
+    assert (await client.post("/ojs/v1/workers/nack", json=nack)).status_code == 200
+    status, answer = await post(client, "bulk/retry", {"job_ids": [id_, other["job"]["id"]]})
+    assert (status, [item["status"] for item in answer["items"]]) == (207, ["retried", "skipped"])
+    assert (await client.get(f"/ojs/v1/jobs/{id_}")).json()["job"]["state"] == "available"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("bulk", {"jobs": []}, "jobs"),
+        ("bulk", {}, "jobs"),
+        ("bulk", {"jobs": [{}], "atomicity": "some"}, "atomicity"),
+        ("bulk/cancel", {"job_ids": [7]}, "job_ids[0]"),
+        ("bulk/cancel", {"filter": {"queue": "bulk"}}, "filter"),
+        ("bulk/retry", {"job_ids": ["a"], "atomicity": "atomic"}, "atomicity"),
+    ],
+)
+async def test_invalid_body_is_refused(client: httpx.AsyncClient, path: str, body: object, field: str) -> None:
+    status, answer = await post(client, path, body)
+    assert (status, answer["error"]["details"]["errors"][0]["field"]) == (400, field)
