@@ -454,6 +454,9 @@ def make_older(url: str, revision: str, *statements: str) -> None:
     with engine.begin() as connection:
         for statement in (
             *statements,
+            "DROP INDEX scheduler_executions_of_queue",
+            "ALTER TABLE scheduler_executions DROP COLUMN job_state",
+            "ALTER TABLE scheduler_executions DROP COLUMN queue",
             "ALTER TABLE scheduler_executions DROP COLUMN start_delay_ms",
             "DROP TABLE scheduler_last_runs",
             "DROP INDEX scheduler_executions_running",

@@ -21,6 +21,7 @@ from tocsin.domain.events import (
     Dispatched,
     Failed,
     Failure,
+    JobState,
     Message,
     Recorded,
     Skipped,
@@ -28,7 +29,7 @@ from tocsin.domain.events import (
 )
 from tocsin.ports import History
 from tocsin.ports.queries import DeadLetterQuery
-from tocsin.ports.summaries import MAX_ERROR, End, EndCounts
+from tocsin.ports.summaries import MAX_ERROR, End, EndCounts, QueueCounts
 from tocsin.subjects import Stream
 
 MINUTE: Final = timedelta(minutes=1)
@@ -135,6 +136,41 @@ async def test_too_many_ends_are_counted_from_later_on(empty_database: EmptyData
                 "completed": {End(NOON + n * MINUTE, *run): 1 for n in (4, 5)},
                 "failed": {End(NOON + 4 * MINUTE, *run): 1},
             }
+
+
+async def test_executions_of_a_queue_are_counted_by_state(empty_database: EmptyDatabase) -> None:
+    async with empty_database() as database, database.open() as history:
+        assert await history.summaries.of_queue("default", NOON) == QueueCounts({}, {})
+        await record(
+            history,
+            life(1, "completed"),
+            life(2, "completed", at=NOON - 5 * MINUTE),
+            life(3, "failed"),
+            life(4, "cancelled", at=NOON - 5 * MINUTE),
+            life(5, "skipped"),
+            life(6, "running"),
+            life(7, "pending"),
+            life(8, "pending"),
+        )
+        expected: dict[JobState, int] = {"completed": 2, "discarded": 1, "cancelled": 1, "active": 1, "available": 2}
+        assert await history.summaries.of_queue("default", NOON) == QueueCounts(
+            expected, {"completed": 1, "discarded": 1}
+        )
+        await record(history, life(8, "running")[1:], life(6, "completed")[3:])
+        counts = await history.summaries.of_queue("default", NOON)
+        assert counts.states == {**expected, "completed": 3, "available": 1}
+        assert await history.summaries.of_queue("mail", NOON) == QueueCounts({}, {})
+        assert await history.expire(NOON + 60 * MINUTE, after=30 * MINUTE)
+        assert (await history.summaries.of_queue("default", NOON)).states == {"active": 1, "available": 1}
+
+
+async def test_states_are_kept_over_a_restart(empty_database: EmptyDatabase) -> None:
+    async with empty_database() as database:
+        async with database.open() as history:
+            await record(history, life(1, "running"), life(2, "pending"))
+        async with database.open() as history:
+            await record(history, life(1, "completed")[3:])
+            assert (await history.summaries.of_queue("default", NOON)).states == {"completed": 1, "available": 1}
 
 
 ENDS = st.lists(

@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from tests.domain.given import ID, JOB, NOON, admitted, plan, recorded, started
-from tocsin.domain import dead_letter, history
+from tocsin.domain import dead_letter, execution, history, uniqueness
 from tocsin.domain.events import (
     Advanced,
     Attempt,
@@ -21,11 +22,14 @@ from tocsin.domain.events import (
     Exhausted,
     Failed,
     Failure,
+    Lost,
     Message,
     Planned,
     PoisonMessage,
     Recorded,
+    Recovered,
     Refusal,
+    Released,
     RetryScheduled,
     Skipped,
 )
@@ -142,6 +146,7 @@ def test_a_run_that_went_well() -> None:
         error=None,
         steps={"main": StepRecord("completed", 1, started_at=at(3), ended_at=at(4), worker="w")},
         definition=1,
+        queue="default",
     )
 
 
@@ -301,3 +306,51 @@ def test_refused_trigger_shows_its_error() -> None:
     record = after(refused)
     assert (record.status, record.reason, record.error_type) == ("skipped", "refused", "job-not-found")
     assert record.error == "job-not-found: no job is called 'x'"
+
+
+TASK: dict[str, Any] = {"step": "main", "attempt": 1}
+WHO: dict[str, Any] = {"job": JOB, "execution_id": ID}
+RETRY = RetryScheduled(**WHO, **TASK, next_attempt_at=at(60), delay=60, error=BOOM)
+RELEASE = Released(**WHO, **TASK, delivery=1, task=2, reason="lease_over")
+LOSS = Recovered(
+    **WHO, recovery=1, lost=(Lost(what="dispatched", step="main", attempt=1, since=at(2)),), recovered_at=at(9)
+)
+END: dict[str, Any] = {**WHO, "scheduled_time": NOON, "trigger": "cron"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "state"),
+    [
+        ([admitted()], "available"),
+        ([admitted(plan().model_copy(update={"start_at": at(60)}))], "scheduled"),
+        ([admitted(plan().model_copy(update={"start_at": at(60)})), dispatched()], "available"),
+        ([admitted(), dispatched()], "available"),
+        ([admitted(), dispatched(), started()], "active"),
+        ([admitted(), dispatched(), started(), RELEASE], "available"),
+        ([admitted(), dispatched(), LOSS], "available"),
+        ([admitted(), dispatched(), started(), RELEASE, started(delivery=2)], "active"),
+        ([admitted(), dispatched(), started(), RETRY], "retryable"),
+        ([admitted(), dispatched(), started(), RETRY, dispatched(attempt=2)], "available"),
+        ([admitted(), dispatched(), started(), Completed(**END, **TASK)], "completed"),
+        ([admitted(), dispatched(), started(), Failed(**END, **TASK, error=BOOM)], "discarded"),
+        ([admitted(), dispatched(), Cancelled(**END, reason="by hand")], "cancelled"),
+    ],
+)
+def test_state_as_a_job_equals_that_of_decisions(facts: list[Message], state: str) -> None:
+    record, decided = after(*facts), execution.fold(recorded(facts))
+    assert record.job_state == state == uniqueness.job_state(decided, decided.steps["main"])
+    assert record.queue == "default"
+
+
+def test_skipped_execution_is_no_job() -> None:
+    assert after(Skipped(**END, reason="overlap_skip", definition=1)).job_state is None
+
+
+def test_state_of_many_steps_is_the_most_active() -> None:
+    facts: list[Message] = [admitted(plan(FAN_OUT)), dispatched("extract"), started("extract")]
+    facts += [Advanced(**WHO, step="extract", attempt=1), dispatched("left"), dispatched("right")]
+    assert after(*facts).job_state == "available"
+    assert after(*facts, started("left")).job_state == "active"
+    retry = RetryScheduled(**WHO, step="left", attempt=1, next_attempt_at=at(60), delay=60, error=BOOM)
+    assert after(*facts, started("left"), started("right"), retry).job_state == "active"
+    assert after(*facts, started("left"), retry).job_state == "retryable"

@@ -184,7 +184,8 @@ async def test_stream_of_inputs_is_limited_and_plain(connection: Connection, nam
     assert (config["discard"], config["max_bytes"], config["max_msg_size"]) == ("new", 5_000_000, 262_144)
     assert config["max_msgs"] == (100_000 if stream is Stream.INPUTS else -1)
     assert config["deny_delete"] is (stream is not Stream.REPORTS)  # the archiver removes those without proof
-    allowed = ("allow_msg_schedules", "allow_msg_ttl", "allow_rollup_hdrs", "allow_atomic", "deny_purge")
+    assert bool(config.get("allow_atomic")) is (stream is Stream.REQUESTS)  # the jobs of one request
+    allowed = ("allow_msg_schedules", "allow_msg_ttl", "allow_rollup_hdrs", "deny_purge")
     assert not any(config.get(feature) for feature in allowed)
 
 

@@ -27,9 +27,11 @@ from .events import (
     Exhausted,
     Failed,
     Failure,
+    JobState,
     Message,
     Planned,
     Recorded,
+    Released,
     Requested,
     RetryScheduled,
     Skipped,
@@ -39,11 +41,16 @@ from .events import (
 
 Status: TypeAlias = Literal["pending", "running", "completed", "failed", "cancelled", "skipped"]
 
+Phase: TypeAlias = Literal["active", "retryable", "scheduled"]
+
 UNKNOWN_TRIGGER: Final = "unknown"
 """The trigger of an execution without a readable event that names it."""
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _OPEN: Final = frozenset({"pending", "running"})
+_ENDS: Final[Mapping[Status, JobState]] = {"completed": "completed", "failed": "discarded", "cancelled": "cancelled"}
+_PHASES: Final[tuple[Phase, ...]] = ("active", "retryable", "scheduled")
+"""The phases of steps, the first of which is the state of the execution."""
 
 # --- state -----------------------------------------------------------------------------------------------------------
 
@@ -59,6 +66,8 @@ class StepRecord:
     error: str | None = None
     worker: str | None = None
     result: JsonValue = None
+    phase: Phase | None = None
+    """What an open step waits for, or that a worker has it; None: a worker may take it, or it is over."""
 
     @property
     def duration_ms(self) -> int | None:
@@ -106,12 +115,22 @@ class ExecutionRecord:
     """The id under which it was fanned out; None: it stands for itself."""
     start_delay_ms: int | None = None
     """The milliseconds by which its job's jitter delayed its start; None: none."""
+    queue: str | None = None
+    """The queue of its first step; None: it is unknown, or an older version recorded the request."""
+
+    @property
+    def job_state(self) -> JobState | None:
+        """Return its state as a job of the Open Job Spec; None: it was skipped."""
+        if self.status not in _OPEN:
+            return _ENDS.get(self.status)
+        phases = {step.phase for step in self.steps.values() if step.status in _OPEN}
+        return next((phase for phase in _PHASES if phase in phases), "available")
 
     @property
     def request_fields(self) -> tuple[object, ...]:
         """Return the fields of the request, which later events do not change."""
         request = self.trigger, self.scheduled_time, self.tags, self.created_by, self.replay_of, self.definition
-        return *request, self.shard, self.occurrence_id, self.start_delay_ms
+        return *request, self.shard, self.occurrence_id, self.start_delay_ms, self.queue
 
     @property
     def has_started(self) -> bool:
@@ -203,12 +222,17 @@ def _requested(record: ExecutionRecord, fact: Requested, at: datetime) -> None:
     record.shard, record.occurrence_id = fact.plan.shard, fact.plan.occurrence
     delay = fact.plan.start_delay
     record.start_delay_ms = None if delay is None else round(delay * 1_000)
+    record.queue = fact.plan.steps[0].queue if fact.plan.steps else None
     if fact.by is not None:
         record.created_by = fact.by.identity
     steps = record.steps  # in the order of the plan, followed by steps that the plan does not name
     record.steps = {
         step.name: steps[step.name] if step.name in steps else StepRecord() for step in fact.plan.steps
     } | steps
+    if isinstance(fact, Admitted) and fact.plan.start_at is not None:
+        for step in record.steps.values():
+            if step.status == "pending" and not step.attempt:
+                step.phase = "scheduled"
 
 
 def _told(record: ExecutionRecord, fact: Dispatched | Skipped | Terminal) -> None:
@@ -220,7 +244,8 @@ def _dispatched(record: ExecutionRecord, fact: Dispatched, at: datetime) -> None
     if (admission := fact.admitted) is not None:
         _requested(record, admission, at)
     _told(record, fact)
-    _open_step(record, fact.step, fact.attempt)
+    if (step := _open_step(record, fact.step, fact.attempt)) is not None:
+        step.phase = None
 
 
 def _started(record: ExecutionRecord, fact: Started, at: datetime) -> None:
@@ -231,33 +256,43 @@ def _started(record: ExecutionRecord, fact: Started, at: datetime) -> None:
         step.status = "running"
         step.started_at = step.started_at or at
         step.worker = fact.worker
+        step.phase = "active"
+
+
+def _released(record: ExecutionRecord, fact: Released, _: datetime) -> None:
+    step = record.steps.get(fact.step)
+    if step is not None and step.phase == "active" and step.attempt == fact.attempt:
+        step.phase = None
 
 
 def _retried(record: ExecutionRecord, fact: RetryScheduled, _: datetime) -> None:
     if (step := _running_step(record, fact.step, fact.attempt)) is not None:
-        step.status, step.error = "running", failure_summary(fact.error)
+        step.status, step.error, step.phase = "running", failure_summary(fact.error), "retryable"
     _failure(record, fact.error)
 
 
 def _exhausted(record: ExecutionRecord, fact: Exhausted, at: datetime) -> None:
     if (step := _running_step(record, fact.step, fact.attempt)) is not None:
-        step.status, step.ended_at, step.error = "failed", at, failure_summary(fact.error)
+        _end(step, "failed", at)
+        step.error = failure_summary(fact.error)
     _failure(record, fact.error)
 
 
 def _advanced(record: ExecutionRecord, fact: Advanced, at: datetime) -> None:
     if (step := _running_step(record, fact.step, fact.attempt)) is not None:
-        step.status, step.ended_at, step.result = "completed", at, fact.result
+        _end(step, "completed", at)
+        step.result = fact.result
 
 
 def _completed(record: ExecutionRecord, fact: Completed, at: datetime) -> None:
     if _ends(record, fact):
         record.result = fact.result
         if fact.step is not None and (step := _open_step(record, fact.step, fact.attempt or 1)) is not None:
-            step.status, step.ended_at, step.result = "completed", at, fact.result
+            _end(step, "completed", at)
+            step.result = fact.result
         for name in fact.cancelled_steps:
             if (step := _open_step(record, name, 0)) is not None:
-                step.status, step.ended_at = "cancelled", at
+                _end(step, "cancelled", at)
         _over(record, fact.type, at)
 
 
@@ -267,7 +302,8 @@ def _failed(record: ExecutionRecord, fact: Failed, at: datetime) -> None:
         if fact.error is not None:
             _failure(record, fact.error)
         if fact.step is not None and (step := _open_step(record, fact.step, fact.attempt or 1)) is not None:
-            step.status, step.ended_at, step.result = "completed" if fact.step_completed else "failed", at, fact.result
+            _end(step, "completed" if fact.step_completed else "failed", at)
+            step.result = fact.result
             if fact.error is not None and not fact.step_completed:
                 step.error = failure_summary(fact.error)
         _over(record, fact.type, at, step_status="cancelled")
@@ -295,7 +331,11 @@ def _over(record: ExecutionRecord, status: Status, at: datetime, *, step_status:
     record.attempt = max((step.attempt for step in record.steps.values()), default=0)  # 0: no attempt was made
     for step in record.steps.values():
         if step.status in _OPEN:
-            step.status, step.ended_at = step_status or status, at
+            _end(step, step_status or status, at)
+
+
+def _end(step: StepRecord, status: Status, at: datetime) -> None:
+    step.status, step.ended_at, step.phase = status, at, None
 
 
 def _failure(record: ExecutionRecord, error: Failure) -> None:
@@ -328,6 +368,7 @@ _EVOLVE: Final[Mapping[type[Message], _Change]] = {
     Skipped: _called_off,
     Dispatched: _dispatched,
     Started: _started,
+    Released: _released,
     RetryScheduled: _retried,
     Advanced: _advanced,
     Exhausted: _exhausted,

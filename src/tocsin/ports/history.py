@@ -30,7 +30,7 @@ class ExecutionRow:
     attempt: int
     worker: str | None
     error: str | None
-    dag_state: dict[str, object]  # step -> {status, attempt, started_at, ended_at, error, worker, result}
+    dag_state: dict[str, object]  # step -> {status, attempt, started_at, ended_at, error, worker, result, phase}
     error_type: str | None = None
     traceback: str | None = None
     reason: str | None = None

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
+from ..domain.events import JobState
 from ..domain.history import Status
 from ..domain.last_run import LastRun
 from .queries import DeadLetterQuery
@@ -89,6 +90,16 @@ class JobRuns:
         return self.ends.get("skipped", 0)
 
 
+@dataclass(frozen=True, slots=True)
+class QueueCounts:
+    """The number of executions whose first step is in a queue."""
+
+    states: Mapping[JobState, int]
+    """By their state as jobs of the Open Job Spec, without states that none is in."""
+    ended: Mapping[JobState, int]
+    """Of those that are over, the number that ended at or after the requested instant."""
+
+
 class HistorySummaries(Protocol):
     """The summaries of a history."""
 
@@ -97,6 +108,10 @@ class HistorySummaries(Protocol):
 
         The number of requests to the database does not grow with the number of jobs, beyond a fixed number of jobs for each.
         """
+        ...
+
+    async def of_queue(self, queue: str, since: datetime) -> QueueCounts:
+        """Count the executions of a queue, all at one moment; `since`: see `QueueCounts.ended`."""
         ...
 
     async def ends(self, since: datetime, *, limit: int, by_job: bool) -> EndCounts:

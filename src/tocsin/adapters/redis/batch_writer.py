@@ -152,6 +152,9 @@ def _scores(record: ExecutionRecord) -> dict[str, int]:
     """Return the sorted sets that contain an execution, with its score in each."""
     scores = dict.fromkeys(_sets(record), microseconds(keys.aware(record.scheduled_time)))
     scores |= {keys.EXECUTION_IDS: 0, keys.STARTED: microseconds(keys.aware(record.started_at))}
+    if record.queue is not None and (state := record.job_state) is not None:
+        ended_at = 0 if record.completed_at is None else microseconds(keys.aware(record.completed_at))
+        scores[keys.in_queue(record.queue, state)] = ended_at
     if record.duration_ms is not None:
         scores[keys.DURATION] = record.duration_ms
     return scores

@@ -13,6 +13,7 @@ All keys have the same prefix, so that a database may be shared.
     tocsin:history:former-places                   a hash of the places before the history was emptied, by their keys.
     tocsin:history:executions…                     sorted sets of ids: all, by condition, and by order.
     tocsin:history:executions:ended:<status>       the same, of the JSON of an id, a job and a definition, by the end.
+    tocsin:history:executions:queue:<state>:<queue>   the same, of the ids in a state of the Open Job Spec; those that are over by the end.
     tocsin:history:dead-letters…                   the same.
     tocsin:history:counts:<job>                    a hash of the numbers of ended executions, by the JSON of what they share.
     tocsin:history:passed…                         sorted sets of spans of missed instants as JSON: all, and by job.
@@ -32,6 +33,7 @@ from pydantic import TypeAdapter
 from pydantic_core import from_json
 
 from ...domain.dead_letter import DeadLetterRecord
+from ...domain.events import JobState
 from ...domain.history import ExecutionRecord, StepRecord
 from ...domain.job_record import JobRecord
 from ...ports import DeadLetterRow, ExecutionRow, JobRow
@@ -86,6 +88,11 @@ def total_names(owner: str) -> str:
 def executions_by(field: str, value: str) -> str:
     """Return the set of executions with a `job`, `status`, `trigger`, `tag` or `occurrence`."""
     return f"{EXECUTIONS}:{field}:{value}"
+
+
+def in_queue(queue: str, state: JobState) -> str:
+    """Return the set of executions of a queue in a state, by the end of those that are over."""
+    return f"{EXECUTIONS}:queue:{state}:{queue}"
 
 
 def ended(status: str) -> str:
@@ -155,6 +162,7 @@ def execution_hash(record: ExecutionRecord) -> Values:
         "shard": record.shard,
         "occurrence_id": record.occurrence_id,
         "start_delay_ms": record.start_delay_ms,
+        "queue": plain(record.queue),
     }
     return {name: value for name, value in values.items() if value is not None}
 
@@ -172,6 +180,7 @@ def execution_row(stored: Hash) -> ExecutionRow:
     row = _execution(stored)
     if row["status"] != "running" and row.get("duration_ms") is None:
         row["started_at"] = None  # no worker started a step
+    row.pop("queue", None)
     return ExecutionRow(**{**_ABSENT, **row})
 
 

@@ -9,16 +9,19 @@ from typing import Any, Final, TypeAlias, cast
 from pydantic_core import from_json
 from redis.asyncio import Redis
 
+from ...domain.events import ENDED_STATES, OPEN_STATES, JobState
 from ...domain.history import Status
 from ...ports import DeadLetterRow
 from ...ports.queries import DeadLetterQuery, Page, every, microseconds
-from ...ports.summaries import ENDED, MAX_ERROR, End, EndCounts, ExecutionHead, JobRuns, LetterHead
+from ...ports.summaries import ENDED, MAX_ERROR, End, EndCounts, ExecutionHead, JobRuns, LetterHead, QueueCounts
 from ..history.ends import counted
 from . import keys
 from .keys import execution_head
 from .runs import runs
 
 ListDeadLetters: TypeAlias = Callable[[DeadLetterQuery], Awaitable[Page[DeadLetterRow]]]
+
+STATES: Final[tuple[JobState, ...]] = (*OPEN_STATES, *sorted(ENDED_STATES))
 
 _MINUTE_US: Final = 60_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -47,6 +50,19 @@ class RedisSummaries:
             pairs = await self._newest(status, limit, since=since)
             ends[status] = Counter(_end(member, score) if by_job else End(_minute(score)) for member, score in pairs)
         return counted(ends, since, limit)
+
+    async def of_queue(self, queue: str, since: datetime) -> QueueCounts:
+        """See `ports.HistorySummaries`."""
+        async with self._client.pipeline(transaction=True) as reading:
+            for state in STATES:
+                reading.zcard(keys.in_queue(queue, state))
+                reading.zcount(keys.in_queue(queue, state), microseconds(since), "+inf")
+            numbers = cast("list[int]", await reading.execute())
+        all_and_new = dict(zip(STATES, zip(numbers[::2], numbers[1::2], strict=True), strict=True))
+        return QueueCounts(
+            {state: number for state, (number, _) in all_and_new.items() if number},
+            {state: new for state, (_, new) in all_and_new.items() if new},
+        )
 
     async def oldest(self, status: Status, *, limit: int) -> Sequence[ExecutionHead]:
         """See `ports.HistorySummaries`."""

@@ -31,13 +31,13 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 REQUEST: Final = (
     *("id", "job_name", "trigger", "scheduled_time", "tags", "created_by", "replay_of", "definition"),
-    *("shard", "occurrence_id", "start_delay_ms", "execution_id"),
+    *("shard", "occurrence_id", "start_delay_ms", "queue", "execution_id"),
 )
 """The columns of the request, which never change."""
 
 PROGRESS: Final = (
     *("started_at", "completed_at", "status", "duration_ms", "attempt", "error", "dag_state", "worker", "error_type"),
-    *("traceback", "reason", "result", "agent"),
+    *("traceback", "reason", "result", "agent", "job_state"),
 )
 """The columns of the progress."""
 
@@ -60,6 +60,7 @@ def execution_values(record: ExecutionRecord, encoding: Encoding) -> Values:
         record.shard,
         record.occurrence_id,
         record.start_delay_ms,
+        plain(record.queue),
         record.execution_id,
     )
 
@@ -81,6 +82,7 @@ def progress_values(record: ExecutionRecord, encoding: Encoding) -> Values:
         plain(record.reason),
         None if record.result is None else json_text(record.result),
         plain(record.agent),
+        record.job_state,
         record.execution_id,
     )
 
@@ -111,6 +113,7 @@ def execution_record(row: Row) -> ExecutionRecord:
         shard=row.shard,
         occurrence_id=row.occurrence_id,
         start_delay_ms=row.start_delay_ms,
+        queue=row.queue,
     )
 
 

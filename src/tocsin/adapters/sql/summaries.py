@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from sqlalchemy import Connection, Text, bindparam, func, select, type_coerce
+from sqlalchemy import Connection, Text, bindparam, case, func, select, type_coerce
 
 from ...domain.history import Status
 from ...ports.queries import DeadLetterQuery
-from ...ports.summaries import ENDED, MAX_ERROR, End, EndCounts, ExecutionHead, JobRuns, LetterHead
+from ...ports.summaries import ENDED, MAX_ERROR, End, EndCounts, ExecutionHead, JobRuns, LetterHead, QueueCounts
 from ..history.ends import counted
 from . import tables
 from .conditions import dead_letter_conditions
@@ -59,6 +59,10 @@ class SqlSummaries:
         """See `ports.HistorySummaries`."""
         return await self._read(partial(_ends, since=since, limit=limit, by_job=by_job))
 
+    async def of_queue(self, queue: str, since: datetime) -> QueueCounts:
+        """See `ports.HistorySummaries`."""
+        return await self._read(partial(_of_queue, queue=queue, since=since))
+
     async def oldest(self, status: Status, *, limit: int) -> Sequence[ExecutionHead]:
         """See `ports.HistorySummaries`."""
         return await self._read(partial(_oldest, status=status, limit=limit))
@@ -74,6 +78,15 @@ class SqlSummaries:
     async def failed_jobs(self, *, failures: int, limit: int) -> Sequence[str]:
         """See `ports.HistorySummaries`."""
         return await self._read(partial(_failed_jobs, failures=failures, limit=limit))
+
+
+def _of_queue(connection: Connection, *, queue: str, since: datetime) -> QueueCounts:
+    state, is_new = _EXECUTIONS.job_state, _EXECUTIONS.completed_at >= since
+    counted = select(state, func.count(), func.sum(case((is_new, 1), else_=0)))
+    rows = connection.execute(counted.where(_EXECUTIONS.queue == queue, state.is_not(None)).group_by(state)).all()
+    return QueueCounts(
+        {name: int(number) for name, number, _ in rows}, {name: int(new) for name, _, new in rows if new}
+    )
 
 
 def _ends(connection: Connection, *, since: datetime, limit: int, by_job: bool) -> EndCounts:

@@ -115,6 +115,8 @@ executions: Final = Table(
     Column("shard", Text),
     Column("occurrence_id", Bytewise),
     Column("start_delay_ms", Integer),
+    Column("queue", Text),
+    Column("job_state", Text),
 )
 _NEWEST: Final = executions.c.scheduled_time, executions.c.execution_id
 for _name, _columns, _where in (
@@ -131,6 +133,11 @@ for _name, _columns, _where in (
         "completed_at IS NOT NULL",
     ),
     ("by_duration", (executions.c.duration_ms, executions.c.execution_id), "duration_ms IS NOT NULL"),
+    (
+        "of_queue",
+        (executions.c.queue, executions.c.job_state, executions.c.completed_at),
+        "queue IS NOT NULL AND job_state IS NOT NULL",
+    ),
     ("open", (executions.c.job_name, executions.c.scheduled_time), "completed_at IS NULL"),
     ("running", (executions.c.job_name,), "status = 'running'"),
 ):

@@ -59,6 +59,22 @@ router = APIRouter(
 _JOBS: Final[Json] = {"type": "array", "items": {"type": "object"}, "minItems": 1, "maxItems": MAX_BATCH}
 _IDS: Final[Json] = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_BATCH}
 _KEY: Final[Json] = {"type": "string", "maxLength": 256}
+_RESULTS: Final[Json] = {
+    "type": "object",
+    "properties": {"items": {"type": "array", "items": {"type": "object"}}},
+    "required": ["items"],
+}
+
+
+def _with_results(description: str, *alternatives: Json) -> Json:
+    schema = {"schema": {"anyOf": [_RESULTS, *alternatives]}}
+    return {"description": description, "content": {protocol.MEDIA_TYPE: schema, protocol.PLAIN: schema}}
+
+
+_PARTIAL: Final[dict[int | str, Json]] = {
+    207: _with_results("The jobs have different results."),
+    422: _with_results("No job was changed.", {"$ref": "#/components/schemas/OjsErrorAnswer"}),
+}
 
 
 @router.post("/batch", status_code=201, operation_id="pushJobs", openapi_extra=protocol.body_schema("jobs", jobs=_JOBS))
@@ -81,6 +97,7 @@ async def push_batch(
     "/bulk",
     status_code=201,
     operation_id="bulkEnqueueJobs",
+    responses=_PARTIAL,
     openapi_extra=protocol.body_schema(
         "jobs", jobs=_JOBS, atomicity={"type": "string", "enum": ["partial", "atomic"]}, idempotency_key=_KEY
     ),
@@ -104,6 +121,7 @@ async def bulk_enqueue(
 @router.post(
     "/bulk/cancel",
     operation_id="bulkCancelJobs",
+    responses=_PARTIAL,
     openapi_extra=protocol.body_schema("job_ids", job_ids=_IDS, idempotency_key=_KEY),
 )
 async def bulk_cancel(here: Here, caller: Triggerer, response: Response, body: Body) -> Json:
@@ -114,6 +132,7 @@ async def bulk_cancel(here: Here, caller: Triggerer, response: Response, body: B
 @router.post(
     "/bulk/retry",
     operation_id="bulkRetryJobs",
+    responses=_PARTIAL,
     openapi_extra=protocol.body_schema("job_ids", job_ids=_IDS, idempotency_key=_KEY),
 )
 async def bulk_retry(here: Here, caller: Replayer, response: Response, body: Body) -> Json:

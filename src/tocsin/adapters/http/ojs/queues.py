@@ -3,19 +3,33 @@
 A pause is an operator's decision, an event of the queue.
 """
 
-from typing import Any
+import asyncio
+from datetime import timedelta
+from typing import Any, Final
 
 from fastapi import APIRouter
 
 from ....domain.access import Principal
+from ....domain.events import JobState
+from ....ports.summaries import QueueCounts
+from ....services.operations.event_waiter import EXECUTIONS
 from ....services.queue_decisions import QueueDecisions, pause_of
 from ....services.queues import QueueDetails, find
+from ....subjects import Stream
 from ..api.dependencies import Components, Here, Reason
 from ..api.problems import Problem
 from ..api.queue_details import switch
 from ..auth.security import Reader, SharedOperator, actor
 from . import envelope, job_view
 from .protocol import DEFAULT_LIMIT, Limit, Offset, OjsResponse, documented
+
+PERIOD: Final = timedelta(hours=1)
+"""The time of the throughput."""
+CATCH_UP_PAUSES_S: Final = (0.005, 0.01, 0.02, 0.04, *(0.08,) * 40)
+"""Pauses between looks at the place of the history."""
+_STATES: Final[tuple[JobState, ...]] = (
+    *("available", "active", "scheduled", "retryable", "pending", "completed", "cancelled", "discarded"),
+)
 
 router = APIRouter(
     prefix="/ojs/v1/queues",
@@ -36,15 +50,48 @@ async def list_queues(here: Here, caller: Reader, limit: Limit = DEFAULT_LIMIT, 
 
 @router.get("/{name}/stats", operation_id="queueStats")
 async def stats(here: Here, caller: Reader, name: str) -> dict[str, Any]:
-    """Show the backlog of a queue."""
-    queue = await _details(here, caller, _checked_name(name))
+    """Count the jobs of a queue by state, as of this request."""
+    counts, now = await _counted(here, _checked_name(name)), here.clock.now()
+    queue = await _details(here, caller, name, may_be_new=bool(counts.states) and await _sees_all(here, caller))
+    states = {state: counts.states.get(state, 0) for state in _STATES}
+    completed, failed = counts.ended.get("completed", 0), counts.ended.get("discarded", 0)
     return {
-        "queue": _queue_of(queue),
+        "queue": {**_queue_of(queue), **states},
         "name": name,
         "status": _status(queue),
-        "stats": {"available": queue.waiting or 0, "in_hand": queue.taken or 0},
-        "computed_at": job_view.instant(here.clock.now()),
+        "stats": {
+            "total": sum(states.values()),
+            **states,
+            "completed_last_hour": completed,
+            "failed_last_hour": failed,
+            "throughput_per_second": round(completed / PERIOD.total_seconds(), 4),
+        },
+        "computed_at": job_view.instant(now),
     }
+
+
+async def _counted(here: Components, name: str) -> QueueCounts:
+    """Count by the history, after it has all that was stored before this request.
+
+    Raises:
+        Problem: it has not, after some seconds.
+    """
+    newest = await here.log.tail(EXECUTIONS)
+    for pause in CATCH_UP_PAUSES_S:
+        if await here.history.offset(Stream.LOG) >= newest:
+            return await here.history.summaries.of_queue(name, here.clock.now() - PERIOD)
+        await asyncio.sleep(pause)
+    raise Problem(
+        503,
+        "unavailable",
+        "the history does not have the newest events yet. Check that the stage `recorder` runs",
+        headers={"Retry-After": "1"},
+    )
+
+
+async def _sees_all(here: Components, caller: Principal) -> bool:
+    """Return whether a caller sees all registered jobs, so that no queue is hidden."""
+    return all(caller.may_see(job) for job in await here.registry.jobs())
 
 
 @router.post("/{name}/pause", operation_id="pauseQueue")
@@ -72,7 +119,7 @@ async def _switch(
 
 async def _details(here: Components, caller: Principal, name: str, *, may_be_new: bool = False) -> QueueDetails:
     known = await here.queue_details(caller.may_see)
-    if here.reset is not None and name not in {queue.name for queue in known}:
+    if (may_be_new or here.reset is not None) and name not in {queue.name for queue in known}:
         state = await QueueDecisions(here.log).state(name)
         if may_be_new or state.is_paused:
             return QueueDetails(name, "matched", paused=pause_of(state))
