@@ -91,7 +91,7 @@ def executions_by(field: str, value: str) -> str:
 
 
 def in_queue(queue: str, state: JobState) -> str:
-    """Return the set of executions of a queue in a state, by the end of those that are over."""
+    """Return the set of executions of a queue in a state, scored by their end."""
     return f"{EXECUTIONS}:queue:{state}:{queue}"
 
 
