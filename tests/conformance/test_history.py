@@ -339,6 +339,7 @@ async def test_the_rows_of_an_execution_that_failed(empty_database: EmptyDatabas
                     "error": "ValueError: boom",
                     "worker": "w-2",
                     "result": None,
+                    "phase": None,
                 },
                 "next": {
                     "status": "cancelled",
@@ -348,6 +349,7 @@ async def test_the_rows_of_an_execution_that_failed(empty_database: EmptyDatabas
                     "error": None,
                     "worker": None,
                     "result": None,
+                    "phase": None,
                 },
             },
             error_type="ValueError",

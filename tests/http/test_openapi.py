@@ -32,7 +32,11 @@ ENDPOINTS = [
     (path, method)
     for path, methods in API["paths"].items()
     for method in methods
-    if path != "/v1/events"  # its answer has no end
+    if path
+    not in {
+        "/v1/events",  # its answer has no end
+        "/ojs/v1/queues/{name}/stats",  # its answer waits for a recorder, which does not run here
+    }
 ]
 
 
