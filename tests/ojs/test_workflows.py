@@ -288,6 +288,65 @@ async def test_concurrent_requests_create_one_workflow(client: httpx.AsyncClient
     await until(client, id_, "completed")
 
 
+# --- events ----------------------------------------------------------------------------------------------------------
+
+
+async def events_of(client: httpx.AsyncClient, id: str) -> list[dict[str, Any]]:  # noqa: A002 - as above
+    """The events of a workflow and its jobs, oldest first."""
+    listed = (await client.get("/ojs/v1/events", params={"limit": 1_000})).json()["events"]
+    assert len({event["id"] for event in listed}) == len(listed)
+    return [event for event in reversed(listed) if event["data"].get("workflow_id") == id]
+
+
+async def test_events_of_a_chain(client: httpx.AsyncClient) -> None:
+    queue = fresh()
+    workflow = await created(client, {"type": "chain", "name": "etl", "steps": [job(name, queue) for name in "abc"]})
+    await work(client, queue)
+    await work(client, queue, fails=("b",))
+    await until(client, workflow["id"], "failed")
+    events = await events_of(client, workflow["id"])
+    assert [event["type"] for event in events if event["type"].startswith("workflow.")] == [
+        "workflow.created",
+        "workflow.started",
+        "workflow.step_completed",
+        "workflow.step_failed",
+        "workflow.failed",
+    ]
+    [done] = [event["data"] for event in events if event["type"] == "workflow.step_completed"]
+    assert (done["workflow_type"], done["workflow_name"], done["step_index"]) == ("chain", "etl", 0)
+    assert (done["step_type"], done["job_id"], done["remaining_steps"]) == ("t.a", f"{workflow['id']}:0", 2)
+    jobs = [(event["type"], event["subject"]) for event in events if event["type"].startswith("job.")]
+    first, second = f"{workflow['id']}:0", f"{workflow['id']}:1"
+    assert jobs == [
+        ("job.enqueued", first),
+        ("job.started", first),
+        ("job.completed", first),
+        ("job.enqueued", second),
+        ("job.started", second),
+        ("job.discarded", second),
+    ]
+
+
+async def test_events_of_a_batch(client: httpx.AsyncClient) -> None:
+    queue = fresh()
+    callbacks = {"on_complete": job("x", queue), "on_success": job("y", queue)}
+    workflow = await created(client, {"type": "batch", "jobs": [job("a", queue)], "callbacks": callbacks})
+    await work(client, queue, fails=("a",))
+    await work(client, queue)
+    await until(client, workflow["id"], "completed")
+    events = [event for event in await events_of(client, workflow["id"]) if event["type"].startswith("workflow.")]
+    assert [event["type"].removeprefix("workflow.") for event in events] == [
+        *("created", "started", "job_failed", "callback_fired", "completed"),
+    ]
+    assert [event["data"]["callback"] for event in events if event["type"].endswith("fired")] == ["on_complete"]
+
+
+async def test_cancelled_workflow_has_an_event(client: httpx.AsyncClient) -> None:
+    workflow = await created(client, {"type": "group", "jobs": [job("a", fresh())]})
+    await client.delete(f"/ojs/v1/workflows/{workflow['id']}")
+    assert (await events_of(client, workflow["id"]))[-1]["type"] == "workflow.cancelled"
+
+
 # --- the form of the official Python SDK -----------------------------------------------------------------------------
 
 

@@ -27,6 +27,7 @@ from ..api.dependencies import Components, Here
 from ..auth.security import HistoryReader
 from .job_view import about_of, instant
 from .protocol import OjsResponse, documented
+from .workflow_events import WorkflowEvents, is_of_workflow
 
 MAX_SCANNED: Final = 2_000
 """Number of messages of the log that are searched for each kind of event, newest first."""
@@ -121,8 +122,13 @@ def _events(facts: Iterable[Recorded[Message]]) -> Iterable[_Event]:
     tasks: dict[str, Dispatched] = {}
     admitted: dict[str, Admitted] = {}
     started: dict[str, datetime] = {}
+    workflows: dict[str, WorkflowEvents] = {}
     for fact in unfold(facts):
         entity, message = subjects.entity_of(fact.subject), fact.message
+        if is_of_workflow(message):
+            workflow = workflows.setdefault(entity, WorkflowEvents(entity.rpartition(".")[2]))
+            yield from _workflow_events(fact, workflow)
+            continue
         match message:
             case Admitted():
                 admitted[entity] = message
@@ -162,6 +168,22 @@ def _events(facts: Iterable[Recorded[Message]]) -> Iterable[_Event]:
                 "source": "/ojs/v1",
                 "time": instant(fact.time),
                 "subject": data["job_id"],
+                "data": data,
+            },
+        )
+
+
+def _workflow_events(fact: Recorded[Message], workflow: WorkflowEvents) -> Iterable[_Event]:
+    for kind, subject, data in workflow.take(fact):
+        yield (
+            fact,
+            {
+                "specversion": "1.0",
+                "id": f"evt_{fact.sequence}_{kind.replace('.', '_')}",
+                "type": kind,
+                "source": "/ojs/v1",
+                "time": instant(fact.time),
+                "subject": subject,
                 "data": data,
             },
         )

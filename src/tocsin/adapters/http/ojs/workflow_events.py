@@ -1,0 +1,136 @@
+"""Events of workflows and of their jobs (ojs-workflows, appendix B).
+
+A stored event may stand for several: the report on the last job of a chain completes the job, its step and the workflow.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from ....domain.events import (
+    Admitted,
+    Advanced,
+    Cancelled,
+    Completed,
+    Dispatched,
+    Exhausted,
+    Failed,
+    Failure,
+    Message,
+    Recorded,
+    RetryScheduled,
+    Started,
+    Workflow,
+)
+from ....domain.execution.workflow import callbacks, container
+from . import workflow_envelope
+from .job_view import Json
+
+
+def is_of_workflow(message: Message) -> bool:
+    """Return whether an event is of an execution that is a workflow."""
+    return getattr(message, "job", None) == workflow_envelope.JOB
+
+
+@dataclass(slots=True)
+class WorkflowEvents:
+    """Reads the stored events of one workflow, oldest first.
+
+    Its beginning may be older than the events that are searched. Then the events of its jobs have no type and name of the workflow.
+    """
+
+    execution_id: str
+    workflow: Workflow | None = None
+    functions: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """The type and the queue of each job."""
+    started: dict[str, datetime] = field(default_factory=dict)
+
+    def take(self, fact: Recorded[Message]) -> Iterator[tuple[str, str, Json]]:
+        """Yield the type, the subject and the data of the events of a stored event."""
+        match fact.message:
+            case Admitted(plan=plan):
+                self.workflow = plan.workflow
+                self.functions = {step.name: (step.function, step.queue) for step in plan.steps}
+                yield self._of_workflow("created", job_count=len(plan.steps))
+            case Dispatched(step=step, attempt=1, function=function, queue=queue):
+                self.functions[step] = function, queue
+                if (kind := self._callback(step)) is not None:
+                    yield self._of_workflow("callback_fired", callback=kind, job_id=self._job_id(step))
+                yield self._of_job("job.enqueued", step)
+            case Started(step=step, attempt=attempt):
+                if self.workflow is not None and not self.started:
+                    yield self._of_workflow("started")
+                self.started[step] = fact.time
+                yield self._of_job("job.started", step, attempt=attempt)
+            case RetryScheduled(step=step, attempt=attempt, error=error):
+                yield self._of_job("job.retrying", step, attempt=attempt, **_described(error))
+            case Advanced() | Exhausted() | Completed() | Failed() | Cancelled():
+                yield from self._ended(fact)
+            case _:
+                pass
+
+    def _ended(self, fact: Recorded[Message]) -> Iterator[tuple[str, str, Json]]:
+        end = fact.message
+        match end:
+            case Advanced(step=step, attempt=attempt) | Completed(step=str(step), attempt=attempt):
+                yield from self._job_ended(step, fact.time, attempt=attempt)
+            case Failed(step=str(step), attempt=attempt, step_completed=True):
+                yield from self._job_ended(step, fact.time, attempt=attempt)
+            case (
+                Exhausted(step=step, attempt=attempt, error=error)
+                | Failed(step=str(step), attempt=attempt, error=Failure() as error)
+            ):
+                yield from self._job_ended(step, fact.time, error, attempt=attempt)
+            case _:
+                pass
+        match end:
+            case Completed():
+                yield self._of_workflow("completed")
+            case Failed():
+                yield self._of_workflow("failed", **_described(end.error))
+            case Cancelled():
+                yield self._of_workflow("cancelled")
+            case _:
+                pass
+
+    def _job_ended(
+        self,
+        step: str,
+        at: datetime,
+        error: Failure | None = None,
+        **data: Any,  # noqa: ANN401 - JSON
+    ) -> Iterator[tuple[str, str, Json]]:
+        if step in self.started:
+            data["duration_ms"] = round((at - self.started[step]).total_seconds() * 1000)
+        data |= _described(error)
+        yield self._of_job("job.completed" if error is None else "job.discarded", step, **data)
+        node = None if self.workflow is None else container(self.workflow, step)
+        if node is None or step not in node.members:
+            return
+        noun = "job" if node.kind in {"group", "batch"} else "step"
+        verb = "completed" if error is None else "failed"
+        place = {f"{noun}_index": node.members.index(step), f"{noun}_type": self.functions.get(step, ("", ""))[0]}
+        remaining = {"remaining_steps": len(node.members) - node.members.index(step) - 1} if noun == "step" else {}
+        yield self._of_workflow(f"{noun}_{verb}", **place, job_id=self._job_id(step), **remaining, **data)
+
+    def _of_job(self, kind: str, step: str, **data: Any) -> tuple[str, str, Json]:  # noqa: ANN401 - JSON
+        function, queue = self.functions.get(step, (None, None))
+        fields = {"job_id": self._job_id(step), "workflow_id": self.execution_id, "job_type": function, "queue": queue}
+        return kind, self._job_id(step), {**fields, **data}
+
+    def _of_workflow(self, kind: str, **data: Any) -> tuple[str, str, Json]:  # noqa: ANN401 - JSON
+        root = None if self.workflow is None else self.workflow.nodes[0]
+        known = {} if root is None else {"workflow_type": root.kind, "workflow_name": root.name}
+        return f"workflow.{kind}", self.execution_id, {"workflow_id": self.execution_id, **known, **data}
+
+    def _callback(self, step: str) -> str | None:
+        nodes = () if self.workflow is None else self.workflow.nodes
+        return next((kind for node in nodes for kind, name in callbacks(node).items() if name == step), None)
+
+    def _job_id(self, step: str) -> str:
+        return f"{self.execution_id}:{step}"
+
+
+def _described(error: Failure | None) -> Json:
+    return {} if error is None else {"error": error.model_dump(exclude_none=True, exclude={"traceback"})}
