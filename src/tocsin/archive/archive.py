@@ -146,13 +146,16 @@ class Archive:
             if int(value) < sequence:
                 await self._projections.put(Bucket.CURSORS, cursor(stream), str(sequence).encode(), expect=revision)
 
-    async def segments(self, *, behind: str | None = None) -> list[Segment]:
+    async def segments(self, *, behind: str | None = None, state: State | None = None) -> list[Segment]:
         """Return every segment, the oldest first; or those after `behind`.
+
+        `state`: an earlier progress of the archive; None: the current one.
 
         Raises:
             ArchiveDamaged: a manifest is missing.
         """
-        state, _ = await self.state()
+        if state is None:
+            state, _ = await self.state()
         segments: list[Segment] = []
         name = state.head
         while name is not None and name != behind:
@@ -197,16 +200,32 @@ class Archive:
                 lines += [line for line in content if _entity_of(line) == execution_id]
         return lines
 
+    async def copy_to(self, store: ArchiveStore, state: State) -> list[str]:
+        """Copy every object of the archive into another store; return their names.
+
+        `state`: the progress of the archive up to which objects are copied.
+
+        Raises:
+            ArchiveDamaged: an object is missing or changed.
+        """
+        names: list[str] = []
+        for segment in await self.segments(state=state):
+            lines = ((part.name(segment.number), part.sha256) for part in segment.output)
+            for name, digest in ((f"{segment.name}.jsonl.gz", segment.sha256), *lines):
+                if await store.get(name) is None:
+                    await store.put(name, await self._object(name, digest))
+                names.append(name)
+            name = f"{segment.name}.json"
+            await store.put(name, segment.model_dump_json(indent=2).encode())
+            names.append(name)
+        return names
+
     async def _content(self, name: str, digest: str) -> list[StoredMessage]:
         """Return the messages of an object."""
         if name in self._read:
             self._read.move_to_end(name)
             return self._read[name]
-        body = await self._store.get(name)
-        if body is None:
-            raise ArchiveDamaged(f"the archive has no {name}, to which its chain leads")
-        if sha256(body).hexdigest() != digest:
-            raise ArchiveDamaged(f"{name} of the archive was changed: its digest differs from its manifest")
+        body = await self._object(name, digest)
         try:
             with open_export(Path("-"), io.BufferedReader(io.BytesIO(body))) as export:
                 messages = list(export.messages)
@@ -216,6 +235,15 @@ class Archive:
         if len(self._read) > CACHED_OBJECTS:
             self._read.popitem(last=False)
         return messages
+
+    async def _object(self, name: str, digest: str) -> bytes:
+        """Return an object after comparing its digest."""
+        body = await self._store.get(name)
+        if body is None:
+            raise ArchiveDamaged(f"the archive has no {name}, to which its chain leads")
+        if sha256(body).hexdigest() != digest:
+            raise ArchiveDamaged(f"{name} of the archive was changed: its digest differs from its manifest")
+        return body
 
     async def write_lines(self, lines: Sequence[StoredMessage], state: State, origin: "Origin") -> LinesObject:
         """Store lines for the segment that follows `state`.

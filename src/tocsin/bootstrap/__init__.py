@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from ..ports import Unreachable
+    from .backups import create_backup, restore_backup
     from .in_memory import InMemoryInstallation, connect_in_memory, open_in_memory, run_stages_in_memory
     from .installation import Installation, Ports, await_log, connect, is_set_up, names_of
     from .process_metrics import process_metrics_served
@@ -27,6 +28,7 @@ __all__ = [
     "connect",
     "connect_in_memory",
     "connect_worker",
+    "create_backup",
     "durables_of",
     "health_target",
     "initialize",
@@ -36,12 +38,14 @@ __all__ = [
     "open_in_memory",
     "process_metrics_served",
     "rebuild_history",
+    "restore_backup",
     "run_stages",
     "run_stages_in_memory",
     "worker_connection",
 ]
 
 _MODULES: Final = {
+    "backups": ("create_backup", "restore_backup"),
     "in_memory": ("InMemoryInstallation", "connect_in_memory", "open_in_memory", "run_stages_in_memory"),
     "installation": ("Installation", "Ports", "Unreachable", "await_log", "connect", "is_set_up", "names_of"),
     "process_metrics": ("process_metrics_served",),

@@ -23,7 +23,7 @@ from ..adapters.system_clock import SystemClock
 from ..archive.archive import Archive
 from ..archive.combined_log import CombinedLog
 from ..domain.ids import fingerprint
-from ..ports import Clock, EventLog, History, LogUnavailable, Projections, StoredLog, Unreachable
+from ..ports import ArchiveStore, Clock, EventLog, History, LogUnavailable, Projections, StoredLog, Unreachable
 from ..settings import Settings
 from ..telemetry.foreign import ForeignMessages
 
@@ -108,7 +108,7 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
             unreachable.code = error.code
             raise unreachable from error
         projections = NatsProjections(connection, names)
-        archive = _archive_of(settings, connection, names, projections)
+        archive = Archive(archive_store(settings, connection), projections)
         foreign, marks = ForeignMessages(), ReceivedMarks()
         yield Installation(
             settings=settings,
@@ -194,10 +194,11 @@ def servers(settings: Settings) -> list[str]:
     return [url.strip() for url in settings.nats.url.split(",")]
 
 
-def _archive_of(settings: Settings, connection: Connection, names: Names, projections: Projections) -> Archive:
+def archive_store(settings: Settings, connection: Connection) -> ArchiveStore:
+    """Return the store of the archive's objects: in NATS, or in a folder."""
     target = settings.archive.target
     if not target.startswith(FOLDER_SCHEME):
-        return Archive(NatsArchiveStore(connection, names), projections)
+        return NatsArchiveStore(connection, names_of(settings))
     from ..adapters.files.archive_store import FileArchiveStore  # noqa: PLC0415 - its package imports PyYAML
 
-    return Archive(FileArchiveStore(Path(target.removeprefix(FOLDER_SCHEME))), projections)
+    return FileArchiveStore(Path(target.removeprefix(FOLDER_SCHEME)))

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from ..adapters.nats.admin.permissions import Granting, Permissions
+from ..adapters.nats.backup.permissions import backing_up, restoring
 from ..domain.events import (
     AgentDrainStarted,
     AgentGranted,
@@ -42,7 +43,7 @@ from ..domain.events import (
 )
 from ..engine.stage import Access, AnyStage
 from ..settings import Settings
-from ..subjects import OUTPUT_STREAMS, STREAMS, TIMEZONE_REQUEST, Bucket, Stream
+from ..subjects import DECISION_STREAMS, OUTPUT_STREAMS, STREAMS, TIMEZONE_REQUEST, Bucket, Stream
 from . import durables_of, installed_stages, names_of
 
 SCHEDULER: Final = "scheduler"
@@ -51,6 +52,8 @@ API: Final = "api"
 ADMIN: Final = "admin"
 OPERATOR: Final = "operator"
 VIEWER: Final = "viewer"
+BACKUP: Final = "backup"
+RESTORE: Final = "restore"
 WORKER: Final = "worker"
 PUBLIC: Final = "public"
 MQ_EXECUTOR: Final = "mq-executor"
@@ -64,6 +67,10 @@ _VIEWER_ACCESS: Final = Access(
         *(Bucket.AGENTS, Bucket.QUEUES, Bucket.CHECKPOINTS, Bucket.FOREIGN),
     ),
     reads_archive=True,
+)
+_BACKUP_ACCESS: Final = Access(looks_up=(Bucket.CURSORS,), reads_archive=True)
+_RESTORE_ACCESS: Final = Access(
+    reads=DECISION_STREAMS, follows=DECISION_STREAMS, looks_up=(Bucket.CURSORS,), reads_archive=True
 )
 _OPERATOR_EVENTS: Final = (
     *(Defined, Paused, Resumed, Deleted, Trigger),
@@ -92,8 +99,9 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
     A user's name has hyphens, also that of a stage: `lock-keeper`.
     """
     stages = installed_stages(settings)
+    names = names_of(settings)
     granting = Granting(
-        names_of(settings),
+        names,
         durables_of(settings),
         settings.triggers.opened,
         has_webhooks=bool(settings.triggers.webhooks),
@@ -113,11 +121,13 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
         ADMIN: granting.provisioning(ADMIN),
         OPERATOR: granting.watching(OPERATOR, _OPERATOR_ACCESS),
         VIEWER: granting.watching(VIEWER, _VIEWER_ACCESS),
+        BACKUP: backing_up(granting.part(BACKUP, _BACKUP_ACCESS), names),
+        RESTORE: restoring(granting.part(RESTORE, _RESTORE_ACCESS), granting.provisioning(RESTORE), names),
         PUBLIC: granting.public(PUBLIC, PUBLIC),
         **{user: granting.public(user, name) for name in settings.programs for user in (f"{PUBLIC}-{name}",)},
     }
     if settings.server.over_nats:
-        requests = names_of(settings).to_wire("api.*")
+        requests = names.to_wire("api.*")
         roles[API] = replace(roles[API], subscribe=(*roles[API].subscribe, requests, "$SRV.>"), responds=True)
         for role in (ADMIN, OPERATOR, VIEWER):
             roles[role] = replace(roles[role], publish=(*roles[role].publish, requests))

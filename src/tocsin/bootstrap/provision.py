@@ -32,8 +32,8 @@ async def initialize(installation: Installation, mode: Mode = Mode.APPLY) -> lis
         replicas=settings.replicas,
         bridge=bool(settings.bridged_queues),
         durables=durables_of(settings),
-        inputs=_input_limits(settings),
-        output=_output_limits(settings),
+        inputs=input_limits(settings),
+        output=output_limits(settings),
         mode=mode,
     )
 
@@ -67,8 +67,8 @@ def health_target(installation: Installation) -> HealthTarget:
             installation.names,
             bridge=bool(settings.bridged_queues),
             durables=durables,
-            inputs=_input_limits(settings),
-            output=_output_limits(settings),
+            inputs=input_limits(settings),
+            output=output_limits(settings),
         ),
         open_history=installation.history,
         has_key=partial(is_set_up, installation, within=KEY_TIMEOUT_S),
@@ -78,12 +78,19 @@ def health_target(installation: Installation) -> HealthTarget:
     )
 
 
-def _input_limits(settings: Settings) -> InputLimits:
+def input_limits(settings: Settings, *, has_webhooks: bool | None = None) -> InputLimits:
+    """Return the limits of the streams of inputs.
+
+    `has_webhooks`: whether there is a stream of requests to webhooks; None: as the settings say.
+    """
     archive = settings.archive
-    return InputLimits(archive.input_bytes, archive.outside_messages, has_webhooks=bool(settings.triggers.webhooks))
+    if has_webhooks is None:
+        has_webhooks = bool(settings.triggers.webhooks)
+    return InputLimits(archive.input_bytes, archive.outside_messages, has_webhooks=has_webhooks)
 
 
-def _output_limits(settings: Settings) -> OutputLimits:
+def output_limits(settings: Settings) -> OutputLimits:
+    """Return the limits of the streams of output and of notifications."""
     output, notifications = settings.output, settings.notifications
     return OutputLimits(output.max_bytes, output.max_age, notifications.max_bytes, notifications.max_age)
 

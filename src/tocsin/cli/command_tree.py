@@ -185,6 +185,11 @@ _IMPORTS: Final[Tree] = {
     "celery": "imports.commands:celery",
     "airflow": "imports.commands:airflow",
 }
+_BACKUP: Final[Tree] = {
+    "create": "backup.commands:create",
+    "verify": "backup.commands:verify",
+    "restore": "backup.commands:restore",
+}
 _KEYS: Final[Tree] = {
     "create": "installation.keys:create",
     "show": "installation.keys:show",
@@ -228,6 +233,7 @@ COMMANDS: Final[Tree] = {
     "why": "jobs.why:why",
     "audit": "events.audit:audit",
     "repair": "installation.repair:repair",
+    "backup": CommandGroup("Copies of the whole installation.", _BACKUP),
     "explain": "jobs.schedule:explain",
     "config": CommandGroup("The settings.", {"show": "installation.commands:show_config"}),
     "status": "installation.status:status",

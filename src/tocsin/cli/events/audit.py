@@ -171,7 +171,7 @@ def audit(
     session = session_of(context)
     options = AuditOptions(file, selection, length(patience, "--patience"), history, keys=public_keys(public_key or []))
     report = run(_audit(session, options))
-    session.output.answer(report.as_json(), lambda: _page(report))
+    session.output.answer(report.as_json(), lambda: report_page(report))
     if not report.is_clean:
         raise typer.Exit(Exit.NO)
 
@@ -255,7 +255,8 @@ def _with_proof(report: Report, proof: Proof) -> Report:
 # --- what is shown ---------------------------------------------------------------------------------------------------
 
 
-def _page(report: Report) -> list[RenderableType]:
+def report_page(report: Report) -> list[RenderableType]:
+    """Return a report as it is shown."""
     page: list[RenderableType] = [line for violation in report.violations[:FEW] for line in _violation(violation)]
     if report.total > FEW:
         page.append(Text(f"and {report.total - FEW:,} more: --output json shows them", style="dim"))

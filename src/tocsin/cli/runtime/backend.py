@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ...adapters.http.remote_admin import RemoteAdmin
     from ...adapters.nats.admin.provision import Change, Mode
+    from ...adapters.nats.backup.folder import BackupManifest
     from ...adapters.nats.server.cluster import RunningCluster
     from ...adapters.nats.server.embedded import RunningServer
     from ...bootstrap import Installation
@@ -127,6 +128,18 @@ class Backend:
         from ... import bootstrap  # noqa: PLC0415
 
         return await bootstrap.rebuild_history(installation)
+
+    async def create_backup(self, installation: "Installation", folder: Path) -> "BackupManifest":
+        """See `bootstrap.create_backup`."""
+        from ... import bootstrap  # noqa: PLC0415
+
+        return await bootstrap.create_backup(installation, folder)
+
+    async def restore_backup(self, installation: "Installation", folder: Path) -> "BackupManifest":
+        """See `bootstrap.restore_backup`."""
+        from ... import bootstrap  # noqa: PLC0415
+
+        return await bootstrap.restore_backup(installation, folder)
 
     def serving(
         self, installation: "Installation", *, any_port: Collection[str] = (), allow_reset: bool = False

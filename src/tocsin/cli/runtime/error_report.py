@@ -109,6 +109,13 @@ def _of_the_outside() -> Iterator[_Row]:
     """
     from ...adapters.http.sockets import PortInUseError  # noqa: PLC0415
     from ...adapters.nats.admin.resources import MessagesAtRisk, ProvisionError  # noqa: PLC0415
+    from ...adapters.nats.backup.errors import (  # noqa: PLC0415
+        BackupDamaged,
+        BackupError,
+        BackupOvertaken,
+        InstallationNotEmpty,
+        TransferFailed,
+    )
     from ...adapters.nats.client.wire import JetStreamError  # noqa: PLC0415
     from ...adapters.nats.server.embedded import PortTakenError, ServerStartError, StoreInUseError  # noqa: PLC0415
     from ...archive.archive import ArchiveDamaged  # noqa: PLC0415
@@ -120,6 +127,11 @@ def _of_the_outside() -> Iterator[_Row]:
     yield from (
         (ArchiveDamaged, Exit.NO, "{}"),
         (CheckpointDamaged, Exit.NO, "{}"),
+        (BackupDamaged, Exit.NO, "{}"),
+        (BackupOvertaken, Exit.NO, "{}"),
+        (InstallationNotEmpty, Exit.NO, "{}"),
+        (TransferFailed, Exit.UNREACHABLE, "{}"),
+        (BackupError, Exit.USAGE, "{}"),
         (KeyRefused, Exit.USAGE, "{}"),
         (Unreachable, Exit.UNREACHABLE, "{}"),
         (MessagesAtRisk, Exit.USAGE, "{}"),

@@ -203,6 +203,22 @@ def archive_config(names: Names) -> Json:
     }
 
 
+def wanted_streams(
+    names: Names, *, bridge: bool, inputs: InputLimits | None = None, output: OutputLimits | None = None
+) -> list[Json]:
+    """Return the configurations of all streams, buckets and archive included.
+
+    `bridge`: whether external workers are served (the stream of `mq.…`).
+    """
+    streams = [stream for stream in Stream if bridge or stream is not Stream.MQ]
+    configs = [stream_config(stream, names, inputs=inputs, output=output) for stream in streams]
+    configs += [bucket_config(bucket, names) for bucket in Bucket]
+    configs.append(archive_config(names))
+    if inputs is not None and inputs.has_webhooks:
+        configs.append(webhook_config(names, inputs.size))
+    return configs
+
+
 def consumer_config(spec: DurableSpec, names: Names) -> Json:
     """Return the configuration of a durable.
 

@@ -29,12 +29,9 @@ from .desired_state import (
     InputLimits,
     OutputLimits,
     all_streams,
-    archive_config,
-    bucket_config,
     consumer_config,
     require_layout,
-    stream_config,
-    webhook_config,
+    wanted_streams,
 )
 from .resources import (
     Change,
@@ -96,12 +93,7 @@ async def provision(
     try:
         await _check_jetstream(connection)
         await require_layout(connection, names, all_streams(names))
-        streams = [stream for stream in Stream if bridge or stream is not Stream.MQ]
-        configs = [stream_config(stream, names, inputs=inputs, output=output) for stream in streams]
-        configs += [bucket_config(bucket, names) for bucket in Bucket]
-        configs.append(archive_config(names))
-        if inputs is not None and inputs.has_webhooks:
-            configs.append(webhook_config(names, inputs.size))
+        configs = wanted_streams(names, bridge=bridge, inputs=inputs, output=output)
         ensure = partial(_ensure, connection, names, configs, tuple(durables), replicas)
         if mode is Mode.PLAN:
             return await ensure(is_plan=True)

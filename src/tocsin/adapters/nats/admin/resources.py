@@ -351,6 +351,16 @@ async def ensure_consumer(
     return Change("consumer", name, "updated", changed)
 
 
+async def create_durable(connection: Connection, stream: str, config: Json, *, after: int) -> None:
+    """Create a durable that starts after a sequence.
+
+    Raises:
+        ProvisionError: the server rejected the durable.
+    """
+    start = {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1}
+    await _send_durable(connection, stream, "create", config | start)
+
+
 async def _start(projections: NatsProjections, spec: DurableSpec) -> Json:
     for key in (cursor(spec.stream, spec.name), cursor(spec.stream)):
         if value := await projections.get(Bucket.CURSORS, key):

@@ -242,6 +242,11 @@ class Version(NamedTuple):
         version = client.connected_server_version
         return cls(version.major, version.minor, version.patch)
 
+    @classmethod
+    def parse(cls, text: str) -> "Version":
+        """Read what `str` writes."""
+        return cls(*map(int, text.split(".")))
+
     @override
     def __str__(self) -> str:
         return ".".join(map(str, self))
@@ -258,6 +263,9 @@ PURGES_SAFELY: Final = Version(2, 15, 1)
 In older versions, a purge of one subject moves every consumer with a filter for that subject past the purged messages, and
 past unread messages that match its other filters. A reader of several subjects then misses them.
 """
+
+SENDS_MESSAGES: Final = Version(2, 15, 1)
+"""The oldest nats-server whose snapshots of streams hold messages. Older snapshots hold the files of its store."""
 
 STOPS_AT_HEADERS: Final = Version(2, 14, 0)
 """The oldest nats-server that stops a stream of several replicas at a wrong `Nats-Expected-Last-Msg-Id`.

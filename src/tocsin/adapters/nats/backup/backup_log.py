@@ -1,0 +1,97 @@
+"""The log and the buckets of a backup, read from its files."""
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from .... import subjects
+from ....adapters.files.archive_store import FileArchiveStore
+from ....adapters.memory.archive import InMemoryProjections
+from ....archive.archive import Archive
+from ....archive.combined_log import CombinedLog
+from ....ports import Extent, StoredMessage
+from ....subjects import ARCHIVE_STATE, Bucket, Stream
+from ..client import wire
+from . import folder as folders
+from .folder import BackupManifest
+from .snapshot_file import Entry, entries
+
+PORTION: Final = 1_000
+
+
+class BackupLog:
+    """Implement `ports.StoredLog` over the snapshots of a backup.
+
+    Reading raises `SnapshotDamaged` if a snapshot is damaged.
+    """
+
+    def __init__(self, folder: Path, manifest: BackupManifest) -> None:
+        self._folder = folder
+        self._manifest = manifest
+        self._names = manifest.names
+
+    async def archived(self, stream: Stream) -> int:  # noqa: ARG002 - the port's parameter
+        """Return 0: the snapshots have no archive."""
+        return 0
+
+    async def may_be_archived(self, scope: str) -> bool:  # noqa: ARG002 - the port's parameter
+        """Return False: the snapshots have no archive."""
+        return False
+
+    async def archived_lines(self, execution_id: str) -> Sequence[StoredMessage]:  # noqa: ARG002 - the port's parameter
+        """Return nothing: the snapshots have no archive."""
+        return ()
+
+    async def extent(self, stream: Stream) -> Extent:
+        """Return the extent of a stream, as the manifest says."""
+        record = self._manifest.streams[self._names.stream(stream)]
+        return Extent(record.first, record.last, record.messages)
+
+    async def first(self, stream: Stream) -> int:
+        """Return the sequence of the first message in the snapshot."""
+        return (await self.extent(stream)).first or 1
+
+    async def messages(
+        self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
+    ) -> AsyncIterator[Sequence[StoredMessage]]:
+        """Yield all matching messages up to a sequence."""
+        portion: list[StoredMessage] = []
+        for message in self._stored(stream):
+            if message.sequence > upto:
+                break
+            is_late = message.sequence > after if isinstance(after, int) else message.time >= after
+            if is_late and (not filters or any(subjects.matches(name, message.subject) for name in filters)):
+                portion.append(message)
+            if len(portion) == PORTION:
+                yield portion
+                portion = []
+        if portion:
+            yield portion
+
+    def _stored(self, stream: Stream) -> Iterator[StoredMessage]:
+        path = self._folder / folders.snapshot_path(self._names.stream(stream))
+        for entry in entries(path):
+            subject = self._names.from_wire(entry.name)
+            yield StoredMessage(stream, entry.sequence, entry.time, subject, entry.header_fields(), entry.body)
+
+
+async def whole_log(folder: Path, manifest: BackupManifest) -> CombinedLog:
+    """Return the log of a backup, archive included."""
+    projections = InMemoryProjections()
+    await projections.put(Bucket.CURSORS, ARCHIVE_STATE, manifest.archive.model_dump_json().encode())
+    archive = Archive(FileArchiveStore(folder / folders.ARCHIVE), projections)
+    return CombinedLog(BackupLog(folder, manifest), archive)
+
+
+def bucket_value(folder: Path, manifest: BackupManifest, bucket: Bucket, key: str) -> bytes | None:
+    """Return the value of a key; None: it is absent."""
+    subject = manifest.names.key(bucket, key)
+    path = folder / folders.snapshot_path(manifest.names.bucket_stream(bucket))
+    newest: Entry | None = None
+    for entry in entries(path):
+        if entry.name == subject:
+            newest = entry
+    if newest is None or not {wire.KV_OPERATION, wire.MARKER_REASON}.isdisjoint(newest.header_fields()):
+        return None
+    return newest.body

@@ -1,0 +1,38 @@
+"""Permissions of the users that make and restore backups."""
+
+from dataclasses import replace
+
+from ....subjects import ARCHIVE_STATE, STREAMS, Bucket, Stream, cursor
+from ..admin.permissions import API, Permissions
+from ..client.names import Names
+from .creation import snapshot_order
+
+
+def backing_up(rules: Permissions, names: Names) -> Permissions:
+    """Add the right to take snapshots of streams, which changes nothing in them.
+
+    `rules`: those of a reader of the archive.
+    """
+    publish = {
+        *rules.publish,
+        *(f"{API}.STREAM.SNAPSHOT.{stream}" for stream in snapshot_order(names)),
+        *(f"$JS.SNAPSHOT.ACK.{stream}.>" for stream in snapshot_order(names)),
+        *(f"{API}.CONSUMER.LIST.{names.stream(stream)}" for stream in Stream),
+    }
+    return replace(rules, publish=tuple(sorted(publish)))
+
+
+def restoring(rules: Permissions, provisioning: Permissions, names: Names) -> Permissions:
+    """Add the right to create streams from snapshots, with any content.
+
+    `rules`: those of a reader of the log and the archive. `provisioning`: those of the user that runs `tocsin init`.
+    """
+    publish = {
+        *rules.publish,
+        *provisioning.publish,
+        *(f"{API}.STREAM.RESTORE.{stream}" for stream in snapshot_order(names)),
+        *(f"$JS.SNAPSHOT.RESTORE.{stream}.*" for stream in snapshot_order(names)),
+        f"$O.{names.archive_bucket}.>",
+        *(names.key(Bucket.CURSORS, key) for key in (ARCHIVE_STATE, *map(cursor, STREAMS))),
+    }
+    return replace(rules, publish=tuple(sorted(publish)), deny_publish=())

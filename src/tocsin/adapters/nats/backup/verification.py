@@ -1,0 +1,121 @@
+"""The verification of a backup, which needs no server."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from ....archive.archive import ArchiveDamaged
+from ....archive.stream_reader import Selection, decoded, extents, read
+from ....ports import StoredLog
+from ....services.audit import Auditor, Report
+from ....services.audit.check import PATIENCE
+from ....subjects import INSTALLATION_KEY, STREAMS, Bucket, DecodeError
+from . import folder as folders
+from .backup_log import bucket_value, whole_log
+from .folder import BackupManifest, FileRecord
+from .snapshot_file import SnapshotDamaged, content
+
+_FIELDS: Final = ("first", "last", "messages")
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A file of a backup, and the reason why it is wrong."""
+
+    file: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The result of a verification."""
+
+    manifest: BackupManifest
+    damage: tuple[Damage, ...]
+    audit: Report | None
+    """None: files are damaged, so that nothing was folded."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the backup is as it was written, and its log keeps every invariant."""
+        return not self.damage and self.audit is not None and self.audit.is_clean
+
+
+async def verify_backup(folder: Path, *, patience: timedelta = PATIENCE) -> Verification:
+    """Read a whole backup: compare its files with the manifest, and audit its log.
+
+    Raises:
+        BackupUnreadable: the folder holds no backup that this version can read.
+    """
+    manifest = folders.read_manifest(folder)
+    damage = list(damaged_files(folder, manifest)) or list(_damaged_snapshots(folder, manifest))
+    if damage:
+        return Verification(manifest, tuple(damage), None)
+    try:
+        log = await whole_log(folder, manifest)
+        key = bucket_value(folder, manifest, Bucket.INSTALLATION, INSTALLATION_KEY)
+        return Verification(manifest, (), await _audited(log, patience, key))
+    except ArchiveDamaged as error:
+        return Verification(manifest, (Damage(folders.ARCHIVE, str(error)),), None)
+
+
+def damaged_files(folder: Path, manifest: BackupManifest) -> Iterator[Damage]:
+    """Compare the files with the manifest: presence, size and digest."""
+    named = {Path(folders.MANIFEST)}
+    for path, record in manifest.files():
+        named.add(path)
+        if (reason := _difference(folder / path, record)) is not None:
+            yield Damage(str(path), reason)
+    present = {path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir()}
+    for path in sorted(present - named):
+        yield Damage(str(path), "the manifest does not name it")
+    required = [*map(manifest.names.stream, STREAMS), manifest.names.bucket_stream(Bucket.INSTALLATION)]
+    for stream in required:
+        if stream not in manifest.streams:
+            yield Damage(folders.MANIFEST, f"it has no stream {stream}")
+
+
+def _difference(path: Path, record: FileRecord) -> str | None:
+    try:
+        size = path.stat().st_size
+        if size != record.size:
+            return f"it has {size:,} bytes in place of {record.size:,}"
+        return None if FileRecord.of(path) == record else "its SHA-256 differs from the manifest"
+    except FileNotFoundError:
+        return "it is missing"
+    except OSError as error:
+        return f"it cannot be read: {(error.strerror or str(error)).lower()}"
+
+
+def _damaged_snapshots(folder: Path, manifest: BackupManifest) -> Iterator[Damage]:
+    """Read each snapshot: its format, the order of its messages, their number and range."""
+    for stream, record in manifest.streams.items():
+        path = folders.snapshot_path(stream)
+        try:
+            found = content(folder / path)
+        except SnapshotDamaged as error:
+            yield Damage(str(path), str(error))
+            continue
+        for field in _FIELDS:
+            if getattr(found, field) != getattr(record, field):
+                yield Damage(
+                    str(path),
+                    f"{field}: {getattr(found, field):,}, but the manifest says {getattr(record, field):,}",
+                )
+
+
+async def _audited(log: StoredLog, patience: timedelta, key: bytes | None) -> Report:
+    auditor = Auditor(patience=patience, key=key)
+    auditor.judge_guards()
+    for stream in STREAMS:
+        auditor.begins(stream, first=await log.first(stream), archived=await log.archived(stream))
+    everything = Selection()
+    async for message in read(log, everything, await extents(log, everything)):
+        auditor.stored(message)
+        try:
+            auditor.take(decoded(message))
+        except DecodeError:
+            auditor.unreadable(message)
+    return auditor.report()

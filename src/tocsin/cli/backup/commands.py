@@ -1,0 +1,140 @@
+"""`tocsin backup create`, `verify` and `restore`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+
+from ...domain.text import counted, printable
+from ..events.audit import report_page
+from ..input.values import confirm, length
+from ..output.format import local
+from ..runtime.errors import Exit
+from ..runtime.event_loop import run
+from ..runtime.session import session_of
+
+if TYPE_CHECKING:
+    from ...adapters.nats.backup.folder import BackupManifest
+    from ...adapters.nats.backup.verification import Verification
+
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of the backup.")]
+
+
+def create(
+    context: typer.Context,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder that does not exist yet.")],
+) -> None:
+    """Copy the streams, buckets and archive of a running installation to a folder.
+
+    Stages and workers run on meanwhile. The folder gets its name when all of it is on the disk. It holds the installation's key: keep it
+    as safe as NATS. It needs NATS and its user `backup`: an HTTP API (`--server`) has no such operation.
+
+    Example: `tocsin backup create /backups/2026-11-26`
+    """
+    session = session_of(context)
+
+    async def copy() -> "BackupManifest":
+        async with session.installation() as installation:
+            return await session.backend.create_backup(installation, folder)
+
+    manifest = run(copy())
+    session.output.answer(
+        {"folder": str(folder), **summary(manifest)},
+        lambda: [Text(f"{_described(manifest)} written to {folder}", style="bold")],
+    )
+
+
+def verify(
+    context: typer.Context,
+    folder: Folder,
+    patience: Annotated[
+        str, typer.Option(metavar="TIME", help="A stage that owed a decision for longer is a violation.")
+    ] = "10m",
+) -> None:
+    """Read a whole backup without a server, and audit its log.
+
+    Compares the digest of each file, and the number and order of the messages. Exits with 1 if a file is not as it was written, or if the log breaks an invariant.
+
+    Example: `tocsin backup verify /backups/2026-11-26`
+    """
+    from ...adapters.nats.backup.verification import verify_backup  # noqa: PLC0415 - only this command needs it
+
+    session = session_of(context)
+    verification = run(verify_backup(folder, patience=length(patience, "--patience")))
+    session.output.answer(
+        {
+            "folder": str(folder),
+            **summary(verification.manifest),
+            "clean": verification.is_clean,
+            "damage": [{"file": damage.file, "reason": damage.reason} for damage in verification.damage],
+            "audit": None if verification.audit is None else verification.audit.as_json(),
+        },
+        lambda: _page(verification),
+    )
+    if not verification.is_clean:
+        raise typer.Exit(Exit.NO)
+
+
+def restore(
+    context: typer.Context,
+    folder: Folder,
+    history: Annotated[
+        bool, typer.Option("--history/--no-history", help="Record the history again from the restored log.")
+    ] = True,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+) -> None:
+    """Restore a backup into a NATS without streams of this installation.
+
+    Stop all stages, workers and APIs before, and start them afterwards. Streams get the replicas and limits of the settings. Missed
+    instants are then caught up as each job says. It needs NATS and its user `restore`: an HTTP API (`--server`) has no such operation.
+
+    Example: `tocsin backup restore /backups/2026-11-26 --yes`
+    """
+    session = session_of(context)
+    confirm(f"restore {folder} and record the history again?", yes=yes, otherwise="nothing was restored")
+
+    async def copy() -> "tuple[BackupManifest, int | None]":
+        async with session.installation(checked=False) as installation:
+            manifest = await session.backend.restore_backup(installation, folder)
+            return manifest, await session.backend.rebuild_history(installation) if history else None
+
+    manifest, executions = run(copy())
+    recorded = "" if executions is None else f"; {counted(executions, 'execution')} recorded"
+    session.output.answer(
+        {"folder": str(folder), **summary(manifest), "executions": executions},
+        lambda: [Text(f"{_described(manifest)} restored{recorded}", style="bold")],
+    )
+
+
+def summary(manifest: "BackupManifest") -> dict[str, Any]:
+    """Return the content of a backup as JSON, without its durables."""
+    data: dict[str, Any] = manifest.model_dump(
+        mode="json", include={"version", "nats_server", "time", "installation", "root", "settings"}
+    )
+    streams = {
+        name: record.model_dump(include={"first", "last", "messages"}) for name, record in manifest.streams.items()
+    }
+    return data | {"streams": streams, "objects": len(manifest.objects), "bytes": _size(manifest)}
+
+
+def _size(manifest: "BackupManifest") -> int:
+    return sum(record.size for _, record in manifest.files())
+
+
+def _described(manifest: "BackupManifest") -> str:
+    messages = sum(record.messages for record in manifest.streams.values())
+    return (
+        f"backup of {local(manifest.time)}: {counted(messages, 'message')} in {counted(len(manifest.streams), 'stream')}, "
+        f"{counted(len(manifest.objects), 'archived object')}, {_size(manifest):,} bytes,"
+    )
+
+
+def _page(verification: "Verification") -> list[RenderableType]:
+    page: list[RenderableType] = [
+        Text(f"{printable(damage.file)}: {printable(damage.reason)}", style="red") for damage in verification.damage
+    ]
+    if verification.audit is None:
+        return [*page, Text("damaged; the log was not audited", style="bold red")]
+    return [Text(f"{_described(verification.manifest)} as it was written"), *report_page(verification.audit)]

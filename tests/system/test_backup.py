@@ -1,0 +1,385 @@
+"""Backups of a running installation, and what runs after one was restored."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial, reduce
+from operator import getitem
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from tests.stored_events import StoredEvents
+from tests.system.restoring import (
+    at,
+    at_work,
+    audited,
+    called,
+    empty_nats,
+    everything,
+    new_installation,
+    restored,
+    settings,
+)
+from tests.system.running import Running
+from tocsin import Context, Worker, bootstrap
+from tocsin.adapters.nats.admin.resources import ServerTooOld
+from tocsin.adapters.nats.backup.errors import (
+    BackupDamaged,
+    BackupExists,
+    BackupOfOtherNames,
+    BackupUnreadable,
+    InstallationNotEmpty,
+)
+from tocsin.adapters.nats.backup.folder import MANIFEST, FileRecord
+from tocsin.adapters.nats.backup.restoration import GAP
+from tocsin.adapters.nats.backup.verification import verify_backup
+from tocsin.adapters.nats.server.cluster import EmbeddedCluster
+from tocsin.adapters.nats.server.embedded import ANY_PORT
+from tocsin.bootstrap import Installation
+from tocsin.domain import ledger
+from tocsin.domain.events import Completed, Due, Recorded, Started
+
+LOAD = 300
+JOBS = (
+    {"name": "asked", "function": "quick", "overlap_policy": "allow"},
+    {"name": "every", "schedule": "* * * * * *", "function": "quick", "catch_up": "once"},
+    {"name": "skipping", "schedule": "* * * * * *", "function": "quick", "catch_up": "skip"},
+    {"name": "long", "function": "long", "timeout": "10m"},
+    {
+        "name": "flaky",
+        "function": "flaky",
+        "retry": {"max_attempts": 2, "initial_delay": 4, "jitter": 0},
+    },
+)
+
+
+class Runs:
+    """The work of both installations, so that a test sees what ran in each."""
+
+    def __init__(self) -> None:
+        self.begun: Counter[str] = Counter()
+        self.may_end = asyncio.Event()
+
+    def worker(self) -> Worker:
+        worker = Worker(concurrency=20)
+
+        @worker.task("quick")
+        async def quick(_: Context) -> None:
+            await asyncio.sleep(0.01)
+
+        @worker.task("long")
+        async def long(context: Context) -> None:
+            self.begun[context.execution_id] += 1
+            await self.may_end.wait()
+
+        @worker.task("flaky")
+        async def flaky(context: Context) -> None:
+            self.begun[context.execution_id] += 1
+            if context.attempt == 1:
+                raise RuntimeError("the first attempt fails")
+
+        return worker
+
+
+@pytest.mark.slow
+async def test_nothing_of_the_log_happens_twice(tmp_path: Path) -> None:
+    runs, backup = Runs(), tmp_path / "backup"
+    async with new_installation(settings(tmp_path)) as lost, at_work(lost, runs.worker()) as tocsin:
+        await tocsin.apply(*JOBS)
+        for job in ("long", "flaky"):
+            await tocsin.trigger(job)
+        await asyncio.gather(tocsin.ended("every", Completed, 3), begun(tocsin, runs, 2))
+        await asyncio.gather(*(tocsin.trigger("asked") for _ in range(LOAD)))
+        await tocsin.ended("asked", Completed, 10)
+
+        manifest = await bootstrap.create_backup(lost, backup)
+
+        runs.may_end.set()
+        await asyncio.gather(tocsin.ended("long", Completed), tocsin.ended("every", Completed, 8))
+        before = await everything(lost)
+    verification = await verify_backup(backup)
+    assert verification.is_clean, (verification.damage, verification.audit)
+
+    async with empty_nats(settings(tmp_path)) as there, bootstrap.connect(there) as installation:
+        await restored(installation, backup)
+        async with at_work(installation, runs.worker()) as tocsin:
+            tocsin.patience = 90  # the worker of the task that ran is silent
+            await asyncio.gather(
+                tocsin.ended("asked", Completed, LOAD),
+                tocsin.ended("long", Completed),
+                tocsin.ended("flaky", Completed),
+            )
+            await tocsin.trigger("asked")
+            await tocsin.ended("asked", Completed, LOAD + 1)
+            await tocsin.change("every", partial(ledger.pause, job="every"))
+            await tocsin.change("skipping", partial(ledger.pause, job="skipping"))
+            await tocsin.until(partial(is_idle, installation))
+            report = await audited(installation)
+        after = await everything(installation)
+
+    assert (report["clean"], report["violations"]) == (True, [])
+    for job in ("every", "skipping"):
+        instants = Counter(at for at, _ in due(after, job))
+        assert set(instants.values()) == {1}
+    restored_upto = manifest.streams["TOCSIN_LEDGER"].last
+    kept = {at for at, sequence in due(after, "skipping") if sequence <= restored_upto}
+    between = {at for at, _ in due(before, "skipping")} - kept
+    assert between
+    assert not between & {at for at, _ in due(after, "skipping")}
+    [again] = [execution for execution, facts in after.executions.items() if facts[0].message.job == "long"]
+    assert runs.begun[again] == 2
+    upto = manifest.streams["TOCSIN_LOG"].last
+    first_claims = {task: claim.sequence for claim in reversed(after.facts(Started)) for task in [task_of(claim)]}
+    assert set(after.runs().values()) <= {1, 2}
+    assert all(first_claims[task] <= upto for task, number in after.runs().items() if number == 2)
+    assert all(recorded.sequence <= upto or recorded.sequence > GAP for recorded in after.log)
+
+
+def due(stored: StoredEvents, job: str) -> list[tuple[datetime, int]]:
+    """Return the instants of a job that fired, each with its sequence in the ledger."""
+    return [(r.message.scheduled_time, r.sequence) for r in stored.facts(Due) if r.message.job == job]
+
+
+def task_of(claim: Recorded[Started]) -> tuple[str, str, int]:
+    return claim.message.execution_id, claim.message.step, claim.message.attempt
+
+
+async def begun(tocsin: Running, runs: Runs, number: int) -> None:
+    """Wait until as many executions have begun to work."""
+
+    async def are_begun() -> bool:
+        return len(runs.begun) >= number
+
+    await tocsin.until(are_begun)
+
+
+async def is_idle(installation: Installation) -> bool:
+    """Return whether every execution is over."""
+    stored = await everything(installation)
+    return set(stored.ends) == set(stored.executions)
+
+
+@pytest.mark.slow
+async def test_archived_executions_are_restored(tmp_path: Path) -> None:
+    backup, runs = tmp_path / "backup", Runs()
+    hasty = settings(tmp_path, archive={"hot_window": 1, "interval": 0.2})
+    async with new_installation(hasty) as lost, at_work(lost, runs.worker()) as tocsin:
+        await tocsin.apply(JOBS[0])
+        await asyncio.gather(*(tocsin.trigger("asked") for _ in range(20)))
+        await tocsin.until(partial(has_archived, lost, 20))
+        await tocsin.trigger("asked")
+        await tocsin.ended("asked", Completed)
+        await bootstrap.create_backup(lost, backup)
+        before = await everything(lost)
+    verification = await verify_backup(backup)
+    assert verification.is_clean, (verification.damage, verification.audit)
+
+    in_folder = settings(
+        tmp_path, archive={"target": f"file://{tmp_path / 'archive'}", "hot_window": 1, "interval": 0.2}
+    )
+    async with empty_nats(in_folder) as there, bootstrap.connect(there) as installation:
+        assert await restored(installation, backup) == 21
+        assert (await everything(installation)).executions.keys() == before.executions.keys()
+        async with at_work(installation, runs.worker()) as tocsin:
+            await tocsin.trigger("asked")
+            await tocsin.until(partial(has_archived, installation, 22))
+            report = await audited(installation)
+    assert (report["clean"], report["violations"]) == (True, [])
+
+
+async def has_archived(installation: Installation, executions: int) -> bool:
+    """Return whether the archive holds as many executions, and the streams hold none of them."""
+    state, _ = await installation.archive.state()
+    segments = await installation.archive.segments()
+    return state.head == state.purged and sum(segment.executions for segment in segments) >= executions
+
+
+@pytest.mark.slow
+@pytest.mark.full
+async def test_backup_of_one_server_is_restored_in_a_cluster(tmp_path: Path) -> None:
+    backup, runs = tmp_path / "backup", Runs()
+    chosen = settings(tmp_path)
+    async with new_installation(chosen) as lost, at_work(lost, runs.worker()) as tocsin:
+        await tocsin.apply(*JOBS[:2])
+        await asyncio.gather(*(tocsin.trigger("asked") for _ in range(LOAD)))
+        await tocsin.ended("asked", Completed, 10)
+        await bootstrap.create_backup(lost, backup)
+    async with (
+        EmbeddedCluster(tmp_path / "cluster", port=ANY_PORT).running() as cluster,
+        bootstrap.connect(at(chosen, cluster.url, replicas=3)) as installation,
+    ):
+        await restored(installation, backup)
+        async with at_work(installation, runs.worker()) as tocsin:
+            tocsin.patience = 120
+            await tocsin.ended("asked", Completed, LOAD)
+            await tocsin.change("every", partial(ledger.pause, job="every"))
+            await tocsin.until(partial(is_idle, installation))
+            report = await audited(installation)
+        info = await installation.connection.manage("STREAM.INFO.TOCSIN_LOG")
+    assert (report["clean"], report["violations"]) == (True, [])
+    assert info["config"]["num_replicas"] == 3
+    assert [replica["current"] for replica in info["cluster"]["replicas"]] == [True, True]
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def backup(tmp_path: Path) -> Path:
+    """The backup of an installation with a job and a request for it."""
+    async with new_installation(settings(tmp_path)) as installation:
+        tocsin = Running(installation)
+        await tocsin.apply(JOBS[0])
+        await tocsin.trigger("asked")
+        await bootstrap.create_backup(installation, tmp_path / "backup")
+    return tmp_path / "backup"
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+LEDGER = "streams/TOCSIN_LEDGER.s2"
+Change: TypeAlias = Callable[[Path], object]
+
+
+@pytest.mark.parametrize(
+    ("change", "file", "reason"),
+    [
+        (lambda folder: flip(folder / LEDGER), LEDGER, "SHA-256 differs"),
+        (lambda folder: cut(folder / LEDGER), LEDGER, "bytes in place of"),
+        (lambda folder: (folder / LEDGER).unlink(), LEDGER, "missing"),
+        (lambda folder: (folder / "streams/notes").touch(), "streams/notes", "does not name it"),
+        (lambda folder: recorded(folder, cut), LEDGER, "ends within a chunk"),
+        (lambda folder: rewritten(folder, ["streams", "TOCSIN_LEDGER", "messages"], 2), LEDGER, "messages: 1,"),
+        (lambda folder: rewritten(folder, ["streams", "TOCSIN_LEDGER", "last"], 9), LEDGER, "last: 1,"),
+        (lambda folder: rewritten(folder, ["streams", "TOCSIN_LEDGER"], None), LEDGER, "does not name it"),
+    ],
+    ids=["changed", "cut", "missing", "added", "truncated", "count", "range", "unnamed"],
+)
+async def test_damage_is_named(backup: Path, change: Change, file: str, reason: str) -> None:
+    change(backup)
+    verification = await verify_backup(backup)
+    assert not verification.is_clean
+    assert verification.audit is None
+    assert (verification.damage[0].file, reason in verification.damage[0].reason) == (file, True)
+
+
+def recorded(folder: Path, change: Change) -> None:
+    """Change a file, and record its new digest."""
+    change(folder / LEDGER)
+    rewritten(folder, ["streams", "TOCSIN_LEDGER", "file"], FileRecord.of(folder / LEDGER).model_dump())
+
+
+def rewritten(folder: Path, path: list[str], value: object) -> None:
+    """Change a field of the manifest; None removes it."""
+    manifest = json.loads((folder / MANIFEST).read_text())
+    *parents, last = path
+    within = reduce(getitem, parents, manifest)
+    if value is None:
+        del within[last]
+    else:
+        within[last] = value
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+
+
+async def test_foreign_message_is_a_violation(tmp_path: Path) -> None:
+    async with new_installation(settings(tmp_path)) as installation:
+        await Running(installation).apply(JOBS[0])
+        await installation.connection.store("tocsin.0.ledger.asked.paused", b"{}", {})
+        await bootstrap.create_backup(installation, tmp_path / "backup")
+    verification = await verify_backup(tmp_path / "backup")
+    assert verification.audit is not None
+    assert [violation.invariant for violation in verification.audit.violations] == ["I9"]
+    assert not verification.is_clean
+
+
+async def test_existing_path_is_never_overwritten(backup: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    async with new_installation(settings(tmp_path)) as installation:
+        for path in (backup, tmp_path / "empty"):
+            with pytest.raises(BackupExists):
+                await bootstrap.create_backup(installation, path)
+    assert (await verify_backup(backup)).is_clean
+    assert names_in(tmp_path) == {"backup", "empty"}
+
+
+def names_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_only_its_owner_may_read_a_backup(backup: Path) -> None:
+    paths = [backup, *backup.rglob("*")]
+    assert {path.stat().st_mode & 0o777 for path in paths} == {0o600, 0o700}
+
+
+async def test_restore_is_refused_beside_other_streams(backup: Path, tmp_path: Path) -> None:
+    async with new_installation(settings(tmp_path)) as installation:
+        with pytest.raises(InstallationNotEmpty) as refused:
+            await bootstrap.restore_backup(installation, backup)
+    assert "TOCSIN_LOG" in refused.value.streams
+    assert "TOCSIN_LEDGER (0 messages)" in str(refused.value)
+
+
+async def test_damaged_backup_is_not_restored(backup: Path, tmp_path: Path) -> None:
+    flip(backup / LEDGER)
+    async with empty_nats(settings(tmp_path)) as there, bootstrap.connect(there) as installation:
+        with pytest.raises(BackupDamaged):
+            await bootstrap.restore_backup(installation, backup)
+        assert (await installation.connection.manage("STREAM.NAMES"))["streams"] is None
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "error"),
+    [
+        (["format"], 2, BackupUnreadable),
+        (["tocsin"], "export", BackupUnreadable),
+        (["objects", "../secret"], {"size": 0, "sha256": "0" * 64}, BackupUnreadable),
+        (["root"], "other", BackupOfOtherNames),
+        (["layout"], 9, BackupOfOtherNames),
+        (["nats_server"], "99.0.0", ServerTooOld),
+    ],
+)
+async def test_other_backup_is_refused(
+    backup: Path, tmp_path: Path, path: list[str], value: object, error: type[Exception]
+) -> None:
+    rewritten(backup, path, value)
+    async with empty_nats(settings(tmp_path)) as there, bootstrap.connect(there) as installation:
+        with pytest.raises(error):
+            await bootstrap.restore_backup(installation, backup)
+        assert (await installation.connection.manage("STREAM.NAMES"))["streams"] is None
+
+
+@pytest.mark.slow
+async def test_command_line_makes_verifies_and_restores(tmp_path: Path) -> None:
+    backup = tmp_path / "backup"
+    async with new_installation(settings(tmp_path)) as installation:
+        await Running(installation).apply(JOBS[0])
+        code, made = await called(installation.settings, "backup", "create", str(backup))
+        assert (code, made["streams"]["TOCSIN_LEDGER"]["messages"]) == (0, 1)
+        code, error = await called(installation.settings, "backup", "create", str(backup))
+        assert (code, error["error"]["error_code"]) == (2, "backup-exists")
+        code, error = await called(installation.settings, "backup", "restore", str(backup), "--yes")
+        assert (code, error["error"]["error_code"]) == (1, "installation-not-empty")
+    code, found = await called(settings(tmp_path), "backup", "verify", str(backup))
+    assert (code, found["clean"], found["damage"]) == (0, True, [])
+    async with empty_nats(settings(tmp_path)) as there:
+        code, done = await called(there, "backup", "restore", str(backup), "--yes")
+        assert (code, done["executions"]) == (0, 0)
+        code, jobs = await called(there, "jobs", "list")
+        assert (code, [job["name"] for job in jobs]) == (0, ["asked"])
+    flip(backup / LEDGER)
+    code, found = await called(settings(tmp_path), "backup", "verify", str(backup))
+    assert (code, found["clean"], found["damage"][0]["file"]) == (1, False, LEDGER)
+    code, error = await called(settings(tmp_path), "backup", "verify", str(tmp_path))
+    assert (code, error["error"]["error_code"]) == (2, "backup-unreadable")
