@@ -82,9 +82,9 @@ async def everything(installation: Installation) -> StoredEvents:
     return await StoredEvents.decodable(installation.stored)
 
 
-async def audited(installation: Installation) -> dict[str, Any]:
+async def audited(installation: Installation, *options: str) -> dict[str, Any]:
     """Audit the log as `tocsin audit --history` does."""
-    code, report = await called(installation.settings, "audit", "--history")
+    code, report = await called(installation.settings, "audit", "--history", *options)
     assert code in {0, 1}, report
     found: dict[str, Any] = report
     return found

@@ -39,6 +39,7 @@ from tocsin.adapters.nats.backup.restoration import GAP
 from tocsin.adapters.nats.backup.verification import verify_backup
 from tocsin.adapters.nats.server.cluster import EmbeddedCluster
 from tocsin.adapters.nats.server.embedded import ANY_PORT
+from tocsin.archive.signing_keys import SigningKey
 from tocsin.bootstrap import Installation
 from tocsin.domain import ledger
 from tocsin.domain.events import Completed, Due, Recorded, Started
@@ -166,7 +167,8 @@ async def is_idle(installation: Installation) -> bool:
 @pytest.mark.slow
 async def test_archived_executions_are_restored(tmp_path: Path) -> None:
     backup, runs = tmp_path / "backup", Runs()
-    hasty = settings(tmp_path, archive={"hot_window": 1, "interval": 0.2})
+    archive, key = {"hot_window": 1, "interval": 0.2}, signing_key(tmp_path)
+    hasty = settings(tmp_path, archive=archive, notary={"key": key, "interval": 0.2})
     async with new_installation(hasty) as lost, at_work(lost, runs.worker()) as tocsin:
         await tocsin.apply(JOBS[0])
         await asyncio.gather(*(tocsin.trigger("asked") for _ in range(20)))
@@ -178,17 +180,24 @@ async def test_archived_executions_are_restored(tmp_path: Path) -> None:
     verification = await verify_backup(backup)
     assert verification.is_clean, (verification.damage, verification.audit)
 
-    in_folder = settings(
-        tmp_path, archive={"target": f"file://{tmp_path / 'archive'}", "hot_window": 1, "interval": 0.2}
-    )
+    target = f"file://{tmp_path / 'archive'}"
+    in_folder = settings(tmp_path, archive=archive | {"target": target}, notary={"key": key, "interval": 0.2})
     async with empty_nats(in_folder) as there, bootstrap.connect(there) as installation:
         assert await restored(installation, backup) == 21
         assert (await everything(installation)).executions.keys() == before.executions.keys()
         async with at_work(installation, runs.worker()) as tocsin:
             await tocsin.trigger("asked")
             await tocsin.until(partial(has_archived, installation, 22))
-            report = await audited(installation)
+            report = await audited(installation, "--public-key", str(key.with_suffix(".pub")))
     assert (report["clean"], report["violations"]) == (True, [])
+
+
+def signing_key(folder: Path) -> Path:
+    """Write a key of the notary, and its public key beside it."""
+    key, path = SigningKey.generate(), folder / "notary.pem"
+    path.write_text(key.as_pem())
+    path.with_suffix(".pub").write_text(key.public.as_pem())
+    return path
 
 
 async def has_archived(installation: Installation, executions: int) -> bool:
@@ -200,7 +209,7 @@ async def has_archived(installation: Installation, executions: int) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.full
-async def test_backup_of_one_server_is_restored_in_a_cluster(tmp_path: Path) -> None:
+async def test_backup_of_one_server_fits_a_cluster(tmp_path: Path) -> None:
     backup, runs = tmp_path / "backup", Runs()
     chosen = settings(tmp_path)
     async with new_installation(chosen) as lost, at_work(lost, runs.worker()) as tocsin:

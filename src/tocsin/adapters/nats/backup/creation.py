@@ -149,7 +149,11 @@ class BackupWriter:
         return all(span.last <= ends[stream] for segment in segments for stream, span in segment.streams.items())
 
     async def _durables(self) -> AsyncIterator[DurableRecord]:
-        for stream in map(self._names.stream, Stream):
+        """Yield the durables, except those of work queues.
+
+        A work queue holds only what was not handled.
+        """
+        for stream in (self._names.stream(stream) for stream in Stream if stream is not Stream.MQ):
             async for info in self._consumers(stream):
                 config: Json = info["config"]
                 if config.get("durable_name") and config["ack_policy"] == "explicit":

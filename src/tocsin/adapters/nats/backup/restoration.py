@@ -6,6 +6,7 @@ names another event: not a fencing token, not a claim that a worker still holds,
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ from ..admin.desired_state import all_streams
 from ..admin.resources import ServerTooOld, create_durable, ensure_stream
 from ..client import wire
 from ..client.connection import Connection, Json
+from ..client.jetstream_wait import retry_until_available
 from ..client.names import Names
 from ..server.process import Version
 from . import folder as folders
@@ -107,7 +109,8 @@ class BackupReader:
     async def _restore_archive(self, folder: Path, manifest: BackupManifest, store: ArchiveStore) -> None:
         log = FileArchiveStore(folder / folders.ARCHIVE)
         await Archive(log, self._projections).copy_to(store, manifest.archive)
-        entry = await self._projections.get(Bucket.CURSORS, ARCHIVE_STATE)
+        # The first read of a new stream may come to a replica that does not have it yet.
+        entry = await retry_until_available(partial(self._projections.get, Bucket.CURSORS, ARCHIVE_STATE))
         archive = Archive(store, self._projections)
         await archive.move(manifest.archive, expect=0 if entry is None else entry[1])
         await archive.tell(manifest.archive)
