@@ -32,6 +32,7 @@ from tocsin.adapters.nats.backup.errors import (
     BackupExists,
     BackupOfOtherNames,
     BackupUnreadable,
+    BackupUnwritable,
     InstallationNotEmpty,
 )
 from tocsin.adapters.nats.backup.folder import MANIFEST, FileRecord
@@ -228,8 +229,10 @@ async def test_backup_of_one_server_fits_a_cluster(tmp_path: Path) -> None:
             await tocsin.change("every", partial(ledger.pause, job="every"))
             await tocsin.until(partial(is_idle, installation))
             report = await audited(installation)
+            await bootstrap.create_backup(installation, tmp_path / "of-the-cluster")
         info = await installation.connection.manage("STREAM.INFO.TOCSIN_LOG")
     assert (report["clean"], report["violations"]) == (True, [])
+    assert (await verify_backup(tmp_path / "of-the-cluster")).is_clean
     assert info["config"]["num_replicas"] == 3
     assert [replica["current"] for replica in info["cluster"]["replicas"]] == [True, True]
 
@@ -259,6 +262,7 @@ def cut(path: Path) -> None:
 
 
 LEDGER = "streams/TOCSIN_LEDGER.s2"
+NOTHING = {"size": 0, "sha256": "0" * 64}
 Change: TypeAlias = Callable[[Path], object]
 
 
@@ -323,6 +327,12 @@ async def test_existing_path_is_never_overwritten(backup: Path, tmp_path: Path) 
     assert names_in(tmp_path) == {"backup", "empty"}
 
 
+async def test_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    async with new_installation(settings(tmp_path)) as installation:
+        with pytest.raises(BackupUnwritable, match="absent"):
+            await bootstrap.create_backup(installation, tmp_path / "absent" / "backup")
+
+
 def names_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
@@ -353,7 +363,8 @@ async def test_damaged_backup_is_not_restored(backup: Path, tmp_path: Path) -> N
     [
         (["format"], 2, BackupUnreadable),
         (["tocsin"], "export", BackupUnreadable),
-        (["objects", "../secret"], {"size": 0, "sha256": "0" * 64}, BackupUnreadable),
+        (["objects", "../secret"], NOTHING, BackupUnreadable),
+        (["streams", "TOCSIN_MINE"], {"file": NOTHING, "first": 0, "last": 0, "messages": 0}, BackupUnreadable),
         (["root"], "other", BackupOfOtherNames),
         (["layout"], 9, BackupOfOtherNames),
         (["nats_server"], "99.0.0", ServerTooOld),

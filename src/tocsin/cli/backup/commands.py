@@ -100,11 +100,17 @@ def restore(
             manifest = await session.backend.restore_backup(installation, folder)
             return manifest, await session.backend.rebuild_history(installation) if history else None
 
+    from ...bootstrap.backups import settings_digest  # noqa: PLC0415 - only this command needs it
+
     manifest, executions = run(copy())
+    is_as_before = settings_digest(session.settings()) == manifest.settings
     recorded = "" if executions is None else f"; {counted(executions, 'execution')} recorded"
     session.output.answer(
-        {"folder": str(folder), **summary(manifest), "executions": executions},
-        lambda: [Text(f"{_described(manifest)} restored{recorded}", style="bold")],
+        {"folder": str(folder), **summary(manifest), "executions": executions, "settings_differ": not is_as_before},
+        lambda: [
+            Text(f"{_described(manifest)} restored{recorded}", style="bold"),
+            *([] if is_as_before else [Text("the settings differ from those of the backup", style="yellow")]),
+        ],
     )
 
 

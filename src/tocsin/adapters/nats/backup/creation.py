@@ -5,6 +5,7 @@ handled comes before its effects, and effects come before their causes. Each eff
 what was handled has its effects there. A restored installation handles the rest again, as after a crash.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -122,11 +123,14 @@ class BackupWriter:
                 continue
             folders.flush(path)
             try:
-                found = content(path)
+                found = await asyncio.to_thread(content, path)
             except SnapshotDamaged as error:
                 raise TransferFailed(f"stream {stream}: the snapshot cannot be read: {error}. Try again.") from error
             records[stream] = StreamRecord(
-                file=FileRecord.of(path), first=found.first, last=found.last, messages=found.messages
+                file=await asyncio.to_thread(FileRecord.of, path),
+                first=found.first,
+                last=found.last,
+                messages=found.messages,
             )
         return records
 
@@ -165,6 +169,8 @@ class BackupWriter:
         while True:
             request = json.dumps({"offset": offset}).encode()
             page = await self._connection.find(f"CONSUMER.LIST.{stream}", request, absent=wire.STREAM_NOT_FOUND)
+            if page and page.get("missing"):
+                raise TransferFailed(f"stream {stream}: {', '.join(page['missing'])} did not answer. Try again.")
             consumers = (page or {}).get("consumers") or []
             for consumer in consumers:
                 yield consumer

@@ -21,6 +21,12 @@ class BackupUnreadable(BackupError):
     code = "backup-unreadable"
 
 
+class BackupUnwritable(BackupError):
+    """The folder of a new backup cannot be written."""
+
+    code = "backup-unwritable"
+
+
 class BackupDamaged(BackupError):
     """A file of a backup changed after it was written."""
 

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ....archive.archive import State
 from ..client.names import Names
-from .errors import BackupExists, BackupUnreadable
+from .errors import BackupExists, BackupUnreadable, BackupUnwritable
 
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
@@ -143,7 +143,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
     Raises:
         BackupExists: the path is taken.
-        BackupUnreadable: the folder cannot be created.
+        BackupUnwritable: the folder cannot be written.
     """
     if path.exists() or path.is_symlink():
         raise BackupExists(f"{path} exists. A backup never overwrites anything: name a new folder.")
@@ -151,10 +151,6 @@ def new_folder(path: Path) -> Iterator[Path]:
     try:
         for part in (unfinished, unfinished / STREAMS, unfinished / ARCHIVE):
             part.mkdir(mode=0o700)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise BackupUnreadable(f"{path.parent}: {reason}. Name a folder that you can write to.") from None
-    try:
         yield unfinished
         for part in (unfinished / STREAMS, unfinished / ARCHIVE, unfinished):
             flush(part)
@@ -163,9 +159,15 @@ def new_folder(path: Path) -> Iterator[Path]:
         except OSError:
             raise BackupExists(f"{path} was created meanwhile. Name a new folder.") from None
         flush(path.parent)
-    except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
+    except TimeoutError:
         raise
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise BackupUnwritable(
+            f"{error.filename or path}: {reason}. Name a folder that you can write to, on a disk with room."
+        ) from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def write_manifest(folder: Path, manifest: BackupManifest) -> None:

@@ -15,7 +15,7 @@ def backing_up(rules: Permissions, names: Names) -> Permissions:
     """
     publish = {
         *rules.publish,
-        *(f"{API}.STREAM.SNAPSHOT.{stream}" for stream in snapshot_order(names)),
+        *(f"{API}.STREAM.{verb}.{stream}" for verb in ("INFO", "SNAPSHOT") for stream in snapshot_order(names)),
         *(f"$JS.SNAPSHOT.ACK.{stream}.>" for stream in snapshot_order(names)),
         *(f"{API}.CONSUMER.LIST.{names.stream(stream)}" for stream in Stream),
     }

@@ -13,7 +13,7 @@ from typing import Final
 from ....adapters.files.archive_store import FileArchiveStore
 from ....archive.archive import Archive
 from ....ports import ArchiveStore, Projections
-from ....subjects import ARCHIVE_STATE, LAYOUT, Bucket, Stream
+from ....subjects import ARCHIVE_STATE, DECISION_STREAMS, INPUT_STREAMS, LAYOUT, Bucket, Stream
 from ..admin.desired_state import all_streams
 from ..admin.resources import ServerTooOld, create_durable, ensure_stream
 from ..client import wire
@@ -23,7 +23,7 @@ from ..client.names import Names
 from ..server.process import Version
 from . import folder as folders
 from .creation import require_version
-from .errors import BackupDamaged, BackupOfOtherNames, InstallationNotEmpty, TransferFailed
+from .errors import BackupDamaged, BackupOfOtherNames, BackupUnreadable, InstallationNotEmpty, TransferFailed
 from .folder import BackupManifest, DurableRecord
 from .snapshot_file import continued
 from .stream_transfer import PIECE, restore_snapshot
@@ -31,6 +31,10 @@ from .verification import damaged_files
 
 GAP: Final = 100_000_000_000
 """Sequences that a restored stream leaves out after its last message: more than an installation stores between two backups."""
+
+
+_WITHOUT_LIFETIMES: Final = (*DECISION_STREAMS, *sorted(INPUT_STREAMS))
+"""Streams whose messages neither expire nor fire, so that all of them must be there after the restore."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,8 @@ class BackupReader:
         """
         manifest = folders.read_manifest(folder)
         self._require_same(manifest)
+        if unknown := manifest.streams.keys() - target.configs.keys():
+            raise BackupUnreadable(f"{folder}: its manifest names unknown streams: {', '.join(sorted(unknown))}")
         require_version(self._connection)
         self._require_version_of(manifest)
         await self._require_empty()
@@ -100,7 +106,7 @@ class BackupReader:
         with (folder / folders.snapshot_path(stream)).open("rb") as file:
             state = {"first_seq": record.first, "last_seq": record.last, "messages": record.messages}
             restored = await restore_snapshot(self._connection, config, state, continued(file, PIECE, last=last))
-        if is_log and restored["messages"] != record.messages:
+        if stream in map(self._names.stream, _WITHOUT_LIFETIMES) and restored["messages"] != record.messages:
             raise TransferFailed(
                 f"stream {stream}: the server stored {restored['messages']:,} of {record.messages:,} messages. "
                 "Compare its limits with the settings, remove the restored streams and try again."

@@ -35,6 +35,8 @@ async def take_snapshot(connection: Connection, stream: str, out: BinaryIO) -> J
         LogUnavailable: the server did not answer.
         NotAllowed: this user may not take snapshots.
     """
+    if await connection.find(f"STREAM.INFO.{stream}", absent=wire.STREAM_NOT_FOUND) is None:
+        return None  # no server of a cluster answers a request for its snapshot
     inbox = connection.client.new_inbox()
     pieces: asyncio.Queue[tuple[str, bytes, str]] = asyncio.Queue()
 
@@ -44,9 +46,7 @@ async def take_snapshot(connection: Connection, stream: str, out: BinaryIO) -> J
     subscription = await connection.transport.listen(inbox, receive)
     try:
         request = json.dumps({"deliver_subject": inbox, "no_consumers": True, "chunk_size": PIECE}).encode()
-        answer = await connection.find(f"STREAM.SNAPSHOT.{stream}", request, absent=wire.STREAM_NOT_FOUND)
-        if answer is None:
-            return None
+        answer = await connection.manage(f"STREAM.SNAPSHOT.{stream}", request)
         while True:
             try:
                 reply, body, status = await asyncio.wait_for(pieces.get(), SILENCE_S)
