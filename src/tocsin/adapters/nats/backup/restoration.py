@@ -89,7 +89,7 @@ class BackupReader:
         key = self._names.bucket_stream(Bucket.INSTALLATION)
         for stream in sorted(manifest.streams, key=lambda name: name == key):
             if stream == key:
-                await ensure_stream(self._connection, target.configs[self._names.archive_stream], None)
+                await ensure_stream(self._connection, target.configs[self._names.archive_stream], None, is_plan=False)
                 await self._restore_archive(folder, manifest, target.archive)
                 for durable in manifest.durables:
                     if self._is_wanted(durable, target):
