@@ -1,6 +1,8 @@
 """An installation in memory: the real stages, a real worker and the history, without a server."""
 
 import asyncio
+import io
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -9,7 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tocsin import Context, NonRetryableError, Worker
+from tocsin import Context, NonRetryableError, Worker, telemetry
 from tocsin.bootstrap import (
     InMemoryInstallation,
     connect_in_memory,
@@ -186,3 +188,37 @@ async def test_setting_that_needs_nats_is_refused(settings: Settings, field: str
             pass
     [problem] = refused.value.problems
     assert problem.field == field
+
+
+@pytest.mark.usefixtures("restored_logging")
+async def test_log_has_the_lines_of_each_job(memory: Running) -> None:
+    stream, runs = io.StringIO(), asyncio.Queue[str]()
+    telemetry.configure("debug", "json", stream=stream)
+    worker = memory.worker()
+
+    @worker.task("tick")
+    async def tick(context: Context) -> None:
+        await runs.put(context.job)
+        if context.job == "failing":
+            raise NonRetryableError("no disk")
+
+    every = {"function": "tick", "schedule": "@every 1s", "timezone": "Europe/Berlin"}
+    async with worker.running(), asyncio.timeout(30):
+        await memory.define(name="ticking", **every, overlap_policy="allow", jitter="200ms")
+        assert await runs.get() == "ticking"
+        await memory.run("ticking")
+        await memory.define(name="failing", function="tick")
+        await memory.run("failing")
+    lines: dict[tuple[str, str], dict[str, Any]] = {}
+    for line in map(json.loads, stream.getvalue().splitlines()):
+        lines.setdefault((line.get("job"), line["action"]), line)
+    registered, admitted = lines["ticking", "job-registered"], lines["ticking", "admitted"]
+    fields = ("level", "schedule", "timezone", "overlap_policy", "jitter")
+    assert [registered[field] for field in fields] == ["info", "@every 1s", "Europe/Berlin", "allow", 0.2]
+    assert (admitted["level"], 0 <= admitted["start_delay_ms"] <= 200) == ("debug", True)
+    assert lines["ticking", "started"]["level"] == "debug"
+    completed, failed = lines["ticking", "execution-completed"], lines["failing", "execution-failed"]
+    assert (completed["level"], completed["duration_ms"] >= 0) == ("info", True)
+    assert (failed["level"], failed["error"][-7:]) == ("info", "no disk")
+    warning = lines["failing", "attempt-failed"]
+    assert (warning["level"], warning["message"]) == ("warning", "no disk")

@@ -192,8 +192,7 @@ def slow(context: Context) -> str:
         pause.wait(0.01)
     return "ended"
 
-scheduler = app.start()
-run = scheduler.trigger("slow")
+run = app.start().trigger("slow")  # nothing keeps the application
 began.wait()
 print(run.execution_id, file=sys.stderr)
 if sys.argv[2] == "error":

@@ -10,7 +10,7 @@ import structlog
 
 from tests.system.running import running
 from tocsin import Context, NonRetryableError, Worker, telemetry
-from tocsin.adapters.nats.log import decision_lines
+from tocsin.adapters import decision_lines
 from tocsin.domain.events import Completed, Completion, Failed
 from tocsin.ports import Publish
 
@@ -51,7 +51,12 @@ async def lines_of(level: telemetry.Level, url: str, folder: Path) -> list[dict[
 
 async def test_end_of_each_execution_has_one_line(nats_url: str, tmp_path: Path) -> None:
     lines = await lines_of("info", nats_url, tmp_path)
-    [completed, failed] = [line for line in lines if line["logger"] == "tocsin.decisions"]
+    [*registered, completed, failed] = [line for line in lines if line["logger"] == "tocsin.decisions"]
+    assert [(line["action"], line["job"]) for line in registered] == [
+        ("job-registered", "etl"),
+        ("job-registered", "broken"),
+    ]
+    assert completed["duration_ms"] >= 10  # the delay of its retry
     assert (completed["action"], completed["job"], completed["step"]) == ("execution-completed", "etl", "main")
     assert (completed["attempt"], completed["stage"], completed["level"]) == (2, "dag_advancer", "info")
     assert (failed["action"], failed["job"], failed["stage"]) == ("execution-failed", "broken", "retrier")

@@ -4,9 +4,8 @@ import atexit
 import concurrent.futures.thread  # noqa: F401 - it registers its end first, so that ours comes before it
 import threading
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, ExitStack
 from typing import TYPE_CHECKING, Final, Self
-from weakref import WeakSet
 
 from typing_extensions import override
 
@@ -16,7 +15,8 @@ from ..client.loop_thread import LoopThread
 if TYPE_CHECKING:
     from .in_process import Running
 
-_open: Final[WeakSet["AppThread"]] = WeakSet()
+_open: Final[set["AppThread"]] = set()
+"""The applications that run, also if their callers forgot them."""
 
 
 class AppThread(SyncClient):
@@ -42,10 +42,20 @@ class AppThread(SyncClient):
         """Return the application, which runs already."""
         return self
 
+    @override
+    def close(self) -> None:
+        """Stop the application. Calls that still wait in other threads raise `ClientClosed`.
+
+        A second call does nothing. A forked process leaves the application to its parent.
+        """
+        _open.discard(self)
+        super().close()
+
 
 def _stop_all() -> None:
-    for thread in tuple(_open):
-        thread.close()
+    with ExitStack() as stack:  # an error of an end does not keep others from theirs
+        for thread in tuple(_open):
+            stack.callback(thread.close)
 
 
 def _at_exit() -> Callable[[Callable[[], None]], object]:

@@ -5,6 +5,7 @@ import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from ... import subjects
@@ -14,6 +15,7 @@ from ...ports import (
     Append,
     Batch,
     Decode,
+    Delay,
     DurableSpec,
     Heading,
     Headings,
@@ -31,6 +33,7 @@ from ...ports import (
 )
 from ...subjects import INPUT_STREAMS, MAX_INPUT_SIZE, OUTPUT_STREAMS, STREAM_SUBJECTS, DecodeError, Stream
 from ...telemetry.foreign import ForeignMessages
+from .. import decision_lines
 from .clock import Alarm, AlarmClock, ManualClock
 from .durable import InMemoryDurable
 from .stored_stream import Entry, Proposal, StoredStream, write_together
@@ -81,7 +84,7 @@ class InMemoryEventLog:
         proposal = self.propose([Append((fact,), expect)])
         if self._is_replicated:
             await asyncio.sleep(0)
-        return proposal.store()[0]
+        return self._logged(Append((fact,), expect), proposal.store())
 
     def propose(self, decisions: Sequence[Append]) -> Proposal:
         """Accept decisions of one stream as an atomic batch, or refuse them all.
@@ -117,7 +120,7 @@ class InMemoryEventLog:
         sequence = self.receive(subject, body, message_id=message_id)
         if ttl is not None:
             self.clock.after(math.ceil(ttl), partial(self._capturing(subject).remove, sequence))
-        return sequence
+        return self._logged(Publish(subject, message, message_id, ttl), [sequence])
 
     async def publish_together(self, inputs: Sequence[Publish]) -> None:
         """Store all inputs, or none of them."""
@@ -132,7 +135,7 @@ class InMemoryEventLog:
         if any(known) or len({write.message_id for write in inputs}) < len(inputs):
             raise RepeatedInput(f"{inputs[0].subject}: a batch repeats an input")
         for write, body in zip(inputs, bodies, strict=True):
-            self.receive(write.subject, body, message_id=write.message_id)
+            self._logged(write, [self.receive(write.subject, body, message_id=write.message_id)])
 
     async def remove(self, subject: str, sequence: int) -> None:
         """Remove the message of a sequence; nothing happens if it is gone."""
@@ -157,6 +160,7 @@ class InMemoryEventLog:
         alarm = self.clock.at(until, fire)
         if stream.get(sequence) is not None:  # else it has ended already
             self._delays[subject] = sequence, alarm
+        decision_lines.note(Delay(timer, until), [sequence])
 
     async def write(self, writes: Sequence[Write]) -> list[Written]:
         """Store several writes and return the result of each."""
@@ -168,7 +172,11 @@ class InMemoryEventLog:
         proposal = self.propose(decisions)
         if self._is_replicated:
             await asyncio.sleep(0)
-        return proposal.store()
+        sequences = proposal.store()
+        rest = iter(sequences)
+        for decision in decisions:
+            decision_lines.note(decision, [*islice(rest, len(decision.events))])
+        return sequences
 
     def receive(
         self, subject: str, body: bytes, *, message_id: str | None = None, headers: Mapping[str, str] | None = None
@@ -178,6 +186,11 @@ class InMemoryEventLog:
         A server accepts wildcards in the subject of a message. Headers of a guard are stored, and not checked.
         """
         return self._capturing(subject).store(subject, body, message_id=message_id, headers=headers)
+
+    @staticmethod
+    def _logged(write: Write, sequences: Sequence[int]) -> int:
+        decision_lines.note(write, sequences)
+        return sequences[0]
 
     # --- reading -----------------------------------------------------------------------------------------------------
 

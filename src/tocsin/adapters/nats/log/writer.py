@@ -22,11 +22,11 @@ from ....ports import (
     check_subject,
 )
 from ....subjects import Stream
+from ... import decision_lines
 from ..client import wire
 from ..client.connection import Connection
 from ..client.names import Names
 from ..client.transport import Headers, Outgoing
-from . import decision_lines
 from .group_commits import Decision, GroupCommit, GroupCommits
 
 _appends: Final = telemetry.meter().create_counter(
@@ -71,8 +71,7 @@ class LogWriter:
         await is_stored
         if pending.error is not None:
             raise pending.error
-        decision_lines.note_traces([write])
-        decision_lines.write_lines(write, pending.sequences)
+        decision_lines.note(write, pending.sequences)
         return pending.sequences[-1]
 
     async def store_together(self, inputs: Sequence[Publish]) -> bool:

@@ -1,24 +1,28 @@
 """Log lines of what a process stores.
 
-The end of an execution has a line at info, every other message at debug. Each message is stored once, so all copies of a
+The end of an execution and the registration of a job have a line at info, every other message at debug. Each message is stored once, so all copies of a
 stage together write one line for it. Only a process that dies right after a write leaves its line out. Lines hold names and
 numbers, and no inputs or results of jobs.
 """
 
 import logging
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from time import monotonic
 from typing import Any, Final
 
-from .... import telemetry
-from ....domain.events import Cancelled, Completed, Failed, Failure, Message, Skipped
-from ....domain.history import failure_summary
-from ....domain.trace_context import parse
-from ....ports import Append, Delay, Publish, Write
-from ....telemetry import trace_ids
+from .. import telemetry
+from ..domain.events import Cancelled, Completed, Defined, Failed, Failure, Message, Skipped, Started
+from ..domain.history import failure_summary
+from ..domain.trace_context import parse
+from ..ports import Append, Delay, Publish, Write
+from ..telemetry import trace_ids
 
 MAX_CHARACTERS: Final = 300
 """Characters that a line shows of a text that a job or a person wrote."""
+MAX_STARTS: Final = 20_000
+"""Executions whose start a process remembers, the last that it stored."""
 _ENDS: Final = frozenset({Completed, Failed, Cancelled, Skipped})
 _SHOWN: Final = (
     *("job", "execution_id", "step", "attempt", "delivery", "scheduled_time", "trigger", "queue", "function"),
@@ -30,6 +34,13 @@ _PLAIN: Final = (str, int, float, datetime)
 _NAME: Final = "tocsin.decisions"
 _level: Final = logging.getLogger(_NAME)
 _log: Final = telemetry.get_logger(_NAME)
+_starts: Final[OrderedDict[str, float]] = OrderedDict()
+
+
+def note(write: Write, sequences: Sequence[int]) -> None:
+    """Remember the trace ids of a write, and write its lines."""
+    note_traces([write])
+    write_lines(write, sequences)
 
 
 def write_lines(write: Write, sequences: Sequence[int]) -> None:
@@ -58,11 +69,22 @@ def note_traces(writes: Iterable[Write]) -> None:
 
 
 def _write_event(event: Message, sequence: int) -> None:
+    if not _level.isEnabledFor(logging.INFO):
+        return
     if type(event) in _ENDS:
-        if _level.isEnabledFor(logging.INFO):
-            name = _name_of(event)
-            _log.info(f"execution {name}", action=f"execution-{name}", sequence=sequence, **_fields(event))
-    elif _level.isEnabledFor(logging.DEBUG):
+        name = _name_of(event)
+        _log.info(
+            f"execution {name}", action=f"execution-{name}", sequence=sequence, **_fields(event), **_duration(event)
+        )
+    elif type(event) is Defined:
+        _log.info("job registered", action="job-registered", sequence=sequence, **_fields(event), **_schedule(event))
+    else:
+        _note_start(event)
+        _write_detail(event, sequence)
+
+
+def _write_detail(event: Message, sequence: int) -> None:
+    if _level.isEnabledFor(logging.DEBUG):
         name = _name_of(event)
         _log.debug(f"{name} stored", action=name, sequence=sequence, **_fields(event))
 
@@ -76,12 +98,34 @@ def _name_of(message: Message) -> str:
 def _fields(message: Message) -> dict[str, Any]:
     values = ((name, getattr(message, name, None)) for name in _SHOWN)
     fields: dict[str, Any] = {name: _short(value) for name, value in values if isinstance(value, _PLAIN)}
+    delay = getattr(getattr(message, "plan", None), "start_delay", None)
+    if delay is not None:
+        fields["start_delay_ms"] = round(delay * 1_000)
     error = getattr(message, "error", None)
     if isinstance(error, Failure):
         fields["error"] = _short(failure_summary(error))
     own = parse(getattr(message, "traceparent", None))  # a trigger has no execution yet
     trace_id = own.trace_id if own is not None else trace_ids.trace_id(fields.get("execution_id"))
     return fields if trace_id is None else {**fields, "trace_id": trace_id}
+
+
+def _schedule(event: Defined) -> dict[str, Any]:
+    definition = event.definition
+    names = ("schedule", "timezone", "overlap_policy", "jitter")
+    return {name: _short(value) for name in names if (value := getattr(definition, name))}
+
+
+def _note_start(event: Message) -> None:
+    if type(event) is Started and event.execution_id not in _starts:
+        _starts[event.execution_id] = monotonic()
+        if len(_starts) > MAX_STARTS:
+            _starts.popitem(last=False)
+
+
+def _duration(end: Message) -> dict[str, int]:
+    """Return the time since the first start of an execution, if this process stored it."""
+    start = _starts.pop(getattr(end, "execution_id", ""), None)
+    return {} if start is None else {"duration_ms": round((monotonic() - start) * 1_000)}
 
 
 def _short(value: object) -> object:
