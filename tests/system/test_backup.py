@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial, reduce
+from itertools import count
 from operator import getitem
 from pathlib import Path
 from typing import TypeAlias
@@ -27,10 +28,12 @@ from tests.system.restoring import (
 from tests.system.running import Running
 from tocsin import Context, Worker, bootstrap
 from tocsin.adapters.nats.admin.resources import ServerTooOld
+from tocsin.adapters.nats.backup.creation import TRIES, BackupOrigin, BackupWriter
 from tocsin.adapters.nats.backup.errors import (
     BackupDamaged,
     BackupExists,
     BackupOfOtherNames,
+    BackupOvertaken,
     BackupUnreadable,
     BackupUnwritable,
     InstallationNotEmpty,
@@ -38,12 +41,15 @@ from tocsin.adapters.nats.backup.errors import (
 from tocsin.adapters.nats.backup.folder import MANIFEST, FileRecord
 from tocsin.adapters.nats.backup.restoration import GAP
 from tocsin.adapters.nats.backup.verification import verify_backup
+from tocsin.adapters.nats.log.stored_log import NatsArchiveStore
 from tocsin.adapters.nats.server.cluster import EmbeddedCluster
 from tocsin.adapters.nats.server.embedded import ANY_PORT
+from tocsin.archive.archive import Archive, Origin, State
 from tocsin.archive.signing_keys import SigningKey
 from tocsin.bootstrap import Installation
 from tocsin.domain import ledger
 from tocsin.domain.events import Completed, Due, Recorded, Started
+from tocsin.subjects import Stream
 
 LOAD = 300
 JOBS = (
@@ -206,6 +212,48 @@ async def has_archived(installation: Installation, executions: int) -> bool:
     state, _ = await installation.archive.state()
     segments = await installation.archive.segments()
     return state.head == state.purged and sum(segment.executions for segment in segments) >= executions
+
+
+class Overtaking(Archive):
+    """An archive to which a segment with a new message is added after the snapshots."""
+
+    def __init__(self, tocsin: Running, times: int) -> None:
+        installation = tocsin.installation
+        super().__init__(NatsArchiveStore(installation.connection, installation.names), installation.projections)
+        self._tocsin = tocsin
+        self._reads = count(1)
+        self._times = times
+
+    async def state(self) -> tuple[State, int]:
+        if next(self._reads) in range(2, 2 * self._times + 1, 2):  # the second read of each try is after its snapshots
+            await self._add_newest()
+        return await super().state()
+
+    async def _add_newest(self) -> None:
+        await self._tocsin.trigger("asked")
+        stored = self._tocsin.installation.stored
+        last = (await stored.extent(Stream.REQUESTS)).last
+        [[newest]] = [some async for some in stored.messages(Stream.REQUESTS, after=last - 1, upto=last)]
+        state, revision = await super().state()
+        upto = {Stream.REQUESTS: last}
+        segment = await self.write([newest], state, upto, Origin(installation="i", root="tocsin", version="0"))
+        await self.move(State(head=segment.name, number=segment.number, upto=upto), expect=revision)
+
+
+async def test_snapshots_older_than_the_archive_are_repeated(tmp_path: Path) -> None:
+    async with new_installation(settings(tmp_path)) as installation:
+        tocsin = Running(installation)
+        await tocsin.apply(JOBS[0])
+        writer = BackupWriter(installation.connection, installation.names, Overtaking(tocsin, TRIES - 1))
+        manifest = await writer.create(tmp_path / "backup", BackupOrigin("0", "i", "s"), installation.clock.now())
+        assert manifest.archive.number == TRIES - 1
+        assert manifest.streams["TOCSIN_REQUESTS"].last == TRIES - 1
+        writer = BackupWriter(installation.connection, installation.names, Overtaking(tocsin, TRIES))
+        with pytest.raises(BackupOvertaken):
+            await writer.create(tmp_path / "other", BackupOrigin("0", "i", "s"), installation.clock.now())
+    verification = await verify_backup(tmp_path / "backup")
+    assert verification.is_clean, (verification.damage, verification.audit)
+    assert names_in(tmp_path) == {"backup"}
 
 
 @pytest.mark.slow
