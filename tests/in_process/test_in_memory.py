@@ -222,3 +222,57 @@ async def test_log_has_the_lines_of_each_job(memory: Running) -> None:
     assert (failed["level"], failed["error"][-7:]) == ("info", "no disk")
     warning = lines["failing", "attempt-failed"]
     assert (warning["level"], warning["message"]) == ("warning", "no disk")
+
+
+@pytest.mark.parametrize(("policy", "second"), [("skip", "skipped"), ("allow", "running"), ("enqueue", "pending")])
+async def test_overlap_policy_decides_on_a_second_run(memory: Running, policy: str, second: str) -> None:
+    started, released = asyncio.Queue[str](), asyncio.Event()
+    worker = memory.worker()
+
+    @worker.task("hold")
+    async def hold(context: Context) -> None:
+        await started.put(context.execution_id)
+        await released.wait()
+
+    async def ended(id_: str, *statuses: str) -> ExecutionRow:
+        async def look() -> ExecutionRow | None:
+            row = await memory.installation.recorded.execution(id_)
+            return row if row is not None and row.status in statuses else None
+
+        return await until(look)
+
+    await memory.define(name="hold", function="hold", overlap_policy=policy)
+    async with worker.running():
+        first_id = await memory.registry.trigger("hold")
+        assert await started.get() == first_id
+        second_id = await memory.registry.trigger("hold")
+        assert (await ended(second_id, second)).status == second
+        assert (await ended(first_id, "running")).status == "running"
+        released.set()
+        assert (await ended(first_id, "completed")).completed_at is not None
+        await ended(second_id, "completed", "skipped")
+
+
+async def test_failed_run_releases_the_lock_of_its_job(memory: Running) -> None:
+    await memory.define(name="sync", function="sync", overlap_policy="skip")
+    worker = memory.worker()
+
+    @worker.task("sync")
+    async def sync(_: Context) -> None:
+        raise NonRetryableError("closed")
+
+    async with worker.running():
+        assert [(await memory.run("sync")).status for _ in range(2)] == ["failed", "failed"]
+
+
+async def test_paused_job_runs_on_request(memory: Running) -> None:
+    await memory.define(name="greet", function="greet", schedule="@every 1s")
+    worker = memory.worker()
+
+    @worker.task("greet")
+    async def greet(context: Context) -> str:
+        return context.trigger
+
+    await memory.registry.pause("greet")
+    async with worker.running():
+        assert (await memory.run("greet")).result == "manual"
