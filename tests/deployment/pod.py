@@ -5,12 +5,11 @@ configuration, environment or command names a path of a mount, the host of anoth
 address takes that place.
 """
 
-import base64
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -144,8 +143,10 @@ class Pod:
 
     def port(self, named: int | str) -> int:
         """Return the number of a port of the container."""
-        ports = {port["name"]: port["containerPort"] for port in self.container["ports"]}
-        return named if isinstance(named, int) else int(ports[named])
+        if isinstance(named, int):
+            return named
+        [port] = [port["containerPort"] for port in self.container["ports"] if port["name"] == named]
+        return int(port)
 
     def environment(self) -> dict[str, str]:
         """Return the environment of its container."""
@@ -200,20 +201,18 @@ class Pod:
         return None
 
     def _mapped(self, text: str, mounts: Mapping[str, Path]) -> str:
-        """Put folders and addresses in the places of paths, hosts and every address, in one pass."""
-        places = {EVERY_ADDRESS: self.address, **self.objects.hosts, **{path: str(to) for path, to in mounts.items()}}
-        longest = sorted(places, key=len, reverse=True)
-        pattern = rf"(?<![\w./-])(?:{'|'.join(map(re.escape, longest))})(?![\w-]|\.\w)"
-        return re.sub(pattern, lambda found: places[found[0]], _after_at(text, self.objects.hosts))
+        """Replace paths by folders, every address by the own address, and the hosts in URLs by addresses."""
+        places = {EVERY_ADDRESS: self.address, **{path: str(to) for path, to in mounts.items()}}
+        text = re.sub(rf"(?<![\w./-])(?:{_any_of(places)})(?![\w-]|\.\w)", lambda found: places[found[0]], text)
+        hosts = self.objects.hosts
+        return (
+            re.sub(rf"(?<=//|.@)(?:{_any_of(hosts)})(?=[:/])", lambda found: hosts[found[0]], text) if hosts else text
+        )
 
 
-def _after_at(text: str, hosts: Mapping[str, str]) -> str:
-    """Put the addresses of hosts after `//` and `@` of URLs."""
-    longest = sorted(hosts, key=len, reverse=True)
-    if not longest:
-        return text
-    pattern = rf"(?<=//|.@)(?:{'|'.join(map(re.escape, longest))})(?=[:/])"
-    return re.sub(pattern, lambda found: hosts[found[0]], text)
+def _any_of(words: Collection[str]) -> str:
+    """Return a pattern of words, the longest first."""
+    return "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
 
 
 def _lay(folder: Path, files: Mapping[str, str]) -> None:
@@ -225,8 +224,3 @@ def _lay(folder: Path, files: Mapping[str, str]) -> None:
     (folder / "..data").symlink_to(version.name)
     for name in files:
         (folder / name).symlink_to(f"..data/{name}")
-
-
-def decoded(secret: Mapping[str, str]) -> dict[str, str]:
-    """Return the texts of a Secret."""
-    return {key: base64.b64decode(value).decode() for key, value in secret.items()}

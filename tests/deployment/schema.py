@@ -8,6 +8,7 @@ from kubernetes import client
 
 _SCALARS: Final[dict[str, tuple[type, ...]]] = {
     "str": (str,),
+    "bytes": (str,),
     "int": (int,),
     "bool": (bool,),
     "float": (int, float),

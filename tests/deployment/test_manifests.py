@@ -1,10 +1,12 @@
 """The rendered manifests: valid, current, and with no more rights than they need."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -379,3 +381,39 @@ def test_api_without_any_token_is_refused() -> None:
         chart(api={"adminToken": False})
     provided = chart(api={"adminToken": False}, settings={"auth": {"iam_url": "https://iam.example.com"}})
     assert "admin-token" not in {key for _, key in secret_keys(provided)}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"stages": {"mode": "apart"}},
+        {"workers": {"Reports": {"args": ["worker"]}}},
+        {"workers": {"reports": {"arg": ["worker"]}}},
+        {"nats": {"servers": 2}},
+        {"secret": {"existing": "tocsin"}},
+    ],
+)
+def test_unknown_value_is_refused(wrong: Object) -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text("utf-8"))
+    values = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+    jsonschema.validate(values, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(wrong, schema)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"nats": {"servers": 1}, "metrics": {"podMonitor": {"enabled": True}}},
+        {"nats": {"enabled": False, "url": "nats://mq:4222"}, "postgresql": {"enabled": False}},
+        {"api": {"ingress": {"enabled": True}}, "networkPolicy": {"egress": [{"ports": [{"port": 443}]}]}},
+        {"workers": {"example": None}, "jobs": {"files": {"hello.yaml": None}}},
+        {"workers": {"reports": {"args": ["worker", "reports:worker"], "egress": [{"ports": [{"port": 443}]}]}}},
+    ],
+)
+def test_chart_renders_valid_objects_for_other_values(values: Object) -> None:
+    documents = chart(**values)
+    custom = {"ScaledObject", "PodMonitor"}
+    assert [p for document in documents if document["kind"] not in custom for p in problems(document)] == []
+    names = [(document["kind"], document["metadata"]["name"]) for document in documents]
+    assert len(names) == len(set(names))

@@ -10,11 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.deployment import compose_services
 from tests.deployment.cluster import Cluster, cluster
 from tests.deployment.manifests import objects
 from tests.deployment.pod import Pod
 
-JOB = "hello"
+SERVERS = ("nats", "postgresql", "postgres", "redis")
+"""The components that are not Tocsin."""
 
 
 class Caller:
@@ -35,9 +37,9 @@ class Caller:
                     last = error
         raise AssertionError(last)
 
-    async def run(self) -> None:
-        """Trigger the job, and wait until this execution is completed."""
-        triggered = await self.call("POST", f"/v1/jobs/{JOB}/trigger")
+    async def run(self, job: str = "hello") -> None:
+        """Trigger a job, and wait until this execution is completed."""
+        triggered = await self.call("POST", f"/v1/jobs/{job}/trigger")
         assert triggered.status_code == httpx.codes.ACCEPTED, triggered.text
         execution = triggered.json()["execution_id"]
 
@@ -59,15 +61,13 @@ def command(pod: Pod, *arguments: str) -> Any:  # noqa: ANN401 - JSON
 async def checked(tocsin: Cluster) -> None:
     """Check that every pod exports metrics, that no caller without a token gets in, and that the audit is clean."""
     metrics = await tocsin.scraped()
-    assert metrics.keys() == {pod.name for pod in tocsin.lasting()} - {
-        pod.name for pod in tocsin.of("nats", "postgresql")
-    }
+    assert metrics.keys() == {pod.name for pod in tocsin.lasting() if pod not in tocsin.of(*SERVERS)}
     for pod in tocsin.of("api"):
         assert {"hanzo_scheduler_jobs_registered", "tocsin_queue_tasks"} <= metrics[pod.name]
     for name, families in metrics.items():
         assert "process_resident_memory_bytes" in families, name
     assert (await Caller(tocsin).call("GET", "/v1/jobs", token="wrong" * 10)).status_code == httpx.codes.UNAUTHORIZED
-    assert [pod.written_outside() for pod in tocsin.pods.values() if pod.written_outside()] == []
+    assert {pod.name: files for pod in tocsin.pods.values() if (files := pod.written_outside())} == {}
     [operator] = tocsin.of("jobs")
     audit = await asyncio.to_thread(command, operator, "audit")
     assert audit["violations"] == []
@@ -106,8 +106,21 @@ async def test_separate_stages_survive_a_kill_of_all() -> None:
     async with cluster([*existing, *objects("stages.yaml")], with_existing_servers) as tocsin:
         await tocsin.ready()
         await Caller(tocsin).run()
-        await replaced(tocsin, [pod for pod in tocsin.lasting() if pod not in tocsin.of("nats", "postgresql")])
+        await replaced(tocsin, [pod for pod in tocsin.lasting() if pod not in tocsin.of(*SERVERS)])
         await Caller(tocsin).run()
+        await checked(tocsin)
+
+
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.timeout(1_800)
+async def test_compose_comes_up_and_survives_a_kill() -> None:
+    async with cluster(compose_services.workloads(), compose_services.prepare) as tocsin:
+        await tocsin.ready()
+        caller = Caller(tocsin)
+        await caller.run(compose_services.JOB_NAME)
+        await replaced(tocsin, tocsin.lasting())
+        await caller.run(compose_services.JOB_NAME)
         await checked(tocsin)
 
 
