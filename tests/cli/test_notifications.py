@@ -10,6 +10,8 @@ import pytest
 
 from tests.cli.conftest import World
 from tests.worker.builtin.http_given import Server, answer
+from tocsin.domain.events import NotificationRaised
+from tocsin.domain.notification import Kind
 
 
 def config(folder: Path, url: str) -> str:
@@ -62,3 +64,19 @@ def test_unknown_channel_is_named(tmp_path: Path, world: World) -> None:
     called = world.call("--config", file, "-o", "json", "notifications", "test", "incident")
     assert called.failure == (3, "channel-not-found")
     assert "'incidents'" in called.error["message"]
+
+
+def test_list_is_read_in_pages(world: World) -> None:
+    async def given() -> None:
+        for number in range(3):
+            fact = NotificationRaised(job="job", id=f"n{number}", channel="ops", kind=Kind.FAILED, at=world.clock.now())
+            await world.log.append(fact, expect=0)
+
+    asyncio.run(given())
+    first = world.call("notifications", "list", "--limit", "2", "-o", "json")
+    assert [row["id"] for row in first.json] == ["n2", "n1"]
+    cursor = first.err.partition("--cursor ")[2].partition(",")[0]
+    assert [row["id"] for row in world.call("notifications", "list", "--cursor", cursor, "-o", "json").json] == ["n0"]
+    assert len(world.call("notifications", "list", "--all", "-o", "json").json) == 3
+    assert world.call("notifications", "list", "--failed", "-o", "json").json == []
+    assert world.call("notifications", "list", "--cursor", "x").code == 2

@@ -61,7 +61,7 @@ async def test_pages_list_each_queue_once(world: World, limit: int) -> None:
     assert [queue["name"] for page in pages for queue in page] == queues
 
 
-@pytest.mark.parametrize("path", ["/v1/agents", "/v1/queues", "/v1/jobs"])
+@pytest.mark.parametrize("path", ["/v1/agents", "/v1/queues", "/v1/jobs", "/v1/notifications"])
 @pytest.mark.parametrize("query", ["limit=0", "limit=-1", "limit=1e3", f"limit={10**40}", "limit=10001", "cursor=x"])
 async def test_pages_are_bounded(world: World, path: str, query: str) -> None:
     assert (await world.ask("GET", f"{path}?{query}")).status_code == 422

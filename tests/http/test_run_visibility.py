@@ -1,5 +1,6 @@
 """Executions are visible under the definition that they ran under, not of the newest of the name."""
 
+import json
 from datetime import timedelta
 from typing import Any, Final
 
@@ -152,6 +153,10 @@ async def test_notifications_show_runs_of_the_own_registration(inherited: World)
         status, text = await _text(inherited, operator, "/v1/notifications")
         assert (status, seen in text, hidden in text) == (200, True, False)
         assert POISON not in text or caller is not EVE
+        first = json.loads((await _text(inherited, operator, "/v1/notifications?limit=1"))[1])
+        second = json.loads((await _text(inherited, operator, f"/v1/notifications?limit=1&cursor={first['next']}"))[1])
+        ids = [[row["id"] for row in page["notifications"]] for page in (first, second)]
+        assert (ids, second["next"]) == ([[NEW], []] if seen == NEW else [[], [OLD]], None)
 
 
 @pytest.mark.parametrize("verb", ["cancel", "replay", "resolve", "retry", "discard", "ojs-cancel"])

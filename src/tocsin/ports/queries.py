@@ -26,6 +26,10 @@ DeadLetterSort: TypeAlias = Literal["newest", "oldest"]
 
 USUAL_LIMIT: Final = 50
 MAX_LIMIT: Final = 10_000
+MAX_NOTIFICATIONS: Final = 1_000
+"""Notifications of a page."""
+MAX_DIGITS: Final = 18
+"""Digits of a sequence."""
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -230,10 +234,42 @@ class CountQuery:
         return self.width >= PERIOD
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotificationQuery:
+    """A query for a page of notifications.
+
+    Raises:
+        InvalidQuery: a field is invalid.
+    """
+
+    failed: bool = False
+    """Only notifications that a receiver did not accept."""
+    cursor: str | None = None
+    """`Page.cursor` of the page before: the page has notifications that were stored before this sequence."""
+    limit: int = USUAL_LIMIT
+
+    def __post_init__(self) -> None:
+        """Validate the fields.
+
+        Raises:
+            InvalidQuery: a field is invalid.
+        """
+        if not 1 <= self.limit <= MAX_NOTIFICATIONS:
+            raise InvalidQuery("limit", self.limit, f"must be between 1 and {MAX_NOTIFICATIONS:,}")
+        text = self.cursor
+        if text is not None and not (len(text) <= MAX_DIGITS and text.isascii() and text.isdigit()):
+            raise InvalidQuery("cursor", text, "must be the cursor of a page before")
+
+    @property
+    def before(self) -> int | None:
+        """The sequence before which the page's notifications were stored; None: no limit."""
+        return None if self.cursor is None else int(self.cursor)
+
+
 EVERY_EXECUTION: Final = ExecutionQuery()
 EVERY_DEAD_LETTER: Final = DeadLetterQuery()
 
-Query = TypeVar("Query", ExecutionQuery, DeadLetterQuery)
+Query = TypeVar("Query", ExecutionQuery, DeadLetterQuery, NotificationQuery)
 
 
 async def every(list_page: Callable[[Query], Awaitable[Page[T]]], query: Query) -> AsyncIterator[T]:

@@ -13,7 +13,7 @@ from ..domain.agent import AgentRecord
 from ..domain.definition import JobDefinition
 from ..domain.events import Actor, Input, Message, Recorded, Shard
 from ..ports import Clock, DeadLetterRow, EventLog, ExecutionRow, History, Projections, StoredLog
-from ..ports.queries import DeadLetterQuery, ExecutionQuery, Page
+from ..ports.queries import DeadLetterQuery, ExecutionQuery, NotificationQuery, Page
 from ..settings import Settings
 from .agents import AgentRegistry
 from .jobs import Job, Plan, Registry, RunCounters, read_runs, with_result
@@ -385,11 +385,11 @@ class LocalOperator:
         """See `Operator`."""
         return await self._registry.policies.change(changes, by=self._by, reason=reason)
 
-    async def notifications(self) -> "tuple[NotificationRow, ...]":
+    async def notifications(self, query: "NotificationQuery") -> "Page[NotificationRow]":
         """See `Operator`."""
-        from .notifications import newest_notifications  # noqa: PLC0415 - see above
+        from .notifications import notifications  # noqa: PLC0415 - see above
 
-        return await newest_notifications(self._log)
+        return await notifications(self._log, query)
 
     async def silences(self) -> "tuple[Silence, ...]":
         """See `Operator`."""

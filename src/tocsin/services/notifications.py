@@ -1,6 +1,10 @@
-"""The newest notifications and their delivery, as operators read them."""
+"""Notifications and their delivery, as operators read them, the newest first.
 
-from collections.abc import Iterable
+Their stream drops its oldest events. A notification is shown for as long as its `raised` event is stored.
+"""
+
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
@@ -18,12 +22,19 @@ from ..domain.events import (
 )
 from ..domain.notification import Kind
 from ..ports import EventLog
+from ..ports.queries import NotificationQuery, Page
 from ..subjects import DecodeError, Stream
 
-MAX_EVENTS: Final = 5_000
-"""The newest events of the stream that are read."""
+RAISED: Final = subjects.filter_for("notification.raised")
+PREPARED: Final = subjects.filter_for("notification.prepared")
+MAX_PREPARED: Final = 20_000
+"""Messages that are searched for those that stand for the notifications of a page."""
 
 DeliveryState: TypeAlias = Literal["waiting", "sending", "retrying", "delivered", "abandoned", "silenced"]
+
+
+FAILED: Final[frozenset[DeliveryState]] = frozenset({"retrying", "abandoned"})
+"""States of a notification that a receiver did not accept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,63 +58,131 @@ class NotificationRow:
     """The id of the notification whose message stands for it; None: it has a message of its own, or none yet."""
 
 
-async def newest_notifications(log: EventLog) -> tuple[NotificationRow, ...]:
-    """Return the notifications among the newest events of the stream, the newest first.
+async def notifications(log: EventLog, query: NotificationQuery) -> Page[NotificationRow]:
+    """Return a page of notifications.
+
+    A page has fewer rows than `limit` if `failed` leaves some out.
 
     Raises:
         LogUnavailable: the log did not answer.
     """
-    end = await log.end(Stream.NOTIFICATIONS)
-    after = max(0, end - MAX_EVENTS)
-    events: list[Recorded[Message]] = []
-    while after < end:
+    raised, cursor = await _raised(log, query.before, query.limit)
+    rows = await _with_delivery(log, raised)
+    return Page([row for row in rows if not query.failed or row.state in FAILED], cursor)
+
+
+Raised: TypeAlias = Recorded[NotificationRaised]
+
+
+async def _raised(log: EventLog, before: int | None, limit: int) -> tuple[list[Raised], str | None]:
+    """Return the newest notifications before a sequence, and the next page's cursor.
+
+    The log is read forwards. So the part of the stream that is read is doubled until it has enough of them.
+    """
+    first = await anext(_events(log, RAISED, after=0, limit=1), None)
+    end = await log.end(Stream.NOTIFICATIONS) + 1 if before is None else before
+    if first is None or first.sequence >= end:
+        return [], None
+    width = 2 * limit
+    while True:
+        after = max(first.sequence - 1, end - 1 - width)
+        found: deque[Raised] = deque(maxlen=limit + 1)
+        async for recorded in _events(log, RAISED, after=after):
+            if recorded.sequence >= end:
+                break
+            if isinstance(recorded.message, NotificationRaised):
+                found.append(Recorded(recorded.message, recorded.subject, recorded.sequence, recorded.time))
+        if len(found) > limit or after < first.sequence:
+            page = [*reversed(found)][:limit]
+            return page, str(page[-1].sequence) if len(found) > limit else None
+        width *= 2
+
+
+async def _with_delivery(log: EventLog, raised: Sequence[Raised]) -> list[NotificationRow]:
+    """Return notifications with their delivery, which later events have."""
+    own = await _histories(log, [subjects.scope_of(each.message) for each in raised])
+    waiting = [each for each in raised if not own[subjects.scope_of(each.message)]]
+    standing = await _messages(log, waiting)
+    others = await _histories(log, {subjects.scope_of(fact) for fact in standing.values()} - own.keys())
+    rows = []
+    for each in raised:
+        fact = each.message
+        row = NotificationRow(fact.id, fact.job, fact.kind, fact.channel, fact.at, fact.execution_id, fact.reason)
+        message = standing.get(fact.id)
+        if message is None:
+            rows.append(_followed(row, own[subjects.scope_of(fact)]))
+        else:
+            scope = subjects.scope_of(message)
+            rows.append(replace(_followed(row, own.get(scope) or others.get(scope) or ()), message=message.id))
+    return rows
+
+
+async def _messages(log: EventLog, waiting: Iterable[Raised]) -> Mapping[str, NotificationPrepared]:
+    """Return the messages that stand for notifications, by the id of the notification.
+
+    The first message of a channel that goes as far as a notification stands for it. It may be prepared long after.
+    """
+    left = {each.message.id: each for each in waiting}
+    standing: dict[str, NotificationPrepared] = {}
+    after = min((each.sequence for each in left.values()), default=0)
+    number = 0
+    if not left:
+        return standing
+    async for recorded in _events(log, PREPARED, after=after):
+        fact, number = recorded.message, number + 1
+        if isinstance(fact, NotificationPrepared):
+            channel, through = fact.channel, fact.through
+            ids = [id_ for id_, each in left.items() if each.message.channel == channel and each.sequence <= through]
+            standing |= dict.fromkeys(ids, fact)
+            for id_ in ids:
+                del left[id_]
+        if not left or number >= MAX_PREPARED:
+            break
+    return standing
+
+
+def _followed(row: NotificationRow, events: Iterable[Recorded[Message]]) -> NotificationRow:
+    """Return a notification after events of the notification whose message stands for it."""
+    for recorded in events:
+        match recorded.message:
+            case NotificationPrepared():
+                row = replace(row, state="sending")
+            case NotificationDelivered() as fact:
+                row = replace(row, state="delivered", attempts=fact.attempt, error=None)
+            case NotificationAttemptFailed() as fact:
+                row = replace(row, state="retrying", attempts=fact.attempt, error=fact.error)
+            case NotificationAbandoned() as fact:
+                row = replace(row, state="abandoned", attempts=fact.attempt, error=fact.error)
+            case NotificationSilenced() as fact:
+                row = replace(row, state="silenced", silence=fact.silence)
+            case _:
+                pass
+    return row
+
+
+async def _histories(log: EventLog, scopes: Iterable[str]) -> dict[str, list[Recorded[Message]]]:
+    """Return the events of notifications after they were raised, by scope."""
+    names = list(scopes)
+    try:
+        facts = (await log.load_each(*names)).facts if names else []
+    except DecodeError:  # a newer version stored an event: the others count
+        facts = [[recorded async for recorded in _events(log, name, after=0)] for name in names]
+    return {
+        name: [recorded for recorded in each if not isinstance(recorded.message, NotificationRaised)]
+        for name, each in zip(names, facts, strict=True)
+    }
+
+
+async def _events(log: EventLog, subject: str, *, after: int, limit: int = 1_000) -> AsyncIterator[Recorded[Message]]:
+    """Yield readable events after a sequence, the oldest first."""
+    while True:
         try:
-            batch = await log.read(subjects.notifications(), after=after)
+            batch = await log.read(subject, after=after, limit=limit)
         except DecodeError as error:
             after = max(after + 1, error.sequence or 0)
             continue
         if not batch:
-            break
-        events += batch
+            return
+        for recorded in batch:
+            yield recorded
         after = batch[-1].sequence
-    return tuple(reversed(rows(events)))
-
-
-def rows(events: Iterable[Recorded[Message]]) -> list[NotificationRow]:
-    """Return the notifications of events, the oldest first."""
-    known: dict[str, NotificationRow] = {}
-    waiting: dict[str, dict[str, int]] = {}
-    """By channel: the sequences of the notifications for which no message stands."""
-    for recorded in events:
-        match recorded.message:
-            case NotificationRaised() as fact:
-                fields = (fact.id, fact.job, fact.kind, fact.channel, fact.at, fact.execution_id, fact.reason)
-                known[fact.id] = NotificationRow(*fields)
-                waiting.setdefault(fact.channel, {})[fact.id] = recorded.sequence
-            case NotificationPrepared() as fact if fact.id in waiting.get(fact.channel, {}):
-                lane = waiting[fact.channel]
-                for member in [id_ for id_, sequence in lane.items() if sequence <= fact.through]:
-                    del lane[member]
-                    of = None if member == fact.id else fact.id
-                    known[member] = replace(known[member], state="sending", message=of)
-            case NotificationDelivered() as fact if fact.id in known:
-                known[fact.id] = replace(known[fact.id], state="delivered", attempts=fact.attempt, error=None)
-            case NotificationAttemptFailed() as fact if fact.id in known:
-                known[fact.id] = replace(known[fact.id], state="retrying", attempts=fact.attempt, error=fact.error)
-            case NotificationAbandoned() as fact if fact.id in known:
-                known[fact.id] = replace(known[fact.id], state="abandoned", attempts=fact.attempt, error=fact.error)
-                waiting.get(known[fact.id].channel, {}).pop(fact.id, None)
-            case NotificationSilenced() as fact if fact.id in known:
-                known[fact.id] = replace(known[fact.id], state="silenced", silence=fact.silence)
-                waiting.get(known[fact.id].channel, {}).pop(fact.id, None)
-            case _:
-                pass
-    return [_with_message(row, known) for row in known.values()]
-
-
-def _with_message(row: NotificationRow, known: dict[str, NotificationRow]) -> NotificationRow:
-    """Return a notification with the delivery of the message that stands for it."""
-    if row.message is None:
-        return row
-    first = known[row.message]
-    return replace(row, state=first.state, attempts=first.attempts, error=first.error)

@@ -16,7 +16,7 @@ from ..domain.definition import JobDefinition
 from ..domain.errors import TocsinError
 from ..domain.events import Input, Message, Recorded, Shard
 from ..ports import DeadLetterRow, ExecutionRow, History, LogUnavailable
-from ..ports.queries import DeadLetterQuery, ExecutionQuery, Page
+from ..ports.queries import DeadLetterQuery, ExecutionQuery, NotificationQuery, Page
 from ..ports.summaries import ENDED
 from .jobs import Job, Plan, RunCounters
 from .operations.errors import OperationError
@@ -460,8 +460,8 @@ class Operator(Protocol):
 
     # --- notifications ------------------------------------------------------------------------------------------------
 
-    async def notifications(self) -> "tuple[NotificationRow, ...]":
-        """Return the newest notifications with their delivery, the newest first.
+    async def notifications(self, query: "NotificationQuery") -> "Page[NotificationRow]":
+        """Return a page of notifications with their delivery, the newest first.
 
         Raises:
             NotFound: the API is older than notifications.

@@ -24,7 +24,7 @@ from ...domain.execution import Status
 from ...domain.ledger import JobNotFound, Ledger
 from ...domain.policy import changed
 from ...ports import Clock, DeadLetterRow, ExecutionRow, SequenceConflict
-from ...ports.queries import DeadLetterQuery, ExecutionQuery, Page
+from ...ports.queries import DeadLetterQuery, ExecutionQuery, NotificationQuery, Page
 from ...services.agent_grants import GrantAnswer, GrantVerb
 from ...services.definition_settings import DefinitionSettings
 from ...services.explain import Answer
@@ -419,10 +419,13 @@ class HttpOperator:
             f"cannot change the policy: another writer changed it on each of {MAX_TRIES} tries. Try again."
         )
 
-    async def notifications(self) -> tuple[NotificationRow, ...]:
+    async def notifications(self, query: NotificationQuery) -> Page[NotificationRow]:
         """See `Operator`."""
-        answer = await self._api.request("GET", "/v1/notifications")
-        return tuple(_NOTIFICATIONS.validate_python(answer["notifications"]))
+        parameters: dict[str, str | int | bool] = {"limit": query.limit, "failed": query.failed}
+        if query.cursor is not None:
+            parameters["cursor"] = query.cursor
+        answer = await self._api.request("GET", "/v1/notifications", query=parameters)
+        return Page(_NOTIFICATIONS.validate_python(answer["notifications"]), answer["next"])
 
     async def silences(self) -> tuple[Silence, ...]:
         """See `Operator`."""

@@ -1,20 +1,20 @@
 """`tocsin notifications`: list and test."""
 
-from dataclasses import asdict
 from datetime import UTC, datetime
 from secrets import token_hex
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 from rich.text import Text
 
 from ...domain.ids import notification_id
 from ...domain.notification import Kind, Notification
+from ...ports.queries import MAX_NOTIFICATIONS, USUAL_LIMIT, NotificationQuery, Page, every
 from ...services.operator import NotServed
 from ..output.format import local
-from ..output.tables import table
 from ..runtime.errors import Exit, UsageError
 from ..runtime.event_loop import run
+from ..runtime.history_pages import All, Cursor, print_page
 from ..runtime.session import Session, actor, session_of
 
 if TYPE_CHECKING:
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 TEST_JOB: Final = "tocsin.test"
 """The job that a test names; no job has it."""
+
+
+Limit: TypeAlias = Annotated[int, typer.Option(min=1, max=MAX_NOTIFICATIONS, help="Rows of one page.")]
 
 
 def send_test(
@@ -47,40 +50,37 @@ def send_test(
 def list_notifications(
     context: typer.Context,
     failed: Annotated[bool, typer.Option("--failed", help="Only those that a receiver did not accept.")] = False,
+    cursor: Cursor = None,
+    limit: Limit = USUAL_LIMIT,
+    is_all: All = False,
 ) -> None:
-    """List the newest notifications and their delivery.
+    """List notifications and their delivery, the newest first.
 
-    Example: `tocsin notifications list --failed`
+    Example: `tocsin notifications list --failed --all`
     """
     session = session_of(context)
+    query = NotificationQuery(failed=failed, cursor=cursor, limit=MAX_NOTIFICATIONS if is_all else limit)
 
-    async def read() -> "tuple[NotificationRow, ...]":
+    async def read() -> "Page[NotificationRow]":
         async with session.operator() as operator:
-            return await operator.notifications()
+            if is_all:
+                return Page([row async for row in every(operator.notifications, query)])
+            return await operator.notifications(query)
 
-    shown = [row for row in run(read()) if not failed or row.state in {"retrying", "abandoned"}]
-    session.output.answer(
-        [asdict(row) for row in shown],
-        lambda: [
-            table(
-                ("AT", "JOB", "KIND", "CHANNEL", "STATE", "ATTEMPTS", "ERROR OR REASON"),
-                [
-                    (
-                        local(row.at),
-                        Text(row.job, style="bold"),
-                        row.kind.value,
-                        row.channel,
-                        row.state,
-                        row.attempts or "",
-                        row.error or row.reason,
-                    )
-                    for row in shown
-                ],
-                empty="no notifications",
-                least=("ERROR OR REASON", "ATTEMPTS"),
-            )
-        ],
+    print_page(
+        session,
+        run(read()),
+        ("AT", "JOB", "KIND", "CHANNEL", "STATE", "ATTEMPTS", "ERROR OR REASON"),
+        _row,
+        empty="no notifications",
+        least=("ERROR OR REASON", "ATTEMPTS"),
+        brief={},
     )
+
+
+def _row(row: "NotificationRow") -> tuple[object, ...]:
+    job = Text(row.job, style="bold")
+    return local(row.at), job, row.kind.value, row.channel, row.state, row.attempts or "", row.error or row.reason
 
 
 async def _send(session: Session, name: str) -> Notification:

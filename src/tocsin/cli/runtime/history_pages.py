@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Annotated, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 
 import typer
 
@@ -15,7 +15,10 @@ from .errors import UsageError
 from .event_loop import run
 from .session import Session
 
-Row = TypeVar("Row", ExecutionRow, DeadLetterRow)
+if TYPE_CHECKING:
+    from ...services.notifications import NotificationRow
+
+Row = TypeVar("Row", ExecutionRow, DeadLetterRow, "NotificationRow")
 Query = TypeVar("Query", ExecutionQuery, DeadLetterQuery)
 
 Job: TypeAlias = Annotated[str | None, typer.Option(help="Filter by job.")]

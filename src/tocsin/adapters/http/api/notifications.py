@@ -1,9 +1,12 @@
-"""`/v1/notifications`: the newest notifications and their delivery."""
+"""`/v1/notifications`: notifications and their delivery."""
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
-from ....services.notifications import MAX_EVENTS, NotificationRow, newest_notifications
+from ....ports.queries import MAX_NOTIFICATIONS, USUAL_LIMIT, NotificationQuery
+from ....services.notifications import NotificationRow, notifications
 from ..auth.security import SharedOperator
 from ..auth.visibility import Run
 from .dependencies import Here
@@ -12,22 +15,24 @@ router = APIRouter(prefix="/v1/notifications", tags=["notifications"])
 
 
 class NotificationList(BaseModel):
-    """The newest notifications first."""
+    """A page of notifications, the newest first; `next` is the cursor of the following page."""
 
     notifications: list[NotificationRow]
+    next: str | None = None
 
 
-@router.get(
-    "",
-    operation_id="listNotifications",
-    description=f"List the notifications among the newest {MAX_EVENTS:,} events of their stream, of jobs that the caller sees.",
-)
-async def list_notifications(here: Here, caller: SharedOperator) -> NotificationList:
-    """List the newest notifications and their delivery."""
-    return NotificationList(
-        notifications=[
-            row
-            for row in await newest_notifications(here.log)
-            if await here.visibility.may_see_run(caller, Run(row.job, None, row.at))
-        ]
-    )
+@router.get("", operation_id="listNotifications")
+async def list_notifications(
+    here: Here,
+    caller: SharedOperator,
+    failed: Annotated[bool, Query(description="Only notifications that a receiver did not accept.")] = False,  # noqa: FBT002
+    cursor: Annotated[str | None, Query(max_length=32, description="`next` of the previous page.")] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_NOTIFICATIONS)] = USUAL_LIMIT,
+) -> NotificationList:
+    """List notifications and their delivery, for as long as their stream has them.
+
+    A page has fewer than `limit` rows if the caller may not see some of them, or if `failed` leaves some out.
+    """
+    page = await notifications(here.log, NotificationQuery(failed=failed, cursor=cursor, limit=limit))
+    seen = [row for row in page.rows if await here.visibility.may_see_run(caller, Run(row.job, None, row.at))]
+    return NotificationList(notifications=seen, next=page.cursor)

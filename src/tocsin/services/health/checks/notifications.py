@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from ...notifications import DeliveryState, NotificationRow, newest_notifications
+from ....ports.queries import MAX_NOTIFICATIONS, NotificationQuery
+from ...notifications import FAILED, DeliveryState, NotificationRow, notifications
 from ..findings import CheckContext, Finding, bad, ok
 
-_REFUSED: Final[frozenset[DeliveryState]] = frozenset({"retrying", "abandoned"})
-_ANSWERED: Final[frozenset[DeliveryState]] = _REFUSED | {"delivered"}
+_ANSWERED: Final[frozenset[DeliveryState]] = FAILED | {"delivered"}
 MAX_LISTED: Final = 10
 """Channels that a finding names."""
 
@@ -14,10 +14,10 @@ MAX_LISTED: Final = 10
 async def delivery(context: CheckContext) -> list[Finding]:
     """Report channels whose receiver did not accept the newest message (`notifications-not-accepted`)."""
     newest: dict[str, NotificationRow] = {}
-    for row in await newest_notifications(context.target.log):
+    for row in (await notifications(context.target.log, NotificationQuery(limit=MAX_NOTIFICATIONS))).rows:
         if row.state in _ANSWERED:
             newest.setdefault(row.channel, row)
-    refused = [row for _, row in sorted(newest.items()) if row.state in _REFUSED]
+    refused = [row for _, row in sorted(newest.items()) if row.state in FAILED]
     if not refused:
         return [ok("notifications-not-accepted", "no receiver refused the newest notification of its channel")]
     examples = ", ".join(f"`{row.channel}` ({row.error})" for row in refused[:MAX_LISTED])
