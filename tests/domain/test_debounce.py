@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.domain.given import NOON
 from tocsin.domain import debounce
-from tocsin.domain.debounce import Window, WindowClosed
+from tocsin.domain.debounce import KeyCount, Window, WindowClosed, count_key
 from tocsin.domain.definition import Debounce
 from tocsin.domain.events import EventReference, Trigger
 
@@ -70,3 +70,26 @@ def test_stream_that_was_made_again_opens_a_window() -> None:
     window = debounce.ended(debounce.hear(None, request(last), last, RULE, "id").window)
     heard = debounce.hear(window, request(after), after, RULE, "id")
     assert (heard.window.last, heard.window.first, heard.replaced) == (after, after.time, None)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abcdef")), max_size=40), st.integers(1, 4))
+def test_count_is_the_number_of_kept_keys(openings: list[tuple[int, str]], most: int) -> None:
+    """The hour of a window that is kept no longer does not count."""
+    count, now, kept = KeyCount(hours={}), 0, 3
+    opened: dict[str, int] = {}
+    for hours, key in openings:
+        now += hours
+        opened = {name: hour for name, hour in opened.items() if hour >= now - kept}
+        after = count_key(count, opened.get(key), now, kept=kept, most=most)
+        others = len(opened.keys() - {key})
+        assert (after is None) == (others >= most)
+        if after is not None:
+            count, opened[key] = after, now
+            assert sum(count.hours.values()) == len(opened)
+        assert KeyCount.model_validate_json(count.encode()) == count
+
+
+def test_drift_of_a_crash_ends_by_itself() -> None:
+    count = KeyCount(hours={10: 7})
+    assert count_key(count, None, 10, kept=2, most=7) is None
+    assert count_key(count, None, 13, kept=2, most=7) == KeyCount(hours={13: 1})

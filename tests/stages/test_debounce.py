@@ -1,11 +1,13 @@
 """Debounced triggers: one execution after the events of a key stop, by the last of them."""
 
+import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from tests.stages.test_event_listener import TRIGGER, Message, ignored_events, listening, requested, triggers
+from tests.stages.test_event_listener import OPENED, TRIGGER, Message, ignored_events, listening, requested, triggers
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain import debounce, ids, ledger
@@ -13,6 +15,7 @@ from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.engine.stage import BoundStage
 from tocsin.ports import WEBHOOK_DELIVERY
 from tocsin.settings import Triggers
+from tocsin.stages.event_listener.debouncer import HOUR_S, KEPT_S
 from tocsin.stages.event_listener.stage import EVENT_LISTENER, EventListener
 from tocsin.subjects import Bucket
 
@@ -205,3 +208,42 @@ async def test_closed_window_whose_timer_was_lost_ends(world: World) -> None:
         await listener.handle(shop.name, [late])
         await shop.pass_time(31)
     assert await inputs(world) == [2, 3]
+
+
+async def test_keys_of_a_trigger_are_limited(world: World) -> None:
+    """Events beyond the limit stay in their stream, and open windows when others are forgotten."""
+    await world.define(JOB)
+    opened = OPENED.model_copy(update={"max_keys": 2})
+    async with listening(world, opened=opened) as listener:
+        shop = Shop(world, listener)
+        await shop.publish("a", 2)
+        await shop.publish("b", 3)
+        late = [shop.message("c", 4), shop.message("d", 5)]
+        for _ in range(3):
+            await listener.handle(shop.name, late)
+        assert {answer for message in late for answer in message.answers} == {"again after 2 s"}
+        await shop.publish("a", 6)  # its window is open
+        await shop.pass_time(61)
+        assert await inputs(world) == [3, 6]
+        await shop.publish("b", 7)  # its window is remembered, and counted
+        await listener.handle(shop.name, late)
+        await shop.pass_time(31)
+        assert await inputs(world) == [3, 6, 7]
+        world.clock.advance(KEPT_S + 3 * HOUR_S)
+        await shop.deliver(*(replace(message, answers=[]) for message in late))
+        await shop.pass_time(31)
+        assert await inputs(world) == [3, 6, 7, 4, 5]
+    full = [record for record in await ignored_events(world) if record.reason == "too_many_keys"]
+    assert {(record.event.sequence, record.key) for record in full} == {(3, "c")}
+
+
+async def test_copies_count_keys_together(world: World) -> None:
+    await world.define(JOB)
+    opened = OPENED.model_copy(update={"max_keys": 3})
+    async with listening(world, opened=opened) as one, listening(world, opened=opened) as other:
+        shop = Shop(world, one)
+        messages = [shop.message(key) for key in "abcdef"]
+        await asyncio.gather(one.handle(shop.name, messages[:3]), other.handle(shop.name, messages[3:]))
+        for _ in range(3):
+            await one.handle(shop.name, [message for message in messages if message.answers[-1:] != ["ack"]])
+    assert [message.answers[-1] for message in messages].count("ack") == 3

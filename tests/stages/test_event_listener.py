@@ -92,7 +92,7 @@ async def listening(world: World, floor: int = 0, opened: Triggers = OPENED) -> 
     """
     streams = Acknowledged(floor)
     index = TriggerIndex(world.log, world.clock, streams, opened)
-    debouncer = Debouncer(world.log, world.projections, KEY)
+    debouncer = Debouncer(world.log, world.projections, world.clock, KEY, max_keys=opened.max_keys)
     batcher = Batcher(world.log, streams, world.projections, KEY)
     listener = EventListener(world.log, streams, index, debouncer, batcher, world.clock, KEY)
     following = asyncio.create_task(listener.follow())

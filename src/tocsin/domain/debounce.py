@@ -31,6 +31,37 @@ class Window(Message):
     """True: its request is being stored, and no other event may replace it."""
     registered_at: datetime | None = None
     """The time at which the job was registered first; absent: an old version stored this. A job that is registered again has another."""
+    hour: int | None = None
+    """The hour (since 1970) in which the window opened, as it was counted; absent: an old version stored this."""
+
+
+class KeyCount(Message):
+    """The number of keys of a trigger that have a window.
+
+    They are counted by the hour (since 1970) in which their window opened. A window that ended is kept for some hours. After these the server removes it, and its hour does not count any more. So a count that a
+    crash left wrong becomes right by itself.
+    """
+
+    hours: dict[int, int]
+
+
+def count_key(count: KeyCount, before: int | None, now: int, *, kept: int, most: int) -> KeyCount | None:
+    """Return the count after the window of a key opened; None: there is no room.
+
+    Args:
+        count: the count.
+        before: the hour in which the last window of the key opened, if it is still kept.
+        now: this hour.
+        kept: the hours for which a window is kept at most.
+        most: the number of keys that may have a window.
+    """
+    hours = {hour: number for hour, number in count.hours.items() if hour >= now - kept}
+    if before in hours:
+        hours[before] -= 1
+    if sum(hours.values()) >= most:
+        return None
+    hours[now] = hours.get(now, 0) + 1
+    return KeyCount(hours={hour: number for hour, number in hours.items() if number > 0})
 
 
 class WindowClosed(TocsinError):
@@ -81,6 +112,7 @@ def hear(
         replaced=replaced,
         request=request,
         registered_at=registered_at,
+        hour=None if open_ is None else open_.hour,
     )
     return Heard(after, replaced)
 

@@ -29,7 +29,8 @@ class IgnoredEvent:
     """When the stream stored it."""
     reason: IgnoredReason
     """`condition_false`; `duplicate`: another event with its key started the execution; `debounced`: a later event of its key did;
-    `trigger_removed`: the trigger was removed, or its job paused, before the end of the debounce."""
+    `trigger_removed`: the trigger was removed, or its job paused, before the end of the debounce;
+    `too_many_keys`: it waits in its stream, because as many keys of the trigger as `triggers.max_keys` allows have a debounce."""
     recorded_at: datetime
     key: str | None = None
     execution_id: str | None = None

@@ -85,6 +85,9 @@ class Triggers(Section):
     """The KV buckets of programs by name, at most 50, each with the keys that `triggers` of jobs may name."""
     objects: Annotated[tuple[BucketName, ...], Field(max_length=MAX_STREAMS)] = ()
     """The object stores of programs, at most 50, that `triggers` of jobs may name."""
+    max_keys: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
+    """The keys of one trigger with `debounce` that may wait, or be remembered for the day after their wait. Events of further keys stay in their
+    stream until there is room."""
 
     @property
     def opened(self) -> dict[str, tuple[str, ...]]:

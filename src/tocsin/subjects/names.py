@@ -301,6 +301,14 @@ def debounce_key(window: str) -> str:
     return f"debounce.{window}"
 
 
+def key_count_key(trigger_id: str) -> str:
+    """Return the key in `triggers` of the number of debounced keys of a trigger.
+
+    `trigger_id`: the name of its durable.
+    """
+    return f"keys.{trigger_id}"
+
+
 def foreign_key(stream: str, sequence: int) -> str:
     """Return the key in `foreign` of a message that no stage stored."""
     return f"{stream}.{sequence}"

@@ -68,7 +68,8 @@ def ignored(
 
     `condition_false`: `when` was false (recorded with `record: all`). `duplicate`: an earlier event with the key started the
     execution that is shown. `debounced`: a later event with the key started the execution. `trigger_removed`: the trigger
-    was removed, or its job paused, before the end of the debounce.
+    was removed, or its job paused, before the end of the debounce. `too_many_keys`: the event waits in its stream until fewer keys of
+    the trigger have a debounce (`triggers.max_keys`).
 
     Example: `tocsin triggers ignored invoice --sequence 1042`
     """

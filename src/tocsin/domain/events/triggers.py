@@ -5,8 +5,8 @@ from typing import Literal, TypeAlias
 
 from .message import Message, Sequence
 
-IgnoredReason: TypeAlias = Literal["condition_false", "duplicate", "debounced", "trigger_removed"]
-"""Why an event started nothing, although its trigger heard it."""
+IgnoredReason: TypeAlias = Literal["condition_false", "duplicate", "debounced", "trigger_removed", "too_many_keys"]
+"""Why an event started nothing, or nothing yet, although its trigger heard it."""
 
 
 class EventReference(Message):

@@ -6,17 +6,27 @@ stored. A copy of the stage that stops leaves nothing behind.
 
 from collections.abc import Mapping
 from datetime import timedelta
+from math import ceil
 from typing import Final
 
-from ... import subjects
+from ... import subjects, telemetry
 from ...domain import debounce, ids
-from ...domain.debounce import Window, WindowClosed
+from ...domain.debounce import KeyCount, Window, WindowClosed
 from ...domain.event_trigger import ignored_event
 from ...domain.events import DebounceTimer, EventReference, IgnoredReason, Message, Recorded, Trigger
 from ...domain.ledger import Ledger
 from ...engine.kinds import ENTRY, LEDGER, LOG_TIME
 from ...engine.step import DONE, Later, Put, Ref, Send, States, Step, again, done, wait
-from ...ports import EventLog, LogUnavailable, MessageTooLarge, Projections, Publish, RequestRefused, SequenceConflict
+from ...ports import (
+    Clock,
+    EventLog,
+    LogUnavailable,
+    MessageTooLarge,
+    Projections,
+    Publish,
+    RequestRefused,
+    SequenceConflict,
+)
 from ...subjects import MAX_INPUT_SIZE, Bucket
 from .requests import WaitingEvent
 from .trigger_index import ActiveTrigger
@@ -27,18 +37,30 @@ PATIENCE: Final = timedelta(seconds=30)
 """How long a timer waits for its window, which a lagging replica may not show yet."""
 HEADERS_BYTES: Final = 1_024
 """Bytes for the headers of a request, and for the other fields of its window."""
+HOUR_S: Final = 3_600.0
+FULL_INTERVAL_S: Final = 60.0
+"""How often it is recorded that a trigger has too many keys."""
 _RETRY_S: Final = 1.0
 _TRIES: Final = 5
+
+_log = telemetry.get_logger("tocsin.event_listener")
 
 
 class Debouncer:
     """Holds events, and decides on the ends of windows."""
 
-    def __init__(self, log: EventLog, projections: Projections, key: bytes) -> None:
-        """`key`: that of the installation."""
+    def __init__(self, log: EventLog, projections: Projections, clock: Clock, key: bytes, *, max_keys: int) -> None:
+        """`key`: that of the installation.
+
+        `max_keys`: the keys of a trigger that may have a window.
+        """
         self._log = log
         self._projections = projections
+        self._clock = clock
         self._key = key
+        self._max_keys = max_keys
+        self._full: dict[str, float] = {}
+        """When this process recorded last that a trigger has too many keys."""
 
     # --- events ----------------------------------------------------------------------------------------------------------
 
@@ -94,6 +116,7 @@ class Debouncer:
             if window is None:
                 return
             if window is not before:
+                window = await self._counted(active, window, before)
                 try:
                     await self._projections.put(
                         Bucket.TRIGGERS, bucket_key, window.encode(), expect=0 if entry is None else entry[1]
@@ -105,6 +128,52 @@ class Debouncer:
             await self._record(active, key, replaced)
             return
         raise LogUnavailable("other copies of the stage changed the window at every try")
+
+    async def _counted(self, active: ActiveTrigger, window: Window, before: Window | None) -> Window:
+        """Count the key of a window that opens, and return the window with this hour.
+
+        Raises:
+            LogUnavailable: too many keys have a window, so the event waits; or the server did not answer.
+        """
+        if window.request is None or (before is not None and before.request is not None):
+            return window  # it was open before
+        rule, trigger_id, now = active.trigger.debounce, active.durable.name, self._clock.now()
+        longest = 0.0 if rule is None else rule.longest
+        hour, kept = int(now.timestamp() // HOUR_S), ceil((longest + KEPT_S) / HOUR_S) + 1
+        bucket_key = subjects.key_count_key(trigger_id)
+        for _ in range(_TRIES):
+            entry = await self._projections.get(Bucket.TRIGGERS, bucket_key)
+            count = KeyCount(hours={}) if entry is None else KeyCount.model_validate_json(entry[0])
+            counted_in = None if before is None else before.hour
+            after = debounce.count_key(count, counted_in, hour, kept=kept, most=self._max_keys)
+            if after is None:
+                await self._record_full(active, window)
+                raise LogUnavailable(f"{self._max_keys:,} keys of a trigger of {active.job} have a debounce already")
+            expect, ttl = 0 if entry is None else entry[1], (kept + 1) * HOUR_S
+            try:
+                await self._projections.put(Bucket.TRIGGERS, bucket_key, after.encode(), expect=expect, ttl=ttl)
+            except SequenceConflict:
+                continue
+            return window.model_copy(update={"hour": hour})
+        raise LogUnavailable("other copies of the stage counted keys at every try")
+
+    async def _record_full(self, active: ActiveTrigger, window: Window) -> None:
+        """Record that an event waits for fewer keys, once a minute for each trigger."""
+        trigger_id, now = active.durable.name, self._clock.monotonic()
+        if now - self._full.get(trigger_id, -FULL_INTERVAL_S) < FULL_INTERVAL_S:
+            return
+        self._full = {id_: at for id_, at in self._full.items() if now - at < FULL_INTERVAL_S}
+        self._full[trigger_id] = now
+        _log.warning(
+            "too many keys; events wait in their stream",
+            action="too-many-keys",
+            job=active.job,
+            source=active.trigger.source,
+            keys=self._max_keys,
+        )
+        key = "" if window.request is None else _key_of(window.request)
+        ignored = self._ignored(active.job, trigger_id, window.last, "too_many_keys", key)
+        await self._log.write([Publish(ignored.subject, ignored.message, f"{ignored.message_id}.full")])
 
     async def _record(self, active: ActiveTrigger, key: str, replaced: list[EventReference]) -> None:
         records = [self._ignored(active.job, active.durable.name, place, "debounced", key) for place in replaced]

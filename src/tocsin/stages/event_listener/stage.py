@@ -252,7 +252,9 @@ def _start(context: StageContext) -> EventListener | None:
     if context.event_streams is None:
         return None
     index = TriggerIndex(context.log, context.clock, context.event_streams, context.settings.triggers)
-    debouncer = Debouncer(context.log, context.projections, context.report_key)
+    debouncer = Debouncer(
+        context.log, context.projections, context.clock, context.report_key, max_keys=context.settings.triggers.max_keys
+    )
     batcher = Batcher(context.log, context.event_streams, context.projections, context.report_key)
     return EventListener(
         context.log, context.event_streams, index, debouncer, batcher, context.clock, context.report_key
