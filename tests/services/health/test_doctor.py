@@ -28,6 +28,8 @@ from tocsin.domain.events import (
     Admitted,
     Dispatched,
     Due,
+    EventIgnored,
+    EventReference,
     Failure,
     Message,
     NotificationAttemptFailed,
@@ -60,6 +62,7 @@ from tocsin.services.health.checks import (
     partitions,
     screeners,
     streams,
+    triggers,
 )
 from tocsin.services.health.checks import server as server_checks
 from tocsin.services.health.doctor import Check, look_at
@@ -568,6 +571,24 @@ async def test_receiver_that_accepts_no_notification(tocsin: Running) -> None:
     assert_finding(refused, Level.BAD, "`ops` (status 503)")
     await answered("n3", "ops", NotificationDelivered(job="vacuum", id="n3", attempt=1))
     assert (await finds(notifications.delivery, tocsin))["notifications-not-accepted"].level is Level.OK
+
+
+async def test_trigger_with_too_many_keys(tocsin: Running) -> None:
+    log, at = tocsin.installation.log, datetime.now(UTC)
+    trigger = {"job": "load", "key": "body.execution_id", "debounce": "30s"}
+    await tocsin.apply({"name": "load", "function": "f"}, {"name": "invoice", "function": "f", "triggers": [trigger]})
+    registration = Registration.of((await LedgerReader(log).load("invoice"))[0])
+    assert registration is not None
+    await tocsin.installation.projections.put(Bucket.DEFINITIONS, "invoice", registration.encode())
+    for number, reason in enumerate(("debounced", "too_many_keys")):
+        assert (await finds(triggers.keys, tocsin))["trigger-keys"].level is Level.OK
+        event = EventReference(stream="LOG", sequence=1, subject="load.completed", time=at)
+        record = EventIgnored.model_validate(
+            {"job": "invoice", "trigger_id": "t", "event": event.model_dump(), "reason": reason}
+        )
+        await log.publish(subjects.subject_of(record), record, message_id=f"r{number}")
+    full = (await finds(triggers.keys, tocsin))["trigger-keys"]
+    assert_finding(full, Level.WARN, "1 job", "invoice")
 
 
 async def test_calendar_of_a_job_ends(tocsin: Running) -> None:

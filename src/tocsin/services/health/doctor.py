@@ -4,7 +4,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from .checks import backlog, calendars, clocks, deadlines, notifications, partitions, screeners, server, streams
+from .checks import (
+    backlog,
+    calendars,
+    clocks,
+    deadlines,
+    notifications,
+    partitions,
+    screeners,
+    server,
+    streams,
+    triggers,
+)
 from .findings import CheckContext, Finding, bad
 from .status import UNAVAILABLE, HealthTarget, status
 
@@ -41,6 +52,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     deadlines.locks,
     backlog.history,
     notifications.delivery,
+    triggers.keys,
     calendars.ends,
 )
 """From the cause to the effect: the servers first, then what depends on them."""
