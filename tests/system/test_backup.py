@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial, reduce
 from itertools import count
 from operator import getitem
@@ -39,7 +39,7 @@ from tocsin.adapters.nats.backup.errors import (
     InstallationNotEmpty,
 )
 from tocsin.adapters.nats.backup.folder import MANIFEST, FileRecord
-from tocsin.adapters.nats.backup.restoration import GAP
+from tocsin.adapters.nats.backup.restoration import LEAST_GAP, MOST_GAP, gap
 from tocsin.adapters.nats.backup.verification import verify_backup
 from tocsin.adapters.nats.log.stored_log import NatsArchiveStore
 from tocsin.adapters.nats.server.cluster import EmbeddedCluster
@@ -144,7 +144,7 @@ async def test_nothing_of_the_log_happens_twice(tmp_path: Path) -> None:
     first_claims = {task: claim.sequence for claim in reversed(after.facts(Started)) for task in [task_of(claim)]}
     assert set(after.runs().values()) <= {1, 2}
     assert all(first_claims[task] <= upto for task, number in after.runs().items() if number == 2)
-    assert all(recorded.sequence <= upto or recorded.sequence > GAP for recorded in after.log)
+    assert all(recorded.sequence <= upto or recorded.sequence > upto + LEAST_GAP for recorded in after.log)
 
 
 def due(stored: StoredEvents, job: str) -> list[tuple[datetime, int]]:
@@ -310,6 +310,15 @@ def cut(path: Path) -> None:
 
 
 LEDGER = "streams/TOCSIN_LEDGER.s2"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(-5, LEAST_GAP), (0, LEAST_GAP), (3_600, 36_000_000), (86_400 * 7, MOST_GAP)]
+)
+def test_gap_grows_with_the_age_of_the_backup(seconds: int, expected: int) -> None:
+    assert gap(timedelta(seconds=seconds)) == expected
+
+
 NOTHING = {"size": 0, "sha256": "0" * 64}
 Change: TypeAlias = Callable[[Path], object]
 

@@ -1,11 +1,12 @@
 """The restoration of a backup into a NATS that has no stream of the installation.
 
-Restored streams continue far after their last message. So no sequence that the lost installation gave to an event after the backup
+Restored streams continue far after their last message (`gap`). So no sequence that the lost installation gave to an event after the backup
 names another event: not a fencing token, not a claim that a worker still holds, not a position that a reader stored.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -29,8 +30,19 @@ from .snapshot_file import continued
 from .stream_transfer import PIECE, restore_snapshot
 from .verification import damaged_files
 
-GAP: Final = 100_000_000_000
-"""Sequences that a restored stream leaves out after its last message: more than an installation stores between two backups."""
+GAP_PER_SECOND: Final = 10_000
+"""Sequences that a restored stream leaves out for each second since the backup: about the most that stages store."""
+LEAST_GAP: Final = 1_000_000
+MOST_GAP: Final = 100_000_000
+"""A durable with open messages on both sides of the gap looks for the next of them one sequence at a time, in about 10 ns each."""
+
+
+def gap(since: timedelta) -> int:
+    """Return the number of sequences that a restored stream leaves out after its last message.
+
+    `since`: the time since the backup.
+    """
+    return min(max(LEAST_GAP, int(since.total_seconds() * GAP_PER_SECOND)), MOST_GAP)
 
 
 _WITHOUT_LIFETIMES: Final = (*DECISION_STREAMS, *sorted(INPUT_STREAMS))
@@ -102,7 +114,7 @@ class BackupReader:
     async def _restore_stream(self, folder: Path, manifest: BackupManifest, stream: str, config: Json) -> None:
         record = manifest.streams[stream]
         is_log = stream in map(self._names.stream, Stream)
-        last = record.last + GAP if is_log else None
+        last = record.last + gap(datetime.now(UTC) - manifest.time) if is_log else None
         with (folder / folders.snapshot_path(stream)).open("rb") as file:
             state = {"first_seq": record.first, "last_seq": record.last, "messages": record.messages}
             restored = await restore_snapshot(self._connection, config, state, continued(file, PIECE, last=last))
