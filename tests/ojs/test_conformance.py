@@ -1,4 +1,4 @@
-"""Levels 0 to 3 and parts of level 4 of the public conformance suite, each case without and with authentication.
+"""Levels 0 to 4 of the public conformance suite, each case without and with authentication.
 
 Both servers play a case at the same time, because cases mostly wait.
 """
@@ -33,9 +33,9 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, S
 
 
 def test_only_named_cases_are_left_out() -> None:
-    assert len(list(cases())) == 132
-    assert len(PLAYED) == 129
-    assert len({case.label for case in PLAYED}) == 129
+    assert len(list(cases())) == 133
+    assert len(PLAYED) == 130
+    assert len({case.label for case in PLAYED}) == 130
 
 
 @pytest.mark.parametrize("case", PLAYED, ids=lambda case: case.label)
@@ -110,8 +110,16 @@ def test_where_to_look() -> None:
 async def test_manifest_names_the_priorities(servers: Mapping[str, Server]) -> None:
     async with servers["open"].client() as client:
         manifest = (await client.get("/ojs/manifest")).json()
-    assert (manifest["conformance_level"], manifest["capabilities"]["priority_queues"]) == (3, True)
-    assert "urn:ojs:ext:priority" not in manifest["extensions"]
+    assert (manifest["conformance_level"], manifest["capabilities"]["priority_queues"]) == (4, True)
+    assert manifest["extensions"] == ["urn:ojs:ext:progress"]
+
+
+async def test_manifest_names_its_limits(servers: Mapping[str, Server]) -> None:
+    async with servers["open"].client() as client:
+        manifest = (await client.get("/ojs/manifest")).json()
+    assert manifest["batch_limits"] == {"max_batch_size": 1_000}
+    assert manifest["rate_limits"]["on_limit"] == ["wait"]
+    assert manifest["capabilities"]["rate_limiting"] is manifest["capabilities"]["batch_enqueue"] is True
 
 
 async def test_manifest_declares_the_strength_of_uniqueness(servers: Mapping[str, Server]) -> None:

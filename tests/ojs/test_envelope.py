@@ -32,6 +32,13 @@ INVALID: Final[list[tuple[Mapping[str, Any], str, str]]] = [
     ({"queue": "a" * 256}, "queue", "queue"),
     ({"options": {"priority": 101}}, "options.priority", "priority"),
     ({"priority": True}, "priority", "priority"),
+    ({"priority": "high"}, "priority", "priority"),
+    ({"rate_limit": 5}, "rate_limit", "rate_limit"),
+    ({"rate_limit": {"key": ""}}, "rate_limit.key", "rate_limit.key"),
+    ({"rate_limit": {"max_per_second": 0.5}}, "rate_limit.max_per_second", "rate_limit.max_per_second"),
+    ({"rate_limit": {"rate": {"limit": 1}}}, "rate_limit.rate", "rate_limit.rate"),
+    ({"rate_limit": {"throttle": []}}, "rate_limit.throttle", "rate_limit.throttle"),
+    ({"rate_limit": {"on_limit": "drop"}}, "rate_limit.on_limit", "rate_limit.on_limit"),
     ({"priority": 1.0}, "priority", "priority"),
     ({"options": {"tags": [1]}}, "options.tags", "tags"),
     ({"options": {"timeout_ms": -1}}, "options.timeout_ms", "timeout_ms"),
@@ -161,3 +168,8 @@ def test_job_continues_the_trace_of_its_sender(meta: dict[str, Any], header: str
     request = envelope.read({"type": "a", "args": [], "meta": meta}, MADE, defaults, Actor(identity="ada"))
     assert request.traceparent == expected
     assert {name: value for name, value in request.definition.meta.items() if name != envelope.META_KEY} == meta
+
+
+@pytest.mark.parametrize(("name", "number"), [("HIGH", 3), ("NORMAL", 2), ("LOW", 1)])
+def test_named_priorities_are_numbers(name: str, number: int) -> None:
+    assert read({"type": "a", "args": [], "options": {"priority": name}}).definition.priority == number

@@ -106,7 +106,7 @@ def from_enqueued(enqueued: Recorded[Enqueued]) -> Admitted:
     wish = _Wish(request.execution_id, request.start_at or at, "api", by=request.by, traceparent=request.traceparent)
     requested = _requested(request.definition, 0, wish)
     own_meta = {of_step.step: of_step.meta for of_step in request.step_meta}
-    changes: dict[str, Any] = {"start_at": request.start_at, "expires_at": request.expires_at}
+    changes: dict[str, Any] = {"start_at": request.start_at, "expires_at": request.expires_at, "rate": request.rate}
     if request.workflow is not None:
         steps = tuple(step.model_copy(update={"meta": own_meta.get(step.name)}) for step in requested.plan.steps)
         changes |= {"workflow": request.workflow, "steps": steps}

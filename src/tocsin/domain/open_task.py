@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from .ownership import lane_of, shard_resource
+from .token_bucket import TokenBucket
 
 StepKey: TypeAlias = tuple[str, str]
 """The scope of an execution, and the name of one of its steps."""
@@ -21,6 +22,14 @@ class LimitGroup:
     """The path to the value; None: all tasks of the job."""
     value: str | None = None
     """The value at the path; None: tasks without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateGroup:
+    """The tasks whose starts a rate counts together."""
+
+    key: str
+    bucket: TokenBucket
 
 
 @dataclass(slots=True)
@@ -44,6 +53,8 @@ class OpenTask:
     """The tasks that its concurrency limit counts; None: unlimited."""
     limit: int = 0
     """The greatest number of tasks of its group that workers may have."""
+    rate: RateGroup | None = None
+    """The tasks whose starts are counted with its own; None: unlimited."""
     resource: str | None = None
     """The resource whose owner alone gets it; None: any worker does."""
     shard: str | None = None

@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, Final
 
-from .open_task import LaneKey, OpenTask, StepKey
+from .open_task import LaneKey, OpenTask, RateGroup, StepKey
 from .ownership import shard_resource
 from .queue_backlog import HeldBack, HeldGroup
 from .task_lanes import TaskLanes
@@ -241,6 +241,14 @@ class TaskBoard:
         """Give an open task to none of some agents."""
         if (task := self._open.get((scope, step))) is not None:
             self._open.refuse(task, agents)
+
+    def waiting_rates(self, most: int) -> list[RateGroup]:
+        """See `TaskLanes.waiting_rates`."""
+        return self._open.waiting_rates(most)
+
+    def let_start(self, room: Mapping[RateGroup, int]) -> None:
+        """See `TaskLanes.let_start`."""
+        self._open.let_start(room)
 
     def take_ended(self) -> list[AgentClaim]:
         """Return the claims of agents that ended with their executions since the last call."""

@@ -11,9 +11,9 @@ from datetime import datetime
 from heapq import heapify, heappop, heapreplace
 from typing import TypeAlias
 
-from .open_task import LaneKey, LimitGroup, OpenTask, StepKey
+from .open_task import LaneKey, LimitGroup, OpenTask, RateGroup, StepKey
 from .ownership import function_of, is_owned
-from .task_lines import Group, JobLines, Lane, Line
+from .task_lines import Group, JobLines, Lane, Line, Starts
 from .task_offers import FreeSlots, Offer
 
 
@@ -30,6 +30,7 @@ class TaskLanes:
         self._priorities: dict[str, dict[str, set[int]]] = {}
         """The priorities of open tasks by queue and function."""
         self._groups: dict[LimitGroup, Group] = {}
+        self._starts: dict[RateGroup, Starts] = {}
         self._running: dict[str, int] = {}
         """The number of tasks of each queue that workers have or get."""
         self._turns: dict[tuple[str, str], int] = {}
@@ -87,6 +88,21 @@ class TaskLanes:
             for line in group.lines.get(group.running + 1, ()):
                 self._update(line)
             self._forget_if_idle(task.group)
+
+    def waiting_rates(self, most: int) -> list[RateGroup]:
+        """Return up to `most` groups of rates whose tasks may not start, those first that were not returned for longest."""
+        held = [group for group, starts in self._starts.items() if starts.room < 1]
+        for group in held[:most]:
+            self._starts[group] = self._starts.pop(group)
+        return held[:most]
+
+    def let_start(self, room: Mapping[RateGroup, int]) -> None:
+        """Note the number of tasks that may start now, by group."""
+        for group, number in room.items():
+            if (starts := self._starts.get(group)) is not None:
+                starts.room = number
+                for line in starts.lines:
+                    self._update(line)
 
     def take(
         self, offers: Iterable[Offer], *, limit: int, room: Mapping[str, int] | None = None
@@ -233,8 +249,13 @@ class TaskLanes:
         self._turn += 1
         self._queue_turns[task.queue] = self._turn
         self._turns[task.queue, task.job] = self._turn
+        starts = None if task.rate is None else self._starts[task.rate]
         self.remove(task)
         self.occupy(task)
+        if starts is not None:
+            starts.room -= 1
+            for line in starts.lines if starts.room < 1 else ():
+                self._update(line)
 
     # --- lines ---------------------------------------------------------------------------------------------------------
 
@@ -253,10 +274,13 @@ class TaskLanes:
             if of_queue not in self._turns:
                 self._turn += 1
                 self._turns[of_queue] = self._turn
-        line_key = task.group, task.limit, task.refused_by
+        line_key = task.group, task.limit, task.rate, task.refused_by
         if (line := job.lines.get(line_key)) is None:
             group = None if task.group is None else self._groups.setdefault(task.group, Group())
-            line = job.lines[line_key] = Line(lane, task.job, line_key, group)
+            starts = None if task.rate is None else self._starts.setdefault(task.rate, Starts())
+            line = job.lines[line_key] = Line(lane, task.job, line_key, group, starts)
+            if starts is not None:
+                starts.lines[line] = None
             if group is not None:
                 group.lines.setdefault(task.limit, {})[line] = None
         line.tasks[task.key] = task
@@ -278,7 +302,11 @@ class TaskLanes:
             return
         jobs = lane.jobs[line.job]
         del jobs.lines[line.key]
-        group, limit, _ = line.key
+        group, limit, rate, _ = line.key
+        if rate is not None and line.starts is not None:
+            del line.starts.lines[line]
+            if not line.starts.lines:
+                del self._starts[rate]
         if group is not None and line.group is not None:
             del line.group.lines[limit][line]
             if not line.group.lines[limit]:

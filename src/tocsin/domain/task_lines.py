@@ -4,11 +4,11 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from .open_task import LimitGroup, OpenTask, StepKey
+from .open_task import LimitGroup, OpenTask, RateGroup, StepKey
 from .ranked_items import RankedItems
 
-LineKey: TypeAlias = tuple[LimitGroup | None, int, frozenset[str]]
-"""A group, its limit, and the agents that refused the tasks."""
+LineKey: TypeAlias = tuple[LimitGroup | None, int, RateGroup | None, frozenset[str]]
+"""A group, its limit, the group of a rate, and the agents that refused the tasks."""
 
 
 @dataclass(slots=True, eq=False)
@@ -17,6 +17,14 @@ class Group:
 
     running: int = 0
     lines: dict[int, dict["Line", None]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Starts:
+    """The number of tasks of a rate's group that may start now, and the lines of the group."""
+
+    room: int = 0
+    lines: dict["Line", None] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -41,12 +49,13 @@ class JobLines:
 
 @dataclass(slots=True, eq=False)
 class Line:
-    """Tasks of one job in one lane, in order, with the same limit and refusals."""
+    """Tasks of one job in one lane, in order, with the same limits and refusals."""
 
     lane: Lane
     job: str
     key: LineKey
     group: Group | None
+    starts: Starts | None
     tasks: OrderedDict[StepKey, OpenTask] = field(default_factory=OrderedDict)
 
     @property
@@ -56,5 +65,6 @@ class Line:
 
     @property
     def is_held_back(self) -> bool:
-        """Whether workers have as many tasks of the group as they may."""
-        return self.group is not None and self.group.running >= self.key[1]
+        """Whether workers have as many tasks of the group as they may, or no more may start now."""
+        is_full = self.group is not None and self.group.running >= self.key[1]
+        return is_full or (self.starts is not None and self.starts.room < 1)

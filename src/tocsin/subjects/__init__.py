@@ -179,6 +179,7 @@ from .names import (
     partition_of,
     partition_token,
     rate_key,
+    start_rate_key,
     stream_of,
     token,
 )
@@ -384,6 +385,7 @@ __all__ = [
     "scope_of",
     "shard_map",
     "silences",
+    "start_rate_key",
     "started",
     "stream_of",
     "subject_of",

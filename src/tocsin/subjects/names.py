@@ -272,6 +272,11 @@ def rate_key(queue: str) -> str:
     return f"rate.{token(queue)}"
 
 
+def start_rate_key(digest: str) -> str:
+    """Return the key in `queues` for what is used of the rate of a group of tasks."""
+    return f"rate.starts.{digest}"
+
+
 _OUTSIDE: Final = "outside."
 
 

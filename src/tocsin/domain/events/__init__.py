@@ -140,6 +140,7 @@ from .quorum import Acknowledged, Proposed, QuorumOutcome, QuorumSettled
 from .repair import RepairFact, Voided
 from .shards import Shard, ShardsDefined, ShardState
 from .silences import Silence, SilencesDefined
+from .start_rate import StartRate
 from .steps import (
     Admission,
     Advanced,
@@ -307,6 +308,7 @@ __all__ = [
     "SkipReason",
     "Skipped",
     "SoleStep",
+    "StartRate",
     "Started",
     "StepMeta",
     "StepProgress",

@@ -8,6 +8,7 @@ from pydantic import JsonValue
 from ..definition import DEFAULT_MAX_WAITING, Concurrency, JobClass, JobDependency, RetryPolicy
 from ..text import utc_text
 from .message import OCCURRENCES, Actor, Failure, Input, Message, Sequence, TriggerKind
+from .start_rate import StartRate
 from .triggers import EventReference
 from .workflow import Workflow
 
@@ -76,6 +77,8 @@ class Plan(Message):
     """The number of executions of the job that may wait for its lock."""
     concurrency: Concurrency | None = None
     """The limit of the job's tasks that workers may have at a time; absent: unlimited."""
+    rate: StartRate | None = None
+    """The rate at which its tasks and others start; absent: unlimited."""
     job_class: JobClass = "LOCAL_SAFE"
     """The class of the job. Only the executor leader gets the tasks of `LEADER_ONLY`."""
     quorum: QuorumRule | None = None

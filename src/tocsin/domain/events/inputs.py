@@ -10,6 +10,7 @@ from pydantic import AwareDatetime, Field, JsonValue, model_validator
 
 from ..definition import JobDefinition
 from .message import Actor, Failure, Input, Message, ReleasedReason, Sequence, TriggerKind, TriggerSource
+from .start_rate import StartRate
 from .triggers import EventReference
 from .uniqueness import UniqueRule
 from .workflow import StepMeta, Workflow
@@ -123,6 +124,8 @@ class Enqueued(Message):
     """The workflow that decides when a step of the definition is ready; absent: the dependencies of the steps do."""
     step_meta: tuple[StepMeta, ...] = ()
     """Metadata of single steps of a workflow."""
+    rate: StartRate | None = None
+    """The rate at which its tasks and others start; absent: unlimited."""
 
     @model_validator(mode="after")
     def _needs_no_lock(self) -> Self:

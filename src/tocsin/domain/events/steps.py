@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from .execution import Admitted, ExecutionFact, ExhaustedReason, Plan, meta_of
 from .message import Actor, Failure, Input, Message, Recorded, ReleasedReason, Sequence, TriggerKind
+from .start_rate import StartRate
 from .triggers import EventReference
 
 T = TypeVar("T")
@@ -75,6 +76,8 @@ class Dispatched(ExecutionFact):
     """The priority of the task in its queue, from -100 to 100."""
     concurrency: TaskLimit | None = None
     """The concurrency limit of the task; absent: unlimited."""
+    rate: StartRate | None = None
+    """The rate at which the task and others start; absent: unlimited."""
     resource: str | None = None
     """The resource whose owner alone gets the task; absent: any worker gets it."""
     shard: str | None = None

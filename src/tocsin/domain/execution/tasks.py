@@ -129,6 +129,7 @@ def _task(
         queue=step.queue,
         priority=step.priority,
         concurrency=limit_of(requested, step),
+        rate=requested.plan.rate,
         resource=EXECUTOR if requested.plan.job_class == LEADER_ONLY else None,
         shard=requested.plan.shard,
         upstream=results,

@@ -28,7 +28,7 @@ from ...domain.task_board import NO_AGENT, AgentClaim, TaskBoard
 from ...ports import Append, Clock, EventLog, OutdatedState, Written
 from .operator_decisions import OperatorDecisions
 from .owners import Owners
-from .queue_rates import QueueRates
+from .queue_rates import QueueRates, Rated
 
 
 class StoredClaim(NamedTuple):
@@ -67,14 +67,19 @@ class Claims:
         """
         by_scope: dict[str, list[tuple[OpenTask, Started]]] = {}
         try:
-            granted = await self._rates.take(Counter(task.queue for task, _ in assigned))
+            wanted = Counter(name for task, _ in assigned for name in _rated(task))
+            granted = await self._rates.take(wanted)
+            self._board.let_start(
+                {name: 0 for name in granted if not isinstance(name, str) and granted[name] < wanted[name]}
+            )
             for task, started in assigned:
                 if not self._may_be_claimed(task, started):
                     continue
-                if task.queue in granted:
-                    granted[task.queue] -= 1
-                    if granted[task.queue] < 0:
-                        continue
+                limited = [name for name in _rated(task) if name in granted]
+                if any(granted[name] < 1 for name in limited):
+                    continue
+                for name in limited:
+                    granted[name] -= 1
                 by_scope.setdefault(task.scope, []).append((task, started))
             return await self._store(by_scope)
         finally:
@@ -162,6 +167,11 @@ class Claims:
         if await self._log.tail(scope) == 0:
             for task, _ in tasks:
                 self._board.withdraw(task)
+
+
+def _rated(task: OpenTask) -> list[Rated]:
+    """Return by what the start of a task is counted."""
+    return [task.queue] if task.rate is None else [task.queue, task.rate]
 
 
 def learn_event(board: TaskBoard, scope: str, recorded: Recorded[Message]) -> None:

@@ -4,16 +4,17 @@ Of most events the subject says enough, so that only tasks and claims are decode
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 from pydantic import ValidationError
 
 from ... import subjects
 from ...domain.events import Message, Recorded
-from ...domain.open_task import LimitGroup, OpenTask
+from ...domain.open_task import LimitGroup, OpenTask, RateGroup
 from ...domain.task_board import NO_AGENT, TaskBoard
 from ...domain.task_fetch import FetchedClaim
+from ...domain.token_bucket import TokenBucket
 from ...engine.report_authentication import authentic_subject
 from ...subjects import DecodeError
 from .claims import agent_of
@@ -44,11 +45,19 @@ class _Limit(msgspec.Struct):
     value: str | None = None
 
 
+class _Rate(msgspec.Struct):
+    key: str
+    limit: Annotated[int, msgspec.Meta(ge=1)]
+    per: Annotated[float, msgspec.Meta(gt=0)]
+    burst: Annotated[int, msgspec.Meta(ge=1)]
+
+
 class _Head(msgspec.Struct):
     job: str
     function: str
     priority: int = 0
     concurrency: _Limit | None = None
+    rate: _Rate | None = None
     resource: str | None = None
     shard: str | None = None
 
@@ -173,7 +182,7 @@ class FollowedTasks:
         if not self._serves(queue):
             return
         head = _HEADS.decode(body)
-        limit = head.concurrency
+        limit, rate = head.concurrency, head.rate
         self._board.dispatch(
             OpenTask(
                 scope=scope,
@@ -189,6 +198,7 @@ class FollowedTasks:
                 priority=head.priority,
                 group=None if limit is None else LimitGroup(head.job, limit.key, limit.value),
                 limit=0 if limit is None else limit.limit,
+                rate=None if rate is None else RateGroup(rate.key, TokenBucket(rate.limit, rate.per, rate.burst)),
                 resource=head.resource,
                 shard=head.shard,
             )

@@ -53,6 +53,8 @@ from .task_sender import TaskSender
 
 AT_ONCE: Final = 256
 """The greatest number of tasks that are claimed in one write."""
+MAX_RATES: Final = 500
+"""The number of groups of rates whose tokens are looked at in one turn."""
 LEASE_S: Final = 4.0
 """The time to live of the leader lease: no task is assigned for so long after the leader was killed."""
 
@@ -282,7 +284,11 @@ class Matcher:
         return bool(claims)
 
     async def _room(self) -> dict[str, int]:
-        """Return the number of tasks that may start in limited queues: none in paused queues."""
+        """Return the number of tasks that may start in limited queues: none in paused queues.
+
+        Tasks of groups that held back may start if a token came.
+        """
+        self.board.let_start(await self._rates.room_of(self.board.waiting_rates(MAX_RATES)))
         return {**await self._rates.room(), **self._decisions.room}
 
     def _offers(self) -> list[Offer]:

@@ -26,17 +26,20 @@ from pydantic import (
 from ....domain import duration
 from ....domain.access import WORKER_QUEUE
 from ....domain.definition import DefinitionError, JobDefinition, RetryPolicy, show
-from ....domain.events import Actor, Enqueued, UniqueRule
+from ....domain.events import Actor, Enqueued, StartRate, UniqueRule
 from ....domain.text import utc_text
 from ....domain.trace_context import parse as parse_traceparent
 from ....domain.visibility_lease import MAX_LEASE_S
 from ....settings import Archive
 from ..api.problems import FieldError, Problem
-from . import unique_policy
+from . import rate_policy, unique_policy
+from .rate_policy import RatePolicy
 from .unique_policy import InvalidPolicy, UniquePolicy
 
 QUEUE: Final = WORKER_QUEUE
 MAX_PRIORITY: Final = 100
+PRIORITIES: Final[Mapping[str, int]] = {"HIGH": 3, "NORMAL": 2, "LOW": 1}
+"""The named priorities (L4-PRI-003)."""
 MAX_ATTEMPTS: Final = 100
 MAX_TYPE_LENGTH: Final = 200
 JITTER: Final = 0.5
@@ -58,6 +61,7 @@ _OPTIONS: Final = (
     "expires_at",
     "retry",
     "unique",
+    "rate_limit",
 )
 """Fields that may be inside `options` or next to it; `scheduled_at` and `delay_until` are two names of one field."""
 _DECLARED: Final = frozenset(
@@ -73,7 +77,12 @@ _MANAGED: Final = frozenset(
     }
 )
 """Fields that the server manages: ignored if a client sends them."""
-_POLICIES: Final = frozenset({"retry", "unique"})
+_POLICIES: Final[Mapping[str, Mapping[str, str]]] = {
+    "retry": {},
+    "unique": unique_policy.REQUIREMENTS,
+    "rate_limit": rate_policy.REQUIREMENTS,
+}
+"""Objects in an envelope, and the requirements of their fields; those of `retry` are in `RULES`."""
 _BACKOFFS: Final = {
     "exponential": "exponential",
     "linear": "linear",
@@ -96,6 +105,10 @@ def _instant(value: object, info: ValidationInfo) -> datetime:
         return instant.astimezone(UTC)
     except OverflowError as error:
         raise ValueError(str(error)) from None
+
+
+def _named(priority: object) -> object:
+    return PRIORITIES.get(priority, priority) if isinstance(priority, str) else priority
 
 
 def _seconds(milliseconds: float) -> float:
@@ -153,12 +166,13 @@ class _Envelope(BaseModel):
     options: dict[str, Any] = {}
     id: str | None = Field(default=None, pattern=_UUID_V7)
     type: str = Field(pattern=_TYPE, max_length=MAX_TYPE_LENGTH)
-    priority: int = Field(default=0, ge=-MAX_PRIORITY, le=MAX_PRIORITY)
+    priority: Annotated[int, BeforeValidator(_named)] = Field(default=0, ge=-MAX_PRIORITY, le=MAX_PRIORITY)
     visibility_timeout_ms: _Milliseconds | None = None
     start_at: _Instant | None = None
     expires_at: _Instant | None = None
     retry: _Retry | None = None
     unique: UniquePolicy | None = None
+    rate_limit: RatePolicy | None = None
     args: list[Any]
     queue: str = Field(default="default", pattern=f"^{QUEUE.pattern}$")
     timeout_ms: _Milliseconds | None = None
@@ -192,7 +206,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "type": Rule(
         "must be words of lower-case letters, digits, underscores and hyphens, joined by dots, e.g. `email.send`"
     ),
-    "priority": Rule(f"must be an integer from -{MAX_PRIORITY} to {MAX_PRIORITY}"),
+    "priority": Rule(f"must be an integer from -{MAX_PRIORITY} to {MAX_PRIORITY}, or one of {', '.join(PRIORITIES)}"),
     "visibility_timeout_ms": _MILLISECONDS_RULE,
     "start_at": _INSTANT_RULE,
     "expires_at": _INSTANT_RULE,
@@ -208,7 +222,12 @@ RULES: Final[Mapping[str, Rule]] = {
     "retry.max_interval_ms": _INTERVAL_MS_RULE,
     "retry.max_interval": _INTERVAL_RULE,
     "unique": _OBJECT,
-    **{f"unique.{field}": Rule(requirement) for field, requirement in unique_policy.REQUIREMENTS.items()},
+    "rate_limit": _OBJECT,
+    **{
+        f"{policy}.{field}": Rule(requirement)
+        for policy, requirements in _POLICIES.items()
+        for field, requirement in requirements.items()
+    },
     "args": Rule("must be an array"),
     "queue": Rule("must be lower-case letters, digits, hyphens and dots, and must not start with a hyphen or a dot"),
     "timeout_ms": _MILLISECONDS_RULE,
@@ -277,6 +296,7 @@ def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqu
         by=by,
         traceparent=_traceparent(envelope.meta, defaults),
         unique=_unique_rule(envelope, defaults),
+        rate=_start_rate(envelope),
     )
 
 
@@ -314,12 +334,12 @@ def _problem(error: ValidationError, fields: Mapping[str, Any], sources: Mapping
     """Return the answer to the first invalid field."""
     details = error.errors(include_url=False, include_context=False)[0]
     field, *path = details["loc"]
-    if details["type"] == "missing":
+    if details["type"] == "missing" and not path:
         missing = FieldError(field=str(field), right="required, and not given")
         return Problem(400, "invalid-request", f"`{missing.field}`: {missing.right}", (missing,))
     if field in _POLICIES and path:
         named = f"{field}.{path[0]}"
-        unknown = Rule(f"is no field of a policy; its fields are {', '.join(unique_policy.REQUIREMENTS)}")
+        unknown = Rule(f"is not supported; the fields of the policy are {', '.join(_POLICIES[str(field)])}")
         return _invalid(named, fields[str(field)].get(path[0]), RULES.get(named, unknown))
     source = str(field) if field in _POLICIES else sources.get(str(field), str(field))
     return _invalid(source, fields[str(field)], RULES[str(field)])
@@ -370,6 +390,15 @@ def _unique_rule(envelope: _Envelope, defaults: Defaults) -> UniqueRule | None:
         )
     except InvalidPolicy as error:
         raise _invalid(f"unique.{error.field}", error.value, Rule(error.requirement)) from None
+
+
+def _start_rate(envelope: _Envelope) -> StartRate | None:
+    if envelope.rate_limit is None:
+        return None
+    rate = envelope.rate_limit.start_rate(envelope.queue)
+    if rate is None:
+        raise _invalid("rate_limit", envelope.rate_limit.model_dump(exclude_none=True), Rule(rate_policy.ONE))
+    return rate
 
 
 def _first(*values: float | None) -> float:

@@ -5,13 +5,13 @@ from typing import Any, Final
 from fastapi import APIRouter, Response
 
 from .... import subjects
-from ....ports import LogUnavailable
+from ....ports import MAX_TOGETHER, LogUnavailable
 from ..api.dependencies import Here
 from .protocol import VERSION, OjsResponse, documented
 from .workflow_envelope import MAX_DEPTH, MAX_JOBS
 
-LEVEL: Final = 3
-"""Capabilities of level 4 that exist are named beside it. The extension `urn:ojs:ext:priority` is not: its order is the reverse."""
+LEVEL: Final = 4
+"""The extensions for priorities, rate limits and bulk operations are not listed, because each of them requires more than the level."""
 
 TIER: Final = "runtime"
 """Jobs run through their whole lifecycle. The tier `full` also needs gRPC and every optional feature."""
@@ -43,12 +43,14 @@ async def manifest(here: Here) -> dict[str, Any]:
             "job_ttl": True,
             "pause_resume": True,
             "priority_queues": True,
-            "rate_limiting": False,
+            "rate_limiting": True,
             "schema_validation": False,
             "unique_jobs": {"strength": STRENGTH, "mechanism": "optimistic guard of the key's scope in the log"},
             "workflows": True,
         },
         "unique_job_strength": STRENGTH,
+        "batch_limits": {"max_batch_size": MAX_TOGETHER},
+        "rate_limits": {"strategies": ["rate", "throttle"], "algorithm": "token bucket", "on_limit": ["wait"]},
         "workflow_limits": {"max_jobs": MAX_JOBS, "max_nesting_depth": MAX_DEPTH},
         "extensions": ["urn:ojs:ext:progress"],
         "endpoints": {"base_url": "/ojs/v1", "manifest": "/ojs/manifest", "health": "/ojs/v1/health"},

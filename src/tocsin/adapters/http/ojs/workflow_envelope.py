@@ -28,7 +28,7 @@ MAX_NAME_LENGTH: Final = 255
 CALLBACKS: Final = ("on_complete", "on_success", "on_failure")
 _KINDS: Final = ("chain", "group", "batch")
 _STEP_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_\-]{0,63}")
-_REFUSED: Final = ("scheduled_at", "delay_until", "expires_at", "unique")
+_REFUSED: Final = ("scheduled_at", "delay_until", "expires_at", "unique", "rate_limit")
 """Options that a job of a workflow may not have, because the workflow decides when it runs."""
 
 
