@@ -67,7 +67,7 @@ def test_group_without_tasks_is_forgotten() -> None:
     assert board.waiting_rates(10) == [B]
 
 
-def test_all_waiting_groups_are_returned_in_turns() -> None:
+def test_waiting_groups_are_returned_in_turns() -> None:
     groups = [RateGroup(str(number), A.bucket) for number in range(5)]
     board = board_of(*(limited(number, group) for number, group in enumerate(groups, 1)))
     returned = [group for _ in range(5) for group in board.waiting_rates(2)]

@@ -90,7 +90,7 @@ class TaskLanes:
             self._forget_if_idle(task.group)
 
     def waiting_rates(self, most: int) -> list[RateGroup]:
-        """Return up to `most` groups of rates whose tasks may not start, those first that were not returned for longest."""
+        """Return up to `most` groups of rates whose tasks may not start, in turns."""
         held = [group for group, starts in self._starts.items() if starts.room < 1]
         for group in held[:most]:
             self._starts[group] = self._starts.pop(group)

@@ -21,7 +21,7 @@ class Group:
 
 @dataclass(slots=True, eq=False)
 class Starts:
-    """The number of tasks of a rate's group that may start now, and the lines of the group."""
+    """The tasks of a rate's group that may start now, and its lines."""
 
     room: int = 0
     lines: dict["Line", None] = field(default_factory=dict)
@@ -65,6 +65,6 @@ class Line:
 
     @property
     def is_held_back(self) -> bool:
-        """Whether workers have as many tasks of the group as they may, or no more may start now."""
+        """Whether the limit of the group is reached, or no task may start now."""
         is_full = self.group is not None and self.group.running >= self.key[1]
         return is_full or (self.starts is not None and self.starts.room < 1)

@@ -273,7 +273,7 @@ def rate_key(queue: str) -> str:
 
 
 def start_rate_key(digest: str) -> str:
-    """Return the key in `queues` for what is used of the rate of a group of tasks."""
+    """Return the key in `queues` for the rate of a group of tasks."""
     return f"rate.starts.{digest}"
 
 

@@ -35,7 +35,7 @@ class _Window(BaseModel):
 
 
 class RatePolicy(BaseModel):
-    """A policy. Other fields are refused, because the server would not keep what they say."""
+    """A policy. Other fields are refused, because no limit would keep them."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
