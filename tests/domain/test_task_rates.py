@@ -51,7 +51,7 @@ def test_limited_task_holds_back_no_other() -> None:
     assert chosen(board) == [1, 3]
 
 
-def test_task_that_is_put_back_waits_for_a_token() -> None:
+def test_task_put_back_waits_for_a_token() -> None:
     board = board_of(limited(1, A))
     board.let_start({A: 1})
     [reserved] = board.choose(["default"], lambda _: True, limit=1)

@@ -35,7 +35,7 @@ class _Window(BaseModel):
 
 
 class RatePolicy(BaseModel):
-    """A policy. Other fields are refused, because no limit would keep them."""
+    """A policy. It has no other fields."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -46,7 +46,7 @@ class RatePolicy(BaseModel):
     on_limit: Literal["wait"] = "wait"
 
     def start_rate(self, queue: str) -> StartRate | None:
-        """Return the rate of a job in a queue; None: the policy has no limit, or several."""
+        """Return the rate of a job in a queue; None: not exactly one limit is given."""
         key = f"queue:{queue}" if self.key is None else f"key:{self.key}"
         match self.rate, self.throttle, self.max_per_second:
             case _Window() as window, None, None:
