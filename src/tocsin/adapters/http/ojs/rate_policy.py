@@ -46,7 +46,7 @@ class RatePolicy(BaseModel):
     on_limit: Literal["wait"] = "wait"
 
     def start_rate(self, queue: str) -> StartRate | None:
-        """Return the rate of a job in a queue; None: not exactly one limit is given."""
+        """Return the rate of a job; None: not exactly one limit is given."""
         key = f"queue:{queue}" if self.key is None else f"key:{self.key}"
         match self.rate, self.throttle, self.max_per_second:
             case _Window() as window, None, None:
