@@ -79,9 +79,10 @@ async def test_archived_ojs_job_is_not_run_again(world: World, old: ArchivedLog,
         facts = await world.log.read("execution.>")
         await world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
     await old.take("execution.>")
-    for path, body in (("/ojs/v1/jobs", wish), ("/ojs/v1/jobs/batch", {"jobs": [{**wish, "id": None}, wish]})):
+    batch = {"jobs": [{**wish, "id": None}, wish]}
+    for path, body, job in (("/ojs/v1/jobs", wish, ""), ("/ojs/v1/jobs/batch", batch, "job 1 of the batch: ")):
         answer = await world.ask("POST", path, body)
-        assert (answer.status_code, answer.json()["error"]["message"]) == (409, text)
+        assert (answer.status_code, answer.json()["error"]["message"]) == (409, job + text)
     assert await world.facts("enqueue.>") == []
 
 

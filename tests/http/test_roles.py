@@ -8,6 +8,7 @@ import pytest
 from fastapi.routing import APIRoute
 
 from tests.domain.given import admitted
+from tests.domain.test_workflow import CHAIN, plan_of
 from tests.http.conftest import World
 from tocsin.adapters.http.api.app import ROUTERS
 from tocsin.domain.access import GRANTS, Permission, Principal, Role, roles_of
@@ -20,6 +21,7 @@ JOB = {"name": "new", "schedule": "@daily", "function": "f"}
 CRON = {"name": "new-cron", "cron": "@daily", "type": "a.b"}
 RUN = "11111111-1111-7111-8111-111111111111"
 LETTER = "22222222-2222-7222-8222-222222222222"
+FLOW = "33333333-3333-7333-8333-333333333333"
 
 ADMIN, OPERATOR, AUTHOR, VIEWER, WORKER = Role.ADMIN, Role.OPERATOR, Role.AUTHOR, Role.VIEWER, Role.WORKER
 HISTORIANS = {ADMIN, OPERATOR, AUTHOR, VIEWER}
@@ -104,6 +106,28 @@ TABLE: dict[tuple[str, str], tuple[Collection[Role | None] | None, str, Any]] = 
         "/ojs/v1/jobs/batch",
         {"jobs": [{"type": "a.b", "args": []}]},
     ),
+    ("POST", "/ojs/v1/jobs/bulk"): (
+        {ADMIN, OPERATOR, AUTHOR},
+        "/ojs/v1/jobs/bulk",
+        {"jobs": [{"type": "a.b", "args": []}]},
+    ),
+    ("POST", "/ojs/v1/jobs/bulk/cancel"): (
+        {ADMIN, OPERATOR, AUTHOR},
+        "/ojs/v1/jobs/bulk/cancel",
+        {"job_ids": [RUN]},
+    ),
+    ("POST", "/ojs/v1/jobs/bulk/retry"): (
+        {ADMIN, OPERATOR, AUTHOR},
+        "/ojs/v1/jobs/bulk/retry",
+        {"job_ids": [LETTER]},
+    ),
+    ("POST", "/ojs/v1/workflows"): (
+        {ADMIN, OPERATOR, AUTHOR},
+        "/ojs/v1/workflows",
+        {"type": "chain", "steps": [{"type": "a.b", "args": []}]},
+    ),
+    ("GET", "/ojs/v1/workflows/{id}"): (HISTORIANS, f"/ojs/v1/workflows/{FLOW}", None),
+    ("DELETE", "/ojs/v1/workflows/{id}"): ({ADMIN, OPERATOR}, f"/ojs/v1/workflows/{FLOW}", None),
     ("GET", "/ojs/v1/jobs/{id}"): (HISTORIANS, f"/ojs/v1/jobs/{RUN}", None),
     ("DELETE", "/ojs/v1/jobs/{id}"): ({ADMIN, OPERATOR}, f"/ojs/v1/jobs/{RUN}", None),
     ("GET", "/ojs/v1/jobs/{id}/progress"): (HISTORIANS, f"/ojs/v1/jobs/{RUN}/progress", None),
@@ -129,7 +153,10 @@ TABLE: dict[tuple[str, str], tuple[Collection[Role | None] | None, str, Any]] = 
 NOT_NOW = {
     ("POST", "/ojs/v1/workers/ack"): 409,
     ("POST", "/ojs/v1/workers/nack"): 409,
-    ("GET", "/ojs/v1/queues/{name}/stats"): 404,
+    ("GET", "/ojs/v1/queues/{name}/stats"): 503,
+    # An author may cancel and replay what is its own, and no other job of the list.
+    ("POST", "/ojs/v1/jobs/bulk/cancel"): 422,
+    ("POST", "/ojs/v1/jobs/bulk/retry"): 422,
     ("DELETE", "/v1/tokens/{id}"): 404,
     ("DELETE", "/v1/silences/{id}"): 404,
     ("POST", "/ojs/v1/dead-letter/{id}/retry"): 503,
@@ -157,6 +184,8 @@ async def guarded(world: World) -> World:
     await world.given(name="cron", function="a.b")
     for execution_id in (RUN, LETTER):
         await world.log.append(admitted().model_copy(update={"job": "job", "execution_id": execution_id}), expect=0)
+    flow = admitted(plan_of(CHAIN)).model_copy(update={"job": "job", "execution_id": FLOW})
+    await world.log.append(flow, expect=0)
     now = world.clock.now()
     letter = DeadLettered(
         job="job",

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -169,7 +170,7 @@ async def status(target: HealthTarget) -> Status:
     inspection = target.inspection
     query = _Query()
     names = inspection.stream_names()
-    states = await asyncio.gather(*(query(f"stream {name}", inspection.stream(name)) for name in names))
+    states = await asyncio.gather(*(query(f"stream {name}", partial(inspection.stream, name)) for name in names))
     # Streams that did not answer are left out, and None stands for a stream that does not exist.
     streams = {name: state for name, state in zip(names, states, strict=True) if f"stream {name}" not in query.troubles}
     for stream in LAID_OUT:
@@ -183,22 +184,22 @@ async def status(target: HealthTarget) -> Status:
     has_queues = streams.get(inspection.bucket_stream_name(Bucket.QUEUES))
     has_cursors = streams.get(inspection.bucket_stream_name(Bucket.CURSORS))
     leadership, registrations, history, workers, matched, foreign = await asyncio.gather(
-        query("leases", leadership_of(inspection)) if has_leases else _nothing(),
-        query("jobs", registrations_of(target)) if has_definitions else _nothing(),
-        query("history", _history(target)) if Stream.LOG in present else _nothing(),
-        query("agents", AgentRegistry(target.log, target.projections).agents()) if has_agents else _nothing(),
-        query("queues", _matched_queues(target)) if has_queues else _nothing(),
-        query("foreign messages", not_voided(target.log, target.projections)) if has_foreign else _nothing(),
+        query("leases", partial(leadership_of, inspection)) if has_leases else _nothing(),
+        query("jobs", partial(registrations_of, target)) if has_definitions else _nothing(),
+        query("history", partial(_history, target)) if Stream.LOG in present else _nothing(),
+        query("agents", AgentRegistry(target.log, target.projections).agents) if has_agents else _nothing(),
+        query("queues", partial(_matched_queues, target)) if has_queues else _nothing(),
+        query("foreign messages", partial(not_voided, target.log, target.projections)) if has_foreign else _nothing(),
     )
     bound, proposals = await asyncio.gather(
-        query("shards", bindings(target.log)) if present.issuperset(LAID_OUT) else _nothing(),
-        query("proposals", waiting_proposals(target.log, target.projections))
+        query("shards", partial(bindings, target.log)) if present.issuperset(LAID_OUT) else _nothing(),
+        query("proposals", partial(waiting_proposals, target.log, target.projections))
         if has_cursors and Stream.LOG in present
         else _nothing(),
     )
     of_streams = await asyncio.gather(
         *(
-            query(f"durables of {inspection.stream_name(stream)}", _durables(target, stream))
+            query(f"durables of {inspection.stream_name(stream)}", partial(_durables, target, stream))
             for stream in sorted(present)
         )
     )
@@ -257,14 +258,17 @@ def as_json(seen: Status) -> dict[str, Any]:
 
 
 class _Query:
-    """Awaits queries and collects the reasons of those that failed."""
+    """Makes queries and collects the reasons of those that failed.
+
+    Each query is made when it is awaited, so that none is left over if a cancellation comes first.
+    """
 
     def __init__(self) -> None:
         self.troubles: dict[str, str] = {}
 
-    async def __call__(self, part: str, answer: Awaitable[T]) -> T | None:
+    async def __call__(self, part: str, ask: Callable[[], Awaitable[T]]) -> T | None:
         try:
-            return await answer
+            return await ask()
         except UNAVAILABLE as error:
             self.troubles[part] = str(error).splitlines()[0]
             return None
