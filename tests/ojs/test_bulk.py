@@ -118,6 +118,16 @@ async def test_listed_jobs_are_cancelled(client: httpx.AsyncClient) -> None:
     assert (await post(client, "bulk/cancel", {"job_ids": ids}))[0] == 422
 
 
+async def test_invalid_list_cancels_no_job(client: httpx.AsyncClient) -> None:
+    _, pushed = await post(client, "", job())
+    id_ = pushed["job"]["id"]
+    status, answer = await post(client, "bulk/cancel", {"job_ids": [id_, 7]})
+    assert (status, answer["error"]["details"]["errors"][0]["field"]) == (400, "job_ids[1]")
+    assert (await client.get(f"/ojs/v1/jobs/{id_}")).json()["job"]["state"] == "available"
+    status, answer = await post(client, "bulk/cancel", {"job_ids": [id_]})
+    assert (status, answer["cancelled"]) == (200, 1)
+
+
 async def test_listed_dead_letters_are_retried(client: httpx.AsyncClient) -> None:
     queue = f"q{uuid4().hex}"
     policy = {"max_attempts": 1, "on_exhaustion": "dead_letter"}

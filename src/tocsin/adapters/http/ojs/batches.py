@@ -252,12 +252,13 @@ async def _change_each(body: Json, response: Response, done: str, change: Callab
     if _is_atomic(body):
         raise _invalid("atomicity", "must be `partial`: each job is decided on by itself", given="atomic")
     listed = _listed(body, "job_ids")
+    for index, listed_id in enumerate(listed):  # all of them, before the first is changed
+        if not isinstance(listed_id, str):
+            raise _invalid(f"job_ids[{index}]", "must be the id of a job")
     limit = asyncio.Semaphore(AT_ONCE)
 
-    async def item(index: int, id: object) -> Json:  # noqa: A002 - the field has this name
+    async def item(index: int, id: str) -> Json:  # noqa: A002 - the field has this name
         head: Json = {"index": index, "job_id": id}
-        if not isinstance(id, str):
-            raise _invalid(f"job_ids[{index}]", "must be the id of a job")
         async with limit:
             try:
                 await change(id)
