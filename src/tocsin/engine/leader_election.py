@@ -135,8 +135,7 @@ class LeaderElection:
         self._silent_since = now if self._silent_since is None else self._silent_since
         if now - self._silent_since >= self._ttl:
             self._silent_since = now
-            reason = str(error)
-            _log.warning("cannot stand for a lease", action="election-unavailable", lease=self._key, reason=reason)
+            _log.warning("cannot stand for a lease", action="election-unavailable", lease=self._key, reason=str(error))
 
     async def _record_change(self) -> None:
         """Log and record a gained or lost leadership."""
@@ -159,7 +158,7 @@ class LeaderElection:
             await self._put(expect=self._revision if self.is_leading else 0)
         except SequenceConflict:
             self._until = _NEVER
-            await self._renew_own_lease()
+            await self._take_stored_lease()
 
     async def _put(self, *, expect: int) -> None:
         sent_at, now = self._clock.monotonic(), self._clock.now()
@@ -173,8 +172,8 @@ class LeaderElection:
         self._revision = await self._projections.put(Bucket.LEADER, self._key, body, expect=expect, ttl=self._ttl)
         self._until, self._last_sign = sent_at + self._ttl, now
 
-    async def _renew_own_lease(self) -> None:
-        """Renew an own lease; request it from a leader of last resort.
+    async def _take_stored_lease(self) -> None:
+        """Renew an own lease, and take one that is overdue; request it from a leader of last resort.
 
         The stored lease names this candidate if the answer to a renewal was lost, or came so late that the lease is over by the local
         clock but still stored. To wait for its end would leave the lease without a leader until then.
@@ -182,14 +181,18 @@ class LeaderElection:
         stored = await self._projections.get(Bucket.LEADER, self._key)
         if stored is None:
             return
-        lease = json.loads(stored[0])
-        if lease["holder"] == self._holder or self._is_overdue(lease["holder"], stored[1]):
+        body, revision = stored
+        lease = json.loads(body)
+        holder = lease["holder"]
+        if holder == self._holder or self._is_overdue(revision):
             with suppress(SequenceConflict):
-                await self._put(expect=stored[1])
+                await self._put(expect=revision)
+                if holder != self._holder:
+                    _log.warning("took an overdue lease", action="lease-overdue", lease=self._key, previous=holder)
         elif lease.get("is_last_resort"):
             await self._projections.put(Bucket.LEADER, heir_key(self._key), self._holder.encode(), ttl=self._ttl)
 
-    def _is_overdue(self, holder: str, revision: int) -> bool:
+    def _is_overdue(self, revision: int) -> bool:
         """Return whether a foreign lease is stored for too long without a renewal.
 
         The server removes such a lease. If it does not (a lease without a time to live was restored, or the server's clock was set
@@ -199,10 +202,7 @@ class LeaderElection:
         now = self._clock.monotonic()
         if self._seen[0] != revision:
             self._seen = revision, now
-        if now - self._seen[1] < OVERDUE_TTLS * self._ttl:
-            return False
-        _log.warning("lease outlived its time; taking it", action="lease-overdue", lease=self._key, previous=holder)
-        return True
+        return now - self._seen[1] >= OVERDUE_TTLS * self._ttl
 
     # --- with a clock that is not credible -------------------------------------------------------------------------------
 
