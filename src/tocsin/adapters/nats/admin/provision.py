@@ -8,7 +8,6 @@ import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator, Iterable
-from contextlib import suppress
 from enum import Enum, auto
 from functools import partial
 from typing import Final
@@ -155,9 +154,11 @@ async def _ensure_key(projections: NatsProjections, names: Names, *, is_plan: bo
     if await projections.get(Bucket.INSTALLATION, INSTALLATION_KEY) is not None:
         return Change("key", _key_name(names), "unchanged")
     if not is_plan:
-        with suppress(SequenceConflict):  # another provisioning created the key first, and its key is as good
-            key = secrets.token_hex(_KEY_BYTES).encode()
+        key = secrets.token_hex(_KEY_BYTES).encode()
+        try:
             await projections.put(Bucket.INSTALLATION, INSTALLATION_KEY, key, expect=0)
+        except SequenceConflict:  # another provisioning created the key first, and its key is as good
+            return Change("key", _key_name(names), "unchanged")
     return Change("key", _key_name(names), "created")
 
 

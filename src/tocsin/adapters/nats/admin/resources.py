@@ -227,7 +227,7 @@ def loss_by(info: Json, wanted: Json) -> str | None:
     if (limit := _lowered("max_msgs_per_subject", stored, wanted)) and state["messages"] > limit:
         losses.append(f"max_msgs_per_subject {limit} can remove some of {state['messages']} messages")
     if (limit := _lowered("max_age", stored, wanted)) and state["messages"]:
-        age = _instant(info["ts"]) - _instant(state["first_ts"])
+        age = datetime.fromisoformat(info["ts"]) - datetime.fromisoformat(state["first_ts"])
         if age.total_seconds() * _SECOND > limit:
             losses.append(f"max_age {limit // _SECOND} s removes messages, the oldest of {age.days} days")
     return "; ".join(losses) or None
@@ -237,10 +237,6 @@ def _lowered(name: str, stored: Json, wanted: Json) -> int | None:
     """Return the new limit if it is lower; zero and negative numbers are no limit."""
     before, after = int(stored.get(name) or 0), int(wanted.get(name) or 0)
     return after if after > 0 and (before <= 0 or after < before) else None
-
-
-def _instant(text: str) -> datetime:
-    return datetime.fromisoformat(f"{text[:19]}+00:00")
 
 
 def _check_changeable(name: str, changed: Mapping[str, tuple[object, object]]) -> None:
