@@ -15,7 +15,7 @@ from typing_extensions import override
 from tests.domain.given import KEY
 from tests.history_files import history_url
 from tocsin.adapters.nats.admin.provision import Change, Mode
-from tocsin.adapters.nats.admin.resources import MessagesAtRisk
+from tocsin.adapters.nats.admin.provision_errors import MessagesAtRisk
 from tocsin.adapters.sql import SqlHistory, open_history
 from tocsin.bootstrap import Installation, Unreachable
 from tocsin.cli import app

@@ -16,7 +16,7 @@ from tests.security.installations import PASSWORD, accounts, connected, initiali
 from tests.security.server import DEADLINE, Server, server
 from tests.security.test_outside_accounts import everything
 from tests.system.running import Running
-from tocsin.adapters.nats.admin.resources import JetStreamUnavailable
+from tocsin.adapters.nats.admin.provision_errors import JetStreamUnavailable
 from tocsin.adapters.nats.agents import NatsAgentChannel
 from tocsin.ports import HandOver
 from tocsin.services.jobs import Registry

@@ -27,7 +27,7 @@ from tests.system.restoring import (
 )
 from tests.system.running import Running
 from tocsin import Context, Worker, bootstrap
-from tocsin.adapters.nats.admin.resources import ServerTooOld
+from tocsin.adapters.nats.admin.provision_errors import ServerTooOld
 from tocsin.adapters.nats.backup.creation import TRIES, BackupOrigin, BackupWriter
 from tocsin.adapters.nats.backup.errors import (
     BackupDamaged,

@@ -17,7 +17,7 @@ from nats.js.errors import Error as JetStreamError
 from tests.system.clustered import clustered, kill, lose_majority
 from tests.system.test_embedded_server import listens, session_is_empty, wait_until
 from tocsin import bootstrap
-from tocsin.adapters.nats.admin.resources import JetStreamUnavailable
+from tocsin.adapters.nats.admin.provision_errors import JetStreamUnavailable
 from tocsin.adapters.nats.server.cluster import ClusterSizeError, EmbeddedCluster, Node, RunningCluster
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer, PortTakenError, StoreInUseError
 from tocsin.domain.events import Completed, Trigger

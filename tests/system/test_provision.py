@@ -23,15 +23,14 @@ from tocsin import subjects
 from tocsin.adapters.nats.admin import provision as provisioning
 from tocsin.adapters.nats.admin.desired_state import InputLimits, OutputLimits, durable_specs
 from tocsin.adapters.nats.admin.provision import Change, Mode, NatsStreamPurge, ProvisionError, provision
-from tocsin.adapters.nats.admin.resources import (
+from tocsin.adapters.nats.admin.provision_errors import (
     MessagesAtRisk,
     ServerTooOld,
     StreamRejected,
     StreamUnchangeable,
     SubjectsOverlap,
-    loss_by,
-    overlaps,
 )
+from tocsin.adapters.nats.admin.resources import loss_by, overlaps
 from tocsin.adapters.nats.client.connection import Connection, connect
 from tocsin.adapters.nats.client.jetstream_wait import find_key
 from tocsin.adapters.nats.client.names import Names

@@ -108,7 +108,7 @@ def _of_the_outside() -> Iterator[_Row]:
     Importing them at the top of this module would slow down every command.
     """
     from ...adapters.http.sockets import PortInUseError  # noqa: PLC0415
-    from ...adapters.nats.admin.resources import MessagesAtRisk, ProvisionError  # noqa: PLC0415
+    from ...adapters.nats.admin.provision_errors import MessagesAtRisk, ProvisionError  # noqa: PLC0415
     from ...adapters.nats.backup.errors import (  # noqa: PLC0415
         BackupDamaged,
         BackupError,

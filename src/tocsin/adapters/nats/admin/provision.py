@@ -32,16 +32,8 @@ from .desired_state import (
     require_layout,
     wanted_streams,
 )
-from .resources import (
-    Change,
-    JetStreamDisabled,
-    JetStreamUnavailable,
-    MessagesAtRisk,
-    ProvisionError,
-    ServerTooOld,
-    ensure_consumer,
-    ensure_stream,
-)
+from .provision_errors import JetStreamDisabled, JetStreamUnavailable, MessagesAtRisk, ProvisionError, ServerTooOld
+from .resources import Change, ensure_consumer, ensure_stream
 
 __all__ = ["Change", "Mode", "ProvisionError", "provision"]
 

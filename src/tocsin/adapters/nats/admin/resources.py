@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal
 
-from ....domain.errors import TocsinError
 from ....ports import DurableSpec
 from ....subjects import Bucket, cursor
 from ..client import wire
@@ -14,6 +13,7 @@ from ..client.connection import Connection, Json
 from ..client.wire import JetStreamError
 from ..log.projections import NatsProjections
 from .desired_state import MAX_WAITING
+from .provision_errors import ProvisionError, StreamRejected, StreamUnchangeable, SubjectsOverlap
 
 _SECOND: Final = 1_000_000_000
 _FIXED: Final = frozenset({"storage", "retention"})
@@ -26,99 +26,6 @@ _RESERVED: Final = (
 
 
 # --- the report ------------------------------------------------------------------------------------------------------
-
-
-class ProvisionError(TocsinError):
-    """The server cannot be brought into the needed state; the text says what to do."""
-
-    code = "provisioning-failed"
-
-
-class JetStreamUnavailable(ProvisionError):
-    """JetStream does not answer: its server is overloaded, or its cluster has no majority.
-
-    `is_clustered`: the server belongs to a cluster.
-    """
-
-    code = "jetstream-unavailable"
-
-    def __init__(self, message: str, *, is_clustered: bool) -> None:
-        super().__init__(message)
-        self.is_clustered = is_clustered
-
-
-class JetStreamDisabled(ProvisionError):
-    """JetStream is not enabled on the server, or not for the account of this user."""
-
-    code = "jetstream-not-enabled"
-
-
-class ServerTooOld(ProvisionError):
-    """The server has `version`, which is older than the `needed` version."""
-
-    code = "nats-server-too-old"
-
-    def __init__(self, message: str, *, version: str, needed: str) -> None:
-        super().__init__(message)
-        self.version = version
-        self.needed = needed
-
-
-class StreamRejected(ProvisionError):
-    """The server does not create, change or show a stream.
-
-    `reason` is that of the server, in its words.
-    """
-
-    code = "stream-rejected"
-
-    def __init__(self, message: str, *, stream: str, reason: str) -> None:
-        super().__init__(message)
-        self.stream = stream
-        self.reason = reason
-
-
-class StreamUnchangeable(ProvisionError):
-    """A stream has values that the server cannot change.
-
-    `fields` maps each field to its stored and its needed value.
-    """
-
-    code = "stream-unchangeable"
-
-    def __init__(self, message: str, *, stream: str, fields: Mapping[str, tuple[object, object]]) -> None:
-        super().__init__(message)
-        self.stream = stream
-        self.fields = fields
-
-
-class SubjectsOverlap(ProvisionError):
-    """Another stream, `other`, captures subjects of `stream`."""
-
-    code = "subjects-overlap"
-
-    def __init__(self, message: str, *, stream: str, other: str | None = None, subject: str | None = None) -> None:
-        super().__init__(message)
-        self.stream = stream
-        self.other = other
-        self.subject = subject
-
-
-class MessagesAtRisk(ProvisionError):
-    """Lower limits would remove stored messages.
-
-    `streams` maps the name of each stream to what it would lose.
-    """
-
-    code = "messages-at-risk"
-
-    def __init__(self, streams: Mapping[str, str]) -> None:
-        losses = "; ".join(f"stream {name}: {loss}" for name, loss in streams.items())
-        super().__init__(
-            f"stored messages would be removed, and nothing was changed: {losses}. "
-            "Raise the limits in the settings, or repeat with `--drop-messages`."
-        )
-        self.streams = streams
 
 
 @dataclass(frozen=True, slots=True)

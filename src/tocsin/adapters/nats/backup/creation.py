@@ -16,7 +16,7 @@ from typing import Final
 from ....adapters.files.archive_store import FileArchiveStore
 from ....archive.archive import Archive, State
 from ....subjects import LAYOUT, STREAMS, Bucket, Stream
-from ..admin.resources import ServerTooOld
+from ..admin.provision_errors import ServerTooOld
 from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.names import Names

@@ -16,7 +16,8 @@ from ....archive.archive import Archive
 from ....ports import ArchiveStore, Projections
 from ....subjects import ARCHIVE_STATE, DECISION_STREAMS, INPUT_STREAMS, LAYOUT, Bucket, Stream
 from ..admin.desired_state import all_streams
-from ..admin.resources import ServerTooOld, create_durable, ensure_stream
+from ..admin.provision_errors import ServerTooOld
+from ..admin.resources import create_durable, ensure_stream
 from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.jetstream_wait import retry_until_available
