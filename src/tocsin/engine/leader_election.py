@@ -173,9 +173,9 @@ class LeaderElection:
         self._until, self._last_sign = sent_at + self._ttl, now
 
     async def _take_stored_lease(self) -> None:
-        """Renew an own lease, and take one that is overdue; request it from a leader of last resort.
+        """Take the stored lease if it is this candidate's, or overdue.
 
-        The stored lease names this candidate if the answer to a renewal was lost, or came so late that the lease is over by the local
+        It is requested from a leader of last resort. The stored lease names this candidate if the answer to a renewal was lost, or came so late that the lease is over by the local
         clock but still stored. To wait for its end would leave the lease without a leader until then.
         """
         stored = await self._projections.get(Bucket.LEADER, self._key)
