@@ -44,7 +44,7 @@ def test_bundle_has_settings_logs_and_metrics(world: World, tmp_path: Path) -> N
         result = world.call(
             "support-bundle",
             *("--out", str(out), "--log", str(log), "--log", str(tmp_path / "absent.log")),
-            *("--metrics", f"{url}/metrics", "--metrics", f"{url}/other"),
+            *("--metrics", f"{url}/metrics", "--metrics", f"{url.replace('//', f'//me:{PASSWORD}@')}/other"),
         )
     finally:
         server.shutdown()
@@ -52,7 +52,11 @@ def test_bundle_has_settings_logs_and_metrics(world: World, tmp_path: Path) -> N
     files = content(out)
     assert files["logs/1-stages.log"] == b"a line\n"
     assert files["metrics/1.txt"] == b"up 1\n"
-    assert json.loads(files["settings.json"])["nats.user"] == {"value": "me", "from": "tocsin.yaml"}
+    assert json.loads(files["settings.json"])["nats.user"] == {
+        "value": "me",
+        "origin": "tocsin.yaml",
+        "has_effect": True,
+    }
     assert PASSWORD not in str(files)
     missing = {
         name: part["missing"] for name, part in json.loads(files["bundle.json"])["files"].items() if "missing" in part

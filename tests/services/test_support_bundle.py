@@ -11,6 +11,7 @@ import pytest
 
 from tests.stages.conftest import world
 from tests.stages.world import World
+from tocsin import subjects
 from tocsin.domain.events import CancelRequest, Failure, PoisonMessage, Report
 from tocsin.services.jobs import Registry
 from tocsin.services.support_bundle import BundleExists, Content, collect, event_parts, events, is_plain, write
@@ -32,6 +33,8 @@ async def test_events_hold_nothing_that_users_wrote(world: World) -> None:
     await world.log.publish("cancel.nightly.e1", CancelRequest(reason=SECRET), message_id="a")
     world.log.receive("trigger.nightly", json.dumps({"v": 1, "type": "trigger", "input": {"a": SECRET}}).encode())
     world.log.receive("trigger.other", SECRET.encode())
+    world.log.receive(f"report.nightly.e1.w.main.1.{SECRET}.5", b"{}")  # with the proof of a worker
+    world.log.receive(subjects.answer("nightly", SECRET), b"{}")  # with an id that a program chose
     letter = PoisonMessage(id="p", job="nightly", durable="d", subject="x", sequence=1, body=SECRET, reason=SECRET)
     await world.log.publish(subject_of(letter), letter, message_id="p")
     stored = InMemoryStoredLog(world.log)
@@ -42,7 +45,11 @@ async def test_events_hold_nothing_that_users_wrote(world: World) -> None:
     [paused] = [line for line in lines if line.get("type") == "paused"]
     assert paused["subject"] == "ledger.nightly.paused"
     assert {"sequence", "time", "bytes"} <= paused.keys()
-    assert [line["subject"] for line in lines if "unreadable" in line] == ["trigger.other"]
+    assert [line["subject"] for line in lines if "unreadable" in line] == [
+        "trigger.other",
+        "report.nightly",
+    ]
+    assert "cron.answer" in {line["subject"] for line in lines}
 
 
 async def test_newest_events_are_written(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

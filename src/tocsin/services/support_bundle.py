@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
@@ -39,10 +40,28 @@ _NAMES: Final = frozenset(
     {
         *("active_execution_id", "agent", "agent_id", "code", "dead_letter", "durable", "execution_id", "function"),
         *("holder", "id", "job", "lease", "name", "occurrence", "queue", "replay_of", "resource", "shard", "shard_id"),
-        *("step", "stream", "timezone", "trigger_id", "version", "worker"),
+        *("step", "stream", "timezone", "version", "worker"),
     }
 )
 """Fields of events whose text names something of the installation."""
+_NAMED: Final = frozenset(
+    {
+        *(
+            "agent",
+            "dead-letter",
+            "enqueue",
+            "execution",
+            "leadership",
+            "ledger",
+            "lock",
+            "ownership",
+            "policy",
+            "queue",
+        ),
+        *("repair", "shards", "silences", "timer"),
+    }
+)
+"""The first tokens of subjects that hold names and ids alone. Others may hold proofs of workers, or ids that programs chose."""
 _PLAIN: Final = frozenset({bool, int, float, datetime, timedelta, types.NoneType})
 
 Part = Callable[[], Awaitable[bytes]]
@@ -140,11 +159,7 @@ async def events(log: StoredLog, stream: Stream) -> bytes:
 
 def event_parts(log: StoredLog) -> dict[str, Part]:
     """Return a part for each stream of events."""
-
-    def of(stream: Stream) -> Part:
-        return lambda: events(log, stream)
-
-    return {f"events/{stream.value.lower()}.jsonl": of(stream) for stream in STREAMS}
+    return {f"events/{stream.value.lower()}.jsonl": partial(events, log, stream) for stream in STREAMS}
 
 
 def public(stored: StoredMessage) -> dict[str, Any]:
@@ -155,7 +170,7 @@ def public(stored: StoredMessage) -> dict[str, Any]:
     place = {
         "sequence": stored.sequence,
         "time": utc_text(stored.time),
-        "subject": stored.subject,
+        "subject": _shown(stored.subject),
         "bytes": len(stored.body),
     }
     try:
@@ -163,6 +178,11 @@ def public(stored: StoredMessage) -> dict[str, Any]:
     except DecodeError:
         return {**place, "unreadable": True}
     return {**place, **_public_fields(message)}
+
+
+def _shown(subject: str) -> str:
+    first, *others = subject.split(".")
+    return subject if first in _NAMED else ".".join([first, *others[:1]])
 
 
 def _public_fields(message: Message) -> dict[str, Any]:

@@ -9,7 +9,18 @@ in a variable (`TOCSIN_SERVER__RATE=null`) and in the file.
 `load` reads files and the environment. A plain `Settings(...)` uses its arguments and the defaults only.
 """
 
-from .loader import CONFIG_FILE, CONFIG_VARIABLE, DEFAULT, MASK, SettingsError, load, origins, shown, without_password
+from .loader import (
+    CONFIG_FILE,
+    CONFIG_VARIABLE,
+    DEFAULT,
+    MASK,
+    SettingsError,
+    described,
+    load,
+    origins,
+    shown,
+    without_password,
+)
 from .model import (
     Agents,
     Archive,
@@ -65,6 +76,7 @@ __all__ = [
     "Tls",
     "Triggers",
     "Worker",
+    "described",
     "load",
     "origins",
     "sampling_of",

@@ -15,7 +15,7 @@ from ..domain.definition import DefinitionProblem, show
 from ..domain.errors import TocsinError
 from ..domain.formats.document import listed, nearest
 from .field_types import TAG, is_secret, may_be_null, resolve, tags_at
-from .root import FieldPath, Settings
+from .root import WITHOUT_EFFECT, FieldPath, Settings
 from .section import Section
 
 DEFAULT: Final = "default"
@@ -32,6 +32,15 @@ def origins(settings: Settings) -> dict[str, str]:
 def shown(settings: Settings) -> dict[str, JsonValue]:
     """Return each field's value for display: readable durations, masked secrets."""
     return {".".join(path): _masked(path, value) for path, value in _dumped(settings)}
+
+
+def described(settings: Settings) -> dict[str, dict[str, JsonValue]]:
+    """Return each field's value for display, its origin, and whether it has an effect."""
+    sources = origins(settings)
+    return {
+        name: {"value": value, "origin": sources[name], "has_effect": name not in WITHOUT_EFFECT}
+        for name, value in shown(settings).items()
+    }
 
 
 def _dumped(settings: Settings) -> Iterator[tuple[FieldPath, JsonValue]]:

@@ -140,28 +140,24 @@ def show_config(context: typer.Context) -> None:
 
     Example: `tocsin config show -o json`
     """
-    from ...settings import DEFAULT, WITHOUT_EFFECT, origins, shown  # noqa: PLC0415 - only this command needs these
+    from ...settings import DEFAULT, described  # noqa: PLC0415 - only this command needs these
     from ..output.tables import table  # noqa: PLC0415
 
     session = session_of(context)
-    settings = session.settings()
-    values, sources = shown(settings), origins(settings)
+    document = described(session.settings())
     session.output.answer(
-        {
-            name: {"value": value, "origin": sources[name], "has_effect": name not in WITHOUT_EFFECT}
-            for name, value in values.items()
-        },
+        document,
         lambda: [
             table(
                 ("SETTING", "VALUE", "FROM", "EFFECT"),
                 [
                     (
                         name,
-                        value,
-                        Text(sources[name], style="dim" if sources[name] == DEFAULT else "cyan"),
-                        Text("none yet" if name in WITHOUT_EFFECT else "", style="yellow"),
+                        setting["value"],
+                        Text(str(setting["origin"]), style="dim" if setting["origin"] == DEFAULT else "cyan"),
+                        Text("" if setting["has_effect"] else "none yet", style="yellow"),
                     )
-                    for name, value in values.items()
+                    for name, setting in document.items()
                 ],
                 empty="",
                 least=("EFFECT",),

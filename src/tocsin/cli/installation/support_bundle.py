@@ -4,6 +4,7 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -14,7 +15,7 @@ from rich.text import Text
 from ... import __version__
 from ...domain.text import counted
 from ...services.support_bundle import BundleExists, Content, Part, collect, end_of, event_parts, write
-from ...settings import Settings, origins, shown
+from ...settings import Settings, described
 from ..output.tables import table
 from ..runtime.event_loop import run
 from ..runtime.session import Session, session_of
@@ -81,9 +82,13 @@ def _row(part: Content) -> tuple[object, ...]:
 
 async def _contents(session: Session, logs: Sequence[Path], metrics: Sequence[str]) -> list[Content]:
     settings = session.settings()
-    local: dict[str, Part] = {"settings.json": _document(lambda: _settings(settings))}
-    local |= {f"metrics/{number}.txt": _page(url) for number, url in enumerate(metrics, 1)}
-    local |= {f"logs/{number}-{path.name}": _log(path) for number, path in enumerate(logs, 1)}
+
+    async def setting_values() -> Any:  # noqa: ANN401 - JSON
+        return described(settings)
+
+    local: dict[str, Part] = {"settings.json": _document(setting_values)}
+    local |= {f"metrics/{number}.txt": partial(_page, url) for number, url in enumerate(metrics, 1)}
+    local |= {f"logs/{number}-{path.name}": partial(end_of, path) for number, path in enumerate(logs, 1)}
     return [*await collect(local), *await _of_installation(session, settings)]
 
 
@@ -103,42 +108,25 @@ def _installation_parts(session: Session, installation: "Installation") -> dict[
     async def findings() -> Any:  # noqa: ANN401 - JSON
         return [asdict(finding) for finding in await session.backend.examine(installation, [])]
 
-    parts: dict[str, Part] = {"status.json": _answer(status), "doctor.json": _answer(findings)}
+    parts: dict[str, Part] = {"status.json": _document(status), "doctor.json": _document(findings)}
     return parts | event_parts(installation.stored)
 
 
-def _settings(settings: Settings) -> Any:  # noqa: ANN401 - JSON
-    sources = origins(settings)
-    return {name: {"value": value, "from": sources[name]} for name, value in shown(settings).items()}
-
-
-def _document(make: Callable[[], Any]) -> Part:
-    async def read() -> bytes:
-        return json.dumps(make(), indent=2, default=str).encode()
-
-    return read
-
-
-def _answer(ask: Callable[[], Awaitable[Any]]) -> Part:
+def _document(ask: Callable[[], Awaitable[Any]]) -> Part:
     async def read() -> bytes:
         return json.dumps(await ask(), indent=2, default=str).encode()
 
     return read
 
 
-def _log(path: Path) -> Part:
-    return lambda: end_of(path)
-
-
-def _page(url: str) -> Part:
-    async def read() -> bytes:
-        body = b""
-        async with httpx.AsyncClient() as client, client.stream("GET", url) as answer:
-            answer.raise_for_status()
-            async for piece in answer.aiter_bytes():
-                body += piece
-                if len(body) > MAX_METRICS:
-                    raise ValueError(f"the page has more than {MAX_METRICS} bytes")
-        return body
-
-    return read
+async def _page(url: str) -> bytes:
+    """Return a page of metrics. No error names the URL, which may hold a password."""
+    body = b""
+    async with httpx.AsyncClient() as client, client.stream("GET", url) as answer:
+        if answer.status_code != httpx.codes.OK:
+            raise ValueError(f"the answer is {answer.status_code} in place of 200")
+        async for piece in answer.aiter_bytes():
+            body += piece
+            if len(body) > MAX_METRICS:
+                raise ValueError(f"the page has more than {MAX_METRICS} bytes")
+    return body
