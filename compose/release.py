@@ -88,7 +88,7 @@ def pin(lock: Path, files: list[Path], digest_of: Callable[[str], str] = inspect
 
 def _pinned(line: str, digest_of: Callable[[str], str]) -> str:
     name, _, before = line.partition("@")
-    digest = digest_of(name)
+    digest = digest_of(name if ":" in name else line)  # without a tag only the digest names the image
     if DIGEST.fullmatch(digest) is None:
         raise SystemExit(f"the registry gives {digest!r} as the digest of {name}.")
     if before not in {"", digest}:

@@ -90,10 +90,23 @@ def test_images_get_their_digests(tmp_path: Path) -> None:
             f"FROM python:3.12.11-slim@{DIGEST}",
             "COPY other/python:3.12.11-slim-x .",
         ]
+    lock.write_text(f"nats@{OTHER}\n")
+    release.pin(lock, [], lambda image: image.partition("@")[2])
+    assert lock.read_text() == f"nats@{OTHER}\n"
+    lock.write_text(f"nats:2.15.1-alpine@{DIGEST}\n")
     with pytest.raises(SystemExit, match="is pinned to"):
         release.pin(lock, [dockerfile], lambda _: OTHER)
     with pytest.raises(SystemExit, match="gives 'no' as the digest"):
         release.pin(lock, [dockerfile], lambda _: "no")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github" / "workflows").iterdir()), ids=lambda path: path.name)
+def test_workflow_pins_actions_and_quotes_input(path: Path) -> None:
+    text = path.read_text()
+    actions = re.findall(r"uses: (.*)", text)
+    assert [action for action in actions if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action)] == []
+    steps = [step for job in yaml.safe_load(text)["jobs"].values() for step in job["steps"]]
+    assert [step["run"] for step in steps if "${{" in step.get("run", "")] == []
 
 
 def test_workflow_runs_commands_that_exist() -> None:
