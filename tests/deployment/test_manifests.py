@@ -1,5 +1,6 @@
 """The rendered manifests: valid, current, and with no more rights than they need."""
 
+import base64
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -9,6 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from cryptography import x509
 from typer.testing import CliRunner
 
 from tests.deployment.manifests import (
@@ -37,6 +39,7 @@ from tocsin.settings import Settings, load
 
 FILES = (*RENDERED, "containers.yaml")
 OUR_IMAGES = {"tocsin:local", "tocsin-worker:local"}
+VALUES = (CHART / "values.yaml").read_text("utf-8")
 CONTAINER_WORKER = "container-worker"
 UNDISTURBED = {"init", "jobs", "postgresql"}
 """Components of which there is one pod, whose end no budget prevents."""
@@ -320,7 +323,7 @@ def test_monitor_selects_every_pod_with_metrics() -> None:
     assert endpoint["honorLabels"] is True  # `job` is the name of a job of Tocsin
     [relabeling] = endpoint["metricRelabelings"]  # `max without (instance)` must combine the copies
     assert relabeling == {"action": "labeldrop", "regex": "pod|container|endpoint|namespace"}
-    assert monitor["spec"]["namespaceSelector"] == {"any": True}
+    assert monitor["spec"]["namespaceSelector"] == {"matchNames": ["tocsin"]}
     for name in FILES:
         for workload in of_kind(objects(name), *WORKLOADS):
             pod = template(workload)["metadata"]
@@ -365,6 +368,35 @@ def test_other_jobs_and_settings_make_other_jobs() -> None:
     assert before.isdisjoint(after)
 
 
+def test_certificate_names_every_possible_server() -> None:
+    [secret] = [
+        each for each in of_kind(chart(nats={"servers": 1}), "Secret") if each["metadata"]["name"] == "tocsin-nats-tls"
+    ]
+    certificate = x509.load_pem_x509_certificate(base64.b64decode(secret["data"]["tls.crt"]))
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert {f"tocsin-nats-{number}.tocsin-nats" for number in range(5)} <= {*names.get_values_for_type(x509.DNSName)}
+
+
+def test_workers_get_no_egress_or_secrets_of_stages() -> None:
+    secret = {"name": "TOCSIN_AUTH__CLIENT_SECRET", "valueFrom": {"secretKeyRef": {"name": "iam", "key": "secret"}}}
+    rule = {"ports": [{"port": 443}]}
+    for mode, stages in (("together", {"scheduler"}), ("separate", {*yaml.safe_load(VALUES)["stages"]["separate"]})):
+        documents = chart(
+            stages={"mode": mode, "env": [secret]}, api={"env": [secret]}, networkPolicy={"egress": [rule]}
+        )
+        deployments = of_kind(documents, "Deployment")
+        assert {component(each) for each in deployments if secret["name"] in environment(each)} == {"api", *stages}
+        [policy] = [
+            each["spec"] for each in of_kind(documents, "NetworkPolicy") if each["spec"].get("egress") == [rule]
+        ]
+        selected = {
+            component(each)
+            for each in of_kind(documents, *WORKLOADS)
+            if selects(policy["podSelector"], template(each)["metadata"]["labels"])
+        }
+        assert selected == {"api", *stages}
+
+
 def test_scaled_worker_has_no_fixed_replicas() -> None:
     documents = chart(workers={"example": {"autoscaling": {"enabled": True}}})
     [scaled] = of_kind(documents, "ScaledObject")
@@ -395,8 +427,7 @@ def test_api_without_any_token_is_refused() -> None:
 )
 def test_unknown_value_is_refused(wrong: Object) -> None:
     schema = json.loads((CHART / "values.schema.json").read_text("utf-8"))
-    values = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
-    jsonschema.validate(values, schema)
+    jsonschema.validate(yaml.safe_load(VALUES), schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(wrong, schema)
 
