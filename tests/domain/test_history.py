@@ -346,6 +346,14 @@ def test_skipped_execution_is_no_job() -> None:
     assert after(Skipped(**END, reason="overlap_skip", definition=1)).job_state is None
 
 
+def test_first_dispatched_step_ends_the_delay() -> None:
+    delayed = admitted(plan(FAN_OUT).model_copy(update={"start_at": at(60)}))
+    assert after(delayed).job_state == "scheduled"
+    assert after(delayed, dispatched("extract")).job_state == "available"
+    advanced = Advanced(**WHO, step="extract", attempt=1)
+    assert after(delayed, dispatched("extract"), started("extract"), advanced).job_state == "available"
+
+
 def test_state_of_many_steps_is_the_most_active() -> None:
     facts: list[Message] = [admitted(plan(FAN_OUT)), dispatched("extract"), started("extract")]
     facts += [Advanced(**WHO, step="extract", attempt=1), dispatched("left"), dispatched("right")]

@@ -230,8 +230,9 @@ def _requested(record: ExecutionRecord, fact: Requested, at: datetime) -> None:
         step.name: steps[step.name] if step.name in steps else StepRecord() for step in fact.plan.steps
     } | steps
     if isinstance(fact, Admitted) and fact.plan.start_at is not None:
-        for step in record.steps.values():
-            if step.status == "pending" and not step.attempt:
+        for planned in fact.plan.steps:
+            step = record.steps[planned.name]
+            if not planned.depends_on and step.status == "pending" and not step.attempt:
                 step.phase = "scheduled"
 
 
