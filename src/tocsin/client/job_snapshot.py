@@ -43,12 +43,11 @@ class JobSnapshot:
     @classmethod
     def of(cls, job: Job, runs: RunCounters) -> "JobSnapshot":
         """Return the snapshot of a job with its counters."""
-        regime, decided_until = job.ledger.regimes[-1], job.ledger.watermark
         return cls(
             name=job.name,
             schedule=job.definition.schedule,
             state=job.status,
-            next_run=job.next_fire_time(max(regime.since, decided_until or regime.since)),
+            next_run=job.next_undecided(),
             last_run=runs.last_run,
             last_duration_ms=runs.last_duration_ms,
             last_result=runs.last_result,

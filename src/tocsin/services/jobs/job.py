@@ -93,6 +93,11 @@ class Job:
         """Return the next instant at which the job fires (CRON-28)."""
         return next(self.fire_times(after), None)
 
+    def next_undecided(self) -> datetime | None:
+        """Return the first instant that is not decided yet and at which the job fires."""
+        since, watermark = self.ledger.regimes[-1].since, self.ledger.watermark
+        return self.next_fire_time(since if watermark is None else max(since, watermark))
+
     def count(self, after: datetime, until: datetime, most: int) -> int:
         """Count the instants in (after, until] at which the job fires, up to `most`."""
         return ledger.count_fire_times(self.ledger, after, until, most)

@@ -105,7 +105,7 @@ class NextInstants(JobFollower):
 
     @override
     def _add(self, job: Job) -> None:
-        status, at = job.status, job.next_fire_time(_decided_until(job))
+        status, at = job.status, job.next_undecided()
         audience = self._audiences.setdefault(audience_of(job), JobsOfAudience(job))
         audience.states[status] += 1
         if at is not None:
@@ -125,8 +125,3 @@ class NextInstants(JobFollower):
     @override
     def _clear(self) -> None:
         self._known, self._audiences = {}, {}
-
-
-def _decided_until(job: Job) -> datetime:
-    since = job.ledger.regimes[-1].since
-    return since if job.ledger.watermark is None else max(since, job.ledger.watermark)
