@@ -3,7 +3,7 @@
 Their stream drops its oldest events. A notification is shown for as long as its `raised` event is stored.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -31,7 +31,7 @@ MAX_PREPARED: Final = 20_000
 """Messages that are searched for those that stand for the notifications of a page."""
 
 DeliveryState: TypeAlias = Literal["waiting", "sending", "retrying", "delivered", "abandoned", "silenced"]
-
+Raised: TypeAlias = Recorded[NotificationRaised]
 
 FAILED: Final[frozenset[DeliveryState]] = frozenset({"retrying", "abandoned"})
 """States of a notification that a receiver did not accept."""
@@ -69,9 +69,6 @@ async def notifications(log: EventLog, query: NotificationQuery) -> Page[Notific
     raised, cursor = await _raised(log, query.before, query.limit)
     rows = await _with_delivery(log, raised)
     return Page([row for row in rows if not query.failed or row.state in FAILED], cursor)
-
-
-Raised: TypeAlias = Recorded[NotificationRaised]
 
 
 async def _raised(log: EventLog, before: int | None, limit: int) -> tuple[list[Raised], str | None]:
@@ -117,26 +114,25 @@ async def _with_delivery(log: EventLog, raised: Sequence[Raised]) -> list[Notifi
     return rows
 
 
-async def _messages(log: EventLog, waiting: Iterable[Raised]) -> Mapping[str, NotificationPrepared]:
+async def _messages(log: EventLog, waiting: Sequence[Raised]) -> Mapping[str, NotificationPrepared]:
     """Return the messages that stand for notifications, by the id of the notification.
 
-    The first message of a channel that goes as far as a notification stands for it. It may be prepared long after.
+    The first message of a channel that goes as far as a notification stands for it. It may be prepared long after. `waiting`: the newest first.
     """
-    left = {each.message.id: each for each in waiting}
+    if not waiting:
+        return {}
+    lanes: defaultdict[str, list[Raised]] = defaultdict(list)
+    for each in waiting:
+        lanes[each.message.channel].append(each)
     standing: dict[str, NotificationPrepared] = {}
-    after = min((each.sequence for each in left.values()), default=0)
     number = 0
-    if not left:
-        return standing
-    async for recorded in _events(log, PREPARED, after=after):
+    async for recorded in _events(log, PREPARED, after=waiting[-1].sequence):
         fact, number = recorded.message, number + 1
         if isinstance(fact, NotificationPrepared):
-            channel, through = fact.channel, fact.through
-            ids = [id_ for id_, each in left.items() if each.message.channel == channel and each.sequence <= through]
-            standing |= dict.fromkeys(ids, fact)
-            for id_ in ids:
-                del left[id_]
-        if not left or number >= MAX_PREPARED:
+            lane = lanes.get(fact.channel, [])
+            while lane and lane[-1].sequence <= fact.through:
+                standing[lane.pop().message.id] = fact
+        if len(standing) == len(waiting) or number >= MAX_PREPARED:
             break
     return standing
 
