@@ -106,7 +106,7 @@ class HistorySummaries(Protocol):
     async def runs(self, jobs: Sequence[str]) -> Mapping[str, JobRuns] | None:
         """Return the counters of registered jobs; None: see `History.totals`.
 
-        The number of requests to the database does not grow with the number of jobs, beyond a fixed number of jobs for each.
+        One request to the database serves hundreds of jobs.
         """
         ...
 

@@ -62,7 +62,7 @@ def _ends(job: str, counts: Sequence[str | None]) -> dict[Status, int]:
 async def _running(client: Redis) -> Counter[str]:
     """Count the running executions of each job.
 
-    The slots of the workers limit their number.
+    All of them are read once, for any number of jobs. Those that wait for a retry or for a next step count too.
     """
     running = Counter[str]()
     ids = cast("list[str]", await client.zrange(keys.executions_by("status", "running"), 0, -1))
