@@ -12,6 +12,7 @@ from typing import Final
 from ... import subjects, telemetry
 from ...domain import debounce, ids
 from ...domain.debounce import KeyCount, Window, WindowClosed
+from ...domain.definition import Debounce
 from ...domain.event_trigger import ignored_event
 from ...domain.events import DebounceTimer, EventReference, IgnoredReason, Message, Recorded, Trigger
 from ...domain.ledger import Ledger
@@ -116,7 +117,7 @@ class Debouncer:
             if window is None:
                 return
             if window is not before:
-                window = await self._counted(active, window, before)
+                window = await self._counted(active, rule, key, window, before)
                 try:
                     await self._projections.put(
                         Bucket.TRIGGERS, bucket_key, window.encode(), expect=0 if entry is None else entry[1]
@@ -129,25 +130,25 @@ class Debouncer:
             return
         raise LogUnavailable("other copies of the stage changed the window at every try")
 
-    async def _counted(self, active: ActiveTrigger, window: Window, before: Window | None) -> Window:
+    async def _counted(
+        self, active: ActiveTrigger, rule: Debounce, key: str, window: Window, before: Window | None
+    ) -> Window:
         """Count the key of a window that opens, and return the window with this hour.
 
         Raises:
             LogUnavailable: too many keys have a window, so the event waits; or the server did not answer.
         """
-        if window.request is None or (before is not None and before.request is not None):
+        if before is not None and before.request is not None:
             return window  # it was open before
-        rule, trigger_id, now = active.trigger.debounce, active.durable.name, self._clock.now()
-        longest = 0.0 if rule is None else rule.longest
-        hour, kept = int(now.timestamp() // HOUR_S), ceil((longest + KEPT_S) / HOUR_S) + 1
-        bucket_key = subjects.key_count_key(trigger_id)
+        hour, kept = int(self._clock.now().timestamp() // HOUR_S), ceil((rule.longest + KEPT_S) / HOUR_S) + 1
+        bucket_key = subjects.key_count_key(active.durable.name)
         for _ in range(_TRIES):
             entry = await self._projections.get(Bucket.TRIGGERS, bucket_key)
             count = KeyCount(hours={}) if entry is None else KeyCount.model_validate_json(entry[0])
             counted_in = None if before is None else before.hour
             after = debounce.count_key(count, counted_in, hour, kept=kept, most=self._max_keys)
             if after is None:
-                await self._record_full(active, window)
+                await self._record_full(active, key, window.last)
                 raise LogUnavailable(f"{self._max_keys:,} keys of a trigger of {active.job} have a debounce already")
             expect, ttl = 0 if entry is None else entry[1], (kept + 1) * HOUR_S
             try:
@@ -157,7 +158,7 @@ class Debouncer:
             return window.model_copy(update={"hour": hour})
         raise LogUnavailable("other copies of the stage counted keys at every try")
 
-    async def _record_full(self, active: ActiveTrigger, window: Window) -> None:
+    async def _record_full(self, active: ActiveTrigger, key: str, event: EventReference) -> None:
         """Record that an event waits for fewer keys, once a minute for each trigger."""
         trigger_id, now = active.durable.name, self._clock.monotonic()
         if now - self._full.get(trigger_id, -FULL_INTERVAL_S) < FULL_INTERVAL_S:
@@ -171,8 +172,7 @@ class Debouncer:
             source=active.trigger.source,
             keys=self._max_keys,
         )
-        key = "" if window.request is None else _key_of(window.request)
-        ignored = self._ignored(active.job, trigger_id, window.last, "too_many_keys", key)
+        ignored = self._ignored(active.job, trigger_id, event, "too_many_keys", key)
         await self._log.write([Publish(ignored.subject, ignored.message, f"{ignored.message_id}.full")])
 
     async def _record(self, active: ActiveTrigger, key: str, replaced: list[EventReference]) -> None:
