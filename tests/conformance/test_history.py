@@ -63,7 +63,7 @@ from tocsin.domain.events import (
     Skipped,
     Started,
 )
-from tocsin.domain.history import Status
+from tocsin.domain.execution_record import Status
 from tocsin.domain.totals import MAX_UNREGISTERED_JOBS, OTHER, Total
 from tocsin.ports import DeadLetterRow, Duration, ExecutionRow, History, JobRow, PassedSpan, SequenceConflict
 from tocsin.ports.queries import (

@@ -33,7 +33,7 @@ from tocsin.domain.events import (
     RetryScheduled,
     Skipped,
 )
-from tocsin.domain.history import ExecutionRecord, Status, StepRecord
+from tocsin.domain.execution_record import UNKNOWN_TRIGGER, ExecutionRecord, Status, StepRecord
 
 BOOM = Failure(type="ValueError", message="boom", traceback="Traceback …")
 ETL = {"extract": (), "transform": ("extract",), "load": ("transform",)}
@@ -223,11 +223,11 @@ def test_unfinished_steps_end_with_the_execution(end: Message, status: Status) -
 
 @pytest.mark.parametrize(
     ("fact", "trigger"),
-    [(started(), history.UNKNOWN_TRIGGER), (advanced("main"), history.UNKNOWN_TRIGGER), (dispatched(), "cron")],
+    [(started(), UNKNOWN_TRIGGER), (advanced("main"), UNKNOWN_TRIGGER), (dispatched(), "cron")],
 )
 def test_event_after_undecodable_events_still_gives_a_record(fact: Message, trigger: str) -> None:
     record = after(fact)
-    assert (record.trigger, record.scheduled_time) == (trigger, at(1) if trigger == history.UNKNOWN_TRIGGER else NOON)
+    assert (record.trigger, record.scheduled_time) == (trigger, at(1) if trigger == UNKNOWN_TRIGGER else NOON)
     assert after(fact, completed()).trigger == "cron"
 
 

@@ -15,7 +15,7 @@ from tocsin.domain.events import (
     PoisonMessage,
     Resolved,
 )
-from tocsin.domain.history import ExecutionRecord
+from tocsin.domain.execution_record import ExecutionRecord
 
 BOOM = Failure(type="ValueError", message="boom")
 POISON = PoisonMessage.of(JOB, "planner", "trigger.nightly", 5, b"x", "unreadable")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tocsin.domain import dead_letter, history
 from tocsin.domain.dead_letter import DeadLetterRecord
 from tocsin.domain.events import Message, Recorded
-from tocsin.domain.history import ExecutionRecord
+from tocsin.domain.execution_record import ExecutionRecord
 from tocsin.ports import SequenceConflict
 from tocsin.subjects import Stream
 

@@ -12,8 +12,8 @@ from pydantic import JsonValue
 
 from ..bootstrap import operators
 from ..domain.definition import JobDefinition
+from ..domain.execution_record import Status
 from ..domain.formats import read_job
-from ..domain.history import Status
 from ..domain.identity import NO_OWNER
 from ..ports import DeadLetterRow, ExecutionRow
 from ..ports.queries import DeadLetterQuery, DeadLetterSort, ExecutionQuery, ExecutionSort, every

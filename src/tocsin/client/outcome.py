@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from ..domain import execution, history
 from ..domain.events import Failed, Failure, Refusal, Skipped
 from ..domain.execution import Execution
-from ..domain.history import ExecutionRecord, Status
+from ..domain.execution_record import ExecutionRecord, Status
 from ..ports import ExecutionRow
 from ..services.operations.lookup import ExecutionMatch
 from .errors import ResultExpired, RunCancelled, RunFailed, RunSkipped

@@ -10,8 +10,8 @@ from pydantic import JsonValue
 from ..adapters.extras import ExtraNotInstalled
 from ..domain.access import masked
 from ..domain.events import FannedOut, Message, Recorded
+from ..domain.execution_record import Status
 from ..domain.fan_out import execution_ids
-from ..domain.history import Status
 from ..ports import ExecutionRow, HistoryUnavailable, LogUnavailable, NotAllowed
 from ..ports.queries import ExecutionQuery
 from ..services.operations.errors import NotFound

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from ..domain.definition import JobDefinition
 from ..domain.events import Message, Recorded
-from ..domain.history import Status
+from ..domain.execution_record import Status
 from ..domain.identity import NO_OWNER
 from ..ports import DeadLetterRow, ExecutionRow
 from ..ports.queries import DeadLetterSort, ExecutionSort

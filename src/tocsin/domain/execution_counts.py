@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
-from .history import ExecutionRecord
+from .execution_record import ExecutionRecord
 
 PERIOD: Final = timedelta(minutes=5)
 """The width of a count. The offset of each time zone is a multiple, so that local days consist of whole periods."""

@@ -10,12 +10,10 @@ type: `isinstance` of a pydantic model takes ten times as long.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from datetime import datetime, timedelta
+from dataclasses import fields
+from datetime import datetime
 from operator import attrgetter
-from typing import Any, Final, Literal, TypeAlias, cast
-
-from pydantic import JsonValue
+from typing import Any, Final, TypeAlias, cast
 
 from .events import (
     Admitted,
@@ -27,7 +25,6 @@ from .events import (
     Exhausted,
     Failed,
     Failure,
-    JobState,
     Message,
     Planned,
     Recorded,
@@ -38,119 +35,7 @@ from .events import (
     Started,
     Terminal,
 )
-
-Status: TypeAlias = Literal["pending", "running", "completed", "failed", "cancelled", "skipped"]
-
-Phase: TypeAlias = Literal["active", "retryable", "scheduled"]
-
-UNKNOWN_TRIGGER: Final = "unknown"
-"""The trigger of an execution without a readable event that names it."""
-
-_MILLISECOND: Final = timedelta(milliseconds=1)
-_OPEN: Final = frozenset({"pending", "running"})
-_ENDS: Final[Mapping[Status, JobState]] = {"completed": "completed", "failed": "discarded", "cancelled": "cancelled"}
-_PHASES: Final[tuple[Phase, ...]] = ("active", "retryable", "scheduled")
-"""The phases of steps, the first of which is the state of the execution."""
-
-# --- state -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class StepRecord:
-    """One step: its first start, its last end, and its last failure."""
-
-    status: Status = "pending"
-    attempt: int = 0
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-    error: str | None = None
-    worker: str | None = None
-    result: JsonValue = None
-    phase: Phase | None = None
-    """What an open step waits for, or that a worker has it; None: a worker may take it, or it is over."""
-
-    @property
-    def duration_ms(self) -> int | None:
-        """The time from the first start to the last end, if there are both."""
-        if self.started_at is None or self.ended_at is None:
-            return None
-        return round((self.ended_at - self.started_at).total_seconds() * 1_000)
-
-
-@dataclass(slots=True)
-class ExecutionRecord:
-    """One execution.
-
-    `started_at` is always present (hip-62): until a step starts it is the time of the admission, and before that the
-    time of the first event. `attempt` is the highest of any step, `worker` the last to claim a step, and `error` the
-    last failure ("Type: message"), even if a later attempt succeeded. `reason` belongs to a skip or a cancellation,
-    `created_by` is the identity that requested the execution, `replay_of` the dead letter that it replays, and `result`
-    the result of its last step.
-    """
-
-    job: str
-    execution_id: str
-    trigger: str
-    scheduled_time: datetime
-    started_at: datetime
-    completed_at: datetime | None = None
-    status: Status = "pending"
-    attempt: int = 1
-    worker: str | None = None
-    error: str | None = None
-    steps: dict[str, StepRecord] = field(default_factory=dict)
-    error_type: str | None = None
-    traceback: str | None = None
-    reason: str | None = None
-    result: JsonValue = None
-    tags: tuple[str, ...] = ()
-    created_by: str | None = None
-    replay_of: str | None = None
-    definition: int | None = None
-    """The sequence of its definition; 0: the job was not registered; None: unknown, or its trigger was refused."""
-    agent: str | None = None
-    """The id of the agent's process that claimed a step last; None: no step was claimed, or the worker is no agent."""
-    shard: str | None = None
-    occurrence_id: str | None = None
-    """The id under which it was fanned out; None: it stands for itself."""
-    start_delay_ms: int | None = None
-    """The milliseconds by which its job's jitter delayed its start; None: none."""
-    queue: str | None = None
-    """The queue of its first step; None: it is unknown, or an older version recorded the request."""
-
-    @property
-    def job_state(self) -> JobState | None:
-        """Return its state as a job of the Open Job Spec; None: it was skipped."""
-        if self.status not in _OPEN:
-            return _ENDS.get(self.status)
-        phases = {step.phase for step in self.steps.values() if step.status in _OPEN}
-        return next((phase for phase in _PHASES if phase in phases), "available")
-
-    @property
-    def request_fields(self) -> tuple[object, ...]:
-        """Return the fields of the request, which later events do not change."""
-        request = self.trigger, self.scheduled_time, self.tags, self.created_by, self.replay_of, self.definition
-        return *request, self.shard, self.occurrence_id, self.start_delay_ms, self.queue
-
-    @property
-    def has_started(self) -> bool:
-        """Return whether a worker claimed a step."""
-        return any(step.started_at is not None for step in self.steps.values())
-
-    @property
-    def shown_start(self) -> datetime | None:
-        """Return the time of the first start; None: no worker has started a step."""
-        return self.started_at if self.has_started or self.status == "running" else None
-
-    @property
-    def duration_ms(self) -> int | None:
-        """Return the milliseconds from the first start to the end; None without both."""
-        if self.completed_at is None or not self.has_started:
-            return None
-        return max(0, (self.completed_at - self.started_at) // _MILLISECOND)
-
-
-# --- evolve ----------------------------------------------------------------------------------------------------------
+from .execution_record import OPEN, UNKNOWN_TRIGGER, ExecutionRecord, Status, StepRecord
 
 
 def executions_of(messages: Iterable[Recorded[Message]]) -> set[str]:
@@ -323,7 +208,7 @@ def _called_off(record: ExecutionRecord, fact: Skipped | Cancelled, at: datetime
 
 def _ends(record: ExecutionRecord, fact: Skipped | Terminal) -> bool:
     _told(record, fact)
-    return record.status in _OPEN
+    return record.status in OPEN
 
 
 def _over(record: ExecutionRecord, status: Status, at: datetime, *, step_status: Status | None = None) -> None:
@@ -331,7 +216,7 @@ def _over(record: ExecutionRecord, status: Status, at: datetime, *, step_status:
     record.status, record.completed_at = status, at
     record.attempt = max((step.attempt for step in record.steps.values()), default=0)  # 0: no attempt was made
     for step in record.steps.values():
-        if step.status in _OPEN:
+        if step.status in OPEN:
             _end(step, step_status or status, at)
 
 
@@ -355,7 +240,7 @@ def _open_step(record: ExecutionRecord, name: str, attempt: int) -> StepRecord |
     step = record.steps.get(name)
     if step is None:
         step = record.steps[name] = StepRecord()
-    if step.status not in _OPEN:
+    if step.status not in OPEN:
         return None
     step.attempt = max(step.attempt, attempt)
     return step

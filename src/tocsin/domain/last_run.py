@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from .history import ExecutionRecord, Status
+from .execution_record import ExecutionRecord, Status
 
 MAX_TEXT: Final = 500
 """Characters of an error or a reason."""

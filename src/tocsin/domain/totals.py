@@ -25,7 +25,7 @@ from .events import (
     RetryScheduled,
     Skipped,
 )
-from .history import ExecutionRecord
+from .execution_record import ExecutionRecord
 
 Kind: TypeAlias = Literal[
     "executions",

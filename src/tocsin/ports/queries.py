@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from ..domain.definition import show
 from ..domain.errors import TocsinError
 from ..domain.execution_counts import PERIOD
-from ..domain.history import Status
+from ..domain.execution_record import Status
 
 ExecutionSort: TypeAlias = Literal["newest", "oldest", "last-started", "first-started", "longest", "shortest"]
 """By scheduled time, start or duration; the last two leave out executions without a start or duration."""

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
 from ..domain.events import JobState
-from ..domain.history import Status
+from ..domain.execution_record import Status
 from ..domain.last_run import LastRun
 from .queries import DeadLetterQuery
 

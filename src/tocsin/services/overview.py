@@ -16,7 +16,7 @@ from .. import subjects
 from ..domain import execution
 from ..domain.access import Owned
 from ..domain.execution import WaitsFor
-from ..domain.history import Status
+from ..domain.execution_record import Status
 from ..ports import EventLog
 from ..ports.summaries import End, EndCounts, ExecutionHead, HistorySummaries
 from .calculations import Effort

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..adapters.memory.clock import START, ManualClock, settle
     from ..adapters.memory.durable import InMemoryDelivery, InMemoryDurable
     from ..adapters.memory.event_log import InMemoryEventLog
-    from ..domain.history import ExecutionRecord
+    from ..domain.execution_record import ExecutionRecord
     from ..ports import DurableSpec
     from .record import Skip
     from .simulation import Simulation, SimulationError
@@ -47,7 +47,7 @@ _MODULES: Final = {
     "..adapters.memory.clock": ("START", "ManualClock", "settle"),
     "..adapters.memory.durable": ("InMemoryDelivery", "InMemoryDurable"),
     "..adapters.memory.event_log": ("InMemoryEventLog",),
-    "..domain.history": ("ExecutionRecord",),
+    "..domain.execution_record": ("ExecutionRecord",),
     "..ports": ("DurableSpec",),
     ".record": ("Skip",),
     ".simulation": ("Simulation", "SimulationError"),

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from ..domain.history import ExecutionRecord
+from ..domain.execution_record import ExecutionRecord
 from ..domain.ledger import JobNotFound
 from .record import Record, Skip
 

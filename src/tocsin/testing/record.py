@@ -11,7 +11,7 @@ from ..adapters.memory.event_log import InMemoryEventLog
 from ..client.outcome import Outcome, outcome_of
 from ..domain import history, ledger
 from ..domain.events import LedgerFact, Message, Passed, Recorded
-from ..domain.history import ExecutionRecord
+from ..domain.execution_record import ExecutionRecord
 from ..domain.ledger import Ledgers, Lookahead
 from ..domain.schedule import ScheduleError
 from ..engine.ledger_reader import FACTS, decode_timetables

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from ...domain.history import Status
+from ...domain.execution_record import Status
 from ...ports.summaries import End, EndCounts
 
 _MINUTE = timedelta(minutes=1)

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 from pydantic_core import to_json
 
 from ...domain.definition import STORED, JobDefinition
-from ...domain.history import ExecutionRecord
+from ...domain.execution_record import ExecutionRecord
 from ...domain.job_record import JobRecord
 from ...domain.ledger import Timetable
 from ...domain.totals import UNREGISTERED

@@ -12,7 +12,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from ...domain.events import Message, Recorded
-from ...domain.history import Status
+from ...domain.execution_record import Status
 from ...domain.totals import Total
 from ...ports import (
     DeadLetterRow,

@@ -34,7 +34,7 @@ from pydantic_core import from_json
 
 from ...domain.dead_letter import DeadLetterRecord
 from ...domain.events import JobState
-from ...domain.history import ExecutionRecord, StepRecord
+from ...domain.execution_record import ExecutionRecord, StepRecord
 from ...domain.job_record import JobRecord
 from ...ports import DeadLetterRow, ExecutionRow, JobRow
 from ...ports.summaries import MAX_ERROR, ExecutionHead

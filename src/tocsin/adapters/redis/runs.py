@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
 from ...domain.events import TriggerKind
-from ...domain.history import UNKNOWN_TRIGGER, Status
+from ...domain.execution_record import UNKNOWN_TRIGGER, Status
 from ...domain.last_run import LastRun
 from ...domain.totals import Total
 from ...ports.summaries import ENDED, JobRuns

@@ -10,7 +10,7 @@ from pydantic_core import from_json
 from redis.asyncio import Redis
 
 from ...domain.events import ENDED_STATES, OPEN_STATES, JobState
-from ...domain.history import Status
+from ...domain.execution_record import Status
 from ...ports import DeadLetterRow
 from ...ports.queries import DeadLetterQuery, Page, every, microseconds
 from ...ports.summaries import ENDED, MAX_ERROR, End, EndCounts, ExecutionHead, JobRuns, LetterHead, QueueCounts

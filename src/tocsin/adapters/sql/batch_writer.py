@@ -19,7 +19,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from ...domain import dead_letter, history, job_record, totals
 from ...domain.events import Message, Recorded
 from ...domain.execution_counts import count_changes
-from ...domain.history import ExecutionRecord
+from ...domain.execution_record import ExecutionRecord
 from ...domain.last_run import last_runs
 from ...subjects import Stream
 from ..history.rows import RecorderCache, offset_conflict

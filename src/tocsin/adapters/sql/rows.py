@@ -10,7 +10,7 @@ from sqlalchemy import Row as SqlRow
 
 from ...domain.dead_letter import DeadLetterRecord
 from ...domain.definition import JobDefinition
-from ...domain.history import ExecutionRecord, StepRecord
+from ...domain.execution_record import ExecutionRecord, StepRecord
 from ...domain.job_record import JobRecord
 from ...domain.last_run import LastRun
 from ...ports import DeadLetterRow, ExecutionRow, JobRow

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import BindParameter, Connection, Select, bindparam, func, select, text
 
-from ...domain.history import Status
+from ...domain.execution_record import Status
 from ...domain.last_run import LastRun
 from ...ports.summaries import JobRuns
 from . import tables, totals

@@ -8,7 +8,7 @@ from typing import Final, Protocol, TypeVar
 
 from sqlalchemy import Connection, Text, bindparam, case, func, select, type_coerce
 
-from ...domain.history import Status
+from ...domain.execution_record import Status
 from ...ports.queries import DeadLetterQuery
 from ...ports.summaries import ENDED, MAX_ERROR, End, EndCounts, ExecutionHead, JobRuns, LetterHead, QueueCounts
 from ..history.ends import counted

@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from ...domain.events import TriggerKind
-from ...domain.history import Status
+from ...domain.execution_record import Status
 from ...ports import ExecutionRow
 from ...ports.queries import (
     ExecutionQuery,

@@ -14,7 +14,7 @@ from ...domain.dead_letter import attempts_of
 from ...domain.definition import upstream_jobs
 from ...domain.events import Attempt, PlannedStep
 from ...domain.execution import Execution, WaitsFor
-from ...domain.history import ExecutionRecord, StepRecord
+from ...domain.execution_record import ExecutionRecord, StepRecord
 from ...services.hold_ups import HoldUp
 from ...services.operations.execution_output import ExecutionOutput, Line, Progress
 from ...services.operations.lookup import ExecutionMatch

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from ...domain import history, ledger
 from ...domain.events import ExecutionFact, LedgerFact, Message, PolicyDefined, Recorded
-from ...domain.history import ExecutionRecord
+from ...domain.execution_record import ExecutionRecord
 from ...domain.job_record import Registration
 from ...domain.ledger import Ledger
 from ...domain.text import counted

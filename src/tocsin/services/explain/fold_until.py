@@ -17,7 +17,7 @@ from ...domain.events import (
     Recorded,
     Resolved,
 )
-from ...domain.history import ExecutionRecord
+from ...domain.execution_record import ExecutionRecord
 from ...domain.ledger import Ledger
 from ...domain.lock import Lock
 from ...subjects import Stream, stream_of

@@ -12,7 +12,7 @@ from ...archive import decoded, wherever
 from ...archive.stream_reader import archived
 from ...domain import history, ids
 from ...domain.events import DefinitionFact, Due, Message, Passed, Recorded, Requested, unfold
-from ...domain.history import ExecutionRecord
+from ...domain.execution_record import ExecutionRecord
 from ...ports import EventLog, StoredLog, StoredMessage
 from ...ports.queries import InvalidQuery
 from ...subjects import TICKER_LEASE, Stream

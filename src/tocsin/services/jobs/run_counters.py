@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pydantic import JsonValue
 
-from ...domain.history import Status
+from ...domain.execution_record import Status
 from ...ports import History
 from ...ports.summaries import JobRuns
 

@@ -10,8 +10,8 @@ from ... import subjects
 from ...domain import history
 from ...domain.definition.partition import MAX_SHARDS
 from ...domain.events import FannedOut, Recorded
+from ...domain.execution_record import ExecutionRecord, Status
 from ...domain.fan_out import execution_ids
-from ...domain.history import ExecutionRecord, Status
 from ...ports import EventLog, ExecutionRow
 from ...ports.queries import ExecutionQuery
 from .lookup import ExecutionMatch, ListExecutions

@@ -17,7 +17,7 @@ from ....domain.dead_letter import attempts_of
 from ....domain.definition import Text
 from ....domain.events import Actor, Attempt, Completed, Failed, FannedOut, Recorded
 from ....domain.execution import Execution, WaitsFor
-from ....domain.history import Status
+from ....domain.execution_record import Status
 from ....domain.ledger import JobNotFound
 from ....ports import ExecutionRow
 from ....ports.queries import ExecutionQuery, ExecutionSort

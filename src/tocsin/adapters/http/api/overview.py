@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from ....domain.access import Principal
 from ....domain.definition import Name
 from ....domain.execution import WaitsFor
-from ....domain.history import Status
+from ....domain.execution_record import Status
 from ....services import overview
 from ....services.health.status import UNAVAILABLE
 from ....services.jobs import Job
