@@ -149,6 +149,7 @@ async def test_listed_dead_letters_are_retried(client: httpx.AsyncClient) -> Non
         ("bulk", {"jobs": []}, "jobs"),
         ("bulk", {}, "jobs"),
         ("bulk", {"jobs": [{}], "atomicity": "some"}, "atomicity"),
+        ("bulk", {"jobs": [{}], "atomicity": []}, "atomicity"),
         ("bulk/cancel", {"job_ids": [7]}, "job_ids[0]"),
         ("bulk/cancel", {"filter": {"queue": "bulk"}}, "filter"),
         ("bulk/retry", {"job_ids": ["a"], "atomicity": "atomic"}, "atomicity"),

@@ -86,7 +86,7 @@ async def push_batch(
     A job with a unique key must be ignored or replace if it is a duplicate. To refuse it would refuse all others.
     """
     given = await _read(here, caller, request, _listed(body, "jobs"), traceparent)
-    for index, problem in enumerate(given.problems(is_atomic=True)):
+    for index, problem in enumerate(given.problems()):
         if problem is not None:
             raise of_job(index, problem)
     outcomes = await enqueue_all(here, caller, given.batch)
@@ -162,9 +162,9 @@ def _listed(body: Json, field: str) -> list[Any]:
 
 def _is_atomic(body: Json) -> bool:
     atomicity = body.get("atomicity", "partial")
-    if atomicity not in {"partial", "atomic"}:
+    if not isinstance(atomicity, str) or atomicity not in {"partial", "atomic"}:
         raise _invalid("atomicity", "must be `partial` or `atomic`")
-    return bool(atomicity == "atomic")
+    return atomicity == "atomic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +181,9 @@ class _Given:
         wishes = [wish for wish in self.inputs if isinstance(wish, Enqueued)]
         return Batch(wishes, self.made, is_retried=self.is_retried)
 
-    def problems(self, *, is_atomic: bool) -> list[Problem | None]:
-        """Return why jobs are invalid, also for an atomic batch."""
-        return [
-            wish if isinstance(wish, Problem) else (_conditional(wish) if is_atomic else None) for wish in self.inputs
-        ]
+    def problems(self) -> list[Problem | None]:
+        """Return why jobs are invalid in an atomic batch."""
+        return [wish if isinstance(wish, Problem) else _conditional(wish) for wish in self.inputs]
 
 
 async def _read(
@@ -226,7 +224,7 @@ async def _each(here: Components, caller: Principal, given: _Given) -> list[Outc
 
 async def _all_or_none(here: Components, caller: Principal, given: _Given) -> list[Outcome | Problem]:
     """Enqueue all jobs, unless one of them is invalid."""
-    problems = given.problems(is_atomic=True)
+    problems = given.problems()
     rejected = Problem(422, "batch-rejected", "not enqueued, because another job of the batch is invalid")
     if any(problems):
         return [problem or rejected for problem in problems]
