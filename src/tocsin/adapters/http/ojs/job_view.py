@@ -47,13 +47,22 @@ _TYPES: Final = {TIMED_OUT: "timeout"}
 """Error types that have another name in ojs-core."""
 
 
-def job(facts: Facts, *, id: str | None = None, step: str | None = None) -> Json:  # noqa: A002 - the field has this name
-    """Return an execution or a step as a job. `id` is the client's id.
+def job(
+    facts: Facts,
+    *,
+    id: str | None = None,  # noqa: A002 - the field has this name
+    step: str | None = None,
+    state: Execution | None = None,
+) -> Json:
+    """Return an execution or a step as a job.
+
+    `id` is the client's id, and `state` the fold of the facts, if it is known.
 
     Raises:
         LookupError: the facts contain no request of the execution.
     """
-    state = execution.fold(facts)
+    if state is None:
+        state = execution.fold(facts)
     requested = next(fact for fact in unfold(facts) if isinstance(fact.message, Requested))
     request = state.request
     plan = request.plan
@@ -164,8 +173,10 @@ def _times(facts: Facts, state: Execution, step: str) -> Json:
                     shown["worker_id"] = worker
             case Dispatched(step=name, attempt=attempt) if name == step and attempt == 1:
                 shown["enqueued_at"] = instant(fact.time)
-            case _:
+            case Advanced() | Exhausted() | Completed() | Failed() | Cancelled():
                 shown |= end(fact, state, step)
+            case _:
+                pass
     if state.status is Status.ADMITTED and state.steps[step].phase in {Phase.DISPATCHED, Phase.LOST, Phase.RETRYING}:
         shown.pop("started_at", None)
         shown.pop("worker_id", None)

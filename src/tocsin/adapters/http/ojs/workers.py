@@ -166,7 +166,7 @@ async def heartbeat(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any
 
 def _shown(held: Held, checkpoint: JsonValue) -> dict[str, Any]:
     claim = held.claim.message
-    shown = job_view.job(held.found.facts, step=claim.step)
+    shown = job_view.job(held.found.facts, step=claim.step, state=held.state)
     results = workflow_view.parent_results(held.state, claim.step)
     if not results and len(held.state.steps) > 1:
         shown["id"] = f"{shown['id']}:{claim.step}"

@@ -60,12 +60,6 @@ def jobs_of(facts: Facts) -> list[Json]:
     return [view.step(name) for name in view.planned]
 
 
-def is_workflow(facts: Facts) -> bool:
-    """Return whether an execution is a workflow."""
-    requested = execution.fold(facts).requested
-    return requested is not None and requested.plan.workflow is not None
-
-
 def parent_results(state: Execution, step: str) -> Json:
     """Return the fields on the results of the jobs before a job (ojs-workflows §7).
 
@@ -98,7 +92,7 @@ class _View:
         self.tree: Workflow = tree
         self.nodes = {node.key: node for node in tree.nodes}
         self.planned = {step.name: step for step in self.state.request.plan.steps}
-        self.jobs = {name: job_view.job(facts, step=name) for name in self.planned}
+        self.jobs = {name: job_view.job(facts, step=name, state=self.state) for name in self.planned}
         self.walk = Walk(tree, self.planned, self.state.steps)
         self.callbacks = {step: kind for node in tree.nodes for kind, step in callbacks(node).items()}
 

@@ -3,6 +3,7 @@
 A workflow is one execution, and each of its jobs is a step. So `tocsin executions show`, `tocsin executions cancel` and `tocsin audit` apply to it.
 """
 
+from functools import partial
 from typing import Any, Final
 
 from fastapi import APIRouter, Response
@@ -18,7 +19,7 @@ from ..api.dependencies import Components, Here, Traceparent
 from ..api.problems import Problem
 from ..auth.security import HistoryReader, Triggerer, actor, forbidden
 from ..auth.visibility import Run
-from . import jobs, protocol, workflow_envelope, workflow_view
+from . import job_view, jobs, protocol, workflow_envelope, workflow_view
 from .job_view import Facts
 from .protocol import Body, OjsResponse, documented
 
@@ -50,12 +51,11 @@ async def create(
     """
     execution_id = jobs.uuid7(here.clock.now())
     wish = workflow_envelope.read(body, execution_id, await jobs.defaults(here, traceparent), actor(caller))
-
-    async def exists(given: str) -> bool:
-        return given != execution_id and await was_archived(given, here.history, here.stored)
-
+    archived = partial(was_archived, history=here.history, stored=here.stored)
     try:
-        [facts] = await execution_requests.enqueue(here.log, wish, arrivals=here.arrivals, was_there=exists)
+        [facts] = await execution_requests.enqueue(
+            here.log, wish, arrivals=here.arrivals, was_there=archived, fresh={execution_id}
+        )
     except execution_requests.Duplicate:
         facts = await _existing(here, caller, wish)
         response.status_code = 200
@@ -107,7 +107,8 @@ async def _visible_match(here: Components, caller: Principal, id: str) -> Execut
         match = await lookup.find(here.log, id, stored=here.stored)
     except (NotFound, NotAnId):
         raise missing from None
-    if not workflow_view.is_workflow(match.facts) or not await here.visibility.may_see_run(caller, Run.of(match)):
+    is_workflow = job_view.is_workflow(execution.fold(match.facts))
+    if not is_workflow or not await here.visibility.may_see_run(caller, Run.of(match)):
         raise missing
     return match
 
