@@ -644,7 +644,12 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
             Edit(FetchServer._answer_proven, "self._board.is_beyond_limit(known)", "False"),
         ),
     ),
-    _bug("use no token of a rate", QueueRates._take, "used_until = bucket.used(used_until, now, number)", "pass"),
+    _bug(
+        "use no token of a rate",
+        QueueRates._store,
+        "self._bucket(name).used(known[name][0], now, number)",
+        "known[name][0]",
+    ),
     _bug(
         "believe a replica of what was decided about a queue",
         scope_decisions.load,

@@ -1,7 +1,12 @@
 """The tokens of queues with a rate."""
 
+from collections.abc import Sequence
+
+import pytest
+
 from tocsin.domain.open_task import RateGroup
 from tocsin.domain.token_bucket import TokenBucket
+from tocsin.ports import EntryWrite, Written
 from tocsin.stages.matcher.queue_rates import LIFETIME_S, QueueRates
 from tocsin.subjects import Bucket
 from tocsin.testing import InMemoryProjections, ManualClock
@@ -43,3 +48,30 @@ async def test_entry_of_a_full_bucket_is_removed() -> None:
         clock.advance(60 + LIFETIME_S + 1)
         assert not await projections.entries(Bucket.QUEUES)
         rates.forget()
+
+
+async def test_rarely_used_key_is_granted_at_once() -> None:
+    clock = ManualClock()
+    projections = InMemoryProjections(clock)
+    group = RateGroup("key:a", TokenBucket(1, 60.0, 1))
+    rates = QueueRates(projections, clock, {})
+    for _ in range(3):
+        assert await rates.take({group: 1}) == {group: 1}
+        clock.advance(60 + LIFETIME_S + 1)  # the entry is removed, and its revision is still known
+
+
+async def test_tokens_of_groups_are_stored_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    projections = InMemoryProjections(clock)
+    write, requests = projections.write, list[int]()
+
+    async def counted(bucket: Bucket, writes: Sequence[EntryWrite]) -> list[Written]:
+        requests.append(len(writes))
+        return await write(bucket, writes)
+
+    monkeypatch.setattr(projections, "write", counted)
+    rates = QueueRates(projections, clock, {})
+    groups = [RateGroup(f"key:{number}", TokenBucket(1, 60.0, 1)) for number in range(50)]
+    assert await rates.take(dict.fromkeys(groups, 2)) == dict.fromkeys(groups, 1)
+    assert await rates.take(dict.fromkeys(groups, 1)) == dict.fromkeys(groups, 0)
+    assert requests == [50, 0]

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from heapq import heapify, heappop, heapreplace
+from itertools import islice
 from typing import TypeAlias
 
 from .open_task import LaneKey, LimitGroup, OpenTask, RateGroup, StepKey
@@ -91,10 +92,10 @@ class TaskLanes:
 
     def waiting_rates(self, most: int) -> list[RateGroup]:
         """Return up to `most` groups of rates whose tasks may not start, in turns."""
-        held = [group for group, starts in self._starts.items() if starts.room < 1]
-        for group in held[:most]:
+        held = list(islice((group for group, starts in self._starts.items() if starts.room < 1), most))
+        for group in held:
             self._starts[group] = self._starts.pop(group)
-        return held[:most]
+        return held
 
     def let_start(self, room: Mapping[RateGroup, int]) -> None:
         """Note the number of tasks that may start now, by group."""

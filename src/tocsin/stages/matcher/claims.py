@@ -59,7 +59,7 @@ class Claims:
     async def store(self, assigned: Assigned) -> list[StoredClaim]:
         """Store claims in one write, and return those that are stored.
 
-        Tasks without a claim are open again, also those beyond the rate of their queue. A refused claim is decided again with the
+        Tasks without a claim are open again, also those beyond the rate of their queue or their group. A refused claim is decided again with the
         newer events of its execution.
 
         Raises:

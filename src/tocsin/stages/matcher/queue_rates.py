@@ -12,7 +12,7 @@ import msgspec
 from ... import telemetry
 from ...domain.open_task import RateGroup
 from ...domain.token_bucket import TokenBucket
-from ...ports import Clock, OutdatedState, Projections
+from ...ports import Clock, EntryWrite, OutdatedState, Projections
 from ...settings import Queue
 from ...subjects import Bucket, rate_key, start_rate_key
 
@@ -75,33 +75,38 @@ class QueueRates:
         """
         rated = [name for name in numbers if isinstance(name, RateGroup) or name in self._rates]
         await self._read(rated)
-        granted: dict[Rated, int] = {}
-        for name in rated:
-            granted[name] = min(numbers[name], self._available(name))
-            if granted[name] and not await self._take(name, granted[name]):
-                granted[name] = 0
-        return granted
+        granted = {name: min(numbers[name], self._available(name)) for name in rated}
+        outdated = await self._store({name: number for name, number in granted.items() if number})
+        return granted | dict.fromkeys(outdated, 0)
 
-    async def _take(self, name: Rated, number: int) -> bool:
-        """Take tokens of a bucket; return whether they are taken."""
-        bucket, now = self._bucket(name), self._clock.now().timestamp()
-        used_until, revision = self._used.pop(name)  # read it again, unless it is stored
-        used_until = bucket.used(used_until, now, number)
-        lifetime = used_until - now + LIFETIME_S if isinstance(name, RateGroup) else None
-        body = msgspec.json.encode(_Used(used_until))
-        try:
-            revision = await self._projections.put(Bucket.QUEUES, _key(name), body, expect=revision, ttl=lifetime)
-        except OutdatedState:
-            _log.info("another matcher took tokens", action="rate-outdated", rated=str(name))
-            return False
-        self._used[name] = used_until, revision
-        return True
+    async def _store(self, taken: Mapping[Rated, int]) -> list[Rated]:
+        """Take tokens of buckets; return the buckets that another matcher changed."""
+        now = self._clock.now().timestamp()
+        known = {name: self._used.pop(name) for name in taken}  # read them again, unless they are stored
+        used = {name: self._bucket(name).used(known[name][0], now, number) for name, number in taken.items()}
+        writes = [_entry(name, used_until, now, expect=known[name][1]) for name, used_until in used.items()]
+        results = await self._projections.write(Bucket.QUEUES, writes)
+        outdated: list[Rated] = []
+        for (name, used_until), written in zip(used.items(), results, strict=True):
+            if isinstance(written.error, OutdatedState):
+                outdated.append(name)
+                _log.info("another matcher took tokens", action="rate-outdated", rated=str(name))
+            elif written.error is not None:
+                raise written.error
+            else:
+                self._used[name] = used_until, written.sequences[0]
+        return outdated
 
     def _available(self, name: Rated) -> int:
         return self._bucket(name).available(self._used[name][0], self._clock.now().timestamp())
 
     def _bucket(self, name: Rated) -> TokenBucket:
         return name.bucket if isinstance(name, RateGroup) else self._rates[name]
+
+    def _is_gone(self, name: Rated, now: float) -> bool:
+        """Return whether the known entry of a group is past its lifetime."""
+        used_until, revision = self._used[name]
+        return isinstance(name, RateGroup) and revision > 0 and used_until + LIFETIME_S <= now
 
     async def _read(self, names: Collection[Rated]) -> None:
         """Read the entries that are not known.
@@ -110,14 +115,19 @@ class QueueRates:
         """
         if len(self._used) > MAX_KNOWN:
             self._used.clear()
-        missing = [name for name in names if name not in self._used]
+        now = self._clock.now().timestamp()
+        missing = [name for name in names if name not in self._used or self._is_gone(name, now)]
         if not missing:
             return
-        now = self._clock.now().timestamp()
         entries = await self._projections.get_each(Bucket.QUEUES, [*map(_key, missing)])
         for name, entry in zip(missing, entries, strict=True):
             used_until, revision = (0.0, 0) if entry is None else (_read(entry[0]), entry[1])
             self._used[name] = self._bucket(name).credible(used_until, now), revision
+
+
+def _entry(name: Rated, used_until: float, now: float, *, expect: int) -> EntryWrite:
+    lifetime = used_until - now + LIFETIME_S if isinstance(name, RateGroup) else None
+    return EntryWrite(_key(name), msgspec.json.encode(_Used(used_until)), expect, lifetime)
 
 
 def _key(name: Rated) -> str:
