@@ -377,6 +377,20 @@ def test_certificate_names_every_possible_server() -> None:
     assert {f"tocsin-nats-{number}.tocsin-nats" for number in range(5)} <= {*names.get_values_for_type(x509.DNSName)}
 
 
+@pytest.mark.parametrize("nats", [{"accounts": "accounts {}"}, {"storage": {"maxBytes": "9GB"}}, {"servers": 5}])
+def test_servers_restart_for_another_configuration(nats: Object) -> None:
+    before, after = (
+        {
+            component(each): template(each)["metadata"]["annotations"]
+            for each in of_kind(chart(**values), "StatefulSet")
+            if component(each) == "nats"
+        }
+        for values in ({}, {"nats": nats})
+    )
+    assert before.keys() == after.keys() == {"nats"}
+    assert before != after
+
+
 def test_workers_get_no_egress_or_secrets_of_stages() -> None:
     secret = {"name": "TOCSIN_AUTH__CLIENT_SECRET", "valueFrom": {"secretKeyRef": {"name": "iam", "key": "secret"}}}
     rule = {"ports": [{"port": 443}]}

@@ -28,6 +28,47 @@
 {{- end }}
 {{- end }}
 
+{{- define "tocsin.natsConfiguration" -}}
+{{- $name := printf "%s-nats" (include "tocsin.name" .) }}
+{{- $routes := list }}
+{{- range $number := until (int .Values.nats.servers) }}{{ $routes = append $routes (printf "nats://%s-%d.%s:6222" $name $number $name) }}{{ end -}}
+server_name: $POD_NAME
+listen: 0.0.0.0:4222
+http: 0.0.0.0:8222 # probes, and `tocsin doctor --monitor`
+
+jetstream {
+  store_dir: /data
+  max_file_store: {{ .Values.nats.storage.maxBytes }}
+  # Flush every write before it is acknowledged. By default a server flushes every 2 minutes, and a power failure of all
+  # servers loses the writes since then.
+  sync_interval: always
+}
+
+tls {
+  cert_file: /certificates/tls.crt
+  key_file: /certificates/tls.key
+  ca_file: /certificates/ca.crt
+}
+
+{{- if gt (int .Values.nats.servers) 1 }}
+
+cluster {
+  name: {{ .Release.Name }}
+  listen: 0.0.0.0:6222
+  no_advertise: true # clients know the names of all servers, which their certificate has; the addresses of pods change
+  routes: [ {{ join ", " $routes }} ]
+  tls {
+    cert_file: /certificates/tls.crt
+    key_file: /certificates/tls.key
+    ca_file: /certificates/ca.crt
+    verify: true
+  }
+}
+{{- end }}
+
+include accounts.conf
+{{- end }}
+
 {{- define "tocsin.settings" -}}
 {{- $nats := dict "url" (include "tocsin.natsUrl" .) }}
 {{- if include "tocsin.tls" . }}{{ $_ := set $nats "tls" (dict "ca" "/certificates/ca.crt") }}{{ end }}
