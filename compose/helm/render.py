@@ -1,6 +1,6 @@
 """Render the manifests in compose/kubernetes from the chart, or check that they are current.
 
-    python compose/helm/render.py            writes, after it has printed the NATS accounts of the settings into the chart
+    python compose/helm/render.py            writes the manifests, and into the chart the NATS accounts of its settings
     python compose/helm/render.py --check    names the files that differ, and exits 1 if any does
 
 Helm itself renders: the program `helm`, or Helm's library for Python (`pip install helm-python-sdk`). Each file begins with a digest of the
@@ -48,9 +48,10 @@ def main(arguments: list[str]) -> int:
         print(path.relative_to(HERE.parent), "differs")
     if "--check" in arguments:
         return 1 if differing else 0
-    (CHART / "files" / "accounts.conf").write_text(accounts(), "utf-8")
-    for path in manifests():
-        path.write_text(rendered(path), "utf-8")
+    for _ in range(2):  # the accounts follow from the settings in a manifest, and a manifest holds the accounts
+        for path in manifests():
+            path.write_text(rendered(path), "utf-8")
+        (CHART / "files" / "accounts.conf").write_text(accounts(), "utf-8")
     return 0
 
 
