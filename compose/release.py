@@ -1,4 +1,4 @@
-"""The parts of a release that a workflow cannot say in a line.
+"""Check a release, print its notes, and pin its images.
 
     python compose/release.py check v0.2.0              version, chart and changelog agree with the tag
     python compose/release.py notes v0.2.0              print the section of the changelog
