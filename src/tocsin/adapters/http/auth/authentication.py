@@ -8,7 +8,6 @@ the known keys stay in use for `KEYS_MAX_AGE_S`.
 """
 
 import asyncio
-import hashlib
 import hmac
 import json
 from collections.abc import Mapping
@@ -23,7 +22,7 @@ from ....domain.access import Binding, Principal, Role, roles_of
 from ....domain.errors import TocsinError
 from ....ports import Clock
 from ....settings import Auth
-from .tokens import PREFIX, InvalidToken, Tokens
+from .tokens import PREFIX, InvalidToken, Tokens, hash_of
 
 KEYS_TTL_S: Final = 300.0
 KEYS_MAX_AGE_S: Final = 3_600.0
@@ -227,7 +226,7 @@ class Authentication:
         self._tokens = tokens
         self._provider = provider
         self._clock = clock
-        self._admin_digest = None if admin_token is None else _digest(admin_token.get_secret_value())
+        self._admin_hash = None if admin_token is None else hash_of(admin_token.get_secret_value())
         self._required = provider is not None or admin_token is not None
         self._checked_at: float | None = None
 
@@ -246,7 +245,7 @@ class Authentication:
             InvalidToken: the token is not accepted.
             ProviderUnavailable: the token cannot be verified now.
         """
-        if self._admin_digest is not None and hmac.compare_digest(_digest(token), self._admin_digest):
+        if self._admin_hash is not None and hmac.compare_digest(hash_of(token), self._admin_hash):
             return Principal(ADMIN_IDENTITY, frozenset({Role.ADMIN}), "token")
         if token.startswith(PREFIX):
             stored = await self._tokens.verify(token)
@@ -255,7 +254,3 @@ class Authentication:
         if self._provider is None:
             raise InvalidToken("the token is unknown or revoked")
         return await self._provider.verify(token)
-
-
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode(errors="surrogatepass")).digest()

@@ -86,7 +86,7 @@ class Tokens:
             roles=frozenset(roles),
             queues=binding.queues,
             functions=binding.functions,
-            hash=_hash(secret),
+            hash=hash_of(secret),
             created_at=now,
             created_by=by,
             expires_at=now + lifetime if lifetime else None,
@@ -115,7 +115,7 @@ class Tokens:
         token_id, _, secret = token.removeprefix(PREFIX).partition("_")
         stored = await self._stored(token_id) if is_id(token_id) else None
         # Compared even if the id is unknown, so that the response time does not reveal which ids exist.
-        matches = hmac.compare_digest(_hash(secret), stored.hash if stored else _hash(""))
+        matches = hmac.compare_digest(hash_of(secret), stored.hash if stored else hash_of(""))
         if stored is None or not matches:
             raise InvalidToken("the token is unknown or revoked")
         if stored.is_expired(self._clock.now()):
@@ -140,5 +140,6 @@ def is_id(text: str) -> bool:
     return len(text) == 2 * _ID_BYTES and all(c in "0123456789abcdef" for c in text)
 
 
-def _hash(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()
+def hash_of(secret: str) -> str:
+    """Return the hash of a secret that may have any characters."""
+    return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
