@@ -155,13 +155,13 @@ async def cluster(
 ) -> AsyncIterator[Cluster]:
     """Start the pods of manifests; they end with the block. `prepare` adds what the manifests expect elsewhere."""
     with folder_of(unprivileged(), "tocsin-pods-") as folder:
-        it = Cluster(folder, documents)
-        prepare(it)
+        started = Cluster(folder, documents)
+        prepare(started)
         try:
-            it.start()
-            yield it
+            started.start()
+            yield started
         finally:
-            it.end()
+            started.end()
 
 
 def _secrets(documents: Sequence[Object]) -> dict[str, dict[str, str]]:
