@@ -403,6 +403,8 @@ FORBIDDEN = [
     ("backup", "$JS.API.CONSUMER.CREATE.TOCSIN_LOG.mine"),
     ("restore", "$JS.API.STREAM.DELETE.TOCSIN_LOG"),
     ("restore", "$JS.API.STREAM.PURGE.TOCSIN_LOG"),
+    ("restore", "$JS.API.STREAM.PURGE.TOCSIN_LEDGER"),
+    ("backup", "$JS.API.STREAM.PURGE.TOCSIN_REPORTS"),
     ("restore", "$KV.tocsin_installation.another"),
     ("worker", "$JS.API.DIRECT.GET.KV_tocsin_tokens"),
     *(

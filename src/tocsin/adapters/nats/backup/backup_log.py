@@ -10,8 +10,9 @@ from ....adapters.files.archive_store import FileArchiveStore
 from ....adapters.memory.archive import InMemoryProjections
 from ....archive.archive import Archive
 from ....archive.combined_log import CombinedLog
+from ....engine.report_authentication import authentic_subject
 from ....ports import Extent, StoredMessage
-from ....subjects import ARCHIVE_STATE, Bucket, Stream
+from ....subjects import ARCHIVE_STATE, INSTALLATION_KEY, Bucket, Stream, parse_report
 from ..client import wire
 from . import folder as folders
 from .folder import BackupManifest
@@ -21,13 +22,14 @@ PORTION: Final = 1_000
 
 
 class BackupLog:
-    """Implement `ports.StoredLog` over the snapshots of a backup.
+    """Implement `ports.StoredLog` over the snapshots of a backup, without what `restore` removes.
 
     Reading raises `SnapshotDamaged` if a snapshot is damaged.
     """
 
     def __init__(self, folder: Path, manifest: BackupManifest) -> None:
         self._folder = folder
+        self._left_out = reports_without_claim(folder, manifest)
         self._manifest = manifest
         self._names = manifest.names
 
@@ -73,7 +75,8 @@ class BackupLog:
         path = self._folder / folders.snapshot_path(self._names.stream(stream))
         for entry in entries(path):
             subject = self._names.from_wire(entry.name)
-            yield StoredMessage(stream, entry.sequence, entry.time, subject, entry.header_fields(), entry.body)
+            if subject not in self._left_out:
+                yield StoredMessage(stream, entry.sequence, entry.time, subject, entry.header_fields(), entry.body)
 
 
 async def whole_log(folder: Path, manifest: BackupManifest) -> CombinedLog:
@@ -82,6 +85,27 @@ async def whole_log(folder: Path, manifest: BackupManifest) -> CombinedLog:
     await projections.put(Bucket.CURSORS, ARCHIVE_STATE, manifest.archive.model_dump_json().encode())
     archive = Archive(FileArchiveStore(folder / folders.ARCHIVE), projections)
     return CombinedLog(BackupLog(folder, manifest), archive)
+
+
+def reports_without_claim(folder: Path, manifest: BackupManifest) -> frozenset[str]:
+    """Return the subjects of the reports whose claims came after the snapshot of the log.
+
+    Their proof is valid, so they would count, although the log never gave the task to their workers. What proves no claim counts for
+    no stage, and stays. So the set has one or two subjects for each claim of the time between the two snapshots.
+    """
+    names = manifest.names
+    key = bucket_value(folder, manifest, Bucket.INSTALLATION, INSTALLATION_KEY)
+    if key is None:
+        return frozenset()
+    last = manifest.streams[names.stream(Stream.LOG)].last
+    found: set[str] = set()
+    for entry in entries(folder / folders.snapshot_path(names.stream(Stream.REPORTS))):
+        subject = names.from_wire(entry.name)
+        reported = parse_report(subject)
+        is_late = reported is not None and (reported.claim or 0) > last
+        if is_late and authentic_subject(subject, key) is not None:
+            found.add(subject)
+    return frozenset(found)
 
 
 def bucket_value(folder: Path, manifest: BackupManifest, bucket: Bucket, key: str) -> bytes | None:

@@ -23,7 +23,7 @@ def backing_up(rules: Permissions, names: Names) -> Permissions:
 
 
 def restoring(rules: Permissions, provisioning: Permissions, names: Names) -> Permissions:
-    """Add the right to create streams from snapshots, with any content.
+    """Add the right to create streams from snapshots, with any content, and to remove reports.
 
     `rules`: those of a reader of the log and the archive. `provisioning`: those of the user that runs `tocsin init`.
     """
@@ -32,6 +32,7 @@ def restoring(rules: Permissions, provisioning: Permissions, names: Names) -> Pe
         *provisioning.publish,
         *(f"{API}.STREAM.RESTORE.{stream}" for stream in snapshot_order(names)),
         *(f"$JS.SNAPSHOT.RESTORE.{stream}.*" for stream in snapshot_order(names)),
+        f"{API}.STREAM.PURGE.{names.stream(Stream.REPORTS)}",
         f"$O.{names.archive_bucket}.>",
         *(names.key(Bucket.CURSORS, key) for key in (ARCHIVE_STATE, *map(cursor, STREAMS))),
     }

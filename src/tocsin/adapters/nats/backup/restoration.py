@@ -4,6 +4,7 @@ Restored streams continue far after their last message (`gap`). So no sequence t
 names another event: not a fencing token, not a claim that a worker still holds, not a position that a reader stored.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,7 @@ from ....archive.archive import Archive
 from ....ports import ArchiveStore, Projections
 from ....subjects import ARCHIVE_STATE, DECISION_STREAMS, INPUT_STREAMS, LAYOUT, Bucket, Stream
 from ..admin.desired_state import all_streams
+from ..admin.provision import NatsStreamPurge
 from ..admin.provision_errors import ServerTooOld
 from ..admin.resources import create_durable, ensure_stream
 from ..client import wire
@@ -24,6 +26,7 @@ from ..client.jetstream_wait import retry_until_available
 from ..client.names import Names
 from ..server.process import Version
 from . import folder as folders
+from .backup_log import reports_without_claim
 from .creation import require_version
 from .errors import BackupDamaged, BackupOfOtherNames, BackupUnreadable, InstallationNotEmpty, TransferFailed
 from .folder import BackupManifest, DurableRecord
@@ -36,6 +39,8 @@ GAP_PER_SECOND: Final = 10_000
 LEAST_GAP: Final = 1_000_000
 MOST_GAP: Final = 100_000_000
 """A durable with open messages on both sides of the gap looks for the next of them one sequence at a time, in about 10 ns each."""
+AT_ONCE: Final = 200
+"""Requests to remove reports that the server has at once."""
 
 
 def gap(since: timedelta) -> int:
@@ -104,6 +109,7 @@ class BackupReader:
             if stream == key:
                 await ensure_stream(self._connection, target.configs[self._names.archive_stream], None, is_plan=False)
                 await self._restore_archive(folder, manifest, target.archive)
+                await self._remove_reports(folder, manifest)
                 for durable in manifest.durables:
                     if self._is_wanted(durable, target):
                         await create_durable(
@@ -124,6 +130,14 @@ class BackupReader:
                 f"stream {stream}: the server stored {restored['messages']:,} of {record.messages:,} messages. "
                 "Compare its limits with the settings, remove the restored streams and try again."
             )
+
+    async def _remove_reports(self, folder: Path, manifest: BackupManifest) -> None:
+        """Remove the reports whose claims are lost, so that their tasks run again."""
+        purge = NatsStreamPurge(self._connection, self._names)
+        last = manifest.streams[self._names.stream(Stream.REPORTS)].last
+        subjects = sorted(await asyncio.to_thread(reports_without_claim, folder, manifest))
+        for first in range(0, len(subjects), AT_ONCE):
+            await asyncio.gather(*(purge.purge(subject, upto=last) for subject in subjects[first : first + AT_ONCE]))
 
     async def _restore_archive(self, folder: Path, manifest: BackupManifest, store: ArchiveStore) -> None:
         log = FileArchiveStore(folder / folders.ARCHIVE)
