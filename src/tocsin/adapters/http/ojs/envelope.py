@@ -26,6 +26,7 @@ from pydantic import (
 from ....domain import duration
 from ....domain.access import WORKER_QUEUE
 from ....domain.definition import DefinitionError, JobDefinition, RetryPolicy, show
+from ....domain.definition.errors import problems
 from ....domain.events import Actor, Enqueued, StartRate, UniqueRule
 from ....domain.text import utc_text
 from ....domain.trace_context import parse as parse_traceparent
@@ -283,7 +284,8 @@ def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqu
             meta=meta,
         )
     except (DefinitionError, ValidationError) as error:
-        raise Problem(400, "invalid-request", str(error), (FieldError(right=str(error)),)) from None
+        reason = why_refused(error)
+        raise Problem(400, "invalid-request", reason, (FieldError(right=reason),)) from None
     if defaults.max_timeout is not None and definition.timeout > defaults.max_timeout:
         requirement = f"must be at most {duration.short(defaults.max_timeout)}, `job_timeout` of the scheduler policy"
         raise _invalid("timeout", duration.short(definition.timeout), Rule(requirement))
@@ -298,6 +300,12 @@ def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqu
         unique=_unique_rule(envelope, defaults),
         rate=_start_rate(envelope),
     )
+
+
+def why_refused(error: DefinitionError | ValidationError) -> str:
+    """Return the problems of a definition, in words for clients."""
+    found = error.problems if isinstance(error, DefinitionError) else problems(error)
+    return "; ".join(map(str, found))
 
 
 def is_job_id(text: str) -> bool:

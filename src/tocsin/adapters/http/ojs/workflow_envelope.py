@@ -125,7 +125,7 @@ class _Reader:
             path = f"steps[{index}]"
             if not isinstance(step, dict):
                 raise _invalid(path, "must be an object: a step", step)
-            name, depends_on = step.get("id"), step.get("depends_on") or []
+            name, depends_on = step.get("id"), step.get("depends_on")
             if not isinstance(name, str) or not _STEP_ID.fullmatch(name):
                 requirement = (
                     "must be letters, digits, underscores and hyphens, the first a letter or a digit, at most 64"
@@ -133,6 +133,7 @@ class _Reader:
                 raise _invalid(f"{path}.id", requirement, name)
             if name in before:
                 raise _invalid(f"{path}.id", "is the id of another step too", name)
+            depends_on = [] if depends_on is None else depends_on
             if not isinstance(depends_on, list) or not all(isinstance(other, str) for other in depends_on):
                 raise _invalid(f"{path}.depends_on", "must be an array of ids of steps", depends_on)
             kind = _options(step, path).get("callback_type")
@@ -218,7 +219,8 @@ def _enqueued(reader: _Reader, tree: Workflow, execution_id: str, defaults: Defa
             tags=tuple(sorted({tag for definition in definitions.values() for tag in definition.tags})),
         )
     except (DefinitionError, ValidationError) as error:
-        raise _invalid("steps" if tree.names_steps or tree.nodes[0].kind == "chain" else "jobs", str(error)) from None
+        field = "steps" if tree.names_steps or tree.nodes[0].kind == "chain" else "jobs"
+        raise _invalid(field, envelope.why_refused(error)) from None
     return Enqueued(
         execution_id=execution_id,
         definition=definition,
