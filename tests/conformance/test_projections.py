@@ -184,6 +184,16 @@ async def test_a_life_time_is_renewed_by_putting_again(world: World) -> None:
     assert await world.projections.get(LEADER, KEY) == (b"one", renewed)
 
 
+@pytest.mark.parametrize(
+    ("keys", "covered"), [("*", {"mail"}), ("rate.*", {"rate.mail"}), (">", {"mail", "rate.mail", "rate.starts.a"})]
+)
+async def test_filter_covers_some_keys(world: World, keys: str, covered: set[str]) -> None:
+    for key in ("mail", "rate.mail", "rate.starts.a"):
+        await world.projections.put(Bucket.QUEUES, key, b"")
+
+    assert set(await world.projections.entries(Bucket.QUEUES, keys)) == covered
+
+
 @pytest.mark.parametrize("ttl", [0, -1.0])
 async def test_a_life_time_is_longer_than_nothing(world: World, ttl: float) -> None:
     with pytest.raises(ValueError, match=f"ttl {ttl}"):

@@ -83,6 +83,8 @@ async def test_tasks_of_matched_queues_are_reported(world: World, metrics: Metri
         body = backlog.model_dump_json(exclude_defaults=True).encode()
         await world.projections.put(Bucket.QUEUES, backlog.queue, body)
     await world.projections.put(Bucket.QUEUES, "rate.mail", b'{"used_until": 1}')
+    not_read = QueueBacklog(queue="other", waiting=1)
+    await world.projections.put(Bucket.QUEUES, "rate.starts.a", not_read.model_dump_json().encode())
     counts = await result(metrics)
     tasks = {key[1:]: value for key, value in counts.items() if key[0] == "tocsin_queue_tasks"}
     assert {key: value for key, value in tasks.items() if value} == {

@@ -245,9 +245,9 @@ class SimulatedProjections:
         check_keys(writes)
         return await asyncio.gather(*(write_entry(self, bucket, write) for write in writes))
 
-    async def entries(self, bucket: Bucket) -> dict[str, bytes]:
+    async def entries(self, bucket: Bucket, keys: str = ">") -> dict[str, bytes]:
         def answer() -> dict[str, bytes]:
-            return at_once(self._buckets.entries(bucket))
+            return at_once(self._buckets.entries(bucket, keys))
 
         return await self._network.ask(self._process, f"entries {bucket}", answer, is_read=True)
 

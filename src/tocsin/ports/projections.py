@@ -61,8 +61,8 @@ class Projections(Protocol):
         """
         ...
 
-    async def entries(self, bucket: Bucket) -> dict[str, bytes]:
-        """Return every key and its value."""
+    async def entries(self, bucket: Bucket, keys: str = ">") -> dict[str, bytes]:
+        """Return every key that a filter with wildcards covers, and its value."""
         ...
 
 

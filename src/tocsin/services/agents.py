@@ -13,7 +13,7 @@ from ..domain.events import OF_THE_NAME, Actor, AgentFact, AgentSwitched, Messag
 from ..domain.policy import slots
 from ..domain.queue_backlog import QueueBacklog
 from ..ports import EventLog, Projections
-from ..subjects import Bucket
+from ..subjects import BACKLOG_KEYS, Bucket
 from . import executor_leader, policies, shard_owners
 from .operations.errors import NotFound
 from .scope_decisions import decide, load
@@ -162,7 +162,7 @@ async def backlogs(projections: Projections) -> dict[str, QueueBacklog]:
         LogUnavailable: the log did not answer.
     """
     by_queue: dict[str, QueueBacklog] = {}
-    for body in (await projections.entries(Bucket.QUEUES)).values():
+    for body in (await projections.entries(Bucket.QUEUES, BACKLOG_KEYS)).values():
         try:
             backlog = QueueBacklog.model_validate_json(body)
         except ValidationError:

@@ -267,6 +267,10 @@ def cursor(stream: Stream, durable: str | None = None) -> str:
     return stream.value if durable is None else f"{stream.value}.{durable}"
 
 
+BACKLOG_KEYS: Final = "*"
+"""The keys in `queues` for backlogs: each is a queue as one token. Jobs may bring any number of other keys, those of rates."""
+
+
 def rate_key(queue: str) -> str:
     """Return the key in `queues` for what is used of a queue's rate."""
     return f"rate.{token(queue)}"

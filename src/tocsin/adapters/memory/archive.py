@@ -172,9 +172,9 @@ class InMemoryProjections:
         """Store or remove several keys."""
         return await write_entries(self, bucket, writes)
 
-    async def entries(self, bucket: Bucket) -> dict[str, bytes]:
-        """Return all keys and their values."""
-        return {key: value.body for key, value in self._buckets[bucket].items()}
+    async def entries(self, bucket: Bucket, keys: str = ">") -> dict[str, bytes]:
+        """Return the keys that a filter covers, and their values."""
+        return {key: value.body for key, value in self._buckets[bucket].items() if subjects.matches(keys, key)}
 
     def _check(self, bucket: Bucket, key: str, expect: int | None) -> None:
         value = self._buckets[bucket].get(key)

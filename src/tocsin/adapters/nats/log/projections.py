@@ -101,10 +101,10 @@ class NatsProjections:
         headers = _guard(write.expect) | (_REMOVAL if write.value is None else _lifetime(write.ttl))
         return Outgoing(self._names.key(bucket, write.key), write.value or b"", headers)
 
-    async def entries(self, bucket: Bucket) -> dict[str, bytes]:
-        """Return all keys and their values."""
+    async def entries(self, bucket: Bucket, keys: str = ">") -> dict[str, bytes]:
+        """Return the keys that a filter covers, and their values."""
         prefix = self._names.key(bucket, "")
-        messages = await self._streams[bucket].last_of_each([f"{prefix}>"])
+        messages = await self._streams[bucket].last_of_each([f"{prefix}{keys}"])
         return {stored.subject[len(prefix) :]: stored.body for stored in messages if not is_marker(stored)}
 
 
