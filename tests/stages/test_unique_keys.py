@@ -23,6 +23,9 @@ from tocsin.domain.events import (
     Skipped,
     UniqueRule,
 )
+from tocsin.engine.step import Step
+from tocsin.engine.unique_keys import begin_unique
+from tocsin.stages import planner
 from tocsin.stages.planner import ENQUEUED
 from tocsin.subjects import Bucket, Stream
 
@@ -70,6 +73,23 @@ async def test_second_job_with_a_key_is_skipped(world: World) -> None:
     assert (skipped.reason, skipped.active_execution_id, skipped.definition) == ("duplicate", "a", 0)
     assert [taken.execution_id for taken in await world.stored(KeyTaken)] == ["a"]
     assert await world.log.read("cron.>") == []
+
+
+@pytest.mark.parametrize("on_conflict", ["replace", "reject"])
+async def test_decisions_grow_with_number_of_rivals(
+    world: World, on_conflict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decisions: list[str] = []
+
+    def counted(first: Admitted, *args: Any, **options: Any) -> Step:  # noqa: ANN401 - passed on
+        decisions.append(first.execution_id)
+        return begin_unique(first, *args, **options)
+
+    monkeypatch.setattr(planner, "begin_unique", counted)
+    rivals = [f"r{number}" for number in range(50)]
+    await planned(world, *(request(rival, on_conflict) for rival in rivals))
+    assert len(await statuses(world)) == len(rivals)
+    assert len(decisions) <= 10 * len(rivals)
 
 
 async def test_key_is_free_after_its_job_ended(world: World) -> None:

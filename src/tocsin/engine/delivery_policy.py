@@ -27,7 +27,7 @@ import msgspec
 
 from .. import subjects, telemetry
 from ..domain.errors import TocsinError
-from ..domain.events import PoisonMessage, Recorded, Trigger
+from ..domain.events import Message, PoisonMessage, Recorded, Trigger
 from ..ports import (
     Append,
     Delivery,
@@ -315,8 +315,15 @@ def _item(subscription: BoundSubscription, delivery: Delivery) -> Item:
         message = subjects.continued(message, delivery.headers)
     trace_ids.note(message)
     recorded = Recorded(message, delivery.subject, delivery.sequence, delivery.time, delivery.message_id)
-    order = subscription.ordering_key
-    return Item(recorded, order(delivery.subject) if order else delivery.sequence)
+    return Item(recorded, _key(subscription, recorded))
+
+
+def _key(subscription: BoundSubscription, recorded: Recorded[Message]) -> object:
+    """Return what a message has in common with others that are decided after it."""
+    if subscription.ordering_key is not None:
+        return subscription.ordering_key(recorded.subject)
+    contended = None if subscription.contended is None else subscription.contended(recorded.message)
+    return recorded.sequence if contended is None else contended
 
 
 def _dead_letter(subscription: BoundSubscription, refusal: _Refusal) -> PoisonMessage:

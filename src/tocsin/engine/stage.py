@@ -99,6 +99,11 @@ class Subscription(Generic[H]):
     decide: Callable[[H, Recorded[Message], States, datetime], Step]
     """The decision on one message."""
     ordering_key: Callable[[str], str] | None = entity_of
+    contended: Callable[[Message], str | None] | None = None
+    """Return the scope for which independent messages compete; None: a message competes for none.
+
+    Competitors are decided one after the other. Together, all of them would be decided again after each that is stored.
+    """
     low_priority: bool = False
     """No execution waits for these messages to start, so under load they are handled later than others."""
     learn: Callable[[H, Recorded[Message]], Sequence[Known]] | None = None
@@ -122,6 +127,7 @@ class Subscription(Generic[H]):
             spec.filters,
             partial(self.decide, handlers),
             ordering_key=self.ordering_key,
+            contended=self.contended,
             ack_wait=spec.ack_wait,
             low_priority=self.low_priority,
             learn=None if self.learn is None else partial(self.learn, handlers),
@@ -278,6 +284,7 @@ class BoundSubscription:
     filters: tuple[str, ...]
     decide: Decide
     ordering_key: Callable[[str], str] | None = entity_of
+    contended: Callable[[Message], str | None] | None = None
     ack_wait: float = ACK_WAIT_S
     low_priority: bool = False
     learn: Callable[[Recorded[Message]], Sequence[Known]] | None = None

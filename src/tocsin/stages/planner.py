@@ -203,6 +203,13 @@ def _first_of_each_scope(steps: Sequence[Step]) -> Step:
     )
 
 
+def _unique_key_of(message: Message) -> str | None:
+    """Return the unique key for which an enqueued job competes."""
+    if not isinstance(message, Enqueued) or message.unique is None:
+        return None
+    return subjects.unique_key(message.definition.name, message.unique.key)
+
+
 PLANNER: Final = Stage(
     name="planner",
     purpose="makes executions",
@@ -252,6 +259,7 @@ PLANNER: Final = Stage(
             decide=Planner.on_enqueued,
             on_signal=Planner.take_signal,
             ordering_key=None,
+            contended=_unique_key_of,
         ),
         Subscription(
             PUBLIC_TRIGGERS,
