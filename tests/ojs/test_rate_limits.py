@@ -77,6 +77,8 @@ async def test_key_is_shared_by_queues(client: httpx.AsyncClient) -> None:
         ({"rate": {"limit": 0, "period": "PT1S"}}, "rate_limit.rate"),
         ({"rate": {"limit": 1, "period": "PT0S"}}, "rate_limit.rate"),
         ({"rate": {"limit": 1}}, "rate_limit.rate"),
+        ({"rate": {"limit": 1_000, "period": "P2D"}}, "rate_limit.rate"),
+        ({"throttle": {"limit": 1, "period": "P365D"}}, "rate_limit.throttle"),
         ({"max_per_second": True}, "rate_limit.max_per_second"),
         ({"max_per_second": 1, "on_limit": "drop"}, "rate_limit.on_limit"),
         ({"max_per_second": 1, "concurrency": 5}, "rate_limit.concurrency"),
@@ -85,3 +87,10 @@ async def test_key_is_shared_by_queues(client: httpx.AsyncClient) -> None:
 async def test_invalid_rate_is_refused(client: httpx.AsyncClient, rate_limit: object, field: str) -> None:
     status, answer = await push(client, "default", rate_limit)
     assert (status, answer["error"]["details"]["errors"][0]["field"]) == (400, field)
+
+
+@pytest.mark.parametrize(
+    "rate_limit", [{"rate": {"limit": 1, "period": "P1D"}}, {"throttle": {"limit": 400, "period": "P365D"}}]
+)
+async def test_rate_that_refills_in_time_is_accepted(client: httpx.AsyncClient, rate_limit: object) -> None:
+    assert (await push(client, f"q{uuid4().hex}", rate_limit))[0] == 201

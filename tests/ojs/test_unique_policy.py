@@ -63,6 +63,22 @@ def test_period_of_ended_jobs_is_limited() -> None:
     assert "archive.hot_window" in caught.value.requirement
 
 
+@pytest.mark.parametrize(
+    ("policy", "field"),
+    [
+        ({"args_keys": ["user"]}, "args_keys"),
+        ({"keys": ["args"], "args_keys": []}, "args_keys"),
+        ({"keys": ["args"], "meta_keys": ["tenant"]}, "meta_keys"),
+        ({"keys": ["meta"], "meta_keys": []}, "meta_keys"),
+        ({"states": []}, "states"),
+    ],
+)
+def test_field_without_an_effect_is_refused(policy: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidPolicy) as caught:
+        rule(policy)
+    assert caught.value.field == field
+
+
 def test_values_nested_too_deeply_are_refused() -> None:
     deep: Any = []
     for _ in range(100_000):

@@ -298,7 +298,7 @@ def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqu
         by=by,
         traceparent=_traceparent(envelope.meta, defaults),
         unique=_unique_rule(envelope, defaults),
-        rate=_start_rate(envelope),
+        rate=_start_rate(envelope, defaults.remembered),
     )
 
 
@@ -400,12 +400,17 @@ def _unique_rule(envelope: _Envelope, defaults: Defaults) -> UniqueRule | None:
         raise _invalid(f"unique.{error.field}", error.value, Rule(error.requirement)) from None
 
 
-def _start_rate(envelope: _Envelope) -> StartRate | None:
-    if envelope.rate_limit is None:
+def _start_rate(envelope: _Envelope, remembered: float) -> StartRate | None:
+    policy = envelope.rate_limit
+    if policy is None:
         return None
-    rate = envelope.rate_limit.start_rate(envelope.queue)
+    rate = policy.start_rate(envelope.queue)
     if rate is None:
-        raise _invalid("rate_limit", envelope.rate_limit.model_dump(exclude_none=True), Rule(rate_policy.ONE))
+        raise _invalid("rate_limit", policy.model_dump(exclude_none=True), Rule(rate_policy.ONE))
+    if rate_policy.refill_s(rate) > remembered:
+        field = "rate" if policy.rate is not None else "throttle"
+        value = f"{rate.limit:,} in {duration.short(rate.per)}"
+        raise _invalid(f"rate_limit.{field}", value, Rule(rate_policy.too_long(remembered)))
     return rate
 
 

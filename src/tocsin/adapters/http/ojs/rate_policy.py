@@ -46,7 +46,10 @@ class RatePolicy(BaseModel):
     on_limit: Literal["wait"] = "wait"
 
     def start_rate(self, queue: str) -> StartRate | None:
-        """Return the rate of a job; None: not exactly one limit is given."""
+        """Return the rate of a job; None: not exactly one limit is given.
+
+        `refill_s` says how long its use must be remembered.
+        """
         key = f"queue:{queue}" if self.key is None else f"key:{self.key}"
         match self.rate, self.throttle, self.max_per_second:
             case _Window() as window, None, None:
@@ -57,3 +60,20 @@ class RatePolicy(BaseModel):
                 return StartRate(key=key, limit=limit, per=1.0, burst=limit)
             case _:
                 return None
+
+
+def refill_s(rate: StartRate) -> float:
+    """Return the seconds in which a rate that was used up recovers.
+
+    So long is an entry kept for each key, of which clients may invent any number.
+    """
+    return rate.burst * rate.per / rate.limit
+
+
+def too_long(remembered: float) -> str:
+    """Return the requirement of a rate that refills too slowly.
+
+    `remembered`: the longest time in seconds.
+    """
+    limit = duration.short(remembered)
+    return f"must refill in at most {limit}, `archive.hot_window` of the settings: a `rate` in its `period`, a `throttle` in `period` / `limit`"

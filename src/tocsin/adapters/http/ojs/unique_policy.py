@@ -17,10 +17,10 @@ _MAX_NAMES: Final = 100
 PERIOD: Final = "must be an ISO 8601 duration of more than 0 seconds, e.g. `PT1H`"
 REQUIREMENTS: Final[Mapping[str, str]] = {
     "keys": "must be an array of different words, each of which is `type`, `queue`, `args` or `meta`",
-    "args_keys": f"must be an array of at most {_MAX_NAMES} different names of fields in `args`",
-    "meta_keys": f"must be an array of at most {_MAX_NAMES} different names of fields in `meta`, and is required if `keys` has `meta`",
+    "args_keys": f"must be an array of 1 to {_MAX_NAMES} different names of fields in `args`, and needs `args` in `keys`",
+    "meta_keys": f"must be an array of 1 to {_MAX_NAMES} different names of fields in `meta`, and belongs to `meta` in `keys`",
     "period": PERIOD,
-    "states": "must be an array of different states of jobs, e.g. `available`",
+    "states": "must be an array of at least one of the states of jobs, e.g. `available`, each once",
     "on_conflict": "must be `reject`, `replace`, `replace_except_schedule` or `ignore`",
 }
 """Field -> what would be right."""
@@ -78,10 +78,7 @@ class UniquePolicy(BaseModel):
         Raises:
             InvalidPolicy: the policy is invalid, or does not suit the job.
         """
-        for field in ("keys", "args_keys", "meta_keys", "states"):
-            names = getattr(self, field) or []
-            if len(set(names)) != len(names):
-                raise InvalidPolicy(field, names)
+        self._require_effect()
         if self.period is not None and self.period > remembered and ENDED_STATES.intersection(self.states):
             limit = duration.short(remembered)
             requirement = (
@@ -103,6 +100,21 @@ class UniquePolicy(BaseModel):
             raise InvalidPolicy("keys", self.keys, "must name values that are less deeply nested") from None
         key = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
         return UniqueRule(key=key, states=tuple(self.states), period=self.period, on_conflict=self.on_conflict)
+
+    def _require_effect(self) -> None:
+        """Require that no field would be ignored.
+
+        Names without their dimension would leave all jobs of the type with one key.
+        """
+        for field in ("keys", "args_keys", "meta_keys", "states"):
+            names = getattr(self, field) or []
+            if len(set(names)) != len(names):
+                raise InvalidPolicy(field, names)
+        if not self.states:
+            raise InvalidPolicy("states", self.states)
+        for dimension, given in (("args", self.args_keys), ("meta", self.meta_keys)):
+            if given is not None and (not given or dimension not in self.keys):
+                raise InvalidPolicy(f"{dimension}_keys", given)
 
 
 def _selected(field: str, names: Sequence[str], *sources: object) -> dict[str, Any]:
