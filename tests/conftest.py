@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
@@ -17,6 +18,9 @@ from tests.properties import RANDOM, examples
 from tests.servers import REPLICAS, SERVER
 from tocsin.adapters.nats.server.cluster import EmbeddedCluster
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
+
+if TYPE_CHECKING:
+    from tests.s3_server import S3Server
 
 LANES = 2
 """How many slow tests run at once, where there are twice as many xdist workers."""
@@ -83,6 +87,15 @@ def nats_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("cluster")
     with EmbeddedCluster(folder, REPLICAS, ANY_PORT, binary=binary).start() as cluster:
         yield cluster.nodes[0].server.url
+
+
+@pytest.fixture(scope="session")
+def s3() -> "Iterator[S3Server]":
+    """Return a server of this xdist worker that speaks the S3 protocol. Tests keep apart by their buckets."""
+    from tests.s3_server import s3_server  # noqa: PLC0415 - boto3 takes half a second
+
+    with s3_server() as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)

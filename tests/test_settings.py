@@ -164,7 +164,26 @@ def test_file_is_named_by_option_variable_then_default(write: Write, monkeypatch
         ("nats: { url: 'foo:99999' }", "invalid-value", "nats.url", '"foo:99999"', "nats://HOST:PORT"),
         ("nats: { url: 'nats://a:1,http://b' }", "invalid-value", "nats.url", '"nats://a:1,http://b"', "nats://"),
         ("server: { port: 99999 }", "invalid-value", "server.port", "99999", "65535"),
-        ("archive: { target: 's3://b' }", "invalid-value", "archive.target", '"s3://b"', "`nats`"),
+        ("archive: { target: 'gs://b' }", "invalid-value", "archive.target", '"gs://b"', "`nats`"),
+        ("archive: { target: 's3://b' }", "invalid-value", "archive.target", '"s3://b"', "`s3://BUCKET/PREFIX`"),
+        ("archive: { target: 's3://bucket/../x' }", "invalid-value", "archive.target", '"s3://bucket/../x"', "names"),
+        ("archive: { s3: { access_key_id: a } }", "invalid-value", "archive.s3", None, "`secret_access_key`"),
+        ("archive: { s3: { session_token: a } }", "invalid-value", "archive.s3", None, "`access_key_id`"),
+        ("archive: { s3: { kms_key: a } }", "invalid-value", "archive.s3", None, "`encryption: aws:kms`"),
+        (
+            "archive: { s3: { storage_class: GLACIER } }",
+            "invalid-value",
+            "archive.s3.storage_class",
+            '"GLACIER"',
+            "once",
+        ),
+        (
+            "archive: { s3: { endpoint: 'minio:9000' } }",
+            "invalid-value",
+            "archive.s3.endpoint",
+            '"minio:9000"',
+            "a URL",
+        ),
         ("archive: { output: true, hot_window: 8d }", "invalid-value", "output", None, "a longer `output.max_age`"),
         ("heartbeat: { url: 'ftp://a' }", "invalid-value", "heartbeat.url", None, "URL of a monitor"),
         ("auth: { admin_token: short }", "invalid-value", "auth.admin_token", None, "openssl rand -hex 32"),
@@ -222,13 +241,17 @@ def test_secrets_are_never_shown() -> None:
             "database": {"url": "postgresql://me:hunter2@db/x"},
             "heartbeat": {"url": "https://monitor.example.com/hunter2"},
             "auth": {"admin_token": "hunter2" * 5},
+            "archive": {"s3": {"access_key_id": "a", "secret_access_key": "hunter2", "session_token": "hunter2"}},
         }
     )
     values = shown(settings)
+    assert values["archive.s3.secret_access_key"] == values["archive.s3.session_token"] == MASK
     assert values["nats.password"] == values["heartbeat.url"] == values["auth.admin_token"] == MASK
     assert values["nats.url"] == f"nats://me:{MASK}@a:1,nats://{MASK}@b:1,nats://c:1"
     assert values["database.url"] == f"postgresql://me:{MASK}@db/x"
-    assert "hunter2" not in str(values) + repr(settings.nats.password) + repr(settings.heartbeat) + repr(settings.auth)
+    assert "hunter2" not in str(values) + repr(settings.nats.password) + repr(
+        (settings.heartbeat, settings.auth, settings.archive)
+    )
 
 
 def test_a_wrong_password_is_not_repeated(write: Write) -> None:

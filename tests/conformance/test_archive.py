@@ -1,5 +1,6 @@
 """The behaviour of every archive store, and of the purge of every log."""
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,30 +11,39 @@ from nats.aio.client import ServerVersion
 from tests.conformance.worlds import NatsWorld, World, nats_world
 from tests.domain.given import ID, JOB, admitted, recorded, started
 from tests.guards import guarded
+from tests.s3_server import S3Server
 from tocsin import subjects
 from tocsin.adapters.files.archive_store import FileArchiveStore
 from tocsin.adapters.memory.archive import InMemoryArchiveStore
 from tocsin.adapters.nats.log import follow
 from tocsin.adapters.nats.log.stored_log import NatsArchiveStore
+from tocsin.adapters.s3.archive_store import S3ArchiveStore
+from tocsin.adapters.s3.bucket import Bucket
 from tocsin.archive.archive import Archive, Origin, State
 from tocsin.archive.combined_log import CombinedLog
 from tocsin.domain.events import Message, Started, Trigger
 from tocsin.ports import ArchiveStore, DurableSpec, StoredMessage
-from tocsin.subjects import Bucket, Stream, cursor
+from tocsin.settings.s3 import s3_location
+from tocsin.subjects import Stream, cursor
 from tocsin.testing import InMemoryEventLog, InMemoryProjections, InMemoryStoredLog
 
 ORIGIN = Origin(installation="i", root="tocsin", version="0")
 
 
-@pytest.fixture(params=["memory", "files", "nats"])
+@pytest.fixture(params=["memory", "files", "nats", "s3", "s3-unconditional"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ArchiveStore]:
     if request.param == "memory":
         yield InMemoryArchiveStore()
     elif request.param == "files":
         yield FileArchiveStore(tmp_path / "not" / "there yet")
-    else:
+    elif request.param == "nats":
         async with nats_world(request.getfixturevalue("nats_url")) as nats:
             yield NatsArchiveStore(nats.connection, nats.names)
+    else:
+        server: S3Server = request.getfixturevalue("s3")
+        settings = server.settings(conditional_writes=request.param == "s3")
+        place = s3_location(f"s3://{server.new_bucket()}/not/there-yet")
+        yield S3ArchiveStore(Bucket(place, settings, part="this test"))
 
 
 # --- stores ----------------------------------------------------------------------------------------------------------
@@ -48,6 +58,11 @@ async def test_an_object_is_kept_byte_for_byte(store: ArchiveStore) -> None:
     await store.put("empty", b"")
     assert (await store.get("a.json"), await store.get("b.gz"), await store.get("empty")) == (b"{}", large, b"")
     assert await store.get("c") is None
+
+
+async def test_several_writers_store_one_object(store: ArchiveStore) -> None:
+    await asyncio.gather(*(store.put("a.gz", b"the same") for _ in range(8)))
+    assert await store.get("a.gz") == b"the same"
 
 
 async def test_truncated_file_is_not_an_object(tmp_path: Path) -> None:
@@ -198,6 +213,6 @@ async def test_server_that_loses_unread_messages_is_reported(nats: NatsWorld, mo
 
 async def test_new_durable_starts_after_decided_messages(nats: NatsWorld) -> None:
     await receive(nats, claim(1), claim(2), claim(3))
-    await nats.projections.put(Bucket.CURSORS, cursor(Stream.LOG), b"2")
+    await nats.projections.put(subjects.Bucket.CURSORS, cursor(Stream.LOG), b"2")
     durable = await nats.durable(CLAIMS)
     assert [one.sequence for one in await durable.take(5, wait=5.0)] == [3]

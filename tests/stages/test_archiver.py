@@ -17,7 +17,7 @@ from tests.stages.world import World
 from tocsin import subjects
 from tocsin.adapters.memory.archive import InMemoryArchiveStore, InMemoryStoredLog, InMemoryStreamPurge
 from tocsin.adapters.sql import SqlHistory, open_history
-from tocsin.archive.archive import Archive, ArchiveDamaged, Origin, State
+from tocsin.archive.archive import Archive, ArchiveDamaged, ArchivingFailure, Origin, State
 from tocsin.archive.combined_log import CombinedLog
 from tocsin.archive.segment_selection import KEPT, Cursors
 from tocsin.domain import ids
@@ -41,7 +41,7 @@ from tocsin.domain.events import (
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.leader_election import LeaderElection
-from tocsin.ports import EventLog, OutdatedState, StoredMessage, acknowledge_each
+from tocsin.ports import ArchiveUnavailable, EventLog, OutdatedState, StoredMessage, acknowledge_each
 from tocsin.services.operations.execution_output import MAX_LINES, ExecutionOutput, read_output
 from tocsin.services.operations.lookup import find
 from tocsin.stages.archiver import finished_output
@@ -545,6 +545,51 @@ async def test_nothing_leaves_before_durables_and_history_saw_it(site: Site) -> 
     await site.history.forget()
     await site.archiver().run_once(site.world.clock.now())
     assert len([m for s in await site.archive().segments() for m in await site.archive().messages(s)]) == len(archived)
+
+
+# --- failures --------------------------------------------------------------------------------------------------------
+
+
+async def test_absent_store_delays_and_is_recorded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, archiver, clock = await site.held(), site.archiver(), site.world.clock
+    await archiver._leadership.run_once()
+    failed_at = clock.now()
+    with monkeypatch.context() as away:
+        away.setattr(site.store, "put", AsyncMock(side_effect=ArchiveUnavailable("the archive: no answer")))
+        away.setattr(clock, "sleep", AsyncMock(side_effect=[None, Crash]))
+        with pytest.raises(Crash), capture_logs() as lines:
+            await archiver.run()
+    assert [line["action"] for line in lines] == ["archive-waits", "archive-waits"]
+    assert await site.held() == before
+    state, _ = await site.archive().state()
+    assert state.failure == ArchivingFailure(since=failed_at, reason="ArchiveUnavailable: the archive: no answer")
+
+    await archive_all(site)
+    state, _ = await site.archive().state()
+    assert (state.failure, state.number) == (None, 1)
+    assert len(await site.held()) < len(before)
+
+
+async def test_segment_that_cannot_be_read_never_counts(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, put = await site.held(), site.store.put
+
+    async def garble(name: str, body: bytes) -> None:
+        await put(name, body[:-9] if name.endswith(".gz") else body)
+
+    monkeypatch.setattr(site.store, "put", garble)
+    with pytest.raises(ArchiveDamaged):
+        await site.archiver().run_once(site.world.clock.now())
+    assert (await site.archive().state())[0] == State()
+    assert await site.held() == before
+
+
+async def test_manifest_of_another_segment_is_refused(site: Site) -> None:
+    await archive_all(site)
+    [segment] = await site.archive().segments()
+    name = f"{segment.name}.json"
+    site.store._objects[name] = site.store._objects[name].replace(b'"number": 1', b'"number": 2')
+    with pytest.raises(ArchiveDamaged, match="it describes the segment 00000002-"):
+        await site.ever()
 
 
 # --- crashes ---------------------------------------------------------------------------------------------------------

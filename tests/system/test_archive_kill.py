@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.s3_server import S3Server
 from tests.stored_events import LEDGER, LOG, REPORTS, REQUESTS, StoredEvents
 from tests.system.processes import STAGES_WITHOUT_CLOCK, Program, Site, site
 from tests.system.test_history_kill import load, tells_what_the_facts_come_to
@@ -20,10 +21,17 @@ HASTY = {"hot_window": 2, "interval": 0.3}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["nats", "files"])
-async def test_the_archiver_may_be_killed_under_load(nats_url: str, tmp_path: Path, target: str) -> None:
-    where = target if target == "nats" else f"file://{tmp_path / 'archive'}"
-    async with site(nats_url, tmp_path, archive={**HASTY, "target": where}) as tocsin:
+@pytest.mark.parametrize("target", ["nats", "files", "s3"])
+async def test_the_archiver_may_be_killed_under_load(
+    nats_url: str, tmp_path: Path, target: str, request: pytest.FixtureRequest
+) -> None:
+    section: dict[str, object] = {"target": target}
+    if target == "files":
+        section["target"] = f"file://{tmp_path / 'archive'}"
+    elif target == "s3":
+        server: S3Server = request.getfixturevalue("s3")
+        section |= {"target": f"s3://{server.new_bucket()}/archive", "s3": server.section()}
+    async with site(nats_url, tmp_path, archive={**HASTY, **section}) as tocsin:
         tocsin.start(*OTHERS)
         archiver = tocsin.start("archiver")
         tocsin.start_worker()

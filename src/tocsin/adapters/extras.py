@@ -29,6 +29,7 @@ MODULES: Final = {
     "jwt": "server",
     "kubernetes": "container",
     "prometheus_client": "server",
+    "obstore": "s3",
     "psycopg": "postgres",
     "recurring_ical_events": "calendars",
     "redis": "redis",

@@ -99,6 +99,13 @@ class Segment(_Model):
         return ids is not None and ids[0] <= entity <= ids[1]
 
 
+class ArchivingFailure(_Model):
+    """The reason why the archiver archives nothing, and the time (UTC) of its first failure."""
+
+    since: datetime
+    reason: str
+
+
 class State(_Model):
     """Progress of the archive. `purged`: the newest segment deleted from the streams."""
 
@@ -106,6 +113,8 @@ class State(_Model):
     purged: str | None = None
     number: int = 0
     upto: Mapping[Stream, int] = {}
+    failure: ArchivingFailure | None = None
+    """None: the archiver's newest run succeeded."""
 
 
 class Archive:
@@ -174,9 +183,12 @@ class Archive:
             if body is None:
                 raise ArchiveDamaged(f"the archive has no {name}.json, to which its chain leads")
             try:
-                self._segments[name] = Segment.model_validate_json(body)
+                segment = Segment.model_validate_json(body)
             except ValueError as error:
                 raise ArchiveDamaged(f"{name}.json of the archive cannot be read: {error}") from None
+            if segment.name != name:
+                raise ArchiveDamaged(f"{name}.json of the archive was changed: it describes the segment {segment.name}")
+            self._segments[name] = segment
         return self._segments[name]
 
     async def messages(self, segment: Segment) -> Sequence[StoredMessage]:

@@ -45,7 +45,7 @@ from ..services.operations.task_fetches import TaskFetches
 from ..services.queues import QueueDetails, Sees, queues
 from ..services.webhooks import Webhooks
 from . import Installation, health_target
-from .installation import report_key
+from .installation import report_key, require_archive_extra
 
 _log = telemetry.get_logger("tocsin")
 
@@ -65,8 +65,10 @@ async def serving(
         PortInUseError: the port is taken.
         Unreachable: the installation was never initialized.
         LogUnavailable: the log did not answer within a minute.
+        ExtraNotInstalled: the archive is in S3, and the extra `s3` is not installed.
     """
     settings = installation.settings
+    require_archive_extra(settings)
     async with AsyncExitStack() as stack:
         no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))  # persons who sign in share the client
         http = await stack.enter_async_context(httpx.AsyncClient(timeout=KEYS_TIMEOUT_S, cookies=no_cookies))

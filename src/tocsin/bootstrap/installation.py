@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from ..adapters.extras import require_extra
 from ..adapters.history.factory import open_history
 from ..adapters.nats.admin.desired_state import require_layout
 from ..adapters.nats.client.connection import Connection
@@ -19,16 +20,22 @@ from ..adapters.nats.log.event_log import NatsEventLog
 from ..adapters.nats.log.leader_lag import ReceivedMarks
 from ..adapters.nats.log.projections import NatsProjections
 from ..adapters.nats.log.stored_log import NatsArchiveStore, NatsStoredLog
+from ..adapters.s3.archive_store import S3ArchiveStore
+from ..adapters.s3.bucket import S3_EXTRA, Bucket
 from ..adapters.system_clock import SystemClock
 from ..archive.archive import Archive
 from ..archive.combined_log import CombinedLog
 from ..domain.ids import fingerprint
 from ..ports import ArchiveStore, Clock, EventLog, History, LogUnavailable, Projections, StoredLog, Unreachable
 from ..settings import Settings
+from ..settings.s3 import S3_SCHEME, s3_location
 from ..telemetry.foreign import ForeignMessages
 
 FOLDER_SCHEME: Final = "file://"
 """Prefix of an archive target that is a folder."""
+
+
+ARCHIVE_IN_S3: Final = "`archive.target` in S3"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,9 +201,21 @@ def servers(settings: Settings) -> list[str]:
     return [url.strip() for url in settings.nats.url.split(",")]
 
 
+def require_archive_extra(settings: Settings) -> None:
+    """Check that this process can read the archive.
+
+    Raises:
+        ExtraNotInstalled: the archive is in S3, and its client is not installed.
+    """
+    if settings.archive.target.startswith(S3_SCHEME):
+        require_extra(ARCHIVE_IN_S3, S3_EXTRA)
+
+
 def archive_store(settings: Settings, connection: Connection) -> ArchiveStore:
-    """Return the store of the archive's objects: in NATS, or in a folder."""
+    """Return the store of the archive's objects: in NATS, in a folder, or in S3."""
     target = settings.archive.target
+    if target.startswith(S3_SCHEME):
+        return S3ArchiveStore(Bucket(s3_location(target), settings.archive.s3, part=ARCHIVE_IN_S3))
     if not target.startswith(FOLDER_SCHEME):
         return NatsArchiveStore(connection, names_of(settings))
     from ..adapters.files.archive_store import FileArchiveStore  # noqa: PLC0415 - its package imports PyYAML

@@ -70,6 +70,7 @@ def health_target(installation: Installation) -> HealthTarget:
             inputs=input_limits(settings),
             output=output_limits(settings),
         ),
+        archive=installation.archive,
         open_history=installation.history,
         has_key=partial(is_set_up, installation, within=KEY_TIMEOUT_S),
         durables=durables,

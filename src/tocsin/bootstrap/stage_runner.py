@@ -51,7 +51,7 @@ from ..stages.archiver.stage import max_lag
 from ..stages.notifier.stage import NOTIFIER
 from ..stages.recorder.stage import Recorder
 from ..subjects import RECORDED
-from .installation import Installation, Ports, connect_client, report_key, servers
+from .installation import Installation, Ports, connect_client, report_key, require_archive_extra, servers
 from .notification_channels import channels_of
 
 STAGE_NAMES: Final = tuple(stage.name for stage in STAGES)
@@ -189,9 +189,10 @@ async def run_stages(installation: Installation, names: Sequence[str], *, ready:
     Raises:
         Unreachable: the installation was never initialized.
         SettingsError: a variable of OpenTelemetry has an unknown value.
-        ExtraNotInstalled: traces are to be exported without the extra `otel`.
+        ExtraNotInstalled: traces are to be exported without the extra `otel`, or the archive is in S3 without the extra `s3`.
     """
     settings = installation.settings
+    require_archive_extra(settings)
     sampling = sampling_of(os.environ)
     key, storage = await report_key(installation), None
     running = [stage.name for stage in STAGES if stage.name in names and stage.is_installed(settings)]

@@ -8,6 +8,7 @@ from .agents import AgentChannel, HandOver, ReceiveAbsence, ReceiveCommand, Rece
 from .clock import Clock
 from .durables import Delivery, DurableSpec, acknowledge, acknowledge_each
 from .errors import (
+    ArchiveUnavailable,
     ConnectionEnded,
     LaggingReplica,
     LogUnavailable,
@@ -76,6 +77,7 @@ __all__ = [
     "Answer",
     "Append",
     "ArchiveStore",
+    "ArchiveUnavailable",
     "Batch",
     "ChannelRefused",
     "Clock",

@@ -56,6 +56,15 @@ class NotAllowed(LogUnavailable, NotPermitted):
         self.remedy = remedy
 
 
+class ArchiveUnavailable(LogUnavailable):
+    """The store of the archive does not answer, or refuses a request.
+
+    Nothing leaves the streams meanwhile.
+    """
+
+    code = "archive-unavailable"
+
+
 class NoResponder(LogUnavailable):
     """No server answers requests on a subject: a replica lags, or JetStream is not there.
 

@@ -164,10 +164,3 @@ def _servers(urls: str) -> str:
 
 
 Servers: TypeAlias = Annotated[str, AfterValidator(_servers)]
-
-
-def archive_target(text: str) -> str:
-    """Validate the location of an archive."""
-    if text == "nats" or text.startswith("file:///"):
-        return text
-    raise ValueError("must be `nats` (an object store there) or a folder, `file:///…`, that every node reaches")

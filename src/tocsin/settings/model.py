@@ -23,12 +23,12 @@ from .fields import (
     ScheduleZone,
     Scope,
     Servers,
-    archive_target,
     monitor_url,
     origin,
     strong_token,
     trace_page,
 )
+from .s3 import S3, S3_SCHEME, s3_location
 from .section import Section
 
 
@@ -176,13 +176,25 @@ class Execution(Section):
     """Days for which the history keeps finished executions and resolved dead letters."""
 
 
+def _archive_target(text: str) -> str:
+    """Validate the location of an archive."""
+    if text.startswith(S3_SCHEME):
+        return str(s3_location(text))
+    if text == "nats" or text.startswith("file:///"):
+        return text
+    raise ValueError(
+        "must be `nats` (an object store there), a folder that every node reaches, `file:///…`, or `s3://BUCKET/PREFIX`"
+    )
+
+
 class Archive(Section):
     """Moving old messages out of the streams (hip-62, Execution History)."""
 
     enabled: bool = True
     """Run the archiver."""
-    target: Annotated[str, AfterValidator(archive_target)] = "nats"
-    """`nats`, an object store beside the streams; or a folder, `file:///…`, that every node reaches."""
+    target: Annotated[str, AfterValidator(_archive_target)] = "nats"
+    """`nats`, an object store beside the streams; a folder, `file:///…`, that every node reaches; or `s3://BUCKET/PREFIX`, with the extra `s3`."""
+    s3: S3 = S3()
     hot_window: Duration = 86_400.0
     """Time for which finished executions stay in the streams."""
     max_messages: int = Field(default=500_000, ge=1)

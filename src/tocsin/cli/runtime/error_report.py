@@ -15,7 +15,7 @@ from ...domain.ledger import JobNotFound
 from ...domain.schedule import ScheduleError
 from ...domain.shard_map import WrongShardMap
 from ...domain.statement_error import StatementError
-from ...ports import ChannelRefused, HistoryUnavailable, LogUnavailable, NotPermitted, OutdatedState
+from ...ports import ArchiveUnavailable, ChannelRefused, HistoryUnavailable, LogUnavailable, NotPermitted, OutdatedState
 from ...ports.queries import InvalidQuery
 from ...services.operations.errors import Ambiguous, NotAnId, NotFound, OperationError
 from ...services.operator import ApiUnavailable, NotServed
@@ -94,6 +94,7 @@ _KNOWN: Final[tuple[_Row, ...]] = (
     (NotPermitted, Exit.NO, "{}"),
     (OutdatedState, Exit.NO, "{}"),
     (ApiUnavailable, Exit.UNREACHABLE, "{}"),
+    (ArchiveUnavailable, Exit.UNREACHABLE, "{}; check `archive.target`, `archive.s3` and the credentials"),
     (LogUnavailable, Exit.UNREACHABLE, "the log cannot be reached: {}; check that NATS runs and has a quorum"),
     (ExtraNotInstalled, Exit.USAGE, "{}"),
     (HistoryUnavailable, Exit.UNREACHABLE, "{}"),

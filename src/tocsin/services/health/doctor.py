@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from .checks import (
+    archive,
     backlog,
     calendars,
     clocks,
@@ -51,6 +52,8 @@ CHECKS: Final[tuple[Check, ...]] = (
     deadlines.executions,
     deadlines.locks,
     backlog.history,
+    archive.failures,
+    archive.store,
     notifications.delivery,
     triggers.keys,
     calendars.ends,

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from ...archive.archive import Archive
 from ...domain.agent import AgentRecord, WorkerKind
 from ...domain.definition import STORED
 from ...domain.foreign_report import ForeignReport
@@ -57,6 +58,7 @@ class HealthTarget:
     projections: Projections
     clock: Clock
     inspection: ServerInspection
+    archive: Archive
     open_history: Callable[[], AbstractAsyncContextManager[History]]
     has_key: Callable[[], Awaitable[bool]]
     """Whether the installation's key exists."""

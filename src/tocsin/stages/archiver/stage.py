@@ -10,12 +10,21 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from ... import subjects, telemetry
-from ...archive.archive import Archive, Origin, Segment, State
+from ...archive.archive import Archive, ArchivingFailure, Origin, Segment, State
 from ...archive.segment_selection import PurgeFilters
 from ...domain import policy
 from ...engine.leader_election import LeaderElection, lease_access
 from ...engine.stage import Access, Stage, StageContext
-from ...ports import Clock, EventLog, History, LogUnavailable, OutdatedState, StoredLog, StreamPurge
+from ...ports import (
+    ArchiveUnavailable,
+    Clock,
+    EventLog,
+    History,
+    LogUnavailable,
+    OutdatedState,
+    StoredLog,
+    StreamPurge,
+)
 from ...settings import Settings
 from ...subjects import ARCHIVE_STATE, ARCHIVER_LEASE, RECORDED, STREAMS, Bucket, Stream, cursor
 from .archive_eligibility import ArchiveEligibility, Keeping
@@ -26,7 +35,13 @@ from .unproven_reports import INTERVAL_S, UnprovenReports
 LEAST: Final = timedelta(minutes=2)
 """The least age of an archived message, or the hot window if that is shorter; `max_messages` does not change it."""
 
+MAX_REASON: Final = 500
+"""Characters of the reason of a failure that are stored."""
+
 _log = telemetry.get_logger("tocsin.archiver")
+_failures: Final = telemetry.meter().create_counter(
+    "tocsin_archiving_failures", description="Runs of the archiver that failed; nothing left the streams in them."
+)
 
 
 class PacedPurge:
@@ -114,11 +129,28 @@ class Archiver:
                     await self._heartbeats.run_once()
                 while (now := await self._leadership.time()) is not None and await self.run_once(now):
                     pass
+            except ArchiveUnavailable as error:
+                _log.warning("archiving delayed; waiting for the archive", action="archive-waits", reason=str(error))
+                await self._note(error)
             except (LogUnavailable, OutdatedState) as error:
                 _log.info("archiving delayed; waiting for JetStream", action="archiver-waits", reason=str(error))
             except Exception as error:  # noqa: BLE001 - a failure of the archive or the database may be over soon
                 _log.warning("archiving failed; retrying later", action="archiver-failed", exc_info=error)
+                await self._note(error)
             await self._clock.sleep(self._keeping.interval)
+
+    async def _note(self, error: Exception) -> None:
+        """Count a failure, and store its reason where `tocsin doctor` reads it."""
+        _failures.add(1)
+        reason = f"{type(error).__name__}: {error}"[:MAX_REASON]
+        try:
+            state, revision = await self._archive.state()
+            if state.failure is None or state.failure.reason != reason:
+                since = await self._log.now() if state.failure is None else state.failure.since
+                failure = ArchivingFailure(since=since, reason=reason)
+                await self._archive.move(state.model_copy(update={"failure": failure}), expect=revision)
+        except (LogUnavailable, OutdatedState) as unstored:
+            _log.info("the failure is not stored", action="archiver-waits", reason=str(unstored))
 
     async def sweep(self) -> None:
         """Remove reports that prove nothing until cancelled, as long as it leads."""
@@ -166,10 +198,13 @@ class Archiver:
             if messages:
                 lines = [] if self._output is None else await self._output.keep(messages, state)
                 head = await self._archive.write(messages, state, upto, self._origin, lines)
+                await self._archive.messages(head)  # a segment that cannot be read back must not count
             changes = {} if head is None else {"head": head.name, "number": head.number}
             state = state.model_copy(update={"upto": upto, **changes})
             revision = await self._archive.move(state, expect=revision)
-            await self._finish(state, revision)
+            state, revision = await self._finish(state, revision)
+        if state.failure is not None:
+            await self._archive.move(state.model_copy(update={"failure": None}), expect=revision)
         return is_more
 
     async def _finish(self, state: State, revision: int) -> tuple[State, int]:

@@ -1,0 +1,1 @@
+"""Archive and backups on S3 and compatible stores."""

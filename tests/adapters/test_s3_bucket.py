@@ -1,0 +1,194 @@
+"""A bucket on a real server: what is written, what is refused, and what an operator reads."""
+
+import asyncio
+import json
+import socket
+import ssl
+import time
+from base64 import b64encode
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from tests.s3_server import KEY, SECRET, S3Server
+from tocsin.adapters.s3.archive_store import S3ArchiveStore
+from tocsin.adapters.s3.bucket import PART, Bucket, StoreUnavailable
+from tocsin.ports import ArchiveUnavailable, LogUnavailable
+from tocsin.settings.s3 import S3, s3_location
+
+PREFIX = "some/where"
+PAGE = Path(__file__).parents[2] / "docs/how-to/archive-on-s3.md"
+ARCHIVING = "Rights"
+READING = "Readers"
+
+
+def bucket_of(server: S3Server, name: str, **more: object) -> Bucket:
+    return Bucket(s3_location(f"s3://{name}/{PREFIX}"), server.settings(**more), part="this test")
+
+
+@pytest.fixture
+def name(s3: S3Server) -> str:
+    return s3.new_bucket()
+
+
+async def test_no_object_is_overwritten(s3: S3Server, name: str) -> None:
+    bucket = bucket_of(s3, name)
+    assert [await bucket.create("a", body) for body in (b"first", b"second")] == [True, False]
+    assert await bucket.get("a") == b"first"
+
+
+async def test_objects_are_encrypted_and_classed(s3: S3Server, name: str, tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(b"x" * (2 * PART + 1))
+    key = s3.client("kms").create_key()["KeyMetadata"]["Arn"]
+    bucket = bucket_of(s3, name, encryption="aws:kms", kms_key=key, storage_class="STANDARD_IA")
+    await bucket.create("small", b"x")
+    await bucket.upload("large", tmp_path / "large")
+    for part in ("small", "large"):
+        head = s3.client().head_object(Bucket=name, Key=f"{PREFIX}/{part}")
+        assert (head["ServerSideEncryption"], head["SSEKMSKeyId"], head["StorageClass"]) == (
+            *("aws:kms", key),
+            "STANDARD_IA",
+        )
+    assert await bucket.download("large", tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "large").read_bytes()
+
+
+async def test_store_can_check_what_arrived(s3: S3Server, name: str) -> None:
+    """Buckets with Object Lock require a checksum."""
+    heads = asyncio.Queue[bytes]()
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await heads.put(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\nETag: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(take, "127.0.0.1", 0) as server:
+        endpoint = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        for checksums in (True, False):
+            await bucket_of(s3, name, endpoint=endpoint, checksums=checksums).create("a", b"x")
+            digest = b"\r\nx-amz-checksum-sha256: " + b64encode(sha256(b"x").digest())
+            head = await heads.get()
+            assert (digest in head, b"\r\nif-none-match: *" in head) == (checksums, True)
+
+
+async def test_listing_has_every_page(s3: S3Server, name: str) -> None:
+    bucket = bucket_of(s3, name, timeout=60, retry_timeout=60)
+    keys = [f"{number:05}" for number in range(1_100)]
+    await asyncio.gather(*(bucket.create(key, b"") for key in keys))
+    s3.client().put_object(Bucket=name, Key=f"{PREFIX}-beside/z", Body=b"")
+    assert [found async for found in bucket.names()] == keys
+
+
+async def test_absent_object_is_not_an_absent_bucket(s3: S3Server, name: str, tmp_path: Path) -> None:
+    assert await bucket_of(s3, name).get("absent") is None
+    assert not await bucket_of(s3, name).download("absent", tmp_path / "absent")
+    with pytest.raises(StoreUnavailable, match=f"GET s3://absent-bucket/{PREFIX}/a: NoSuchBucket"):
+        await bucket_of(s3, "absent-bucket").get("a")
+    with pytest.raises(StoreUnavailable, match=r"PUT .*NoSuchBucket"):
+        await bucket_of(s3, "absent-bucket").create("a", b"")
+
+
+def policy(name: str, heading: str) -> Sequence[Mapping[str, Any]]:
+    """Return the statements of the policy below a heading of docs/how-to/archive-on-s3.md, for a bucket of the test."""
+    text = PAGE.read_text(encoding="utf-8").partition(f"## {heading}")[2].partition("```json")[2].partition("```")[0]
+    statements: Sequence[Mapping[str, Any]] = json.loads(
+        text.replace("acme-tocsin/archive", f"{name}/{PREFIX}").replace("acme-tocsin", name)
+    )["Statement"]
+    return [statement for statement in statements if "kms" not in str(statement)]
+
+
+async def test_archive_needs_no_right_to_delete(s3: S3Server, name: str) -> None:
+    with s3.user(*policy(name, ARCHIVING)) as credentials:
+        bucket = bucket_of(s3, name, **credentials)
+        store = S3ArchiveStore(bucket)
+        await store.put("a", b"x")
+        assert (await store.get("a"), await store.get("absent")) == (b"x", None)
+        with pytest.raises(StoreUnavailable, match=r"DELETE .*AccessDenied"):
+            await bucket.remove("a")
+
+
+async def test_refusal_names_no_secret(s3: S3Server, name: str) -> None:
+    with s3.user(*policy(name, READING)) as credentials:
+        store = S3ArchiveStore(bucket_of(s3, name, **credentials))
+        with pytest.raises(ArchiveUnavailable, match="AccessDenied") as refused:
+            await store.put("a", b"x")
+        assert credentials["secret_access_key"] not in str(refused.value)
+        wrong = S3ArchiveStore(bucket_of(s3, name, access_key_id="unknown-key", secret_access_key="hidden-secret"))
+        with pytest.raises(ArchiveUnavailable) as refused:
+            await wrong.put("a", b"x")
+        assert "hidden-secret" not in f"{refused.value!r}{refused.value.__cause__!r}"
+
+
+async def test_absent_store_is_reported_in_time(s3: S3Server, name: str) -> None:
+    """A stage waits and reads again, as it does while NATS is away."""
+    assert issubclass(ArchiveUnavailable, LogUnavailable)
+    with silent_port() as port:
+        for endpoint, reason in ((f"http://127.0.0.1:{port}", "no answer in time"), (refusing(), "no connection")):
+            settings = {"endpoint": endpoint, "timeout": 0.2, "retry_timeout": 0.5}
+            store = S3ArchiveStore(bucket_of(s3, name, **settings))
+            for request in (store.get("a"), store.put("a", b"x")):
+                began = time.monotonic()
+                with pytest.raises(ArchiveUnavailable, match=reason):
+                    await request
+                assert time.monotonic() - began < 60  # object_store alone would try for three minutes
+
+
+@contextmanager
+def silent_port() -> Iterator[int]:
+    """A port that accepts connections and answers nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def refusing() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+async def test_credentials_come_from_the_environment(s3: S3Server, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with s3.user(*policy(name, ARCHIVING)) as credentials:
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", credentials["access_key_id"])
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", credentials["secret_access_key"])
+        monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
+        bucket = Bucket(s3_location(f"s3://{name}/{PREFIX}"), S3(), part="this test")
+        assert await bucket.create("a", b"x")
+        assert await bucket.get("a") == b"x"
+        other = bucket_of(s3, name, access_key_id=KEY, secret_access_key=SECRET)
+        with pytest.raises(StoreUnavailable):  # the settings come first
+            await other.get("a")
+
+
+async def test_authority_of_the_store_is_trusted(s3: S3Server, name: str, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    async with encrypted(s3.port, authority) as url:
+        assert await bucket_of(s3, name, endpoint=url, ca=tmp_path / "ca.pem").get("a") is None
+        with pytest.raises(StoreUnavailable, match="no connection"):
+            await bucket_of(s3, name, endpoint=url, retry_timeout=0.1).get("a")
+    with pytest.raises(StoreUnavailable, match=r"absent\.pem: no such file"):
+        await bucket_of(s3, name, ca=tmp_path / "absent.pem").get("a")
+
+
+@asynccontextmanager
+async def encrypted(port: int, authority: trustme.CA) -> AsyncIterator[str]:
+    """A server that speaks TLS for a server that does not."""
+
+    async def pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        while piece := await source.read(65_536):
+            target.write(piece)
+        target.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(pass_on(reader, inner_writer), pass_on(inner_reader, writer), return_exceptions=True)
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    server.close()
