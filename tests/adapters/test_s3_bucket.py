@@ -17,7 +17,8 @@ import trustme
 
 from tests.s3_server import KEY, SECRET, S3Server
 from tocsin.adapters.s3.archive_store import S3ArchiveStore
-from tocsin.adapters.s3.bucket import PART, Bucket, StoreUnavailable
+from tocsin.adapters.s3.bucket import PART, Bucket
+from tocsin.adapters.store_errors import StoreUnavailable
 from tocsin.ports import ArchiveUnavailable, LogUnavailable
 from tocsin.settings.s3 import S3, s3_location
 

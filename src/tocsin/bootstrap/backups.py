@@ -1,43 +1,136 @@
 """Backups of the installation that the settings name."""
 
 import json
+import re
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 from .. import __version__
 from ..adapters.nats.admin.desired_state import wanted_streams
 from ..adapters.nats.backup.creation import BackupOrigin, BackupWriter
+from ..adapters.nats.backup.errors import BackupPlaceInvalid, BackupUnwritable
 from ..adapters.nats.backup.folder import BackupManifest
+from ..adapters.nats.backup.object_bucket import OBJECT_SCHEME, ObjectBucket
 from ..adapters.nats.backup.restoration import BackupReader, RestoreTarget
+from ..adapters.nats.backup.store import BackupStore, download_backup, uploading, with_unnamed
+from ..adapters.nats.backup.verification import Verification, verify_backup
+from ..adapters.s3.bucket import Bucket
+from ..services.audit.check import PATIENCE
 from ..settings import Settings, shown
-from .installation import Installation, archive_store
+from ..settings.s3 import S3_SCHEME, S3Location, s3_location
+from .installation import FOLDER_SCHEME, Installation, archive_store, connect_client
 from .provision import durables_of, initialize, input_limits, output_limits
 
-_OF_THE_PLACE: Final = frozenset({"nats", "database", "redis", "data_dir", "replicas", "server", "metrics", "otel"})
+CONNECT_S: Final = 10.0
+"""Seconds in which the NATS of a backup must answer."""
+_OF_THE_PLACE: Final = frozenset(
+    {"nats", "database", "redis", "data_dir", "replicas", "server", "metrics", "otel", "backup"}
+)
 """Settings that say where an installation runs, and not what it does."""
+_STORE_OF_THE_ARCHIVE: Final = "archive.s3."
+_OBJECT_PLACE: Final = re.compile(
+    r"([A-Za-z0-9_-]+)/([A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*)/?"
+)
 
 
-async def create_backup(installation: Installation, folder: Path) -> BackupManifest:
-    """Write a backup of a running installation to a new folder.
+class ObjectLocation(NamedTuple):
+    """A place in an object store of NATS."""
+
+    bucket: str
+    prefix: str
+
+
+BackupPlace: TypeAlias = Path | S3Location | ObjectLocation
+"""Where a backup is: a folder, a place in S3, or a place in an object store of NATS."""
+
+
+def backup_place(text: str) -> BackupPlace:
+    """Read the place of a backup.
 
     Raises:
-        BackupError: the folder exists, or a stream could not be read.
+        BackupPlaceInvalid: it is neither a folder nor a URL of a known kind.
+    """
+    if text.startswith(S3_SCHEME):
+        try:
+            location = s3_location(text)
+        except ValueError as error:
+            raise BackupPlaceInvalid(f"{text}: it {error}") from None
+        if not location.prefix:
+            raise BackupPlaceInvalid(f"{text}: name a place in the bucket, such as {text.rstrip('/')}/2026-11-26")
+        return location
+    if text.startswith(OBJECT_SCHEME):
+        if (found := _OBJECT_PLACE.fullmatch(text.removeprefix(OBJECT_SCHEME))) is None:
+            raise BackupPlaceInvalid(
+                f"{text}: it must be `{OBJECT_SCHEME}BUCKET/NAME`, of letters, digits, `-` and `_`, and `.` in names"
+            )
+        return ObjectLocation(found[1], found[2])
+    if "://" in text and not text.startswith(f"{FOLDER_SCHEME}/"):
+        raise BackupPlaceInvalid(
+            f"{text}: a backup goes to a folder, to `{S3_SCHEME}BUCKET/NAME`, or to `{OBJECT_SCHEME}BUCKET/NAME`"
+        )
+    return Path(text.removeprefix(FOLDER_SCHEME))
+
+
+async def create_backup(installation: Installation, place: BackupPlace) -> BackupManifest:
+    """Write a backup of a running installation to a new place.
+
+    A place outside gets its files from a temporary folder (`TMPDIR`).
+
+    Raises:
+        BackupError: the place is taken, or a stream could not be read.
         ArchiveDamaged: an object of the archive is missing or changed.
+        StoreUnavailable: the store of the place does not answer, or refuses.
     """
     writer = BackupWriter(installation.connection, installation.names, installation.archive)
     origin = BackupOrigin(__version__, await installation.identity(), settings_digest(installation.settings))
-    return await writer.create(folder, origin, installation.clock.now())
+    now = installation.clock.now()
+    if isinstance(place, Path):
+        return await writer.create(place, origin, now)
+    async with _store(installation.settings, place) as store, uploading(store, now) as upload:
+        with _temporary_folder() as folder:
+            manifest = await writer.create(folder / "backup", origin, now)
+            await upload.finish(folder / "backup", manifest)
+    return manifest
 
 
-async def restore_backup(installation: Installation, folder: Path) -> BackupManifest:
+async def verify_backup_at(settings: Settings, place: BackupPlace, *, patience: timedelta = PATIENCE) -> Verification:
+    """Read a whole backup: compare its files with the manifest, and audit its log.
+
+    Raises:
+        BackupUnreadable: the place holds no backup that this version can read.
+        StoreUnavailable: the store of the place does not answer, or refuses.
+    """
+    if isinstance(place, Path):
+        return await verify_backup(place, patience=patience)
+    async with _store(settings, place) as store:
+        with _temporary_folder() as folder:
+            await download_backup(store, folder)
+            return await with_unnamed(store, await verify_backup(folder, patience=patience))
+
+
+async def restore_backup(installation: Installation, place: BackupPlace) -> BackupManifest:
     """Restore a backup into a NATS that has no stream of the installation.
 
     Raises:
         BackupError: the backup cannot be restored there.
         ProvisionError: the server lacks a feature, or refuses a durable.
+        StoreUnavailable: the store of the place does not answer, or refuses.
     """
+    if isinstance(place, Path):
+        return await _restore_folder(installation, place)
+    async with _store(installation.settings, place) as store:
+        with _temporary_folder() as folder:
+            await download_backup(store, folder)
+            return await _restore_folder(installation, folder)
+
+
+async def _restore_folder(installation: Installation, folder: Path) -> BackupManifest:
     settings = installation.settings
     configs = wanted_streams(
         installation.names,
@@ -57,5 +150,37 @@ async def restore_backup(installation: Installation, folder: Path) -> BackupMani
 
 def settings_digest(settings: Settings) -> str:
     """Return a digest of the settings, without secrets and without those of the place."""
-    kept = {path: value for path, value in shown(settings).items() if path.split(".")[0] not in _OF_THE_PLACE}
+    kept = {
+        path: value
+        for path, value in shown(settings).items()
+        if path.split(".")[0] not in _OF_THE_PLACE and not path.startswith(_STORE_OF_THE_ARCHIVE)
+    }
     return sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+
+
+@asynccontextmanager
+async def _store(settings: Settings, place: S3Location | ObjectLocation) -> AsyncIterator[BackupStore]:
+    """Open the store of a place."""
+    if isinstance(place, S3Location):
+        yield Bucket(place, settings.backup.s3, part="A backup in S3")
+        return
+    if place.bucket.startswith(f"{settings.root}_"):
+        raise BackupPlaceInvalid(f"{place.bucket} is an object store of the installation: name another bucket")
+    there = settings.model_copy(update={"nats": settings.backup.nats or settings.nats})
+    async with connect_client(there, within=CONNECT_S) as connection:
+        yield ObjectBucket(connection, place.bucket, place.prefix)
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """Make a folder that only this user may read, and remove it at the end."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="tocsin-backup-") as folder:
+            yield Path(folder)
+    except OSError as error:
+        if isinstance(error, TimeoutError):
+            raise
+        reason = (error.strerror or str(error)).lower()
+        raise BackupUnwritable(
+            f"{tempfile.gettempdir()}: {reason}. A backup outside needs room for all its files there: set TMPDIR to another folder."
+        ) from error

@@ -228,6 +228,14 @@ class Archive(Section):
         return self.max_input_bytes if self.enabled else -1
 
 
+class Backup(Section):
+    """Stores outside this machine, to which `tocsin backup` copies an installation."""
+
+    s3: S3 = S3()
+    nats: Nats | None = None
+    """NATS whose object stores are used for `nats-object://BUCKET/NAME`; by default that of the installation, which a disaster may take too."""
+
+
 class Screener(Section):
     """Screening of what users outside publish for streams."""
 

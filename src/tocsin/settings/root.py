@@ -17,6 +17,7 @@ from .model import (
     Agents,
     Archive,
     Auth,
+    Backup,
     Database,
     Execution,
     Grpc,
@@ -77,6 +78,7 @@ class Settings(DocumentedModel, BaseSettings):
     execution: Execution = Execution()
     recovery: Recovery = Recovery()
     archive: Archive = Archive()
+    backup: Backup = Backup()
     screener: Screener = Screener()
     notary: Notary = Notary()
     output: Output = Output()

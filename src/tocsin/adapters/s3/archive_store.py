@@ -1,7 +1,8 @@
 """Archive objects in a bucket of S3 or of a compatible store."""
 
 from ...ports import ArchiveUnavailable
-from .bucket import Bucket, StoreUnavailable
+from ..store_errors import StoreUnavailable
+from .bucket import Bucket
 
 
 class S3ArchiveStore:

@@ -13,9 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ...domain.errors import TocsinError
 from ...settings.s3 import S3, S3Location
 from ..extras import ExtraNotInstalled
+from ..store_errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from obstore.store import S3Store
@@ -31,12 +31,6 @@ _CODE: Final = re.compile(r"<Code>([^<]{1,100})</Code>")
 _MESSAGE: Final = re.compile(r"<Message>([^<]{1,300})</Message>")
 _SECRET_NAMES: Final = re.compile(r"(?i)(signature|credential|token)=[^&\s\"]+")
 _MISSING_BUCKET: Final = "NoSuchBucket"
-
-
-class StoreUnavailable(TocsinError):
-    """A store does not answer, or refuses a request."""
-
-    code = "store-unavailable"
 
 
 class Bucket:

@@ -1,7 +1,6 @@
 """`tocsin backup create`, `verify` and `restore`."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import RenderableType
@@ -19,53 +18,56 @@ if TYPE_CHECKING:
     from ...adapters.nats.backup.folder import BackupManifest
     from ...adapters.nats.backup.verification import Verification
 
-Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of the backup.")]
+PLACES: Final = "a folder, `s3://BUCKET/NAME`, or `nats-object://BUCKET/NAME`"
+Place = Annotated[str, typer.Argument(metavar="PLACE", help=f"The place of the backup: {PLACES}.")]
 
 
 def create(
     context: typer.Context,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder that does not exist yet.")],
+    place: Annotated[str, typer.Argument(metavar="PLACE", help=f"A place where nothing is yet: {PLACES}.")],
 ) -> None:
-    """Copy the streams, buckets and archive of a running installation to a folder.
+    """Copy the streams, buckets and archive of a running installation to a new place.
 
-    Stages and workers run on meanwhile. The folder gets its name when all of it is on the disk. It holds the installation's key: keep it
-    as safe as NATS. It needs NATS and its user `backup`: an HTTP API (`--server`) has no such operation.
+    Stages and workers run on meanwhile. A folder gets its name when all of it is on the disk, and other places get the manifest last. A backup holds the installation's key: keep it
+    as safe as NATS. It needs NATS and its user `backup`: an HTTP API (`--server`) has no such operation. Other places need room for all files in `TMPDIR`.
 
     Example: `tocsin backup create /backups/2026-11-26`
     """
-    session = session_of(context)
+    from ...bootstrap.backups import backup_place  # noqa: PLC0415 - only these commands need it
+
+    session, target = session_of(context), backup_place(place)
 
     async def copy() -> "BackupManifest":
         async with session.installation() as installation:
-            return await session.backend.create_backup(installation, folder)
+            return await session.backend.create_backup(installation, target)
 
     manifest = run(copy())
     session.output.answer(
-        {"folder": str(folder), **summary(manifest)},
-        lambda: [Text(f"{_described(manifest)} written to {folder}", style="bold")],
+        {"place": place, **summary(manifest)},
+        lambda: [Text(f"{_described(manifest)} written to {place}", style="bold")],
     )
 
 
 def verify(
     context: typer.Context,
-    folder: Folder,
+    place: Place,
     patience: Annotated[
         str, typer.Option(metavar="TIME", help="A stage that owed a decision for longer is a violation.")
     ] = "10m",
 ) -> None:
-    """Read a whole backup without a server, and audit its log.
+    """Read a whole backup without the installation, and audit its log.
 
     Compares the digest of each file, and the number and order of the messages. Exits with 1 if a file is not as it was written, or if the log breaks an invariant.
 
     Example: `tocsin backup verify /backups/2026-11-26`
     """
-    from ...adapters.nats.backup.verification import verify_backup  # noqa: PLC0415 - only this command needs it
+    from ...bootstrap.backups import backup_place, verify_backup_at  # noqa: PLC0415 - only these commands need it
 
-    session = session_of(context)
-    verification = run(verify_backup(folder, patience=length(patience, "--patience")))
+    session, source = session_of(context), backup_place(place)
+    verification = run(verify_backup_at(session.settings(), source, patience=length(patience, "--patience")))
     session.output.answer(
         {
-            "folder": str(folder),
+            "place": place,
             **summary(verification.manifest),
             "clean": verification.is_clean,
             "damage": [{"file": damage.file, "reason": damage.reason} for damage in verification.damage],
@@ -79,7 +81,7 @@ def verify(
 
 def restore(
     context: typer.Context,
-    folder: Folder,
+    place: Place,
     history: Annotated[
         bool, typer.Option("--history/--no-history", help="Record the history again from the restored log.")
     ] = True,
@@ -92,21 +94,21 @@ def restore(
 
     Example: `tocsin backup restore /backups/2026-11-26 --yes`
     """
-    session = session_of(context)
-    confirm(f"restore {folder} and record the history again?", yes=yes, otherwise="nothing was restored")
+    from ...bootstrap.backups import backup_place, settings_digest  # noqa: PLC0415 - only these commands need it
+
+    session, source = session_of(context), backup_place(place)
+    confirm(f"restore {place} and record the history again?", yes=yes, otherwise="nothing was restored")
 
     async def copy() -> "tuple[BackupManifest, int | None]":
         async with session.installation(checked=False) as installation:
-            manifest = await session.backend.restore_backup(installation, folder)
+            manifest = await session.backend.restore_backup(installation, source)
             return manifest, await session.backend.rebuild_history(installation) if history else None
-
-    from ...bootstrap.backups import settings_digest  # noqa: PLC0415 - only this command needs it
 
     manifest, executions = run(copy())
     is_as_before = settings_digest(session.settings()) == manifest.settings
     recorded = "" if executions is None else f"; {counted(executions, 'execution')} recorded"
     session.output.answer(
-        {"folder": str(folder), **summary(manifest), "executions": executions, "settings_differ": not is_as_before},
+        {"place": place, **summary(manifest), "executions": executions, "settings_differ": not is_as_before},
         lambda: [
             Text(f"{_described(manifest)} restored{recorded}", style="bold"),
             *([] if is_as_before else [Text("the settings differ from those of the backup", style="yellow")]),

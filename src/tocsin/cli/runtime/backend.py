@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ...adapters.nats.server.cluster import RunningCluster
     from ...adapters.nats.server.embedded import RunningServer
     from ...bootstrap import Installation
+    from ...bootstrap.backups import BackupPlace
     from ...bootstrap.process_metrics import Readiness
     from ...services.health import Finding, Status
     from ...worker import Worker
@@ -129,17 +130,17 @@ class Backend:
 
         return await bootstrap.rebuild_history(installation)
 
-    async def create_backup(self, installation: "Installation", folder: Path) -> "BackupManifest":
+    async def create_backup(self, installation: "Installation", place: "BackupPlace") -> "BackupManifest":
         """See `bootstrap.create_backup`."""
         from ... import bootstrap  # noqa: PLC0415
 
-        return await bootstrap.create_backup(installation, folder)
+        return await bootstrap.create_backup(installation, place)
 
-    async def restore_backup(self, installation: "Installation", folder: Path) -> "BackupManifest":
+    async def restore_backup(self, installation: "Installation", place: "BackupPlace") -> "BackupManifest":
         """See `bootstrap.restore_backup`."""
         from ... import bootstrap  # noqa: PLC0415
 
-        return await bootstrap.restore_backup(installation, folder)
+        return await bootstrap.restore_backup(installation, place)
 
     def serving(
         self, installation: "Installation", *, any_port: Collection[str] = (), allow_reset: bool = False

@@ -119,6 +119,7 @@ def _of_the_outside() -> Iterator[_Row]:
     )
     from ...adapters.nats.client.wire import JetStreamError  # noqa: PLC0415
     from ...adapters.nats.server.embedded import PortTakenError, ServerStartError, StoreInUseError  # noqa: PLC0415
+    from ...adapters.store_errors import StoreUnavailable  # noqa: PLC0415
     from ...archive.archive import ArchiveDamaged  # noqa: PLC0415
     from ...archive.checkpoints import CheckpointDamaged  # noqa: PLC0415
     from ...archive.signing_keys import KeyRefused  # noqa: PLC0415
@@ -131,6 +132,7 @@ def _of_the_outside() -> Iterator[_Row]:
         (BackupDamaged, Exit.NO, "{}"),
         (BackupOvertaken, Exit.NO, "{}"),
         (InstallationNotEmpty, Exit.NO, "{}"),
+        (StoreUnavailable, Exit.UNREACHABLE, "{}; check the address, the settings `backup` and the credentials"),
         (TransferFailed, Exit.UNREACHABLE, "{}"),
         (BackupError, Exit.USAGE, "{}"),
         (KeyRefused, Exit.USAGE, "{}"),

@@ -15,6 +15,12 @@ class BackupExists(BackupError):
     code = "backup-exists"
 
 
+class BackupPlaceInvalid(BackupError):
+    """The place of a backup is no folder and no known URL."""
+
+    code = "backup-place-invalid"
+
+
 class BackupUnreadable(BackupError):
     """A folder is not a backup that this version can read."""
 

@@ -25,6 +25,8 @@ from .errors import BackupExists, BackupUnreadable, BackupUnwritable
 
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
+STARTED: Final = "started.json"
+"""An object that an upload stores first; a folder has none, unless it was copied from a store."""
 STREAMS: Final = "streams"
 ARCHIVE: Final = "archive"
 

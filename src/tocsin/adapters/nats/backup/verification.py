@@ -63,7 +63,7 @@ async def verify_backup(folder: Path, *, patience: timedelta = PATIENCE) -> Veri
 
 def damaged_files(folder: Path, manifest: BackupManifest) -> Iterator[Damage]:
     """Compare the files with the manifest: presence, size and digest."""
-    named = {Path(folders.MANIFEST)}
+    named = {Path(folders.MANIFEST), Path(folders.STARTED)}
     for path, record in manifest.files():
         named.add(path)
         if (reason := _difference(folder / path, record)) is not None:
