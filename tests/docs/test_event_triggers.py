@@ -35,8 +35,15 @@ def test_event_of_the_page_starts_its_job() -> None:
 def test_settings_of_the_page_open_its_subject() -> None:
     settings = Settings.model_validate(yaml.safe_load(block("tocsin.yaml")))
     invoice, _ = formats.read(yaml.safe_load(block("jobs.yaml")))
-    assert stream_of(invoice.triggers[0], settings.triggers.streams) == "ORDERS"
+    assert stream_of(invoice.triggers[0], settings.opened_streams) == "ORDERS"
     assert json.loads(block("event.json"))["subject"] == "orders.eu.paid"
+
+
+def test_captured_subjects_of_the_page_open_its_job() -> None:
+    settings = Settings.model_validate(yaml.safe_load(block("captured.yaml")))
+    invoice, _ = formats.read(yaml.safe_load(block("jobs.yaml")))
+    assert stream_of(invoice.triggers[0], settings.opened_streams) == "TOCSIN_EVENTS"
+    assert not [*DefinitionSettings.of(settings).warnings([invoice])]
 
 
 def test_buckets_of_the_page_are_opened() -> None:

@@ -27,9 +27,20 @@ TRIGGERS = {
     "streams": {"SHOP": ["shop.orders.>"]},
     "webhooks": {"GITHUB_SECRET": ["/hooks/github"]},
     "kv": {"flags": ["checkout.>"]},
+    "subjects": ["sensor.>"],
+    "senders": {"shop": ["sensor.*.read"]},
 }
-SHOP = Permissions("_INBOX_shop", ("$JS.API.STREAM.CREATE.*", "shop.>", "$KV.flags.>"))
-"""A program in the account of the streams, with a stream that the settings open."""
+SHOP = Permissions(
+    "_INBOX_shop",
+    (
+        "$JS.API.STREAM.CREATE.*",
+        "shop.>",
+        "$KV.flags.>",
+        "$JS.API.STREAM.*.TOCSIN_EVENTS",
+        "$JS.API.STREAM.MSG.GET.TOCSIN_EVENTS",
+    ),
+)
+"""A program in the account of the streams, with a stream that the settings open. It also looks at what is captured."""
 NOTIFICATIONS = {"channels": {"ops": {"type": "nats"}}, "group_window": 0.1}
 
 

@@ -36,7 +36,7 @@ WORKERS = [
 """The subjects under which workers may store messages."""
 ASKED = {
     "public": ["cron.trigger.victim", "cron.cancel.victim.0198"],
-    "public-shop": ["cron.trigger.victim", "cron.cancel.victim.0198"],
+    "public-shop": ["cron.trigger.victim", "cron.cancel.victim.0198", "sensor.a.read"],
     "mq-executor": [
         "mq.scheduler.complete.victim.0198",
         "$JS.API.CONSUMER.MSG.NEXT.TOCSIN_MQ.job-executors",

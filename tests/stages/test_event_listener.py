@@ -33,7 +33,7 @@ from tocsin.ports import (
     Written,
     acknowledge_each,
 )
-from tocsin.settings import Triggers
+from tocsin.settings import Settings, Triggers
 from tocsin.stages.event_listener.batcher import Batcher
 from tocsin.stages.event_listener.debouncer import Debouncer
 from tocsin.stages.event_listener.stage import EventListener
@@ -91,7 +91,7 @@ async def listening(world: World, floor: int = 0, opened: Triggers = OPENED) -> 
     `floor`: the sequence up to which their messages are acknowledged. `opened`: what the settings open.
     """
     streams = Acknowledged(floor)
-    index = TriggerIndex(world.log, world.clock, streams, opened)
+    index = TriggerIndex(world.log, world.clock, streams, Settings(triggers=opened))
     debouncer = Debouncer(world.log, world.projections, world.clock, KEY, max_keys=opened.max_keys)
     batcher = Batcher(world.log, streams, world.projections, KEY)
     listener = EventListener(world.log, streams, index, debouncer, batcher, world.clock, KEY)

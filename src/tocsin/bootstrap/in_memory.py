@@ -117,7 +117,7 @@ async def open_in_memory(settings: Settings, clock: AlarmClock | None = None) ->
             foreign=foreign,
             agents=InMemoryAgentChannel(clock),
             fetches=InMemoryFetchChannel(),
-            events=InMemoryEventStreams(log, settings.triggers.streams),
+            events=InMemoryEventStreams(log, settings.opened_streams),
             recorded=history,
             report_key=key,
         )

@@ -103,10 +103,11 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
     granting = Granting(
         names,
         durables_of(settings),
-        settings.triggers.opened,
+        {**settings.opened_streams, **settings.triggers.buckets},
         has_webhooks=bool(settings.triggers.webhooks),
         is_screened=settings.screener.enabled,
     )
+    senders = settings.triggers.senders
     durables = {stage.user: [s.spec(settings) for s in stage.subscriptions] for stage in stages}
     roles = {stage.user: granting.part(stage.user, _access(stage), durables[stage.user]) for stage in stages}
     roles |= {
@@ -123,8 +124,12 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
         VIEWER: granting.watching(VIEWER, _VIEWER_ACCESS),
         BACKUP: backing_up(granting.part(BACKUP, _BACKUP_ACCESS), names),
         RESTORE: restoring(granting.part(RESTORE, _RESTORE_ACCESS), granting.provisioning(RESTORE), names),
-        PUBLIC: granting.public(PUBLIC, PUBLIC),
-        **{user: granting.public(user, name) for name in settings.programs for user in (f"{PUBLIC}-{name}",)},
+        PUBLIC: granting.public(PUBLIC, PUBLIC, senders.get(PUBLIC, ())),
+        **{
+            user: granting.public(user, name, senders.get(name, ()))
+            for name in settings.programs
+            for user in (f"{PUBLIC}-{name}",)
+        },
     }
     if settings.server.over_nats:
         requests = names.to_wire("api.*")

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Final
 
-from ..adapters.nats.admin.desired_state import InputLimits, OutputLimits, durable_specs
+from ..adapters.nats.admin.desired_state import CaptureLimits, InputLimits, OutputLimits, durable_specs
 from ..adapters.nats.admin.inspection import NatsInspection
 from ..adapters.nats.admin.provision import Change, Mode, provision
 from ..engine.stage import AnyStage
@@ -87,7 +87,9 @@ def input_limits(settings: Settings, *, has_webhooks: bool | None = None) -> Inp
     archive = settings.archive
     if has_webhooks is None:
         has_webhooks = bool(settings.triggers.webhooks)
-    return InputLimits(archive.input_bytes, archive.outside_messages, has_webhooks=has_webhooks)
+    opened = settings.triggers
+    captured = CaptureLimits(opened.subjects, opened.max_bytes, opened.max_age) if opened.subjects else None
+    return InputLimits(archive.input_bytes, archive.outside_messages, has_webhooks=has_webhooks, captured=captured)
 
 
 def output_limits(settings: Settings) -> OutputLimits:

@@ -28,7 +28,7 @@ class DefinitionSettings:
         """Return what settings have."""
         opened = settings.triggers
         webhooks = [OpenedPaths(paths, secret) for secret, paths in opened.webhooks.items()]
-        return cls(sorted(settings.notifications.channels), opened.streams, opened.buckets, webhooks)
+        return cls(sorted(settings.notifications.channels), settings.opened_streams, opened.buckets, webhooks)
 
     def without_secrets(self) -> Self:
         """Return the same without the names of secrets, some of which are paths of files."""

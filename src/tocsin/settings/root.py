@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from ..domain import ids
 from ..domain.documented_model import DocumentedModel
-from ..subjects import DEFAULT_QUEUE
+from ..subjects import DEFAULT_QUEUE, captured_stream
 from .builtin import Builtin
 from .fields import DistinctTokens, Folder, Prefix, Token
 from .model import (
@@ -91,11 +91,11 @@ class Settings(DocumentedModel, BaseSettings):
     worker: Worker = Worker()
     builtin: Builtin = Builtin()
     notifications: Notifications = Notifications()
-    triggers: Triggers = Triggers()
     programs: DistinctTokens = ()
     """Programs outside, by name, that get a NATS account of their own from `tocsin permissions`.
 
     What a program requests is recorded under this name. Other programs share the account and the name `public`."""
+    triggers: Triggers = Triggers()
     queues: dict[str, Queue] = {}
     """Queues by name, beside the queue `default`."""
 
@@ -107,6 +107,15 @@ class Settings(DocumentedModel, BaseSettings):
         agents = (f"worker-{name}" for name in self.agents.accounts)
         programs = (f"public-{name}" for name in self.programs)
         return "worker", *agents, "public", *programs, *(("mq-executor",) if self.bridged_queues else ())
+
+    @property
+    def opened_streams(self) -> Mapping[str, tuple[str, ...]]:
+        """The subjects that `triggers` of jobs may name, by stream.
+
+        The streams are those of programs, and that of captured messages.
+        """
+        captured = {captured_stream(self.root): self.triggers.subjects} if self.triggers.subjects else {}
+        return {**self.triggers.streams, **captured}
 
     @property
     def bridged_queues(self) -> tuple[str, ...]:
@@ -152,15 +161,20 @@ class Settings(DocumentedModel, BaseSettings):
     @classmethod
     def _are_of_others(cls, triggers: Triggers, info: ValidationInfo) -> Triggers:
         own = {str(info.data.get(name)).partition(".")[0] for name in ("root", *_PREFIXES)}
+        programs = {"public", *info.data.get("programs", ())}
+        if unknown := triggers.senders.keys() - programs:
+            raise ValueError(f"`senders.{min(unknown)}` is no program outside: add it to `programs`")
         root = str(info.data.get("root"))
         names = (f"{root.upper().replace('-', '_')}_", f"KV_{root}_", f"OBJ_{root}_")
-        for stream, subjects in triggers.streams.items():
+        opened = {f"streams.{stream}": subjects for stream, subjects in triggers.streams.items()}
+        for stream in triggers.streams:
             if stream.startswith(names):
                 raise ValueError(f"`streams.{stream}` is a stream of Tocsin: name a stream of another program")
+        for field, subjects in {**opened, "subjects": triggers.subjects}.items():
             for subject in subjects:
                 if subject.partition(".")[0] in own:
                     raise ValueError(
-                        f"`streams.{stream}` opens `{subject}`, a subject of Tocsin: name subjects of other programs"
+                        f"`{field}` opens `{subject}`, a subject of Tocsin: name subjects of other programs"
                     )
         for field, buckets in (("kv", [*triggers.kv]), ("objects", [*triggers.objects])):
             for bucket in buckets:

@@ -1,14 +1,17 @@
 """The settings of triggers: the streams whose messages may start executions."""
 
 import re
-from typing import Annotated, Final, TypeAlias
+from itertools import combinations
+from typing import Annotated, Final, Self, TypeAlias
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from ..domain.definition.bucket_fields import is_bucket, is_key_filter
 from ..domain.definition.triggers import is_subject
 from ..domain.definition.webhook_fields import is_webhook_path
 from ..domain.secret_reference import check_allowed
+from ..subjects import covers, overlap
+from .fields import Duration, Token
 from .section import Section
 
 MAX_STREAMS: Final = 50
@@ -68,6 +71,13 @@ OpenedSubjects: TypeAlias = Annotated[
 ]
 
 
+def _distinct(filters: tuple[str, ...]) -> tuple[str, ...]:
+    for one, other in combinations(filters, 2):
+        if overlap(one, other):
+            raise ValueError(f"{one!r} and {other!r} have subjects in common: name each subject once")
+    return filters
+
+
 class Triggers(Section):
     """Events that may start executions."""
 
@@ -77,6 +87,18 @@ class Triggers(Section):
     """The streams of programs by name, at most 50, each with the subjects that `triggers` of jobs may name.
 
     The event listener may read nothing else. A stream must be in the account of Tocsin's streams, and none of them."""
+    subjects: Annotated[
+        tuple[Annotated[str, AfterValidator(_subject)], ...], Field(max_length=MAX_SUBJECTS), AfterValidator(_distinct)
+    ] = ()
+    """The subjects, at most 100, that programs publish on and no stream has, and that `triggers` of jobs may name.
+
+    The first makes `tocsin init` create a stream that captures their messages, so that none is lost while no event listener runs."""
+    senders: Annotated[dict[Token, OpenedSubjects], Field(max_length=MAX_STREAMS)] = {}  # noqa: RUF012 - likewise
+    """The programs outside, by their names in `programs` or `public`, that may publish on these subjects, each with those of its account."""
+    max_bytes: Annotated[int, Field(ge=1_048_576)] = 268_435_456
+    """Size of the stream of captured messages. A full stream drops its oldest messages. Each server reserves it."""
+    max_age: Annotated[Duration, Field(ge=120)] = 86_400.0
+    """Time for which captured messages are kept, at least two minutes."""
     webhooks: Annotated[dict[Annotated[str, AfterValidator(_secret)], OpenedPaths], Field(max_length=MAX_SECRETS)] = {}  # noqa: RUF012 - likewise
     """The secrets of webhooks, at most 100, each with the paths that `triggers` of jobs may name.
 
@@ -89,10 +111,15 @@ class Triggers(Section):
     """The keys of one trigger with `debounce` that may wait, or be remembered for the day after their wait. Events of further keys stay in their
     stream until there is room."""
 
-    @property
-    def opened(self) -> dict[str, tuple[str, ...]]:
-        """The subjects that the event listener may read, by the stream of another program."""
-        return {**self.streams, **self.buckets}
+    @model_validator(mode="after")
+    def _are_captured(self) -> Self:
+        for program, filters in self.senders.items():
+            for subject in filters:
+                if not any(covers(each, subject) for each in self.subjects):
+                    raise ValueError(
+                        f"`senders.{program}` has `{subject}`, which no filter of `subjects` covers: add it there"
+                    )
+        return self
 
     @property
     def buckets(self) -> dict[str, tuple[str, ...]]:

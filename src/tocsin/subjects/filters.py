@@ -45,6 +45,17 @@ def covers(opened: str, wanted: str) -> bool:
     return len(wide) == len(narrow)
 
 
+def overlap(one: str, other: str) -> bool:
+    """Return whether a subject exists that two filters match."""
+    first, second = one.split("."), other.split(".")
+    for left, right in zip(first, second, strict=False):
+        if ">" in {left, right}:
+            return True
+        if left != right and "*" not in {left, right}:
+            return False
+    return len(first) == len(second)
+
+
 def is_ending(subject: str) -> bool:
     """Return whether a subject of `OPENINGS` or `ENDINGS` is an ending."""
     return subject.split(".", 4)[3] not in {"planned", "admitted"}

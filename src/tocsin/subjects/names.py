@@ -100,6 +100,12 @@ OUTPUT_STREAMS: Final = {Stream.OUTPUT: Bound(200, 1_310), Stream.PROGRESS: Boun
 200 lines of at most 1,310 bytes are 256 KB for each attempt.
 """
 
+
+def captured_stream(root: str) -> str:
+    """Return the name of the stream of messages that programs publish without one: `TOCSIN_EVENTS`."""
+    return f"{root.upper().replace('-', '_')}_EVENTS"
+
+
 LAYOUT: Final = 10
 """The number of the layout of streams and subjects, stored with each stream.
 

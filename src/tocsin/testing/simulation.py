@@ -266,7 +266,7 @@ class Simulation(Outcomes):
         if not self.installation.events.publish(subject, json.dumps(body).encode(), headers):
             raise SimulationError(
                 f"no stream is open for {subject!r}: name it in `triggers` of a job that the simulation starts with, "
-                "or in `triggers.streams` of its settings"
+                "or in `triggers.streams` or `triggers.subjects` of its settings"
             )
         await self._rest()
 
@@ -330,7 +330,7 @@ class Simulation(Outcomes):
 
 def _opened(definitions: Iterable[JobDefinition], given: Triggers) -> Triggers:
     """Return the settings of triggers, which open the subjects of jobs if they open none."""
-    if given.streams:
+    if given.streams or given.subjects:
         return given
     streams: dict[str, tuple[str, ...]] = {}
     for definition in definitions:

@@ -107,7 +107,7 @@ def unopened_sources(
                 where = f"in the stream `{trigger.stream}`" if trigger.stream else "in exactly one stream"
                 yield (
                     f"the settings do not open `{trigger.nats}` {where} (job {definition.name}); add it to "
-                    "`triggers.streams`, or its events start nothing"
+                    "`triggers.streams` or `triggers.subjects`, or its events start nothing"
                 )
             place = bucket_place(trigger)
             if place is not None and not any(subjects.covers(each, place[1]) for each in buckets.get(place[0], ())):

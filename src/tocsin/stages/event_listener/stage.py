@@ -251,7 +251,7 @@ class EventListener:
 def _start(context: StageContext) -> EventListener | None:
     if context.event_streams is None:
         return None
-    index = TriggerIndex(context.log, context.clock, context.event_streams, context.settings.triggers)
+    index = TriggerIndex(context.log, context.clock, context.event_streams, context.settings)
     debouncer = Debouncer(
         context.log, context.projections, context.clock, context.report_key, max_keys=context.settings.triggers.max_keys
     )

@@ -17,7 +17,7 @@ from ...domain.ledger import Ledger
 from ...engine.ledger_reader import LedgerReader, jobs_of
 from ...ports import Clock, EventDurable, EventLog, EventStreams, LogUnavailable, OutdatedState
 from ...services.jobs.event_triggers import bucket_place, stream_of
-from ...settings.triggers import Triggers
+from ...settings import Settings
 from ...subjects import Stream
 
 CHANGES: Final = tuple(subjects.filter_for(f"ledger.{event}") for event in ("defined", "paused", "resumed", "deleted"))
@@ -45,13 +45,15 @@ class TriggerIndex:
     Triggers of jobs that are paused, disabled or deleted are not.
     """
 
-    def __init__(self, log: EventLog, clock: Clock, streams: EventStreams, opened: Triggers) -> None:
-        """`opened`: what the settings open for triggers."""
+    def __init__(self, log: EventLog, clock: Clock, streams: EventStreams, settings: Settings) -> None:
+        """`settings`: they say what triggers may name."""
         self._log = log
         self._clock = clock
         self._ledgers = LedgerReader(log)
         self._streams = streams
-        self._opened = opened
+        self._webhooks = settings.triggers.webhooks
+        self._opened = settings.opened_streams
+        self._buckets = settings.triggers.buckets
         self._jobs: dict[str, JobDefinition | None] = {}
         """The jobs that have triggers; None: the triggers are not in force."""
         self._registered_at: dict[str, datetime | None] = {}
@@ -90,8 +92,8 @@ class TriggerIndex:
     @property
     def streams(self) -> tuple[str, ...]:
         """The streams that may have durables of triggers, on the wire."""
-        webhooks = (self._streams.webhook_stream,) if self._opened.webhooks else ()
-        return (self._streams.log_stream, *self._opened.opened, *webhooks)
+        webhooks = (self._streams.webhook_stream,) if self._webhooks else ()
+        return (self._streams.log_stream, *self._opened, *self._buckets, *webhooks)
 
     @property
     def active(self) -> Mapping[str, ActiveTrigger]:
@@ -159,15 +161,15 @@ class TriggerIndex:
 
         None: the settings do not open its source.
         """
-        streams, opened = self._streams, self._opened
+        streams = self._streams
         if trigger.job is not None:
             return EventDurable(name, streams.log_stream, subjects.ends(trigger.job, *ends_of(trigger)))
-        if trigger.webhook is not None and opened_secret(trigger.webhook, trigger.secret, opened.webhooks) is not None:
+        if trigger.webhook is not None and opened_secret(trigger.webhook, trigger.secret, self._webhooks) is not None:
             return EventDurable(name, streams.webhook_stream, (streams.webhook(name),), is_queue=True)
         place = bucket_place(trigger)
-        if place is not None and any(subjects.covers(each, place[1]) for each in opened.opened.get(place[0], ())):
+        if place is not None and any(subjects.covers(each, place[1]) for each in self._buckets.get(place[0], ())):
             return EventDurable(name, place[0], (place[1],))
-        if trigger.nats is not None and (stream := stream_of(trigger, opened.streams)) is not None:
+        if trigger.nats is not None and (stream := stream_of(trigger, self._opened)) is not None:
             return EventDurable(name, stream, (trigger.nats,))
         _log.warning(
             "trigger left out: the settings do not open its source",

@@ -20,6 +20,8 @@ from ..client.names import Names
 _SECOND: Final = 1_000_000_000
 DUPLICATE_WINDOW_S: Final = 120
 """Within this time, a second message of the same id is not stored."""
+SHORTEST_WINDOW_NS: Final = 100_000_000
+"""The shortest window for message ids that the server accepts."""
 MARKER_TTL_S: Final = 60
 """The server keeps the marker of an expired key this long."""
 MAX_WAITING: Final = 2_048
@@ -36,6 +38,23 @@ class InputLimits:
     """Messages in the stream of programs outside."""
     has_webhooks: bool = False
     """Whether there is a stream of requests to webhooks, of the same size."""
+    captured: "CaptureLimits | None" = None
+    """The limits of the stream of captured messages; None: it does not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureLimits:
+    """The subjects and limits of the stream of captured messages.
+
+    A full stream drops its oldest messages.
+    """
+
+    subjects: tuple[str, ...]
+    """The subjects on the wire that programs publish on."""
+    size: int
+    """Bytes."""
+    age: float
+    """Seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +98,29 @@ def webhook_config(names: Names, size: int) -> Json:
         "max_bytes": size,
         "max_msg_size": MAX_INPUT_SIZE,
         "duplicate_window": DUPLICATE_WINDOW_S * _SECOND,
+        "metadata": _METADATA,
+    }
+
+
+def captured_config(names: Names, limits: CaptureLimits) -> Json:
+    """Return the configuration of the stream of messages that programs publish without a stream.
+
+    It answers no publisher: their requests to each other have these subjects too, and a reply subject could name a stream of Tocsin.
+    Publishers may be hostile, so it has no schedules, lifetimes, rollups or batches, and remembers ids for the shortest time that the
+    server knows: a publisher could use up those of another.
+    """
+    return {
+        "name": names.captured_stream,
+        "subjects": list(limits.subjects),
+        "storage": "file",
+        "compression": "s2",
+        "retention": "limits",
+        "discard": "old",
+        "no_ack": True,
+        "max_age": int(limits.age * _SECOND),
+        "max_bytes": limits.size,
+        "duplicate_window": SHORTEST_WINDOW_NS,
+        "deny_delete": True,
         "metadata": _METADATA,
     }
 
@@ -216,6 +258,8 @@ def wanted_streams(
     configs.append(archive_config(names))
     if inputs is not None and inputs.has_webhooks:
         configs.append(webhook_config(names, inputs.size))
+    if inputs is not None and inputs.captured is not None:
+        configs.append(captured_config(names, inputs.captured))
     return configs
 
 
@@ -243,7 +287,7 @@ def durable_specs(stages: Iterable[DurableSpec], *, bridge: bool, task_ack_wait:
 def all_streams(names: Names) -> tuple[str, ...]:
     """Return the names of all streams of an installation, buckets and archive included."""
     buckets = map(names.bucket_stream, Bucket)
-    return (*map(names.stream, Stream), *buckets, names.archive_stream, names.webhook_stream)
+    return (*map(names.stream, Stream), *buckets, names.archive_stream, names.webhook_stream, names.captured_stream)
 
 
 def layout_of(config: Json) -> int | None:

@@ -31,12 +31,9 @@ from ..server.process import OLDEST_SERVER, PURGES_SAFELY, STOPS_AT_HEADERS, ser
 from .desired_state import (
     InputLimits,
     OutputLimits,
-    archive_config,
-    bucket_config,
     consumer_config,
     layout_of,
-    stream_config,
-    webhook_config,
+    wanted_streams,
 )
 from .resources import differences, with_filters
 
@@ -232,14 +229,7 @@ def _wanted_streams(
     names: Names, *, bridge: bool, inputs: InputLimits | None, output: OutputLimits | None
 ) -> Mapping[str, Json]:
     """Return the configuration of each stream by its name, buckets and archive included."""
-    streams = [
-        stream_config(stream, names, inputs=inputs, output=output)
-        for stream in Stream
-        if bridge or stream is not Stream.MQ
-    ]
-    buckets = [bucket_config(bucket, names) for bucket in Bucket]
-    webhooks = [webhook_config(names, inputs.size)] if inputs is not None and inputs.has_webhooks else []
-    return {config["name"]: config for config in (*streams, *buckets, archive_config(names), *webhooks)}
+    return {config["name"]: config for config in wanted_streams(names, bridge=bridge, inputs=inputs, output=output)}
 
 
 def _ttl(header: str | None) -> float | None:

@@ -189,7 +189,7 @@ class Granting:
         Streams, buckets and durables, but no facts.
         """
         streams = [self._names.stream(stream) for stream in Stream] + [self._names.bucket_stream(b) for b in Bucket]
-        streams += [self._names.archive_stream, self._names.webhook_stream]
+        streams += [self._names.archive_stream, self._names.webhook_stream, self._names.captured_stream]
         publish = [
             f"{API}.INFO",
             f"{API}.STREAM.NAMES",
@@ -228,10 +228,11 @@ class Granting:
         subscribe = (*permissions.subscribe, names.fetch_answers(ANY), names.fetch_calls)
         return replace(permissions, publish=publish, subscribe=subscribe)
 
-    def public(self, name: str, program: str) -> Permissions:
+    def public(self, name: str, program: str, sent: Iterable[str] = ()) -> Permissions:
         """Return the permissions of a program outside that triggers and cancels, and receives public events.
 
-        The server puts the name of the program into the subjects of its requests, and of the answers to them.
+        The server puts the name of the program into the subjects of its requests, and of the answers to them. `sent`: the
+        captured subjects on which it may publish.
         """
         names, answers = self._names, f"{self._names.public_prefix}.answer"
         stored = {
@@ -246,7 +247,7 @@ class Granting:
         renamed = {**requests, f"{answers}.*.*": f"{answers}.*.{program}.*"}
         suffix = name.upper().replace("-", "_")
         hears = (f"{answers}.*.*", *announced)
-        outside = Outside(suffix, _sorted(requests), hears=hears, renamed=tuple(renamed.items()))
+        outside = Outside(suffix, _sorted([*requests, *sent]), hears=hears, renamed=tuple(renamed.items()))
         rules = _outside(name, outside)
         return replace(rules, subscribe=(f"{answers}.>", *announced))
 

@@ -222,7 +222,7 @@ async def wipe(connection: Connection, names: Names) -> None:
         LogUnavailable: the server does not answer.
     """
     buckets = [names.bucket_stream(bucket) for bucket in Bucket if bucket not in KEPT]
-    streams = (*map(names.stream, Stream), *buckets, names.webhook_stream)
+    streams = (*map(names.stream, Stream), *buckets, names.webhook_stream, names.captured_stream)
     await asyncio.gather(*(_purge(connection, stream) for stream in streams))
 
 

@@ -20,8 +20,8 @@ _FIXED: Final = frozenset({"storage", "retention"})
 """The server cannot change these fields of an existing stream."""
 
 _RESERVED: Final = (
-    ". Streams of inputs, output and notifications reserve their limit: lower `archive.max_input_bytes`, `output.max_bytes` or "
-    "`notifications.max_bytes`, or give JetStream more disk."
+    ". Streams of inputs, output and notifications reserve their limit: lower `archive.max_input_bytes`, `output.max_bytes`, "
+    "`notifications.max_bytes` or `triggers.max_bytes`, or give JetStream more disk."
 )
 
 

@@ -33,6 +33,7 @@ from ....subjects import (
     STREAM_SUBJECTS,
     Bucket,
     Stream,
+    captured_stream,
     partition_token,
 )
 
@@ -181,6 +182,11 @@ class Names:
     def webhook_stream(self) -> str:
         """The name of the stream of requests to webhooks: `TOCSIN_WEBHOOKS`."""
         return f"{self.root.upper().replace('-', '_')}_WEBHOOKS"
+
+    @property
+    def captured_stream(self) -> str:
+        """The name of the stream of messages that programs publish without one: `TOCSIN_EVENTS`."""
+        return captured_stream(self.root)
 
     def webhook(self, durable: str) -> str:
         """Return the subject of the requests to a webhook.

@@ -1,0 +1,51 @@
+"""The settings of triggers: which subjects may be captured, and for whom."""
+
+from typing import Any
+
+import pytest
+
+from tocsin.settings import Settings
+from tocsin.subjects import overlap
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("orders.new", "orders.new", True),
+        ("orders.new", "orders.old", False),
+        ("orders.>", "orders.new", True),
+        ("orders.>", "orders", False),
+        ("orders.*", "*.new", True),
+        ("orders.*", "orders.new.eu", False),
+        ("orders.*.paid", "orders.eu.*", True),
+        ("orders.>", "products.>", False),
+    ],
+)
+def test_filters_with_a_common_subject_overlap(one: str, other: str, expected: bool) -> None:  # noqa: FBT001 - a parameter
+    assert overlap(one, other) is expected
+    assert overlap(other, one) is expected
+
+
+@pytest.mark.parametrize(
+    ("triggers", "part"),
+    [
+        ({"subjects": ["orders.>", "orders.new"]}, "in common"),
+        ({"subjects": [">"]}, "first token"),
+        ({"subjects": ["$SYS.>"]}, "first token"),
+        ({"subjects": ["tocsin.0.ledger.>"]}, "of Tocsin"),
+        ({"subjects": ["cron.triggered.>"]}, "of Tocsin"),
+        ({"subjects": ["mq.>"]}, "of Tocsin"),
+        ({"subjects": ["orders.>"], "senders": {"shop": ["orders.>"]}}, "`programs`"),
+        ({"subjects": ["orders.*"], "senders": {"public": ["orders.>"]}}, "`subjects`"),
+        ({"senders": {"public": ["orders.>"]}}, "`subjects`"),
+        ({"subjects": ["orders.>"], "max_age": "1m"}, "120"),
+    ],
+)
+def test_wrong_capture_is_refused_with_its_reason(triggers: dict[str, Any], part: str) -> None:
+    with pytest.raises(ValueError, match=part):
+        Settings.model_validate({"triggers": triggers})
+
+
+def test_captured_stream_has_the_root_of_the_installation() -> None:
+    settings = Settings.model_validate({"root": "night-shift", "triggers": {"subjects": ["orders.>"]}})
+    assert settings.opened_streams == {"NIGHT_SHIFT_EVENTS": ("orders.>",)}
