@@ -12,7 +12,9 @@ from . import cel
 from .definition import MAX_INPUT_BYTES, EventTrigger, JobDefinition, json_problem, size_of
 from .errors import TocsinError
 from .events import EventIgnored, EventReference, IgnoredReason
+from .events.triggers import HOPS_HEADER
 
+_MAX_DIGITS: Final = 6
 MAX_KEY: Final = 255
 """Characters of the key of an event."""
 MAX_RECORDED_BYTES: Final = 180
@@ -26,6 +28,12 @@ class UnreadableEvent(TocsinError):
     """A message is not an event: it is too large, or not JSON."""
 
     code = "unreadable-event"
+
+
+class TooManyHops(TocsinError):
+    """Too many executions that events started led to an event."""
+
+    code = "too-many-hops"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,27 @@ def check_size(data: bytes, headers: Mapping[str, str]) -> None:
 def shown_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Return the headers of an event, without those of the server."""
     return {name: value for name, value in headers.items() if not name.lower().startswith(_SERVER_HEADERS)}
+
+
+def hops_of(headers: Mapping[str, str]) -> int:
+    """Return the hops that the headers of an event name; 0: they name none."""
+    for name, value in headers.items():
+        if name.lower() == HOPS_HEADER and value.isascii() and value.isdecimal() and len(value) <= _MAX_DIGITS:
+            return int(value)
+    return 0
+
+
+def check_hops(hops: int, limit: int) -> None:
+    """Check that not too many executions led to an event.
+
+    Raises:
+        TooManyHops: more than `limit` did.
+    """
+    if hops > limit:
+        raise TooManyHops(
+            f"{hops:,} executions that events started one after the other led to this event, more than `triggers.max_hops` ({limit:,}): "
+            "look for a circle of jobs and events"
+        )
 
 
 def judge(trigger: EventTrigger, event: cel.Event) -> Verdict:

@@ -111,6 +111,10 @@ class Triggers(Section):
     """The keys of one trigger with `debounce` that may wait, or be remembered for the day after their wait. Events of further keys stay in their
     stream until there is room."""
 
+    max_hops: Annotated[int, Field(ge=0, le=1_000)] = 16
+    """The executions that events may start one after the other, each by an event of the execution before it. An event at the end of a longer chain starts
+    nothing, and is a dead letter (`too-many-hops`)."""
+
     @model_validator(mode="after")
     def _are_captured(self) -> Self:
         for program, filters in self.senders.items():

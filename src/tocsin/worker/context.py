@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from .. import telemetry
 from ..domain.errors import TocsinError
 from ..domain.events import Input, TriggerKind
+from ..domain.events.triggers import HOPS_HEADER
 from .output import AttemptOutput
 from .shutdown import Flag
 from .task_logger import checked_details, checked_progress, task_logger
@@ -107,8 +108,21 @@ class Context:
 
     Spans that the handler makes with OpenTelemetry belong to it already.
     """
+    hops: int = 0
+    """The executions that events started one after the other, up to this execution; 0: no event started it."""
     _output: AttemptOutput | None = field(default=None, repr=False, compare=False)
     """The buffer of `progress`, `heartbeat` and `logger`; None: the context was made by hand, and they send nothing."""
+
+    @property
+    def event_headers(self) -> dict[str, str]:
+        """Return the headers for events that the handler publishes.
+
+        They continue the trace, and count the executions that events start one after the other, so that a circle ends (`triggers.max_hops`).
+
+            await client.publish("orders.eu.paid", body, headers=context.event_headers)
+        """
+        trace = {} if self.traceparent is None else {"traceparent": self.traceparent}
+        return {**trace, HOPS_HEADER: str(self.hops)}
 
     @classmethod
     def for_test(cls, **fields: Any) -> Self:  # noqa: ANN401 - any field

@@ -257,6 +257,7 @@ class HandlerRunner:
             leader_epoch=held_task.assigned.epoch if task.resource == EXECUTOR else None,
             last_heartbeat=held_task.assigned.heartbeat,
             traceparent=None if trace is None else trace.traceparent,
+            hops=task.hops,
             _output=output,
         )
 

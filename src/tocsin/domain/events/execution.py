@@ -153,6 +153,11 @@ class Requested(ExecutionFact):
     """The event that started the execution; absent: none did, or an old version stored this."""
 
     @property
+    def hops(self) -> int:
+        """Return the executions that events started one after the other, up to this execution."""
+        return 0 if self.event is None else self.event.hops + 1
+
+    @property
     def meta(self) -> dict[str, JsonValue]:
         """Return the metadata of the tasks (`meta_of`)."""
         return meta_of(self.plan, self.job, self.trigger, self.scheduled_time)
@@ -344,6 +349,8 @@ class Terminal(ExecutionFact):
     """The attempt of that step."""
     shard: str | None = None
     """The shard of the execution, whose lock is now free."""
+    hops: int = 0
+    """The executions that events started one after the other, up to this execution; 0: no event started it."""
 
 
 class Completed(Terminal):

@@ -169,6 +169,8 @@ class SoleStep(Message):
     """The fencing token of the execution's lock; absent: the job uses no lock."""
     replay_of: str | None = None
     """The dead letter that the execution replays."""
+    hops: int = 0
+    """The executions that events started one after the other, up to this execution; 0: no event started it."""
 
 
 class Report(Message):

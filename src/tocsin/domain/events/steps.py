@@ -122,6 +122,8 @@ class Dispatched(ExecutionFact):
     """After a recovery: the time (UTC) of that recovery."""
     traceparent: str | None = None
     """The trace that the execution belongs to, as the header of W3C Trace Context; absent: none is made."""
+    hops: int = 0
+    """The executions that events started one after the other, up to this execution; 0: no event started it."""
     admits: Admission | None = None
     """The admission of the execution; absent in version 1."""
 

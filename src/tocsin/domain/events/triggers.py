@@ -1,9 +1,17 @@
 """Events of other programs and ends of executions, as messages of Tocsin refer to them."""
 
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
+
+from pydantic import Field
 
 from .message import Message, Sequence
+
+HOPS_HEADER: Final = "ce-tocsinhops"
+"""The header by which a job's own publication says how many executions events started one after the other, up to the publisher.
+
+It is an extension of CloudEvents. A sender can leave it out: it ends accidental circles.
+"""
 
 IgnoredReason: TypeAlias = Literal["condition_false", "duplicate", "debounced", "trigger_removed", "too_many_keys"]
 """Why an event started nothing, or nothing yet, although its trigger heard it."""
@@ -23,6 +31,8 @@ class EventReference(Message):
     """The subject of the event; for the end of an execution the job and the end, such as `extract.completed`."""
     time: datetime
     """The time (UTC) at which the stream stored it."""
+    hops: int = Field(default=0, ge=0)
+    """The executions that events started one after the other, and that led to this event, as far as it is known."""
 
 
 class EventIgnored(Message):

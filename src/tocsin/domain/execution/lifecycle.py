@@ -176,12 +176,16 @@ class EndFields(NamedTuple):
     trigger: TriggerKind
     fence: int | None
     replay_of: str | None
+    hops: int
 
 
 def sole_token(key: bytes, job: str, execution_id: str, attempt: tuple[str, int], end: EndFields) -> str:
     """Return the secret that proves the end of an execution of a single step."""
     at = end.scheduled_time.isoformat()
-    return ids.keyed_digest(key, _PURPOSE, job, execution_id, *attempt, at, end.trigger, end.fence, end.replay_of)
+    hops = (end.hops,) if end.hops else ()  # tasks of an old version have none
+    return ids.keyed_digest(
+        key, _PURPOSE, job, execution_id, *attempt, at, end.trigger, end.fence, end.replay_of, *hops
+    )
 
 
 def sole_step(task: Dispatched) -> SoleStep | None:
@@ -194,6 +198,7 @@ def sole_step(task: Dispatched) -> SoleStep | None:
         trigger=task.trigger,
         fence=task.fence,
         replay_of=task.replay_of,
+        hops=task.hops,
     )
 
 
@@ -206,7 +211,7 @@ def complete_sole(report: Report, *, key: bytes) -> Completed | None:
     sole = report.sole
     if sole is None or report.outcome != "completed" or not report.claim:
         return None
-    end = EndFields(sole.scheduled_time, sole.trigger, sole.fence, sole.replay_of)
+    end = EndFields(sole.scheduled_time, sole.trigger, sole.fence, sole.replay_of, sole.hops)
     token = sole_token(key, report.job, report.execution_id, (report.step, report.attempt), end)
     if not compare_digest(sole.token.encode(), token.encode()):
         return None
@@ -216,6 +221,7 @@ def complete_sole(report: Report, *, key: bytes) -> Completed | None:
         scheduled_time=sole.scheduled_time,
         trigger=sole.trigger,
         fence=sole.fence,
+        hops=sole.hops,
         step=report.step,
         attempt=report.attempt,
         result=report.result,

@@ -17,6 +17,7 @@ from ..events import (
     Completed,
     DependenciesSettled,
     Dispatched,
+    EventReference,
     Exhausted,
     ExhaustedReason,
     Failed,
@@ -193,6 +194,7 @@ class Ending(Identity):
     trigger: TriggerKind
     fence: int | None
     shard: str | None
+    hops: int
 
 
 class Request(Identity):
@@ -206,6 +208,7 @@ class Request(Identity):
     replay_of: str | None
     backfill: str | None
     traceparent: str | None
+    event: EventReference | None
 
 
 def identity_fields(state: Execution) -> Identity:
@@ -222,6 +225,7 @@ def terminal_fields(state: Execution) -> Ending:
         "trigger": requested.trigger,
         "fence": state.fence,
         "shard": requested.plan.shard,
+        "hops": requested.hops,
     }
 
 
@@ -238,6 +242,7 @@ def request_fields(requested: Requested) -> Request:
         "replay_of": requested.replay_of,
         "backfill": requested.backfill,
         "traceparent": requested.traceparent,
+        "event": requested.event,
     }
 
 

@@ -145,6 +145,7 @@ def _task(
         original_scheduled_time=requested.scheduled_time if state.recovered_at else None,
         recovery_attempt_time=state.recovered_at,
         traceparent=requested.traceparent,
+        hops=requested.hops,
         v=1 if admission is None else 2,
         admits=admission,
         **content,
@@ -181,7 +182,7 @@ def _sole_token(state: Execution, step: PlannedStep, attempt: int, key: bytes) -
     requested = state.request
     if len(requested.plan.steps) != 1 or requested.plan.shard is not None:
         return None  # the end names the shard, which a report does not repeat
-    end = EndFields(requested.scheduled_time, requested.trigger, state.fence, requested.replay_of)
+    end = EndFields(requested.scheduled_time, requested.trigger, state.fence, requested.replay_of, requested.hops)
     return sole_token(key, requested.job, requested.execution_id, (step.name, attempt), end)
 
 

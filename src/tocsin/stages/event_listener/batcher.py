@@ -151,6 +151,7 @@ def _known(event: WaitingEvent) -> KnownEvent:
 
 def _request_of(active: ActiveTrigger, events: Sequence[WaitingEvent]) -> Trigger:
     """Return the request of a batch; it has the identity of its first event."""
-    origin = events[0].origin.model_copy(update={"source": (*active.trigger.source, "batch")})
+    first = events[0].place.model_copy(update={"hops": max(event.place.hops for event in events)})
+    origin = events[0].origin.model_copy(update={"source": (*active.trigger.source, "batch"), "event": first})
     inputs = {EVENTS: [event.request.input or {} for event in events]}
     return events[0].request.model_copy(update={"input": inputs, "event_trigger": origin})

@@ -11,7 +11,16 @@ from ...domain import cel, ids, trace_context
 from ...domain.bucket_event import entry_event, object_event, upload_of
 from ...domain.definition import shorten
 from ...domain.errors import TocsinError
-from ...domain.event_trigger import UnreadableEvent, Verdict, ignored_event, judge, read_event
+from ...domain.event_trigger import (
+    TooManyHops,
+    UnreadableEvent,
+    Verdict,
+    check_hops,
+    hops_of,
+    ignored_event,
+    judge,
+    read_event,
+)
 from ...domain.events import Cancelled, Completed, EventOrigin, EventReference, Failed, Trigger
 from ...ports import WEBHOOK_DELIVERY, WEBHOOK_PATH, WEBHOOK_REGISTRATION, Delivery, Publish
 from .trigger_index import ActiveTrigger
@@ -28,6 +37,8 @@ class HeardEvent(msgspec.Struct, frozen=True):
 
     event: cel.Event
     name: str
+    hops: int | None = None
+    """The hops of the execution that ended; None: the headers say."""
 
 
 class WaitingEvent(msgspec.Struct, frozen=True):
@@ -125,7 +136,7 @@ def of_end(delivery: Delivery) -> HeardEvent | None:
     end = recorded.message
     if not isinstance(end, Completed | Failed | Cancelled):
         return None
-    return HeardEvent(cel.Event(_body(end), f"{end.job}.{end.type}", {}, recorded.time), end.execution_id)
+    return HeardEvent(cel.Event(_body(end), f"{end.job}.{end.type}", {}, recorded.time), end.execution_id, end.hops)
 
 
 def _body(end: Completed | Failed | Cancelled) -> JsonValue:
@@ -157,7 +168,7 @@ def request_of(active: ActiveTrigger, delivery: Delivery, key: bytes) -> Publish
     Raises:
         DecodeError: this version cannot read the end of an execution.
     """
-    name, subject = name_of_message(delivery), delivery.subject
+    name, subject, hops = name_of_message(delivery), delivery.subject, 0
     try:
         heard = _heard(active, delivery)
         if heard is None:
@@ -167,9 +178,12 @@ def request_of(active: ActiveTrigger, delivery: Delivery, key: bytes) -> Publish
             name = heard.name
         verdict = judge(active.trigger, heard.event)
         headers = heard.event.headers
-    except UnreadableEvent as error:
+        hops = hops_of(headers) if heard.hops is None else heard.hops
+        if verdict.outcome == "starts":  # else its condition ended the circle
+            check_hops(hops, active.max_hops)
+    except (UnreadableEvent, TooManyHops) as error:
         verdict, headers = Verdict("evaluation_failed", reason=str(error), code=error.code), {}
-    reference = reference_of(active, delivery, subject)
+    reference = reference_of(active, delivery, subject, hops)
     if verdict.outcome == "condition_false":
         return _record(active, reference, key) if active.trigger.record == "all" else None
     return _request(active, verdict, name, reference, headers.get(TRACEPARENT), key)
@@ -205,9 +219,11 @@ def waiting_event(active: ActiveTrigger, request: Publish) -> WaitingEvent | Non
     return WaitingEvent(message, origin, origin.event)
 
 
-def reference_of(active: ActiveTrigger, delivery: Delivery, subject: str) -> EventReference:
+def reference_of(active: ActiveTrigger, delivery: Delivery, subject: str, hops: int = 0) -> EventReference:
     """Return the place of an event."""
-    return EventReference(stream=active.durable.stream, sequence=delivery.sequence, subject=subject, time=delivery.time)
+    return EventReference(
+        stream=active.durable.stream, sequence=delivery.sequence, subject=subject, time=delivery.time, hops=hops
+    )
 
 
 def _record(active: ActiveTrigger, event: EventReference, key: bytes) -> Publish:

@@ -35,6 +35,8 @@ class ActiveTrigger(msgspec.Struct, frozen=True):
     durable: EventDurable
     registered_at: datetime | None
     """The time at which its job was registered first."""
+    max_hops: int = 16
+    """The hops of an event that may start an execution."""
     own_bytes: int = 0
     """Bytes of the input and args of the job itself, for which a batch leaves room."""
 
@@ -54,6 +56,7 @@ class TriggerIndex:
         self._webhooks = settings.triggers.webhooks
         self._opened = settings.opened_streams
         self._buckets = settings.triggers.buckets
+        self._max_hops = settings.triggers.max_hops
         self._jobs: dict[str, JobDefinition | None] = {}
         """The jobs that have triggers; None: the triggers are not in force."""
         self._registered_at: dict[str, datetime | None] = {}
@@ -140,7 +143,12 @@ class TriggerIndex:
         self.needed = frozenset(triggers)
         self._active = {
             name: ActiveTrigger(
-                job.name, trigger, durable, self._registered_at[job.name], size_of(job.input) + size_of([*job.args])
+                job.name,
+                trigger,
+                durable,
+                self._registered_at[job.name],
+                self._max_hops,
+                size_of(job.input) + size_of([*job.args]),
             )
             for name, (job, trigger) in triggers.items()
             if (durable := self._durable(name, job.name, trigger)) is not None

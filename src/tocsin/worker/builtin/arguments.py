@@ -66,6 +66,8 @@ def identity(call: BuiltinCall) -> dict[str, str]:
         variables["TOCSIN_FENCE"] = str(context.fence)
     if context.traceparent is not None:
         variables["TRACEPARENT"] = context.traceparent
+    if context.hops:
+        variables["TOCSIN_HOPS"] = str(context.hops)
     return variables
 
 

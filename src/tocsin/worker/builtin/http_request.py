@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from ...domain.definition import DefinitionProblem, size_of
 from ...domain.definition.fields import json_problem
 from ...domain.definition.http_request import MAX_URL, HttpRequest, HttpUrl, is_success, split_url, target_problem
+from ...domain.events.triggers import HOPS_HEADER
 from ...domain.http_answer import is_retryable, retry_after
 from ...settings import SettingsError
 from ...settings.builtin import HttpRules
@@ -80,6 +81,8 @@ class HttpFunction:
         headers, content = _headers_and_content(request, call)
         if call.context.traceparent is not None and not any(name.lower() == "traceparent" for name in headers):
             headers["traceparent"] = call.context.traceparent
+        if call.context.hops and not any(name.lower() == HOPS_HEADER for name in headers):
+            headers[HOPS_HEADER] = str(call.context.hops)
         try:
             async with self._sent(request.method, url, headers, content) as response:
                 return await _result(request, url, response, call)
