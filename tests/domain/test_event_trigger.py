@@ -129,6 +129,12 @@ def test_wrong_trigger_is_refused(fields: dict[str, Any], field: str, code: str)
     assert [(problem.field, problem.code) for problem in refused.value.problems] == [(field, code)]
 
 
+def test_refused_stored_expression_fails_for_its_event() -> None:
+    trigger = EventTrigger.model_construct(nats="orders.>", when='body.matches("[\\\\pL]{300}")')
+    verdict = judge(trigger, cel.Event("x", "orders.new", {}, AT))
+    assert (verdict.outcome, verdict.field) == ("evaluation_failed", "when")
+
+
 def test_same_source_is_refused_twice() -> None:
     with pytest.raises(DefinitionError) as refused:
         definition({"nats": "a", "when": "body.x == 1"}, {"nats": "a"})

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from .regex import program_size
 from .syntax_tree import Call, Collection, Literal, Macro, Node, Select, Variable
 
 MAX_EVENT_BYTES: Final = 65_536
@@ -28,6 +29,13 @@ _ORDER_NS: Final = 0.1
 """The cost of a byte in a comparison of order, which only scalars have."""
 _REGEX_NS: Final = 100.0
 """The cost of a byte in a search for a regular expression, without backtracking."""
+_INSTRUCTION_NS: Final = 2.5
+"""The cost of a byte for each instruction of a large regular expression."""
+_COMPILE_NS: Final = 500.0
+"""The cost of an instruction when a regular expression is compiled, which the library does at each visit."""
+_COMPILED_PROPERTY: Final = 2_500.0
+"""Instructions of a class of Unicode before equal parts are joined."""
+_SEARCHED_PROPERTY: Final = 20.0
 _SCALAR: Final = 32.0
 """Bytes of a number, a truth value or a time."""
 _UNLIKELY_NEEDLE: Final = 1_000.0
@@ -76,6 +84,7 @@ class _Estimate:
 
     def __init__(self) -> None:
         self.work = 0.0
+        self.patterns: list[str] = []
 
     def size(self, node: Node, names: Mapping[str, _Bound], depth: int = 0) -> _Size:
         """Charge a node and all below it; return the size of its value."""
@@ -122,8 +131,11 @@ class _Estimate:
             needle = 1.0 if isinstance(call.arguments[1], Literal) else _UNLIKELY_NEEDLE
             self.work += _COPY_NS * needle * sizes[0].total
         elif name == "matches":
-            _check_regex(call.arguments[1])
-            self.work += _REGEX_NS * sizes[0].total
+            pattern = _check_regex(call.arguments[1])
+            self.patterns.append(pattern)
+            self.work += _COMPILE_NS * program_size(pattern, of_property=_COMPILED_PROPERTY) * _visits(depth)
+            searched = _INSTRUCTION_NS * program_size(pattern, of_property=_SEARCHED_PROPERTY)
+            self.work += max(_REGEX_NS, searched) * sizes[0].total
         elif name not in _CHEAP:
             raise TooMuchWork(f"the function `{name}` is not available here")
         if name in _PART_OF_FIRST:
@@ -131,8 +143,8 @@ class _Estimate:
         return sum(sizes[1:], scalar) if name == "_?_:_" else scalar
 
 
-def check(root: Node) -> None:
-    """Check that an expression cannot cost too much, for any event.
+def check(root: Node) -> tuple[str, ...]:
+    """Check what an expression may cost for any event, and return its regular expressions.
 
     Raises:
         TooMuchWork: it can, or it uses what is not available.
@@ -143,8 +155,9 @@ def check(root: Node) -> None:
     if work > MAX_WORK_NS:
         raise TooMuchWork(
             f"may take {work / 1e9:,.1f} s for a large event, more than {MAX_WORK_NS / 1e9} s: let macros compare "
-            "fields of their own elements only, and build no texts in them"
+            "fields of their own elements only, build no texts in them, and repeat less in regular expressions"
         )
+    return tuple(estimate.patterns)
 
 
 def _visits(depth: int) -> float:
@@ -163,8 +176,9 @@ def _variable(bound: _Bound | None, depth: int) -> _Size:
     return _same(bound.peak, depth)
 
 
-def _check_regex(pattern: Node) -> None:
+def _check_regex(pattern: Node) -> str:
     if not isinstance(pattern, Literal) or pattern.text is None:
         raise TooMuchWork("the regular expression of `matches` must be written out, in quotes")
     if len(pattern.text) > _MAX_REGEX:
         raise TooMuchWork(f"a regular expression has at most {_MAX_REGEX} characters")
+    return pattern.text

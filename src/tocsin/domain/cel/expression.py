@@ -6,6 +6,7 @@ The library checks types, stops deep nesting and long macros by itself, and sear
 bound is refused here by a bound on the work (`bounds`). An expression reads the event and nothing else: no files, no clock, no network.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -100,11 +101,24 @@ def compile_(text: str, source: str = "") -> Expression:
     if len(text) > MAX_CHARACTERS:
         raise ExpressionError(f"has {len(text):,} characters, more than {MAX_CHARACTERS:,}: use less of the event")
     try:
-        program = _environment(DETAILS.get(source, ())).compile(text)
-        bounds.check(syntax_tree.read(program.serialize()))
+        environment = _environment(DETAILS.get(source, ()))
+        program = environment.compile(text)
+        for pattern in bounds.check(syntax_tree.read(program.serialize())):
+            _check_regex(environment, pattern)
     except (RuntimeError, ValueError) as error:
         raise ExpressionError(_reason(error)) from None
     return Expression(text, program, program.return_type().name())
+
+
+def _check_regex(environment: "cel.Env", pattern: str) -> None:
+    """Check a regular expression, which the library compiles at an evaluation only.
+
+    Raises:
+        ValueError: it is not one, or too large.
+    """
+    value = environment.compile(f'"".matches({json.dumps(pattern)})').eval(data={})
+    if value.type().name() == "ERROR":
+        raise ValueError(value.plain_value())
 
 
 @cache
