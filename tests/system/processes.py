@@ -127,14 +127,14 @@ class Site(Running):
         self.programs: list[Program] = []
         self.runs = folder / "runs"
         self._folder = folder
-        self._environment = {
+        self.environment = {
             **environment_of(self.settings),
             RUNS_FILE: str(self.runs),
         }
 
     def address(self, url: str) -> None:
         """Have what is started from here on look for NATS there."""
-        self._environment["TOCSIN_NATS__URL"] = url
+        self.environment["TOCSIN_NATS__URL"] = url
 
     def start(self, *stages: str, module: Sequence[str] = TOCSIN) -> Program:
         """Start stages in one process; without names, all of them. `module` replaces Tocsin's own module."""
@@ -159,7 +159,7 @@ class Site(Running):
         """Have a command answer in JSON: how it ended, and what it said."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", *TOCSIN, *arguments, "--output", "json"),
-            env=self._environment,
+            env=self.environment,
             stdout=asyncio.subprocess.PIPE,
         )
         said, _ = await process.communicate()
@@ -296,7 +296,7 @@ class Site(Running):
         program = Program(
             name,
             [*module, *arguments],
-            {**self._environment, **(environment or {})},
+            {**self.environment, **(environment or {})},
             self._folder / f"{len(self.programs)}-{name}.log",
             ready=ready,
         )
@@ -344,8 +344,15 @@ class Site(Running):
 @asynccontextmanager
 async def site(url: str, folder: Path, **more: object) -> AsyncIterator[Site]:
     """An installation without processes; every process that it starts ends with it."""
+    async with uninitialized_site(url, folder, **more) as it:
+        await bootstrap.initialize(it.installation)
+        yield it
+
+
+@asynccontextmanager
+async def uninitialized_site(url: str, folder: Path, **more: object) -> AsyncIterator[Site]:
+    """A site without streams, which a program has to create."""
     async with bootstrap.connect(settings(url, folder, **{**QUICK, **more})) as installation:
-        await bootstrap.initialize(installation)
         it = Site(installation, folder)
         try:
             yield it
@@ -363,7 +370,7 @@ def _foreign_environment() -> dict[str, str]:
 
 
 def _variables(of: Settings) -> Iterator[tuple[str, str]]:
-    """The settings as variables of the environment."""
+    """The settings that differ from the defaults as variables of the environment; another version may lack the others."""
 
     def leaves(values: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
         for field, value in values.items():
@@ -372,4 +379,4 @@ def _variables(of: Settings) -> Iterator[tuple[str, str]]:
             elif value is not None:
                 yield f"{path}{field}".upper(), json.dumps(value) if isinstance(value, list) else str(value)
 
-    return leaves(of.model_dump(mode="json"), "TOCSIN_")
+    return leaves(of.model_dump(mode="json", exclude_defaults=True), "TOCSIN_")

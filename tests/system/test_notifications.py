@@ -43,7 +43,7 @@ async def test_killed_notifier_sends_the_same_again(nats_url: str, tmp_path: Pat
     async with receiver(kill) as (url, received):
         notifications = {"channels": {"ops": {"type": "webhook", "url": url}}, "group_window": 0}
         async with site(nats_url, tmp_path, notifications=notifications) as tocsin:
-            tocsin._environment["TOCSIN_NOTIFICATIONS__CHANNELS__OPS__URL"] = url  # settings are dumped without secrets
+            tocsin.environment["TOCSIN_NOTIFICATIONS__CHANNELS__OPS__URL"] = url  # settings are dumped without secrets
             tocsin.start("notifier")
             await tocsin.ready()
             now = tocsin.installation.clock.now()

@@ -58,7 +58,7 @@ class SiteOfUsers(Site):
     def log_in(self, user: str) -> None:
         """Have what is started from here on be a user, if the servers have accounts."""
         if self.settings.nats.user is not None:
-            self._environment.update({f"TOCSIN_NATS__{name}".upper(): value for name, value in _login(user).items()})
+            self.environment.update({f"TOCSIN_NATS__{name}".upper(): value for name, value in _login(user).items()})
 
 
 @asynccontextmanager
