@@ -372,6 +372,41 @@ def test_role_of_an_absent_stage_is_explained(world: World) -> None:
     assert world.call("permissions", "plannner", "-o", "json").failure == (2, "unknown-role")
 
 
+def test_size_names_the_settings_that_a_load_needs(world: World) -> None:
+    given = (
+        "size",
+        "--jobs",
+        "10",
+        "--per-day",
+        "1000000",
+        "--steps",
+        "3",
+        "--result-bytes",
+        "10000",
+        "--replicas",
+        "3",
+    )
+    found = world.call(*given, "-o", "json").json
+
+    assert found["settings"].keys() == {
+        "archive.max_messages",
+        "archive.max_input_bytes",
+        "database.url",
+        "archive.target",
+    }
+    assert found["load"]["retention_days"] == 90
+    assert found["estimate"]["execution"]["LOG"]["messages"] == 12
+    assert found["measured"].keys() >= {"date", "tocsin", "nats_server"}
+    assert "Measured on" in world.call(*given).out
+    assert "`replicas` is 1" in world.call(*given[:-2]).out
+
+
+def test_size_refuses_what_no_installation_has(world: World) -> None:
+    result = world.call("size", "--jobs", "-1", "--per-day", "10", "-o", "json")
+    assert result.code == 2
+    assert "--jobs" in result.error["message"]
+
+
 def test_unreachable_log_and_invalid_settings_have_their_codes(world: World) -> None:
     assert failure_of(LogUnavailable("away")).code == Exit.UNREACHABLE
     assert world.call("jobs", "list", "--nats", "nowhere://a").code == Exit.USAGE
