@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
-from typing import Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 from ... import subjects, telemetry
 from ...archive import decoded
@@ -22,6 +22,8 @@ FILTERED: Final = 64
 SLACK: Final = timedelta(minutes=1)
 """How much earlier than its scheduled time a run may have been stored, as the clocks of two machines differ."""
 RETRY_S: Final = 1.0
+CANCEL_AGAIN_S: Final = 0.5
+"""Seconds after which a task that goes on is cancelled again."""
 
 OnRun: TypeAlias = Callable[[str, Run | None], None]
 """Called with a job and each of its runs that began or ended; None: its earlier runs were read."""
@@ -82,9 +84,7 @@ class UpstreamRuns:
                 _log.error("runs of other jobs not read; retrying", action="undecidable", exc_info=error)
                 await self._clock.sleep(RETRY_S)
             finally:
-                following.cancel()
-                changed.cancel()
-                await asyncio.gather(following, changed, return_exceptions=True)
+                await _ended(following, changed)
 
     async def _follow(self) -> None:
         """Read what is missing, and follow the jobs that are needed now."""
@@ -141,3 +141,16 @@ class UpstreamRuns:
             job = subjects.job_of(recorded.subject)
             if (known := self._known.get(job)) is not None and (run := known[1].learn(recorded)) is not None:
                 self._on_run(job, run)
+
+
+async def _ended(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel tasks until they have ended.
+
+    Until Python 3.12 `asyncio.wait_for`, which nats-py uses, loses a cancellation that comes together with its result.
+    """
+    running = {task for task in tasks if not task.done()}
+    while running:
+        for task in running:
+            task.cancel()
+        _, running = await asyncio.wait(running, timeout=CANCEL_AGAIN_S)
+    await asyncio.gather(*tasks, return_exceptions=True)
