@@ -35,6 +35,7 @@ def sources(commit: str, folder: Path) -> Path:
 
 def environment(variables: Mapping[str, str], source: Path) -> dict[str, str]:
     """Return variables with which a new Python imports an old package."""
+    assert (source / "tocsin" / "__init__.py").is_file(), f"{source} has no package, so that of this checkout would run"
     return {**variables, "PYTHONPATH": f"{source}{os.pathsep}{REPOSITORY}"}
 
 

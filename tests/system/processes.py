@@ -187,7 +187,7 @@ class Site(Running):
 
     async def ends(self) -> Counter[str]:
         """Return the number of finished executions of each job."""
-        return Counter(name(job) for job, _, fact in await self._facts() if fact in _OVER)
+        return Counter(name(job) for job, _, fact in await self.stored_facts() if fact in _OVER)
 
     @override
     async def until(self, happened: Callable[[], Awaitable[T]]) -> T:
@@ -312,10 +312,10 @@ class Site(Running):
 
     async def _open(self) -> set[str]:
         """The executions that are not over."""
-        stored = await self._facts()
+        stored = await self.stored_facts()
         return {execution_id for _, execution_id, _ in stored} - {id_ for _, id_, fact in stored if fact in _OVER}
 
-    async def _facts(self) -> list[tuple[str, str, str]]:
+    async def stored_facts(self) -> list[tuple[str, str, str]]:
         """The job's token, the execution and the type of each event that opens or ends an execution."""
         # A task that admits its execution is the first event of most.
         patterns = ("execution.*.*.*", DEPENDENTS, *ALL_TASKS, LOCKED_COMPLETIONS)

@@ -235,7 +235,7 @@ async def work(tocsin: Site) -> AsyncIterator[None]:
 
 
 async def every_job_completed(tocsin: Site) -> bool:
-    return {name(job) for job, _, fact in await tocsin._facts() if fact == "completed"} >= NAMES - {"doomed"}
+    return {name(job) for job, _, fact in await tocsin.stored_facts() if fact == "completed"} >= NAMES - {"doomed"}
 
 
 async def progress(tocsin: Site) -> None:
