@@ -31,10 +31,13 @@ class Cluster:
         self.folder = folder
         self.pods: dict[str, Pod] = {}
         self.completed: set[str] = set()
+        self.terminated: list[Pod] = []
+        """Pods that a newer pod replaced."""
+        self._addresses = 0
         self._network = f"127.{random.randrange(16, 250)}.{random.randrange(256)}"  # noqa: S311 - keeps tests apart
         self._documents = documents
         self.objects = Objects(
-            {document["metadata"]["name"]: document["data"] for document in of_kind(documents, "ConfigMap")},
+            _config_maps(documents),
             _secrets(documents),
         )
         for workload in of_kind(documents, *WORKLOADS):
@@ -86,6 +89,61 @@ class Cluster:
         await self.until(are_ready)
         assert all(await asyncio.gather(*(pod.probe("livenessProbe") for pod in self.lasting())))
 
+    async def roll(self, documents: Sequence[Object]) -> None:
+        """Apply changed manifests: the controllers replace the pods whose template differs, all controllers at the same time."""
+        self._documents = documents
+        self.objects.config_maps = _config_maps(documents)
+        rolls = []
+        named = {workload["metadata"]["name"] for workload in of_kind(documents, *WORKLOADS)}
+        self.pods = {name: pod for name, pod in self.pods.items() if name.rpartition("-")[0] in named}
+        for workload in of_kind(documents, *WORKLOADS):
+            name, pods = workload["metadata"]["name"], self._of_workload(workload["metadata"]["name"])
+            if workload["kind"] == "Job" and not pods:
+                self._add(workload)
+                self.pods[f"{name}-0"].start()
+            elif pods and pods[0].template != template(workload):
+                replace = self._replace_in_place if workload["kind"] == "StatefulSet" else self._replace_with_surge
+                rolls.append(replace(workload, pods))
+        assert rolls
+        await asyncio.gather(*rolls)
+        await self.ready()
+
+    async def _replace_with_surge(self, deployment: Object, pods: Sequence[Pod]) -> None:
+        """Start a pod, and end one only when that is ready: at two replicas, 25 % allow one more and none less."""
+        assert "strategy" not in deployment["spec"]
+        for number, old in enumerate(pods):
+            name = f"{deployment['metadata']['name']}-{len(pods) + number}"
+            new = Pod(name, self._address(), template(deployment), self.objects, self.folder / name)
+            self.pods[name] = new
+            new.start()
+            await self._until_ready(new)
+            del self.pods[old.name]  # its controller does not restart it
+            await old.terminate()
+            self.terminated.append(old)
+
+    async def _replace_in_place(self, stateful_set: Object, pods: Sequence[Pod]) -> None:
+        """End the pod with the highest number, and start it again with its claims, before the next."""
+        for pod in reversed(pods):
+            del self.pods[pod.name]
+            await pod.terminate()
+            pod.template = template(stateful_set)
+            self.pods[pod.name] = pod
+            pod.start()
+            await self._until_ready(pod)
+
+    async def _until_ready(self, pod: Pod) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not await pod.is_ready():
+                self._restart_ended()
+                await asyncio.sleep(0.5)
+
+    def _of_workload(self, name: str) -> list[Pod]:
+        return [pod for key, pod in self.pods.items() if key.rpartition("-")[0] == name]
+
+    def _address(self) -> str:
+        self._addresses += 1
+        return f"{self._network}.{self._addresses}"
+
     async def scraped(self) -> dict[str, set[str]]:
         """Return the names of the metrics of each annotated pod."""
         found: dict[str, set[str]] = {}
@@ -119,7 +177,7 @@ class Cluster:
         claims = [claim["metadata"]["name"] for claim in spec.get("volumeClaimTemplates", ())]
         for number in range(spec.get("replicas", 1)):
             pod_name = f"{name}-{number}"
-            address = f"{self._network}.{len(self.pods) + 1}"
+            address = self._address()
             self.pods[pod_name] = Pod(
                 pod_name, address, template(workload), self.objects, self.folder / pod_name, claims
             )
@@ -162,6 +220,10 @@ async def cluster(
             yield started
         finally:
             started.end()
+
+
+def _config_maps(documents: Sequence[Object]) -> dict[str, dict[str, str]]:
+    return {document["metadata"]["name"]: document["data"] for document in of_kind(documents, "ConfigMap")}
 
 
 def _secrets(documents: Sequence[Object]) -> dict[str, dict[str, str]]:

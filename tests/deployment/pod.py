@@ -5,9 +5,12 @@ configuration, environment or command names a path of a mount, the host of anoth
 address takes that place.
 """
 
+import asyncio
+import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -98,6 +101,25 @@ class Pod:
                 start_new_session=True,
                 **as_user(user),
             )
+
+    async def terminate(self) -> None:
+        """End the container as the kubelet does: SIGTERM, and SIGKILL after the grace period.
+
+        Raises:
+            AssertionError: it did not end by itself, or the manifest has a hook that this does not run.
+        """
+        assert "lifecycle" not in self.container
+        assert self.process is not None
+        assert self.process.pid is not None
+        grace = self.template["spec"]["terminationGracePeriodSeconds"]
+        os.kill(self.process.pid, signal.SIGTERM)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                while self.exit_code is None:  # noqa: ASYNC110 - a process does not signal
+                    await asyncio.sleep(0.1)
+        ended = self.exit_code
+        self.kill()
+        assert ended is not None, f"{self.name} did not end within {grace} s:\n{self.said[-3_000:]}"
 
     def kill(self) -> None:
         """Kill -9."""
