@@ -381,3 +381,34 @@ def test_fields_of_a_step_are_checked(fields: dict[str, Any], code: str) -> None
         def step() -> None: ...
 
     assert wrong.value.problems[0].code == code
+
+
+@app.step
+def alert(context: Context, day: date) -> None: ...
+
+
+@app.step
+def tidy() -> None: ...
+
+
+def test_callbacks_are_the_last_steps() -> None:
+    async def daily(day: date = date(2026, 1, 1)) -> None:
+        await extract("de", day)
+
+    dag = definition(daily, on_failure=alert, on_complete=tidy).dag
+    assert [(step.name, step.callback, step.bind) for step in dag] == [
+        ("extract", None, {"country": {"value": "de"}, "day": "input.day"}),
+        ("tidy", "on_complete", {}),
+        ("alert", "on_failure", {"day": "input.day"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("callback", "reason"), [(alert, "day"), (print, "@app.step"), (foreign, "another application")]
+)
+def test_callback_that_cannot_be_called_is_refused(callback: Any, reason: str) -> None:  # noqa: ANN401 - anything
+    async def daily() -> None:
+        await extract("de")
+
+    with pytest.raises(UntraceableError, match=reason):
+        definition(daily, on_failure=callback)

@@ -38,9 +38,10 @@ def test_example_of_the_readme_is_a_graph() -> None:
 
 
 async def test_examples_run(nats_url: str, tmp_path: Path, examples: list[dict[str, Any]]) -> None:
-    graphs, starting = examples
+    graphs, callbacks, starting = examples
     app = graphs["app"]
-    assert [definition.name for definition in app.definitions] == ["clean-up", "daily-total", "weekly"]
+    assert [definition.name for definition in app.definitions] == ["clean-up", "daily-total", "weekly", "monthly"]
+    assert [step.callback for step in callbacks["monthly"].definition.dag][-2:] == ["on_complete", "on_failure"]
     assert [step.name for step in graphs["weekly"].definition.dag] == ["germany", "total", "tell"]
     async with running(nats_url, tmp_path) as world:
         app._given_settings = world.settings  # the example takes those of the environment

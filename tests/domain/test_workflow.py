@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tests.domain.given import KEY, NOON, admitted, plan, recorded, report, started
 from tests.properties import examples
-from tocsin.domain import execution
-from tocsin.domain.definition import RetryPolicy
+from tocsin.domain import execution, execution_plan
+from tocsin.domain.definition import JobDefinition, RetryPolicy
 from tocsin.domain.events import (
     Completed,
     Dispatched,
@@ -21,6 +21,7 @@ from tocsin.domain.events import (
     Plan,
     Recorded,
     StepMeta,
+    Trigger,
     Workflow,
     WorkflowNode,
 )
@@ -56,9 +57,26 @@ INNER_BATCH = Workflow(
 )
 
 
+def planned(**steps: Any) -> Plan:  # noqa: ANN401 - fields of a step, or the steps before it
+    """Return the plan of a registered job, whose failed attempts are not tried again."""
+    dag = [
+        {"name": name, "function": "f", **(fields if isinstance(fields, dict) else {"depends_on": [*fields]})}
+        for name, fields in steps.items()
+    ]
+    job = JobDefinition(name="j", dag=dag, retry=RetryPolicy(max_attempts=1, jitter=0))  # type: ignore[arg-type]
+    trigger = Recorded(Trigger(), "trigger.j", 1, NOON)
+    return execution_plan.from_trigger(trigger, job, 1).plan
+
+
+def with_callbacks(**callbacks: str) -> Plan:
+    """Return the plan of a job whose step `c` follows `a`, and whose step `b` is free."""
+    return planned(a="", b="", c="a", **{name: {"callback": kind} for name, kind in callbacks.items()})
+
+
 def plan_of(tree: Workflow, *, attempts: int = 1) -> Plan:
     retry = RetryPolicy(max_attempts=attempts, jitter=0)
-    return plan(workflow.edges(tree), retry=retry).model_copy(update={"workflow": tree})
+    # The job of a workflow is not registered.
+    return plan(workflow.edges(tree), retry=retry).model_copy(update={"workflow": tree, "definition": 0})
 
 
 class Run:
@@ -145,6 +163,42 @@ def played(tree: Workflow, moves: str) -> Run:
 def test_steps_that_run_after_some_ended(tree: Workflow, moves: str, running: str, status: str) -> None:
     run = played(tree, moves)
     assert (run.running, run.state.status) == (set(running), status)
+
+
+ALL = with_callbacks(x="on_complete", y="on_success", z="on_failure")
+ON_FAILURE = with_callbacks(z="on_failure")
+ON_SUCCESS = with_callbacks(y="on_success")
+
+
+@pytest.mark.parametrize(
+    ("plan_", "moves", "running", "status"),
+    [
+        (ALL, "+a +b", "c", "admitted"),
+        (ALL, "+a +b +c", "xy", "admitted"),
+        (ALL, "+a +b +c +x +y", "", "completed"),
+        (ALL, "+a +b +c -x +y", "", "failed"),
+        (ALL, "-a", "b", "admitted"),
+        (ALL, "-a +b", "xz", "admitted"),
+        (ALL, "+a -c +b", "xz", "admitted"),
+        (ALL, "-a +b +x +z", "", "failed"),
+        (ALL, "-a +b +z -x", "", "failed"),
+        (ON_FAILURE, "+a +b +c", "", "completed"),
+        (ON_FAILURE, "+b -a", "z", "admitted"),
+        (ON_FAILURE, "+b -a +z", "", "failed"),
+        (ON_SUCCESS, "+b -a", "", "failed"),
+        (ON_SUCCESS, "-a +b", "", "failed"),
+        (ON_SUCCESS, "+b +a +c", "y", "admitted"),
+    ],
+)
+def test_callbacks_of_a_job_run_after_its_steps(plan_: Plan, moves: str, running: str, status: str) -> None:
+    assert plan_.workflow is not None
+    run = Run(plan_.workflow, plan_)
+    for move in moves.split():
+        (run.succeed if move[0] == "+" else run.fail)(move[1:])
+    assert (run.running, run.state.status) == (set(running), status)
+    end = run.facts[-1]
+    if isinstance(end, Failed) and "-a" in moves and "-x" not in moves:
+        assert end.error == BOOM
 
 
 @pytest.mark.parametrize("moves", ["-a +b", "+b -a"])
@@ -287,10 +341,24 @@ def order(run: Run) -> WorkflowOrder:
     return WorkflowOrder(run.plan.workflow, {step.name: step for step in run.plan.steps}, ended[True], ended[False])
 
 
-@given(workflows(), st.data())
+@st.composite
+def jobs(draw: st.DrawFn) -> Plan:
+    """Draw the plan of a registered job with callbacks."""
+    number = draw(st.integers(1, 6))
+    graph = {
+        f"s{index}": draw(st.sets(st.sampled_from([f"s{i}" for i in range(index)]))) if index else ()
+        for index in range(number)
+    }
+    kinds = draw(st.sets(st.sampled_from(["on_complete", "on_success", "on_failure"]), min_size=1))
+    return planned(**graph, **{f"c{index}": {"callback": kind} for index, kind in enumerate(sorted(kinds))})
+
+
+@given(st.one_of(workflows().map(plan_of), jobs()), st.data())
 @settings(max_examples=examples(100), deadline=None)
-def test_any_history_keeps_the_order(tree: Workflow, data: st.DataObject) -> None:
-    run = Run(tree)
+def test_any_history_keeps_the_order(plan_: Plan, data: st.DataObject) -> None:
+    tree = plan_.workflow
+    assert tree is not None
+    run = Run(tree, plan_)
     dispatched = set[str]()
     while True:
         state, judge = run.state, order(run)

@@ -13,7 +13,7 @@ from ..domain.formats import with_calendars
 from ..worker import Context, Worker
 from .calendars import NO_CALENDARS, read_calendars
 from .errors import SignatureError
-from .fields import JobFields, StepFields
+from .fields import CALLBACKS, GraphFields, JobFields, StepFields
 from .handler import handler_of
 from .job import Graph, Job, default_name, graph_input, read_definition
 from .signature import Signature
@@ -106,10 +106,10 @@ class Declarations:
     def dag(self, function: Callable[P, R], /) -> Graph[P, R]: ...
     @overload
     def dag(
-        self, function: None = None, /, *, name: str | None = None, **fields: Unpack[JobFields]
+        self, function: None = None, /, *, name: str | None = None, **fields: Unpack[GraphFields]
     ) -> Callable[[Callable[P, R]], Graph[P, R]]: ...
     def dag(
-        self, function: Callable[P, R] | None = None, /, *, name: str | None = None, **fields: Unpack[JobFields]
+        self, function: Callable[P, R] | None = None, /, *, name: str | None = None, **fields: Unpack[GraphFields]
     ) -> Graph[P, R] | Callable[[Callable[P, R]], Graph[P, R]]:
         """Make the decorated function a job with a graph of steps.
 
@@ -122,10 +122,14 @@ class Declarations:
         each call of a step for its result. These may only be passed on: as an argument of a step, or in a list of these. Steps
         that do not take each other's results run at the same time, with or without `await`.
 
+        `on_complete`, `on_success` and `on_failure` are steps that run after all others, also if one of these failed. The arguments of
+        a callback are the keys of the job's input of the same names; `context.upstream` has the results.
+
         `name` and the other fields: as of `job`.
 
         Raises:
-            SignatureError, DefinitionError: as for `job`.
+            SignatureError, DefinitionError: as for `job`. A callback that is no step, or whose arguments the job's input lacks, is an
+                `UntraceableError`.
         """
         if function is not None:
             return self._add_graph(function, name, fields)
@@ -171,13 +175,15 @@ class Declarations:
 
     def _add_graph(self, function: Callable[P, R], name: str | None, fields: Mapping[str, Any]) -> Graph[P, R]:
         signature, name = self._checked(function, name)
+        callbacks = {kind: fields[kind] for kind in CALLBACKS if fields.get(kind) is not None}
+        fields = {field: value for field, value in fields.items() if field not in CALLBACKS}
         given = {"name": name, "input": graph_input(signature, fields.get("input", {}))}
         # The fields are checked where they are written, with a step in place of those that are not known yet.
         checked = self._read(function, signature, fields, {**given, "dag": [{"step": "step", "function": "function"}]})
 
         def read() -> JobDefinition:
             return self._read(
-                function, signature, fields, {**given, "dag": trace_steps(self.name, function, signature)}
+                function, signature, fields, {**given, "dag": trace_steps(self.name, function, signature, callbacks)}
             )
 
         graph = Graph(function, signature, name, read)

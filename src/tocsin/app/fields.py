@@ -1,11 +1,14 @@
 """The fields that decorators take: those of a job file."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
 
 from pydantic import JsonValue
 
 from ..domain.definition import CatchUp, JobClass, OnCompletion, OverlapPolicy
+
+if TYPE_CHECKING:
+    from .step import Step
 
 Duration: TypeAlias = float | str
 """Seconds, or text such as `30m`."""
@@ -22,6 +25,17 @@ class WorkFields(TypedDict, total=False):
 
 class StepFields(WorkFields, total=False):
     """The fields of a step; an absent field has the job's value."""
+
+
+class Callbacks(TypedDict, total=False):
+    """The steps that run after all others of a graph."""
+
+    on_complete: "Step[..., Any]"
+    """Runs always."""
+    on_success: "Step[..., Any]"
+    """Runs if all others completed."""
+    on_failure: "Step[..., Any]"
+    """Runs if one of the others failed."""
 
 
 class JobFields(WorkFields, total=False):
@@ -67,3 +81,11 @@ class JobFields(WorkFields, total=False):
     retention: Duration
     notify: Mapping[str, Any]
     viewers: Sequence[str]
+
+
+class GraphFields(JobFields, Callbacks, total=False):
+    """The fields of a job with a graph, and its callbacks."""
+
+
+CALLBACKS: Final = ("on_complete", "on_success", "on_failure")
+"""The fields of `Callbacks`."""

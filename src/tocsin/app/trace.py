@@ -1,7 +1,7 @@
 """The plan of a graph, made by one call of its function with stand-ins."""
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -23,8 +23,12 @@ _SEQUENCES: Final = (list, tuple)
 class Trace:
     """The steps that the function of a graph has called so far."""
 
-    def __init__(self, app: str, code: CodeType) -> None:
-        """Start without steps; `app`: the application whose steps may be called."""
+    def __init__(self, app: str, code: CodeType, inputs: Collection[str]) -> None:
+        """Start without steps.
+
+        `app`: the application whose steps may be called. `inputs`: the keys of the job's input.
+        """
+        self._inputs = inputs
         self.steps: list[dict[str, Any]] = []
         self._app = app
         self._code = code
@@ -58,6 +62,20 @@ class Trace:
         written = {"step": name, "function": step.handler, **step.fields, "bind": bind}
         self.steps.append({**written, "depends_on": [*depends_on]} if depends_on else written)
         return StandIn(self, self._code, UPSTREAM + name, f"the result of the step `{name}`")
+
+    def add_callback(self, kind: str, step: object) -> None:
+        """Add a step that runs after all others, with arguments from the job's input.
+
+        Raises:
+            UntraceableError: it is no step of the application, or takes an argument that the input lacks.
+        """
+        from .step import Step  # noqa: PLC0415 - it imports this module
+
+        if not isinstance(step, Step):
+            self.refuse(f"`{kind}` is {step!r}. Pass a function with `@app.step`.")
+        inputs = {name: self.input(name) for name in step.signature.parameters if name in self._inputs}
+        self.add(step, (), inputs)
+        self.steps[-1]["callback"] = kind
 
     def refuse(self, reason: str) -> NoReturn:
         """Refuse what the function does, with the line where it does so."""
@@ -121,13 +139,15 @@ class Trace:
         return reference
 
 
-def trace_steps(app: str, function: Callable[..., object], signature: Signature) -> list[dict[str, Any]]:
-    """Return the steps of a graph as a job file has them.
+def trace_steps(
+    app: str, function: Callable[..., object], signature: Signature, callbacks: Mapping[str, object]
+) -> list[dict[str, Any]]:
+    """Return the steps of a graph as a job file has them, last its callbacks.
 
     Raises:
         UntraceableError: the function does something that cannot be a part of a plan.
     """
-    trace = Trace(app, inspect.unwrap(function).__code__)
+    trace = Trace(app, inspect.unwrap(function).__code__, signature.parameters)
     token = _running.set(trace)
     try:
         returned = function(**{name: trace.input(name) for name in signature.parameters})
@@ -139,6 +159,8 @@ def trace_steps(app: str, function: Callable[..., object], signature: Signature)
         trace.refuse("it calls no step. Call functions with `@app.step`; a single function needs only `@app.job`.")
     if not _is_result(returned):
         trace.refuse("it returns a value of its own. Return the result of a step, a list of results, or nothing.")
+    for kind, step in callbacks.items():
+        trace.add_callback(kind, step)
     return trace.steps
 
 

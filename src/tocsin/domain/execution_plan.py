@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from typing_extensions import override
 
 from . import ids, start_jitter, trace_context
+from .callbacks import dependencies_of, workflow_of
 from .definition import MAX_COPIES_BYTES, DefinitionError, DefinitionProblem, JobDefinition, OverlapPolicy, Step, show
 from .definition.builtin_work import specification
 from .errors import TocsinError
@@ -452,6 +453,7 @@ def _plan_without_input(source: _Source) -> Plan:
 def _plan_of(definition: JobDefinition, sequence: int, trigger: TriggerKind, given: Trigger | None) -> Plan:
     given_input = (given.input if given else None) or {}
     given_args = given.args if given else None
+    steps = definition.own_steps()
     return Plan.trusted(
         definition=sequence,
         steps=tuple(
@@ -460,7 +462,7 @@ def _plan_of(definition: JobDefinition, sequence: int, trigger: TriggerKind, giv
                 name=step.name,
                 function=step.function,
                 builtin=specification(step),
-                depends_on=step.depends_on,
+                depends_on=dependencies_of(step, steps),
                 timeout=step.timeout or definition.timeout,
                 queue=step.queue or definition.queue,
                 priority=_priority_of(step, definition, given),
@@ -469,8 +471,9 @@ def _plan_of(definition: JobDefinition, sequence: int, trigger: TriggerKind, giv
                 bind=step.bind,
                 retry=step.retry or definition.retry,
             )
-            for step in definition.own_steps()
+            for step in steps
         ),
+        workflow=workflow_of(steps),
         input={**definition.input, **given_input},
         args=definition.args if given_args is None else given_args,
         overlap_policy=_overlap_policy(definition, trigger),

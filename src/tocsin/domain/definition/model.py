@@ -12,6 +12,7 @@ from ..schedule import DayRules, DstPolicy, Shift
 from .bindings import Bindings, binding_problems
 from .builtin_work import FIELDS, given_fields, with_function, work_problems
 from .calendars import Blackout, Calendars, day_problems, day_rules
+from .callbacks import Callback, callback_problems
 from .command import CommandField
 from .concurrency import Concurrency
 from .container_work import ContainerField
@@ -85,6 +86,9 @@ class Step(StoredModel):
     """A container, which a worker with `--builtin container` runs in Kubernetes. A text is short for its `image`."""
     depends_on: tuple[Text, ...] = ()
     """The steps that must complete before this step starts."""
+    callback: Callback | None = None
+    """Run this step after all steps without `callback`, in place of `depends_on`, also if one of them failed: `on_complete` always,
+    `on_success` if all completed, `on_failure` if one failed. The execution fails if one of them failed."""
     timeout: Timeout | None = None
     """The time limit of one attempt."""
     input: Object | None = None
@@ -373,6 +377,7 @@ def _problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
         )
     for problem in step_graph.problems(definition.dag):
         yield DefinitionProblem(problem.reason, field="depends_on", step=problem.step, code=problem.code)
+    yield from callback_problems(definition.dag)
     wrong = [*_inputs_problems(definition)]
     yield from wrong or _size_problems(definition)  # one input that is too large makes the definition too large
 

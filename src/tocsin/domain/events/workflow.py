@@ -1,4 +1,7 @@
-"""The tree of a workflow, whose leaves are the steps of a plan."""
+"""The tree of a workflow, whose leaves are the steps of a plan.
+
+Workflows of the Open Job Spec have one, and jobs with callbacks.
+"""
 
 from typing import Literal, TypeAlias
 
@@ -23,6 +26,8 @@ class WorkflowNode(Message):
     """The step of a batch that runs after all members completed; absent: none."""
     on_failure: str | None = None
     """The step of a batch that runs after all members ended, if one failed; absent: none."""
+    fails_with_members: bool = False
+    """True: the batch fails if a member failed, also if its callbacks completed."""
     name: str | None = None
     """The name that the client gave; absent: none."""
     id: str | None = None

@@ -64,8 +64,7 @@ class Walk:
             case "group":
                 return _joint(map(self._visit, node.members))
             case "batch":
-                jobs = _joint(map(self._visit, node.members))
-                return jobs if jobs is Outcome.OPEN else _joint(map(self._visit, triggered(node, jobs)))
+                return self._of_batch(node)
             case "dag":
                 return _joint(map(self._visit, self._reached(node)))
 
@@ -75,6 +74,13 @@ class Walk:
             if outcome is not Outcome.COMPLETED:
                 return outcome
         return Outcome.COMPLETED
+
+    def _of_batch(self, node: WorkflowNode) -> Outcome:
+        jobs = _joint(map(self._visit, node.members))
+        if jobs is Outcome.OPEN:
+            return jobs
+        outcomes = [self._visit(name) for name in triggered(node, jobs)]
+        return _joint([*outcomes, jobs] if node.fails_with_members else outcomes)
 
     def _reached(self, node: WorkflowNode) -> Iterator[str]:
         """Yield the steps of a DAG whose dependencies completed.

@@ -48,6 +48,8 @@ class WorkflowOrder:
         if node.kind != "batch":
             return all(map(self._has_completed, node.members))
         is_over = all(self._has_failed(member) or self._has_completed(member) for member in node.members)
+        if node.fails_with_members and any(map(self._has_failed, node.members)):
+            return False
         return is_over and all(map(self._has_completed, self._called(node)))
 
     def _has_failed(self, name: str) -> bool:
@@ -56,12 +58,22 @@ class WorkflowOrder:
             return name in self.exhausted
         if node.kind == "chain":
             return any(map(self._has_failed, node.members))
+        if node.kind == "dag":
+            return self._has_failed_graph(node)
         is_over = all(self._has_failed(member) or self._has_completed(member) for member in node.members)
         if node.kind != "batch":
             return is_over and any(map(self._has_failed, node.members))
         called = self._called(node)
         are_over = all(self._has_failed(step) or self._has_completed(step) for step in called)
-        return is_over and are_over and any(map(self._has_failed, called))
+        counted = (*called, *node.members) if node.fails_with_members else called
+        return is_over and are_over and any(map(self._has_failed, counted))
+
+    def _has_failed_graph(self, node: WorkflowNode) -> bool:
+        """Return whether a step failed, and no other can go on."""
+        never = set(self.exhausted) & set(node.members)
+        while more := {name for name in node.members if name not in never and never & set(self.steps[name].depends_on)}:
+            never |= more
+        return bool(never) and never | set(self.completed) >= set(node.members)
 
     def _called(self, node: WorkflowNode) -> list[str]:
         """Return the callbacks that are due once all members are over."""

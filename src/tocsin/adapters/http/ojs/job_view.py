@@ -23,11 +23,13 @@ from ....domain.events import (
     Failure,
     JobState,
     Message,
+    Plan,
     PlannedStep,
     Recorded,
     Requested,
     RetryScheduled,
     Started,
+    Workflow,
     unfold,
 )
 from ....domain.execution import Execution, Phase, Status, Step
@@ -69,7 +71,8 @@ def job(
     planned = next((candidate for candidate in plan.steps if candidate.name == step), plan.steps[0])
     meta = {**request.meta, **(planned.meta or {})}
     about = about_of(meta)
-    tags = list(plan.tags) if plan.workflow is None else about.get("tags")
+    tree = workflow_of(plan)
+    tags = list(plan.tags) if tree is None else about.get("tags")
     current = _current(state, planned.name)
     shown: Json = {
         **_extra(about),
@@ -87,7 +90,7 @@ def job(
         "created_at": instant(requested.time),
         "enqueued_at": instant(requested.time),
         **({"tags": tags} if tags else {}),
-        **({"workflow_id": request.execution_id} if plan.workflow is not None else {}),
+        **({"workflow_id": request.execution_id} if tree is not None else {}),
         **({"options": about["options"]} if about.get("options") else {}),
         **({"expires_at": about["expires_at"]} if about.get("expires_at") else {}),
         **({"scheduled_at": instant(plan.start_at)} if plan.start_at else {}),
@@ -132,7 +135,15 @@ def _current(state: Execution, name: str) -> Step:
 
 def is_workflow(state: Execution) -> bool:
     """Return whether each step of an execution is a job of its own."""
-    return state.requested is not None and state.requested.plan.workflow is not None
+    return state.requested is not None and workflow_of(state.requested.plan) is not None
+
+
+def workflow_of(plan: Plan) -> Workflow | None:
+    """Return the tree of a workflow.
+
+    None: it is a job or a graph, such as a registered job with callbacks.
+    """
+    return plan.workflow if plan.definition == 0 else None
 
 
 def _state_of(state: Execution, step: Step) -> JobState:

@@ -100,8 +100,7 @@ class _Reader:
             members=tuple(members),
             name=_text(body, path, "name"),
             id=_text(body, path, "id") if depth > 1 else None,
-            **callbacks,
-        )
+        ).model_copy(update=callbacks)
         return (own, *nodes)
 
     def _callbacks(self, body: Mapping[str, Any], path: str, key: str) -> dict[str, str]:
@@ -186,7 +185,7 @@ def _root(before: Mapping[str, tuple[str, ...]], callbacks: Mapping[str, str]) -
     follow = all(set(before[name]) == set(members) for name in callbacks.values())
     if not members or not free or not follow:
         raise _invalid("steps", "with a `callback_type` must depend on all other steps, and these on no step")
-    return WorkflowNode(key=ROOT, kind="batch", members=members, **callbacks)
+    return WorkflowNode(key=ROOT, kind="batch", members=members).model_copy(update=callbacks)
 
 
 def _enqueued(reader: _Reader, tree: Workflow, execution_id: str, defaults: Defaults, by: Actor) -> Enqueued:

@@ -65,7 +65,7 @@ def parent_results(state: Execution, step: str) -> Json:
 
     They are in the order of these jobs. Together they have at most `MAX_UPSTREAM_BYTES`. The oldest beyond that are null, and `parent_results_left_out` names them.
     """
-    tree = state.request.plan.workflow
+    tree = job_view.workflow_of(state.request.plan)
     if tree is None:
         return {}
     planned = {step.name: step for step in state.request.plan.steps}
@@ -86,7 +86,7 @@ class _View:
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
         self.state = execution.fold(facts)
-        tree = self.state.request.plan.workflow
+        tree = job_view.workflow_of(self.state.request.plan)
         if tree is None:
             raise LookupError("the execution is no workflow")
         self.tree: Workflow = tree
