@@ -41,6 +41,11 @@ jobs:
     retry: {{max_attempts: 1}}
     dead_letter: true
     tags: [{json.dumps(HOSTILE)}]
+  - name: guarded
+    retry: {{max_attempts: 1}}
+    dag:
+      - {{step: work, function: broken}}
+      - {{step: alert, function: ok, callback: on_failure}}
   - name: slow
     function: slow
     overlap_policy: allow

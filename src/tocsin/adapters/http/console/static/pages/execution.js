@@ -29,6 +29,7 @@ function Shown({ one, reload, isOfThis }) {
   const facts = events.value?.facts || [];
   const plan = facts.map((stored) => stored.fact.plan).find(Boolean);
   const steps = plan ? plan.steps : Object.keys(one.steps).map((name) => ({ name, depends_on: [] }));
+  const workflow = one.definition ? null : plan?.workflow?.nodes[0]; // of the Open Job Spec; a registered job may have callbacks too
   const isOpen = OPEN.has(one.status);
   const begin = one.attempts.map((each) => each.dispatched_at).filter(Boolean).sort()[0] || one.scheduled_time;
   const failed = [...one.attempts].reverse().find((each) => each.error);
@@ -40,13 +41,14 @@ function Shown({ one, reload, isOfThis }) {
               details=${html`<p>What runs is told to stop; steps that have not begun do not start.</p>`}
               act=${(reason) => post(v1(["executions", id, "cancel"]), { reason: reason || null })} />`
           : null}
-        ${!isOpen && may("trigger") ? html`<${RunAgain} one=${one} plan=${plan} />` : null}
+        ${!isOpen && one.definition && may("trigger") ? html`<${RunAgain} one=${one} plan=${plan} />` : null}
         <${Neighbours} one=${one} />
       </div>
     </div>
     <dl class="facts">
       <dt>Scheduled</dt><dd><${Time} at=${one.scheduled_time} far /></dd>
       <dt>Trigger</dt><dd>${one.trigger}${one.by ? ` by ${one.by.kind ? `${one.by.kind}:` : ""}${one.by.identity}` : ""}</dd>
+      ${workflow ? html`<dt>Workflow</dt><dd>${workflow.kind}${workflow.name ? ` “${workflow.name}”` : ""}</dd>` : null}
       ${one.waits_for ? html`<dt>Waits for</dt><dd>${one.waits_for}</dd>` : null}
       ${one.held_up_by.length > 0 ? html`<dt>Held up</dt><dd>${one.held_up_by.map((each) => html`<div key=${each.step + each.kind}>${each.step}: ${each.message}</div>`)}</dd>` : null}
       <dt>Started</dt><dd><${Time} at=${one.started_at} far /></dd>
@@ -62,7 +64,7 @@ function Shown({ one, reload, isOfThis }) {
       ${one.fan_out ? html`<${Shards} fanOut=${one.fan_out} />` : null}
       <${Card} title="Steps" wide>
         ${steps.length > 1 ? html`<${StepGraph} steps=${steps} states=${one.steps} />` : null}
-        <${StepTable} steps=${one.steps} />
+        <${StepTable} steps=${one.steps} callbacks=${callbacksOf(plan)} />
       <//>
       <${Card} title="Attempts" wide>
         <${Gantt} attempts=${one.attempts} from=${begin} until=${one.completed_at || new Date().toISOString()} />
@@ -109,10 +111,19 @@ function Neighbours({ one }) {
     ${found.next ? html`<a class="button" href=${to("executions", found.next.execution_id)}>Next run →</a>` : null}`;
 }
 
-function StepTable({ steps }) {
+/** The steps that run after all others of their node: name → `on_failure` and so on. */
+function callbacksOf(plan) {
+  const found = new Map();
+  for (const node of plan?.workflow?.nodes || []) {
+    for (const kind of ["on_complete", "on_success", "on_failure"]) if (node[kind]) found.set(node[kind], kind);
+  }
+  return found;
+}
+
+function StepTable({ steps, callbacks }) {
   return html`<${Table} label="steps" empty="No step is dispatched yet." rows=${Object.entries(steps)} keyOf=${([name]) => name}
     columns=${[
-      ["Step", ([name]) => name],
+      ["Step", ([name]) => (callbacks.has(name) && callbacks.get(name) !== name ? `${name} (${callbacks.get(name)})` : name)],
       ["Status", ([, step]) => html`<${State} of=${step.status} />`],
       ["Function", ([, step]) => step.function || ""],
       ["Queue", ([, step]) => (step.queue ? html`<a href=${to("queues") + `#${step.queue}`}>${step.queue}</a>` : "")],
