@@ -124,3 +124,37 @@ async def test_unreachable_archive_names_its_settings(installation: Installation
     assert "archive.s3" in answer["error"]["message"]
     _, findings = await called(installation.settings, "doctor")
     assert "archive-unavailable" in {each["code"] for each in findings}
+
+
+@pytest.mark.slow
+async def test_archive_moves_through_a_backup(nats_url: str, s3: S3Server, bucket: str, tmp_path: Path) -> None:
+    """As docs/how-to/archive-on-s3.md says."""
+    chosen = settings(nats_url, tmp_path, archive=HASTY)
+    async with bootstrap.connect(chosen) as before:
+        await bootstrap.initialize(before)
+        async with at_work(before, plain()) as tocsin:
+            await tocsin.apply(JOB)
+            await tocsin.trigger("plain")
+
+            async def has_ended() -> bool:
+                return bool((await everything(before)).ends)
+
+            await tocsin.until(has_ended)
+            await archived(tocsin)
+        await bootstrap.create_backup(before, tmp_path / "backup")
+        for path in (tmp_path / "backup" / "archive").iterdir():
+            s3.client().upload_file(str(path), bucket, f"old/{path.name}")
+    moved = before.settings.archive.model_copy(update={"target": f"s3://{bucket}/old", "s3": s3.settings()})
+    async with bootstrap.connect(chosen.model_copy(update={"archive": moved})) as after:
+        async with at_work(after, plain()) as tocsin:
+            await tocsin.apply({**JOB, "name": "later"})
+            await tocsin.trigger("later")
+
+            async def have_ended() -> bool:
+                return len((await everything(after)).ends) > 1
+
+            await tocsin.until(have_ended)
+            await archived(tocsin)
+        code, report = await called(after.settings, "audit")
+    assert (code, report["clean"], report["executions"]) == (0, True, 2)
+    assert len(s3.objects(bucket, "old/")) > len([*(tmp_path / "backup" / "archive").iterdir()])
