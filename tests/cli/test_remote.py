@@ -205,6 +205,35 @@ def test_wrong_shard_map_is_refused(url: str, tmp_path: Path, text: str, code: s
     assert call(url, "-o", "json", "shards", "list").json["version"] == 0
 
 
+def test_namespaces_are_declared_listed_and_shown(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "namespaces.yaml"
+    file.write_text("namespaces: [payments, {name: billing, description: of B}]")
+    apply = ("namespaces", "apply", "-f", str(file))
+    assert call(url, *apply, "--dry-run").out == "+ billing  0 jobs\n+ payments  0 jobs\n"
+    assert call(url, "-o", "json", "namespaces", "list").json == {"version": 0, "namespaces": []}
+    assert call(url, *apply, "--reason", "wärme").code == 0
+    assert call(url, *apply).out == "the namespaces are up to date\n"
+    listed = call(url, "-o", "json", "namespaces", "list").json["namespaces"]
+    assert listed == [{"name": "billing", "description": "of B"}, {"name": "payments", "description": ""}]
+    shown = call(url, "-o", "json", "namespaces", "show", "billing").json
+    assert shown == {"name": "billing", "description": "of B", "jobs": 0, "queues": []}
+    assert call(url, "-o", "json", "namespaces", "show", "other").failure == (3, "namespace-not-found")
+    file.write_text("namespaces: [payments]")
+    assert call(url, "-o", "json", *apply).failure == (2, "confirmation-required")
+    assert call(url, *apply, "--yes").out == "- billing  0 jobs\n"
+    file.write_text("namespaces: [Payments]")
+    assert call(url, "-o", "json", *apply).failure == (2, "wrong-namespaces")
+
+
+def test_token_is_bound_to_declared_namespaces(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "namespaces.yaml"
+    file.write_text("namespaces: [payments]")
+    create = ("-o", "json", "tokens", "create", "ci", "--role", "scheduler-author", "--namespace", "payments")
+    assert call(url, *create).code != 0
+    assert call(url, "namespaces", "apply", "-f", str(file)).code == 0
+    assert call(url, *create).json["namespaces"] == ["payments"]
+
+
 def test_policy_is_set_and_shown(url: str) -> None:
     changed = call(url, "-o", "json", "policy", "set", "job_timeout=30m", "--reason", "wärme").json
     assert changed["changed"] is True

@@ -35,7 +35,7 @@ from tocsin.services.jobs import Registry
 from tocsin.services.operations.event_waiter import EventWaiter
 from tocsin.services.operations.task_fetches import TaskFetches
 from tocsin.services.queue_decisions import QueueDecisions, pause_of, purge_of
-from tocsin.services.queues import QueueDetails, Sees
+from tocsin.services.queues import QueueDetails, Reaches, Sees
 from tocsin.services.webhooks import Webhooks
 from tocsin.settings import Settings
 from tocsin.testing import (
@@ -96,11 +96,11 @@ class World:
         ends_at = now + timedelta(seconds=30)
         return Leadership((Lease("ticker", "a@host", renewed_at=now, said_at=now, ends_at=ends_at),), ())
 
-    async def queue_details(self, sees: Sees) -> tuple[QueueDetails, ...]:
+    async def queue_details(self, sees: Sees, reaches: Reaches) -> tuple[QueueDetails, ...]:
         """An in-memory installation has the queues of its settings and of its jobs."""
         jobs = [job for job in await self.registry.jobs() if sees(job)]
         details: list[QueueDetails] = []
-        for name in sorted({*self.settings.queues, *(job.definition.queue for job in jobs)}):
+        for name in sorted(filter(reaches, {*self.settings.queues, *(job.definition.queue for job in jobs)})):
             queue, state = self.settings.queues.get(name), await QueueDecisions(self.log).state(name)
             details.append(
                 QueueDetails(
@@ -168,11 +168,17 @@ class World:
         )
 
     async def token(
-        self, identity: str, *roles: Role, queues: tuple[str, ...] = (), functions: tuple[str, ...] = ("*",)
+        self,
+        identity: str,
+        *roles: Role,
+        queues: tuple[str, ...] = (),
+        functions: tuple[str, ...] = ("*",),
+        namespaces: tuple[str, ...] | None = None,
     ) -> str:
         """Return a token of a user."""
         binding = Binding(queues, functions)
-        token, _ = await Tokens(self.projections, self.clock).create(identity, roles, binding=binding)
+        tokens = Tokens(self.projections, self.clock)
+        token, _ = await tokens.create(identity, roles, binding=binding, namespaces=namespaces)
         return token
 
     async def given(self, **definition: Any) -> None:  # noqa: ANN401 - the fields of a definition

@@ -13,8 +13,9 @@ from tests.http.conftest import World
 from tocsin.adapters.http.api.app import ROUTERS
 from tocsin.domain.access import GRANTS, Permission, Principal, Role, roles_of
 from tocsin.domain.agent import AgentRecord, AgentState
-from tocsin.domain.events import Cancelled, DeadLettered, Failure, Message, Recorded
+from tocsin.domain.events import Cancelled, DeadLettered, Failure, Message, Namespace, Recorded
 from tocsin.domain.job_record import Registration
+from tocsin.services.namespaces import Namespaces
 from tocsin.subjects import Bucket
 
 JOB = {"name": "new", "schedule": "@daily", "function": "f"}
@@ -74,6 +75,9 @@ TABLE: dict[tuple[str, str], tuple[Collection[Role | None] | None, str, Any]] = 
     ("POST", "/v1/queues/{name}/purge"): ({ADMIN, OPERATOR}, "/v1/queues/default/purge", None),
     ("GET", "/v1/shards"): (READERS, "/v1/shards", None),
     ("PUT", "/v1/shards"): ({ADMIN}, "/v1/shards", {"shards": [{"shard_id": "eu-1"}]}),
+    ("GET", "/v1/namespaces"): (READERS, "/v1/namespaces", None),
+    ("PUT", "/v1/namespaces"): ({ADMIN}, "/v1/namespaces", {"namespaces": [{"name": "payments"}]}),
+    ("GET", "/v1/namespaces/{name}"): (READERS, "/v1/namespaces/shop", None),
     ("GET", "/v1/agents"): (READERS, "/v1/agents", None),
     ("GET", "/v1/agents/{name}"): (READERS, "/v1/agents/mail-1", None),
     ("POST", "/v1/agents/{name}/drain"): ({ADMIN, OPERATOR}, "/v1/agents/mail-1/drain", None),
@@ -201,6 +205,7 @@ async def guarded(world: World) -> World:
     await world.log.append(letter, expect=0)
     agent = AgentRecord(name="mail-1", agent_id=RUN, state=AgentState.ENABLED)
     await world.projections.put(Bucket.AGENTS, f"mail-1.{RUN}", agent.model_dump_json().encode())
+    await Namespaces(world.log).apply([Namespace(name="shop")])
     await world.token("somebody", VIEWER)  # the first token closes the door
     return world
 

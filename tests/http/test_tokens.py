@@ -5,6 +5,7 @@ import hmac
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import httpx
 import pytest
@@ -343,3 +344,28 @@ async def test_wrong_token_request_names_its_field(world: World, wrong: dict[str
     assert answer.status_code == 422
     assert [error["field"] for error in answer.json()["errors"]] == [field]
     assert await world.projections.entries(Bucket.TOKENS) == {}
+
+
+@pytest.mark.parametrize(
+    ("claims", "namespaces"),
+    [
+        ({}, None),
+        ({"namespaces": ["payments"]}, ["payments"]),
+        ({"namespaces": "payments billing"}, ["billing", "payments"]),
+        ({"namespaces": []}, []),
+        ({"namespaces": {"payments": True}}, []),
+        ({"namespaces": [1, ["payments"]]}, []),
+    ],
+)
+async def test_claim_binds_to_namespaces(
+    guarded: World, provider: Provider, claims: dict[str, Any], namespaces: list[str] | None
+) -> None:
+    await guarded.given(name="payments.job", queue="payments.mail")
+    await guarded.given(name="other")
+    token = provider.token("ada", roles=["scheduler-admin"], **claims)
+    me = (await guarded.ask("GET", "/v1/me", Authorization=f"Bearer {token}")).json()
+    assert me["namespaces"] == namespaces
+    assert ("administer" in me["permissions"]) is (namespaces is None)
+    jobs = (await guarded.ask("GET", "/v1/jobs", Authorization=f"Bearer {token}")).json()["jobs"]
+    seen = ["other", "payments.job"] if namespaces is None else ["payments.job"] if "payments" in namespaces else []
+    assert [job["name"] for job in jobs] == seen

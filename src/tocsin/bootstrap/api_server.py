@@ -42,7 +42,7 @@ from ..services.health.status import as_json, status
 from ..services.jobs import Registry
 from ..services.operations.event_waiter import EventWaiter
 from ..services.operations.task_fetches import TaskFetches
-from ..services.queues import QueueDetails, Sees, queues
+from ..services.queues import QueueDetails, Reaches, Sees, queues
 from ..services.webhooks import Webhooks
 from . import Installation, health_target
 from .installation import report_key, require_archive_extra
@@ -200,8 +200,8 @@ async def _leadership(installation: Installation) -> Leadership:
     return await leadership_of(health_target(installation).inspection)
 
 
-async def _queues(installation: Installation, sees: Sees) -> tuple[QueueDetails, ...]:
-    return await queues(health_target(installation), sees=sees)
+async def _queues(installation: Installation, sees: Sees, reaches: Reaches) -> tuple[QueueDetails, ...]:
+    return await queues(health_target(installation), sees=sees, reaches=reaches)
 
 
 def _listen(host: str, port: int, setting: str, any_port: Collection[str]) -> socket.socket:

@@ -22,6 +22,7 @@ from ..domain.events import (
     Enqueued,
     HeartbeatDetails,
     LeaseTimer,
+    NamespacesDefined,
     OutputLine,
     Paused,
     PoisonMessage,
@@ -76,7 +77,7 @@ _OPERATOR_EVENTS: Final = (
     *(Defined, Paused, Resumed, Deleted, Trigger),
     *(CancelRequest, Cancelled, Replayed, Resolved),
     *(AgentSwitched, AgentDrainStarted, AgentGranted),
-    *(QueuePaused, QueueResumed, QueuePurged, ShardsDefined, PolicyDefined, SilencesDefined, Voided),
+    *(QueuePaused, QueueResumed, QueuePurged, ShardsDefined, PolicyDefined, NamespacesDefined, SilencesDefined, Voided),
 )
 _OPERATOR_ACCESS: Final = replace(
     _VIEWER_ACCESS,

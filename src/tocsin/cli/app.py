@@ -18,6 +18,7 @@ SERVED: Final = frozenset(
             "queues",
             "shards",
             "policy",
+            "namespaces",
             "silences",
             "notifications",
             "executions",

@@ -169,6 +169,11 @@ _POLICY: Final[Tree] = {
     "show": "policy.commands:show",
     "set": "policy.commands:set_policy",
 }
+_NAMESPACES: Final[Tree] = {
+    "list": "namespaces.commands:list_namespaces",
+    "show": "namespaces.commands:show",
+    "apply": "namespaces.commands:apply",
+}
 _SILENCES: Final[Tree] = {
     "start": "silences.commands:start",
     "list": "silences.commands:list_silences",
@@ -217,6 +222,7 @@ COMMANDS: Final[Tree] = {
     "agents": CommandGroup("Registered worker processes.", _AGENTS),
     "queues": CommandGroup("Queues of tasks for workers.", _QUEUES),
     "shards": CommandGroup("The parts into which work is divided.", _SHARDS),
+    "namespaces": CommandGroup("The parts of an installation that belong to different teams.", _NAMESPACES),
     "policy": CommandGroup("Limits for the whole installation.", _POLICY),
     "history": CommandGroup(
         "The read model of executions, which lists are read from.", {"rebuild": "installation.commands:rebuild_history"}

@@ -7,6 +7,9 @@ A fifth, `scheduler-worker`, fetches tasks and answers for them, in the queues a
 
 Two more divide rights further, as scratchbird's privileges do (§10.2): `scheduler-external` adds the right to register jobs that
 run programs or statements, and `scheduler-catalog` sees jobs without their executions.
+
+An identity may be bound to namespaces. Its roles then concern the jobs and queues of these alone, and no role lets it administer
+the installation.
 """
 
 import re
@@ -18,6 +21,7 @@ from typing import Final, Protocol
 from .definition import JobDefinition
 from .events import Dispatched, EnvelopeData, Message, Report
 from .identity import IdentityKind, includes
+from .namespaces import is_within, namespace_of
 from .text import matches
 
 
@@ -49,7 +53,7 @@ class Permission(StrEnum):
     WORK = "work"
     """Fetch tasks, and answer for them."""
     ADMINISTER = "administer"
-    """See and change every job."""
+    """See and change every job of the installation."""
 
 
 GRANTS: Final[Mapping[Role, frozenset[Permission]]] = {
@@ -124,17 +128,40 @@ class Principal:
     source: str | None = None
     binding: Binding = NO_TASKS
     """The tasks that the identity may fetch in the role of a worker."""
+    namespaces: frozenset[str] | None = None
+    """The namespaces to which the identity is bound; None: the whole installation."""
     permissions: frozenset[Permission] = field(init=False)
 
     def __post_init__(self) -> None:
         """Compute the permissions of the roles once."""
         permitted = frozenset[Permission]().union(*(GRANTS[role] for role in self.roles))
+        if self.is_bound:
+            permitted -= {Permission.ADMINISTER}
         object.__setattr__(self, "permissions", permitted)
+
+    @property
+    def is_bound(self) -> bool:
+        """Return whether the identity is bound to namespaces."""
+        return self.namespaces is not None
+
+    def reaches(self, name: str) -> bool:
+        """Return whether the namespaces of the identity include a job or a queue."""
+        return self.namespaces is None or is_within(name, self.namespaces)
 
     @property
     def full_name(self) -> str:
         """Return the name with its kind, as it is unique."""
         return f"{self.kind}:{self.identity}"
+
+    @property
+    def account(self) -> str:
+        """Return the name under which requests are counted and remembered.
+
+        Tokens of different namespaces may have the same identity.
+        """
+        if self.namespaces is None:
+            return self.full_name
+        return f"{self.full_name}@{','.join(sorted(self.namespaces))}"
 
     def may(self, permission: Permission) -> bool:
         """Return whether a role grants the permission, for some job at least."""
@@ -142,18 +169,20 @@ class Principal:
 
     def may_fetch_from(self, queue: str) -> bool:
         """Return whether the identity may fetch tasks of some function from a queue."""
-        return self.may(Permission.ADMINISTER) or (self.may(Permission.WORK) and queue in self.binding.queues)
+        if not self.reaches(queue):
+            return False
+        return self._is_admin or (self.may(Permission.WORK) and queue in self.binding.queues)
 
     @property
     def functions(self) -> tuple[str, ...]:
         """Patterns of the functions whose tasks the identity may fetch, from its queues."""
-        return ("*",) if self.may(Permission.ADMINISTER) else self.binding.functions
+        return ("*",) if self._is_admin else self.binding.functions
 
     def may_run(self, queue: str, function: str) -> bool:
         """Return whether the identity may fetch the tasks of a function from a queue."""
-        if self.may(Permission.ADMINISTER):
-            return True
-        return self.may(Permission.WORK) and self.binding.includes(queue, function)
+        if not self.reaches(queue):
+            return False
+        return self._is_admin or (self.may(Permission.WORK) and self.binding.includes(queue, function))
 
     def owns(self, job: Owned) -> bool:
         """Return whether a job belongs to the identity."""
@@ -163,21 +192,30 @@ class Principal:
         """Return whether the identity may see a job and its executions (see `audience_of`)."""
         if Permission.READ not in self.permissions:  # not a call, because lists of 100,000 jobs are filtered
             return False
+        if self.namespaces is not None and not is_within(job.definition.name, self.namespaces):
+            return False
         viewers = job.definition.viewers
-        return not viewers or self.may(Permission.ADMINISTER) or self.owns(job) or includes(viewers, self.full_name)
+        return not viewers or self._is_admin or self.owns(job) or includes(viewers, self.full_name)
 
     def may_with(self, permission: Permission, job: Owned) -> bool:
         """Return whether the identity may perform an action on a job.
 
         Authors may do with their own jobs what needs another role for other jobs, except letting them run programs or statements.
         """
-        if self.may(Permission.ADMINISTER):
+        if not self.reaches(job.definition.name):
+            return False
+        if self._is_admin:
             return True
         if permission is Permission.EXTERNAL:
             return self.may(permission) and self.may_with(Permission.REGISTER, job)
         if self.may(Permission.REGISTER) and self.owns(job):
             return True
         return permission is not Permission.REGISTER and self.may(permission) and self.may_see(job)
+
+    @property
+    def _is_admin(self) -> bool:
+        """Return whether the identity administers what it reaches."""
+        return Role.ADMIN in self.roles
 
     def permitted_with(self, job: Owned) -> tuple[Permission, ...]:
         """Return the permissions that the identity has for a job."""
@@ -187,7 +225,8 @@ class Principal:
 def audience_of(job: Owned) -> Hashable:
     """Return a value that is equal for jobs that the same identities may see."""
     definition = job.definition
-    return (definition.viewers, definition.owner, job.created_by) if definition.viewers else None
+    audience = (definition.viewers, definition.owner, job.created_by) if definition.viewers else None
+    return namespace_of(definition.name), audience
 
 
 def roles_of(names: Iterable[object]) -> frozenset[Role]:

@@ -21,6 +21,7 @@ from ..domain.events import (
     DefinitionFact,
     Deleted,
     Message,
+    NamespacesDefined,
     Paused,
     PolicyDefined,
     QueuePaused,
@@ -50,6 +51,7 @@ ChangeType: TypeAlias = Literal[
     "queue-purged",
     "policy-defined",
     "shards-defined",
+    "namespaces-defined",
     "silences-defined",
     "voided",
 ]
@@ -75,6 +77,7 @@ _TYPES: Final[Mapping[type[Message], ChangeType]] = {
     QueuePurged: "queue-purged",
     PolicyDefined: "policy-defined",
     ShardsDefined: "shards-defined",
+    NamespacesDefined: "namespaces-defined",
     SilencesDefined: "silences-defined",
     Voided: "voided",
 }

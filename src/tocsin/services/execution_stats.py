@@ -5,6 +5,7 @@ the numbers always agree with the log. Archived executions are not counted.
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, cast, get_args
@@ -29,8 +30,10 @@ class Statistics:
     recoveries: RecoveryStats
 
 
-async def statistics(log: EventLog, *, since: datetime) -> Statistics:
+async def statistics(log: EventLog, *, since: datetime, includes: Callable[[str], bool] | None = None) -> Statistics:
     """Count executions and recoveries since an instant (UTC).
+
+    `includes` decides by the name of a job whether its executions count; None: all count.
 
     Raises:
         LogUnavailable: the log does not answer.
@@ -44,6 +47,8 @@ async def statistics(log: EventLog, *, since: datetime) -> Statistics:
     try:
         async for batch in watching:
             for heading in batch.headings:
+                if includes is not None and not includes(subjects.job_of(heading.subject)):
+                    continue
                 event_type = subjects.event_type(heading.subject)
                 tally.record(subjects.entity_of(heading.subject), cast("Happening", event_type))
                 if event_type == "failed":

@@ -1,11 +1,12 @@
 """Reasons why tasks of an execution wait for a worker, a moment ago."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from pydantic import ValidationError
 
+from ..domain.agent import AgentRecord
 from ..domain.definition import LEADER_ONLY
 from ..domain.events import Dispatched, Message, Recorded, TaskLimit, unfold
 from ..domain.execution import fold, planned_step, waiting_steps
@@ -54,11 +55,22 @@ class HoldUp:
 class HoldUpReader:
     """Reads what holds back tasks."""
 
-    def __init__(self, log: EventLog, projections: Projections, *, bridged: Collection[str] = ()) -> None:
-        """`bridged`: the queues of executors outside, of which only a pause is known."""
+    def __init__(
+        self,
+        log: EventLog,
+        projections: Projections,
+        *,
+        bridged: Collection[str] = (),
+        narrow: Callable[[Sequence[AgentRecord]], Sequence[AgentRecord]] = lambda agents: agents,
+    ) -> None:
+        """`bridged`: the queues of executors outside, of which only a pause is known.
+
+        `narrow` returns the agents of which the answer may speak.
+        """
         self._log = log
         self._projections = projections
         self._bridged = frozenset(bridged)
+        self._narrow = narrow
 
     async def of(self, facts: Sequence[Recorded[Message]]) -> tuple[HoldUp, ...]:
         """Return what holds back each waiting task of an execution with these events.
@@ -76,7 +88,7 @@ class HoldUpReader:
         queues = tuple(dict.fromkeys(step.queue for step in planned))
         pauses = await pauses_of(self._log, queues)
         backlogs = {queue: await self._backlog(queue) for queue in queues}
-        agents = await AgentRegistry(self._log, self._projections).agents()
+        agents = self._narrow(await AgentRegistry(self._log, self._projections).agents())
         workers = WorkerSearch(agents)
         limits = _limits_of(facts)
         shard = state.request.plan.shard

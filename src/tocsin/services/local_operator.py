@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from ..domain.agent import AgentRecord
 from ..domain.definition import JobDefinition
-from ..domain.events import Actor, Input, Message, Recorded, Shard
+from ..domain.events import Actor, Input, Message, Namespace, Recorded, Shard
 from ..ports import Clock, DeadLetterRow, EventLog, ExecutionRow, History, Projections, StoredLog
 from ..ports.queries import DeadLetterQuery, ExecutionQuery, NotificationQuery, Page
 from ..settings import Settings
@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .health import Status
     from .hold_ups import HoldUp, HoldUpReader
     from .ignored_events import IgnoredEvent
+    from .namespaces import NamespaceChange, NamespaceMap
     from .notifications import NotificationRow
     from .operations.backfill import Asked, Backfill, Span
     from .operations.dead_letter_lookup import Letter
@@ -347,6 +348,26 @@ class LocalOperator:
         from .shards import ShardMaps, has_version  # noqa: PLC0415 - see above
 
         return await ShardMaps(self._log).apply(shards, check=has_version(expected), by=self._by, reason=reason)
+
+    async def namespaces(self) -> "NamespaceMap":
+        """See `Operator`."""
+        from .namespaces import Namespaces  # noqa: PLC0415 - see above
+
+        return await Namespaces(self._log).newest()
+
+    async def plan_namespaces(self, wanted: Sequence[Namespace]) -> "tuple[NamespaceChange, ...]":
+        """See `Operator`."""
+        from ..domain.namespaces import checked  # noqa: PLC0415 - see above
+        from .namespaces import changes  # noqa: PLC0415 - see above
+
+        after, newest = checked(wanted), await self.namespaces()
+        return changes(newest.namespaces, after, [job.definition for job in await self._registry.jobs()])
+
+    async def apply_namespaces(self, wanted: Sequence[Namespace], *, expected: int, reason: str | None = None) -> bool:
+        """See `Operator`."""
+        from .namespaces import Namespaces, has_version  # noqa: PLC0415 - see above
+
+        return await Namespaces(self._log).apply(wanted, check=has_version(expected), by=self._by, reason=reason)
 
     async def agents(self, name: str | None = None) -> tuple[AgentRecord, ...]:
         """See `Operator`."""

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from ..domain.agent import AgentRecord
 from ..domain.definition import JobDefinition
 from ..domain.errors import TocsinError
-from ..domain.events import Input, Message, Recorded, Shard
+from ..domain.events import Input, Message, Namespace, Recorded, Shard
 from ..ports import DeadLetterRow, ExecutionRow, History, LogUnavailable
 from ..ports.queries import DeadLetterQuery, ExecutionQuery, NotificationQuery, Page
 from ..ports.summaries import ENDED
@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .explain import Answer
     from .hold_ups import HoldUp
     from .ignored_events import IgnoredEvent
+    from .namespaces import NamespaceChange, NamespaceMap
     from .notifications import NotificationRow
     from .operations.backfill import Asked, Backfill, Span
     from .operations.dead_letter_lookup import Letter
@@ -390,6 +391,29 @@ class Operator(Protocol):
         Raises:
             SequenceConflict: the map has another version.
             WrongShardMap: a shard is not valid, or there are too many.
+        """
+        ...
+
+    # --- namespaces ---------------------------------------------------------------------------------------------------
+
+    async def namespaces(self) -> "NamespaceMap":
+        """Return the declared namespaces."""
+        ...
+
+    async def plan_namespaces(self, wanted: Sequence[Namespace]) -> "tuple[NamespaceChange, ...]":
+        """Return what a declaration of all namespaces would change.
+
+        Raises:
+            WrongNamespaces: a namespace is not valid, or there are too many.
+        """
+        ...
+
+    async def apply_namespaces(self, wanted: Sequence[Namespace], *, expected: int, reason: str | None = None) -> bool:
+        """Replace the declarations of an expected version; return whether that changed anything.
+
+        Raises:
+            SequenceConflict: the declarations have another version.
+            WrongNamespaces: a namespace is not valid, or there are too many.
         """
         ...
 

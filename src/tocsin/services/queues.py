@@ -35,6 +35,8 @@ from .queue_decisions import (
 Transport: TypeAlias = Literal["matched", "mq"]
 Sees: TypeAlias = Callable[[Owned], bool]
 """Whether a caller may see a job."""
+Reaches: TypeAlias = Callable[[str], bool]
+"""Whether a caller may know of a queue, as far as namespaces are concerned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +78,18 @@ class QueueDetails:
     """The tasks that limits of their jobs hold back, with the groups of jobs that the caller sees."""
 
 
-def everything(_: Owned) -> bool:
-    """See all jobs."""
+def everything(_: Owned | str) -> bool:
+    """See all jobs and queues."""
     return True
 
 
-async def queues(target: HealthTarget, *, sees: Sees = everything) -> tuple[QueueDetails, ...]:
-    """Return all queues by name, with the jobs that a caller sees.
+async def queues(
+    target: HealthTarget, *, sees: Sees = everything, reaches: Reaches = everything
+) -> tuple[QueueDetails, ...]:
+    """Return the queues that a caller reaches, with the jobs that it sees.
 
-    A queue that only hidden jobs name is left out. Functions that wait are left out if only hidden jobs have them.
+    A queue that only hidden jobs name is left out. Functions that wait are left out if only hidden jobs have them. The functions of
+    agents that also serve queues out of reach are left out.
 
     Raises:
         LogUnavailable: the log did not answer.
@@ -120,10 +125,10 @@ async def queues(target: HealthTarget, *, sees: Sees = everything) -> tuple[Queu
         **dict.fromkeys((*settings.matched_queues, *jobs, *(() if is_hidden else waiting)), "matched"),
         **dict.fromkeys(settings.bridged_queues, "mq"),
     }
-    names = sorted(transports)
+    names = sorted(filter(reaches, transports))
     states = await _states(target, names)
     known = tuple(
-        _details(name, transports[name], counts.get(name), agents, jobs.get(name, set()), states[name])
+        _details(name, transports[name], counts.get(name), agents, jobs.get(name, set()), states[name], reaches)
         for name in names
     )
     known = tuple(_with_limits(queue, settings.queues.get(queue.name)) for queue in known)
@@ -230,6 +235,7 @@ def _details(
     agents: tuple[AgentRecord, ...],
     jobs: set[str],
     state: Queue,
+    reaches: Reaches,
 ) -> QueueDetails:
     serving = [agent for agent in agents if name in agent.queues and agent.state is not AgentState.LOST]
     return QueueDetails(
@@ -239,7 +245,9 @@ def _details(
         taken=None if backlog is None else backlog.running,
         oldest=None if backlog is None else backlog.oldest,
         agents=tuple(sorted({agent.name for agent in serving})),
-        functions=tuple(sorted({function for agent in serving for function in agent.functions})),
+        functions=tuple(
+            sorted({function for agent in serving if all(map(reaches, agent.queues)) for function in agent.functions})
+        ),
         waiting_functions={} if backlog is None else backlog.functions,
         jobs=tuple(sorted(jobs)),
         paused=pause_of(state),

@@ -97,6 +97,9 @@ class Rights(Protocol):
     def sees(self, job: Job) -> bool:
         """Return whether the caller may see a job."""
 
+    def sees_agent(self, agent: AgentRecord) -> bool:
+        """Return whether the caller may see an agent."""
+
     async def see_runs(self) -> Callable[[ExecutionRow], Awaitable[bool]]:
         """Check that the caller may see runs; return the check of a single run."""
 
@@ -123,6 +126,10 @@ class AllRights:
         """See `Rights`."""
 
     def sees(self, _job: Job) -> bool:
+        """See `Rights`."""
+        return True
+
+    def sees_agent(self, _agent: AgentRecord) -> bool:
         """See `Rights`."""
         return True
 
@@ -301,16 +308,22 @@ class StatementRunner:
         if "job_dependencies" in names:
             tables["job_dependencies"] = list(dependency_rows(jobs))
         if "agents" in names and self.list_agents is not None:
-            tables["agents"] = list(agent_rows(await self.list_agents()))
+            tables["agents"] = list(agent_rows(await self._agents()))
         if "shards" in names:
             tables["shards"] = list(shard_rows(await self._shards()))
         if "job_runs" in names:
             tables["job_runs"], is_complete = await self._runs(jobs)
         return tables, is_complete
 
-    async def _shards(self) -> ShardMap:
+    async def _agents(self) -> list[AgentRecord]:
         agents = () if self.list_agents is None else await self.list_agents()
-        return with_owners(await ShardMaps(self.log).newest(), await owners_of(self.log), agents)
+        return [agent for agent in agents if self.rights.sees_agent(agent)]
+
+    async def _shards(self) -> ShardMap:
+        seen = await self._agents()
+        newest = with_owners(await ShardMaps(self.log).newest(), await owners_of(self.log), seen)
+        names = {agent.name for agent in seen}
+        return newest._replace(owners={shard: owner for shard, owner in newest.owners.items() if owner.name in names})
 
     async def _runs(self, jobs: Mapping[str, Job]) -> tuple[list[CellRow], bool]:
         """Return the newest runs that the caller may see, and whether these are all.

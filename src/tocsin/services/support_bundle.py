@@ -56,6 +56,7 @@ _NAMED: Final = frozenset(
             "lock",
             "ownership",
             "policy",
+            "namespaces",
             "queue",
         ),
         *("repair", "shards", "silences", "timer"),

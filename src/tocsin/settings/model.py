@@ -317,6 +317,8 @@ class Auth(Section):
     """Claim with the queues of the role `scheduler-worker`, in the same forms."""
     functions_claim: str = "functions"
     """Claim with the functions of the role `scheduler-worker`, such as `mail/*`; without it, all functions of its queues."""
+    namespaces_claim: str = "namespaces"
+    """Claim with the namespaces to which the caller is bound, in the same forms; without it, the whole installation."""
     leeway: Duration = 30.0
     """Accepted difference between the provider's clock and ours."""
     admin_token: Annotated[SecretStr | None, AfterValidator(strong_token)] = None

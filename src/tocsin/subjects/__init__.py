@@ -15,6 +15,7 @@ the job's partition (`tocsin.0`) and removes them again, and it maps the public 
     queue.<name>.<event>                                          a queue: what operators decided about it
     shards.map.shards-defined                                     the shard map
     policy.scheduler.policy-defined                               the scheduler policy
+    namespaces.map.namespaces-defined                             the namespaces
     silences.notifications.silences-defined                       the silences of notifications
     ownership.<resource>.<event>                                  a resource: which agent owns it
     dead-letter.<job>.<id>.<event>[.<number>]                     a dead letter
@@ -210,6 +211,7 @@ from .paths import (
     lock,
     mq_cancel,
     mq_tasks,
+    namespaces,
     notification,
     notifications,
     outcome,
@@ -362,6 +364,7 @@ __all__ = [
     "mq_cancel",
     "mq_tasks",
     "name",
+    "namespaces",
     "notification",
     "notifications",
     "openings",

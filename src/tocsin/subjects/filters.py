@@ -8,7 +8,7 @@ from typing import Final
 from ..domain import events as e
 from ..domain.ids import seal
 from .names import ANY, DEFAULT_QUEUE, NO_CLAIM, OUTSIDE_INPUTS, PUBLIC_INPUTS, STREAMS, Stream, stream_of, token
-from .paths import ledger_subjects, policy, silences, trigger
+from .paths import ledger_subjects, namespaces, policy, silences, trigger
 
 OPENINGS: Final = tuple(f"execution.*.*.{fact}" for fact in ("planned", "planned.dependent", "admitted", "admitted.>"))
 """Filters over the events that open an execution.
@@ -144,7 +144,7 @@ def audit_filters(job: str | None = None, *, runs: bool = False) -> tuple[str, .
         f"dead-letter.{of}.*.resolved",
         *(
             (
-                *(*_OF_AGENTS, queue_events(), filter_for("shards.shards-defined"), policy(), silences()),
+                *(*_OF_AGENTS, queue_events(), filter_for("shards.shards-defined"), policy(), namespaces(), silences()),
                 filter_for("repair.voided"),
             )
             if job is None
@@ -158,7 +158,13 @@ def change_filters(job: str | None = None) -> tuple[str, ...]:
     of_jobs = ledger_subjects(job or ANY, "defined", "paused", "resumed", "deleted")
     if job is not None:
         return of_jobs
-    of_installation = filter_for("shards.shards-defined"), policy(), silences(), filter_for("repair.voided")
+    of_installation = (
+        filter_for("shards.shards-defined"),
+        policy(),
+        namespaces(),
+        silences(),
+        filter_for("repair.voided"),
+    )
     return (*of_jobs, *_OF_AGENTS, queue_events(), *of_installation)
 
 
@@ -179,7 +185,7 @@ def filter_for(pattern: str) -> str:
         case "execution" | "dead-letter" | "agent" | "repair" | "notification" | "unique":
             tail = ".>" if decision in _LONGER else ""
             return f"{kind}.*.*.{decision}{tail}"
-        case "ledger" | "leadership" | "queue" | "ownership" | "shards" | "policy" | "silences":
+        case "ledger" | "leadership" | "queue" | "ownership" | "shards" | "policy" | "namespaces" | "silences":
             return f"{kind}.*.{decision}"
         case "report":
             return f"report.*.*.{decision}.>"
@@ -248,6 +254,7 @@ _FACTS: Final[dict[type[e.Message], str]] = {
     e.ShardsDefined: "shards",
     e.OwnershipFact: "ownership",
     e.PolicyDefined: "policy",
+    e.NamespacesDefined: "namespaces",
     e.SilencesDefined: "silences",
     e.RepairFact: "repair",
     e.NotificationFact: "notification",

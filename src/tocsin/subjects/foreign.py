@@ -30,6 +30,7 @@ _SCOPE_TOKENS: Final = {
     "ownership": 2,
     "shards": 2,
     "policy": 2,
+    "namespaces": 2,
     "silences": 2,
     "notification": 3,
     "unique": 3,

@@ -116,7 +116,17 @@ LAYOUT_KEY: Final = "tocsin.layout"
 """The key of the number in a stream's metadata."""
 
 STREAM_SUBJECTS: Final[dict[Stream, tuple[str, ...]]] = {
-    Stream.LEDGER: ("ledger.>", "leadership.>", "agent.>", "queue.>", "repair.>", "shards.>", "policy.>", "silences.>"),
+    Stream.LEDGER: (
+        "ledger.>",
+        "leadership.>",
+        "agent.>",
+        "queue.>",
+        "repair.>",
+        "shards.>",
+        "policy.>",
+        "silences.>",
+        "namespaces.>",
+    ),
     Stream.INPUTS: ("public.trigger.>", "public.cancel.>", "outside.*.trigger.>", "outside.*.cancel.>"),
     Stream.REQUESTS: ("trigger.>", "cancel.>", "enqueue.>"),
     Stream.LOG: ("execution.>", "lock.>", "cron.>", "dead-letter.>", "ownership.>", "unique.>"),
@@ -372,7 +382,7 @@ def partition_token(relative: str, partitions: int) -> str:
     if partitions == 1:
         return "0"
     kind, *tokens = request_subject(relative).split(".")
-    if kind in {"leadership", "agent", "queue", "repair", "ownership", "shards", "policy", "silences"}:
+    if kind in {"leadership", "agent", "queue", "repair", "ownership", "shards", "policy", "namespaces", "silences"}:
         return "0"
     if kind == "cron":
         del tokens[0]

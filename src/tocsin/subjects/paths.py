@@ -152,6 +152,7 @@ _SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
     e.OwnershipAssigned: _event_of_resource,
     e.ShardsDefined: lambda fact: f"shards.map.{fact.type}",
     e.PolicyDefined: lambda fact: f"policy.scheduler.{fact.type}",
+    e.NamespacesDefined: lambda fact: f"namespaces.map.{fact.type}",
     e.SilencesDefined: lambda fact: f"silences.notifications.{fact.type}",
     e.Voided: _event_of_repair,
     e.KeyTaken: lambda fact: f"unique.{token(fact.job)}.{fact.key}.{fact.type}",
@@ -329,6 +330,11 @@ def policy() -> str:
     return "policy.scheduler.>"
 
 
+def namespaces() -> str:
+    """Return the scope of the namespaces."""
+    return "namespaces.map.>"
+
+
 def silences() -> str:
     """Return the scope of the silences of notifications."""
     return "silences.notifications.>"
@@ -427,6 +433,7 @@ _SCOPES: Final[Mapping[type, Callable[[Any], str]]] = {
     e.OwnershipFact: lambda fact: ownership(fact.resource),
     e.ShardsDefined: lambda _: shard_map(),
     e.PolicyDefined: lambda _: policy(),
+    e.NamespacesDefined: lambda _: namespaces(),
     e.SilencesDefined: lambda _: silences(),
     e.RepairFact: lambda fact: repair(fact.stream, fact.sequence),
     e.DeadLetterFact: lambda fact: dead_letter(fact.job, fact.id),

@@ -16,6 +16,7 @@ from ... import subjects
 from ...domain.definition import STORED, DefinitionError, DefinitionProblem, JobDefinition
 from ...domain.events import Message, Recorded
 from ...domain.ledger import JobNotFound, KnownDefinition, Ledger, Regime, Timetable
+from ...domain.namespaces import WrongNamespaces
 from ...domain.shard_map import WrongShardMap
 from ...ports import NotPermitted, SequenceConflict
 from ...services.jobs import Job
@@ -128,6 +129,8 @@ def _error_of(path: str, response: httpx.Response, content: bytes) -> Exception:
             return DefinitionError(*(_problem(error) for error in problem["errors"]))
         case 422, "invalid-shard-map":
             return WrongShardMap(detail)
+        case 422, "invalid-namespaces":
+            return WrongNamespaces(detail)
         case ((401 | 403), _):
             return NotPermitted(detail)
         case ((429 | 500 | 503), _):

@@ -19,7 +19,7 @@ from pydantic import JsonValue, TypeAdapter
 from ...domain import dead_letter, ledger
 from ...domain.agent import AgentRecord
 from ...domain.definition import STORED, JobDefinition
-from ...domain.events import Input, Message, Recorded, Shard, Silence
+from ...domain.events import Input, Message, Namespace, Recorded, Shard, Silence
 from ...domain.execution import Status
 from ...domain.ledger import JobNotFound, Ledger
 from ...domain.policy import changed
@@ -32,6 +32,7 @@ from ...services.hold_ups import HoldUp
 from ...services.ignored_events import IgnoredEvent
 from ...services.jobs import Change, Job, Plan, RunCounters, each, plan_of
 from ...services.jobs.dependencies import check_dependencies
+from ...services.namespaces import NamespaceChange, NamespaceMap
 from ...services.notifications import NotificationRow
 from ...services.operations import dead_letters
 from ...services.operations.backfill import Asked, Backfill, Span
@@ -67,6 +68,8 @@ _RUNS: Final = TypeAdapter(RunCounters | None)
 _AGENTS: Final = TypeAdapter(list[AgentRecord])
 _QUEUES: Final = TypeAdapter(list[QueueDetails])
 _SHARDS: Final = TypeAdapter(ShardMap)
+_NAMESPACES: Final = TypeAdapter(NamespaceMap)
+_NAMESPACE_CHANGES: Final = TypeAdapter(tuple[NamespaceChange, ...])
 _GRANTS: Final = TypeAdapter(GrantAnswer)
 _POLICY: Final = TypeAdapter(PolicyVersion)
 _DEFINITION_SETTINGS: Final = TypeAdapter(DefinitionSettings)
@@ -365,6 +368,25 @@ class HttpOperator:
         body: JsonValue = {"shards": [shard.model_dump(mode="json") for shard in shards], "reason": reason}
         headers = {"If-Match": f'"{expected}"'}
         return bool((await self._api.request("PUT", "/v1/shards", body, headers=headers))["changed"])
+
+    async def namespaces(self) -> NamespaceMap:
+        """See `Operator`."""
+        return _NAMESPACES.validate_python(await self._api.request("GET", "/v1/namespaces"))
+
+    async def plan_namespaces(self, wanted: Sequence[Namespace]) -> tuple[NamespaceChange, ...]:
+        """See `Operator`."""
+        body: JsonValue = {"namespaces": [namespace.model_dump(mode="json") for namespace in wanted]}
+        planned = await self._api.request("PUT", "/v1/namespaces", body, query={"dry_run": True})
+        return _NAMESPACE_CHANGES.validate_python(planned["changes"])
+
+    async def apply_namespaces(self, wanted: Sequence[Namespace], *, expected: int, reason: str | None = None) -> bool:
+        """See `Operator`."""
+        body: JsonValue = {
+            "namespaces": [namespace.model_dump(mode="json") for namespace in wanted],
+            "reason": reason,
+        }
+        headers = {"If-Match": f'"{expected}"'}
+        return bool((await self._api.request("PUT", "/v1/namespaces", body, headers=headers))["changed"])
 
     async def agents(self, name: str | None = None) -> tuple[AgentRecord, ...]:
         """See `Operator`."""

@@ -32,6 +32,7 @@ class RemoteAdmin:
         roles: Collection[Role],
         *,
         binding: Binding = NO_TASKS,
+        namespaces: Collection[str] | None = None,
         lifetime: timedelta | None = None,
         by: Actor | None = None,
     ) -> tuple[str, StoredToken]:
@@ -42,6 +43,8 @@ class RemoteAdmin:
             body["lifetime"] = lifetime.total_seconds()
         if binding.queues:
             body |= {"queues": list(binding.queues), "functions": list(binding.functions)}
+        if namespaces is not None:
+            body["namespaces"] = sorted(namespaces)
         created = await self._api.request("POST", "/v1/tokens", body)
         return created.pop("token"), _stored(created)
 

@@ -1,6 +1,6 @@
 """`tocsin tokens`: tokens for the HTTP API of an installation without an identity provider."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
@@ -12,6 +12,9 @@ from ...adapters.http.auth.tokens import StoredToken, Tokens
 from ...adapters.http.remote_admin import RemoteAdmin
 from ...domain import duration
 from ...domain.access import NO_TASKS, WORKER_QUEUE, Binding, Role
+from ...domain.namespaces import is_within
+from ...ports import EventLog
+from ...services.namespaces import Namespaces
 from ..output.format import local
 from ..output.tables import table
 from ..runtime.errors import Exit, UsageError
@@ -39,20 +42,33 @@ def create(
             help="A function whose tasks it may fetch, such as `mail/*`; repeatable. Default: all functions of its queues.",
         ),
     ] = None,
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A namespace to which the token is bound; repeatable. Default: the whole installation.",
+        ),
+    ] = None,
 ) -> None:
     """Create a token and print it once; only its hash is stored.
 
     Example: `tocsin tokens create ci --role scheduler-operator --expires 90d`
+
+    Example: `tocsin tokens create ci --role scheduler-author --namespace payments`
 
     Example: `tocsin tokens create mailer --role scheduler-worker --queue mail --function 'mail/*'`
     """
     session = session_of(context)
     lifetime = None if expires is None else _lifetime(expires)
     binding = _binding(role, queue or [], function or [])
+    namespaces = namespace or None
+    _require_within(binding, namespaces)
 
     async def create_token() -> tuple[str, StoredToken]:
-        async with _tokens(session) as tokens:
-            return await tokens.create(identity, role, binding=binding, lifetime=lifetime, by=actor())
+        async with _tokens(session, namespaces or ()) as tokens:
+            return await tokens.create(
+                identity, role, binding=binding, namespaces=namespaces, lifetime=lifetime, by=actor()
+            )
 
     token, stored = run(create_token())
     session.output.answer(
@@ -113,13 +129,18 @@ def revoke(
 
 
 @asynccontextmanager
-async def _tokens(session: Session) -> AsyncIterator[Tokens | RemoteAdmin]:
-    """Open the tokens of the installation, through NATS or through its HTTP API."""
+async def _tokens(session: Session, namespaces: Collection[str] = ()) -> AsyncIterator[Tokens | RemoteAdmin]:
+    """Open the tokens of the installation, through NATS or through its HTTP API.
+
+    Raises:
+        UsageError: one of `namespaces` is not declared.
+    """
     if session.server:
         async with session.administration() as remote:
             yield remote
         return
     async with session.installation() as installation:
+        await _require_declared(installation.log, namespaces)
         yield Tokens(installation.projections, installation.clock)
 
 
@@ -151,6 +172,26 @@ def _binding(roles: list[Role], queues: list[str], functions: list[str]) -> Bind
     return Binding(tuple(dict.fromkeys(queues)), tuple(dict.fromkeys(functions)) or ("*",))
 
 
+def _require_within(binding: Binding, namespaces: list[str] | None) -> None:
+    for queue in binding.queues if namespaces is not None else ():
+        if not is_within(queue, namespaces or ()):
+            raise UsageError(
+                f"--queue is {queue!r}, which is outside the namespaces of the token. Name a queue such as "
+                f"{(namespaces or [''])[0]}.default.",
+                code="outside-namespace",
+            )
+
+
+async def _require_declared(log: EventLog, namespaces: Collection[str]) -> None:
+    declared = (await Namespaces(log).newest()).names if namespaces else frozenset()
+    for name in namespaces:
+        if name not in declared:
+            raise UsageError(
+                f"--namespace is {name!r}, which is not declared. Declare it with `tocsin namespaces apply`.",
+                code="namespace-not-declared",
+            )
+
+
 def _lifetime(written: str) -> timedelta:
     try:
         seconds = duration.parse(written)
@@ -170,6 +211,7 @@ def _as_json(token: StoredToken) -> dict[str, object]:
         "identity": token.identity,
         "roles": sorted(token.roles),
         **({"queues": list(token.queues), "functions": list(token.functions)} if Role.WORKER in token.roles else {}),
+        **({} if token.namespaces is None else {"namespaces": list(token.namespaces)}),
         "created_at": token.created_at,
         "created_by": token.created_by,
         "expires_at": token.expires_at,
@@ -180,5 +222,6 @@ def _row(token: StoredToken) -> tuple[object, ...]:
     expired = " (expired)" if token.is_expired(datetime.now(UTC)) else ""
     expires = Text("never" if token.expires_at is None else f"{local(token.expires_at)}{expired}")
     bound = f" ({', '.join(token.queues)}: {', '.join(token.functions)})" if Role.WORKER in token.roles else ""
-    roles = Text(f"{', '.join(sorted(token.roles))}{bound}")
+    of = "" if token.namespaces is None else f" of {', '.join(token.namespaces)}"
+    roles = Text(f"{', '.join(sorted(token.roles))}{of}{bound}")
     return token.id, Text(token.identity, style="bold"), roles, token.created_at, expires

@@ -36,6 +36,7 @@ from ...domain.events import (
     FannedOut,
     KeyTaken,
     Message,
+    NamespacesDefined,
     OwnershipAssigned,
     Passed,
     Paused,
@@ -224,6 +225,9 @@ def describe(fact: Message) -> Described:  # noqa: C901, PLR0911, PLR0912, PLR09
             return Described("‖", "yellow", "voided", f"{fact.stream} {fact.sequence} {fact.subject}{why}")
         case ShardsDefined():
             return Described("+", "cyan", "defined", _shards(fact))
+        case NamespacesDefined():
+            names = ", ".join(namespace.name for namespace in fact.namespaces) or "none"
+            return Described("+", "cyan", "defined", f"{names}: {fact.reason}" if fact.reason else names)
         case OwnershipAssigned():
             return Described("‖", "yellow", "assigned", f"{fact.resource} to {fact.name}: {fact.reason}")
         case KeyTaken():

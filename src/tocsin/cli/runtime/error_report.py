@@ -12,6 +12,7 @@ from ...adapters.extras import ExtraNotInstalled, extra_of
 from ...domain.definition import DefinitionError, DefinitionProblem
 from ...domain.errors import TocsinError
 from ...domain.ledger import JobNotFound
+from ...domain.namespaces import WrongNamespaces
 from ...domain.schedule import ScheduleError
 from ...domain.shard_map import WrongShardMap
 from ...domain.statement_error import StatementError
@@ -84,6 +85,7 @@ _KNOWN: Final[tuple[_Row, ...]] = (
     (ScheduleError, Exit.USAGE, "{}"),
     (StatementError, Exit.USAGE, "{}"),
     (WrongShardMap, Exit.USAGE, "{}"),
+    (WrongNamespaces, Exit.USAGE, "{}"),
     (JobNotFound, Exit.NOT_FOUND, "{}"),
     (NotFound, Exit.NOT_FOUND, "{}"),
     (NotAnId, Exit.USAGE, "{}"),

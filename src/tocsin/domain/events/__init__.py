@@ -1,7 +1,7 @@
 """Every event that Tocsin records, every input, and every public event.
 
 These classes are the only source of the JSON Schemas in `schemas/`. Base classes and shared parts are in `message`.
-Events of a job are in `ledger`, those of agents in `agents`, events of locks and leader leases in `coordination`, those of queues in `queues`, of the policy in `policy`, of repairs in `repair`, of owners of resources in `ownership`. Events of an execution are in
+Events of a job are in `ledger`, those of agents in `agents`, events of locks and leader leases in `coordination`, those of queues in `queues`, of the policy in `policy`, of repairs in `repair`, of owners of resources in `ownership`. Those of namespaces are in `namespaces`. Events of an execution are in
 `execution`, `dependencies`, `quorum` and `steps`, those of a dead letter in `dead_letter`. Requests, reports and timers are in `inputs`. Messages
 for clients and MQ executors are in `public` and `mq`, what a running attempt says is in `output`.
 
@@ -106,6 +106,7 @@ from .message import (
     newest_of,
 )
 from .mq import Completion, Envelope, EnvelopeData, MqCancel, MqCancelData
+from .namespaces import Namespace, NamespacesDefined
 from .notifications import (
     OUTCOME_ID,
     NotificationAbandoned,
@@ -253,6 +254,8 @@ __all__ = [
     "MissedReason",
     "MqCancel",
     "MqCancelData",
+    "Namespace",
+    "NamespacesDefined",
     "NotificationAbandoned",
     "NotificationAttemptFailed",
     "NotificationDelivered",

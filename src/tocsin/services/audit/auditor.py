@@ -18,6 +18,7 @@ from .execution_reports import is_proven
 from .executions import Executions
 from .fan_outs import FanOuts
 from .ledger_time import LedgerTime
+from .namespaces import NamespaceVersions
 from .ownership import Ownership
 from .policies import PolicyVersions
 from .public_events import PublicEvents
@@ -95,6 +96,7 @@ class Auditor:
             Dependencies(since),
             Ownership(is_whole=is_whole),
             PolicyVersions(is_whole=is_whole),
+            NamespaceVersions(is_whole=is_whole),
             FanOuts(is_whole=is_whole),
             UniqueKeys(since, is_whole=is_whole),
         )

@@ -16,11 +16,13 @@ from ...domain.definition import STORED, JobDefinition, check_input
 from ...domain.events import Actor, DefinitionFact, Input, Message, Recorded, Trigger, TriggerSource
 from ...domain.job_record import Registration
 from ...domain.ledger import JobNotFound, Ledger
+from ...domain.namespaces import check_references
 from ...domain.policy import check_timeouts
 from ...domain.trace_context import parse
 from ...engine.ledger_reader import LedgerReader
 from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections, SequenceConflict
 from ...subjects import Bucket, DecodeError
+from ..namespaces import Namespaces
 from ..policies import Policies
 from ..replica_lag import ANSWER_PAUSES
 from .dependencies import MaySee, all_visible, check_dependencies
@@ -162,6 +164,7 @@ class Registry:
         await check_class(definitions, self._log, self._bridged)
         check_transports(definitions, self._bridged)
         check_timeouts(definitions, (await self.policies.newest()).policy)
+        check_references(definitions, (await Namespaces(self._log).newest()).names)
         await check_partitions(definitions, self._log)
 
     async def _states(self, jobs: Sequence[str]) -> Sequence[Ledger]:

@@ -1,5 +1,6 @@
 """`/v1/agents`: list, show, drain, disable and enable agents, and their grants."""
 
+from dataclasses import replace
 from typing import Annotated, Literal, TypeAlias
 
 from fastapi import APIRouter, Path, Query
@@ -11,10 +12,12 @@ from ....domain.agent_grants import MAX_PATTERNS
 from ....services import agent_grants
 from ....services.agent_grants import GrantAnswer, GrantVerb
 from ....services.agents import AgentRegistry
-from ..auth.security import Reader, SharedOperator, actor
+from ....services.operations.errors import NotFound
+from ..auth.security import Reader, SharedOperator, actor, outside_namespaces
+from ..auth.visible_agents import seen_agents
 from ..middleware.idempotency import IdempotentRoute
 from .dependencies import ChangeRequest, Components, Here, Reason, given_reason
-from .problems import documented
+from .problems import Problem, documented
 
 router = APIRouter(prefix="/v1/agents", tags=["agents"], route_class=IdempotentRoute)
 
@@ -70,10 +73,13 @@ async def list_agents(
     ] = None,
     limit: Annotated[int, Query(ge=1, le=1_000)] = 1_000,
 ) -> AgentList:
-    """List the registered worker processes, HTTP workers, and executors of hip-62's queue."""
-    _ = caller
+    """List the registered worker processes, HTTP workers, and executors of hip-62's queue.
+
+    For a caller that is bound to namespaces, only those that serve no other queues.
+    """
     place = None if after is None else _place_of(after)
-    records = [record for record in await _registry(here).agents() if place is None or _place(record) > place]
+    seen = seen_agents(caller, await _registry(here).agents())
+    records = [record for record in seen if place is None or _place(record) > place]
     page = records[:limit]
     return AgentList(agents=page, next=".".join(_place(page[-1])) if len(records) > limit else None)
 
@@ -81,8 +87,13 @@ async def list_agents(
 @router.get("/{name}", operation_id="getAgents", responses=documented(404))
 async def get_agents(here: Here, caller: Reader, name: WorkerName) -> AgentList:
     """Show the agents of a name, or one worker by its id."""
-    _ = caller
-    return AgentList(agents=list(await _registry(here).agents(name)))
+    if not caller.is_bound:
+        return AgentList(agents=list(await _registry(here).agents(name)))
+    seen = seen_agents(caller, await _registry(here).agents())
+    of_name = [record for record in seen if name in {record.name, record.agent_id}]
+    if not of_name:
+        raise _missing(name)
+    return AgentList(agents=of_name)
 
 
 @router.post("/{name}/drain", operation_id="drainAgents", responses=documented(404))
@@ -93,6 +104,7 @@ async def drain_agents(
 
     `name` is the name of several processes, or the id of one.
     """
+    await _require_reached(here, caller, name)
     drained = await _registry(here).drain(name, by=actor(caller), reason=given_reason(body, reason))
     return AgentsDrained(agent=name, agents=list(drained))
 
@@ -102,6 +114,7 @@ async def disable_agents(
     here: Here, caller: SharedOperator, name: AgentName, body: ChangeRequest | None = None, reason: Reason = None
 ) -> AgentsSwitched:
     """Let agents of a name take no tasks, also after a restart."""
+    await _require_reached(here, caller, name)
     changed = await _registry(here).switch(name, enabled=False, by=actor(caller), reason=given_reason(body, reason))
     return AgentsSwitched(agent=name, action="disabled", changed=changed)
 
@@ -111,6 +124,7 @@ async def enable_agents(
     here: Here, caller: SharedOperator, name: AgentName, body: ChangeRequest | None = None, reason: Reason = None
 ) -> AgentsSwitched:
     """Let agents of a name take tasks again."""
+    await _require_reached(here, caller, name)
     changed = await _registry(here).switch(name, enabled=True, by=actor(caller), reason=given_reason(body, reason))
     return AgentsSwitched(agent=name, action="enabled", changed=changed)
 
@@ -136,9 +150,49 @@ async def revoke_agents(here: Here, caller: SharedOperator, name: AgentName, bod
 
 async def _granted(here: Components, caller: Principal, verb: GrantVerb, name: str, body: GrantRequest) -> GrantAnswer:
     by = actor(caller)
-    return await agent_grants.change(
+    if caller.is_bound:
+        await _require_grantable(here, caller, name, body)
+    answer = await agent_grants.change(
         here.log, verb, name, body.queues, body.functions, shards=body.shards, by=by, reason=body.reason
     )
+    if not caller.is_bound or answer.grants is None:
+        return answer
+    return replace(answer, grants=tuple(grant for grant in answer.grants if caller.reaches(grant.queue)))
+
+
+async def _require_grantable(here: Components, caller: Principal, name: str, body: GrantRequest) -> None:
+    """Check that a bound caller may change these grants.
+
+    Raises:
+        NotFound: no agent has this name, or one of them also serves queues outside the namespaces of the caller.
+        Problem: a queue is outside them, no queue is named, or shards are.
+    """
+    await _require_reached(here, caller, name)
+    if body.shards or not body.queues:
+        detail = (
+            "this token is bound to namespaces: name queues of them, and no shards, which belong to the installation"
+        )
+        raise Problem(403, "outside-namespace", detail)
+    for queue in body.queues:
+        if not caller.reaches(queue):
+            raise outside_namespaces(caller, "queue", queue)
+
+
+async def _require_reached(here: Components, caller: Principal, name: str) -> None:
+    """Check that a caller sees all agents of a name, or that of an id.
+
+    Raises:
+        NotFound: no agent has this name or id, or the caller does not see one of them.
+    """
+    if not caller.is_bound:
+        return
+    of_name = [record for record in await _registry(here).agents() if name in {record.name, record.agent_id}]
+    if not of_name or len(seen_agents(caller, of_name)) < len(of_name):
+        raise _missing(name)
+
+
+def _missing(name: str) -> NotFound:
+    return NotFound(f"No agent has the name or id {name!r}. `tocsin agents list` shows all agents.")
 
 
 def _place(record: AgentRecord) -> tuple[str, str]:

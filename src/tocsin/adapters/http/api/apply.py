@@ -6,6 +6,7 @@ The plan shows the fields that change, the occurrences added and removed in the 
 them, and that nothing fires at once. Every change is an event, so applying the previous definitions is a rollback.
 """
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
@@ -19,7 +20,7 @@ from ....domain.definition_changes import MAX_INSTANTS
 from ....domain.schedule import parse, warnings_at
 from ....services.calculations import Effort
 from ....services.jobs import Change, Check, Job, Plan
-from ..auth.security import Author, actor, defining, permitted
+from ..auth.security import Author, actor, defining, permitted, require_within
 from ..middleware.idempotency import IdempotentRoute
 from .dependencies import Calculate, Here, Reason, ReasonText
 from .jobs import json_answer, with_defaults
@@ -132,8 +133,11 @@ async def apply_jobs(
             _owned(with_defaults(definition, here, policy), owner) for definition in formats.read({"jobs": body.jobs})
         ]
     )
+    for definition in definitions:
+        require_within(caller, definition)
     owners = {definition.owner for definition in definitions if definition.owner} | {owner}
     plan = await here.registry.plan(definitions, prune=owners if body.prune else (), may_see=here.visibility.of(caller))
+    plan = _within(caller, plan)
     check = _check(caller)
     for change in plan.changes:
         is_defined = change.verb in {"create", "update"}
@@ -144,7 +148,7 @@ async def apply_jobs(
             await here.visibility.require_dependencies(caller, change.definition)
     if not body.dry_run:
         await here.registry.carry_out(plan, by=actor(caller), reason=body.reason or reason, check=check)
-    workers = await known_workers(here)
+    workers = await known_workers(here, caller)
     now, ahead = here.clock.now(), timedelta(days=body.days)
 
     def write(effort: Effort) -> bytes:
@@ -176,6 +180,15 @@ def _written(
 
 def _owned(definition: JobDefinition, owner: str) -> JobDefinition:
     return definition if definition.owner else definition.model_copy(update={"owner": owner})
+
+
+def _within(caller: Principal, plan: Plan) -> Plan:
+    """Return a plan without jobs outside the namespaces of the caller.
+
+    Owners may have jobs there too, which `prune` must not delete.
+    """
+    reached = tuple(change for change in plan.changes if caller.reaches(change.job))
+    return plan if len(reached) == len(plan.changes) else replace(plan, changes=reached)
 
 
 def _check(caller: Principal) -> Check:

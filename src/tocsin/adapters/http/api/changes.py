@@ -4,12 +4,15 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict
+from typing_extensions import override
 
 from ....domain.access import Permission, Principal
 from ....domain.definition import Name, Text
-from ....domain.events import DefinitionFact, Message, QueueFact, Recorded, SilencesDefined, Voided
+from ....domain.events import AgentFact, DefinitionFact, Message, QueueFact, Recorded, SilencesDefined, Voided
+from ....services.agents import AgentRegistry
 from ....services.changes import Change, ChangeFilter, ChangeType, Sees, changes
 from ..auth.security import HistoryReader
+from ..auth.visible_agents import sees_agent
 from .dependencies import Components, Here
 
 MAX_PAGE: Final = 200
@@ -56,28 +59,63 @@ def _sees(here: Components, caller: Principal) -> Sees:
 
     Changes of jobs are visible as on `/v1/events`, and decisions on the installation as in the list of what they changed.
     """
-    queues: frozenset[str] | None = None
+    if caller.may(Permission.ADMINISTER):
+        return _sees_all
+    return _SeesBound(here, caller) if caller.is_bound else _SeesChange(here, caller)
 
-    async def sees(recorded: Recorded[Message]) -> bool:
-        nonlocal queues
-        fact = recorded.message
-        if caller.may(Permission.ADMINISTER):
-            return True
-        match fact:
+
+async def _sees_all(_: Recorded[Message]) -> bool:
+    return True
+
+
+class _SeesChange:
+    """Decides for a caller that is no administrator."""
+
+    def __init__(self, here: Components, caller: Principal) -> None:
+        self._here = here
+        self._caller = caller
+        self._queues: frozenset[str] | None = None
+
+    async def __call__(self, recorded: Recorded[Message]) -> bool:
+        match recorded.message:
             case DefinitionFact():
-                return await here.visibility.may_see_event(caller, recorded)
-            case QueueFact():
-                if queues is None:
-                    queues = frozenset(queue.name for queue in await here.queue_details(caller.may_see))
-                return fact.queue in queues
-            case SilencesDefined():  # the end of a silence does not name its job
-                jobs = [silence.job for silence in fact.silences if silence.job is not None]
-                return caller.may(Permission.CANCEL) and all(
-                    [await here.visibility.may_see(caller, name) for name in jobs]
-                )
-            case Voided():
-                return False
-            case _:
-                return True
+                return await self._here.visibility.may_see_event(self._caller, recorded)
+            case QueueFact() as fact:
+                return await self._sees_queue(fact.queue)
+            case fact:
+                return await self._sees_decision(fact)
 
-    return sees
+    async def _sees_queue(self, name: str) -> bool:
+        if self._queues is None:
+            self._queues = frozenset(queue.name for queue in await self._here.queues(self._caller))
+        return name in self._queues
+
+    async def _sees_decision(self, fact: Message) -> bool:
+        """Return whether the caller may see a decision on the whole installation, or on agents."""
+        if isinstance(fact, SilencesDefined):  # the end of a silence does not name its job
+            jobs = [silence.job for silence in fact.silences if silence.job is not None]
+            return self._caller.may(Permission.CANCEL) and all(
+                [await self._here.visibility.may_see(self._caller, name) for name in jobs]
+            )
+        return not isinstance(fact, Voided)
+
+
+class _SeesBound(_SeesChange):
+    """Decides for a caller that is bound to namespaces.
+
+    It sees no decisions on the whole installation.
+    """
+
+    def __init__(self, here: Components, caller: Principal) -> None:
+        super().__init__(here, caller)
+        self._agents: frozenset[str] | None = None
+
+    @override
+    async def _sees_decision(self, fact: Message) -> bool:
+        if not isinstance(fact, AgentFact):
+            return False
+        if self._agents is None:
+            known = await AgentRegistry(self._here.log, self._here.projections).agents()
+            hidden = {agent.name for agent in known if not sees_agent(self._caller, agent)}
+            self._agents = frozenset(agent.name for agent in known) - hidden
+        return fact.name in self._agents

@@ -7,6 +7,7 @@ definition event.
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, Final, TypeAlias, cast
 from urllib.parse import unquote
 
@@ -14,6 +15,7 @@ from fastapi import Depends, Header, Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints
 from starlette.requests import ClientDisconnect
 
+from ....domain.access import Principal
 from ....domain.definition import Text
 from ....ports import Clock, EventLog, History, Projections, StoredLog
 from ....services.calculations import Calculations, Calculator, Effort, T
@@ -26,12 +28,13 @@ from ....services.jobs.next_instants import NextInstants
 from ....services.jobs.search_keys import SearchKeys
 from ....services.operations.event_waiter import EventWaiter
 from ....services.operations.task_fetches import TaskFetches
-from ....services.queues import QueueDetails, Sees
+from ....services.queues import QueueDetails, Reaches, Sees
 from ....services.schedule_groups import ScheduleGroups
 from ....services.webhooks import Webhooks
 from ....settings import Settings
 from ..auth.security import principal
 from ..auth.visibility import Visibility
+from ..auth.visible_agents import narrowed
 from .problems import Problem, invalid
 
 MAX_SELECTS: Final = 2
@@ -61,8 +64,8 @@ class Components:
     """Runs every check of the installation."""
     leadership: Callable[[], Awaitable[Leadership]]
     """Returns the leader leases."""
-    queue_details: Callable[[Sees], Awaitable[tuple[QueueDetails, ...]]]
-    """Returns the queues, with the jobs that a caller sees."""
+    queue_details: Callable[[Sees, Reaches], Awaitable[tuple[QueueDetails, ...]]]
+    """Returns the queues that a caller reaches, with the jobs that the caller sees."""
     fetches: TaskFetches
     """Fetches tasks for workers over HTTP."""
     arrivals: EventWaiter
@@ -87,9 +90,14 @@ class Components:
         followers = (self.instants, self.search_keys, self.schedule_groups)
         return JobWatch(self.registry, followers, self.calculations, self.clock)
 
-    def hold_ups(self) -> HoldUpReader:
-        """Return the reader of what holds back tasks."""
-        return HoldUpReader(self.log, self.projections, bridged=self.settings.bridged_queues)
+    def hold_ups(self, caller: Principal) -> HoldUpReader:
+        """Return the reader of what holds back tasks, as a caller may know it."""
+        narrow = partial(narrowed, caller)
+        return HoldUpReader(self.log, self.projections, bridged=self.settings.bridged_queues, narrow=narrow)
+
+    async def queues(self, caller: Principal) -> tuple[QueueDetails, ...]:
+        """Return the queues that a caller sees."""
+        return await self.queue_details(caller.may_see, caller.reaches)
 
 
 def parts_of(request: Request) -> Components:
@@ -109,7 +117,7 @@ async def _calculator(request: Request) -> Calculator:
     calculations = parts_of(request).calculations
 
     async def calculate(compute: Callable[[Effort], T], /) -> T:
-        client = (await principal(request)).full_name
+        client = (await principal(request)).account
         return await until_disconnect(request, calculations.run(compute, client=client))
 
     return calculate

@@ -311,7 +311,7 @@ async def get_execution(here: Here, caller: HistoryReader, id: ExecutionId) -> E
         details = ExecutionDetails.of_fan_out(fanned, fan_out)
     else:
         output = await output_if_readable(read_output(here.log, match, limit=1))
-        hold_ups = await here.hold_ups().of(match.facts)
+        hold_ups = await here.hold_ups(caller).of(match.facts)
         details = ExecutionDetails.of(match, output.progress, hold_ups, here.settings.server.trace_link)
     details.permitted = await _permitted(here, caller, match)
     return details

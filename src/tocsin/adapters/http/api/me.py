@@ -19,6 +19,8 @@ class Me(BaseModel):
     """The name, unique within its kind. Events record both."""
     kind: IdentityKind
     roles: list[Role]
+    namespaces: list[str] | None
+    """The namespaces to which the identity is bound; null: the whole installation."""
     permissions: list[Permission]
     """What the roles permit for some job at least. A job that names an owner or viewers may permit less, and the caller's own more."""
 
@@ -29,6 +31,7 @@ class Me(BaseModel):
             identity=caller.identity,
             kind=caller.kind,
             roles=sorted(caller.roles),
+            namespaces=None if caller.namespaces is None else sorted(caller.namespaces),
             permissions=sorted(caller.permissions),
         )
 

@@ -138,7 +138,7 @@ class Overview(BaseModel):
     are_jobs_complete: bool
     """false: `late`, `upcoming` and `totals.jobs` lack some jobs, whose calculation takes longer. Repeat the request."""
     leader: list[LeaderLease] | None
-    """The processes that lead stages; null: they are unknown now."""
+    """The processes that lead stages; null: they are unknown now, or the caller is bound to namespaces."""
     rates: list[Rate]
     """The ends of each minute of the last hour, or of less if there are too many."""
     totals: Totals
@@ -154,10 +154,10 @@ async def get_overview(here: Here, caller: HistoryReader, calculate: Calculate) 
     summaries = here.history.summaries
     of_jobs, of_open, failing, ends, leader = await asyncio.gather(
         calculate(lambda effort: overview.jobs_now(jobs, caller.may_see, here.instants, now, effort)),
-        overview.open_executions(here.log, summaries, here.hold_ups(), sees),
+        overview.open_executions(here.log, summaries, here.hold_ups(caller), sees),
         overview.failing_jobs(summaries, lambda name: _is_seen(caller, registered(name)), sees),
         summaries.ends(overview.first_minute(now), limit=overview.MAX_ENDS, by_job=not sees.all),
-        _leader(here, now),
+        _leader(here, caller, now),
     )
     rates = await overview.rates(ends, now, None if sees.all else sees)
     return Overview(
@@ -253,8 +253,13 @@ def _end_totals(rates: Sequence[Rate]) -> EndTotals:
     return EndTotals(**{status: sum(getattr(rate, status) for rate in rates) for status in EndTotals.model_fields})
 
 
-async def _leader(here: Components, now: datetime) -> list[LeaderLease] | None:
-    """Return the leases; None: they cannot be read now."""
+async def _leader(here: Components, caller: Principal, now: datetime) -> list[LeaderLease] | None:
+    """Return the leases.
+
+    None: they cannot be read now, or the caller is bound to namespaces.
+    """
+    if caller.is_bound:
+        return None
     try:
         leadership = await here.leadership()
     except UNAVAILABLE:

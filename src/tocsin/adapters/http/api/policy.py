@@ -1,5 +1,6 @@
 """`/v1/policy`: show and define the scheduler policy (scratchbird §3.4)."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Response
@@ -37,11 +38,13 @@ class PolicyChanged(BaseModel):
 
 @router.get("", operation_id="getPolicy")
 async def get_policy(here: Here, caller: Reader, response: Response) -> PolicyVersion:
-    """Show the scheduler policy, its version, and who defined it."""
-    _ = caller
+    """Show the scheduler policy, its version, and who defined it.
+
+    A caller that is bound to namespaces does not learn who did, or why.
+    """
     current = await here.registry.policies.newest()
     response.headers["ETag"] = version_tag(current.version)
-    return current
+    return replace(current, by=None, reason=None) if caller.is_bound else current
 
 
 @router.put("", operation_id="putPolicy", responses=documented(412))

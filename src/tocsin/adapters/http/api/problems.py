@@ -21,6 +21,7 @@ from .... import telemetry
 from ....domain.definition import DefinitionError, DefinitionProblem, show
 from ....domain.errors import TocsinError
 from ....domain.ledger import JobNotFound
+from ....domain.namespaces import WrongNamespaces
 from ....domain.schedule import ScheduleError
 from ....domain.shard_map import WrongShardMap
 from ....domain.statement_error import StatementError
@@ -64,6 +65,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     ),
     "forbidden": ProblemKind(
         403, "The caller lacks a role or is not the job's owner. Ask an administrator for the role."
+    ),
+    "outside-namespace": ProblemKind(
+        403, "The token is bound to namespaces, and the request is about a name outside them. The detail says which."
     ),
     "csrf-token": ProblemKind(
         403,
@@ -123,6 +127,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     ),
     "invalid-schedule": ProblemKind(
         422, "The schedule cannot be parsed. Try it with `POST /v1/explain`.", (ScheduleError,)
+    ),
+    "invalid-namespaces": ProblemKind(
+        422, "The namespaces cannot be declared. Correct the namespace that the detail names.", (WrongNamespaces,)
     ),
     "invalid-shard-map": ProblemKind(
         422, "The shard map cannot be applied. Correct the shard that the detail names.", (WrongShardMap,)

@@ -48,7 +48,7 @@ async def get_queues(
 
     Each has its transport, its tasks, the agents that serve it, and what operators decided about it.
     """
-    known = [queue for queue in await here.queue_details(caller.may_see) if after is None or queue.name > after]
+    known = [queue for queue in await here.queues(caller) if after is None or queue.name > after]
     page = known[:limit]
     return QueueList(queues=page, next=page[-1].name if len(known) > limit else None)
 
@@ -56,7 +56,7 @@ async def get_queues(
 @router.get("/{name}", operation_id="getQueue", responses=documented(404))
 async def get_queue(here: Here, caller: Reader, name: QueueName) -> QueueDetails:
     """Show a queue."""
-    return find(name, await here.queue_details(caller.may_see))
+    return find(name, await here.queues(caller))
 
 
 @router.post("/{name}/pause", operation_id="pauseQueueTasks", responses=documented(404, 409))
@@ -92,12 +92,12 @@ async def purge(
     Tasks that a worker has, tasks that the MQ bridge has handed over, and tasks that are dispatched later are not touched. The answer
     comes before all of them are cancelled.
     """
-    known = await here.queue_details(caller.may_see)
+    known = await here.queues(caller)
     why = given_reason(body, reason)
     return await queues.purge(here.log, known, name, by=actor(caller), reason=why, dry_run=dry_run)
 
 
 async def switch(here: Components, caller: Principal, name: str, *, paused: bool, reason: str | None = None) -> bool:
     """Pause or resume a queue that the caller sees; return whether that changed anything."""
-    known = await here.queue_details(caller.may_see)
+    known = await here.queues(caller)
     return await queues.switch(here.log, known, name, paused=paused, by=actor(caller), reason=reason)

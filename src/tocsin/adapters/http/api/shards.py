@@ -25,7 +25,9 @@ class ShardMapDetails(BaseModel):
     version: int
     shards: list[Shard]
     owners: dict[str, ShardOwner] = {}
-    """The agent that alone gets the tasks of a shard, by shard; any worker gets those of the others."""
+    """The agent that alone gets the tasks of a shard, by shard; any worker gets those of the others.
+
+    Empty for a caller that is bound to namespaces."""
 
 
 class ShardMapRequest(ChangeRequest):
@@ -43,9 +45,10 @@ class ShardMapApplied(BaseModel):
 @router.get("", operation_id="getShards")
 async def get_shards(here: Here, caller: Reader, response: Response) -> ShardMapDetails:
     """Show the shards of the newest map, and their owners."""
-    _ = caller
-    agents = await AgentRegistry(here.log, here.projections).agents()
-    newest = with_owners(await ShardMaps(here.log).newest(), await owners_of(here.log), agents)
+    newest = await ShardMaps(here.log).newest()
+    if not caller.is_bound:
+        agents = await AgentRegistry(here.log, here.projections).agents()
+        newest = with_owners(newest, await owners_of(here.log), agents)
     response.headers["ETag"] = version_tag(newest.version)
     return ShardMapDetails(version=newest.version, shards=list(newest.shards), owners=dict(newest.owners))
 

@@ -13,7 +13,7 @@ from ....services.silences import Silences, silence_not_found
 from ..auth.security import Canceller, Reader, actor, forbidden, visible
 from ..middleware.idempotency import IdempotentRoute
 from .dependencies import Here, Reason, ReasonText
-from .problems import documented
+from .problems import Problem, documented
 
 router = APIRouter(prefix="/v1/silences", tags=["notifications"], route_class=IdempotentRoute)
 
@@ -55,7 +55,8 @@ async def list_silences(here: Here, caller: Reader) -> SilenceList:
 async def start_silence(here: Here, caller: Canceller, body: SilenceRequest) -> Silence:
     """Record notifications of some jobs for a time, and do not send them.
 
-    The owner of a job may silence that job for at most a day; other silences need the permission `cancel`.
+    The owner of a job may silence that job for at most a day; other silences need the permission `cancel`. A caller that is bound to
+    namespaces silences single jobs only, for at most a day.
     """
     await _require_right(here, caller, body.job)
     return await Silences(here.log, here.clock).start(
@@ -64,7 +65,7 @@ async def start_silence(here: Here, caller: Canceller, body: SilenceRequest) -> 
         seconds=body.duration,
         reason=body.reason,
         by=actor(caller),
-        is_operator=caller.may(Permission.CANCEL),
+        is_operator=caller.may(Permission.CANCEL) and not caller.is_bound,
     )
 
 
@@ -82,7 +83,7 @@ async def end_silence(
     silence = next((silence for silence in await _seen(here, caller) if silence.id == id), None)
     if silence is None:
         raise silence_not_found(id)
-    if not caller.may(Permission.CANCEL):
+    if not caller.may(Permission.CANCEL) or caller.is_bound:
         await _require_right(here, caller, silence.job)
     return await Silences(here.log, here.clock).end(id, reason=reason, by=actor(caller))
 
@@ -95,6 +96,12 @@ async def _require_right(here: Here, caller: Principal, job: str | None) -> None
         Problem: the job belongs to others, and the caller is no operator.
     """
     if job is None:
+        if caller.is_bound:
+            raise Problem(
+                403,
+                "outside-namespace",
+                "tags and `all` silence jobs of the whole installation, and this token is bound to namespaces: silence single jobs",
+            )
         is_permitted = caller.may(Permission.CANCEL)
     else:
         is_permitted = caller.may_with(Permission.CANCEL, visible(caller, await here.registry.job(job)))

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from ....domain.access import Permission, Principal
+from ....domain.agent import AgentRecord
 from ....domain.definition import JobDefinition
 from ....domain.ledger import JobNotFound
 from ....domain.statements import Select, Statement, read_statements
@@ -23,6 +24,7 @@ from ....services.operations.lookup import ExecutionMatch
 from ....services.statements import StatementResult, StatementRunner, defined_jobs, keyed
 from ..auth.security import TRIGGERS, Reader, actor, defining, forbidden, permitted
 from ..auth.visibility import Run
+from ..auth.visible_agents import sees_agent
 from ..middleware.idempotency import IdempotentRoute, request_name
 from .dependencies import Calculate, Components, Here, Reason, ReasonText
 from .problems import Problem, problem_of
@@ -84,15 +86,15 @@ async def run_sql(
     has_select = any(isinstance(statement, Select) for statement in statements)
     async with here.selects if has_select else nullcontext():
         results = await _results(runner, statements, request)
-    return SqlResults(results=results, unserved=await _unserved(here, results))
+    return SqlResults(results=results, unserved=await _unserved(here, caller, results))
 
 
-async def _unserved(here: Components, results: Sequence[StatementResult]) -> list[UnservedTasks]:
+async def _unserved(here: Components, caller: Principal, results: Sequence[StatementResult]) -> list[UnservedTasks]:
     definitions = list[JobDefinition]()
     for name in defined_jobs(results):
         with suppress(JobNotFound, LogUnavailable):  # a later statement dropped it, or its answer is missing
             definitions.append((await here.registry.job(name)).definition)
-    return unserved_tasks(definitions, await known_workers(here), here) if definitions else []
+    return unserved_tasks(definitions, await known_workers(here, caller), here) if definitions else []
 
 
 async def _results(runner: StatementRunner, statements: Sequence[Statement], request: Request) -> list[StatementResult]:
@@ -149,6 +151,10 @@ class CallerRights:
     def sees(self, job: Job) -> bool:
         """See `Rights`."""
         return self._caller.may_see(job)
+
+    def sees_agent(self, agent: AgentRecord) -> bool:
+        """See `Rights`."""
+        return sees_agent(self._caller, agent)
 
     async def see_runs(self) -> Callable[[ExecutionRow], Awaitable[bool]]:
         """See `Rights`."""

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from ....ports import LogUnavailable
 from ....services.health import Finding
-from ..auth.security import Administrator, Author, Reader
+from ..auth.security import Administrator, Author, InstallationReader
 from .dependencies import Here
 
 router = APIRouter(prefix="/v1", tags=["health"])
@@ -39,7 +39,7 @@ async def get_health(here: Here, response: Response) -> Health:
 
 
 @router.get("/status", operation_id="getStatus")
-async def get_status(here: Here, caller: Reader) -> dict[str, Any]:
+async def get_status(here: Here, caller: InstallationReader) -> dict[str, Any]:
     """Report servers, streams, leader, backlog and active consumers.
 
     A part that cannot be queried is reported as such.

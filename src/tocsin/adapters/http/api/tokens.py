@@ -3,6 +3,7 @@
 Answers to a creation are not kept for repeated requests, because they hold the token.
 """
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Annotated, Final
 
@@ -12,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from ....domain import duration
 from ....domain.access import NO_TASKS, WORKER_QUEUE, Binding, Role
 from ....domain.events import Actor
+from ....domain.namespaces import NamespaceName, is_within
+from ....services.namespaces import Namespaces
 from ....services.operations.errors import NotFound
 from ..auth.security import Administrator, actor
 from ..auth.tokens import StoredToken, Tokens
@@ -40,16 +43,22 @@ class TokenRequest(BaseModel):
     """The queues from which a `scheduler-worker` may fetch tasks."""
     functions: list[_Name] = Field(default=[], max_length=MAX_NAMES)
     """The functions whose tasks it may fetch, such as `mail/*`; empty: all functions of its queues."""
+    namespaces: Annotated[list[NamespaceName], Field(min_length=1, max_length=MAX_NAMES)] | None = None
+    """The namespaces to which the token is bound; null: the whole installation."""
 
 
 class Token(BaseModel):
     """A token without its secret."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
     id: str
     identity: str
     roles: list[Role]
     queues: list[str]
     functions: list[str]
+    namespaces: list[str] | None
+    """The namespaces to which the token is bound; null: the whole installation."""
     created_at: datetime
     created_by: Actor | None
     expires_at: datetime | None
@@ -94,8 +103,14 @@ async def create_token(here: Here, caller: Administrator, body: TokenRequest, re
     """Create a token. The answer shows it, once; only its hash is stored."""
     response.headers["Cache-Control"] = "no-store"
     binding, lifetime = _binding(body), _lifetime(body.lifetime)
+    await _require_declared(here, body.namespaces or ())
     token, stored = await _tokens(here).create(
-        body.identity, body.roles, binding=binding, lifetime=lifetime, by=actor(caller)
+        body.identity,
+        body.roles,
+        binding=binding,
+        namespaces=body.namespaces,
+        lifetime=lifetime,
+        by=actor(caller),
     )
     return CreatedToken(**dict(Token.of(stored)), token=token)
 
@@ -130,7 +145,19 @@ def _binding(body: TokenRequest) -> Binding:
             raise invalid(
                 "queues", name, "must be lower-case letters, digits, `-` and `.`, and begin with a letter or a digit"
             )
+    for name in body.queues:
+        if body.namespaces is not None and not is_within(name, body.namespaces):
+            raise invalid(
+                "queues", name, f"must be in a namespace of the token, such as `{body.namespaces[0]}.default`"
+            )
     return Binding(tuple(dict.fromkeys(body.queues)), tuple(dict.fromkeys(body.functions)) or ("*",))
+
+
+async def _require_declared(here: Components, names: Iterable[str]) -> None:
+    declared = (await Namespaces(here.log).newest()).names
+    for name in names:
+        if name not in declared:
+            raise invalid("namespaces", name, "must be a declared namespace: `PUT /v1/namespaces` declares them")
 
 
 def _lifetime(written: str | float | None) -> timedelta | None:

@@ -6,11 +6,13 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
+from ....domain.access import Principal
 from ....domain.agent import AgentRecord
 from ....domain.definition import JobDefinition
 from ....ports import LogUnavailable
 from ....services.agents import AgentRegistry
 from ....services.unserved import Unserved, unserved
+from ..auth.visible_agents import narrowed
 from .dependencies import Components
 
 MAX_UNSERVED: Final = 100
@@ -35,10 +37,13 @@ class UnservedTasks(BaseModel):
     message: str
 
 
-async def known_workers(here: Components) -> Sequence[AgentRecord] | None:
-    """Return the agents; None: the log does not answer, although the jobs are changed."""
+async def known_workers(here: Components, caller: Principal) -> Sequence[AgentRecord] | None:
+    """Return the agents of which a caller may know.
+
+    None: the log does not answer, although the jobs are changed.
+    """
     with suppress(LogUnavailable):
-        return await AgentRegistry(here.log, here.projections).agents()
+        return narrowed(caller, await AgentRegistry(here.log, here.projections).agents())
     return None
 
 

@@ -95,7 +95,7 @@ async def explain_instant(
     ] = None,
 ) -> WhyAnswers:
     """Explain why a job ran at a time, or why it did not."""
-    answers = await ExplainReader(here.log, here.stored, calculate, hold_ups=here.hold_ups()).why(name, time)
+    answers = await ExplainReader(here.log, here.stored, calculate, hold_ups=here.hold_ups(caller)).why(name, time)
     facts = [recorded for answer in answers for recorded in answer.facts]
     # The time may be of an earlier registration of the name, which other callers may see.
     seen = [await here.visibility.may_see_event(caller, recorded) for recorded in facts]
@@ -112,11 +112,13 @@ async def get_statistics(
         datetime | None, Query(description="Count from this instant on. The default is a day ago.")
     ] = None,
 ) -> StatisticsAnswer:
-    """Count the executions that reached a worker, were lost, and were recovered."""
-    _ = caller
+    """Count the executions that reached a worker, were lost, and were recovered.
+
+    For a caller that is bound to namespaces, only those of its namespaces.
+    """
     begin = since or await here.log.now() - timedelta(days=1)
     begin = in_utc("since", begin if begin.tzinfo else begin.replace(tzinfo=here.clock.now().tzinfo))
-    counts = await statistics(here.log, since=begin)
+    counts = await statistics(here.log, since=begin, includes=caller.reaches if caller.is_bound else None)
     return StatisticsAnswer(
         since=counts.since, until=counts.until, executions=counts.executions, recoveries=counts.recoveries
     )

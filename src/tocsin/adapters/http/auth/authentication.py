@@ -63,7 +63,10 @@ class IdentityProvider:
         if not isinstance(identity, str) or not identity:
             raise InvalidToken(f"its claim `{self._auth.identity_claim}` is empty")
         return Principal(
-            identity, roles_of(_listed(_at(claims, self._auth.roles_claim))), binding=self._binding(claims)
+            identity,
+            roles_of(_listed(_at(claims, self._auth.roles_claim))),
+            binding=self._binding(claims),
+            namespaces=self._namespaces(claims),
         )
 
     async def claims(self, token: str, audience: str, required: str) -> Mapping[str, Any]:
@@ -94,6 +97,14 @@ class IdentityProvider:
         """Return the tasks of a worker. Without a claim of functions, it may run all."""
         queues, functions = _at(claims, self._auth.queues_claim), _at(claims, self._auth.functions_claim)
         return Binding(_texts(queues), ("*",) if functions is None else _texts(functions))
+
+    def _namespaces(self, claims: Mapping[str, Any]) -> frozenset[str] | None:
+        """Return the namespaces of an identity; None: the token has no such claim.
+
+        A claim in another form binds the identity to no namespace, so that it sees nothing.
+        """
+        claim = _at(claims, self._auth.namespaces_claim)
+        return None if claim is None else frozenset(_texts(claim))
 
     async def _key(self, kid: object) -> jwt.PyJWK:
         name = kid if isinstance(kid, str) else None
@@ -250,7 +261,8 @@ class Authentication:
         if token.startswith(PREFIX):
             stored = await self._tokens.verify(token)
             binding = Binding(stored.queues, stored.functions)
-            return Principal(stored.identity, stored.roles, "token", binding=binding)
+            namespaces = None if stored.namespaces is None else frozenset(stored.namespaces)
+            return Principal(stored.identity, stored.roles, "token", binding=binding, namespaces=namespaces)
         if self._provider is None:
             raise InvalidToken("the token is unknown or revoked")
         return await self._provider.verify(token)

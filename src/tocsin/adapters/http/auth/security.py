@@ -77,7 +77,7 @@ async def counted(request: Request, authenticating: Awaitable[Principal]) -> Pri
     except Problem:
         await count_request(request, f"refused:{source_of(request)}")
         raise
-    await count_request(request, f"identity:{caller.full_name}")
+    await count_request(request, f"identity:{caller.account}")
     return caller
 
 
@@ -192,6 +192,35 @@ def not_bound(caller: Principal, queue: str) -> Problem:
     )
 
 
+def outside_namespaces(caller: Principal, what: str, name: str) -> Problem:
+    """Return the answer to a name outside the namespaces of the caller.
+
+    `what` says what has the name: a job or a queue.
+    """
+    known = sorted(caller.namespaces or ())
+    right = f"begin the name with {' or '.join(f'`{namespace}.`' for namespace in known)}" if known else "use another"
+    return Problem(
+        403,
+        "outside-namespace",
+        f"{what} {name!r} is outside the namespaces of this token: {right}, or use another token",
+    )
+
+
+def require_within(caller: Principal, definition: JobDefinition) -> None:
+    """Check that a job and its queues are in the namespaces of a caller.
+
+    Raises:
+        Problem: one of them is not.
+    """
+    if not caller.is_bound:
+        return
+    if not caller.reaches(definition.name):
+        raise outside_namespaces(caller, "job", definition.name)
+    for queue in dict.fromkeys(step.queue or definition.queue for step in definition.steps()):
+        if not caller.reaches(queue):
+            raise outside_namespaces(caller, "queue", queue)
+
+
 def _reject_other_sites(request: Request) -> None:
     """Reject requests that a page of another site sends, also through DNS rebinding."""
     origin = request.headers.get("Origin")
@@ -243,6 +272,20 @@ def _may(*permissions: Permission) -> Callable[..., Awaitable[Principal]]:
 TRIGGERS: Final = (Permission.TRIGGER, Permission.REGISTER)
 """Each of them permits triggering runs."""
 
+
+async def _installation_reader(request: Request, _: Annotated[object, Security(_bearer)]) -> Principal:
+    caller = await permitted_to(request, Permission.READ)
+    if caller.is_bound:
+        raise Problem(
+            403,
+            "outside-namespace",
+            "the answer is about the whole installation, and this token is bound to namespaces. Use a token without a namespace",
+        )
+    return caller
+
+
+InstallationReader: TypeAlias = Annotated[Principal, Depends(_installation_reader)]
+"""Readers that are not bound to namespaces."""
 Reader: TypeAlias = Annotated[Principal, Depends(_may(Permission.READ))]
 HistoryReader: TypeAlias = Annotated[Principal, Depends(_may(Permission.HISTORY))]
 """Callers that see executions, of the jobs that they see."""
@@ -294,7 +337,11 @@ def defining(caller: Principal, definition: JobDefinition) -> Check:
     """Return a check of the caller's right to give a job a definition.
 
     A job that runs a program or a statement, before or after, needs the permission `external` too.
+
+    Raises:
+        Problem: the job or a queue of its steps is outside the namespaces of the caller.
     """
+    require_within(caller, definition)
     is_permitted = permitted(caller, Permission.REGISTER)
 
     def check(job: Job | None) -> None:

@@ -46,6 +46,8 @@ class StoredToken(BaseModel):
     """The queues of a worker."""
     functions: tuple[str, ...] = ("*",)
     """The functions of a worker (`access.Binding`)."""
+    namespaces: tuple[str, ...] | None = None
+    """The namespaces to which the token is bound; None: the whole installation."""
     hash: str
     created_at: datetime
     created_by: Actor | None = None
@@ -71,12 +73,13 @@ class Tokens:
         roles: Collection[Role],
         *,
         binding: Binding = NO_TASKS,
+        namespaces: Collection[str] | None = None,
         lifetime: timedelta | None = None,
         by: Actor | None = None,
     ) -> tuple[str, StoredToken]:
         """Create a token. Return it, which cannot be shown again, and its stored part.
 
-        `binding` limits the role of a worker.
+        `binding` limits the role of a worker, and `namespaces` all roles; None: the whole installation.
         """
         token_id, secret = secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
         now = self._clock.now()
@@ -86,6 +89,7 @@ class Tokens:
             roles=frozenset(roles),
             queues=binding.queues,
             functions=binding.functions,
+            namespaces=None if namespaces is None else tuple(sorted(set(namespaces))),
             hash=hash_of(secret),
             created_at=now,
             created_by=by,

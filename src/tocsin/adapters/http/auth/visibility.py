@@ -134,7 +134,7 @@ class Visibility:
         """
         if caller.may(Permission.ADMINISTER):
             return True
-        return _sees(caller, await self._newest_of(job))
+        return caller.reaches(job) and _sees(caller, await self._newest_of(job))
 
     def of(self, caller: Principal) -> MaySee:
         """Return what decides whether a caller may know of a job."""
@@ -169,6 +169,13 @@ class Visibility:
         upstream = [("depends_on", dependency.job) for dependency in definition.depends_on]
         upstream += [("triggers", job) for job in started_by(definition)]
         for field, job in upstream:
+            if not caller.reaches(job):
+                raise Problem(
+                    403,
+                    "forbidden",
+                    f"job {definition.name!r} cannot depend on {job!r}, which is outside the namespaces of this token: "
+                    f"{', '.join(sorted(caller.namespaces or ())) or 'none'}. Leave it out of `{field}`",
+                )
             if not await self.may_see(caller, job):
                 raise Problem(
                     403,
@@ -202,6 +209,8 @@ class Visibility:
         """Check that a caller may see an execution or a dead letter."""
         if caller.may(Permission.ADMINISTER):
             return True
+        if not caller.reaches(run.job):
+            return False
         definitions = await self._definitions_of(run)
         return all(_sees(caller, definition) for definition in definitions)
 
@@ -209,6 +218,8 @@ class Visibility:
         """Check that a caller has a permission for an execution or a dead letter."""
         if caller.may(Permission.ADMINISTER):
             return True
+        if not caller.reaches(run.job):
+            return False
         definitions = await self._definitions_of(run)
         return all(_sees(caller, definition) for definition in definitions) and _may(
             caller, permission, definitions[-1]

@@ -39,6 +39,8 @@ class VisibleRuns:
         """Check that the caller may see an execution or a dead letter."""
         if self.all:
             return True
+        if not self._caller.reaches(run.job):
+            return False
         if run.definition == 0:  # the job was not registered
             return self._caller.may(Permission.READ)
         registered = self._registered(run.job)

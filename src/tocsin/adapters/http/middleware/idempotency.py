@@ -158,7 +158,7 @@ class IdempotentRoute(APIRoute):
                 raise invalid(name, given, f"must be 1 to {MAX_KEY} printable ASCII characters")
             caller = await principal(request)
             answers = cast("Answers", request.app.state.answers)
-            key = _digest(caller.full_name, request.url.path, request.url.query, given)
+            key = _digest(caller.account, request.url.path, request.url.query, given)
             fingerprint = hashlib.sha256(await request.body()).hexdigest()
 
             async def do(name: RequestName) -> Response:

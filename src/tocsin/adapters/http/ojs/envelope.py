@@ -24,15 +24,17 @@ from pydantic import (
 )
 
 from ....domain import duration
-from ....domain.access import WORKER_QUEUE
+from ....domain.access import WORKER_QUEUE, Principal
 from ....domain.definition import DefinitionError, JobDefinition, RetryPolicy, show
 from ....domain.definition.errors import problems
 from ....domain.events import Actor, Enqueued, StartRate, UniqueRule
+from ....domain.namespaces import namespace_of
 from ....domain.text import utc_text
 from ....domain.trace_context import parse as parse_traceparent
 from ....domain.visibility_lease import MAX_LEASE_S
 from ....settings import Archive
 from ..api.problems import FieldError, Problem
+from ..auth.security import outside_namespaces
 from . import rate_policy, unique_policy
 from .rate_policy import RatePolicy
 from .unique_policy import InvalidPolicy, UniquePolicy
@@ -251,6 +253,29 @@ class Defaults:
     """The longest timeout that the scheduler policy permits; None: any."""
     remembered: float = Archive().hot_window
     """Seconds for which the log has jobs that ended (`archive.hot_window`)."""
+
+
+def within(caller: Principal, wish: Enqueued) -> Enqueued:
+    """Return an input in the namespace of its queues, for a bound caller.
+
+    The name of its job begins with the namespace, so that the callers of the namespace see it. All other callers' inputs stay the same.
+
+    Raises:
+        Problem: a queue is outside the namespaces of the caller, or the queues are in several.
+    """
+    if not caller.is_bound:
+        return wish
+    definition = wish.definition
+    queues = tuple(dict.fromkeys(step.queue or definition.queue for step in definition.steps()))
+    for queue in queues:
+        if not caller.reaches(queue):
+            raise outside_namespaces(caller, "queue", queue)
+    if len({namespace_of(queue) for queue in queues}) > 1:
+        raise _invalid(
+            "queue", queues[1], Rule(f"must be in the namespace of {queues[0]!r}, as all jobs of a workflow")
+        )
+    name = f"{namespace_of(queues[0])}.{definition.name}"
+    return wish.model_copy(update={"definition": definition.model_copy(update={"name": name})})
 
 
 def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqueued:

@@ -59,7 +59,8 @@ async def push(
 ) -> dict[str, Any]:
     """Enqueue a job."""
     execution_id = uuid7(here.clock.now())
-    job_input = envelope.read(body, execution_id, await defaults(here, traceparent), actor(caller))
+    wish = envelope.read(body, execution_id, await defaults(here, traceparent), actor(caller))
+    job_input = envelope.within(caller, wish)
     [outcome] = await enqueue_all(here, caller, Batch([job_input], {execution_id}))
     response.headers["Location"] = f"/ojs/v1/jobs/{outcome.job['id']}"
     if outcome.is_duplicate:

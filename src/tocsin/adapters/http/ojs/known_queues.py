@@ -27,7 +27,7 @@ async def require_known(here: Components, caller: Principal, names: Iterable[str
         if name in here.known_queues or name in _named(here) or name in caller.binding.queues:
             continue
         if not await _exists(here, name):
-            raise await _not_found(here, name)
+            raise await _not_found(here, caller, name)
         here.known_queues.add(name)
 
 
@@ -46,8 +46,8 @@ async def _queues_of_jobs(here: Components) -> set[str]:
     return {step.queue or definition.queue for definition in definitions for step in definition.steps()}
 
 
-async def _not_found(here: Components, name: str) -> Problem:
-    known = {*_named(here), *await _queues_of_jobs(here)}
+async def _not_found(here: Components, caller: Principal, name: str) -> Problem:
+    known = filter(caller.reaches, {*_named(here), *await _queues_of_jobs(here)})
     nearest = difflib.get_close_matches(name, sorted(known), n=1)
     hint = f"Did you mean {nearest[0]!r}?" if nearest else "Add it under `queues:` in tocsin.yaml."
     wrong = FieldError(field="queues", value=name, right="must name queues that exist")

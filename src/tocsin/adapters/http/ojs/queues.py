@@ -42,7 +42,7 @@ router = APIRouter(
 @router.get("", operation_id="listQueues")
 async def list_queues(here: Here, caller: Reader, limit: Limit = DEFAULT_LIMIT, offset: Offset = 0) -> dict[str, Any]:
     """List the queues."""
-    known = await here.queue_details(caller.may_see)
+    known = await here.queues(caller)
     end = offset + limit
     pages = {"total": len(known), "limit": limit, "offset": offset, "has_more": len(known) > end}
     return {"queues": [_queue_of(queue) for queue in known[offset:end]], "pagination": pages}
@@ -51,7 +51,7 @@ async def list_queues(here: Here, caller: Reader, limit: Limit = DEFAULT_LIMIT, 
 @router.get("/{name}/stats", operation_id="queueStats")
 async def stats(here: Here, caller: Reader, name: str) -> dict[str, Any]:
     """Count the jobs of a queue by state, as of this request."""
-    counts, now = await _counted(here, _checked_name(name)), here.clock.now()
+    counts, now = await _counted(here, _checked_name(caller, name)), here.clock.now()
     queue = await _details(here, caller, name, may_be_new=bool(counts.states) and await _sees_all(here, caller))
     states = {state: counts.states.get(state, 0) for state in _STATES}
     completed, failed = counts.ended.get("completed", 0), counts.ended.get("discarded", 0)
@@ -90,8 +90,8 @@ async def _counted(here: Components, name: str) -> QueueCounts:
 
 
 async def _sees_all(here: Components, caller: Principal) -> bool:
-    """Return whether a caller sees all registered jobs, so that no queue is hidden."""
-    return all(caller.may_see(job) for job in await here.registry.jobs())
+    """Return whether a caller sees all jobs that it reaches: no queue is hidden."""
+    return all(caller.may_see(job) for job in await here.registry.jobs() if caller.reaches(job.name))
 
 
 @router.post("/{name}/pause", operation_id="pauseQueue")
@@ -110,15 +110,16 @@ async def _switch(
     here: Components, caller: Principal, name: str, reason: str | None, *, paused: bool
 ) -> dict[str, Any]:
     if here.reset is None:
-        await switch(here, caller, _checked_name(name), paused=paused, reason=reason)
+        await switch(here, caller, _checked_name(caller, name), paused=paused, reason=reason)
     else:  # the conformance suite pauses queues that it never named
-        await QueueDecisions(here.log, by=actor(caller)).switch(_checked_name(name), paused=paused, reason=reason)
+        checked = _checked_name(caller, name)
+        await QueueDecisions(here.log, by=actor(caller)).switch(checked, paused=paused, reason=reason)
     queue = await _details(here, caller, name, may_be_new=True)
     return {"queue": _queue_of(queue), "name": name, "status": _status(queue)}
 
 
 async def _details(here: Components, caller: Principal, name: str, *, may_be_new: bool = False) -> QueueDetails:
-    known = await here.queue_details(caller.may_see)
+    known = await here.queues(caller)
     if (may_be_new or here.reset is not None) and name not in {queue.name for queue in known}:
         state = await QueueDecisions(here.log).state(name)
         if may_be_new or state.is_paused:
@@ -126,8 +127,8 @@ async def _details(here: Components, caller: Principal, name: str, *, may_be_new
     return find(name, known)
 
 
-def _checked_name(name: str) -> str:
-    if not envelope.QUEUE.fullmatch(name):
+def _checked_name(caller: Principal, name: str) -> str:
+    if not envelope.QUEUE.fullmatch(name) or not caller.reaches(name):
         raise Problem(404, "not-found", f"no queue is called {name!r}")
     return name
 

@@ -30,7 +30,7 @@ from .job_view import Json
 
 def is_of_workflow(message: Message) -> bool:
     """Return whether an event is of an execution that is a workflow."""
-    return getattr(message, "job", None) == workflow_envelope.JOB
+    return str(getattr(message, "job", "")).rpartition(".")[2] == workflow_envelope.JOB  # a namespace may precede it
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from ..api.dependencies import Components, Here, Traceparent
 from ..api.problems import Problem
 from ..auth.security import HistoryReader, Triggerer, actor, forbidden
 from ..auth.visibility import Run
-from . import job_view, jobs, protocol, workflow_envelope, workflow_view
+from . import envelope, job_view, jobs, protocol, workflow_envelope, workflow_view
 from .job_view import Facts
 from .protocol import Body, OjsResponse, documented
 
@@ -50,7 +50,8 @@ async def create(
     A repeated request with the same id returns the workflow that exists, with 200.
     """
     execution_id = jobs.uuid7(here.clock.now())
-    wish = workflow_envelope.read(body, execution_id, await jobs.defaults(here, traceparent), actor(caller))
+    read = workflow_envelope.read(body, execution_id, await jobs.defaults(here, traceparent), actor(caller))
+    wish = envelope.within(caller, read)
     archived = partial(was_archived, history=here.history, stored=here.stored)
     try:
         [facts] = await execution_requests.enqueue(

@@ -12,7 +12,7 @@ const PAGE = 100;
 const OF_JOBS = new Set(["created", "updated", "paused", "resumed", "deleted"]);
 const OTHERS = [
   "agent-switched", "agent-granted", "agent-drained", "queue-paused", "queue-resumed", "queue-purged", "policy-defined",
-  "shards-defined", "silences-defined", "voided",
+  "shards-defined", "namespaces-defined", "silences-defined", "voided",
 ];
 const TYPES = [["", "all"], ...[...OF_JOBS, ...OTHERS].map((type) => [type, type])];
 const CHANGES = new Set(["defined", "paused", "resumed", "deleted", "disabled", "enabled", "drained"]);

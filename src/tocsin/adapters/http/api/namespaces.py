@@ -1,0 +1,102 @@
+"""`/v1/namespaces`: list, show and declare namespaces."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Path, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from ....domain.events import Namespace
+from ....domain.namespaces import MAX_NAMESPACES, NamespaceEntry, checked
+from ....services.namespaces import NamespaceChange, NamespaceMap, Namespaces, changes, contents
+from ..auth.security import Administrator, Reader, actor
+from ..middleware.idempotency import IdempotentRoute
+from .dependencies import ChangeRequest, Here, Reason, given_reason, require_version, version_tag
+from .problems import documented, not_found
+
+router = APIRouter(prefix="/v1/namespaces", tags=["namespaces"], route_class=IdempotentRoute)
+
+
+class NamespaceList(BaseModel):
+    """The declared namespaces that the caller may know of; without declarations, `version` is 0."""
+
+    version: int
+    namespaces: list[Namespace]
+
+
+class NamespaceDetails(Namespace):
+    """A namespace and what it holds."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    jobs: int
+    """The number of its registered jobs that the caller sees."""
+    queues: list[str]
+    """Queues in it that these jobs name."""
+
+
+class NamespacesRequest(ChangeRequest):
+    """All namespaces."""
+
+    namespaces: Annotated[list[NamespaceEntry], Field(max_length=MAX_NAMESPACES)]
+
+
+class NamespacesApplied(BaseModel):
+    """The changes that the request made, or with `dry_run` would make."""
+
+    changed: bool
+    changes: list[NamespaceChange]
+
+
+@router.get("", operation_id="listNamespaces")
+async def list_namespaces(here: Here, caller: Reader, response: Response) -> NamespaceList:
+    """List the namespaces. A caller that is bound to namespaces sees only these."""
+    newest = await Namespaces(here.log).newest()
+    response.headers["ETag"] = version_tag(newest.version)
+    bound = caller.namespaces
+    seen = [namespace for namespace in newest.namespaces if bound is None or namespace.name in bound]
+    return NamespaceList(version=newest.version, namespaces=seen)
+
+
+@router.get("/{name}", operation_id="getNamespace", responses=documented(404))
+async def get_namespace(
+    here: Here, caller: Reader, name: Annotated[str, Path(description="The name of the namespace.", max_length=255)]
+) -> NamespaceDetails:
+    """Show a namespace, with the number of its jobs."""
+    known = {namespace.name: namespace for namespace in (await Namespaces(here.log).newest()).namespaces}
+    if name not in known or (caller.namespaces is not None and name not in caller.namespaces):
+        raise not_found("namespace", name)
+    jobs = [job.definition for job in await here.registry.jobs() if caller.may_see(job)]
+    number, queues = contents(name, jobs)
+    return NamespaceDetails(**dict(known[name]), jobs=number, queues=list(queues))
+
+
+@router.put("", operation_id="applyNamespaces", responses=documented(412))
+async def apply_namespaces(
+    here: Here,
+    caller: Administrator,
+    body: NamespacesRequest,
+    if_match: Annotated[
+        str | None, Header(description="Replace the declarations only if they have this version (their `ETag`).")
+    ] = None,
+    reason: Reason = None,
+    *,
+    dry_run: Annotated[bool, Query(description="Only answer what would change.")] = False,
+) -> NamespacesApplied:
+    """Declare all namespaces.
+
+    Jobs and queues whose names begin with a declared namespace and a dot belong to it from then on. Jobs that refer to queues or jobs of
+    another namespace run on, and are refused when they are registered again.
+    """
+    wanted = checked(entry.namespace for entry in body.namespaces)
+
+    def check(newest: NamespaceMap) -> None:
+        require_version(if_match, newest.version, "list of namespaces")
+
+    before = await Namespaces(here.log).newest()
+    check(before)
+    planned = changes(before.namespaces, wanted, [job.definition for job in await here.registry.jobs()])
+    if dry_run:
+        return NamespacesApplied(changed=False, changes=list(planned))
+    cause = given_reason(body, reason)
+    changed = await Namespaces(here.log).apply(wanted, check=check, by=actor(caller), reason=cause)
+    return NamespacesApplied(changed=changed, changes=list(planned))

@@ -1,0 +1,1 @@
+"""`tocsin namespaces`."""

@@ -1,0 +1,148 @@
+"""`tocsin namespaces`: list, show and declare the namespaces of teams."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from ...adapters.files import load_document
+from ...domain import namespaces
+from ...domain.events import Namespace
+from ...domain.text import counted
+from ...services.namespaces import NamespaceChange, NamespaceMap
+from ..input.values import confirm
+from ..output.tables import table
+from ..runtime.errors import Exit, UsageError
+from ..runtime.event_loop import run
+from ..runtime.session import session_of
+
+_SIGNS = {"declare": "+", "change": "~", "remove": "-"}
+
+
+def list_namespaces(context: typer.Context) -> None:
+    """List the declared namespaces.
+
+    Example: `tocsin namespaces list`
+    """
+    session = session_of(context)
+
+    async def read() -> NamespaceMap:
+        async with session.operator() as operator:
+            return await operator.namespaces()
+
+    newest = run(read())
+    session.output.answer(
+        {"version": newest.version, "namespaces": [_json(namespace) for namespace in newest.namespaces]},
+        lambda: [
+            table(
+                ("NAMESPACE", "DESCRIPTION"),
+                [(Text(namespace.name, style="bold"), namespace.description) for namespace in newest.namespaces],
+                empty="no namespaces: all jobs and queues are in the default namespace",
+                least=("DESCRIPTION",),
+            )
+        ],
+    )
+
+
+def show(
+    context: typer.Context, name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the namespace.")]
+) -> None:
+    """Show a namespace: the number of its jobs, and the queues that they name.
+
+    Example: `tocsin namespaces show payments`
+    """
+    session = session_of(context)
+
+    async def read() -> tuple[NamespaceMap, tuple[NamespaceChange, ...]]:
+        async with session.operator() as operator:
+            newest = await operator.namespaces()
+            others = [namespace for namespace in newest.namespaces if namespace.name != name]
+            return newest, await operator.plan_namespaces(others)
+
+    newest, without = run(read())
+    found = next((namespace for namespace in newest.namespaces if namespace.name == name), None)
+    if found is None:
+        raise UsageError(
+            f"Namespace {name!r} is not declared. Run `tocsin namespaces list` to see the namespaces.",
+            Exit.NOT_FOUND,
+            code="namespace-not-found",
+        )
+    held = next(change for change in without if change.name == name)
+    session.output.answer(
+        {**_json(found), "jobs": held.jobs, "queues": list(held.queues)},
+        lambda: [
+            Text(f"{found.name}  {found.description}".rstrip(), style="bold"),
+            Text(f"  {counted(held.jobs, 'job')}"),
+            Text(f"  queues: {', '.join(held.queues) or 'none'}"),
+        ],
+    )
+
+
+def apply(
+    context: typer.Context,
+    file: Annotated[str, typer.Option("--file", "-f", metavar="FILE|-", help="The file with all namespaces.")],
+    reason: Annotated[str | None, typer.Option(help="Reason, recorded in the event.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the changes without making them.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Remove namespaces, or take over existing jobs, without confirmation.")
+    ] = False,
+) -> None:
+    """Declare the namespaces in a file, in place of those before.
+
+    Jobs and queues whose names begin with a namespace and a dot belong to it from then on: the plan counts them. Nothing is changed if
+    another administrator changed the namespaces after this command read them.
+
+    Example: `tocsin namespaces apply -f namespaces.yaml`
+    """
+    session = session_of(context)
+    wanted = namespaces.checked(namespaces.read(load_document(file)))
+
+    async def request() -> tuple[NamespaceChange, ...]:
+        async with session.operator() as operator:
+            newest = await operator.namespaces()
+            changes = await operator.plan_namespaces(wanted)
+            if not session.output.is_json:
+                session.output.answer(None, lambda: _lines(changes))
+            if dry_run:
+                return changes
+            if question := _question(changes):
+                confirm(question, yes=yes, otherwise="nothing was changed")
+            if changes:
+                await operator.apply_namespaces(wanted, expected=newest.version, reason=reason)
+            return changes
+
+    made = run(request())
+    if session.output.is_json:
+        document = {"dry_run": dry_run, "changes": [change.model_dump(mode="json") for change in made]}
+        session.output.answer(document, list)
+
+
+def _question(changes: Sequence[NamespaceChange]) -> str | None:
+    removed = [change for change in changes if change.action == "remove"]
+    if removed:
+        return f"remove {counted(len(removed), 'namespace')}?"
+    taken = [change for change in changes if change.action == "declare" and (change.jobs or change.queues)]
+    return f"take existing jobs and queues into {counted(len(taken), 'namespace')}?" if taken else None
+
+
+def _lines(changes: Sequence[NamespaceChange]) -> list[Text]:
+    if not changes:
+        return [Text("the namespaces are up to date", style="dim")]
+    return [line for change in changes for line in _change(change)]
+
+
+def _change(change: NamespaceChange) -> list[Text]:
+    held = f"  {counted(change.jobs, 'job')}"
+    if change.queues:
+        held += f", queues {', '.join(change.queues)}"
+    lines = [Text.assemble((f"{_SIGNS[change.action]} ", "yellow"), (change.name, "bold"), held)]
+    if change.crossing:
+        names = ", ".join(change.crossing)
+        text = f"    refer to another namespace, and are refused when registered again: {names}"
+        lines.append(Text(text, style="yellow"))
+    return lines
+
+
+def _json(namespace: Namespace) -> dict[str, object]:
+    return {"name": namespace.name, "description": namespace.description}

@@ -1,0 +1,34 @@
+"""Events of namespaces: the parts of an installation that belong to different teams."""
+
+from typing import Literal
+
+from .message import Actor, Message, Sequence
+
+
+class Namespace(Message):
+    """A declared namespace."""
+
+    name: str
+    """The name: the first part of the names of its jobs and queues."""
+    description: str = ""
+    """Its purpose, for people."""
+
+
+class NamespacesDefined(Message):
+    """An administrator declared the namespaces of the installation.
+
+    The event has all of them, and its sequence is the version.
+    """
+
+    v: Literal[1] = 1
+    """The version of the format."""
+    type: Literal["namespaces-defined"] = "namespaces-defined"
+    """The type of the event."""
+    previous: Sequence = 0
+    """The sequence of the preceding declaration; 0: none."""
+    namespaces: tuple[Namespace, ...] = ()
+    """All namespaces, sorted by name."""
+    by: Actor | None = None
+    """The administrator."""
+    reason: str | None = None
+    """The administrator's reason."""

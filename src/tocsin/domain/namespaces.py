@@ -1,0 +1,211 @@
+"""Namespaces: the parts of an installation that belong to different teams.
+
+A namespace is the first part of dotted names, once an administrator has declared it: the job `payments.nightly` and the queue
+`payments.mail` belong to the namespace `payments`. All other names belong to the default namespace, which has no name.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Annotated, Final, NamedTuple, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter, ValidationError
+
+from .definition import DefinitionError, DefinitionProblem, JobDefinition, show
+from .errors import TocsinError
+from .event_trigger import started_by
+from .events import Actor, Namespace, NamespacesDefined
+
+SEPARATOR: Final = "."
+MAX_NAMESPACES: Final = 1_000
+MAX_NAME: Final = 40
+"""Characters of a name. It precedes names of pushed jobs, which have a limit too."""
+MAX_TEXT: Final = 255
+"""Characters of a description."""
+RESERVED: Final = frozenset({"ojs"})
+"""First parts of names that Tocsin gives: jobs of the Open Job Spec without a namespace are called `ojs.<type>`."""
+PATTERN: Final = r"^[a-z0-9](?:[a-z0-9-]*[a-z0-9])?$"
+
+NamespaceName: TypeAlias = Annotated[str, StringConstraints(pattern=PATTERN, max_length=MAX_NAME)]
+
+
+class WrongNamespaces(TocsinError):
+    """Namespaces that cannot be declared."""
+
+    code = "wrong-namespaces"
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+def namespace_of(name: str) -> str | None:
+    """Return the first part of a dotted name; None: the name has no dot."""
+    first, dot, _ = name.partition(SEPARATOR)
+    return first if dot else None
+
+
+def is_within(name: str, namespaces: Collection[str]) -> bool:
+    """Return whether a name belongs to one of some namespaces."""
+    return namespace_of(name) in namespaces
+
+
+def declared_of(name: str, declared: Collection[str]) -> str | None:
+    """Return the declared namespace of a name; None: the default namespace."""
+    namespace = namespace_of(name)
+    return namespace if namespace in declared else None
+
+
+# --- declarations ----------------------------------------------------------------------------------------------------
+
+
+class NamespaceEntry(BaseModel):
+    """A namespace as a file or a request names it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    """The first part of the names of its jobs and queues: 1 to 40 lower-case letters, digits and hyphens."""
+    description: str = ""
+    """Its purpose, for people."""
+
+    @property
+    def namespace(self) -> Namespace:
+        """The namespace as an event stores it."""
+        return Namespace(name=self.name, description=self.description)
+
+
+_ENTRIES: Final = TypeAdapter(tuple[NamespaceEntry, ...])
+
+
+def read(document: object) -> tuple[Namespace, ...]:
+    """Return the namespaces in a document: a mapping with `namespaces`.
+
+    Each is a mapping, or a name alone.
+
+    Raises:
+        WrongNamespaces: it is another document, or a field of a namespace is wrong.
+    """
+    is_right = isinstance(document, Mapping) and document.keys() == {"namespaces"}
+    if not isinstance(document, Mapping) or not is_right or not isinstance(document["namespaces"], list):
+        raise WrongNamespaces("the document must be a mapping with `namespaces`, a list, and nothing else")
+    entries = [{"name": entry} if isinstance(entry, str) else entry for entry in document["namespaces"]]
+    try:
+        return tuple(entry.namespace for entry in _ENTRIES.validate_python(entries))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        index, *path = first["loc"]
+        place = ".".join(("namespaces", f"{index}", *map(str, path)))
+        raise WrongNamespaces(f"{place[:MAX_TEXT]}: {first['msg']}; it is {show(first['input'])}") from None
+
+
+def checked(namespaces: Iterable[Namespace]) -> tuple[Namespace, ...]:
+    """Return namespaces sorted by name.
+
+    Raises:
+        WrongNamespaces: a namespace is not valid, or there are too many.
+    """
+    wanted = tuple(sorted(namespaces, key=lambda namespace: namespace.name))
+    if len(wanted) > MAX_NAMESPACES:
+        raise WrongNamespaces(f"namespaces: {len(wanted):,}, more than {MAX_NAMESPACES:,}")
+    seen: set[str] = set()
+    for namespace in wanted:
+        name = namespace.name
+        if len(name) > MAX_NAME or not re.fullmatch(PATTERN, name):
+            raise WrongNamespaces(
+                f"namespace {name[:MAX_TEXT]!r}: must be 1 to {MAX_NAME} lower-case letters, digits and hyphens, and begin and end with "
+                "a letter or a digit"
+            )
+        if name in RESERVED:
+            raise WrongNamespaces(f"namespace {name!r} is reserved for jobs of the Open Job Spec: choose another name")
+        if name in seen:
+            raise WrongNamespaces(f"namespace {name!r} is given twice: give it once")
+        seen.add(name)
+        if len(namespace.description) > MAX_TEXT or not namespace.description.isprintable():
+            raise WrongNamespaces(f"namespace {name}: a description has at most {MAX_TEXT} printable characters")
+    return wanted
+
+
+def define(
+    current: tuple[Namespace, ...],
+    version: int,
+    namespaces: Iterable[Namespace],
+    *,
+    by: Actor | None = None,
+    reason: str | None = None,
+) -> list[NamespacesDefined]:
+    """Decide on new declarations; `version` is that of the current declarations (0: none).
+
+    Raises:
+        WrongNamespaces: a namespace is not valid, or there are too many.
+    """
+    wanted = checked(namespaces)
+    if wanted == current:
+        return []
+    return [NamespacesDefined(previous=version, namespaces=wanted, by=by, reason=reason)]
+
+
+# --- references ------------------------------------------------------------------------------------------------------
+
+
+class Reference(NamedTuple):
+    """A name in a definition of a job."""
+
+    field: str
+    """The field of the definition."""
+    what: str
+    """`queue` or `job`."""
+    name: str
+    step: str | None = None
+
+
+def references(definition: JobDefinition) -> Iterator[Reference]:
+    """Yield the queues and jobs to which a definition refers."""
+    is_own = not definition.dag or any(step.queue is None for step in definition.dag)
+    if is_own:
+        yield Reference("queue", "queue", definition.queue)
+    for step in definition.dag:
+        if step.queue is not None:
+            yield Reference("queue", "queue", step.queue, step.name)
+    for dependency in definition.depends_on:
+        yield Reference("depends_on", "job", dependency.job)
+    for job in started_by(definition):
+        yield Reference("triggers", "job", job)
+
+
+def crossings(definition: JobDefinition, declared: Collection[str]) -> list[Reference]:
+    """Return the references of a definition that leave its namespace."""
+    own = declared_of(definition.name, declared)
+    return [reference for reference in references(definition) if declared_of(reference.name, declared) != own]
+
+
+def check_references(definitions: Iterable[JobDefinition], declared: Collection[str]) -> None:
+    """Refuse jobs that refer to a queue or a job of another namespace.
+
+    Raises:
+        DefinitionError: with each such reference.
+    """
+    if not declared:
+        return
+    found = [
+        DefinitionProblem(
+            _reason(definition, reference, declared),
+            field=reference.field,
+            value=reference.name,
+            step=reference.step,
+            job=f"job `{definition.name}`",
+            code="crosses-namespace",
+        )
+        for definition in definitions
+        for reference in crossings(definition, declared)
+    ]
+    if found:
+        raise DefinitionError(*found)
+
+
+def _reason(definition: JobDefinition, reference: Reference, declared: Collection[str]) -> str:
+    own, other = (declared_of(name, declared) for name in (definition.name, reference.name))
+    place = "the default namespace" if other is None else f"namespace `{other}`"
+    if own is None:
+        return (
+            f"a {reference.what} of {place}, and the job is in the default namespace: name one of the default namespace"
+        )
+    return f"a {reference.what} of {place}, and the job is in namespace `{own}`: name one such as `{own}.default`"

@@ -1,0 +1,162 @@
+"""Namespaces, as administrators declare them and everybody else reads them."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from pydantic import BaseModel, ConfigDict
+
+from .. import subjects
+from ..domain import namespaces
+from ..domain.definition import JobDefinition
+from ..domain.events import Actor, Message, Namespace, NamespacesDefined, Recorded, newest_of
+from ..domain.namespaces import crossings, declared_of
+from ..ports import EventLog, SequenceConflict
+from .scope_decisions import decide, load
+
+MAX_LISTED: Final = 20
+"""Queues and jobs that a planned change names."""
+
+
+class NamespaceMap(NamedTuple):
+    """The newest declarations and their version.
+
+    The version is the sequence of their event; 0: none were made.
+    """
+
+    version: int
+    namespaces: tuple[Namespace, ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the namespaces."""
+        return frozenset(namespace.name for namespace in self.namespaces)
+
+
+class NamespaceChange(BaseModel):
+    """A namespace that two declarations have differently, and what it holds."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    name: str
+    action: Literal["declare", "change", "remove"]
+    jobs: int = 0
+    """The number of registered jobs whose names begin with it."""
+    queues: tuple[str, ...] = ()
+    """Queues of registered jobs whose names begin with it, at most 20."""
+    crossing: tuple[str, ...] = ()
+    """Registered jobs that would refer to a queue or a job of another namespace, at most 20. They run on, and are refused when they are
+    registered again."""
+
+
+Check: TypeAlias = Callable[[NamespaceMap], None]
+
+
+class Namespaces:
+    """The namespaces of an installation."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+
+    async def newest(self) -> NamespaceMap:
+        """Return the newest declarations.
+
+        Raises:
+            LogUnavailable: the log did not answer, or every replica that answers lags.
+        """
+        return _newest(await load(self._log, subjects.namespaces()))
+
+    async def apply(
+        self,
+        wanted: Iterable[Namespace],
+        *,
+        check: Check = lambda newest: None,  # noqa: ARG005 - any declarations will do
+        by: Actor | None = None,
+        reason: str | None = None,
+    ) -> bool:
+        """Declare all namespaces; return whether that changed anything.
+
+        `check` raises its own error if the newest declarations must not be replaced.
+
+        Raises:
+            WrongNamespaces: a namespace is not valid, or there are too many.
+            LogUnavailable: the log did not answer.
+        """
+        all_wanted = tuple(wanted)
+
+        async def facts(stored: Sequence[Recorded[Message]]) -> list[NamespacesDefined]:
+            known = _newest(stored)
+            check(known)
+            return namespaces.define(known.namespaces, known.version, all_wanted, by=by, reason=reason)
+
+        return bool(await decide(self._log, subjects.namespaces(), facts))
+
+
+def changes(
+    before: Iterable[Namespace], after: Iterable[Namespace], definitions: Collection[JobDefinition]
+) -> tuple[NamespaceChange, ...]:
+    """Return the namespaces that two declarations have differently, sorted by name.
+
+    `definitions` are the registered jobs.
+    """
+    olds, news = ({namespace.name: namespace for namespace in each} for each in (before, after))
+    changed = [name for name in sorted(olds.keys() | news.keys()) if olds.get(name) != news.get(name)]
+    if not changed:
+        return ()
+    crossing = [definition for definition in definitions if crossings(definition, news.keys())]
+    return tuple(_change(name, olds, news, definitions, crossing) for name in changed)
+
+
+def _change(
+    name: str,
+    olds: Collection[str],
+    news: Collection[str],
+    definitions: Iterable[JobDefinition],
+    crossing: Iterable[JobDefinition],
+) -> NamespaceChange:
+    jobs, queues = contents(name, definitions)
+    concerned = [
+        definition.name
+        for definition in crossing
+        if any(declared_of(each, {name}) for each in _names(definition)) and (name in news) != (name in olds)
+    ]
+    return NamespaceChange(
+        name=name,
+        action="remove" if name not in news else "declare" if name not in olds else "change",
+        jobs=jobs,
+        queues=queues[:MAX_LISTED],
+        crossing=tuple(sorted(concerned)[:MAX_LISTED]),
+    )
+
+
+def contents(name: str, definitions: Iterable[JobDefinition]) -> tuple[int, tuple[str, ...]]:
+    """Return the number of jobs of a namespace, and the queues of jobs in it."""
+    jobs, queues = 0, set[str]()
+    for definition in definitions:
+        jobs += declared_of(definition.name, {name}) is not None
+        queues |= {step.queue or definition.queue for step in definition.steps()}
+    return jobs, tuple(sorted(queue for queue in queues if declared_of(queue, {name})))
+
+
+def _names(definition: JobDefinition) -> list[str]:
+    return [definition.name, *(reference.name for reference in namespaces.references(definition))]
+
+
+def has_version(expected: int) -> Check:
+    """Return a check that raises `SequenceConflict` for other versions.
+
+    0: no namespaces must have been declared.
+    """
+
+    def check(newest: NamespaceMap) -> None:
+        if newest.version != expected:
+            raise SequenceConflict(
+                f"the namespaces do not have the expected version {expected}: their version is {newest.version}. "
+                "Another administrator changed them; read them again."
+            )
+
+    return check
+
+
+def _newest(stored: Sequence[Recorded[Message]]) -> NamespaceMap:
+    newest = newest_of(stored, NamespacesDefined)
+    return NamespaceMap(0, ()) if newest is None else NamespaceMap(newest.sequence, newest.message.namespaces)

@@ -1,0 +1,64 @@
+"""Namespaces are versions in one scope, and a plan says what they take over."""
+
+import pytest
+
+from tocsin.domain.definition import DefinitionError, JobDefinition
+from tocsin.domain.events import Actor, Namespace, NamespacesDefined
+from tocsin.domain.namespaces import WrongNamespaces
+from tocsin.ports import SequenceConflict
+from tocsin.services.jobs import Registry
+from tocsin.services.namespaces import NamespaceMap, Namespaces, changes, has_version
+from tocsin.testing import InMemoryEventLog, InMemoryProjections, ManualClock
+
+A, B = Namespace(name="a"), Namespace(name="b", description="of B")
+
+
+def job(name: str, queue: str) -> JobDefinition:
+    return JobDefinition.model_validate({"name": name, "function": "f", "queue": queue})
+
+
+async def test_declarations_are_versions_of_one_scope() -> None:
+    known = Namespaces(log := InMemoryEventLog())
+    assert await known.newest() == NamespaceMap(0, ())
+    assert await known.apply([B, A], by=Actor(identity="ada"), reason="r")
+    assert not await known.apply([A, B])
+    newest = await known.newest()
+    assert newest.namespaces == (A, B)
+    assert await known.apply([A], check=has_version(newest.version))
+    with pytest.raises(SequenceConflict):
+        await known.apply([B], check=has_version(newest.version))
+    stored = [r.message for r in await log.read("namespaces.>") if isinstance(r.message, NamespacesDefined)]
+    assert [fact.previous for fact in stored] == [0, newest.version]
+
+
+async def test_wrong_name_stores_nothing() -> None:
+    known = Namespaces(log := InMemoryEventLog())
+    with pytest.raises(WrongNamespaces):
+        await known.apply([A, Namespace(name="B")])
+    assert await log.read("namespaces.>") == []
+
+
+def test_plan_counts_what_a_namespace_takes_over() -> None:
+    jobs = [job("a.x", "a.q"), job("a.y", "default"), job("z", "a.r"), job("b.x", "b.q"), job("c", "default")]
+    declared, changed = changes([B], [A, Namespace(name="b")], jobs)
+    assert (declared.name, declared.action, declared.jobs, declared.queues) == ("a", "declare", 2, ("a.q", "a.r"))
+    assert declared.crossing == ("a.y", "z")
+    assert (changed.name, changed.action, changed.crossing) == ("b", "change", ())
+    [removed] = changes([A], [], jobs)
+    assert (removed.action, removed.jobs, removed.crossing) == ("remove", 2, ())
+
+
+async def test_door_refuses_references_across_namespaces() -> None:
+    clock = ManualClock()
+    log = InMemoryEventLog(clock)
+    registry = Registry(log, InMemoryProjections(clock), clock)
+    await registry.define(job("a.y", "default"))
+    await Namespaces(log).apply([A])
+    for definition in (job("a.y", "default"), job("a.x", "default"), job("x", "a.q")):
+        with pytest.raises(DefinitionError) as refused:
+            await registry.define(definition)
+        assert [problem.code for problem in refused.value.problems] == ["crosses-namespace"]
+        with pytest.raises(DefinitionError):
+            await registry.plan([definition])
+    await registry.define(job("a.x", "a.q"))
+    await registry.define(job("x", "default"))
