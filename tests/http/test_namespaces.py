@@ -257,6 +257,31 @@ async def test_pushed_job_is_in_its_queues_namespace(shared: World) -> None:
     assert subjects.job_of(wish.subject) == "payments.ojs.a.b"
 
 
+@pytest.mark.parametrize(
+    ("queue", "job"), [("payments.mail", "payments.ojs.a.b"), ("undeclared.mail", "ojs.a.b"), ("default", "ojs.a.b")]
+)
+async def test_pushed_job_of_any_caller_joins_its_queue(shared: World, queue: str, job: str) -> None:
+    token = await shared.token("root", Role.OPERATOR)
+    pushed = {"type": "a.b", "args": [], "options": {"queue": queue}}
+    for path, body in (("jobs", pushed), ("jobs/bulk", {"jobs": [pushed]}), ("jobs/batch", {"jobs": [pushed]})):
+        answer = await shared.ask("POST", f"/ojs/v1/{path}", body, Authorization=f"Bearer {token}")
+        assert answer.status_code == 201, answer.text
+    assert {subjects.job_of(wish.subject) for wish in await shared.facts("enqueue.>")} == {job}
+
+
+async def test_workflow_across_namespaces_is_refused(shared: World) -> None:
+    token = await shared.token("root", Role.ADMIN)
+    steps = [{"type": "a.b", "args": [], "options": {"queue": f"{name}.mail"}} for name in ("payments", "billing")]
+    body = {"type": "chain", "steps": steps}
+    answer = await shared.ask("POST", "/ojs/v1/workflows", body, Authorization=f"Bearer {token}")
+    assert answer.status_code == 400, answer.text
+    body["steps"] = steps[:1]
+    answer = await shared.ask("POST", "/ojs/v1/workflows", body, Authorization=f"Bearer {token}")
+    assert answer.status_code == 201, answer.text
+    [wish] = await shared.facts("enqueue.>")
+    assert subjects.job_of(wish.subject) == "payments.ojs-workflow"
+
+
 async def test_identical_identities_share_no_answers(shared: World) -> None:
     """Teams may name their tokens alike; a repeated request gets the answer of its own team."""
     answers = []

@@ -10,9 +10,11 @@ from ..domain import namespaces
 from ..domain.definition import JobDefinition
 from ..domain.events import Actor, Message, Namespace, NamespacesDefined, Recorded, newest_of
 from ..domain.namespaces import crossings, declared_of
-from ..ports import EventLog, SequenceConflict
+from ..ports import Clock, EventLog, SequenceConflict
 from .scope_decisions import decide, load
 
+RECENT_S: Final = 1.0
+"""The age up to which `RecentNamespaces` returns names that were read before."""
 MAX_LISTED: Final = 20
 """Queues and jobs that a planned change names."""
 
@@ -89,6 +91,27 @@ class Namespaces:
             return namespaces.define(known.namespaces, known.version, all_wanted, by=by, reason=reason)
 
         return bool(await decide(self._log, subjects.namespaces(), facts))
+
+
+class RecentNamespaces:
+    """The names of the declared namespaces, for requests that come often."""
+
+    def __init__(self, log: EventLog, clock: Clock) -> None:
+        self._namespaces = Namespaces(log)
+        self._clock = clock
+        self._names: frozenset[str] | None = None
+        self._read_at = 0.0
+
+    async def names(self) -> frozenset[str]:
+        """Return the names in force a second ago or later.
+
+        Raises:
+            LogUnavailable: the log did not answer, or every replica that answers lags.
+        """
+        now = self._clock.monotonic()
+        if self._names is None or now - self._read_at > RECENT_S:
+            self._names, self._read_at = (await self._namespaces.newest()).names, now
+        return self._names
 
 
 def changes(

@@ -22,7 +22,7 @@ from ...domain.trace_context import parse
 from ...engine.ledger_reader import LedgerReader
 from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections, SequenceConflict
 from ...subjects import Bucket, DecodeError
-from ..namespaces import Namespaces
+from ..namespaces import Namespaces, RecentNamespaces
 from ..policies import Policies
 from ..replica_lag import ANSWER_PAUSES
 from .dependencies import MaySee, all_visible, check_dependencies
@@ -83,6 +83,7 @@ class Registry:
         self._log = log
         self._clock = clock
         self.policies = Policies(log, clock)
+        self.namespaces = RecentNamespaces(log, clock)
         self._projections = projections
         self._ledgers = LedgerReader(log)
         self._listing = RegisteredJobs(self._ledgers)

@@ -196,7 +196,7 @@ async def _read(
     inputs: list[Enqueued | Problem] = []
     for job, execution_id in zip(listed, made, strict=True):
         try:
-            inputs.append(envelope.within(caller, envelope.read(job, execution_id, defaults, actor(caller))))
+            inputs.append(envelope.within(caller, envelope.read(job, execution_id, defaults, actor(caller)), defaults))
         except Problem as problem:
             inputs.append(problem)
     return _Given(inputs, frozenset(made), name is not None and name.is_retried)

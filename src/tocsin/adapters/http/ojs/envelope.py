@@ -28,7 +28,7 @@ from ....domain.access import WORKER_QUEUE, Principal
 from ....domain.definition import DefinitionError, JobDefinition, RetryPolicy, show
 from ....domain.definition.errors import problems
 from ....domain.events import Actor, Enqueued, StartRate, UniqueRule
-from ....domain.namespaces import namespace_of
+from ....domain.namespaces import declared_of
 from ....domain.text import utc_text
 from ....domain.trace_context import parse as parse_traceparent
 from ....domain.visibility_lease import MAX_LEASE_S
@@ -253,29 +253,32 @@ class Defaults:
     """The longest timeout that the scheduler policy permits; None: any."""
     remembered: float = Archive().hot_window
     """Seconds for which the log has jobs that ended (`archive.hot_window`)."""
+    namespaces: frozenset[str] = frozenset()
+    """The declared namespaces."""
 
 
-def within(caller: Principal, wish: Enqueued) -> Enqueued:
-    """Return an input in the namespace of its queues, for a bound caller.
+def within(caller: Principal, wish: Enqueued, defaults: Defaults) -> Enqueued:
+    """Return an input in the namespace of its queues.
 
-    The name of its job begins with the namespace, so that the callers of the namespace see it. All other callers' inputs stay the same.
+    The name of its job begins with the namespace, so that the callers of the namespace see it. An input for queues of the default
+    namespace stays the same.
 
     Raises:
         Problem: a queue is outside the namespaces of the caller, or the queues are in several.
     """
-    if not caller.is_bound:
-        return wish
     definition = wish.definition
     queues = tuple(dict.fromkeys(step.queue or definition.queue for step in definition.steps()))
     for queue in queues:
         if not caller.reaches(queue):
             raise outside_namespaces(caller, "queue", queue)
-    if len({namespace_of(queue) for queue in queues}) > 1:
-        raise _invalid(
-            "queue", queues[1], Rule(f"must be in the namespace of {queues[0]!r}, as all jobs of a workflow")
-        )
-    name = f"{namespace_of(queues[0])}.{definition.name}"
-    return wish.model_copy(update={"definition": definition.model_copy(update={"name": name})})
+    known = defaults.namespaces if caller.namespaces is None else caller.namespaces
+    first = declared_of(queues[0], known)
+    if (differs := next((queue for queue in queues if declared_of(queue, known) != first), None)) is not None:
+        raise _invalid("queue", differs, Rule(f"must be in the namespace of {queues[0]!r}, as all jobs of a workflow"))
+    if first is None:
+        return wish
+    named = definition.model_copy(update={"name": f"{first}.{definition.name}"})
+    return wish.model_copy(update={"definition": named})
 
 
 def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqueued:

@@ -59,8 +59,8 @@ async def push(
 ) -> dict[str, Any]:
     """Enqueue a job."""
     execution_id = uuid7(here.clock.now())
-    wish = envelope.read(body, execution_id, await defaults(here, traceparent), actor(caller))
-    job_input = envelope.within(caller, wish)
+    left_out = await defaults(here, traceparent)
+    job_input = envelope.within(caller, envelope.read(body, execution_id, left_out, actor(caller)), left_out)
     [outcome] = await enqueue_all(here, caller, Batch([job_input], {execution_id}))
     response.headers["Location"] = f"/ojs/v1/jobs/{outcome.job['id']}"
     if outcome.is_duplicate:
@@ -128,4 +128,5 @@ async def defaults(here: Components, traceparent: str | None) -> envelope.Defaul
         max_timeout=ceiling,
         traceparent=traceparent,
         remembered=here.settings.archive.hot_window,
+        namespaces=await here.registry.namespaces.names(),
     )

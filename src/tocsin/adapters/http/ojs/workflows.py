@@ -50,8 +50,9 @@ async def create(
     A repeated request with the same id returns the workflow that exists, with 200.
     """
     execution_id = jobs.uuid7(here.clock.now())
-    read = workflow_envelope.read(body, execution_id, await jobs.defaults(here, traceparent), actor(caller))
-    wish = envelope.within(caller, read)
+    defaults = await jobs.defaults(here, traceparent)
+    read = workflow_envelope.read(body, execution_id, defaults, actor(caller))
+    wish = envelope.within(caller, read, defaults)
     archived = partial(was_archived, history=here.history, stored=here.stored)
     try:
         [facts] = await execution_requests.enqueue(
