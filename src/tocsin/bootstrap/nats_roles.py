@@ -127,7 +127,7 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
         RESTORE: restoring(granting.part(RESTORE, _RESTORE_ACCESS), granting.provisioning(RESTORE), names),
         PUBLIC: granting.public(PUBLIC, PUBLIC, senders.get(PUBLIC, ())),
         **{
-            user: granting.public(user, name, senders.get(name, ()))
+            user: granting.public(user, name, senders.get(name, ()), settings.announced_to(name))
             for name in settings.programs
             for user in (f"{PUBLIC}-{name}",)
         },

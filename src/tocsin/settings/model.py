@@ -9,6 +9,7 @@ from pydantic import (
     model_validator,
 )
 
+from ..domain.definition import Name
 from .fields import (
     TRACE_ID,
     Algorithm,
@@ -469,6 +470,16 @@ class Agents(Section):
     """Names of agents that get a NATS account of their own from `tocsin permissions`, with the user `worker-<name>`.
 
     Workers of other accounts cannot use these names. Other workers share an account and the user `worker`."""
+
+
+class NamespaceUsers(Section):
+    """The programs outside of a namespace."""
+
+    programs: DistinctTokens = ()
+    """Names of `programs` that trigger and cancel jobs of this namespace alone. Their accounts import no other subjects."""
+    announced: tuple[Name, ...] = ()
+    """Jobs of the namespace whose public events these programs receive: the name of a job is one token there, which NATS cannot filter by
+    namespace."""
 
 
 class Stages(Section):

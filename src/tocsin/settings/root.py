@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from ..domain import ids
 from ..domain.documented_model import DocumentedModel
+from ..domain.namespaces import NamespaceName, namespace_of
 from ..subjects import DEFAULT_QUEUE, captured_stream
 from .builtin import Builtin
 from .fields import DistinctTokens, Folder, Prefix, Token
@@ -24,6 +25,7 @@ from .model import (
     Heartbeat,
     Leader,
     Metrics,
+    NamespaceUsers,
     Nats,
     Notary,
     Output,
@@ -96,6 +98,8 @@ class Settings(DocumentedModel, BaseSettings):
 
     What a program requests is recorded under this name. Other programs share the account and the name `public`."""
     triggers: Triggers = Triggers()
+    namespaces: dict[NamespaceName, NamespaceUsers] = {}
+    """Programs outside by namespace, for `tocsin permissions`. `tocsin namespaces apply` declares namespaces."""
     queues: dict[str, Queue] = {}
     """Queues by name, beside the queue `default`."""
 
@@ -107,6 +111,14 @@ class Settings(DocumentedModel, BaseSettings):
         agents = (f"worker-{name}" for name in self.agents.accounts)
         programs = (f"public-{name}" for name in self.programs)
         return "worker", *agents, "public", *programs, *(("mq-executor",) if self.bridged_queues else ())
+
+    def announced_to(self, program: str) -> dict[str, tuple[str, ...]] | None:
+        """Return the namespaces of a program, each with the jobs whose events it receives.
+
+        None: it is bound to no namespace.
+        """
+        bound = {name: users.announced for name, users in self.namespaces.items() if program in users.programs}
+        return bound or None
 
     @property
     def opened_streams(self) -> Mapping[str, tuple[str, ...]]:
@@ -147,6 +159,22 @@ class Settings(DocumentedModel, BaseSettings):
             if name in _TAKEN:
                 raise ValueError(f"`{name}` is the name of another publisher; use another name")
         return programs
+
+    @model_validator(mode="after")
+    def _binds_known_programs(self) -> Self:
+        for namespace, users in self.namespaces.items():
+            for program in users.programs:
+                if program not in self.programs:
+                    raise ValueError(
+                        f"`namespaces.{namespace}.programs` names `{program}`, which is not one of `programs`: add it there"
+                    )
+            for job in users.announced:
+                if namespace_of(job) != namespace:
+                    raise ValueError(
+                        f"`namespaces.{namespace}.announced` names the job `{job}`, which is not in the namespace: name jobs such "
+                        f"as `{namespace}.nightly`"
+                    )
+        return self
 
     @field_validator("public_prefix", "trigger_prefix", "mq_prefix")
     @classmethod

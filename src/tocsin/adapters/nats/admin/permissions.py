@@ -228,22 +228,32 @@ class Granting:
         subscribe = (*permissions.subscribe, names.fetch_answers(ANY), names.fetch_calls)
         return replace(permissions, publish=publish, subscribe=subscribe)
 
-    def public(self, name: str, program: str, sent: Iterable[str] = ()) -> Permissions:
+    def public(
+        self,
+        name: str,
+        program: str,
+        sent: Iterable[str] = (),
+        namespaces: Mapping[str, Iterable[str]] | None = None,
+    ) -> Permissions:
         """Return the permissions of a program outside that triggers and cancels, and receives public events.
 
         The server puts the name of the program into the subjects of its requests, and of the answers to them. `sent`: the
-        captured subjects on which it may publish.
+        captured subjects on which it may publish. `namespaces`: those to which the program is bound, each with the jobs whose events it
+        receives; None: it may name every job, and receives all events.
         """
         names, answers = self._names, f"{self._names.public_prefix}.answer"
+        rests = (REST,) if namespaces is None else tuple(f"{namespace}.{REST}" for namespace in namespaces)
         stored = {
-            f"{prefix}.>": f"{subjects.OUTSIDE_INPUTS}{program}.{kind}.>"
+            f"{prefix}.{rest}": f"{subjects.OUTSIDE_INPUTS}{program}.{kind}.{rest}"
             for kind, prefix in (("trigger", names.trigger_prefix), ("cancel", names.cancel_prefix))
+            for rest in rests
         }
         screened = dict(self._screened(name, stored.values()))
         requests = {own: screened.get(names.to_wire(of), names.to_wire(of)) for own, of in stored.items()}
         kinds = (CronTriggered, CronSkipped, CronMissed, CronAlert)
         events = (event.split(".")[1] for kind in kinds for event in subjects.filters_of(kind))
-        announced = _sorted(f"{names.public_prefix}.{event}.>" for event in events)
+        jobs = (REST,) if namespaces is None else tuple(subjects.token(job) for of in namespaces.values() for job in of)
+        announced = _sorted(f"{names.public_prefix}.{event}.{job}" for event in events for job in jobs)
         renamed = {**requests, f"{answers}.*.*": f"{answers}.*.{program}.*"}
         suffix = name.upper().replace("-", "_")
         hears = (f"{answers}.*.*", *announced)
