@@ -215,6 +215,24 @@ async def test_task_waits_for_the_owner_of_its_shard(hall: Hall, fields: dict[st
     assert hold_up.message.startswith(message)
 
 
+async def test_owner_out_of_reach_is_not_named(hall: Hall) -> None:
+    await ShardMaps(hall.world.log).apply([Shard(shard_id="s1")])
+    await hall.job(partition={"single_shard": "s1"})
+    owner = OwnershipAssigned(resource="shard-s1", name="mail-1", agent_id=AGENT, reason="vacant")
+    await hall.world.log.append(owner, expect=0)
+    await hall.trigger()
+    await registered(hall, shards=["s1"])
+    known = AgentRecord(name="pay-1", agent_id=TWO, state=AgentState.ENABLED, queues=["default"], functions=["load"])
+    await hall.world.projections.put(Bucket.AGENTS, f"pay-1.{TWO}", known.model_dump_json().encode())
+    await hall.passes(INTERVAL_S)
+    task = (await hall.world.recorded(Dispatched))[-1].message
+    facts = await hall.world.log.load(subjects.execution(task.job, task.execution_id))
+    for narrow, is_named in ((lambda agents: agents, True), (lambda _: [known], False)):
+        [hold_up] = await HoldUpReader(hall.world.log, hall.world.projections, narrow=narrow).of(facts)
+        assert hold_up.kind == "shard"
+        assert ("mail-1" in hold_up.message) is is_named
+
+
 async def test_shard_that_no_agent_declares_now(hall: Hall) -> None:
     await ShardMaps(hall.world.log).apply([Shard(shard_id="s1")])
     await hall.job(partition={"single_shard": "s1"})

@@ -88,7 +88,8 @@ class HoldUpReader:
         queues = tuple(dict.fromkeys(step.queue for step in planned))
         pauses = await pauses_of(self._log, queues)
         backlogs = {queue: await self._backlog(queue) for queue in queues}
-        agents = self._narrow(await AgentRegistry(self._log, self._projections).agents())
+        known = await AgentRegistry(self._log, self._projections).agents()
+        agents = self._narrow(known)
         workers = WorkerSearch(agents)
         limits = _limits_of(facts)
         shard = state.request.plan.shard
@@ -107,7 +108,13 @@ class HoldUpReader:
                 message = executor_leader.wait_for_leader(agents, queue, step.function)
                 found.append(HoldUp(step.name, queue, "leader", message))
             elif owner is not None and shard is not None and queue not in self._bridged:
-                message = shard_owners.wait_for_owner(agents, owner, shard, queue, step.function)
+                key = owner.name, owner.agent_id
+                is_hidden = key in _keys(known) and key not in _keys(agents)
+                message = (
+                    f"waits for the owner of shard {shard}, which does not read queue {queue}"
+                    if is_hidden
+                    else shard_owners.wait_for_owner(agents, owner, shard, queue, step.function)
+                )
                 found.append(HoldUp(step.name, queue, "shard", message))
         return tuple(found)
 
@@ -117,6 +124,10 @@ class HoldUpReader:
             return QueueBacklog(queue=queue) if entry is None else QueueBacklog.model_validate_json(entry[0])
         except ValidationError:
             return QueueBacklog(queue=queue)  # of a newer version
+
+
+def _keys(agents: Sequence[AgentRecord]) -> set[tuple[str, str]]:
+    return {(agent.name, agent.agent_id) for agent in agents}
 
 
 @dataclass(frozen=True, slots=True)
