@@ -45,6 +45,17 @@ _KINDS: Final = {
 }
 
 
+class SoleGuard:
+    """Headers that know whether they are a guard and nothing else."""
+
+    __slots__ = ()
+
+    @property
+    def sole_guard(self) -> str | None:
+        """The scope of the guard; None: read each header."""
+        raise NotImplementedError
+
+
 def guard_of(subject: str) -> str | None:
     """Return the scope that guards messages with a subject.
 
@@ -53,7 +64,9 @@ def guard_of(subject: str) -> str | None:
     kind = subject.partition(".")[0]
     number = _SCOPE_TOKENS.get(kind)
     if number is not None:
-        return ".".join((*subject.split(".", number)[:number], ">"))
+        tokens = subject.split(".", number)
+        tokens[number:] = [">"]
+        return ".".join(tokens)
     if kind == "lock":
         scope, _, last = subject.rpartition(".")
         return f"{scope}.*" if "." in scope and last else None
@@ -71,16 +84,18 @@ def foreign_reason(
         is_reply: whether it has the header of a reply to a read; None: look into `headers`, to which the server added none.
         stream: the stream that holds it, of a reader without filters: a delivery that is addressed here keeps its subject.
     """
-    if stream in DECISION_STREAMS and subject.partition(".")[0] not in _KINDS[stream]:
+    if stream is not None and stream in DECISION_STREAMS and subject.partition(".")[0] not in _KINDS[stream]:
         return "its subject belongs to another stream"
     scope = guard_of(subject)
     if scope is None:
         return None
-    if is_reply or (is_reply is None and headers.get(ORIGIN) is not None):
+    guard = headers.sole_guard if isinstance(headers, SoleGuard) else None
+    if is_reply or (is_reply is None and guard is None and headers.get(ORIGIN) is not None):
         return "it is a reply of the server to a request, whose sender addressed it here"
-    guard = headers.get(EXPECTED_SUBJECT)
-    if guard is None or headers.get(EXPECTED_SEQUENCE) is None:
-        return "it was stored without a guard, so by no stage"
+    if guard is None:
+        guard = headers.get(EXPECTED_SUBJECT)
+        if guard is None or headers.get(EXPECTED_SEQUENCE) is None:
+            return "it was stored without a guard, so by no stage"
     if guard != scope and not guard.endswith(f".{scope}"):
         return f"it was stored under the guard of another scope, {guard[:MAX_SHOWN]!r}"
     return None

@@ -26,6 +26,7 @@ from nats.aio.subscription import Subscription
 from nats.protocol.parser import AWAITING_CONTROL_LINE
 from typing_extensions import override
 
+from ...subjects import EXPECTED_SEQUENCE, EXPECTED_SUBJECT, SoleGuard
 from .client.transport import Outgoing, Receive, check_unsettled
 
 _LARGE_BACKLOG_BYTES: Final = 1_000_000
@@ -65,11 +66,11 @@ class FastTransport:
 
     async def send(self, messages: Sequence[Outgoing]) -> None:
         """Publish messages as `Client.publish` does, in one write, and call it in every unusual case."""
-        client = self._client
+        client, connected = self._client, Client.CONNECTED
         commands: list[bytes] = []
         size = bodies = 0
         for message in messages:
-            command = _command(message) if client._status == Client.CONNECTED else None
+            command = _command(message) if client._status == connected else None
             if command is None or len(command) > client._max_payload:
                 await self._append(commands, size, bodies)
                 commands, size, bodies = [], 0, 0
@@ -131,11 +132,12 @@ def _command(message: Outgoing) -> bytes | None:
     block = "".join([f"{name}: {value.strip()}\r\n" for name, value in headers.items()])
     if len(block.splitlines()) != len(headers):
         return None
-    head = f"NATS/1.0\r\n{block}\r\n".encode()
-    size = len(head)
-    return b"%b%b%b\r\n" % (f"HPUB {subject} {reply} {size} {size + len(body)}\r\n".encode(), head, body)
+    size = _BLOCK_BYTES + (len(block) if block.isascii() else len(block.encode()))
+    head = f"HPUB {subject} {reply} {size} {size + len(body)}\r\nNATS/1.0\r\n{block}\r\n"
+    return b"%b%b\r\n" % (head.encode(), body)
 
 
+_BLOCK_BYTES: Final = len("NATS/1.0\r\n\r\n")
 PARSER_METHOD: Final = "_parse_header_lines"
 _WHITESPACE: Final = " \t\n\r\x0b\x0c"
 
@@ -167,13 +169,21 @@ def _patterns(name: str) -> tuple[bytes, bytes, bytes]:
     return word, b"\r\n%b:" % word, word + b"-"
 
 
-class HeaderBlock(Mapping[str, str]):
+_HEADERS_BEGIN: Final = b"NATS/1.0\r\n"
+_NEWLINE: Final = b"\r\n"
+_GUARD_LINES: Final = 5
+"""Lines of a block with two headers; the last two are empty."""
+_SEQUENCE: Final = f"{EXPECTED_SEQUENCE}:".encode()
+_SCOPE: Final = f"{EXPECTED_SUBJECT}:".encode()
+
+
+class HeaderBlock(SoleGuard, Mapping[str, str]):
     """The headers of a message, each parsed when it is read.
 
     Most messages have at most a single header read.
     """
 
-    BEGIN: ClassVar = b"NATS/1.0\r\n"
+    BEGIN: ClassVar = _HEADERS_BEGIN
     """The beginning of a block without a status."""
 
     __slots__ = ("_raw",)
@@ -209,6 +219,14 @@ class HeaderBlock(Mapping[str, str]):
         begin += len(line)
         return raw[begin : raw.index(b"\r\n", begin)].decode("utf-8", "replace").strip(_WHITESPACE)
 
+    @property
+    @override
+    def sole_guard(self) -> str | None:
+        lines = self._raw.split(_NEWLINE)
+        if len(lines) != _GUARD_LINES or not lines[1].startswith(_SEQUENCE) or not lines[2].startswith(_SCOPE):
+            return None
+        return lines[2][len(_SCOPE) :].decode("utf-8", "replace").strip(_WHITESPACE)
+
     def has_twice(self, name: str) -> bool:
         """Return whether there are two headers of a name."""
         return self._raw.count(_patterns(name)[1]) > 1
@@ -229,7 +247,9 @@ class HeaderBlock(Mapping[str, str]):
 
 
 _MESSAGES: Final = (b"HMSG ", b"MSG ")
-_NEWLINE: Final = b"\r\n"
+_MSG_PARTS: Final = 4
+_PARTS: Final = {b"MSG": _MSG_PARTS, b"HMSG": 5}
+"""The number of words in the line of a message without a reply subject."""
 _Message: TypeAlias = tuple[int, bytes, bytes, bytes, bytes]
 """Subscription, subject, reply subject, body and headers."""
 
@@ -291,24 +311,25 @@ class _Receivers:
         begin, count, size, receivers = 0, 0, 0, self.receivers
         message: _Message | None = None
         is_partial = False
-        while data.startswith(_MESSAGES, begin) and (line_end := data.find(_NEWLINE, begin)) >= 0:
-            try:
-                # A subject may contain other white space, such as a form feed.
-                verb, subject, number, *rest = data[begin:line_end].split(b" ")
-                has_headers = verb == b"HMSG"
-                start = line_end + 2
-                body = start + int(rest[-2]) if has_headers else start
-                end = start + int(rest[-1])
-                sid, reply = int(number), rest[0] if len(rest) > 1 + has_headers else b""
-            except (ValueError, IndexError):
+        while (line_end := data.find(_NEWLINE, begin)) >= 0:
+            # A subject may contain other white space, such as a form feed.
+            parts = data[begin:line_end].split(b" ")
+            least = _PARTS.get(parts[0])
+            if least is None or len(parts) < least:
                 break  # not a message: let the client decide
+            start = line_end + 2
+            try:
+                body = start if least == _MSG_PARTS else start + int(parts[-2])
+                end, sid = start + int(parts[-1]), int(parts[2])
+            except ValueError:
+                break
             if len(data) < end + 2:
                 is_partial = True
                 break
-            headers = data[start:body]
+            subject, reply, headers = parts[1], parts[3] if len(parts) > least else b"", data[start:body]
             receive = receivers.get(sid)
             begin = end + 2
-            if receive is None or (headers and not headers.startswith(HeaderBlock.BEGIN)):
+            if receive is None or (headers and not headers.startswith(_HEADERS_BEGIN)):
                 message = sid, subject, reply, data[body:end], headers
                 break
             count += 1
