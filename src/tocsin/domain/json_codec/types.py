@@ -6,6 +6,7 @@ pydantic's validator of the single field, and remembered for short scalars, whic
 A shared part declares `IS_SHARED`. Only small parts are kept, which bounds the memory.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -96,13 +97,28 @@ def _by_pydantic(annotation: Any, metadata: tuple[object, ...], config: ConfigDi
     def validate(value: object) -> object:
         return vars(single.model_validate({"value": value}, context=STORED))["value"]
 
-    base = str if annotation in {datetime, AwareDatetime} else annotation
+    if annotation in {datetime, AwareDatetime}:
+        return Wire(str, validate if metadata else _time_reader(validate))
+    base = annotation
     if base not in _SCALARS:
         return Wire(Any, validate)
     cached = lru_cache(_KEPT)(validate)
     if base is not str:
         return Wire(base, cached)
     return Wire(str, lambda text: cached(text) if len(text) <= _MAX_SCALAR else validate(text))
+
+
+_UTC_TIME: Final = re.compile(r"[12]\d{3}-\d\d-\d\dT(?:[01]\d|2[0-3]):\d\d:\d\d(?:\.\d{6})?Z", re.ASCII)
+"""The form in which times are written here."""
+
+
+def _time_reader(validate: Convert) -> Convert:
+    """Return a reader of times that leaves every unusual form to pydantic.
+
+    Most times occur in a few messages, so that remembering them would not pay.
+    """
+    is_usual, read = _UTC_TIME.fullmatch, datetime.fromisoformat
+    return lambda text: read(text) if is_usual(text) else validate(text)
 
 
 def _flat(metadata: tuple[object, ...]) -> list[object]:
