@@ -116,6 +116,16 @@ def bound(**fields: object) -> Iterator[None]:
         yield
 
 
+def bind(**fields: object) -> None:
+    """Add fields to every later line of the current asyncio task.
+
+    This takes a seventh of the time of `bound`. Call it in a task that ends with what the fields describe.
+    """
+    import structlog  # noqa: PLC0415 - see the module's docstring
+
+    structlog.contextvars.bind_contextvars(**fields)
+
+
 def meter() -> "Meter":
     """Return the meter of Tocsin's instruments; callable before an SDK is installed."""
     from opentelemetry import metrics  # noqa: PLC0415 - many commands have no instruments

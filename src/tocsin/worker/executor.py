@@ -29,7 +29,10 @@ class Executor:
         self._worker = worker
 
     async def run(self, held: HeldTask) -> None:
-        """Run a task and report it, or hand it back. Raises nothing."""
+        """Run a task and report it, or hand it back. Raises nothing.
+
+        Call it in an asyncio task of its own: the log lines after it have the ids of this task.
+        """
         subject = held.assigned.subject
         try:
             is_settled = await self._execute(held)
@@ -56,12 +59,12 @@ class Executor:
         if handler is None:  # the matcher knows the functions of this worker by an older hold list
             _log.info("no handler for task", action="task-without-handler", function=task.function, **_ids(task))
             return False
-        with telemetry.bound(**_ids(task)):
-            outcome = await self._runner.run(handler, task, held)
-            if isinstance(outcome, Stopped):
-                _log.info("handler stopped", action="handler-stopped", reason=outcome.reason)
-                return outcome.reason is StopReason.CANCELLED
-            await self._report(task, outcome, held.assigned)
+        telemetry.bind(**_ids(task))
+        outcome = await self._runner.run(handler, task, held)
+        if isinstance(outcome, Stopped):
+            _log.info("handler stopped", action="handler-stopped", reason=outcome.reason)
+            return outcome.reason is StopReason.CANCELLED
+        await self._report(task, outcome, held.assigned)
         return True
 
     async def _report(self, task: Dispatched, outcome: Succeeded | Failed, assigned: AssignedTask) -> None:
