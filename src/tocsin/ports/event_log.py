@@ -351,7 +351,7 @@ def check_scopes(writes: Sequence[Write]) -> list[str]:
         if not write.events:
             raise ValueError("a decision without an event")
         scope = write.scope
-        if any(scope_of(event) != scope for event in write.events[1:]):
+        if len(write.events) > 1 and any(scope_of(event) != scope for event in write.events[1:]):
             raise ValueError(f"a decision about {scope} has an event of another scope")
         if scope in checked:
             raise ValueError(f"two writes are guarded by {scope}: decide on the second after the first is stored")

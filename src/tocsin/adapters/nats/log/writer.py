@@ -127,7 +127,7 @@ class LogWriter:
         """
         pending = [_Pending(write, scope) for write, scope in zip(writes, check_scopes(writes), strict=True)]
         await self._store_together(pending)
-        wave = [decision for decision in pending if decision.is_open or not isinstance(decision.write, Append)]
+        wave = [decision for decision in pending if decision.is_open or decision.events is None]
         while wave:
             await self._store_next(wave)
             wave = [decision for decision in wave if decision.is_open]
@@ -145,8 +145,8 @@ class LogWriter:
         """
         by_stream: dict[Stream, list[_Pending]] = defaultdict(list)
         for decision in pending:
-            if isinstance(decision.write, Append):
-                by_stream[subjects.stream_of(decision.scope)].append(decision)
+            if decision.events is not None:
+                by_stream[decision.stream].append(decision)
         for stream, decisions in by_stream.items():
             worthwhile = await self._group_commits.worthwhile(stream, [decision.size for decision in decisions])
             singles = list(compress(decisions, worthwhile))
@@ -155,7 +155,8 @@ class LogWriter:
                 await self._group_commits.store(batched)
                 for decision, result in zip(singles, batched, strict=True):
                     decision.sequences += result.sequences
-                    self._learn(stream, result.sequences)
+                    if result.sequences:
+                        self._learn(stream, result.sequences[-1])
                 singles = [d for d, result in zip(singles, batched, strict=True) if d.is_open and result.sequences]
 
     def _messages_of(self, decisions: "list[_Pending]") -> list[list[Outgoing]]:
@@ -186,18 +187,19 @@ class LogWriter:
                 decision.error = stored
                 continue
             decision.sequences.append(stored)
-            if isinstance(decision.write, Append):
-                self._learn(subjects.stream_of(decision.scope), (stored,))
+            if decision.events is not None:
+                self._learn(decision.stream, stored)
 
-    def _learn(self, stream: Stream, sequences: Sequence[int]) -> None:
-        self.newest[stream] = max((self.newest[stream], *sequences[-1:]))
+    def _learn(self, stream: Stream, sequence: int) -> None:
+        self.newest[stream] = max(self.newest[stream], sequence)
 
     def _message(self, decision: "_Pending") -> Outgoing:
-        write = decision.write
-        if isinstance(write, Append):
-            return self._event(decision, write.events[len(decision.sequences)])
+        write, events = decision.write, decision.events
+        if events is not None:
+            return self._event(decision, events[len(decision.sequences)])
         if isinstance(write, Publish):
             return self._input(write)
+        assert isinstance(write, Delay)  # noqa: S101 - for the type checker
         schedule = {
             wire.SCHEDULE: f"@at {_rfc3339(write.until)}",
             wire.SCHEDULE_TARGET: self._names.to_wire(subjects.subject_of(write.timer)),
@@ -248,32 +250,32 @@ class _Gathered(NamedTuple):
 class _Pending:
     """A write and what was stored of it."""
 
-    __slots__ = ("error", "scope", "sequences", "write")
+    __slots__ = ("error", "events", "scope", "sequences", "stream", "write")
 
     def __init__(self, write: Write, scope: str) -> None:
         self.write = write
         self.scope = scope
         self.sequences: list[int] = []
         self.error: Exception | None = None
-
-    @property
-    def stream(self) -> Stream:
-        write = self.write
-        if isinstance(write, Delay):
-            return Stream.TIMERS
-        return subjects.stream_of(self.scope if isinstance(write, Append) else write.subject)
+        self.events: tuple[Message, ...] | None = None
+        """The events of a decision; None: an input or a timer."""
+        if isinstance(write, Append):
+            self.events = write.events
+            self.stream = subjects.stream_of(scope)
+        else:
+            self.stream = Stream.TIMERS if isinstance(write, Delay) else subjects.stream_of(write.subject)
 
     @property
     def size(self) -> int:
-        return len(self.write.events) if isinstance(self.write, Append) else 1
+        return 1 if self.events is None else len(self.events)
 
     @property
     def left(self) -> Sequence[Message]:
-        return self.write.events[len(self.sequences) :] if isinstance(self.write, Append) else ()
+        return () if self.events is None else self.events[len(self.sequences) :]
 
     @property
     def is_open(self) -> bool:
-        return self.error is None and bool(self.left)
+        return self.error is None and self.events is not None and len(self.sequences) < len(self.events)
 
     @property
     def expect(self) -> int:
