@@ -593,6 +593,31 @@ async def test_failed_read_of_one_input_fails_no_other(log: RecordingLog, error:
     assert [item.outcome.error if item.outcome else None for item in batch] == [None, error, None]
 
 
+@pytest.mark.parametrize(
+    ("names", "reads", "decisions"),
+    [(("a", "a", "a", "a"), 1, 6), (("a", "b", "a", "c"), 1, 8), (("a", "a", "b"), 2, 6)],
+)
+async def test_reading_of_the_first_inputs_comes_early(
+    log: RecordingLog, names: tuple[str, ...], reads: int, decisions: int
+) -> None:
+    read_together: list[Sequence[str]] = []
+    decided: list[str] = []
+
+    async def read(_: Sources, keys: Sequence[str]) -> dict[str, int]:
+        read_together.append(keys)
+        return dict.fromkeys(keys, 0)
+
+    reading = Reading("name", read)
+
+    def decide(recorded: Recorded[Message], states: States, _: datetime) -> Step:
+        decided.append(name_of(recorded))
+        states(reading(name_of(recorded)))
+        return DONE
+
+    assert await run(log, decide, items(*names)) == [Result.DONE] * len(names)
+    assert (len(read_together), len(decided)) == (reads, decisions)
+
+
 async def test_two_writes_of_a_scope_fail_no_input(log: RecordingLog) -> None:
     """A report may name its job by a wildcard; its events then belong to the scope of another decision."""
 

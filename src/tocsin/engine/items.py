@@ -124,6 +124,12 @@ def one_for_each_scope(decided: Sequence[Decided]) -> list[Decided]:
     used_scopes: set[object] = set()
     first_of_scope: list[Decided] = []
     for part in decided:
+        if len(part.changes) == 1:  # nearly always
+            scope = part.changes[0].scope
+            if scope is None or scope not in used_scopes:
+                used_scopes.add(scope)
+                first_of_scope.append(part)
+            continue
         scopes = {change.scope for change in part.changes if change.scope is not None}
         if used_scopes.isdisjoint(scopes):
             used_scopes |= scopes

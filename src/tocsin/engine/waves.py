@@ -19,10 +19,15 @@ from ..ports import Append, EntryWrite, LogUnavailable, OutdatedState, StaleRead
 from ..subjects import Bucket, subject_of
 from .items import UNSEEN, Decided, Guarded, Item, Outcome, Result, guarded_change, one_for_each_scope
 from .states import StateStore, View
-from .step import Change, Decide, Events, Later, Missing, Put, Ref, Send
+from .step import Change, Decide, Events, Later, Missing, Put, Reading, Ref, Send
 
 CONFLICT_LIMIT: Final = 5
 """Conflicts after which an input is decided alone, and after which it is then given up."""
+_SAMPLE: Final = 2
+"""If the first decisions of a wave, this many, miss the same reading, it is read before the others, which probably miss it too.
+
+A reading expires with its wave, so that every batch of triggers of one job would be decided on twice.
+"""
 MAX_READS: Final = 200
 """Rounds of reads for one decision. Each round reads something new, so that more is a defect."""
 
@@ -94,13 +99,17 @@ class Waves:
         for _ in range(MAX_READS):
             gaps: dict[Ref[Any], None] = {}
             repeats: list[tuple[int, Item]] = []
-            for index, item in candidates:
+            for number, (index, item) in enumerate(candidates, 1):
                 try:
                     part = self._decide_once(decide, item, view, now)
                 except Missing as error:
+                    is_shared = error.ref in gaps and isinstance(error.ref.kind, Reading)
                     gaps[error.ref] = None
                     gaps.update(dict.fromkeys(view.missing_of_expected()))
                     repeats.append((index, item))
+                    if is_shared and number == _SAMPLE:
+                        repeats += candidates[number:]
+                        break
                 else:
                     if part is not None:
                         decisions[index] = part
