@@ -48,11 +48,12 @@ class Message(DocumentedModel):
         """Build a message from values that were validated before, without validating them again.
 
         `model_construct` does the same, but takes four times as long. Pass every field whose default is a collection:
-        defaults are shared.
+        defaults are shared. Every field counts as given, as in a message that was read.
         """
         message = object.__new__(cls)
-        _put_values(message, {**_defaults(cls), **values})
-        _put_given(message, {*values})
+        defaults, fields = _defaults(cls)
+        _put_values(message, {**defaults, **values})
+        _put_given(message, fields)
         _put_extra(message, None)
         _put_private(message, None)
         return message
@@ -66,9 +67,14 @@ _put_values, _put_given, _put_extra, _put_private = (
 
 
 @cache
-def _defaults(model: type[Message]) -> dict[str, object]:
-    fields = model.model_fields.items()
-    return {name: field.get_default(call_default_factory=True) for name, field in fields if not field.is_required()}
+def _defaults(model: type[Message]) -> tuple[dict[str, object], set[str]]:
+    """Return the defaults of optional fields, and the names of all fields.
+
+    pydantic copies the names before it changes them.
+    """
+    fields = model.model_fields
+    optional = ((name, field) for name, field in fields.items() if not field.is_required())
+    return {name: field.get_default(call_default_factory=True) for name, field in optional}, {*fields}
 
 
 M = TypeVar("M", bound=Message)
