@@ -28,7 +28,13 @@ class Result(Enum):
     """An earlier input of the same ordering key was not decided."""
 
 
-_RESULTS: Final = {Then.DONE: Result.DONE, Then.WAIT: Result.WAIT, Then.REFUSE: Result.REFUSED}
+def _result_of(then: Then) -> Result | None:
+    """Return the end that a step means; None: the decision goes on."""
+    if then is Then.DONE:
+        return Result.DONE
+    if then is Then.AGAIN:
+        return None
+    return Result.WAIT if then is Then.WAIT else Result.REFUSED
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -41,7 +47,7 @@ class Outcome(msgspec.Struct, frozen=True):
     @property
     def is_settled(self) -> bool:
         """Return whether the next input of the ordering key may be decided."""
-        return self.result in {Result.DONE, Result.REFUSED}
+        return self.result is Result.DONE or self.result is Result.REFUSED  # a set would hash both in Python
 
 
 class Item(msgspec.Struct, eq=False):
@@ -63,8 +69,8 @@ class Item(msgspec.Struct, eq=False):
         """End the decision with a stored step, unless the step says `again`."""
         self.steps += 1
         self.low_priority = step.low_priority
-        if step.then in _RESULTS:
-            self.outcome = Outcome(_RESULTS[step.then], step)
+        if (result := _result_of(step.then)) is not None:
+            self.outcome = Outcome(result, step)
         elif self.steps >= MAX_STEPS:
             self.fail(RuntimeError(f"the decision on {self.input.subject} has {MAX_STEPS} steps"))
 

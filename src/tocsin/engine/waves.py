@@ -127,8 +127,8 @@ class Waves:
         view.sent, view.changed = item.sent, item.changed
         try:
             step = decide(item.input, view, now)
-            changes = tuple(guarded_change(change, view) for change in step.changes if change)
-            rests_on = tuple((ref, view.at(ref)) for ref in step.rests_on)
+            changes = tuple([guarded_change(change, view) for change in step.changes if change])
+            rests_on = tuple([(ref, view.at(ref)) for ref in step.rests_on])
         except Missing:
             raise
         except OutdatedState as error:
